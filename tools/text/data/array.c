@@ -1,4 +1,4 @@
-/* array.c: half as much again as is asked for, so that growing costs little. */
+/* array.c: allocates half as much again as needed, so that growing is cheap. */
 #include "tools/text/data/array.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* batches.c: takes rows from windows of documents until a batch of every rank is full, keeps those of
- * its own rank, and says where to go on. */
+/* batches.c: takes rows from windows of documents until a batch of every rank is full, keeps those
+ * of its own rank, and tells the position after it. */
 #include "tools/text/data/batches.h"
 
 #include <errno.h>
@@ -20,24 +20,24 @@ struct text_batches {
     uint64_t epoch;
     uint64_t used;    /* rows of the window that are in batches */
     uint64_t batches; /* since the beginning of the run */
-    bool fresh;       /* of this epoch, everything was seen from its beginning */
+    bool fresh;       /* this epoch was read from its beginning */
     uint64_t rows_of_epoch;
     struct text_counts counts;
     struct text_counts epoch_began; /* counts at the beginning of this epoch */
 };
 
-/* Of one batch while it is filled. */
+/* A batch while it is filled. */
 struct filling {
-    int32_t *arrays[5]; /* ids, labels, positions, starts, NULL; those that are not wanted: NULL */
-    int64_t rows;       /* of all ranks */
+    int32_t *arrays[5]; /* ids, labels, positions, starts, NULL; unwanted ones are NULL */
+    int64_t rows;       /* rows of all ranks */
     int64_t own;
-    int64_t length; /* of the longest */
+    int64_t length; /* tokens of the longest row */
     struct text_batch *out;
 };
 
 enum { IDS, LABELS, POSITIONS, STARTS };
 
-/* Of what a position counts and of how its mark is made; 0 in those of before it was written. */
+/* Version of the meaning of a position and of its mark; 0 in positions of older versions. */
 enum { POSITION_VERSION = 1 };
 
 int64_t text_batches_room(const struct text_feed_options *options)
@@ -74,7 +74,7 @@ static int refuse_position(const struct text_position *from)
                         (unsigned long long)from->word[7], POSITION_VERSION, same);
 }
 
-static int go_to(struct text_batches *batches, const struct text_position *from)
+static int seek(struct text_batches *batches, const struct text_position *from)
 {
     static const struct text_position beginning;
     if (from == NULL || memcmp(from, &beginning, sizeof beginning) == 0) {
@@ -120,7 +120,7 @@ int text_batches_open(const struct text_feed_options *options, const struct text
         goto fail;
     }
     batches->mark = make_mark(batches);
-    rc = go_to(batches, from);
+    rc = seek(batches, from);
     if (rc != 0) {
         goto fail;
     }
@@ -179,7 +179,7 @@ static int end_epoch(struct text_batches *batches)
     return 0;
 }
 
-/* Copies a row of this rank to where rows of seq_len stand; its tokens. */
+/* Copies a row of this rank to its place among rows of full capacity. Returns its tokens. */
 static int64_t copy_row(const struct text_batches *batches, const struct filling *filling,
                         size_t row)
 {
@@ -200,7 +200,7 @@ static int64_t copy_row(const struct text_batches *batches, const struct filling
     return at;
 }
 
-/* Counts a row, and keeps it where it is this rank's. */
+/* Counts a row; copies it if it is of this rank. */
 static int add_row(struct text_batches *batches, struct filling *filling, size_t row)
 {
     int64_t tokens = 0;
@@ -234,7 +234,7 @@ static int add_row(struct text_batches *batches, struct filling *filling, size_t
     return 0;
 }
 
-/* Rows of seq_len become rows of `length`, with padding behind what they hold. */
+/* Moves rows together to `length` tokens each, padded. */
 static void pad_rows(const struct text_batches *batches, const struct filling *filling)
 {
     const int64_t room = text_batches_room(batches->options);
@@ -270,7 +270,7 @@ static struct text_position position(const struct text_batches *batches)
                                    POSITION_VERSION}};
 }
 
-/* Takes the rows of one batch of all ranks: 1; 0 where the epoch had no more; -errno. */
+/* Takes the rows of one batch of all ranks: 1; 0 if the epoch has no more; -errno. */
 static int fill(struct text_batches *batches, struct filling *filling)
 {
     const struct text_feed_options *options = batches->options;

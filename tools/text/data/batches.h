@@ -1,5 +1,5 @@
-/* batches.h: rows of documents put into micro-batches, one after another, epoch after epoch. Private
- * to feed.c, whose thread enters. */
+/* batches.h: puts rows of documents into micro-batches, one after another, epoch after epoch. The
+ * functions are private to feed.c, whose thread enters. */
 #ifndef TOOLS_TEXT_DATA_BATCHES_H
 #define TOOLS_TEXT_DATA_BATCHES_H
 
@@ -8,54 +8,54 @@
 
 struct text_batches;
 
-/* Where a run stands in its data: plain numbers without pointers, to be stored as they are (in the
- * machine's byte order). All zero is the beginning. Does not depend on batch_rows and ranks. */
+/* Position of a run in its data: plain numbers to be stored as these bytes (native byte order). All
+ * zero is the beginning. Does not depend on batch_rows and ranks. */
 struct text_position {
-    uint64_t word[8]; /* mark of data and options; epoch; place (3); rows since; batches;
-                         version of all that */
+    uint64_t word
+        [8]; /* mark of data and options; epoch; place (3); rows since then; batches; version of this struct */
 };
 
 /* Borrowed from the feed until the next call. The arrays are [batch_rows][length]. */
 struct text_batch {
-    int64_t rows;   /* that hold data; the others, up to batch_rows, are padding altogether */
-    int64_t length; /* of each row, padding included */
+    int64_t rows;   /* rows with data; the others, up to batch_rows, are padding */
+    int64_t length; /* tokens of each row, with padding */
     const int32_t *ids;
-    const int32_t *labels;    /* unshifted: the token itself, or -100 where it is not trained on */
-    const int32_t *positions; /* in the document; NULL unless packed */
-    const int32_t *starts;    /* where in the row the token's document begins; NULL unless packed */
-    int64_t tokens;           /* of this rank's rows without padding */
-    int64_t targets;          /* labels that are predicted: not -100 and not a document's first */
-    int64_t targets_all;      /* the same of all ranks: what the step's loss is divided by */
-    uint64_t epoch;           /* from 0 */
-    double part;              /* of its bytes that were read, 0 to 1; negative: not known */
+    const int32_t *labels;    /* not shifted: the token itself, or -100 if it is not trained on */
+    const int32_t *positions; /* positions in the document; NULL unless packed */
+    const int32_t
+        *starts; /* index in the row at which the document of a token begins; NULL unless packed */
+    int64_t tokens;      /* tokens in rows of this rank, without padding */
+    int64_t targets;     /* labels that are predicted: not -100, and not the first of a document */
+    int64_t targets_all; /* the same over all ranks: the divisor of the loss of a step */
+    uint64_t epoch;      /* from 0 */
+    double part;         /* share of its bytes that were read, 0 to 1; negative: unknown */
     struct text_counts counts;
     struct text_position after;
 };
 
-/* One epoch, read through once without keeping it: how many batches it has, for schedules that are
- * told in epochs. */
+/* Figures of one epoch, for schedules given in epochs. */
 struct text_measure {
     uint64_t batches; /* of one rank */
-    uint64_t rows;    /* packed, where they are */
+    uint64_t rows;    /* after packing */
     struct text_counts counts;
 };
 
-/* As text_feed_open(). The options are kept by reference. */
+/* Like text_feed_open(). Keeps a pointer to the options. */
 int text_batches_open(const struct text_feed_options *options, const struct text_position *from,
                       struct text_batches **out);
 void text_batches_close(struct text_batches *batches);
 
-/* Tokens of a row that there is room for. */
+/* Capacity of a row in tokens. */
 int64_t text_batches_room(const struct text_feed_options *options);
 
-/* The next batch in `tokens`, which holds batch_rows * room ids, labels, and, packed, positions
- * and starts. 1, 0 after the last epoch, -errno. */
+/* Makes the next batch in `tokens`, which has room for [batch_rows][capacity] ids, labels and, if
+ * packed, positions and starts. 1; 0 after the last epoch; -errno. */
 int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text_batch *out);
 
-/* Reads some more of what further batches are made of; false where there is nothing to be done now. */
+/* Reads a little of what later batches need; false if there is nothing to do now. */
 bool text_batches_ahead(struct text_batches *batches);
 
-/* The rest of the epoch, counted. */
+/* Counts the rest of the epoch. */
 int text_batches_measure(struct text_batches *batches, struct text_measure *out);
 
 #endif

@@ -22,8 +22,8 @@ _Static_assert(TEXT_SPECIAL_NAMES_MAX + 4 + GIVEN_MAX <= VARIABLES_MAX, "all var
 
 struct text_chat {
     struct jinja_template *plain; /* owned; NULL: none */
-    struct jinja_template *tools; /* owned; NULL: the same */
-    char names[NAMES_BYTES];      /* of templates that are neither, ", " between them */
+    struct jinja_template *tools; /* owned: for rows with tools; NULL: `plain` */
+    char names[NAMES_BYTES];      /* names of other templates, separated by ", " */
     struct text_special special;
     int64_t end;
     int64_t now; /* see text_feed_options */
@@ -40,7 +40,8 @@ static int make_template(struct text_chat *chat, const char *source, size_t byte
     return jinja_template_create(source, bytes, name, out);
 }
 
-/* A template by its name: "default", "tool_use" for rows with tools; others are only remembered. */
+/* Sets a template by its name: "default", or "tool_use" for rows with tools; of others, keeps the
+ * name. */
 static int put_template(struct text_chat *chat, const char *kind, const char *source, size_t bytes,
                         const char *name)
 {
@@ -80,7 +81,7 @@ static int is_template(const struct dirent *entry)
     return bytes > 6 && strcmp(entry->d_name + bytes - 6, ".jinja") == 0;
 }
 
-/* FOLDER/additional_chat_templates/NAME.jinja are templates of these names. */
+/* Reads FOLDER/additional_chat_templates/NAME.jinja as templates NAME. */
 static int read_extra_files(struct text_chat *chat, const char *folder, bool *any)
 {
     char path[4096];
@@ -109,7 +110,7 @@ static int read_extra_files(struct text_chat *chat, const char *folder, bool *an
     return rc;
 }
 
-/* chat_template.jinja is the one named default. */
+/* Reads the template files; chat_template.jinja is the template "default". */
 static int read_files(struct text_chat *chat, const char *folder, bool *any)
 {
     char path[4096];
@@ -121,7 +122,7 @@ static int read_files(struct text_chat *chat, const char *folder, bool *any)
     return rc == 0 ? read_extra_files(chat, folder, any) : rc;
 }
 
-/* chat_template: a text, or a list of {"name", "template"}. */
+/* Reads the key chat_template: a text, or a list of {"name", "template"}. */
 static int read_config_template(struct text_chat *chat, const char *folder,
                                 const struct core_json *doc)
 {
@@ -290,7 +291,7 @@ static int refuse_row(const struct text_chat *chat)
                         text_chat_formats());
 }
 
-/* What a template of the row is given; as many of the messages as are wanted (0: all). */
+/* Lists the variables of a template for a row, with its first `messages` messages (0: all). */
 static int list_variables(const struct text_chat *chat, const struct text_row *row,
                           struct jinja_variable variables[VARIABLES_MAX], size_t *out)
 {
@@ -324,7 +325,7 @@ static int list_variables(const struct text_chat *chat, const struct text_row *r
     return 0;
 }
 
-/* Puts the two that differ between renders of a row behind the others. */
+/* Appends the two variables that differ between renderings of a row. */
 static size_t add_messages(struct jinja_variable *variables, size_t count,
                            const struct text_row *row, size_t messages, bool prompt)
 {

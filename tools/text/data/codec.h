@@ -1,5 +1,5 @@
-/* codec.h: what unpacks a compressed stream: a recipe a library, in one file of its name, which is
- * the library's door. Private to source.c and the codec_*.c. One thread a state. */
+/* codec.h: decompression of a stream: one struct of functions for each library, in the one file
+ * that includes its header. Private to source.c and codec_*.c. One thread for each state. */
 #ifndef TOOLS_TEXT_DATA_CODEC_H
 #define TOOLS_TEXT_DATA_CODEC_H
 
@@ -7,22 +7,22 @@
 #include <stddef.h>
 
 struct text_codec_io {
-    const char *in; /* borrowed from the caller; moved behind what was taken */
+    const char *in; /* borrowed from the caller; advanced past the input used */
     size_t in_bytes;
-    char *out; /* borrowed from the caller; moved behind what was made */
+    char *out; /* borrowed from the caller; advanced past the output */
     size_t out_bytes;
 };
 
 struct text_codec {
-    unsigned char magic[4]; /* the first bytes of such a stream */
+    unsigned char magic[4]; /* first bytes of such a stream */
     size_t magic_bytes;
-    /* -ENOTSUP, with a sentence, where tide was built without the library. */
+    /* -ENOTSUP, with a sentence, if tide was built without the library. */
     int (*create)(void **state);
     void (*destroy)(void *state);
     int (*restart)(void *state);
-    /* Unpacks as far as there is input and room. -EINVAL with a sentence where the data is broken. */
+    /* Decompresses until input or room is used up. -EINVAL with a sentence for broken data. */
     int (*run)(void *state, struct text_codec_io *io);
-    /* May the data end here? */
+    /* Whether the data may end here. */
     bool (*whole)(const void *state);
 };
 

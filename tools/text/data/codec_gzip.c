@@ -1,4 +1,4 @@
-/* codec_gzip.c: the one door to zlib: streams of gzip members, one after the other. */
+/* codec_gzip.c: the wrapper of zlib: gzip members, one after the other. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ struct gzip {
     bool ended; /* between two members */
 };
 
-enum { WINDOW_BITS = 15, GZIP_ALONE = 16 }; /* zlib: 16 more means a gzip header */
+enum { WINDOW_BITS = 15, GZIP_ALONE = 16 }; /* adding 16 makes zlib expect a gzip header */
 
 static int gzip_create(void **state)
 {
@@ -52,7 +52,7 @@ static int gzip_run(void *state, struct text_codec_io *io)
     struct gzip *gzip = state;
     z_stream *stream = &gzip->stream;
     while (io->in_bytes > 0 && io->out_bytes > 0) {
-        if (gzip->ended && *io->in == '\0') { /* tapes and some packers fill up with zeros */
+        if (gzip->ended && *io->in == '\0') { /* tapes and some packers pad with zeros */
             io->in++;
             io->in_bytes--;
             continue;
@@ -63,7 +63,7 @@ static int gzip_run(void *state, struct text_codec_io *io)
         }
         const unsigned in = at_most(io->in_bytes);
         const unsigned out = at_most(io->out_bytes);
-        union { /* zlib reads through this and lacks the const */
+        union { /* zlib only reads through this pointer but lacks the const */
             const char *given;
             Bytef *taken;
         } from = {.given = io->in};
@@ -79,7 +79,7 @@ static int gzip_run(void *state, struct text_codec_io *io)
         if (rc == Z_STREAM_END) {
             gzip->ended = true;
         } else if (rc == Z_BUF_ERROR) {
-            return 0; /* wants more input or more room */
+            return 0; /* needs more input or room */
         } else if (rc == Z_MEM_ERROR) {
             return core_err_set(-ENOMEM, "no memory to unpack gzip");
         } else if (rc != Z_OK) {

@@ -1,4 +1,4 @@
-/* codec_gzip_none.c: in place of zlib where tide is built without it. */
+/* codec_gzip_none.c: replaces codec_gzip.c if tide is built without zlib. */
 #include <errno.h>
 
 #include "core/base/err.h"

@@ -1,4 +1,4 @@
-/* codec_zstd.c: the one door to zstd: streams of frames, one after the other. */
+/* codec_zstd.c: the wrapper of zstd: frames, one after the other. */
 #include <errno.h>
 #include <stdlib.h>
 #include <zstd.h>
@@ -9,7 +9,7 @@
 
 struct zstd {
     ZSTD_DStream *stream;       /* owned */
-    struct core_budget *budget; /* borrowed: what the stream takes is charged to it; NULL: none */
+    struct core_budget *budget; /* borrowed: charged for the memory of the stream; NULL: none */
     uint64_t charged;
     bool ended; /* between two frames */
 };
@@ -44,7 +44,8 @@ static int zstd_restart(void *state)
     return ZSTD_isError(rc) ? core_err_set(-EIO, "zstd cannot be restarted") : 0;
 }
 
-/* A frame says how large a window it needs, up to 128 MiB; nothing is taken before that was read. */
+/* Charges the window of a frame, up to 128 MiB, after its header has been read and before it is
+ * allocated. */
 static int charge(struct zstd *zstd)
 {
     const uint64_t bytes = ZSTD_sizeof_DStream(zstd->stream);
@@ -71,7 +72,7 @@ static int zstd_run(void *state, struct text_codec_io *io)
             return core_err_set(-EINVAL, "broken zstd data: %s", ZSTD_getErrorName(rc));
         }
     } while (out.pos < out.size && in.pos + out.pos > before && in.pos < in.size);
-    zstd->ended = in.pos + out.pos > 0 ? rc == 0 : zstd->ended; /* nothing was asked */
+    zstd->ended = in.pos + out.pos > 0 ? rc == 0 : zstd->ended; /* there was no input and no room */
     io->in += in.pos;
     io->in_bytes -= in.pos;
     io->out += out.pos;

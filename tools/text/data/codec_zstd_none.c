@@ -1,4 +1,4 @@
-/* codec_zstd_none.c: in place of zstd where tide is built without it. */
+/* codec_zstd_none.c: replaces codec_zstd.c if tide is built without zstd. */
 #include <errno.h>
 
 #include "core/base/err.h"

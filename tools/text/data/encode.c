@@ -1,4 +1,4 @@
-/* encode.c: which text a row stands for, its tokens, and what of them the assistant wrote. */
+/* encode.c: finds the text of a row, its tokens, and which of them the assistant wrote. */
 #include "tools/text/data/encode.h"
 
 #include <errno.h>
@@ -20,12 +20,11 @@
 #include "tools/text/tokenizer/tokenizer.h"
 
 struct text_encoder {
-    struct text_encoder *first;       /* borrowed: to whom the following four belong */
+    struct text_encoder *first;       /* borrowed: owner of the following four; may be this one */
     struct text_tokenizer *tokenizer; /* owned by the first */
     struct text_chat *chat;           /* owned by the first */
-    struct text_chat
-        *alpaca; /* owned by the first: for instruction rows where chat has no template */
-    char *end;   /* owned by the first: what ends a text; NULL: nothing does */
+    struct text_chat *alpaca; /* owned by the first: for instruction rows if chat has no template */
+    char *end;                /* owned by the first: the token that ends a text; NULL: none */
     struct text_scratch *scratch; /* owned */
     struct jinja_run *run;        /* owned */
     struct text_turns turns;
@@ -39,7 +38,7 @@ struct text_encoder {
     _Atomic bool said_ambiguous;
 };
 
-/* The token that ends a text: by name, or by the id that the configuration gives. */
+/* Finds the token that ends a text: by name, or by the id in the configuration. */
 static int find_end(struct text_encoder *encoder)
 {
     size_t bytes = 0;
@@ -57,7 +56,8 @@ static int find_end(struct text_encoder *encoder)
     return encoder->end != NULL ? 0 : core_err_set(-ENOMEM, "no memory for an encoder");
 }
 
-/* A format whose tokens the tokenizer does not know would train on their letters. */
+/* Warns of a format whose special tokens the tokenizer does not have: they would be tokenized
+ * letter by letter. */
 static void warn_unknown(const struct text_encoder *encoder, const char *format)
 {
     static const struct {
@@ -97,7 +97,7 @@ static int make_rows(struct text_encoder *encoder)
     return rc == 0 ? text_turns_init(&encoder->turns, &encoder->first->said_ambiguous) : rc;
 }
 
-/* What each thread has for itself. */
+/* Creates what each thread has of its own. */
 static int make_own(struct text_encoder *encoder)
 {
     int rc = text_scratch_create(encoder->tokenizer, &encoder->scratch);
@@ -150,7 +150,7 @@ int text_encoder_share(struct text_encoder *first, struct text_encoder **out)
     return 0;
 }
 
-/* What grows with rows, but for the tokenizer's. */
+/* Frees the buffers that grow with rows, except those of the tokenizer. */
 static void free_rows(struct text_encoder *encoder)
 {
     jinja_run_destroy(encoder->run);
@@ -202,8 +202,8 @@ bool text_encoder_dated(const struct text_encoder *encoder)
     return text_chat_dated(encoder->chat);
 }
 
-/* Tokens that tokenizer_config.json adds may lie beyond the model's embeddings: no text may use
- * them then. */
+/* Refuses a token of tokenizer_config.json whose id is beyond the embeddings of the model; it is an
+ * error only if a text uses it. */
 static int refuse_token(const struct text_encoder *encoder, uint32_t id)
 {
     size_t bytes = 0;
@@ -232,8 +232,8 @@ static int copy_tokens(const struct text_encoder *encoder, const struct text_enc
     return 0;
 }
 
-/* One or two texts with the end behind them, unless they have it. */
-static int join(struct text_encoder *encoder, const struct text_row *row, size_t *bytes)
+/* Joins one or two texts and appends the end token unless it is there already. */
+static int join_texts(struct text_encoder *encoder, const struct text_row *row, size_t *bytes)
 {
     const size_t end = encoder->end != NULL ? strlen(encoder->end) : 0;
     const size_t first = row->text_bytes;
@@ -264,7 +264,7 @@ static int encode_text(struct text_encoder *encoder, const struct text_row *row,
     if (row->text_bytes == 0) {
         return core_err_set(-EINVAL, "text: is empty");
     }
-    int rc = join(encoder, row, &bytes);
+    int rc = join_texts(encoder, row, &bytes);
     if (rc != 0 || (rc = text_tokenizer_encode(encoder->scratch, encoder->text, bytes,
                                                TEXT_ENCODE_SPECIAL, &encoding)) != 0) {
         return rc;
@@ -272,7 +272,7 @@ static int encode_text(struct text_encoder *encoder, const struct text_row *row,
     return copy_tokens(encoder, &encoding, out);
 }
 
-/* The tokens of a prompt are kept beside those of the whole. */
+/* Keeps the tokens of a prompt beside those of the whole row. */
 static int encode_prompt(struct text_encoder *encoder, const char *text, size_t bytes,
                          unsigned flags, size_t *count)
 {
@@ -282,14 +282,14 @@ static int encode_prompt(struct text_encoder *encoder, const char *text, size_t 
                                        encoding.count + 1, sizeof *encoder->prompt)) != 0) {
         return rc;
     }
-    if (encoding.count > 0) { /* ids is NULL where no text was encoded yet */
+    if (encoding.count > 0) { /* ids is NULL before the first text */
         memcpy(encoder->prompt, encoding.ids, encoding.count * sizeof *encoding.ids);
     }
     *count = encoding.count;
     return 0;
 }
 
-/* What the prompt and the whole have in common is not trained on. */
+/* Masks the tokens that the prompt and the whole have in common. */
 static void mask_prompt(struct text_encoder *encoder, size_t prompt, struct text_sample *out)
 {
     size_t same = 0;
@@ -315,7 +315,7 @@ static int encode_completion(struct text_encoder *encoder, const struct text_row
         return core_err_set(-EINVAL, "completion: is empty");
     }
     int rc = encode_prompt(encoder, row->text, row->text_bytes, TEXT_ENCODE_SPECIAL, &prompt);
-    if (rc != 0 || (rc = join(encoder, row, &bytes)) != 0 ||
+    if (rc != 0 || (rc = join_texts(encoder, row, &bytes)) != 0 ||
         (rc = text_tokenizer_encode(encoder->scratch, encoder->text, bytes, TEXT_ENCODE_SPECIAL,
                                     &encoding)) != 0 ||
         (rc = copy_tokens(encoder, &encoding, out)) != 0) {
@@ -334,7 +334,7 @@ static const struct text_chat *chat_for(const struct text_encoder *encoder,
     return none && row->instruction ? encoder->alpaca : encoder->chat;
 }
 
-/* White space that a template writes behind the token that ends the last turn is not trained on. */
+/* Masks white space that a template writes after the token that ends the last turn. */
 static void mask_tail(const struct text_encoder *encoder, const struct jinja_rendering *whole,
                       const struct text_encoding *encoding, struct text_sample *out)
 {
@@ -388,7 +388,7 @@ static int find_spans(struct text_encoder *encoder, const struct text_row *row,
     return 0;
 }
 
-/* Tokens outside of all spans are not trained on; both come in order. */
+/* Masks tokens outside all spans; both are in order. */
 static void mask_outside(const struct text_turns *turns, const struct text_encoding *encoding,
                          struct text_sample *out)
 {

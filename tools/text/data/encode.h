@@ -1,5 +1,5 @@
-/* encode.h: a row of text as tokens and labels, by a model's tokenizer and chat template.
- * One thread an encoder. */
+/* encode.h: turns a row of text into tokens and labels with the tokenizer and chat template of a
+ * model. One thread for each encoder. */
 #ifndef TOOLS_TEXT_DATA_ENCODE_H
 #define TOOLS_TEXT_DATA_ENCODE_H
 
@@ -12,24 +12,24 @@ struct text_encoder;
 struct text_row;
 struct text_tokenizer;
 
-/* Loads what `folder` has; `vocab` and `now` as in the options of a feed. */
+/* Loads the files of `folder`; `vocab` and `now` as in text_feed_options. */
 int text_encoder_create(const char *folder, const char *format, int64_t vocab, int64_t now,
                         struct text_encoder **out);
-/* Another one for another thread, with the same tokenizer and template, which stay the first's: it is
- * destroyed after this one. What is said once is said by one of them. */
+/* Creates an encoder for another thread that uses the tokenizer and template of `first`, which must
+ * be destroyed last. They share warnings that are given once. */
 int text_encoder_share(struct text_encoder *first, struct text_encoder **out);
 void text_encoder_destroy(struct text_encoder *encoder);
-/* Frees what it keeps from row to row. -ENOMEM. */
+/* Frees buffers that are kept between rows. -ENOMEM. */
 int text_encoder_trim(struct text_encoder *encoder);
 
 const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *encoder);
-/* Of tokenizer and template: changes with what rows become. */
+/* A hash of tokenizer and template: it changes if rows become other tokens. */
 uint64_t text_encoder_mark(const struct text_encoder *encoder);
-/* Whether the model's chat template asks for the time. */
+/* Whether the chat template of the model uses the time. */
 bool text_encoder_dated(const struct text_encoder *encoder);
 
-/* -EINVAL, -EILSEQ, -E2BIG ... for a row that cannot be used; -ENOTSUP where the model lacks what
- * all such rows need. */
+/* Encodes a row. -EINVAL, -EILSEQ, -E2BIG ... for a bad row; -ENOTSUP if the model lacks something
+ * that all such rows need. */
 int text_encoder_encode(struct text_encoder *encoder, const struct text_row *row,
                         enum text_train_on train_on, struct text_sample *out);
 

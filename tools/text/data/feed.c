@@ -1,4 +1,4 @@
-/* feed.c: the thread that prepares batches, and handing them over. Two counts order the slots: the
+/* feed.c: the thread that prepares batches and hands them over. Two counters order the slots: the
  * thread fills slot prepared % ahead, the caller reads slot taken % ahead. */
 #include "tools/text/data/feed.h"
 
@@ -31,16 +31,18 @@ struct slot {
 
 struct text_feed {
     struct text_feed_options options;
-    struct text_batches *batches;      /* owned; entered by the thread alone, once it runs */
+    struct text_batches *batches;      /* owned; once the thread runs, only the thread enters */
     struct slot slots[TEXT_AHEAD_MAX]; /* [options.ahead] */
     const struct core_log *log;        /* borrowed: the caller's, or `quiet` */
-    struct core_log quiet;             /* the caller's, for errors alone */
+    struct core_log quiet;             /* the log of the caller, limited to errors */
     struct core_bell bell;
-    _Atomic uint64_t prepared; /* by the thread; release pairs with the caller's acquire */
-    _Atomic uint64_t taken; /* given back by the caller; release pairs with the thread's acquire */
+    _Atomic uint64_t
+        prepared; /* counted by the thread; release pairs with the acquire of the caller */
+    _Atomic uint64_t
+        taken; /* counted by the caller; release pairs with the acquire of the thread */
     _Atomic bool stops;
     bool runs;
-    bool holds; /* the caller has a batch */
+    bool holds; /* the caller uses a batch */
     pthread_t thread;
     int64_t wait_ns;
 };
@@ -78,7 +80,7 @@ static struct core_budget *shared_of(const struct text_feed_options *options)
     return options->memory != NULL ? &options->memory->shared : NULL;
 }
 
-static int prepare(struct text_feed *feed, struct slot *slot)
+static int fill_slot(struct text_feed *feed, struct slot *slot)
 {
     slot->rc = text_batches_next(feed->batches, slot->tokens, &slot->batch);
     if (slot->rc < 0) {
@@ -87,7 +89,7 @@ static int prepare(struct text_feed *feed, struct slot *slot)
     return slot->rc;
 }
 
-static void *work(void *argument)
+static void *run_thread(void *argument)
 {
     struct text_feed *feed = argument;
     core_log_bind(feed->log);
@@ -107,7 +109,7 @@ static void *work(void *argument)
                 core_bell_sleep(&feed->bell, seen, -1);
             }
         }
-        rc = prepare(feed, &feed->slots[made % feed->options.ahead]);
+        rc = fill_slot(feed, &feed->slots[made % feed->options.ahead]);
         atomic_store_explicit(&feed->prepared, made + 1, memory_order_release);
         core_bell_ring(&feed->bell);
     }
@@ -153,7 +155,7 @@ static int open_feed(const struct text_feed_options *options, const struct text_
     if (rc != 0 || (rc = alloc_slots(feed)) != 0) {
         goto fail;
     }
-    const int failed = core_thread_start(&feed->thread, work, feed);
+    const int failed = core_thread_start(&feed->thread, run_thread, feed);
     if (failed != 0) {
         rc = core_err_set(-failed, "cannot start the thread that prepares data: %s",
                           strerror(failed));
@@ -193,7 +195,7 @@ void text_feed_close(struct text_feed *feed)
     core_charge_free(feed);
 }
 
-/* Until batch number `index` is there. */
+/* Waits until batch `index` is prepared. */
 static void wait_for(struct text_feed *feed, uint64_t index)
 {
     int64_t began = -1;

@@ -1,4 +1,4 @@
-/* group.c: reads rows in the caller's thread, and has them encoded by all. */
+/* group.c: reads rows on the thread of the caller and encodes them on all threads. */
 #include "tools/text/data/group.h"
 
 #include <errno.h>
@@ -15,12 +15,12 @@
 #include "tools/text/data/memory.h"
 #include "tools/text/data/row.h"
 
-enum { TEXTS_BYTES = 2 * TEXT_GROUP_BYTES }; /* of a group without a row that is longer */
+enum { TEXTS_BYTES = 2 * TEXT_GROUP_BYTES }; /* room for a group without a longer row */
 
 struct item {
     struct text_made made;
-    size_t begin; /* of its text in `texts` */
-    bool waits;   /* for the other threads to end: it needs much memory */
+    size_t begin; /* offset of its text in `texts` */
+    bool waits;   /* it needs much memory, so it waits until the other threads are done */
     char sentence[CORE_ERR_SENTENCE_BYTES];
 };
 
@@ -29,14 +29,14 @@ struct text_group {
     struct item *items;                      /* owned, [rows_max] */
     size_t rows_max;
     size_t count;
-    size_t at;         /* the next to be given out */
-    _Atomic size_t to; /* the next to be encoded; each is taken by one thread */
-    char *texts;       /* owned; not used by one thread, which reads the row where it lies */
+    size_t at;         /* next row to be taken */
+    _Atomic size_t to; /* next row to be encoded; each is taken by one thread */
+    char *texts;       /* owned; unused with one thread, which reads a row in its buffer */
     size_t texts_room;
     struct text_encoder **encoders; /* owned, [threads]; NULL until a row needs them */
     unsigned threads;
     struct core_team *team; /* owned; NULL: one thread, or none needed yet */
-    bool ended;             /* `end` and its sentence come behind the last row */
+    bool ended;             /* `end` and its sentence follow the last row */
     int end;
     char end_sentence[CORE_ERR_SENTENCE_BYTES];
 };
@@ -70,7 +70,8 @@ void text_group_destroy(struct text_group *group)
         text_sample_fini(&group->items[i].made.sample);
     }
     for (unsigned i = group->threads; group->encoders != NULL && i > 0; i--) {
-        text_encoder_destroy(group->encoders[i - 1]); /* the first one, which others use, is last */
+        text_encoder_destroy(
+            group->encoders[i - 1]); /* the first one last, because the others use it */
     }
     core_charge_free(group->encoders);
     core_charge_free(group->items);
@@ -117,13 +118,13 @@ static void reset_item(struct item *item)
     item->made = (struct text_made){.sample = *sample, .sentence = item->sentence};
 }
 
-/* Rows until the group is full, or there are no more, or reading fails. */
+/* Reads rows until the group is full, there are no more, or reading fails. */
 static void read_rows(struct text_group *group, struct text_records *records)
 {
     const bool copies = group->rows_max > 1;
     size_t bytes = 0;
     int rc = 1;
-    if (group->texts_room > TEXTS_BYTES) { /* what a long row took */
+    if (group->texts_room > TEXTS_BYTES) { /* the last group had a longer row */
         core_charge_free(group->texts);
         group->texts = NULL;
         group->texts_room = 0;
@@ -162,7 +163,7 @@ static struct core_budget *budget_of(const struct text_group *group, unsigned th
     return memory != NULL ? &memory->small[thread] : NULL;
 }
 
-/* What all rows of text need, loaded with the first of them. */
+/* Loads what rows of text need, when the first of them comes. */
 static int need_encoders(struct text_group *group)
 {
     const struct text_feed_options *options = group->options;
@@ -178,7 +179,7 @@ static int need_encoders(struct text_group *group)
                                 "a row without input_ids needs a model folder (--model) with "
                                 "tokenizer.json");
     for (unsigned i = 1; i < group->threads && rc == 0; i++) {
-        core_charge_bind(NULL); /* a feed that a plan counts has one thread */
+        core_charge_bind(NULL); /* only feeds of one thread are charged to a plan */
         rc = text_encoder_share(group->encoders[0], &group->encoders[i]);
     }
     const struct core_team_options team = {.name = "text", .count = group->threads, .spin_ns = -1};
@@ -196,7 +197,7 @@ static int encode_row(struct text_group *group, struct text_made *made, unsigned
     if (rc != 0) {
         return rc;
     }
-    /* The first row of text is encoded by the caller's thread alone. */
+    /* The first row of text is encoded on the thread of the caller alone. */
     rc = need_encoders(group);
     made->broken = rc != 0;
     if (rc == 0) {
@@ -229,7 +230,7 @@ static int make_sample_in(struct text_group *group, struct text_made *made, unsi
                               sample->count);
 }
 
-/* Within a thread's own memory: 1 where the row needs more than that. */
+/* Encodes a row within the memory of a thread: 1 if the row needs more. */
 static int make_small(struct text_group *group, struct text_made *made, unsigned thread)
 {
     struct core_budget *before = core_charge_bind(budget_of(group, thread));
@@ -239,7 +240,7 @@ static int make_small(struct text_group *group, struct text_made *made, unsigned
     return more ? 1 : rc;
 }
 
-/* The tokens go where those of other rows are, in as much memory as they need. */
+/* Moves the tokens to memory of their exact size, charged as those of other rows. */
 static int keep_sample(struct text_group *group, struct text_sample *sample)
 {
     struct core_budget *before = core_charge_bind(&group->options->memory->shared);
@@ -251,7 +252,7 @@ static int keep_sample(struct text_group *group, struct text_sample *sample)
     return rc;
 }
 
-/* Alone, from empty buffers, within the limit of a row. The caller's thread. */
+/* Encodes a row alone, with empty buffers, within the limit of a row. Thread of the caller. */
 static int make_large(struct text_group *group, struct text_made *made)
 {
     struct text_memory *memory = group->options->memory;
@@ -264,14 +265,14 @@ static int make_large(struct text_group *group, struct text_made *made)
     }
     const bool more = rc == -ENOMEM && core_charge_refused() > 0;
     core_charge_bind(before);
-    before = core_charge_bind(&memory->shared); /* empty buffers are no row's */
+    before = core_charge_bind(&memory->shared); /* empty buffers are not charged to a row */
     const int trimmed = encoder != NULL ? text_encoder_trim(encoder) : 0;
     core_charge_bind(before);
     made->broken |= trimmed != 0;
     if (rc == 0 && trimmed == 0) {
         return keep_sample(group, &made->sample);
     }
-    if (more) { /* after the trim, whose own sentence says less */
+    if (more) { /* after the trim, whose sentence would say less */
         rc = core_err_set(-E2BIG,
                           "the row has %" PRIu64
                           " bytes, and tokenizing it needs more than the limit of %" PRIu64
@@ -296,7 +297,8 @@ static int refuse_length(const struct text_group *group, const struct text_made 
                         made->record.bytes, memory->line_bytes);
 }
 
-/* `alone`: no other thread makes tokens now; else a row that needs much waits for that. */
+/* Encodes one row. `alone`: no other thread encodes now; otherwise, a row that needs much memory is
+ * postponed. */
 static void encode_item(struct text_group *group, size_t index, unsigned thread, bool alone)
 {
     struct item *item = &group->items[index];
@@ -312,7 +314,7 @@ static void encode_item(struct text_group *group, size_t index, unsigned thread,
     }
 }
 
-/* The rows that nobody took, one after another. */
+/* Encodes rows that no thread has taken, one after another. */
 static void encode_rows(void *argument, unsigned thread, unsigned count)
 {
     (void)count;
@@ -324,7 +326,8 @@ static void encode_rows(void *argument, unsigned thread, unsigned count)
     }
 }
 
-/* By this thread until a row of text has loaded what all of them need, then by all threads. */
+/* Encodes on this thread until a row of text has loaded what all threads need, then on all
+ * threads. */
 static void encode_group(struct text_group *group)
 {
     size_t index = 0;
@@ -333,7 +336,7 @@ static void encode_group(struct text_group *group)
         index += group->items[index].made.broken ? group->count : 1;
     }
     if (index < group->count) {
-        /* core_team_run() orders it for the others. */
+        /* core_team_run() makes this visible to the other threads. */
         atomic_store_explicit(&group->to, index, memory_order_relaxed);
         core_team_run(group->team, encode_rows, group);
     }
@@ -355,6 +358,6 @@ int text_group_next(struct text_group *group, struct text_records *records,
         *out = &group->items[group->at++].made;
         return 1;
     }
-    group->ended = false; /* the next call reads again: another epoch, after a seek */
+    group->ended = false; /* the next call reads again, after a seek to another epoch */
     return group->end < 0 ? core_err_adopt(group->end, group->end_sentence) : 0;
 }

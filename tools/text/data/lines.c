@@ -1,4 +1,4 @@
-/* lines.c: a growing buffer over a source, and what is a row in it. */
+/* lines.c: a growing buffer over a source, and the rows in it. */
 #include "tools/text/data/lines.h"
 
 #include <errno.h>
@@ -13,17 +13,17 @@ enum { READ_BYTES_MIN = 1 << 12, READ_BYTES_MAX = 1 << 20 };
 
 struct text_lines {
     struct text_source *source; /* owned */
-    char *text;                 /* owned: bytes not yet used stand at [begin, end) */
+    char *text;                 /* owned: unused bytes are at [begin, end) */
     size_t begin;
     size_t end;
     size_t room;
     size_t room_max;
-    size_t read_bytes; /* of the next read; grows while reading goes on */
-    uint64_t offset;   /* in the file, of text[begin] */
+    size_t read_bytes; /* bytes of the next read; grows while reading continues */
+    uint64_t offset;   /* offset in the file of text[begin] */
     uint64_t row;      /* rows before it */
-    size_t mark_bytes; /* of a byte order mark at the beginning */
-    bool array;        /* as the file is */
-    bool spooled;      /* an array as lines */
+    size_t mark_bytes; /* bytes of a byte order mark at the beginning */
+    bool array;        /* the file is an array */
+    bool spooled;      /* the array has been converted to lines */
     bool closed;       /* the end of the array was read */
     struct {           /* lines counted so far */
         uint64_t offset;
@@ -53,7 +53,7 @@ uint64_t text_lines_bytes(const struct text_lines *lines)
 uint64_t text_lines_used(const struct text_lines *lines)
 {
     const uint64_t used = text_source_used(lines->source);
-    const uint64_t here = lines->end - lines->begin; /* unpacked, and not yet used */
+    const uint64_t here = lines->end - lines->begin; /* decompressed but not used */
     return used > here ? used - here : 0;
 }
 
@@ -74,7 +74,7 @@ static int refuse(const struct text_lines *lines, const char *what)
                         array ? " row " : "", (unsigned long long)lines->row + 1, what);
 }
 
-/* Twice the buffer, up to its limit; where it cannot grow it stays as it is. */
+/* Doubles the buffer, up to its limit. It stays as it is if memory is short. */
 static void grow(struct text_lines *lines)
 {
     size_t room = lines->room == 0 ? READ_BYTES_MIN : lines->room * 2;
@@ -88,7 +88,7 @@ static void grow(struct text_lines *lines)
 
 enum { ENDED, MORE, FULL };
 
-/* More of the file behind what is there: MORE, ENDED, FULL where the buffer is, or -errno. */
+/* Reads more of the file: MORE; ENDED; FULL if the buffer is full; -errno. */
 static int fill(struct text_lines *lines)
 {
     if (lines->begin > 0) {
@@ -118,31 +118,31 @@ static int fill(struct text_lines *lines)
     return rc != 0 ? rc : got > 0 ? MORE : ENDED;
 }
 
-static void use(struct text_lines *lines, size_t bytes)
+static void advance(struct text_lines *lines, size_t bytes)
 {
     lines->begin += bytes;
     lines->offset += bytes;
 }
 
-/* What lies between the place of reading and a row's end. */
+/* The distance to the end of a row. */
 struct reach {
-    uint64_t gone; /* passed over already, for the buffer was full */
-    size_t bytes;  /* behind that */
-    bool ended;    /* by a line's end */
+    uint64_t gone; /* bytes dropped because the buffer was full */
+    size_t bytes;  /* bytes after these */
+    bool ended;    /* a newline follows */
 };
 
-/* Passes over all that is in the buffer. */
+/* Drops everything in the buffer. */
 static void discard(struct text_lines *lines, struct reach *reach)
 {
     const size_t there = lines->end - lines->begin;
     reach->gone += there;
-    use(lines, there);
+    advance(lines, there);
 }
 
-/* The line that begins here, without its end: 1, 0 at the end of the file, or -errno. */
+/* Finds the end of the line that begins here: 1; 0 at the end of the file; -errno. */
 static int find_line(struct text_lines *lines, struct reach *out)
 {
-    size_t seen = 0; /* of what is there, already searched */
+    size_t seen = 0; /* bytes of the buffer already searched */
     *out = (struct reach){.gone = 0};
     for (;;) {
         const size_t there = lines->end - lines->begin;
@@ -181,7 +181,8 @@ static bool is_blank(const char *text, size_t bytes)
     return true;
 }
 
-/* The row that begins at `offset` and of which the rest is here; `behind` its end is passed, too. */
+/* Takes the row that began at `offset` and whose remaining bytes are in the buffer; drops `behind`
+ * bytes after it, too. */
 static void take_row(struct text_lines *lines, uint64_t offset, const struct reach *reach,
                      size_t behind, struct text_line *out)
 {
@@ -189,7 +190,7 @@ static void take_row(struct text_lines *lines, uint64_t offset, const struct rea
                               .bytes = reach->gone + reach->bytes,
                               .offset = offset,
                               .row = ++lines->row};
-    use(lines, reach->bytes + behind);
+    advance(lines, reach->bytes + behind);
 }
 
 static int next_line(struct text_lines *lines, struct text_line *out)
@@ -208,8 +209,7 @@ static int next_line(struct text_lines *lines, struct text_line *out)
     return 1;
 }
 
-/* The byte `at` behind the place of reading, or -1 at the end of the file. FULL where the buffer does not
- * reach so far. */
+/* Gets the byte `at` bytes ahead, -1 at the end of the file. FULL if that is beyond the buffer. */
 static int byte_at(struct text_lines *lines, size_t at, int *byte)
 {
     while (lines->end - lines->begin <= at) {
@@ -227,12 +227,12 @@ static int pass_space(struct text_lines *lines, int *byte)
 {
     int rc;
     while ((rc = byte_at(lines, 0, byte)) == 0 && *byte >= 0 && is_space((char)*byte)) {
-        use(lines, 1);
+        advance(lines, 1);
     }
     return rc;
 }
 
-/* The next byte of a value, which is passed over up to there where the buffer is full. */
+/* Gets the next byte of a value; drops the value so far if the buffer is full. */
 static int value_byte(struct text_lines *lines, size_t *at, struct reach *reach, int *byte)
 {
     int rc = byte_at(lines, *at, byte);
@@ -244,8 +244,8 @@ static int value_byte(struct text_lines *lines, size_t *at, struct reach *reach,
     return rc != 0 || *byte >= 0 ? rc : refuse(lines, "the file ends inside the row");
 }
 
-/* How long the value is that begins here: by its brackets and quotes; what else is wrong with it is
- * found by who parses it. */
+/* Finds the end of the value that begins here by its brackets and quotes. Other errors in it are
+ * left to the parser. */
 static int measure_value(struct text_lines *lines, struct reach *out)
 {
     size_t depth = 0;
@@ -284,7 +284,7 @@ static int measure_value(struct text_lines *lines, struct reach *out)
     }
 }
 
-/* Passes over what stands in front of an element: 1, or 0 behind the last one. */
+/* Skips what separates elements: 1; 0 after the last one. */
 static int pass_comma(struct text_lines *lines)
 {
     int byte;
@@ -292,7 +292,7 @@ static int pass_comma(struct text_lines *lines)
     int rc = pass_space(lines, &byte);
     const bool opens = rc == 0 && first && byte == '[';
     if (opens || (rc == 0 && !first && byte == ',')) {
-        use(lines, 1);
+        advance(lines, 1);
         rc = pass_space(lines, &byte);
         if (rc != 0 || byte != ']' || !opens) {
             return rc != 0 ? rc : 1;
@@ -301,7 +301,7 @@ static int pass_comma(struct text_lines *lines)
     if (rc != 0 || byte != ']') {
         return rc != 0 ? rc : refuse(lines, "expected a comma or the end of the array");
     }
-    use(lines, 1);
+    advance(lines, 1);
     lines->closed = true;
     rc = pass_space(lines, &byte);
     return rc != 0 || byte < 0 ? rc : refuse(lines, "there is data after the array");
@@ -333,7 +333,7 @@ int text_lines_seek(struct text_lines *lines, uint64_t offset, uint64_t row)
     offset = offset < lines->mark_bytes ? lines->mark_bytes : offset;
     const uint64_t there = lines->end - lines->begin;
     int rc = 0;
-    if (offset >= lines->offset && offset - lines->offset <= there) { /* it is here already */
+    if (offset >= lines->offset && offset - lines->offset <= there) { /* it is in the buffer */
         lines->begin += (size_t)(offset - lines->offset);
     } else {
         rc = text_source_seek(lines->source, offset);
@@ -351,7 +351,7 @@ void text_lines_trim(struct text_lines *lines)
     core_charge_free(lines->text);
     lines->text = NULL;
     lines->begin = lines->end = lines->room = 0;
-    lines->offset = UINT64_MAX; /* so that a seek goes to the source */
+    lines->offset = UINT64_MAX; /* forces the next seek to go to the source */
     lines->read_bytes = READ_BYTES_MIN;
 }
 
@@ -361,7 +361,7 @@ int text_lines_seek_near(struct text_lines *lines, uint64_t offset)
     int rc = text_lines_seek(lines, offset > 0 ? offset - 1 : 0, 0);
     if (rc == 0 && offset > 0) {
         rc = find_line(lines, &reach);
-        use(lines, rc == 1 ? reach.bytes + reach.ended : 0);
+        advance(lines, rc == 1 ? reach.bytes + reach.ended : 0);
     }
     return rc < 0 ? rc : 0;
 }
@@ -381,7 +381,7 @@ int text_lines_count(struct text_lines *lines, uint64_t offset, uint64_t *rows)
         if (rc != 1) {
             return rc;
         }
-        use(lines, reach.bytes + reach.ended);
+        advance(lines, reach.bytes + reach.ended);
         lines->row++;
     }
     lines->counted.offset = lines->offset;
@@ -389,10 +389,10 @@ int text_lines_count(struct text_lines *lines, uint64_t offset, uint64_t *rows)
     return 0;
 }
 
-/* What goes into a nameless file. */
+/* State of writing to a nameless file. */
 struct spool {
     struct text_lines *lines; /* borrowed from the caller */
-    bool ends;                /* the end of an element's line comes next */
+    bool ends;                /* a newline comes next */
 };
 
 static int element_piece(void *user, const char **piece, size_t *bytes)
@@ -431,7 +431,7 @@ static int raw_piece(void *user, const char **piece, size_t *bytes)
     int more = lines->end == lines->begin ? fill(lines) : MORE;
     *piece = lines->text + lines->begin;
     *bytes = lines->end - lines->begin;
-    use(lines, *bytes);
+    advance(lines, *bytes);
     return more;
 }
 
@@ -457,7 +457,7 @@ int text_lines_spool(struct text_lines *lines, bool lines_only)
     return rc;
 }
 
-/* Files that other programs write: Excel, PowerShell's > and Python with another encoding. */
+/* Refuses other encodings, as Excel, the > of PowerShell and Python may write. */
 static int refuse_encoding(const struct text_lines *lines)
 {
     static const struct {
@@ -482,8 +482,8 @@ static int refuse_encoding(const struct text_lines *lines)
     return 0;
 }
 
-/* A byte order mark, and whether the file is an array. */
-static int look_at(struct text_lines *lines)
+/* Skips a byte order mark and finds out whether the file is an array. */
+static int detect_format(struct text_lines *lines)
 {
     static const char mark[] = "\xEF\xBB\xBF";
     int byte;
@@ -514,7 +514,7 @@ int text_lines_open(const char *path, int input, size_t row_bytes, struct text_l
     lines->read_bytes = READ_BYTES_MIN;
     lines->room_max = row_bytes > READ_BYTES_MIN ? row_bytes : READ_BYTES_MIN;
     int rc = text_source_open(path, input, &lines->source);
-    if (rc != 0 || (rc = look_at(lines)) != 0) {
+    if (rc != 0 || (rc = detect_format(lines)) != 0) {
         text_lines_close(lines);
         return rc;
     }

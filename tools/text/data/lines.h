@@ -1,6 +1,6 @@
-/* lines.h: the rows of one file as JSON texts: lines of JSONL, or, where the first character is
- * "[", the elements of the one array that the file then is. What stays in memory is one row, of
- * a length that has a limit. Private to records.c. One thread. */
+/* lines.h: the rows of one file as JSON texts: lines of JSONL or, if the first character is "[",
+ * elements of one JSON array. Only one row, of limited length, is in memory. Private to records.c.
+ * One thread. */
 #ifndef TOOLS_TEXT_DATA_LINES_H
 #define TOOLS_TEXT_DATA_LINES_H
 
@@ -11,41 +11,41 @@
 struct text_lines;
 
 struct text_line {
-    const char *text; /* borrowed until the next call; NULL: too long to be held */
+    const char *text; /* borrowed until the next call; NULL: longer than the limit */
     uint64_t bytes;
     uint64_t offset; /* of its first byte */
-    uint64_t row;    /* from 1, where reading began at the beginning */
+    uint64_t row;    /* from 1, if reading began at the beginning */
 };
 
-/* `input`: see source.h. A row whose text does not fit into `row_bytes` is passed over, to find its end. */
+/* `input`: see source.h. A row that does not fit into `row_bytes` is skipped up to its end. */
 int text_lines_open(const char *path, int input, size_t row_bytes, struct text_lines **out);
 void text_lines_close(struct text_lines *lines);
 
 bool text_lines_array(const struct text_lines *lines);
-/* Of the file as it lies there; 0 where that is not known. About how many of them were used. */
+/* Size of the file on disk, 0 if unknown; and approximately how much of it has been used. */
 uint64_t text_lines_bytes(const struct text_lines *lines);
 uint64_t text_lines_used(const struct text_lines *lines);
-/* Can it be closed and opened again? */
+/* Whether it can be closed and opened again. */
 bool text_lines_reopens(const struct text_lines *lines);
 
-/* Makes the file readable more than once, or, with `lines_only`, at any byte: then an array becomes
- * lines, one an element. */
+/* Makes the file readable again or, with `lines_only`, at any byte: then an array becomes lines,
+ * one for each element. */
 int text_lines_spool(struct text_lines *lines, bool lines_only);
 
-/* From a byte on at which a row begins, with `row` rows before it. */
+/* Continues at a byte at which a row begins, after `row` rows. */
 int text_lines_seek(struct text_lines *lines, uint64_t offset, uint64_t row);
-/* Where the next row begins or the one before has ended. */
+/* Offset at which the next row begins or the previous one has ended. */
 uint64_t text_lines_offset(const struct text_lines *lines);
 
-/* Gives back what was kept for reading on; the file stays open. */
+/* Frees the buffers; the file stays open. */
 void text_lines_trim(struct text_lines *lines);
 
-/* 1 and the next row that is not blank; 0 at the end; -errno. */
+/* Returns 1 and the next row that is not blank; 0 at the end; -errno. */
 int text_lines_next(struct text_lines *lines, struct text_line *out);
 
-/* To the first row that begins at `offset` or behind it, in a file of lines. */
+/* Continues with the first row that begins at or after `offset`, in a file of lines. */
 int text_lines_seek_near(struct text_lines *lines, uint64_t offset);
-/* How many lines end before `offset`. Reading has to go on with a seek. */
+/* Counts the lines that end before `offset`. Seek before reading on. */
 int text_lines_count(struct text_lines *lines, uint64_t offset, uint64_t *rows);
 
 #endif

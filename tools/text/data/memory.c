@@ -1,4 +1,4 @@
-/* memory.c: limits of what rows of data take, and the figures that a plan needs. Any thread. */
+/* memory.c: limits of memory for rows of data, and the figures for a plan. Any thread. */
 #include "tools/text/data/memory.h"
 
 #include "core/base/mem_limits.h"
@@ -19,7 +19,8 @@ void text_memory_init(struct text_memory *memory, uint64_t row_bytes)
     core_budget_init(&memory->shared, "data", CORE_BUDGET_NONE);
     core_budget_init(&memory->large, "row", memory->row_bytes);
     for (unsigned i = 0; i < TEXT_THREADS_MAX; i++) {
-        /* Buffers that stay may be larger than a row needs: what fits into these fits into a row's. */
+        /* Buffers that are kept may be larger than a row needs, so a row that fits into them also
+         * fits into the limit of a row. */
         const uint64_t most = memory->row_bytes / 2;
         core_budget_init(&memory->small[i], "rows", most < SMALL_BYTES ? most : SMALL_BYTES);
     }
@@ -44,7 +45,7 @@ uint64_t text_memory_peak(const struct text_memory *memory)
 uint64_t text_memory_row(const struct text_memory *memory)
 {
     const uint64_t large = core_budget_peak(&memory->large);
-    const uint64_t least = 2 * small_peak(memory); /* half of it for rows that need little */
+    const uint64_t least = 2 * small_peak(memory); /* small rows may use half of the limit */
     const uint64_t most = large > least ? large : least;
     return most > ROW_BYTES_MIN ? most : ROW_BYTES_MIN;
 }

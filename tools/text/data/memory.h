@@ -1,4 +1,4 @@
-/* memory.h: what the rows of data may take of memory, and what they took. The caller's memory. */
+/* memory.h: limits and use of memory for rows of data. The caller's memory. */
 #ifndef TOOLS_TEXT_DATA_MEMORY_H
 #define TOOLS_TEXT_DATA_MEMORY_H
 
@@ -8,23 +8,24 @@
 
 enum { TEXT_THREADS_MAX = 64 };
 
-/* What a feed may take and took. A row's way from JSON to tokens has a limit, so that one row cannot take
- * all of the machine; everything else has sizes of its own and is counted. Rows that need little are made by
- * all threads at once, in buffers that stay; what needs more is made again alone, from empty buffers, so
- * that which rows are refused depends on the rows alone. The caller's memory; outlives the feed. */
+/* Memory that a feed may use and has used. Turning one row from JSON to tokens has a limit, so that
+ * a single row cannot exhaust the machine; everything else has its own limits and is counted. All
+ * threads encode small rows at the same time, in buffers that are kept. A row that needs more is
+ * encoded again, alone and with empty buffers, so that only the rows decide which rows are refused.
+ * Must outlive the feed. */
 struct text_memory {
-    uint64_t row_bytes;                         /* the limit of one row */
-    uint64_t line_bytes;                        /* of its text, besides */
+    uint64_t row_bytes;                         /* limit of one row */
+    uint64_t line_bytes;                        /* limit of its text, in addition */
     struct core_budget shared;                  /* files, tokenizer, windows, batches */
-    struct core_budget large;                   /* a row that needs much */
-    struct core_budget small[TEXT_THREADS_MAX]; /* of each thread: rows that need little */
+    struct core_budget large;                   /* one large row */
+    struct core_budget small[TEXT_THREADS_MAX]; /* small rows, for each thread */
 };
 
-/* `row_bytes` 0: half of what this process may use, at most 1 GiB. */
+/* Sets the limits. `row_bytes` 0: half of what this process may use, at most 1 GiB. */
 void text_memory_init(struct text_memory *memory, uint64_t row_bytes);
-/* What a feed of one thread takes for the rows that feeds with this memory have read. */
+/* Bytes that a feed of one thread needs for the rows that feeds with this memory have read. */
 uint64_t text_memory_peak(const struct text_memory *memory);
-/* The same of the largest row alone: a limit under which the same rows are read. */
+/* The share of the largest row: with this limit, the same rows can be read. */
 uint64_t text_memory_row(const struct text_memory *memory);
 
 #endif

@@ -1,5 +1,5 @@
-/* options.h: which rows are read and how, for all stages from files to batches, and what the stages count.
- * Plain structs in the caller's memory. */
+/* options.h: which rows are read and how, for all stages from files to batches; and the counts of
+ * the stages. Plain structs in the caller's memory. */
 #ifndef TOOLS_TEXT_DATA_OPTIONS_H
 #define TOOLS_TEXT_DATA_OPTIONS_H
 
@@ -12,7 +12,7 @@ struct text_memory;
 enum { TEXT_AHEAD_MAX = 1024 };
 
 enum text_train_on {
-    TEXT_TRAIN_COMPLETION, /* the assistant's turns of chats, completions of prompts, all of texts */
+    TEXT_TRAIN_COMPLETION, /* replies of the assistant in chats, completions of prompts, all of texts */
     TEXT_TRAIN_ALL,        /* every token of every row */
 };
 
@@ -21,15 +21,15 @@ enum text_on_bad_row {
     TEXT_BAD_SKIP, /* warn, count the row and continue */
 };
 
-/* Zero is the default of each but the first six. */
+/* Zero is the default of each member except the first six. */
 struct text_feed_options {
     const char *const *files; /* paths, patterns, "-" for standard input; .gz and .zst as well */
     size_t files_count;
-    int64_t seq_len;    /* most tokens of a row; longer rows are cut, and counted */
-    int64_t batch_rows; /* of a micro-batch of one rank */
+    int64_t seq_len;    /* maximal tokens of a row; longer rows are cut and counted */
+    int64_t batch_rows; /* rows of a micro-batch of one rank */
     const char
         *model;    /* folder with tokenizer.json and the chat template; NULL: rows of ids only */
-    int64_t vocab; /* of the model: ids lie below it; 0: not checked */
+    int64_t vocab; /* vocabulary of the model: ids are below it; 0: not checked */
     const char
         *chat_format; /* chatml, llama3, llama2, mistral, alpaca, vicuna; NULL: the model's */
     enum text_train_on train_on;
@@ -37,38 +37,35 @@ struct text_feed_options {
     bool pack;    /* several documents in a row, each with its own attention and positions */
     bool split;   /* rows longer than seq_len continue in further rows instead of being cut */
     bool quiet;   /* no warnings: the same files were read with these options before */
-    bool shuffle; /* no: file order */
+    bool shuffle; /* false: in the order of the files */
     int64_t
-        now; /* the time that chat templates are given (strftime_now), as a local clock shows it,
-                     in seconds since 1970: text_feed_now(). Part of what a run's rows depend on */
+        now; /* time for strftime_now of chat templates: local time in seconds since 1970 (text_feed_now). The rows of a run may depend on it */
     uint64_t seed;
     struct text_memory
-        *memory;     /* borrowed; NULL: rows have TEXT_ROW_BYTES_MAX, nothing is counted */
-    int input;       /* what "-" means: a descriptor of text_spool_input(), with which it can be
-                                read again; 0: standard input itself */
-    uint64_t epochs; /* then text_feed_next() ends; 0: for ever */
-    int64_t length_multiple; /* rows are padded to a multiple, at most seq_len; seq_len itself: all
-                                batches have one shape; 0: to the longest row of the batch */
+        *memory; /* borrowed; NULL: rows are limited to TEXT_ROW_BYTES_MAX, nothing is counted */
+    int input; /* meaning of "-": a descriptor of text_spool_input(), which can be read again; 0: standard input itself */
+    uint64_t epochs; /* epochs until text_feed_next() ends; 0: endless */
     int64_t
-        length_room; /* no row will be longer than this: memory for so many tokens; 0: seq_len */
-    unsigned ranks;  /* that share the rows; 0: 1 */
+        length_multiple; /* rows are padded to a multiple of this, at most seq_len; seq_len: all batches have the same shape; 0: to the longest row of the batch */
+    int64_t length_room; /* no row will be longer, so this is the memory for a row; 0: seq_len */
+    unsigned ranks;      /* ranks that share the rows; 0: 1 */
     unsigned rank;
     unsigned ahead;   /* batches prepared ahead; 0: 4, at most TEXT_AHEAD_MAX */
-    unsigned threads; /* that make tokens of rows; 0: 1, the one that prepares batches */
+    unsigned threads; /* tokenizing threads; 0: 1, the one that prepares batches */
 };
 
 /* Counts since the position that the feed was opened with. */
 struct text_counts {
-    uint64_t rows;       /* of the files */
+    uint64_t rows;       /* rows of the files */
     uint64_t bad;        /* skipped */
-    uint64_t cut;        /* longer than seq_len, with their end dropped */
-    uint64_t cut_tokens; /* dropped with it */
-    uint64_t split;      /* longer than seq_len, and continued in further rows */
-    uint64_t untrained;  /* dropped because all their trained tokens were cut off */
+    uint64_t cut;        /* rows cut to seq_len */
+    uint64_t cut_tokens; /* tokens cut off */
+    uint64_t split;      /* rows split because they were longer than seq_len */
+    uint64_t untrained;  /* rows dropped because all their trained tokens were cut off */
     uint64_t documents;  /* in batches */
     uint64_t tokens;     /* in batches, without padding */
-    uint64_t targets;    /* of these, trained on */
-    uint64_t dated;      /* 1: rows went through a chat template that asks for the time */
+    uint64_t targets;    /* of these, those trained on */
+    uint64_t dated;      /* 1: rows used a chat template that writes the time */
 };
 
 #endif

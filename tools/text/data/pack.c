@@ -1,4 +1,4 @@
-/* pack.c: a window of documents, cut to their length and fitted into rows. */
+/* pack.c: cuts the documents of a window to seq_len and fits them into rows. */
 #include "tools/text/data/pack.h"
 
 #include <errno.h>
@@ -8,15 +8,15 @@
 #include "core/base/err.h"
 
 struct document {
-    size_t begin; /* in the window's tokens */
+    size_t begin; /* offset in the tokens of the window */
     size_t count;
     size_t row;
 };
 
 struct row {
-    size_t room;    /* tokens that still fit */
-    size_t arrived; /* when it came to this room */
-    size_t first;   /* in `placed`, of its documents */
+    size_t room;    /* tokens that still choose_rows */
+    size_t arrived; /* index of the document that left this room */
+    size_t first;   /* index in `placed` of its first document */
     size_t count;
 };
 
@@ -29,10 +29,11 @@ struct text_pack {
     struct row *rows; /* owned */
     size_t rows_count;
     size_t rows_room;
-    uint64_t *order; /* owned, [documents_room]: longest first; its lower half is the document */
-    size_t *placed;  /* owned, [documents_room]: documents by row */
-    size_t *open;    /* owned, [documents_room]: rows with room */
-    size_t samples;  /* of the files, that the window is made of */
+    uint64_t
+        *order; /* owned, [documents_room]: sort keys, longest first; the lower half is the index */
+    size_t *placed; /* owned, [documents_room]: documents by row */
+    size_t *open;   /* owned, [documents_room]: rows with room */
+    size_t samples; /* rows of the files in the window */
     struct text_counts counts;
 };
 
@@ -90,7 +91,7 @@ static int reserve(struct text_pack *pack)
     return 0;
 }
 
-/* A document of the window, unless there is nothing in it to train on. */
+/* Adds a document to the window unless nothing in it is trained on. */
 static int add_document(struct text_pack *pack, const int32_t *ids, const int32_t *labels,
                         size_t count)
 {
@@ -143,7 +144,7 @@ static int compare_keys(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* The open row into which `count` tokens fit best: its index in `open`, or `open_count`. */
+/* Finds the open row into which `count` tokens choose_rows best: its index in `open`, or `open_count`. */
 static size_t find_open(const struct text_pack *pack, size_t open_count, size_t count)
 {
     size_t best = open_count;
@@ -158,8 +159,8 @@ static size_t find_open(const struct text_pack *pack, size_t open_count, size_t 
     return best;
 }
 
-/* Chooses the row of each document, in `order`. */
-static void fit(struct text_pack *pack)
+/* Chooses the row of each document in `order`. */
+static void choose_rows(struct text_pack *pack)
 {
     size_t open_count = 0;
     for (size_t i = 0; i < pack->documents_count; i++) {
@@ -180,8 +181,8 @@ static void fit(struct text_pack *pack)
     }
 }
 
-/* Lists the documents of each row, in the order in which they were fitted. */
-static void place(struct text_pack *pack)
+/* Lists the documents of each row in the order in which they were placed. */
+static void list_documents(struct text_pack *pack)
 {
     size_t first = 0;
     for (size_t i = 0; i < pack->rows_count; i++) {
@@ -231,8 +232,8 @@ void text_pack_arrange(struct text_pack *pack)
     if (pack->options.pack && pack->documents_count > 1) {
         pack->rows_count = 0;
         qsort(pack->order, pack->documents_count, sizeof *pack->order, compare_keys);
-        fit(pack);
-        place(pack);
+        choose_rows(pack);
+        list_documents(pack);
     }
 }
 

@@ -1,9 +1,9 @@
-/* pack.h: documents become rows of at most seq_len tokens. A window of documents is taken at a time;
- * without packing, one.
+/* pack.h: puts documents into rows of at most seq_len tokens, a window of documents at a time; without
+ * packing, a window is one document.
  *
- * Packed: the window's documents, longest first, each go into the row in which the least room is left
- * behind it (the one of these that came to that room first), or into a new one. Rows come in the order
- * in which they were begun. One thread. */
+ * With packing, the documents of a window are taken longest first. Each goes into the row in which the least
+ * room is left after it (of several, the one that came to that room first) or, if it fits into none, into
+ * a new one. Rows keep the order in which they were begun. One thread. */
 #ifndef TOOLS_TEXT_DATA_PACK_H
 #define TOOLS_TEXT_DATA_PACK_H
 
@@ -13,7 +13,7 @@ struct text_pack;
 
 enum {
     TEXT_WINDOW_DOCUMENTS = 1000,
-    TEXT_WINDOW_TOKENS = 1 << 22, /* a window is closed by the document with which it gets there */
+    TEXT_WINDOW_TOKENS = 1 << 22, /* a window ends with the document that reaches this */
 };
 
 struct text_pack_options {
@@ -22,7 +22,7 @@ struct text_pack_options {
     bool split;
 };
 
-/* A piece of a row. */
+/* One document in a row. */
 struct text_document {
     const int32_t *ids; /* borrowed until the next fill */
     const int32_t *labels;
@@ -32,17 +32,17 @@ struct text_document {
 int text_pack_create(const struct text_pack_options *options, struct text_pack **out);
 void text_pack_destroy(struct text_pack *pack);
 
-/* The next window of the reader's documents: 1; 0 at the end of the epoch; -errno. */
+/* Fills the next window with documents of the reader: 1; 0 at the end of the epoch; -errno. */
 int text_pack_fill(struct text_pack *pack, struct text_reader *reader);
-/* The same by parts: an empty window; one row of the files more (1; 0 at the end of the epoch; -errno)
- * until it is full; and every document a row of its own, or several in one. */
+/* The same in steps: empty the window; add one row of the files (1; 0 at the end of the epoch;
+ * -errno) until it is full; put the documents into rows. */
 void text_pack_clear(struct text_pack *pack);
 int text_pack_add(struct text_pack *pack, struct text_reader *reader);
 bool text_pack_is_full(const struct text_pack *pack);
 void text_pack_arrange(struct text_pack *pack);
 
 size_t text_pack_rows(const struct text_pack *pack);
-/* Documents of a row, and each. */
+/* Number of documents of a row, and one of them. */
 size_t text_pack_documents(const struct text_pack *pack, size_t row);
 struct text_document text_pack_document(const struct text_pack *pack, size_t row, size_t index);
 

@@ -1,4 +1,4 @@
-/* reader.c: rows in their order, and what becomes of those that are wrong. */
+/* reader.c: takes rows in their order and handles bad ones. */
 #include "tools/text/data/reader.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ struct text_reader {
     const struct text_feed_options *options; /* borrowed from the caller of open */
     struct text_records *records;            /* owned */
     struct text_group *group;                /* owned */
-    struct text_place place;                 /* of the row that comes next */
+    struct text_place place;                 /* position of the next row */
     uint64_t rows;
     uint64_t bad;
 };
@@ -102,8 +102,8 @@ bool text_reader_dated(const struct text_reader *reader)
     return encoder != NULL && text_encoder_dated(encoder);
 }
 
-/* A row that is wrong: 0 where it is skipped. */
-static int judge(struct text_reader *reader, const struct text_made *made)
+/* Handles a bad row: 0 if it is skipped. */
+static int handle_bad_row(struct text_reader *reader, const struct text_made *made)
 {
     char name[TEXT_NAME_BYTES];
     const int rc = made->rc;
@@ -140,7 +140,7 @@ int text_reader_next(struct text_reader *reader, const struct text_sample **out)
             *out = &made->sample;
             return 1;
         }
-        rc = judge(reader, made);
+        rc = handle_bad_row(reader, made);
         if (rc != 0) {
             return rc;
         }

@@ -1,4 +1,4 @@
-/* reader.h: rows of files as tokens and labels; what is wrong with a row stops, or is skipped and
+/* reader.h: reads rows of files as tokens and labels. A bad row is an error, or is skipped and
  * counted. One thread. */
 #ifndef TOOLS_TEXT_DATA_READER_H
 #define TOOLS_TEXT_DATA_READER_H
@@ -9,29 +9,30 @@
 
 struct text_reader;
 
-/* Uses of the options what belongs to files and rows; they are kept by reference. */
+/* Uses the options of files and rows; keeps a pointer to them. */
 int text_reader_open(const struct text_feed_options *options, struct text_reader **out);
 void text_reader_close(struct text_reader *reader);
 
-/* A number of what is read and how. */
+/* A hash of what is read and how. */
 uint64_t text_reader_mark(const struct text_reader *reader);
 
 int text_reader_seek(struct text_reader *reader, uint64_t epoch, struct text_place place);
 struct text_place text_reader_place(const struct text_reader *reader);
 
-/* How much of the epoch's bytes was read, 0 to 1; negative where that is not known. */
+/* Share of the bytes of the epoch that were read, 0 to 1; negative if unknown. */
 double text_reader_part(const struct text_reader *reader);
 
-/* 1 and the next row's tokens, borrowed until the next call; 0 at the end of the epoch. */
+/* Returns 1 and the tokens of the next row, borrowed until the next call; 0 at the end of the
+ * epoch; -errno. */
 int text_reader_next(struct text_reader *reader, const struct text_sample **out);
 
-/* The tokenizer that rows of text came through; NULL where there was none yet. */
+/* The encoder of rows of text; NULL before the first such row. */
 struct text_encoder;
 const struct text_encoder *text_reader_encoder(const struct text_reader *reader);
 
 uint64_t text_reader_rows(const struct text_reader *reader);
 uint64_t text_reader_bad(const struct text_reader *reader);
-/* Whether rows went through a chat template that asks for the time. */
+/* Whether rows used a chat template that writes the time. */
 bool text_reader_dated(const struct text_reader *reader);
 
 #endif

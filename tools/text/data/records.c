@@ -1,4 +1,4 @@
-/* records.c: which file and which row comes next. */
+/* records.c: finds the file and row that come next. */
 #include "tools/text/data/records.h"
 
 #include <errno.h>
@@ -18,30 +18,32 @@ struct file {
     char *path;               /* owned */
     struct text_lines *lines; /* owned; NULL: closed for now */
     uint64_t bytes;
-    uint64_t asked; /* when it was last read */
+    uint64_t asked; /* time of its last use, see below */
     bool array;
-    bool stays; /* open: nothing leads to it again */
+    bool stays; /* must stay open, because it cannot be reopened */
 };
 
 struct text_records {
     struct file *files; /* owned */
-    uint64_t *before;   /* owned: blocks in front of each file, and of all */
+    uint64_t *before;   /* owned: number of blocks before each file, and of all files */
     size_t count;
     size_t room;
-    size_t open;                         /* of those that need not stay open */
-    uint64_t asked;                      /* times that a file was asked for */
-    struct text_records_options options; /* paths are not kept */
+    size_t open;                         /* open files that could be closed */
+    uint64_t asked;                      /* counter of uses */
+    struct text_records_options options; /* `paths` is not kept */
     uint64_t epoch;
     struct text_place place;
-    uint64_t *window; /* owned: where its rows begin: file << OFFSET_BITS | offset, mixed */
+    uint64_t *window; /* owned: mixed offsets of its rows: file << OFFSET_BITS | offset */
     size_t window_count;
     size_t window_room;
-    uint64_t window_index; /* which one it is; UINT64_MAX: none */
+    uint64_t window_index; /* index of the window; UINT64_MAX: none */
     uint64_t window_epoch;
 };
 
-enum { OFFSET_BITS = 46 }; /* 64 TiB a file; TEXT_FILES_MAX files in the others */
-enum { OPEN_MAX = 16 };    /* of files that can be opened again */
+enum {
+    OFFSET_BITS = 46
+};                      /* files of at most 64 TiB; the other bits are enough for TEXT_FILES_MAX */
+enum { OPEN_MAX = 16 }; /* limit of open files that can be reopened */
 
 static void close_file(struct text_records *records, struct file *file)
 {
@@ -52,7 +54,7 @@ static void close_file(struct text_records *records, struct file *file)
     }
 }
 
-/* Closes the one that was not read for the longest. */
+/* Closes the file that was not used for the longest time. */
 static void make_room(struct text_records *records)
 {
     struct file *oldest = NULL;
@@ -68,7 +70,7 @@ static void make_room(struct text_records *records)
     }
 }
 
-/* The file's rows, opened again where it was closed. */
+/* Gets the rows of a file; reopens it if it was closed. */
 static int take_file(struct text_records *records, size_t index, struct text_lines **out)
 {
     struct file *file = &records->files[index];
@@ -124,7 +126,7 @@ static int add_file(struct text_records *records, const char *path)
     return rc;
 }
 
-/* A path that exists is itself, also where it looks like a pattern. */
+/* Adds a path or the files of a pattern. An existing path is not a pattern. */
 static int add_path(struct text_records *records, const char *path)
 {
     FILE *file = strpbrk(path, "*?[") != NULL ? fopen(path, "rbe") : NULL;
@@ -151,7 +153,7 @@ static int add_path(struct text_records *records, const char *path)
     return rc;
 }
 
-/* Blocks of all files, one after the other. */
+/* Counts the blocks of all files. */
 static int count_blocks(struct text_records *records)
 {
     records->before = core_charge_zeroed(records->count + 1, sizeof *records->before);
@@ -247,7 +249,7 @@ uint64_t text_records_mark(const struct text_records *records)
                                    records->options.shuffle ? records->options.seed : 0, 0);
     for (size_t i = 0; i < records->count; i++) {
         const char *name = text_records_file(records, i);
-        const char *slash = strrchr(name, '/'); /* the folder may have moved */
+        const char *slash = strrchr(name, '/'); /* without the folder, which may be moved */
         name = slash != NULL ? slash + 1 : name;
         const uint64_t bytes = records->files[i].bytes;
         mark = core_hash(name, strlen(name), core_hash_seed(mark, bytes, 0, 0));
@@ -321,7 +323,7 @@ static int add_row(struct text_records *records, uint64_t file, uint64_t offset)
     return 0;
 }
 
-/* The rows that begin in a block. */
+/* Adds the rows that begin in a block. */
 static int add_block(struct text_records *records, uint64_t block)
 {
     size_t low = 0;
@@ -372,7 +374,8 @@ static int load_window(struct text_records *records, uint64_t index)
     return 0;
 }
 
-/* For a window, `file` of the place is its index, and `row` the next of its rows. */
+/* Gets the next row in shuffled order: `file` of the place is the index of the window, `row` the
+ * next of its rows. */
 static int next_in_window(struct text_records *records, struct text_record *out)
 {
     struct text_place *place = &records->place;
@@ -443,7 +446,7 @@ const char *text_records_name(struct text_records *records, const struct text_re
     struct text_lines *lines = NULL;
     if (row == 0 && take_file(records, record->file, &lines) == 0 &&
         text_lines_count(lines, record->offset, &row) == 0) {
-        row++; /* shuffled: the next row is sought anyhow */
+        row++; /* the position of the file does not matter: shuffled reading seeks anyway */
     }
     snprintf(out, TEXT_NAME_BYTES, "%.400s:%s%llu", text_records_file(records, record->file),
              records->files[record->file].array ? " row " : "", (unsigned long long)row);

@@ -1,12 +1,11 @@
-/* records.h: the rows of several files as JSON texts, one after another: lines of JSONL, or the
- * elements of one JSON array. What stays in memory is one row, and open are 16 files and those that
- * cannot be opened again. One thread.
+/* records.h: the rows of several files as JSON texts, one after another: lines of JSONL, or elements of one
+ * JSON array. Only one row is in memory; at most 16 files are open, plus those that cannot be reopened. One
+ * thread.
  *
- * In order: file after file. Shuffled: the files are cut into blocks of TEXT_BLOCK_BYTES, the blocks
- * are visited in a seeded order, TEXT_WINDOW_BLOCKS of them at a time, and the rows that begin in
- * those are mixed (files that are smaller than that altogether: all rows are). The order depends on
- * (seed, epoch) and the files alone, and a place in it is three numbers, from which reading goes on
- * without looking at what came before. */
+ * In order: file after file. Shuffled: the files are divided into blocks of TEXT_BLOCK_BYTES, which are
+ * visited in a seeded order, TEXT_WINDOW_BLOCKS at a time; the rows that begin in the blocks of such a window
+ * are mixed (if all files together are smaller, all rows are). The order depends only on (seed, epoch) and
+ * the files. A place in it is three numbers, and reading can continue there without what came before. */
 #ifndef TOOLS_TEXT_DATA_RECORDS_H
 #define TOOLS_TEXT_DATA_RECORDS_H
 
@@ -17,7 +16,7 @@
 struct text_records;
 
 enum {
-    TEXT_ROW_BYTES_MAX = 256 << 20, /* of one row as JSON */
+    TEXT_ROW_BYTES_MAX = 256 << 20, /* limit of one row as JSON */
     TEXT_FILES_MAX = 4096,
     TEXT_BLOCK_BYTES = 1 << 16,
     TEXT_WINDOW_BLOCKS = 256,
@@ -28,13 +27,13 @@ struct text_records_options {
     size_t paths_count;
     uint64_t seed;
     bool shuffle;
-    bool again; /* the rows will be read more than once: pipes are kept in a nameless file */
-    int input;  /* what "-" means: a descriptor of text_spool_input(); 0: standard input itself */
-    size_t row_bytes; /* longer rows come without their text; 0: TEXT_ROW_BYTES_MAX */
+    bool again; /* rows will be read more than once: pipes are copied to a nameless file */
+    int input;  /* meaning of "-": a descriptor of text_spool_input(); 0: standard input itself */
+    size_t row_bytes; /* longer rows are returned without their text; 0: TEXT_ROW_BYTES_MAX */
 };
 
-/* Where reading goes on: in order, the file, the byte and how many lines or elements came before;
- * shuffled, the window and the row in it. */
+/* Position of the next row. In order: file, byte, and number of rows before it; shuffled: window,
+ * and row in it. */
 struct text_place {
     uint64_t file;
     uint64_t offset;
@@ -42,40 +41,40 @@ struct text_place {
 };
 
 struct text_record {
-    const char *text; /* borrowed from the reader until the next call; NULL: too long to be held */
+    const char *text; /* borrowed until the next call; NULL: longer than the limit */
     uint64_t bytes;
     uint32_t file; /* index of its file */
     uint64_t offset;
-    uint64_t row; /* line or element, from 1; 0: not counted, ask text_records_name() */
+    uint64_t row; /* line or element, from 1; 0: not counted, see text_records_name() */
 };
 
-/* Opens what `paths` means, patterns in the order of their names. -ENOENT where there is nothing. */
+/* Opens the files of `paths`; patterns expand in the order of names. -ENOENT if there is no file. */
 int text_records_open(const struct text_records_options *options, struct text_records **out);
 void text_records_close(struct text_records *records);
 
-/* Files, and their names in messages. */
+/* Number of files, and their names for messages. */
 size_t text_records_files(const struct text_records *records);
 const char *text_records_file(const struct text_records *records, size_t file);
-/* Is `path` one of the files that a name, a pattern or "-" means? */
+/* Whether `path` is one of the files that a name, a pattern or "-" refers to. */
 bool text_records_means(const char *name, const char *path);
-/* A number of what is read: of the files' names and sizes, the seed and the order. */
+/* A hash of the names and sizes of the files, the seed and the order. */
 uint64_t text_records_mark(const struct text_records *records);
 
-/* How much of the epoch's bytes was read, 0 to 1; negative where that is not known. */
+/* Share of the bytes of the epoch that were read, 0 to 1; negative if unknown. */
 double text_records_part(const struct text_records *records);
 
-/* To this place of an epoch. All zero is the beginning. */
+/* Continues at this place of an epoch. All zero is the beginning. */
 int text_records_seek(struct text_records *records, uint64_t epoch, struct text_place place);
-/* Of the row that comes next. */
+/* The place of the next row. */
 struct text_place text_records_place(const struct text_records *records);
 
-/* 1 and the next row; 0 at the end of the epoch; -EINVAL for an array that is none, -EIO ... Lines
- * with nothing on them are passed over. */
+/* Returns 1 and the next row; 0 at the end of the epoch; -EINVAL for a broken array, -EIO ... Skips
+ * blank lines. */
 int text_records_next(struct text_records *records, struct text_record *out);
 
 enum { TEXT_NAME_BYTES = 512 };
-/* "data.jsonl:12" for a line, "data.json: row 12" for an element. Returns `out`. Counts lines, where
- * that was not done while reading; the record's text is gone then. */
+/* Writes the name of a row for messages to `out` and returns it: "data.jsonl:12" for a line,
+ * "data.json: row 12" for an element. May count lines; then the text of the record is lost. */
 const char *text_records_name(struct text_records *records, const struct text_record *record,
                               char out[TEXT_NAME_BYTES]);
 

@@ -1,4 +1,4 @@
-/* row.c: the keys of a row. */
+/* row.c: reads the keys of a row. */
 #include "tools/text/data/row.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include "core/json/json.h"
 #include "tools/text/data/row_chat.h"
 
-/* A member that is there and not null. */
+/* Finds a member that exists and is not null. */
 static const struct core_json_value *find(const struct core_json_value *root, const char *key)
 {
     const struct core_json_value *value = core_json_find(root, key);
@@ -35,7 +35,7 @@ static int get_text(const struct core_json_value *root, const char *key, const c
     return 0;
 }
 
-/* tools: a list, or a text that is one. */
+/* Reads `tools`: a list, or a text that contains one. */
 static int read_tools(struct text_row *row, const struct core_json_value *root)
 {
     const struct core_json_value *tools = find(root, "tools");
@@ -61,7 +61,8 @@ static int read_tools(struct text_row *row, const struct core_json_value *root)
     return 0;
 }
 
-/* What every row gives the template by other means would be put in its place, and masks go wrong. */
+/* Refuses variables with names that tide sets itself: they would replace those, and masks would be
+ * wrong. */
 static int check_variables(const struct core_json_value *variables)
 {
     static const char *const own[] = {"messages", "tools", "add_generation_prompt"};

@@ -1,5 +1,6 @@
-/* row.h: what a row of data holds, told by its keys, and made plain for templates: sharegpt's names
- * are roles, null keys are gone, `system` is a turn, tools that are a text are JSON. One thread. */
+/* row.h: the content of a row of data, recognised by its keys and normalised for templates: names
+ * of sharegpt become roles, null keys are dropped, `system` becomes a turn, tools given as text are
+ * parsed. One thread. */
 #ifndef TOOLS_TEXT_DATA_ROW_H
 #define TOOLS_TEXT_DATA_ROW_H
 
@@ -18,10 +19,11 @@ enum text_row_kind {
 
 struct text_row {
     enum text_row_kind kind;
-    bool instruction;         /* an instruction row: Alpaca's format where the model has none */
+    bool
+        instruction; /* an instruction row, which uses the Alpaca format if the model has no template */
     struct core_json *source; /* owned */
     struct core_json *made;   /* owned: the messages; NULL for plain text */
-    struct core_json *parsed; /* owned: tools that were a text; NULL */
+    struct core_json *parsed; /* owned: tools that were given as text; NULL */
     const char *text;         /* borrowed from source: TEXT, and the prompt of COMPLETION */
     size_t text_bytes;
     const char *completion;
@@ -30,10 +32,10 @@ struct text_row {
     const struct core_json_value *tools;     /* NULL: none */
     const struct core_json_value *documents; /* NULL: none */
     const struct core_json_value *variables; /* chat_template_kwargs; NULL: none */
-    size_t prompt_messages;                  /* CHAT_COMPLETION: that are the prompt */
+    size_t prompt_messages;                  /* CHAT_COMPLETION: number of messages of the prompt */
 };
 
-/* -EINVAL with the key and what is wrong with it. On failure there is nothing to free. */
+/* Parses a row. -EINVAL with the key and the error. On failure there is nothing to free. */
 int text_row_parse(const char *json, size_t bytes, struct text_row *out);
 void text_row_fini(struct text_row *row);
 

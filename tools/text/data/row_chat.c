@@ -1,4 +1,4 @@
-/* row_chat.c: writes a conversation anew, as templates expect it. */
+/* row_chat.c: rewrites a conversation in the form that templates expect. */
 #include "tools/text/data/row_chat.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "core/json/json.h"
 #include "core/json/write.h"
 
-/* sharegpt's names on the left. */
+/* Names of sharegpt, and the roles they mean. */
 static const char *const roles[][2] = {
     {"system", "system"},           {"user", "user"},
     {"assistant", "assistant"},     {"tool", "tool"},
@@ -55,7 +55,7 @@ static int find_role(const struct core_json_value *turn, const char **out)
                         key, name);
 }
 
-/* What the model thought, under whichever of its names; transformers gives it to templates as
+/* Finds the reasoning of the model under any of its names; transformers passes it to templates as
  * reasoning_content. */
 static const struct core_json_value *find_reasoning(const struct core_json_value *turn)
 {
@@ -70,7 +70,7 @@ static const struct core_json_value *find_reasoning(const struct core_json_value
 static int check_content(const struct core_json_value *turn)
 {
     const struct core_json_value *content = find(turn, "content");
-    /* As the row names it. */
+    /* The key as the row has it, for messages. */
     const bool sharegpt = content == NULL &&
                           (find(turn, "value") != NULL || find(turn, "role") == NULL);
     const char *key = sharegpt ? "value" : "content";
@@ -166,7 +166,7 @@ static int write_turns(struct core_json_write *json, const struct text_row_turns
     return 0;
 }
 
-/* Ends the writer and reads what it wrote. */
+/* Ends the written document and parses it. */
 static int finish(struct core_json_write *json, struct core_json **out)
 {
     core_json_write_array_end(json);
@@ -188,14 +188,14 @@ int text_row_chat_make(const struct text_row_turns *first, const struct text_row
     if (rc == 0 && second != NULL) {
         rc = write_turns(&json, second);
     }
-    if (rc != 0) { /* a turn may be half written */
+    if (rc != 0) { /* a turn may be incomplete */
         core_json_write_fini(&json);
         return rc;
     }
     return finish(&json, out);
 }
 
-/* What the user says: the instruction, and the input below it. */
+/* Joins what the user says: the instruction, and the input after an empty line. */
 static int join_parts(const struct text_row_instruction *parts, char **out, size_t *bytes)
 {
     size_t first;

@@ -1,4 +1,4 @@
-/* row_chat.h: turns of a conversation, checked and made plain. Private to row.c. */
+/* row_chat.h: checks and normalises the turns of a conversation. Private to row.c. */
 #ifndef TOOLS_TEXT_DATA_ROW_CHAT_H
 #define TOOLS_TEXT_DATA_ROW_CHAT_H
 
@@ -8,15 +8,15 @@ struct core_json;
 struct core_json_value;
 
 struct text_row_turns {
-    const char *key; /* of the list in the row, for messages */
+    const char *key; /* key of the list in the row, for messages */
     const struct core_json_value *list;
     const struct core_json_value *system; /* NULL: none */
 };
 
-/* The turns of one list, or of two after each other, as a document: [{"role": ...}, ...]. */
+/* Makes a document of the turns of one list, or of two in sequence: [{"role": ...}, ...]. */
 int text_row_chat_make(const struct text_row_turns *first, const struct text_row_turns *second,
                        struct core_json **out);
-/* How many turns come in front of the list's. */
+/* Number of turns that are added before those of the list. */
 size_t text_row_chat_adds(const struct text_row_turns *turns);
 
 struct text_row_instruction {
@@ -26,7 +26,8 @@ struct text_row_instruction {
     const struct core_json_value *system; /* NULL: none */
 };
 
-/* A turn of the user, in which instruction and input also stand by themselves, and its answer. */
+/* Makes a document of a turn of the user, which also has the keys instruction and input, and its
+ * answer. */
 int text_row_chat_instruct(const struct text_row_instruction *parts, struct core_json **out);
 
 #endif

@@ -1,4 +1,4 @@
-/* sample.c: tokens in a growing array, and reading them from a row that has them already. */
+/* sample.c: tokens in a growing array; and reads the tokens of a row that has ids. */
 #include "tools/text/data/sample.h"
 
 #include <errno.h>
@@ -78,7 +78,8 @@ struct reading {
     bool has[LISTS];
 };
 
-/* Masks and positions may say what is done anyway: every token is seen, and they are counted from 0. */
+/* Checks an item. Masks and positions must be what tide uses anyway: every token is visible,
+ * positions count from 0. */
 static int check_item(const struct reading *reading, enum list list, int64_t value)
 {
     const char *key = list_names[list];
@@ -112,7 +113,7 @@ static int check_item(const struct reading *reading, enum list list, int64_t val
     return 0;
 }
 
-/* An id or a label of a place that the other list may have filled already. */
+/* Stores an id or a label; the other list may have filled the place already. */
 static int put_item(struct reading *reading, enum list list, int32_t value)
 {
     struct text_sample *sample = reading->sample;
@@ -127,7 +128,7 @@ static int put_item(struct reading *reading, enum list list, int32_t value)
     return 0;
 }
 
-/* [1, 2, ...] after the key. */
+/* Reads [1, 2, ...] after the key. */
 static int read_list(struct reading *reading, enum list list)
 {
     struct core_json_token token;
@@ -174,7 +175,7 @@ static int read_member(struct reading *reading, const struct core_json_token *ke
     return core_json_scan_skip(&reading->scan, key);
 }
 
-/* Is there a member `input_ids`? 1, 0, or -EINVAL for what is no object. */
+/* Whether there is a member `input_ids`: 1, 0, or -EINVAL if the row is not an object. */
 static int find_ids(const char *json, size_t bytes)
 {
     struct core_json_scan scan;

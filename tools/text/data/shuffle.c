@@ -1,5 +1,5 @@
-/* shuffle.c: a permutation of a range by a Feistel network, of an array by Fisher and Yates; both draw
- * from Philox by position. */
+/* shuffle.c: permutes a range by a Feistel network and an array by Fisher-Yates; both draw from
+ * Philox by position. */
 #include "tools/text/data/shuffle.h"
 
 #include "core/base/rng.h"
@@ -28,14 +28,14 @@ uint64_t text_shuffle_at(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t
     while (half < 32 && (UINT64_C(1) << (2 * half)) < count) {
         half++;
     }
-    /* The network's range is less than four times the count's, so that few values lie outside. */
+    /* The range of the network is less than four times `count`, so a few repetitions are enough. */
     do {
         index = network(seed, epoch, half, index);
     } while (index >= count);
     return index;
 }
 
-/* One of 0 ... count - 1, count <= 2^32: the upper part of word * count / 2^64. */
+/* Returns one of 0 ... count - 1, count <= 2^32: the upper part of word * count / 2^64. */
 static uint64_t below(struct core_rng_words drawn, uint64_t count)
 {
     return (drawn.word[1] * count + (drawn.word[0] * count >> 32)) >> 32;

@@ -1,4 +1,4 @@
-/* source.c: reads, unpacks and spools one file. */
+/* source.c: reads, decompresses and spools one file. */
 #include "tools/text/data/source.h"
 
 #include <errno.h>
@@ -19,19 +19,19 @@
 enum { PACKED_BYTES = 1 << 17, SKIP_BYTES = 1 << 16, MAGIC_BYTES = 4 };
 
 struct text_source {
-    int fd;                         /* owned, but for standard input */
+    int fd;                         /* owned, except standard input */
     char *name;                     /* owned */
     const struct text_codec *codec; /* borrowed, static; NULL: plain */
-    void *state;                    /* owned: the codec's */
-    char *packed;                   /* owned: bytes of the file that were not used yet */
+    void *state;                    /* owned: state of the codec */
+    char *packed;                   /* owned: unused bytes of the file */
     size_t room;
     size_t begin;
     size_t end;
-    uint64_t offset; /* of the next byte that comes out */
-    uint64_t bytes;  /* of the file, packed or not; 0: not known */
-    uint64_t taken;  /* of the file, since its beginning was read */
+    uint64_t offset; /* offset of the next byte that is returned */
+    uint64_t bytes;  /* size of the file on disk; 0: unknown */
+    uint64_t taken;  /* bytes of the file read since its beginning */
     bool seeks;
-    bool reopens; /* its path leads to it again */
+    bool reopens; /* its path can be opened again */
 };
 
 static int read_some(struct text_source *source, char *to, size_t bytes, size_t *got)
@@ -61,7 +61,7 @@ static int fill_packed(struct text_source *source, size_t least)
     return 0;
 }
 
-/* What the first bytes say. */
+/* Chooses the codec by the first bytes. */
 static int find_codec(struct text_source *source)
 {
     static const struct text_codec *const codecs[] = {&text_codec_gzip, &text_codec_zstd};
@@ -83,8 +83,8 @@ static int find_codec(struct text_source *source)
     return 0;
 }
 
-/* `named`: a path leads to it. */
-static int look_at(struct text_source *source, bool named)
+/* Checks the kind of the file. `named`: it has a path. */
+static int check_kind(struct text_source *source, bool named)
 {
     struct stat info;
     if (fstat(source->fd, &info) != 0) {
@@ -99,7 +99,7 @@ static int look_at(struct text_source *source, bool named)
     return 0;
 }
 
-/* Of `path`, which leads to the open file; NULL: nothing does. */
+/* Creates a source of an open file; `path` is its path or NULL. */
 static int create(int fd, const char *path, const char *name, bool plain, struct text_source **out)
 {
     int rc = 0;
@@ -113,12 +113,13 @@ static int create(int fd, const char *path, const char *name, bool plain, struct
     source->fd = fd;
     source->name = core_charge_text(name, SIZE_MAX);
     source->packed = core_charge_alloc(PACKED_BYTES);
-    source->room = MAGIC_BYTES; /* a plain file needs no more */
+    source->room = MAGIC_BYTES; /* enough for a plain file */
     if (source->name == NULL || source->packed == NULL) {
         rc = core_err_set(-ENOMEM, "no memory to read %s", name);
         goto fail;
     }
-    if ((rc = look_at(source, path != NULL)) != 0 || (!plain && (rc = find_codec(source)) != 0)) {
+    if ((rc = check_kind(source, path != NULL)) != 0 ||
+        (!plain && (rc = find_codec(source)) != 0)) {
         goto fail;
     }
     *out = source;
@@ -128,8 +129,8 @@ fail:
     return rc;
 }
 
-/* "-" is standard input, or the file in which it is kept; that is opened anew, so that each reader has
- * a place of its own. */
+/* Opens standard input, or a new descriptor of the file that keeps it, so that each reader has its
+ * own position. */
 static int open_input(int input, struct text_source **out)
 {
     char path[40];
@@ -246,7 +247,7 @@ int text_source_read(struct text_source *source, char *to, size_t bytes, size_t 
     return rc;
 }
 
-/* Back to the first byte of the file. */
+/* Goes back to the first byte of the file. */
 static int restart(struct text_source *source)
 {
     if (lseek(source->fd, 0, SEEK_SET) < 0) {
@@ -307,7 +308,7 @@ static int copy_pieces(const struct text_source *source, int fd, text_source_pie
     return rc;
 }
 
-/* The data comes from the open file instead, which is taken. */
+/* Replaces the file by another open file, which it takes over. */
 static int replace(struct text_source *source, int fd)
 {
     struct text_source *plain = NULL;

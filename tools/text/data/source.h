@@ -1,5 +1,5 @@
-/* source.h: the bytes of one file of training data, as they are or unpacked (gzip and zstd, told by
- * their first bytes). Offsets count unpacked bytes. Private to lines.c. One thread. */
+/* source.h: the bytes of one file of training data, decompressed if its first bytes are those of
+ * gzip or zstd. Offsets count decompressed bytes. Private to lines.c. One thread. */
 #ifndef TOOLS_TEXT_DATA_SOURCE_H
 #define TOOLS_TEXT_DATA_SOURCE_H
 
@@ -9,35 +9,35 @@
 
 struct text_source;
 
-/* "-" is standard input, or where `input` is not 0 the plain file that this descriptor has open.
- * -ENOENT, -EISDIR ...; -ENOTSUP for data whose library is not built in. */
+/* "-" is standard input or, if `input` is not 0, the plain file that this descriptor refers to.
+ * -ENOENT, -EISDIR ...; -ENOTSUP if the library for the data is not built in. */
 int text_source_open(const char *path, int input, struct text_source **out);
 void text_source_close(struct text_source *source);
 
 const char *text_source_name(const struct text_source *source);
 
-/* Up to `bytes`, at least one: their count in *got; 0 at the end. */
+/* Reads at least one and at most `bytes` bytes; *got is their number, 0 at the end. */
 int text_source_read(struct text_source *source, char *to, size_t bytes, size_t *got);
 
-/* From this byte on. Packed data is unpacked from its beginning up to there where `offset` lies
- * behind. -ESPIPE for a pipe, unless nothing has to be read twice. */
+/* Continues at this byte. Compressed data is decompressed up to there, from its beginning if
+ * `offset` is before the current one. -ESPIPE for a pipe, unless it is only skipped forwards. */
 int text_source_seek(struct text_source *source, uint64_t offset);
 
-/* Plain data in a file: any byte can be reached at once. */
+/* Whether any byte can be reached directly: plain data in a file. */
 bool text_source_random(const struct text_source *source);
-/* A file, which can be read again from its beginning. */
+/* Whether it can be read again from its beginning: a file. */
 bool text_source_seeks(const struct text_source *source);
-/* A file that its path leads to, so that it can be closed and opened again. */
+/* Whether it can be closed and opened again: a file with a path. */
 bool text_source_reopens(const struct text_source *source);
-/* Bytes of the file as it lies there, packed or not (0: not known), and how many were read. */
+/* Size of the file on disk (0: unknown), and how many of these bytes were read. */
 uint64_t text_source_bytes(const struct text_source *source);
 uint64_t text_source_used(const struct text_source *source);
 
-/* What the data becomes: its next piece, borrowed until the next call. 1, 0 at the end, -errno. */
+/* Gets the next piece of the new content, borrowed until the next call. 1; 0 at the end; -errno. */
 typedef int text_source_piece(void *user, const char **piece, size_t *bytes);
 
-/* Copies the pieces into a nameless file under TMPDIR (/var/tmp where that is unset or empty), which is read
- * from now on: any byte of it can be reached, and it can be read again. `piece` may read the source. */
+/* Copies the pieces to a nameless file under TMPDIR (/var/tmp if unset or empty), which is read
+ * from now on, at any byte and more than once. `piece` may read the source. */
 int text_source_spool(struct text_source *source, text_source_piece *piece, void *user);
 
 #endif

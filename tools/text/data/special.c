@@ -62,11 +62,11 @@ const char *text_special_find(const struct text_special *special, const char *na
     return NULL;
 }
 
-/* A list while it is read. */
+/* The list while it is read. */
 struct reading {
     struct text_special *out;
     const struct core_json *doc;
-    size_t named; /* tokens with names */
+    size_t named; /* number of tokens with names */
 };
 
 static int refuse(const struct reading *reading, const char *key, const struct core_json_value *is)
@@ -76,7 +76,7 @@ static int refuse(const struct reading *reading, const char *key, const struct c
                         core_json_kind_name(core_json_kind(is)));
 }
 
-/* Appends a token; one of the same name goes. */
+/* Appends a token; removes one of the same name. */
 static int put(struct reading *reading, struct text_special_token token, const char *name)
 {
     struct text_special *out = reading->out;
@@ -106,7 +106,7 @@ static int put(struct reading *reading, struct text_special_token token, const c
     return 0;
 }
 
-/* A token is a text or an object with its content; null and "" are none. */
+/* Reads a token: a text, or an object with its content; null and "" mean none. */
 static int read_token(struct reading *reading, const char *key, const struct core_json_value *value,
                       const char *name, int64_t id)
 {
@@ -155,7 +155,7 @@ static int by_id(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* {"32000": {"content": ...}}, in the order of the ids. */
+/* Reads {"32000": {"content": ...}} in the order of the ids. */
 static int read_decoder(struct reading *reading, const struct core_json_value *decoder)
 {
     struct core_json_member member;
@@ -195,7 +195,7 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* eot_token, image_token ...: any text whose key ends so. */
+/* Whether the member is a named token such as eot_token, image_token: a text whose key ends so. */
 static bool is_named(const struct core_json_member *member)
 {
     const size_t bytes = strlen(member->key);
@@ -218,7 +218,7 @@ static int read_names(struct reading *reading, const struct core_json_value *roo
     return rc;
 }
 
-/* A list of tokens, or an object of names and tokens. */
+/* Reads a list of tokens, or an object of names and tokens. */
 static int read_extra(struct reading *reading, const struct core_json_value *root)
 {
     struct core_json_member member;

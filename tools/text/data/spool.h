@@ -1,19 +1,19 @@
-/* spool.h: nameless files under TMPDIR (/var/tmp where that is unset or empty), which nobody else sees and
- * which are gone when they are closed: for data that has to be read again or at any byte. No state. */
+/* spool.h: nameless files under TMPDIR (/var/tmp if unset or empty), which disappear when they are
+ * closed, for data that is read more than once or at any byte. No state. */
 #ifndef TOOLS_TEXT_DATA_SPOOL_H
 #define TOOLS_TEXT_DATA_SPOOL_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The folder. */
+/* The folder of these files. */
 const char *text_spool_folder(void);
-/* `what` is what shall be kept there, in messages. */
+/* Opens a file; `what` names the data in messages. */
 int text_spool_open(const char *what, int *fd);
 
-/* Standard input, to be read more than once: a descriptor to be closed, with which
- * text_feed_options.input reads it, and how many bytes were copied. A file in its place, as `< FILE`
- * has it, is not copied: 0. */
+/* Makes standard input readable more than once: returns a descriptor for text_feed_options.input,
+ * which the caller closes, and the number of bytes copied. If standard input is a file (`< FILE`),
+ * nothing is copied. */
 int text_spool_input(int *fd, uint64_t *copied);
 
 #endif

@@ -1,4 +1,4 @@
-/* windows.c: two windows, of which one is used and the other filled. */
+/* windows.c: two windows: one is used while the other is filled. */
 #include "tools/text/data/windows.h"
 
 #include <errno.h>
@@ -12,13 +12,13 @@ struct window {
     struct text_pack *pack; /* owned */
     struct text_place place;
     struct text_place after;
-    uint64_t rows; /* read until its end */
+    uint64_t rows; /* rows read until its end */
     uint64_t bad;
     bool dated;
     double part;
     bool begun;
-    bool full; /* nothing more comes into it */
-    bool last; /* of its epoch */
+    bool full; /* it is complete */
+    bool last; /* it is the last one of its epoch */
     int rc;    /* -errno: filling it failed */
     char sentence[CORE_ERR_SENTENCE_BYTES];
 };
@@ -27,10 +27,10 @@ struct text_windows {
     const struct text_feed_options *options; /* borrowed */
     struct text_reader *reader;              /* owned */
     struct window windows[2];
-    unsigned used;  /* the one that came last */
-    bool ended;     /* that was its epoch's last */
-    bool turns;     /* the next one is the first of its epoch */
-    uint64_t epoch; /* that is read */
+    unsigned used;  /* index of the current window */
+    bool ended;     /* it was the last one of its epoch */
+    bool turns;     /* the next window is the first one of its epoch */
+    uint64_t epoch; /* epoch that is read */
     struct text_counts counts;
 };
 
@@ -81,7 +81,7 @@ int text_windows_seek(struct text_windows *windows, uint64_t epoch, struct text_
     return text_reader_seek(windows->reader, epoch, place);
 }
 
-static int begin(struct text_windows *windows, struct window *window)
+static int begin_window(struct text_windows *windows, struct window *window)
 {
     int rc = 0;
     if (windows->turns) {
@@ -96,10 +96,10 @@ static int begin(struct text_windows *windows, struct window *window)
     return rc;
 }
 
-/* A row more of the window that is filled. */
+/* Adds a row to the window that is filled. */
 static void add_row(struct text_windows *windows, struct window *window)
 {
-    int rc = window->begun ? 0 : begin(windows, window);
+    int rc = window->begun ? 0 : begin_window(windows, window);
     if (rc == 0) {
         rc = text_pack_add(window->pack, windows->reader);
     }
@@ -121,7 +121,7 @@ static void add_row(struct text_windows *windows, struct window *window)
     window->dated = text_reader_dated(windows->reader);
 }
 
-/* An epoch that nobody asks for is not read. */
+/* Whether the next window is needed: an epoch after the last one is not read. */
 static bool is_wanted(const struct text_windows *windows)
 {
     return !windows->turns || windows->options->epochs == 0 ||
@@ -138,7 +138,7 @@ bool text_windows_ahead(struct text_windows *windows)
     return true;
 }
 
-/* Both windows are complete here, and hold what was counted until now. */
+/* Adds up the counts; both windows are complete now. */
 static void sum_counts(struct text_windows *windows)
 {
     struct text_counts sums[2] = {{0}, {0}};
