@@ -140,7 +140,7 @@ static bool lies_in(const struct place *place, const struct stat *folder, char c
     return false;
 }
 
-/* Whether the folder lists the file, perhaps as a link: a download cache is_file_of_folder the files
+/* Whether the folder lists the file, perhaps as a link: a download cache keeps the files
  * elsewhere. */
 static bool folder_lists_file(const char *folder, const struct stat *info)
 {

@@ -14,7 +14,7 @@ struct document {
 };
 
 struct row {
-    size_t room;    /* tokens that still choose_rows */
+    size_t room;    /* tokens that still fit */
     size_t arrived; /* index of the document that left this room */
     size_t first;   /* index in `placed` of its first document */
     size_t count;
@@ -144,7 +144,7 @@ static int compare_keys(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Finds the open row into which `count` tokens choose_rows best: its index in `open`, or `open_count`. */
+/* Finds the open row into which `count` tokens fit best: its index in `open`, or `open_count`. */
 static size_t find_open(const struct text_pack *pack, size_t open_count, size_t count)
 {
     size_t best = open_count;

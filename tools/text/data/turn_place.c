@@ -1,5 +1,5 @@
-/* turn_place.c: compares the text of a conversation's beginning with the whole's: special tokens, prompts
- * and ends of turns. */
+/* turn_place.c: compares the text of a beginning of a conversation with the whole text: special
+ * tokens, prompts and ends of turns. */
 #include "tools/text/data/turn_place.h"
 
 #include <string.h>
@@ -12,7 +12,7 @@ size_t text_turn_place_common(const struct jinja_rendering *whole,
                               const struct jinja_rendering *part,
                               const struct text_turn_place *from)
 {
-    enum { STRIDE_BYTES = 256 }; /* memcmp is fast, and does not say where texts part */
+    enum { STRIDE_BYTES = 256 }; /* memcmp is fast, but does not tell where texts differ */
     size_t left = from->whole;
     size_t right = from->part;
     while (left + STRIDE_BYTES <= whole->bytes && right + STRIDE_BYTES <= part->bytes &&
@@ -82,7 +82,7 @@ size_t text_turn_place_before_token(const struct text_tokenizer *tokenizer, cons
     return at;
 }
 
-/* Is all behind a place special tokens and white space? */
+/* Whether everything after a place is special tokens and white space. */
 static bool is_closing(const struct text_tokenizer *tokenizer, const struct jinja_rendering *text,
                        size_t at)
 {
@@ -111,7 +111,7 @@ bool text_turn_place_prompt(const struct text_tokenizer *tokenizer,
         while (at < prompted->bytes && is_blank(prompted->text[at])) {
             at++;
         }
-        /* Two tokens: the first ends the turn there, as the whole's other token does. */
+        /* There are two tokens: the first one ends the turn, like the other token in the whole. */
         const struct text_added *token = text_turn_place_token(tokenizer, prompted->text + at,
                                                                prompted->bytes - at);
         const size_t next = at + (token != NULL ? token->bytes : 0);
@@ -154,14 +154,14 @@ bool text_turn_place_first(const struct text_tokenizer *tokenizer,
     }
     most = text_turn_place_before_token(tokenizer, prompt->text, most);
     *out += most;
-    /* The first token alone begins a turn of anybody, but where another one comes next. */
+    /* The first token alone may begin a turn of any role, unless another token follows. */
     return token != NULL && most >= token->bytes &&
            (most > token->bytes ||
             text_turn_place_token(tokenizer, prompt->text + most, prompt->bytes - most) != NULL);
 }
 
-/* Is the token the last of what the message itself says? */
-static bool says(const struct core_json_value *message, const struct text_added *token)
+/* Whether the message itself ends with the token. */
+static bool message_ends_with(const struct core_json_value *message, const struct text_added *token)
 {
     size_t bytes = 0;
     const struct core_json_value *content = core_json_find(message, "content");
@@ -175,8 +175,8 @@ static bool says(const struct core_json_value *message, const struct text_added 
     return ends_with(text, bytes, token);
 }
 
-/* A turn of which the beginning has all but its last token as the whole has it: which ends the text
- * there, and is left out or is another one where the conversation goes on. */
+/* Case 1: the beginning and the whole differ only in the last token of the turn. It ends the text
+ * in the beginning; the whole omits it or has another one, because the conversation continues. */
 static bool find_other_token(const struct text_tokenizer *tokenizer,
                              const struct jinja_rendering *whole,
                              const struct jinja_rendering *part,
@@ -191,7 +191,7 @@ static bool find_other_token(const struct text_tokenizer *tokenizer,
     end -= token->bytes;
     size_t ended = end;
     token = text_turn_place_end_token(tokenizer, part->text, 0, &ended);
-    if (token == NULL || says(message, token)) {
+    if (token == NULL || message_ends_with(message, token)) {
         token = text_turn_place_token(tokenizer, whole->text + end, whole->bytes - end);
         ended = end + (token != NULL ? token->bytes : 0);
     }
@@ -199,8 +199,9 @@ static bool find_other_token(const struct text_tokenizer *tokenizer,
     return true;
 }
 
-/* A turn that the beginning writes with something in front that the whole leaves out, thoughts: it ends
- * with the first token that ends it in the beginning, if all up to there is what that ends with. */
+/* Case 2: the beginning has something in front of the turn that the whole omits, such as reasoning.
+ * The turn ends with the first token that ends it in the beginning, if everything before it matches
+ * the end of the beginning. */
 static bool find_same_token(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole, const struct jinja_rendering *part,
                             struct text_turn_place *out)
@@ -221,8 +222,8 @@ static bool find_same_token(const struct text_tokenizer *tokenizer,
     return true;
 }
 
-/* Both at once: the whole leaves out thoughts, and has another token behind the turn. It ends with the
- * first special token that stands behind what the beginning has in front of its own. */
+/* Case 3: both: the whole omits reasoning and has another token after the turn. The turn ends with
+ * the first special token after the text that the beginning has before its own. */
 static bool find_same_text(const struct text_tokenizer *tokenizer,
                            const struct jinja_rendering *whole, const struct jinja_rendering *part,
                            struct text_turn_place *out)

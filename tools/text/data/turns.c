@@ -1,4 +1,4 @@
-/* turns.c: what the assistant wrote, told by the beginnings of a conversation. */
+/* turns.c: finds what the assistant wrote by rendering beginnings of a conversation. */
 #include "tools/text/data/turns.h"
 
 #include <errno.h>
@@ -16,13 +16,13 @@
 #include "tools/text/data/turn_place.h"
 #include "tools/text/tokenizer/tokenizer.h"
 
-/* A beginning of the conversation, and how much of its text is the whole's as well. */
+/* A beginning of the conversation, and how much of its text equals the whole text. */
 struct beginning {
     size_t messages;
     bool prompt;   /* rendered with the generation prompt */
     bool rendered; /* the following are set */
     size_t bytes;  /* of its text */
-    size_t common; /* bytes, from the first on, that are the same in the whole */
+    size_t common; /* bytes of its beginning that are the same in the whole */
 };
 
 int text_turns_init(struct text_turns *turns, _Atomic bool *said_ambiguous)
@@ -77,7 +77,8 @@ static int read_prefix(struct text_turns *turns, const struct text_turns_whole *
     return rc;
 }
 
-/* Renders a beginning unless its text is known to be the whole's; `out` is set only if it was rendered. */
+/* Renders a beginning unless its text is known to equal that of the whole; sets `out` only if it
+ * was rendered. */
 static int compare_prefix(struct text_turns *turns, const struct text_turns_whole *whole,
                           struct beginning *prefix, struct jinja_rendering *out)
 {
@@ -126,7 +127,7 @@ static int find_prompt(struct text_turns *turns, const struct text_turns_whole *
         }
     }
     *out = turns->prompt.text != NULL ? &turns->prompt : NULL;
-    return rc == -EINVAL ? 0 : rc; /* a template may refuse to be asked once more */
+    return rc == -EINVAL ? 0 : rc; /* a template may refuse this rendering */
 }
 
 /* Moves a place past the prompt if the whole has it there. */
@@ -143,8 +144,9 @@ static int skip_prompt(struct text_turns *turns, const struct text_turns_whole *
     return rc;
 }
 
-/* Behind the last message in front of the turn, which ends with another token in the whole, or with
- * none, and behind the prompt if that is there. The turn's own beginning has it as the whole does. */
+/* Moves the place after the last message before the turn, which ends with another token in the
+ * whole or with none, and after the prompt if it is there. The beginning up to the turn has it like
+ * the whole. */
 static int skip_token(struct text_turns *turns, const struct text_turns_whole *whole,
                       struct text_turn_place *at)
 {
@@ -160,8 +162,8 @@ static int skip_token(struct text_turns *turns, const struct text_turns_whole *w
     return rc;
 }
 
-/* Up to where the messages in front of a turn are in both texts from `from` on, their last token aside
- * where that differs (`cut`); SIZE_MAX: they are not. */
+/* The end of the messages before a turn, which must be equal in both texts from `from` on, except
+ * perhaps for their last token (`cut`); SIZE_MAX: they differ. */
 static size_t find_front(const struct text_turns_whole *whole, const struct beginning *prefix,
                          const struct jinja_rendering *part, const struct text_turn_place *from,
                          bool *cut)
@@ -184,9 +186,9 @@ static size_t find_front(const struct text_turns_whole *whole, const struct begi
     return *cut ? end - token->bytes : SIZE_MAX;
 }
 
-/* Behind what a prompted beginning and the whole have in common, if nothing of the messages in front of
- * the turn differs but their last token: from the text's beginning, or from the end of the turn before.
- * `part` is the prompted beginning. */
+/* Finds the place after what a beginning with prompt (`part`) and the whole have in common, if the
+ * messages before the turn differ in nothing but their last token, from the beginning of the text
+ * or from the end of the turn before. */
 static int find_cut_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                           struct beginning *front, const struct text_turn_place from[2],
                           struct jinja_rendering *part, struct text_turn_place *out)
@@ -218,7 +220,7 @@ static int find_cut_begin(struct text_turns *turns, const struct text_turns_whol
     return rc;
 }
 
-/* A prompt that adds nothing, though the whole has one where the turn begins: that is passed. */
+/* Skips the prompt in the whole if rendering with the prompt added nothing. */
 static int pass_prompt(struct text_turns *turns, const struct text_turns_whole *whole,
                        struct beginning prefixes[2], struct text_turn_place *out)
 {
@@ -232,9 +234,9 @@ static int pass_prompt(struct text_turns *turns, const struct text_turns_whole *
     return rc == 0 && prefixes[0].bytes == prefixes[1].bytes ? skip_prompt(turns, whole, out) : rc;
 }
 
-/* Right behind the prompt of a turn's beginning: where that is the whole's text, or where what it has
- * behind the turn before is what the whole has there. Else behind what both have of the prompt, if
- * what is before it can be found; and else it is not known. */
+/* Finds the beginning of a turn: directly after the prompt, if the text up to there equals the
+ * whole, or if the text after the turn before does; otherwise after the common part of the prompt,
+ * if what is before it can be found; otherwise unknown. */
 static int find_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                       struct beginning prefixes[2], const struct text_turn_place *before,
                       struct text_turn_place *out)
@@ -258,8 +260,9 @@ static int find_begin(struct text_turns *turns, const struct text_turns_whole *w
     return find_cut_begin(turns, whole, &prefixes[0], from, &part, out);
 }
 
-/* A first turn begins behind the first prompt, or where there is none with the text; else it is not
- * known. `first` is the beginning up to its end, NULL where that is the whole. */
+/* Finds the beginning of the first turn: after the first prompt, or at the beginning of the text if
+ * there is none; otherwise unknown. `first` is the beginning up to the end of the turn; NULL if
+ * that is the whole. */
 static int find_first_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                             struct beginning *first, struct text_turn_place *out)
 {
@@ -282,7 +285,7 @@ static int find_first_begin(struct text_turns *turns, const struct text_turns_wh
     return 0;
 }
 
-/* Where the turn ends that begins at `begin`; `before` is the end of the turn before. */
+/* Finds the end of the turn that begins at `begin`; `before` is the end of the turn before. */
 static int find_end(struct text_turns *turns, const struct text_turns_whole *whole,
                     struct beginning *prefix, const struct text_turn_place places[2],
                     struct text_turn_place *out)
@@ -321,7 +324,8 @@ static int find_end(struct text_turns *turns, const struct text_turns_whole *who
     return 0;
 }
 
-/* The turn of message `index`; `before` is the end of the turn before it, and becomes this one's. */
+/* Finds the turn of message `index`; `before` is the end of the turn before it and becomes the end
+ * of this one. */
 static int find_turn(struct text_turns *turns, const struct text_turns_whole *whole, size_t index,
                      struct text_turn_place *before)
 {

@@ -1,7 +1,7 @@
-/* turns.h: which part of a conversation's text the assistant wrote, where its template does not say so:
- * what lies between how the template renders the messages in front of a turn and those up to its end,
- * also where it writes them otherwise than in the whole (docs/data.md, chat templates).
- * Private to encode.c. One thread. */
+/* turns.h: finds what the assistant wrote in the text of a conversation whose template does not
+ * mark it: the part between the renderings of the messages before a turn and of those up to its
+ * end, even if the template writes these messages differently in the whole (docs/data.md, chat
+ * templates). Private to encode.c. One thread. */
 #ifndef TOOLS_TEXT_DATA_TURNS_H
 #define TOOLS_TEXT_DATA_TURNS_H
 
@@ -14,7 +14,7 @@ struct text_row;
 struct text_tokenizer;
 
 struct text_turns {
-    struct jinja_span *spans; /* owned: found last, in order */
+    struct jinja_span *spans; /* owned: spans of the last conversation, in order */
     size_t count;
     size_t room;
     struct jinja_run *run; /* owned: renders the beginnings */
@@ -22,7 +22,7 @@ struct text_turns {
     size_t prompt_room;
     struct jinja_rendering prompt; /* of this conversation, in prompt_text; text NULL: unknown */
     bool prompt_asked;
-    _Atomic bool *said_ambiguous; /* borrowed: by any of those that share it; orders nothing */
+    _Atomic bool *said_ambiguous; /* borrowed: shared by several encoders; orders nothing */
 };
 
 int text_turns_init(struct text_turns *turns, _Atomic bool *said_ambiguous);

@@ -1,4 +1,4 @@
-/* chars.c: characters of UTF-8, their classes by Unicode's categories, their case. */
+/* chars.c: UTF-8 characters, their classes by the categories of Unicode, and their case. */
 #include "tools/text/jinja/chars.h"
 
 #include <errno.h>

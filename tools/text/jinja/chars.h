@@ -1,5 +1,6 @@
-/* chars.h: what Python's str knows of characters (private to tools/text/jinja). Without utf8proc
- * the tokenizer's table says what a letter is, and changing the case of those beyond ASCII is refused. Pure; any thread. */
+/* chars.h: properties of characters that Python's str has (private to tools/text/jinja). Without
+ * utf8proc, letters are those of the tokenizer's table, and changing the case of characters beyond
+ * ASCII fails. Pure functions; any thread. */
 #ifndef TOOLS_TEXT_JINJA_CHARS_H
 #define TOOLS_TEXT_JINJA_CHARS_H
 
@@ -17,18 +18,18 @@ enum jinja_char_class {
     JINJA_CHAR_PRINTABLE,
 };
 
-/* The length of the UTF-8 character at `at`; the text is checked. */
+/* The length of the UTF-8 character at `at`; the text must be valid. */
 size_t jinja_char_bytes(const char *at);
 /* The length of the character that ends before `end`. */
 size_t jinja_char_before(const char *begin, const char *end);
 uint32_t jinja_char_point(const char *at);
 size_t jinja_char_write(uint32_t point, char out[4]);
 size_t jinja_char_count(const char *text, size_t bytes);
-/* The byte at which character `index` begins, or `bytes`. */
+/* The byte offset of character `index`, or `bytes`. */
 size_t jinja_char_offset(const char *text, size_t bytes, size_t index);
 
 bool jinja_char_is(uint32_t point, enum jinja_char_class class_);
-/* Writes the character's other case: one or two characters. -ENOTSUP without utf8proc. */
+/* Writes the other case of a character: returns 1 or 2 characters. -ENOTSUP without utf8proc. */
 int jinja_char_upper(uint32_t point, uint32_t out[2]);
 int jinja_char_lower(uint32_t point, uint32_t out[2]);
 

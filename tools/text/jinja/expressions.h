@@ -1,11 +1,11 @@
-/* expressions.h: walking the tree of a template (private to tools/text/jinja). */
+/* expressions.h: evaluates the tree of a template (private to tools/text/jinja). */
 #ifndef TOOLS_TEXT_JINJA_EXPRESSIONS_H
 #define TOOLS_TEXT_JINJA_EXPRESSIONS_H
 
 #include "tools/text/jinja/function.h"
 #include "tools/text/jinja/node.h"
 
-/* Variables by the number of their name, and where else to look. */
+/* The variables of a scope by number of their name. */
 struct jinja_scope {
     struct jinja_scope *outer;
     struct jinja_binding {
@@ -18,22 +18,22 @@ struct jinja_scope {
 
 enum { JINJA_JUMP_NONE, JINJA_JUMP_BREAK, JINJA_JUMP_CONTINUE };
 
-/* A scope inside `outer`. NULL where the run fails. */
+/* Creates a scope inside `outer`. NULL if the run fails. */
 struct jinja_scope *jinja_scope_make(struct jinja_run *run, struct jinja_scope *outer);
 void jinja_scope_set(struct jinja_run *run, unsigned name, struct jinja_value value);
-/* The value of a variable or global; undefined where there is none. */
+/* The value of a variable or global; undefined if there is none. */
 struct jinja_value jinja_scope_get(struct jinja_run *run, unsigned name);
 
 struct jinja_value jinja_evaluate(struct jinja_run *run, const struct jinja_node *node);
-/* Filters of a block, around its text. */
+/* Applies the filters of a block to its text. */
 struct jinja_value jinja_apply_filters(struct jinja_run *run, const struct jinja_node *node,
                                        struct jinja_value text);
-/* The arguments of a call, evaluated. */
+/* Evaluates the arguments of a call. */
 void jinja_evaluate_arguments(struct jinja_run *run, const struct jinja_node *first,
                               struct jinja_arguments *out);
 
 void jinja_execute(struct jinja_run *run, const struct jinja_node *node);
-/* Gives a target, a name or several, its value. */
+/* Assigns a value to a target: a name or several. */
 void jinja_assign(struct jinja_run *run, const struct jinja_node *target, struct jinja_value value);
 
 #endif

@@ -81,7 +81,7 @@ static struct jinja_value call_reverse(struct jinja_run *run, struct jinja_value
     return jinja_capture_end(run, mark);
 }
 
-/* What an element is sorted by: several attributes make a list. */
+/* The sort key of an element: a list if there are several attributes. */
 static struct jinja_value key_of(struct jinja_run *run, struct jinja_value item,
                                  struct jinja_value attribute, bool case_sensitive)
 {
@@ -105,7 +105,7 @@ static struct jinja_value key_of(struct jinja_run *run, struct jinja_value item,
     return key.kind == JINJA_STRING && !case_sensitive ? jinja_case(run, key, false) : key;
 }
 
-/* The elements with their keys. */
+/* Pairs the elements with their keys. */
 static struct jinja_pair *keyed(struct jinja_run *run, const struct jinja_list *items,
                                 struct jinja_value attribute, bool case_sensitive)
 {
@@ -363,7 +363,8 @@ const struct jinja_function jinja_filters_list[] = {
 
 /* ---- filters that apply another filter or test to every element, and `default` ---- */
 
-/* Another function's name among the arguments; what follows it is given to that one. */
+/* Takes the name of another function from the arguments; the arguments after it are for that
+ * function. */
 static const struct jinja_function *take_function(struct jinja_run *run,
                                                   const struct jinja_arguments *arguments,
                                                   size_t index, bool test,
@@ -424,10 +425,10 @@ static struct jinja_value call_map(struct jinja_run *run, struct jinja_value sel
     return list;
 }
 
-/* The elements that pass a test (of an attribute), or those that do not. */
-static struct jinja_value choose(struct jinja_run *run, struct jinja_value self,
-                                 const struct jinja_arguments *arguments, bool attribute,
-                                 bool keeps)
+/* Selects the elements that pass a test (of an attribute), or those that do not. */
+static struct jinja_value select_by_test(struct jinja_run *run, struct jinja_value self,
+                                         const struct jinja_arguments *arguments, bool attribute,
+                                         bool keeps)
 {
     struct jinja_arguments rest = {0};
     const struct jinja_function *test = NULL;
@@ -457,25 +458,25 @@ static struct jinja_value choose(struct jinja_run *run, struct jinja_value self,
 static struct jinja_value call_select(struct jinja_run *run, struct jinja_value self,
                                       const struct jinja_arguments *arguments)
 {
-    return choose(run, self, arguments, false, true);
+    return select_by_test(run, self, arguments, false, true);
 }
 
 static struct jinja_value call_reject(struct jinja_run *run, struct jinja_value self,
                                       const struct jinja_arguments *arguments)
 {
-    return choose(run, self, arguments, false, false);
+    return select_by_test(run, self, arguments, false, false);
 }
 
 static struct jinja_value call_selectattr(struct jinja_run *run, struct jinja_value self,
                                           const struct jinja_arguments *arguments)
 {
-    return choose(run, self, arguments, true, true);
+    return select_by_test(run, self, arguments, true, true);
 }
 
 static struct jinja_value call_rejectattr(struct jinja_run *run, struct jinja_value self,
                                           const struct jinja_arguments *arguments)
 {
-    return choose(run, self, arguments, true, false);
+    return select_by_test(run, self, arguments, true, false);
 }
 
 static struct jinja_value call_default(struct jinja_run *run, struct jinja_value self,
@@ -492,7 +493,7 @@ static struct jinja_value call_attr(struct jinja_run *run, struct jinja_value se
                                     const struct jinja_arguments *arguments)
 {
     const struct jinja_value name = jinja_argument_text(run, arguments, 0, "name", NULL);
-    /* Keys of a dict are no attributes. */
+    /* Keys of a dict are not attributes. */
     if (run->rc != 0 || (self.kind == JINJA_DICT &&
                          run->links->find_method(self.kind, name.as.text, name.bytes) == NULL)) {
         return jinja_undefined("an attribute");
@@ -542,7 +543,7 @@ static struct jinja_value call_copy(struct jinja_run *run, struct jinja_value se
 {
     (void)run;
     (void)arguments;
-    return self; /* nothing can change it */
+    return self; /* values are immutable */
 }
 
 const struct jinja_function jinja_methods_list[] = {

@@ -1,4 +1,4 @@
-/* filter_number.c: filters that make numbers, and those that lay out lines (indent, truncate). */
+/* filter_number.c: filters that make numbers, and filters that lay out lines (indent, truncate). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static struct jinja_value call_abs(struct jinja_run *run, struct jinja_value sel
                                     : self;
 }
 
-/* A number as Python reads it from text: spaces around it, underscores between digits. */
+/* Parses a number as Python does: with spaces around it and underscores between digits. */
 static bool read_text(struct jinja_run *run, struct jinja_value value, char out[80])
 {
     size_t length = 0;
@@ -105,7 +105,7 @@ static struct jinja_value call_float(struct jinja_run *run, struct jinja_value s
                                      : jinja_argument(arguments, 0, "default", jinja_real(0));
 }
 
-/* Rounded to decimals as Python does: to even where the text of the double lies in the middle. */
+/* Rounds to decimals as Python does: to even if the double is exactly in the middle. */
 static double round_to(double real, int64_t precision)
 {
     char text[400];

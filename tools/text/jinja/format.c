@@ -1,4 +1,4 @@
-/* format.c: values put into a text, by % and by str.format. */
+/* format.c: formats values into a text by % and by str.format. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -8,7 +8,7 @@
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* How one value is written: [[fill]align][sign][#][0][width][,][.precision][type]. */
+/* The format of one value: [[fill]align][sign][#][0][width][,][.precision][type]. */
 struct spec {
     char fill[4];
     size_t fill_bytes;
@@ -36,7 +36,7 @@ static bool one_of(char c, const char *set)
     return c != '\0' && strchr(set, c) != NULL;
 }
 
-/* The digits of a number with a comma in front of each three of its whole part. */
+/* Inserts a comma before each group of three digits of the integer part. */
 static size_t add_commas(char text[512], size_t bytes)
 {
     char made[512];
@@ -58,7 +58,7 @@ static size_t add_commas(char text[512], size_t bytes)
     return length;
 }
 
-/* A number without its sign. */
+/* Writes a number without its sign. */
 static size_t number_text(struct jinja_run *run, const struct spec *spec, struct jinja_value value,
                           char text[512])
 {
@@ -153,7 +153,7 @@ static struct jinja_value next_value(struct jinja_run *run, const struct jinja_v
     return values[(*used)++];
 }
 
-/* %(name)... : the value of a dict. */
+/* Reads %(name)...: the value of a dict. */
 static size_t read_name(struct jinja_run *run, const char *text, size_t bytes,
                         struct jinja_value dict, struct jinja_value *value)
 {
@@ -193,7 +193,7 @@ static size_t read_flags(const char *text, size_t bytes, struct spec *spec)
     return at;
 }
 
-/* The conversion behind a % sign; how long it is. */
+/* Writes the conversion after a % sign. Returns its length. */
 static size_t write_conversion(struct jinja_run *run, const char *text, size_t bytes,
                                const struct jinja_value *values, size_t count, size_t *used)
 {
@@ -295,7 +295,7 @@ static void read_spec(struct jinja_run *run, const char *text, size_t bytes, str
     }
 }
 
-/* What stands in front of the colon: nothing, a number or a name, and .attributes and [items]. */
+/* Evaluates what is before the colon: nothing, a number or a name, then .attributes and [items]. */
 static struct jinja_value field_value(struct jinja_run *run, const char *text, size_t bytes,
                                       const struct jinja_arguments *arguments, size_t *next)
 {

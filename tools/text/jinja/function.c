@@ -1,4 +1,4 @@
-/* function.c: finding functions, checking their arguments, and the tests. */
+/* function.c: finds functions, checks their arguments, and has the tests. */
 #include "tools/text/jinja/function.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ const struct jinja_function *jinja_function_find(const struct jinja_function *ro
     return NULL;
 }
 
-/* Is the name one of the parameters, and how many of them are there? */
+/* Whether the name is a parameter, and how many parameters there are. */
 static bool is_parameter(const char *parameters, const char *name, size_t bytes)
 {
     for (const char *at = parameters; *at != '\0';) {
@@ -157,8 +157,8 @@ static struct jinja_value other(const struct jinja_arguments *arguments)
     return jinja_argument(arguments, 0, "other", jinja_undefined("other"));
 }
 
-/* What is left of a number when it is divided; -1 where it is none. */
-static double rest(struct jinja_run *run, struct jinja_value self, int64_t divisor)
+/* The remainder of a division; -1 if the value is not a number. */
+static double remainder_of(struct jinja_run *run, struct jinja_value self, int64_t divisor)
 {
     if (!jinja_is_number(self)) {
         jinja_fail(run, -EINVAL, "expected a number, not %s", jinja_type_name(self));
@@ -191,8 +191,8 @@ TEST_FUNCTION(is_callable_, is_callable(self))
 TEST_FUNCTION(is_escaped, false)
 TEST_FUNCTION(is_lower, calls_method(run, self, "islower", 7))
 TEST_FUNCTION(is_upper, calls_method(run, self, "isupper", 7))
-TEST_FUNCTION(is_odd, rest(run, self, 2) == 1)
-TEST_FUNCTION(is_even, rest(run, self, 2) == 0)
+TEST_FUNCTION(is_odd, remainder_of(run, self, 2) == 1)
+TEST_FUNCTION(is_even, remainder_of(run, self, 2) == 0)
 TEST_FUNCTION(is_in, jinja_contains(run, other(arguments), self))
 TEST_FUNCTION(is_equal, jinja_equal(run, self, other(arguments)))
 TEST_FUNCTION(is_not_equal, !jinja_equal(run, self, other(arguments)))
@@ -209,7 +209,8 @@ TEST_FUNCTION(is_test,
 static struct jinja_value is_divisible(struct jinja_run *run, struct jinja_value self,
                                        const struct jinja_arguments *arguments)
 {
-    return jinja_bool(rest(run, self, jinja_argument_integer(run, arguments, 0, "num", 0)) == 0);
+    return jinja_bool(
+        remainder_of(run, self, jinja_argument_integer(run, arguments, 0, "num", 0)) == 0);
 }
 
 const struct jinja_function *jinja_test_find(const char *name, size_t bytes)

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { RANGE_MAX = 100000 }; /* as in Jinja's sandbox */
+enum { RANGE_MAX = 100000 }; /* as in the sandbox of Jinja */
 
 static struct jinja_value call_range(struct jinja_run *run, struct jinja_value self,
                                      const struct jinja_arguments *arguments)
@@ -133,8 +133,8 @@ static struct jinja_value call_raise(struct jinja_run *run, struct jinja_value s
                       (int)(message.bytes < 300 ? message.bytes : 300), message.as.text);
 }
 
-/* A time without a zone, as transformers takes it: %Z and %z are nothing there, and %f, which C lacks,
- * is the microsecond, here always of a whole second. false: no room. */
+/* Expands a format for a time without time zone, as in transformers: %Z and %z are empty, and %f,
+ * which C lacks, is always zero microseconds. False: no room. */
 static bool write_format(const struct jinja_value *format, char *out, size_t room)
 {
     size_t bytes = 0;
@@ -153,7 +153,7 @@ static bool write_format(const struct jinja_value *format, char *out, size_t roo
         memcpy(out + bytes, part, length);
         bytes += length;
     }
-    memcpy(out + bytes, "|", 2); /* so that nothing is told from no room */
+    memcpy(out + bytes, "|", 2); /* distinguishes empty output from lack of room */
     return true;
 }
 

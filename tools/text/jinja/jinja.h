@@ -17,14 +17,14 @@ struct core_json_value;
 struct jinja_template;
 struct jinja_run; /* one a thread */
 
-enum { JINJA_SOURCE_BYTES_MAX = 4 << 20 }; /* of a source */
+enum { JINJA_SOURCE_BYTES_MAX = 4 << 20 }; /* limit of a source */
 
-/* `name` is the source's in messages. -EINVAL with "name:line: ...". */
+/* `name` is the name of the source in messages. -EINVAL with "name:line: ...". */
 int jinja_template_create(const char *source, size_t bytes, const char *name,
                           struct jinja_template **out);
 void jinja_template_destroy(struct jinja_template *source);
 
-/* Does the source have {% generation %}? */
+/* Whether the source has {% generation %}. */
 bool jinja_template_generates(const struct jinja_template *source);
 
 struct jinja_limits {
@@ -36,8 +36,8 @@ struct jinja_limits {
 int jinja_run_create(const struct jinja_limits *limits, struct jinja_run **out);
 void jinja_run_destroy(struct jinja_run *run);
 
-/* For many renders of one conversation: the array becomes a value once, which all variables with this
- * `json` share, until another one (or NULL: none) is kept. It has to stay until then. */
+/* Speeds up several renderings of one conversation: the array becomes a value once, shared by all
+ * variables with this `json`, until another one (or NULL) is set. `json` must live until then. */
 int jinja_run_keep(struct jinja_run *run, const struct core_json_value *json);
 
 enum jinja_variable_kind {
@@ -53,7 +53,7 @@ struct jinja_variable {
     bool truth;
     const char *text;
     const struct core_json_value *json;
-    size_t items_max; /* JSON: of an array, so many from its beginning; 0: all */
+    size_t items_max; /* JSON: number of first elements of an array to pass; 0: all */
 };
 
 /* Bytes [begin, end) of the text. */
@@ -70,9 +70,9 @@ struct jinja_rendering {
     size_t generated_count;
 };
 
-/* -EINVAL for what is wrong in the template or refused by it (raise_exception), -E2BIG above a limit;
- * with "name:line: ...". `now` is the time that strftime_now writes, in seconds since
- * 1970 without a zone: nothing here reads a clock. */
+/* Renders a template. -EINVAL for errors in the template or raised by it (raise_exception), -E2BIG
+ * above a limit; with "name:line: ...". `now` is the time for strftime_now, in seconds since 1970
+ * without time zone; no clock is read. */
 int jinja_render(const struct jinja_template *source, struct jinja_run *run,
                  const struct jinja_variable *variables, size_t count, int64_t now,
                  struct jinja_rendering *out);

@@ -1,5 +1,5 @@
-/* lexer.c: cuts a source at its tags, takes the white space away that Jinja takes away (trim_blocks,
- * lstrip_blocks, the minus and plus signs), and cuts the inside of tags into words. */
+/* lexer.c: divides a source at its tags, removes white space as Jinja does (trim_blocks,
+ * lstrip_blocks, minus and plus signs), and divides the content of tags into words. */
 #include "tools/text/jinja/lexer.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@ struct lexer {
     const char *text; /* with \n for every end of line */
     size_t bytes;
     size_t at;
-    bool line_starting; /* nothing but a tag's line end stands before `at` */
+    bool line_starting; /* only the newline after a tag is before `at` */
 };
 
 static void add(struct lexer *lexer, struct jinja_token token)
@@ -42,8 +42,8 @@ static void add_word(struct lexer *lexer, enum jinja_word word, const char *text
     add(lexer, (struct jinja_token){.word = word, .text = text, .bytes = bytes});
 }
 
-/* Moves on, counting lines. */
-static void pass(struct lexer *lexer, size_t bytes)
+/* Advances and counts lines. */
+static void advance(struct lexer *lexer, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
         lexer->run->line += lexer->text[lexer->at + i] == '\n';
@@ -78,7 +78,7 @@ static size_t without_space_behind(const char *text, size_t bytes)
     return bytes;
 }
 
-/* The plain text in front of a tag at `end`, without what the tag takes away. */
+/* Adds the plain text before a tag at `end`, without white space that the tag removes. */
 static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variable)
 {
     const char *text = lexer->text + lexer->at;
@@ -96,17 +96,17 @@ static void add_data(struct lexer *lexer, size_t end, char sign, bool is_variabl
     if (bytes > 0) {
         add_word(lexer, JINJA_WORD_DATA, text, bytes);
     }
-    pass(lexer, end - lexer->at);
+    advance(lexer, end - lexer->at);
 }
 
-/* Passes over what a tag's end takes away behind it. */
+/* Skips the white space after a tag that the end of the tag removes. */
 static void pass_end(struct lexer *lexer, char sign, bool is_variable)
 {
     const size_t before = lexer->at;
     if (sign == '-') {
-        pass(lexer, space_bytes(lexer->text + lexer->at, lexer->bytes - lexer->at));
+        advance(lexer, space_bytes(lexer->text + lexer->at, lexer->bytes - lexer->at));
     } else if (sign != '+' && !is_variable && stands(lexer, lexer->at, "\n")) {
-        pass(lexer, 1);
+        advance(lexer, 1);
     }
     lexer->line_starting = lexer->at > before && lexer->text[lexer->at - 1] == '\n';
 }
@@ -132,7 +132,7 @@ static size_t digits(const struct lexer *lexer, size_t at)
     return end - at;
 }
 
-/* The end of a number's fraction and exponent, or `at` where it has none. */
+/* The end of the fraction and exponent of a number, or `at` if it has none. */
 static size_t real_end(const struct lexer *lexer, size_t at)
 {
     size_t end = at;
@@ -148,14 +148,14 @@ static size_t real_end(const struct lexer *lexer, size_t at)
     return end;
 }
 
-/* The value of a digit in any base up to 16; 16 for what is none. */
+/* The value of a digit in any base up to 16; 16 if it is not a digit. */
 static int digit_of(char c)
 {
     const char lower = (char)(c | 0x20);
     return is_digit(c) ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : 16;
 }
 
-/* 0x1f, 0o17, 0b1_1: false where none stands here. */
+/* Adds a number such as 0x1f, 0o17, 0b1_1; false if there is none here. */
 static bool add_based(struct lexer *lexer)
 {
     const char *text = lexer->text;
@@ -184,7 +184,7 @@ static bool add_based(struct lexer *lexer)
                    text + lexer->at);
     }
     add(lexer, token);
-    pass(lexer, end - lexer->at);
+    advance(lexer, end - lexer->at);
     return true;
 }
 
@@ -214,7 +214,7 @@ static void add_number(struct lexer *lexer)
         jinja_fail(lexer->run, -EINVAL, "the number %s is too large", text);
     }
     add(lexer, token);
-    pass(lexer, end - lexer->at);
+    advance(lexer, end - lexer->at);
 }
 
 static void add_name(struct lexer *lexer)
@@ -228,7 +228,7 @@ static void add_name(struct lexer *lexer)
         end += jinja_char_bytes(lexer->text + end);
     }
     add_word(lexer, JINJA_WORD_NAME, lexer->text + lexer->at, end - lexer->at);
-    pass(lexer, end - lexer->at);
+    advance(lexer, end - lexer->at);
 }
 
 static int hex(char c)
@@ -238,7 +238,7 @@ static int hex(char c)
                                                     : -1;
 }
 
-/* `count` digits of hexadecimal at text; fails the run where they are none. */
+/* Decodes `count` hexadecimal digits at `text`; fails the run if there are fewer. */
 static size_t put_hex(struct jinja_run *run, const char *text, size_t bytes, size_t count,
                       char *out)
 {
@@ -258,7 +258,7 @@ static size_t put_hex(struct jinja_run *run, const char *text, size_t bytes, siz
     return jinja_char_write(point, out);
 }
 
-/* The escape at text[0] == '\\'; how much of the text it took. */
+/* Decodes the escape at text[0] == '\\'. Returns its length. */
 static size_t put_escape(struct jinja_run *run, const char *text, size_t bytes, char *out,
                          size_t *length)
 {
@@ -329,7 +329,7 @@ static void add_string(struct lexer *lexer)
     }
     const struct jinja_value value = unescape(lexer->run, begin + 1, end - 1);
     add_word(lexer, JINJA_WORD_STRING, value.as.text, value.bytes);
-    pass(lexer, end + 1);
+    advance(lexer, end + 1);
 }
 
 static void add_sign(struct lexer *lexer, size_t *open, char *opened)
@@ -363,16 +363,16 @@ static void add_sign(struct lexer *lexer, size_t *open, char *opened)
         (*open)--;
     }
     add_word(lexer, JINJA_WORD_SIGN, signs[i], strlen(signs[i]));
-    pass(lexer, strlen(signs[i]));
+    advance(lexer, strlen(signs[i]));
 }
 
-/* The words up to the end of the tag, which is `%}` or `}}`. */
+/* Adds the words up to the end of the tag, `%}` or `}}`. */
 static void add_inside(struct lexer *lexer, const char *end, bool is_variable)
 {
     char opened[256];
     size_t open = 0;
     while (lexer->run->rc == 0) {
-        pass(lexer, space_bytes(lexer->text + lexer->at, lexer->bytes - lexer->at));
+        advance(lexer, space_bytes(lexer->text + lexer->at, lexer->bytes - lexer->at));
         if (lexer->at == lexer->bytes) {
             jinja_fail(lexer->run, -EINVAL, "the tag is not closed with %s", end);
             return;
@@ -382,7 +382,7 @@ static void add_inside(struct lexer *lexer, const char *end, bool is_variable)
                                 !(c == '+' && is_variable);
         if (open == 0 && (signed_end || stands(lexer, lexer->at, end))) {
             add_word(lexer, is_variable ? JINJA_WORD_VARIABLE_END : JINJA_WORD_BLOCK_END, NULL, 0);
-            pass(lexer, signed_end ? 3 : 2);
+            advance(lexer, signed_end ? 3 : 2);
             pass_end(lexer, signed_end ? c : '\0', is_variable);
             return;
         }
@@ -407,11 +407,11 @@ static void pass_comment(struct lexer *lexer)
     }
     const size_t at = (size_t)(end - lexer->text);
     const char sign = at > lexer->at ? lexer->text[at - 1] : '\0';
-    pass(lexer, at + 2 - lexer->at);
+    advance(lexer, at + 2 - lexer->at);
     pass_end(lexer, sign == '-' || sign == '+' ? sign : '\0', false);
 }
 
-/* How long `{% NAME %}` is at `at`, with the signs of its both ends; 0: it does not stand there. */
+/* The length of `{% NAME %}` at `at` and the signs at both ends; 0: it is not there. */
 static size_t bare_tag(const struct lexer *lexer, size_t at, const char *name, char signs[2])
 {
     size_t end = at + 2;
@@ -431,7 +431,7 @@ static size_t bare_tag(const struct lexer *lexer, size_t at, const char *name, c
     return stands(lexer, end, "%}") ? end + 2 - at : 0;
 }
 
-/* {% raw %} ... {% endraw %}: what stands between is plain text. False where there is none. */
+/* Handles {% raw %} ... {% endraw %}, whose content is plain text. False if there is none here. */
 static bool pass_raw(struct lexer *lexer)
 {
     char signs[2];
@@ -439,13 +439,13 @@ static bool pass_raw(struct lexer *lexer)
     if (tag == 0) {
         return false;
     }
-    pass(lexer, tag);
-    pass_end(lexer, signs[1], true); /* the line end behind it stays */
+    advance(lexer, tag);
+    pass_end(lexer, signs[1], true); /* the newline after it stays */
     for (size_t end = lexer->at; end < lexer->bytes; end++) {
         tag = bare_tag(lexer, end, "endraw", signs);
         if (tag > 0) {
             add_data(lexer, end, signs[0], false);
-            pass(lexer, tag);
+            advance(lexer, tag);
             pass_end(lexer, signs[1], false);
             return true;
         }
@@ -454,7 +454,7 @@ static bool pass_raw(struct lexer *lexer)
     return true;
 }
 
-/* Where the next tag begins, or the end of the source. */
+/* The beginning of the next tag, or the end of the source. */
 static size_t find_tag(const struct lexer *lexer)
 {
     size_t at = lexer->at;
@@ -481,7 +481,7 @@ static void lex_all(struct lexer *lexer)
         if (kind == '\0' || (kind == '%' && pass_raw(lexer))) {
             continue;
         }
-        pass(lexer, sign == '-' || sign == '+' ? 3 : 2);
+        advance(lexer, sign == '-' || sign == '+' ? 3 : 2);
         if (kind == '#') {
             pass_comment(lexer);
         } else {
@@ -492,7 +492,7 @@ static void lex_all(struct lexer *lexer)
     }
 }
 
-/* Every end of line is \n, and one at the very end is dropped. */
+/* Copies the source with \n for every end of line, without the last one. */
 static size_t copy_source(const char *source, size_t bytes, char *text)
 {
     size_t length = 0;
@@ -506,7 +506,8 @@ static size_t copy_source(const char *source, size_t bytes, char *text)
 
 void jinja_lex(struct jinja_run *run, const char *source, size_t bytes, struct jinja_tokens *out)
 {
-    char *text = jinja_alloc(run, bytes + 8); /* zeros behind it: characters are read whole */
+    char *text = jinja_alloc(run,
+                             bytes + 8); /* zeros after it, because whole characters are read */
     struct lexer lexer = {.run = run, .out = out, .text = text, .line_starting = true};
     run->line = 1;
     for (size_t at = 0, length; at < bytes && run->rc == 0; at += length) {

@@ -1,4 +1,4 @@
-/* lexer.h: a template's source as words (private to tools/text/jinja). */
+/* lexer.h: divides the source of a template into words (private to tools/text/jinja). */
 #ifndef TOOLS_TEXT_JINJA_LEXER_H
 #define TOOLS_TEXT_JINJA_LEXER_H
 
@@ -15,7 +15,7 @@ enum jinja_word {
     JINJA_WORD_STRING,
     JINJA_WORD_INTEGER,
     JINJA_WORD_REAL,
-    /* Signs: their characters are the word's text. */
+    /* A sign; its characters are the text of the word. */
     JINJA_WORD_SIGN,
 };
 
@@ -34,7 +34,7 @@ struct jinja_tokens {
     size_t room;
 };
 
-/* All words, the last one JINJA_WORD_END. Fails the run. */
+/* Reads all words; the last one is JINJA_WORD_END. Fails the run on errors. */
 void jinja_lex(struct jinja_run *run, const char *source, size_t bytes, struct jinja_tokens *out);
 
 #endif

@@ -1,11 +1,11 @@
-/* method_search.c: methods of strings that look into them or take them apart. */
+/* method_search.c: methods of strings that search or split them. */
 #include <errno.h>
 #include <string.h>
 
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* The piece of the text that start and stop (characters, as in a slice) leave. */
+/* The part of the text between start and stop (characters, as in a slice). */
 static struct jinja_value piece(struct jinja_run *run, struct jinja_value self,
                                 const struct jinja_arguments *arguments)
 {
@@ -56,7 +56,7 @@ static struct jinja_value call_rindex(struct jinja_run *run, struct jinja_value 
     return find(run, self, arguments, true, true);
 }
 
-/* The next place of a part from `at` on. */
+/* The next occurrence of a part from `at` on. */
 static const char *find_next(struct jinja_run *run, struct jinja_value text,
                              struct jinja_value part, size_t at)
 {
@@ -92,7 +92,7 @@ static bool has_end(struct jinja_run *run, struct jinja_value text, struct jinja
            memcmp(text.as.text + (front ? 0 : text.bytes - end.bytes), end.as.text, end.bytes) == 0;
 }
 
-/* One string, or a tuple of which any may stand there. */
+/* Whether the text begins or ends with a string, or with one of a tuple. */
 static struct jinja_value ends(struct jinja_run *run, struct jinja_value self,
                                const struct jinja_arguments *arguments, bool front)
 {
@@ -131,7 +131,7 @@ static bool is_space_at(const char *at)
     return jinja_char_is(jinja_char_point(at), JINJA_CHAR_SPACE);
 }
 
-/* Words between white space; behind `most` of them (< 0: no limit) the rest is one word. */
+/* Splits at white space into at most `most` words (< 0: no limit) and the remaining text. */
 static void split_space(struct jinja_run *run, struct jinja_value text, int64_t most,
                         struct jinja_list *out)
 {
@@ -152,7 +152,7 @@ static void split_space(struct jinja_run *run, struct jinja_value text, int64_t 
     }
 }
 
-/* The same from the end: the words come out backwards. */
+/* The same from the end; the words come in reverse order. */
 static void split_space_back(struct jinja_run *run, struct jinja_value text, int64_t most,
                              struct jinja_list *out)
 {
@@ -234,7 +234,7 @@ static struct jinja_value split(struct jinja_run *run, struct jinja_value self,
     if (run->rc != 0) {
         return list;
     }
-    if (back && most >= 0) { /* without a limit both ends give the same */
+    if (back && most >= 0) { /* without a limit, both directions give the same words */
         if (spaces) {
             split_space_back(run, self, most, list.as.list);
         } else {
@@ -261,7 +261,7 @@ static struct jinja_value call_rsplit(struct jinja_run *run, struct jinja_value 
     return split(run, self, arguments, true);
 }
 
-/* The length of the line end at `at`: \n, \r\n and what else Python takes for one. */
+/* The length of the line end at `at`: \n, \r\n and others that Python accepts. */
 static size_t line_end(const char *at, const char *end)
 {
     const uint32_t point = jinja_char_point(at);
@@ -359,7 +359,7 @@ static bool all_are(struct jinja_value text, enum jinja_char_class first,
     return text.bytes > 0;
 }
 
-/* There are letters of this case and none of the other. */
+/* Whether there are letters of this case and none of the other. */
 static bool is_case(struct jinja_value text, bool upper)
 {
     bool any = false;

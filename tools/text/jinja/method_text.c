@@ -1,4 +1,4 @@
-/* method_text.c: methods of strings that make another string, and filters that do the same. */
+/* method_text.c: methods and filters that make another string of a string. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "tools/text/jinja/chars.h"
 #include "tools/text/jinja/function.h"
 
-/* A character in its other case; fails the run where that is not known here. */
+/* Writes the other case of a character; fails the run if it is unknown here. */
 static void write_case(struct jinja_run *run, uint32_t point, bool upper)
 {
     char text[4];
@@ -34,7 +34,7 @@ static bool makes_upper(enum casing casing, uint32_t before, uint32_t point)
     case LOWER: return false;
     case CAPITALIZED: return before == 0;
     case TITLED: return before == 0 || !jinja_char_is(before, JINJA_CHAR_ALPHA);
-    case TITLED_WORDS: /* the filter: words begin behind white space and some signs */
+    case TITLED_WORDS: /* the filter `title`: words begin after white space and some signs */
         return before == 0 || jinja_char_is(before, JINJA_CHAR_SPACE) ||
                (before < 0x80 && strchr(separators, (int)before) != NULL);
     case SWAPPED: break;
@@ -171,7 +171,7 @@ static struct jinja_value replace(struct jinja_run *run, struct jinja_value text
     size_t done = 0;
     size_t at = 0;
     const size_t mark = jinja_capture_begin(run);
-    assert(text.as.text != NULL && from.as.text != NULL); /* of strings, also of empty ones */
+    assert(text.as.text != NULL && from.as.text != NULL); /* strings have text, even empty ones */
     while (run->rc == 0 && most != 0 && at <= text.bytes) {
         const struct jinja_value rest = jinja_string(text.as.text + at, text.bytes - at);
         const char *found = jinja_search(run, rest, from, false);
@@ -183,7 +183,7 @@ static struct jinja_value replace(struct jinja_run *run, struct jinja_value text
         jinja_write_value(run, to);
         done = place + from.bytes;
         at = done;
-        if (from.bytes == 0) { /* in front of every character, and behind the last */
+        if (from.bytes == 0) { /* insert before every character and at the end */
             at = place < text.bytes ? place + jinja_char_bytes(found) : text.bytes + 1;
         }
         most -= most > 0;
@@ -210,7 +210,7 @@ static struct jinja_value call_replace(struct jinja_run *run, struct jinja_value
                : replace(run, text, from, to, most.kind == JINJA_INTEGER ? most.as.integer : -1);
 }
 
-/* `text` between spaces, to a width; `where`: -1 left, 0 in the middle, 1 right. */
+/* Pads `text` with spaces to a width; `where`: -1 left, 0 centre, 1 right. */
 static struct jinja_value justify(struct jinja_run *run, struct jinja_value self,
                                   const struct jinja_arguments *arguments, int where,
                                   int64_t otherwise)
@@ -221,7 +221,7 @@ static struct jinja_value justify(struct jinja_run *run, struct jinja_value self
     jinja_step_text(run, text.bytes);
     const int64_t count = (int64_t)jinja_char_count(text.as.text, text.bytes);
     const int64_t room = width > count ? width - count : 0;
-    /* Python puts the odd one to the left where the width is odd, too. */
+    /* If both the width and the padding are odd, Python puts the extra space to the left. */
     const int64_t left = where < 0 ? 0 : where > 0 ? room : room / 2 + (room & width & 1);
     if (room > (int64_t)run->bytes_max) {
         return jinja_fail(run, -E2BIG, "a text of %lld characters", (long long)width);

@@ -1,11 +1,11 @@
-/* node.h: a template as a tree (private to tools/text/jinja). Never changes once it was parsed. */
+/* node.h: a template as a tree (private to tools/text/jinja). Immutable after parsing. */
 #ifndef TOOLS_TEXT_JINJA_NODE_H
 #define TOOLS_TEXT_JINJA_NODE_H
 
 #include "tools/text/jinja/lexer.h"
 
 enum jinja_node_kind {
-    /* Expressions; in brackets, what the node's parts are. */
+    /* Expressions; the comments tell the meaning of the parts of a node. */
     JINJA_NODE_CONSTANT,  /* value */
     JINJA_NODE_NAME,      /* name */
     JINJA_NODE_LIST,      /* first: items */
@@ -53,7 +53,7 @@ struct jinja_node {
     enum jinja_node_kind kind;
     unsigned line;
     const char *sign; /* of BINARY, OPERAND */
-    unsigned name;    /* number of a name */
+    unsigned name;    /* number of the name */
     struct jinja_value value;
     const struct jinja_function *function; /* static: of FILTER, TEST */
     struct jinja_node *first;
@@ -88,7 +88,7 @@ struct jinja_template {
     struct jinja_run memory; /* of words and nodes */
     struct jinja_names names;
     struct jinja_node *body;
-    char *name; /* owned: the source's */
+    char *name; /* owned: name of the source */
     bool generates;
 };
 
@@ -96,36 +96,36 @@ struct jinja_parser {
     struct jinja_run *run; /* borrowed: the template's memory */
     struct jinja_template *source;
     struct jinja_token *token; /* the word that comes next */
-    unsigned loops;            /* in which the parser is */
+    unsigned loops;            /* number of loops around the current word */
 };
 
-/* Each fails the run and returns NULL where the words are others. */
+/* Each function fails the run and returns NULL on a syntax error. */
 struct jinja_node *jinja_parse_expression(struct jinja_parser *parser);
-/* Expressions with commas between become a tuple. `condition`: `a if b` may stand in it. */
+/* Parses expressions separated by commas as a tuple. `condition`: allow `a if b`. */
 struct jinja_node *jinja_parse_tuple(struct jinja_parser *parser, bool condition);
-/* `name | name ...` around `node`; `begun`: the first name comes without its sign. */
+/* Parses `name | name ...` around `node`; `begun`: the first name has no | before it. */
 struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja_node *node,
                                        bool begun);
 
 struct jinja_node *jinja_node_make(struct jinja_parser *parser, enum jinja_node_kind kind);
 struct jinja_node *jinja_node_pair(struct jinja_parser *parser, enum jinja_node_kind kind,
                                    struct jinja_node *first, struct jinja_node *second);
-/* Adds to a list that begins at *first; nothing where `node` is NULL. */
+/* Appends to the list that begins at *first; does nothing if `node` is NULL. */
 void jinja_node_append(struct jinja_node **first, struct jinja_node **last,
                        struct jinja_node *node);
 
 bool jinja_is_word(const struct jinja_token *token, enum jinja_word word, const char *text);
-/* The word behind the next one; the last word is its own successor. */
+/* The word after the next one; the last word follows itself. */
 const struct jinja_token *jinja_look(const struct jinja_parser *parser);
 void jinja_pass(struct jinja_parser *parser);
 bool jinja_at_sign(const struct jinja_parser *parser, const char *sign);
 bool jinja_at_name(const struct jinja_parser *parser, const char *name);
-/* Passes over the word where it is there. */
+/* Skips the word if it is this sign. */
 bool jinja_skip_sign(struct jinja_parser *parser, const char *sign);
 bool jinja_skip_name(struct jinja_parser *parser, const char *name);
 void jinja_expect_sign(struct jinja_parser *parser, const char *sign);
 void jinja_expect_word(struct jinja_parser *parser, enum jinja_word word, const char *what);
-/* Takes a name, or fails. */
+/* Takes a name or fails the run. */
 unsigned jinja_expect_name(struct jinja_parser *parser);
 void jinja_unexpected(struct jinja_parser *parser, const char *wanted);
 

@@ -19,7 +19,7 @@ static struct jinja_value overflow(struct jinja_run *run)
     return jinja_fail(run, -EINVAL, "a number of more than 64 bits");
 }
 
-/* Rounded down, with the sign of the divisor on the rest. */
+/* Divides, rounding down; the remainder has the sign of the divisor. */
 static struct jinja_value divide(struct jinja_run *run, int64_t left, int64_t right, bool rest)
 {
     if (right == 0) {
@@ -105,7 +105,8 @@ static struct jinja_value repeat_text(struct jinja_run *run, struct jinja_value 
                           run->bytes_max);
     }
     const struct jinja_value made = jinja_string_room(run, text.bytes * (size_t)times, &out);
-    for (size_t done = 0; out != NULL && done < made.bytes;) { /* twice as much each time */
+    for (size_t done = 0;
+         out != NULL && done < made.bytes;) { /* double the copied part each time */
         const size_t from = done == 0                  ? text.bytes
                             : done < made.bytes - done ? done
                                                        : made.bytes - done;
@@ -194,8 +195,8 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
 
 /* ---- attributes, items and slices ---- */
 
-/* Python's methods that a sandbox refuses, for they change their value, and those that are missing
- * here: both would otherwise look like a missing key. */
+/* Methods of Python that a sandbox refuses because they change their value, and those missing here;
+ * otherwise both would look like a missing key. */
 static bool is_refused(enum jinja_kind kind, const char *name, size_t bytes)
 {
     static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
@@ -251,8 +252,8 @@ struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value val
     return found != NULL ? *found : missing(run, name, bytes);
 }
 
-/* A Python index: from the end where it is negative. False where it lies outside. */
-static bool place(int64_t index, size_t count, size_t *out)
+/* Resolves a Python index: negative ones count from the end. False if it is out of range. */
+static bool resolve_index(int64_t index, size_t count, size_t *out)
 {
     const int64_t at = index < 0 ? index + (int64_t)count : index;
     *out = (size_t)at;
@@ -264,14 +265,15 @@ static struct jinja_value at_index(struct jinja_run *run, struct jinja_value val
     size_t at;
     if (value.kind == JINJA_STRING) {
         jinja_step_text(run, value.bytes);
-        if (!place(index, jinja_char_count(value.as.text, value.bytes), &at)) {
+        if (!resolve_index(index, jinja_char_count(value.as.text, value.bytes), &at)) {
             return jinja_undefined("str object has no such element");
         }
         const char *begin = value.as.text + jinja_char_offset(value.as.text, value.bytes, at);
         return jinja_string(begin, jinja_char_bytes(begin));
     }
-    return place(index, value.as.list->count, &at) ? value.as.list->items[at]
-                                                   : jinja_undefined("list has no such element");
+    return resolve_index(index, value.as.list->count, &at)
+               ? value.as.list->items[at]
+               : jinja_undefined("list has no such element");
 }
 
 struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value value,
@@ -297,7 +299,7 @@ struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value value,
     return jinja_undefined("the element does not exist");
 }
 
-/* Python's bounds of a slice over `count` elements. */
+/* Reads the bounds of a slice over `count` elements as Python does. */
 static bool read_bounds(struct jinja_run *run, const struct jinja_value bounds[3], int64_t count,
                         int64_t out[3])
 {
@@ -329,14 +331,14 @@ static bool read_bounds(struct jinja_run *run, const struct jinja_value bounds[3
     return true;
 }
 
-/* Of first, end and step. */
+/* Whether an index is within first, end and step. */
 static bool is_inside(int64_t at, const int64_t bounds[3])
 {
     return bounds[2] > 0 ? at < bounds[1] : at > bounds[1];
 }
 
-/* The next index, or the end where that is beyond all numbers. */
-static int64_t after(int64_t at, const int64_t bounds[3])
+/* The next index, or the end if that would overflow. */
+static int64_t next_index(int64_t at, const int64_t bounds[3])
 {
     int64_t next;
     return __builtin_add_overflow(at, bounds[2], &next) ? bounds[1] : next;
@@ -356,7 +358,8 @@ static struct jinja_value slice_text(struct jinja_run *run, struct jinja_value v
     }
     const struct jinja_list *characters = jinja_iterate(run, value);
     const size_t mark = jinja_capture_begin(run);
-    for (int64_t at = bounds[0]; run->rc == 0 && is_inside(at, bounds); at = after(at, bounds)) {
+    for (int64_t at = bounds[0]; run->rc == 0 && is_inside(at, bounds);
+         at = next_index(at, bounds)) {
         jinja_write_value(run, characters->items[at]);
     }
     return jinja_capture_end(run, mark);
@@ -382,7 +385,7 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value value,
         return slice_text(run, value, at);
     }
     struct jinja_value list = jinja_list(run, value.kind);
-    for (int64_t i = at[0]; run->rc == 0 && is_inside(i, at); i = after(i, at)) {
+    for (int64_t i = at[0]; run->rc == 0 && is_inside(i, at); i = next_index(i, at)) {
         jinja_list_add(run, list.as.list, value.as.list->items[i]);
     }
     return list;

@@ -1,5 +1,5 @@
-/* parse_expressions.c: the names of a template, its next word, and expressions, from what binds closest to
- * what binds least. */
+/* parse_expressions.c: the names of a template, reading of words, and parsing of expressions, from
+ * the highest precedence to the lowest. */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -82,7 +82,7 @@ bool jinja_at_name(const struct jinja_parser *parser, const char *name)
     return jinja_is_word(parser->token, JINJA_WORD_NAME, name);
 }
 
-/* The word behind the next one; the last word is its own successor. */
+/* The word after the next one; the last word follows itself. */
 const struct jinja_token *jinja_look(const struct jinja_parser *parser)
 {
     return parser->token->word == JINJA_WORD_END ? parser->token : parser->token + 1;
@@ -162,7 +162,7 @@ unsigned jinja_expect_name(struct jinja_parser *parser)
     return jinja_name(parser->run, &parser->source->names, token->text, token->bytes);
 }
 
-/* Adds to a list that begins at *first. */
+/* Appends to the list that begins at *first. */
 void jinja_node_append(struct jinja_node **first, struct jinja_node **last, struct jinja_node *node)
 {
     if (node != NULL) {
@@ -173,7 +173,7 @@ void jinja_node_append(struct jinja_node **first, struct jinja_node **last, stru
 
 /* ---- expressions ---- */
 
-/* Items up to the closing sign, a comma between them. */
+/* Parses items separated by commas up to the closing sign. */
 static struct jinja_node *parse_items(struct jinja_parser *parser, enum jinja_node_kind kind,
                                       const char *closes)
 {
@@ -212,7 +212,7 @@ static struct jinja_node *parse_constant(struct jinja_parser *parser)
     }
     jinja_pass(parser);
     while (token->word == JINJA_WORD_STRING && parser->token->word == JINJA_WORD_STRING) {
-        char *joined; /* neighbours are one string */
+        char *joined; /* adjacent strings are one string */
         const struct jinja_value left = node->value;
         const struct jinja_token *right = parser->token;
         node->value = jinja_string_room(parser->run, left.bytes + right->bytes, &joined);
@@ -280,7 +280,7 @@ static struct jinja_node *parse_primary(struct jinja_parser *parser)
     return NULL;
 }
 
-/* One of the expressions between [ and ], or a slice. */
+/* Parses an expression between [ and ], or a slice. */
 static struct jinja_node *parse_subscript(struct jinja_parser *parser)
 {
     struct jinja_node *parts[3] = {NULL, NULL, NULL};
@@ -330,7 +330,7 @@ static struct jinja_node *parse_argument(struct jinja_parser *parser)
     return jinja_parse_expression(parser);
 }
 
-/* Behind the opening bracket. */
+/* Parses arguments, after the opening bracket. */
 static struct jinja_node *parse_arguments(struct jinja_parser *parser)
 {
     struct jinja_node *first = NULL;
@@ -365,7 +365,7 @@ static struct jinja_node *parse_call(struct jinja_parser *parser, struct jinja_n
     return call;
 }
 
-/* .name, [item] and (arguments) behind a primary. */
+/* Parses .name, [item] and (arguments) after a primary. */
 static struct jinja_node *parse_postfix(struct jinja_parser *parser, struct jinja_node *node)
 {
     while (parser->run->rc == 0) {
@@ -400,7 +400,7 @@ static struct jinja_node *parse_postfix(struct jinja_parser *parser, struct jinj
     return node;
 }
 
-/* The function of a filter or test. */
+/* Finds the function of a filter or test. */
 static void find_function(struct jinja_parser *parser, struct jinja_node *node, bool test)
 {
     const struct jinja_token *token = parser->token;
@@ -411,7 +411,8 @@ static void find_function(struct jinja_parser *parser, struct jinja_node *node, 
     jinja_pass(parser);
     node->function = test ? jinja_test_find(token->text, token->bytes)
                           : jinja_filter_find(token->text, token->bytes);
-    node->value = jinja_string(token->text, token->bytes); /* named when it is used and missing */
+    node->value = jinja_string(token->text,
+                               token->bytes); /* a missing function is reported when it is called */
 }
 
 struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja_node *node,
@@ -431,7 +432,7 @@ struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja
     return node;
 }
 
-/* Does an argument of a test follow without brackets? */
+/* Whether an argument of a test follows without brackets. */
 static bool at_test_argument(const struct jinja_parser *parser)
 {
     const enum jinja_word word = parser->token->word;
@@ -491,7 +492,7 @@ static struct jinja_node *parse_unary(struct jinja_parser *parser, bool filters)
     return node;
 }
 
-/* Signs that join two expressions of the level below, from the left. */
+/* Parses left-associative signs between expressions of the next higher precedence. */
 static struct jinja_node *parse_signs(struct jinja_parser *parser, const char *const *signs,
                                       struct jinja_node *(*below)(struct jinja_parser *))
 {
@@ -547,7 +548,7 @@ static struct jinja_node *parse_sum(struct jinja_parser *parser)
     return parse_signs(parser, signs, parse_concat);
 }
 
-/* The sign of the comparison that comes next, which is passed over; or NULL. */
+/* Takes the next word if it is the sign of a comparison; NULL otherwise. */
 static const char *take_comparison(struct jinja_parser *parser)
 {
     static const char *const signs[] = {"==", "!=", "<=", ">=", "<", ">"};
@@ -632,7 +633,7 @@ struct jinja_node *jinja_parse_expression(struct jinja_parser *parser)
     return node;
 }
 
-/* Nothing more of a tuple can come. */
+/* Whether a tuple ends here. */
 static bool at_tuple_end(const struct jinja_parser *parser)
 {
     const enum jinja_word word = parser->token->word;

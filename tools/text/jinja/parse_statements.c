@@ -1,4 +1,4 @@
-/* parse_statements.c: statements, and a source as a whole. */
+/* parse_statements.c: parses statements, and the whole source. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,8 @@ enum { SOURCE_MEMORY_BYTES = 256 << 20, SOURCE_STEPS = 1 << 28 };
 
 static struct jinja_node *parse_statements(struct jinja_parser *parser, const char *const *ends);
 
-/* Behind a tag's words: its end, the statements up to one of `ends` (NULL behind the last), and, with
- * `drop`, the tag that ended them. */
+/* Parses the end of a tag and the statements up to a tag of `ends` (a list that ends with NULL);
+ * with `drop`, also that tag. */
 static struct jinja_node *parse_body(struct jinja_parser *parser, const char *const *ends,
                                      bool drop)
 {
@@ -31,13 +31,13 @@ static struct jinja_node *parse_body(struct jinja_parser *parser, const char *co
     return body;
 }
 
-/* What is assigned to: a name, several in a tuple, or, with `attributes`, name.attribute. */
+/* Parses a target: a name, a tuple of names or, with `attributes`, name.attribute. */
 static struct jinja_node *parse_target_item(struct jinja_parser *parser, bool attributes)
 {
     if (jinja_skip_sign(parser, "(")) {
         struct jinja_node *first = NULL;
         struct jinja_node **place = &first;
-        bool several = false; /* (a) is a, and (a,) a tuple */
+        bool several = false; /* (a) is a; (a,) is a tuple */
         struct jinja_node *tuple = jinja_node_make(parser, JINJA_NODE_TUPLE);
         if (!jinja_deeper(parser->run)) {
             return NULL;
@@ -348,7 +348,7 @@ static bool at_end(const struct jinja_parser *parser, const char *const *ends)
     return false;
 }
 
-/* Stops behind the {% of a tag of `ends`, or at the end of the source. */
+/* Parses statements. Stops after the {% of a tag of `ends`, or at the end of the source. */
 static struct jinja_node *parse_statements(struct jinja_parser *parser, const char *const *ends)
 {
     struct jinja_node *first = NULL;

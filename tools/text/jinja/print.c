@@ -263,7 +263,7 @@ struct writer {
     struct jinja_run *run;
     struct jinja_value comma;
     struct jinja_value colon;
-    struct jinja_value indent; /* one level; UNDEFINED: all on one line */
+    struct jinja_value indent; /* one level; UNDEFINED: everything on one line */
     size_t depth;
     bool ascii;
     bool sorted;
@@ -418,7 +418,7 @@ static void write_json(struct writer *writer, struct jinja_value value)
     run->depth--;
 }
 
-/* indent=4 is four spaces, indent="\t" itself. */
+/* Reads indent: 4 means four spaces, "\t" itself. */
 static struct jinja_value read_indent(struct jinja_run *run,
                                       const struct jinja_arguments *arguments)
 {
@@ -453,7 +453,7 @@ struct jinja_value jinja_to_json(struct jinja_run *run, struct jinja_value value
     };
     const struct jinja_value separators = jinja_argument(arguments, 2, "separators", jinja_none());
     if (writer.indent.kind == JINJA_STRING) {
-        writer.comma.bytes = 1; /* the line ends behind it */
+        writer.comma.bytes = 1; /* a newline follows */
     }
     if (separators.kind != JINJA_NONE) {
         const struct jinja_list *pair = jinja_iterate(run, separators);

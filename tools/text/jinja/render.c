@@ -1,4 +1,4 @@
-/* render.c: a run from its beginning to its end: steps and bytes that it may use, variables in, text out. */
+/* render.c: runs a template from variables to text, with limits of steps and memory. */
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include "tools/text/jinja/expressions.h"
 #include "tools/text/jinja/value.h"
 
-/* ---- what a run may use, and how it fails ---- */
+/* ---- memory, steps and failure of a run ---- */
 
 enum { CHUNK_BYTES = 1 << 16, ALIGN_BYTES = 16 };
 
@@ -144,7 +144,7 @@ int jinja_run_create(const struct jinja_limits *limits, struct jinja_run **out)
     return 0;
 }
 
-/* Before anything is evaluated. */
+/* Resets the run before a rendering. */
 static void restart(struct jinja_run *run)
 {
     jinja_release(run);
@@ -190,7 +190,7 @@ void jinja_run_destroy(struct jinja_run *run)
     }
 }
 
-/* The beginning of the list that is kept. */
+/* The first elements of the kept list. */
 static struct jinja_value share_kept(struct jinja_run *run, size_t items_max)
 {
     struct jinja_value list = run->kept;
@@ -210,7 +210,7 @@ static void set_variable(struct jinja_run *run, const struct jinja_variable *var
     struct jinja_value value = jinja_none();
     const unsigned name = jinja_name_find(run->names, variable->name, strlen(variable->name));
     if (name == UINT_MAX) {
-        return; /* the template does not ask for it */
+        return; /* the template does not use it */
     }
     switch (variable->kind) {
     case JINJA_VARIABLE_NONE: break;
@@ -243,7 +243,8 @@ int jinja_render(const struct jinja_template *source, struct jinja_run *run,
     for (size_t i = 0; i < count && run->rc == 0; i++) {
         set_variable(run, &variables[i]);
     }
-    /* A macro's scope ends where the template's own variables are, which are not the caller's. */
+    /* The scope of a macro is inside the variables of the template, not inside those of its
+     * caller. */
     if (run->rc == 0) {
         run->scope = jinja_scope_make(run, run->scope);
     }

@@ -1,4 +1,4 @@
-/* statements.c: statements, loops and macros. */
+/* statements.c: executes statements, loops and macros. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ void jinja_assign(struct jinja_run *run, const struct jinja_node *target, struct
     }
 }
 
-/* What a body writes, in a scope of its own, as a string. */
+/* Executes a body in its own scope and returns its output as a string. */
 static struct jinja_value capture(struct jinja_run *run, const struct jinja_node *body)
 {
     struct jinja_scope *scope = run->scope;
@@ -50,7 +50,7 @@ static struct jinja_value capture(struct jinja_run *run, const struct jinja_node
     return jinja_capture_end(run, mark);
 }
 
-/* Binds a macro's parameters, each with what was given, its default, or nothing. */
+/* Binds each parameter of a macro to its argument, its default, or undefined. */
 static void bind_parameters(struct jinja_run *run, const struct jinja_macro *macro,
                             const struct jinja_arguments *arguments, size_t *used)
 {
@@ -74,9 +74,10 @@ static void bind_parameters(struct jinja_run *run, const struct jinja_macro *mac
     }
 }
 
-/* `caller`, and what no parameter takes: `varargs` and `kwargs` where the template knows them. */
-static void bind_rest(struct jinja_run *run, const struct jinja_macro *macro,
-                      const struct jinja_arguments *arguments, size_t used)
+/* Binds `caller`, and the remaining arguments as `varargs` and `kwargs` if the template uses these
+ * names. */
+static void bind_remaining(struct jinja_run *run, const struct jinja_macro *macro,
+                           const struct jinja_arguments *arguments, size_t used)
 {
     size_t parameters = 0;
     jinja_step(run, run->names->count / 16);
@@ -136,7 +137,7 @@ static struct jinja_value call_macro(struct jinja_run *run, const struct jinja_m
     const size_t mark = jinja_capture_begin(run);
     if (run->scope != NULL) {
         bind_parameters(run, macro, arguments, &used);
-        bind_rest(run, macro, arguments, used);
+        bind_remaining(run, macro, arguments, used);
         jinja_execute(run, macro->node->second);
     }
     run->scope = scope;
@@ -144,7 +145,7 @@ static struct jinja_value call_macro(struct jinja_run *run, const struct jinja_m
     return jinja_capture_end(run, mark);
 }
 
-/* The items of a loop that its condition lets through. */
+/* The items of a loop that satisfy its condition. */
 static struct jinja_list *select_items(struct jinja_run *run, const struct jinja_for *node,
                                        struct jinja_value value)
 {
@@ -168,8 +169,9 @@ static struct jinja_list *select_items(struct jinja_run *run, const struct jinja
     return run->rc == 0 ? kept.as.list : NULL;
 }
 
-/* The iteration of loop->index. */
-static void run_turn(struct jinja_run *run, const struct jinja_node *node, struct jinja_loop *loop)
+/* Runs the iteration loop->index. */
+static void run_iteration(struct jinja_run *run, const struct jinja_node *node,
+                          struct jinja_loop *loop)
 {
     jinja_step(run, run->names->count / 16);
     const unsigned name = jinja_name_find(run->names, "loop", 4);
@@ -184,11 +186,12 @@ static void run_turn(struct jinja_run *run, const struct jinja_node *node, struc
     jinja_execute(run, node->loop->body);
 }
 
-/* The iterations from loop->index on. */
-static void run_turns(struct jinja_run *run, const struct jinja_node *node, struct jinja_loop *loop)
+/* Runs the iterations from loop->index on. */
+static void run_iterations(struct jinja_run *run, const struct jinja_node *node,
+                           struct jinja_loop *loop)
 {
     for (; loop->index < loop->items->count && run->rc == 0; loop->index++) {
-        run_turn(run, node, loop);
+        run_iteration(run, node, loop);
         const int jump = run->jump;
         run->jump = JINJA_JUMP_NONE;
         if (jump == JINJA_JUMP_BREAK) {
@@ -209,7 +212,7 @@ static void run_loop(struct jinja_run *run, const struct jinja_node *node, struc
     }
     *loop = (struct jinja_loop){
         .items = list, .depth = depth, .node = node->loop->recursive ? node : NULL, .outer = outer};
-    run_turns(run, node, loop);
+    run_iterations(run, node, loop);
     if (list->count == 0 && run->rc == 0) {
         run->scope = jinja_scope_make(run, outer);
         jinja_execute(run, node->loop->otherwise);
@@ -291,7 +294,7 @@ static void run_with(struct jinja_run *run, const struct jinja_node *node)
     struct jinja_scope *inner = jinja_scope_make(run, outer);
     for (const struct jinja_node *set = node->first; set != NULL && run->rc == 0; set = set->next) {
         const struct jinja_value value = jinja_evaluate(run, set->second);
-        run->scope = inner; /* values are those of the scope outside */
+        run->scope = inner; /* values are evaluated in the outer scope */
         jinja_assign(run, set->first, value);
         run->scope = outer;
     }
@@ -302,8 +305,8 @@ static void run_with(struct jinja_run *run, const struct jinja_node *node)
     run->scope = outer;
 }
 
-/* What is generated stands where the output is now; inside a macro or another block that becomes a
- * string, where that begins, as transformers counts it. */
+/* Records generated text at the current end of the output; inside a macro or another block that
+ * becomes a string, at the beginning of that block, as transformers does. */
 static void run_generation(struct jinja_run *run, const struct jinja_node *node)
 {
     const size_t begin = run->captures > 0 ? run->capture_base : run->out_bytes;

@@ -1,4 +1,4 @@
-/* value.c: making, finding, comparing and iterating values. */
+/* value.c: makes, finds, compares, iterates and sorts values. */
 #include "tools/text/jinja/value.h"
 
 #include <errno.h>
@@ -70,7 +70,7 @@ struct jinja_value jinja_list(struct jinja_run *run, enum jinja_kind kind)
     return list != NULL ? (struct jinja_value){.kind = kind, .as.list = list} : jinja_undefined("");
 }
 
-/* Twice the room of an array in the run's memory. */
+/* Doubles an array in the memory of the run. */
 static void *grow(struct jinja_run *run, const void *items, size_t count, size_t *room, size_t size)
 {
     const size_t more = *room * 2 + 4;
@@ -315,7 +315,7 @@ int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_v
         return (a > b) - (a < b);
     }
     if (left.kind == JINJA_STRING && right.kind == JINJA_STRING) {
-        /* UTF-8 sorts as its characters do. */
+        /* UTF-8 sorts like the characters. */
         const size_t least = left.bytes < right.bytes ? left.bytes : right.bytes;
         const int order = jinja_step_bytes(run, least) ? memcmp(left.as.text, right.as.text, least)
                                                        : 0;
@@ -329,14 +329,15 @@ int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_v
     return 0;
 }
 
-/* The byte at `at` of a text, counted from its end where that is searched first. */
+/* The byte at `at` of a text, from its end if the search is from the end. */
 static char byte_of(struct jinja_value text, size_t at, bool last)
 {
     return text.as.text[last ? text.bytes - 1 - at : at];
 }
 
-/* Knuth, Morris and Pratt: `borders` says how much of the part still agrees after a byte that does not.
- * How far the part's end lies from where the search began; 0: not found. */
+/* Searches by the algorithm of Knuth, Morris and Pratt: `borders` tells how much of the part still
+ * matches after a mismatch. Returns the distance of the end of the match from the start of the
+ * search; 0: not found. */
 static size_t find_by_borders(struct jinja_value text, struct jinja_value part, bool last,
                               uint32_t *borders)
 {
@@ -361,7 +362,7 @@ static size_t find_by_borders(struct jinja_value text, struct jinja_value part, 
     return 0;
 }
 
-/* The last place of a short part. */
+/* The last occurrence of a short part. */
 static const char *find_last(struct jinja_value text, struct jinja_value part)
 {
     for (size_t at = text.bytes + 1; at-- > part.bytes;) {

@@ -25,7 +25,7 @@ enum jinja_kind {
     JINJA_NAMESPACE,
     JINJA_LOOP,
     JINJA_MACRO,
-    JINJA_METHOD, /* a value's function: "abc".upper */
+    JINJA_METHOD, /* a function bound to a value: "abc".upper */
     JINJA_GLOBAL, /* range, namespace ... */
     JINJA_CYCLER,
     JINJA_JOINER,
@@ -61,7 +61,7 @@ struct jinja_pair {
     struct jinja_value value;
 };
 
-/* In the order in which keys came. */
+/* Ordered by insertion. */
 struct jinja_dict {
     struct jinja_pair *pairs;
     size_t count;
@@ -88,13 +88,13 @@ struct jinja_loop {
     size_t depth;
     const struct jinja_node *node; /* a recursive loop; NULL otherwise */
     struct jinja_scope *outer;
-    struct jinja_value changed; /* what loop.changed() was called with */
-    bool changes;               /* it was */
+    struct jinja_value changed; /* arguments of the last loop.changed() */
+    bool changes;               /* `changed` is set */
 };
 
 struct jinja_macro {
     const struct jinja_node *node;
-    struct jinja_scope *scope; /* in which it was written */
+    struct jinja_scope *scope; /* scope of its definition */
 };
 
 struct jinja_chunk;
@@ -104,27 +104,27 @@ struct jinja_run {
     struct jinja_chunk *chunks;              /* owned: memory of values, newest first */
     struct jinja_chunk *kept_chunks;         /* owned: memory of `kept` */
     const struct core_json_value *kept_json; /* borrowed from the caller; NULL: nothing is kept */
-    struct jinja_value kept;                 /* what it is as a value: never written to */
+    struct jinja_value kept;                 /* `kept_json` as a value; read-only */
     size_t bytes;                            /* of all chunks and the output */
     size_t bytes_max;
-    uint64_t steps; /* left */
+    uint64_t steps; /* remaining steps */
     uint64_t steps_max;
     int rc;
-    unsigned line;      /* being worked on */
-    unsigned depth;     /* of evaluation */
+    unsigned line;      /* current line of the template */
+    unsigned depth;     /* depth of evaluation */
     const char *source; /* borrowed from the template: its name */
     char *out;          /* owned */
     size_t out_bytes;
     size_t out_room;
-    size_t captures;          /* blocks whose output becomes a string */
-    size_t capture_base;      /* where the outermost of them began */
+    size_t captures;          /* open blocks whose output becomes a string */
+    size_t capture_base;      /* beginning of the outermost of them */
     struct jinja_span *spans; /* owned */
     size_t spans_count;
     size_t spans_room;
     struct jinja_scope *scope;
-    const struct jinja_links *links; /* static: what expressions need of statements */
+    const struct jinja_links *links; /* static: functions that expressions need of later files */
     const struct jinja_names *names; /* borrowed from the template */
-    int jump;                        /* break or continue on its way to its loop */
+    int jump;                        /* a break or continue that has not reached its loop */
     int64_t now;
 };
 
@@ -133,21 +133,21 @@ enum { JINJA_DEPTH_MAX = 400 };
 /* Fails the run. Returns an undefined value. */
 struct jinja_value jinja_fail(struct jinja_run *run, int rc, const char *format, ...)
     __attribute__((format(printf, 3, 4), cold));
-/* Counts work; false where the run is over. Whatever takes time in proportion to its operands counts it
- * before it does it, for what makes nothing is not bounded by memory. */
+/* Counts work; false if the run has failed. Work proportional to operands must be counted before it
+ * is done, because work without output is not limited by memory. */
 bool jinja_step(struct jinja_run *run, size_t steps);
-/* The same for passes over texts: character by character with a table or a branch for each; a plain
- * scan of the bytes; and what memcmp and memcpy do. A step of each takes about as long. */
+/* Counts passes over texts: by character with a table or branch for each; a plain scan of bytes;
+ * and memcmp or memcpy. One step of each takes about the same time. */
 bool jinja_step_characters(struct jinja_run *run, size_t bytes);
 bool jinja_step_text(struct jinja_run *run, size_t bytes);
 bool jinja_step_bytes(struct jinja_run *run, size_t bytes);
-/* One level deeper in what is nested, for which run->depth-- comes afterwards; false, without that,
- * where it is too deep. */
+/* Enters a nested level; the caller leaves it by run->depth--. False, without entering, if it is
+ * too deep. */
 bool jinja_deeper(struct jinja_run *run);
-/* Zeroed memory of the run; NULL where the run fails. */
+/* Allocates zeroed memory of the run; NULL if the run fails. */
 void *jinja_alloc(struct jinja_run *run, size_t bytes);
 void jinja_release(struct jinja_run *run);
-/* Memory taken since a mark is given back. */
+/* Frees memory that was allocated since the mark. */
 struct jinja_mark {
     struct jinja_chunk *chunk;
     size_t used;
@@ -160,13 +160,13 @@ struct jinja_value jinja_undefined(const char *name);
 struct jinja_value jinja_bool(bool truth);
 struct jinja_value jinja_integer(int64_t integer);
 struct jinja_value jinja_real(double real);
-/* A real without its fraction; fails the run beyond 64 bits, and for what is not finite. */
+/* A real without its fraction; fails the run beyond 64 bits and for NaN and infinity. */
 struct jinja_value jinja_whole(struct jinja_run *run, double real);
-/* The bytes have to stay. */
+/* Does not copy: the bytes must outlive the value. */
 struct jinja_value jinja_string(const char *text, size_t bytes);
-/* A copy. */
+/* Copies the bytes. */
 struct jinja_value jinja_string_copy(struct jinja_run *run, const char *text, size_t bytes);
-/* Room for a string of `bytes`, to be filled through `text`. */
+/* Allocates a string of `bytes`, to be filled through `text`. */
 struct jinja_value jinja_string_room(struct jinja_run *run, size_t bytes, char **text);
 struct jinja_value jinja_list(struct jinja_run *run, enum jinja_kind kind);
 void jinja_list_add(struct jinja_run *run, struct jinja_list *list, struct jinja_value item);
@@ -175,7 +175,7 @@ struct jinja_value jinja_pair_tuple(struct jinja_run *run, struct jinja_value le
 struct jinja_value jinja_dict(struct jinja_run *run);
 void jinja_dict_set(struct jinja_run *run, struct jinja_dict *dict, struct jinja_value key,
                     struct jinja_value value);
-/* NULL where there is no such key. */
+/* NULL if there is no such key. */
 const struct jinja_value *jinja_dict_find(struct jinja_run *run, const struct jinja_dict *dict,
                                           struct jinja_value key);
 const struct jinja_value *jinja_dict_get(const struct jinja_dict *dict, const char *key,
@@ -185,21 +185,20 @@ bool jinja_is_number(struct jinja_value value); /* BOOL too, as in Python */
 bool jinja_is_text(struct jinja_value value, const char *text);
 bool jinja_truth(struct jinja_value value);
 bool jinja_equal(struct jinja_run *run, struct jinja_value left, struct jinja_value right);
-/* < 0, 0, > 0; fails where the kinds have no order. */
+/* Returns < 0, 0 or > 0; fails if the kinds have no order. */
 int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_value right);
-/* The pairs in the order of their keys, as Python sorts: equal ones stay in their order. NULL where the
- * run fails. */
+/* Sorts pairs by key, stable, as Python does. NULL if the run fails. */
 struct jinja_pair *jinja_sorted(struct jinja_run *run, const struct jinja_pair *pairs, size_t count,
                                 bool reverse);
-/* The first or the last place of `part` in a text; NULL where there is none, or where the run is over.
- * Takes time, and counts work, in proportion to the part and to what it looked at until there. */
+/* Finds the first or the last occurrence of `part` in a text; NULL if there is none or the run has
+ * failed. Time and counted work are proportional to the part and the bytes searched. */
 const char *jinja_search(struct jinja_run *run, struct jinja_value text, struct jinja_value part,
                          bool last);
 /* left in right */
 bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinja_value left);
-/* What a `for` sees: the elements, keys or characters. Fails for what cannot be iterated. */
+/* The elements, keys or characters that a `for` iterates over. Fails for other values. */
 struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value);
-/* Python's name of the kind: "str", "dict" ... */
+/* The name of the kind in Python: "str", "dict" ... */
 const char *jinja_type_name(struct jinja_value value);
 double jinja_number(struct jinja_value value);
 
@@ -208,13 +207,13 @@ struct jinja_value jinja_to_string(struct jinja_run *run, struct jinja_value val
 void jinja_write(struct jinja_run *run, const char *text, size_t bytes);
 void jinja_write_value(struct jinja_run *run, struct jinja_value value);
 void jinja_write_repr(struct jinja_run *run, struct jinja_value value);
-/* Python's shortest text of a double; at most 32 bytes. */
+/* Writes the shortest text of a double, as Python does; at most 32 bytes. */
 size_t jinja_real_text(double real, char out[40]);
-/* The output from `begin` to `end` becomes a string, and is taken away with what stands between. */
+/* Turns the output between begin and end into a string and removes it from the output. */
 size_t jinja_capture_begin(struct jinja_run *run);
 struct jinja_value jinja_capture_end(struct jinja_run *run, size_t mark);
 
-/* Plain JSON becomes a value. */
+/* Converts JSON to a value. */
 struct jinja_value jinja_from_json(struct jinja_run *run, const struct core_json_value *json,
                                    size_t items_max);
 

@@ -1,5 +1,5 @@
-/* added_vocabulary.c: added tokens: read from tokenizer.json and the files beside it, and found in texts
- * before anything else is done to them. */
+/* added_vocabulary.c: added tokens: reads them from tokenizer.json and the files beside it, and
+ * finds them in texts before any other step. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "tools/text/tokenizer/steps.h"
 #include "tools/text/tokenizer/tokenizer.h"
 
-/* `known`: the id that the content has already; TOKEN_NONE. */
+/* `known`: the id that the content already has, or TOKEN_NONE. */
 static int check_id(const struct text_tokenizer *tokenizer, size_t index, uint32_t known,
                     int64_t id)
 {
@@ -134,7 +134,7 @@ static int trie_put(struct token_trie *trie, size_t *room, const char *text, siz
     return 0;
 }
 
-/* Puts a token's content, normalised where it asks for that, into its trie. */
+/* Adds the content of a token to its trie, normalised if the token is. */
 static int place_token(struct text_scratch *scratch, struct text_tokenizer *tokenizer,
                        uint32_t index, size_t rooms[2])
 {
@@ -190,7 +190,7 @@ void token_added_free(struct text_tokenizer *tokenizer)
     core_charge_free(tokenizer->late.nodes);
 }
 
-/* The longest token that begins at `at`: its index and end. */
+/* Finds the longest token that begins at `at`: its index and end. */
 static uint32_t longest(const struct token_trie *trie, const char *text, size_t bytes, size_t at,
                         size_t *end)
 {
@@ -269,14 +269,14 @@ bool token_added_find(const struct text_tokenizer *tokenizer, const struct token
         if (bounds[0] < bounds[1]) {
             return true;
         }
-        at = end - 1; /* the token before it took all of it as its white space */
+        at = end - 1; /* the token before it has taken all of it as white space */
     }
     return false;
 }
 
 /* ---- what the files beside tokenizer.json add, as transformers does ---- */
 
-/* The model's id of the token, or the next free one. */
+/* The id of the token in the model, or the next free id. */
 static int find_id(struct token_vocab *vocab, const char *content, size_t bytes, uint32_t *id)
 {
     *id = token_vocab_find(vocab, content, bytes);
@@ -315,8 +315,8 @@ static int append_token(struct text_tokenizer *tokenizer, const struct text_spec
     return 0;
 }
 
-/* `place`: by id, 1 + the token's index among the added ones, or 0. The flags of added_tokens_decoder
- * replace those of tokenizer.json; its ids do not. */
+/* `place`: by id, 1 + index of the added token, or 0. Flags in added_tokens_decoder replace those
+ * of tokenizer.json; its ids do not. */
 static int extend_by(struct text_tokenizer *tokenizer, const struct text_special_token *token,
                      uint32_t *place, const char *folder)
 {
@@ -337,9 +337,10 @@ static int extend_by(struct text_tokenizer *tokenizer, const struct text_special
     return rc;
 }
 
-/* Is the named token alone on its side of the frame, or nothing where it is not to be there? */
-static bool frames(const struct text_tokenizer *tokenizer, const struct text_special *special,
-                   bool begins, bool adds)
+/* Whether the post-processor adds exactly the named token on this side, or nothing if it should
+ * not. */
+static bool post_processor_agrees(const struct text_tokenizer *tokenizer,
+                                  const struct text_special *special, bool begins, bool adds)
 {
     const struct token_post_processor *frame = &tokenizer->frame;
     const uint32_t *ids = begins ? frame->before : frame->after;
@@ -352,7 +353,7 @@ static bool frames(const struct text_tokenizer *tokenizer, const struct text_spe
            ids[0] == token_vocab_find(&tokenizer->model->vocab, content, strlen(content));
 }
 
-/* Is the class that of the configuration, with or without Fast behind it? */
+/* Whether the tokenizer_class is this one, with or without "Fast". */
 static bool is_class(const struct text_special *special, const char *class)
 {
     const size_t bytes = strlen(class);
@@ -361,8 +362,8 @@ static bool is_class(const struct text_special *special, const char *class)
            (its[bytes] == '\0' || strcmp(its + bytes, "Fast") == 0);
 }
 
-/* Where tokenizer.json and add_bos_token or add_eos_token do not agree on what goes around a text,
- * transformers 5 follows the former, and some classes of transformers 4 the latter. */
+/* Warns if tokenizer.json and add_bos_token or add_eos_token disagree on the tokens around a text:
+ * transformers 5 follows the former, some classes of transformers 4 follow the latter. */
 static void compare_frame(const struct text_tokenizer *tokenizer,
                           const struct text_special *special, const char *folder)
 {
@@ -371,10 +372,10 @@ static void compare_frame(const struct text_tokenizer *tokenizer,
         if (!is_class(special, classes[i])) {
             continue;
         }
-        const bool bos = special->adds_bos != TEXT_SPECIAL_NO; /* the classes' defaults */
+        const bool bos = special->adds_bos != TEXT_SPECIAL_NO; /* defaults of these classes */
         const bool eos = special->adds_eos == TEXT_SPECIAL_YES;
-        const bool same = frames(tokenizer, special, true, bos);
-        if (!same || !frames(tokenizer, special, false, eos)) {
+        const bool same = post_processor_agrees(tokenizer, special, true, bos);
+        if (!same || !post_processor_agrees(tokenizer, special, false, eos)) {
             core_log(CORE_LOG_WARN,
                      "%s/tokenizer_config.json: %s is %s, but the post_processor of tokenizer.json "
                      "differs; the latter is used, as in transformers 5 (transformers 4's %sFast "
@@ -385,7 +386,8 @@ static void compare_frame(const struct text_tokenizer *tokenizer,
     }
 }
 
-/* transformers 5 builds this class of its own, without the normalizer of tokenizer.json. */
+/* transformers 5 has its own implementation of this class, without the normalizer of
+ * tokenizer.json. */
 static void compare_class(const struct text_tokenizer *tokenizer,
                           const struct text_special *special, const char *folder)
 {

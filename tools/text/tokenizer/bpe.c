@@ -1,5 +1,5 @@
-/* bpe.c: one piece of text to ids: out of the cache of words, by a scan for the best merge
- * where it is short, and with a heap where it is long. On the thread of the scratch. */
+/* bpe.c: turns one piece of text into ids: from the cache of words, by repeated scans for the best
+ * merge if the piece is short, with a heap if it is long. On the thread of the scratch. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ int token_emit(struct text_scratch *scratch, uint32_t id, struct text_span span)
     return 0;
 }
 
-/* Emits a token that stands for bytes [begin, end) of the piece's text. */
+/* Emits a token made of bytes [begin, end) of the text of the piece. */
 static int emit(struct text_scratch *scratch, const struct token_text *text, uint32_t id,
                 size_t begin, size_t end)
 {
@@ -62,7 +62,7 @@ static int add_symbol(struct text_scratch *scratch, size_t *count, uint32_t id, 
     return 0;
 }
 
-/* The id of a character with the prefix and suffix that its place asks for. */
+/* The id of a character, with the prefix and suffix for its position. */
 static uint32_t char_id(const struct token_model *model, const char *at, unsigned bytes, bool first,
                         bool last)
 {
@@ -80,7 +80,7 @@ static uint32_t char_id(const struct token_model *model, const char *at, unsigne
     return id < model->vocab.model_count ? id : TOKEN_NONE;
 }
 
-/* The character's bytes as tokens; false where one has none. */
+/* Whether every byte of the character has a token. */
 static bool falls_back(const struct token_model *model, const char *at, unsigned bytes)
 {
     bool all = model->byte_fallback;
@@ -90,12 +90,12 @@ static bool falls_back(const struct token_model *model, const char *at, unsigned
     return all;
 }
 
-/* The symbols of characters, and how unknown ones are gathered. */
+/* Splits a word into symbols of characters; collects unknown ones. */
 static int start_chars(struct text_scratch *scratch, const char *text, size_t bytes, size_t *count)
 {
     const struct token_model *model = scratch->tokenizer->model;
     unsigned length;
-    size_t unknown = 0; /* bytes of an unknown token that waits */
+    size_t unknown = 0; /* bytes of an unknown token that is not yet added */
     int rc = 0;
     for (size_t at = 0; at < bytes && rc == 0; at += length) {
         token_point(text + at, &length);
@@ -154,7 +154,7 @@ static int start_bytes(struct text_scratch *scratch, const char *text, size_t by
     return unknown > 0 ? add_symbol(scratch, count, model->unk, unknown) : 0;
 }
 
-/* What merging a symbol with its right neighbour would give. */
+/* Looks up the merge of a symbol with its right neighbour. */
 static void look_up(const struct token_model *model, struct token_symbol *left,
                     const struct token_symbol *right)
 {
@@ -164,7 +164,7 @@ static void look_up(const struct token_model *model, struct token_symbol *left,
     left->merged = merge == NULL ? 0 : merge->id;
 }
 
-/* The best merge again and again, in an array that closes up. */
+/* Repeats the best merge, in an array from which merged symbols are removed. */
 static size_t merge_short(const struct token_model *model, struct token_symbol *symbols,
                           size_t count)
 {
@@ -235,7 +235,7 @@ static uint64_t heap_pop(struct text_scratch *scratch)
     return top;
 }
 
-/* Merges the symbol at `place` with its right neighbour, which leaves the list. */
+/* Merges the symbol at `place` with its right neighbour, which is removed from the list. */
 static int merge_at(struct text_scratch *scratch, uint32_t place)
 {
     const struct token_model *model = scratch->tokenizer->model;
@@ -275,7 +275,7 @@ static int merge_long(struct text_scratch *scratch, size_t *count)
     while (rc == 0 && scratch->heap_count > 0) {
         uint64_t key = heap_pop(scratch);
         uint32_t place = (uint32_t)key;
-        if (symbols[place].rank == (uint32_t)(key >> 32)) { /* else it was overtaken */
+        if (symbols[place].rank == (uint32_t)(key >> 32)) { /* otherwise the entry is outdated */
             rc = merge_at(scratch, place);
         }
     }
@@ -289,8 +289,8 @@ static int merge_long(struct text_scratch *scratch, size_t *count)
     return rc;
 }
 
-/* The model's token that is the whole word; TOKEN_NONE. */
-static uint32_t whole(const struct token_model *model, const char *text, size_t bytes)
+/* The token of the model for the whole word; TOKEN_NONE if there is none. */
+static uint32_t find_whole_word(const struct token_model *model, const char *text, size_t bytes)
 {
     char letters[512];
     const char *word = text;
@@ -318,12 +318,12 @@ static uint32_t whole(const struct token_model *model, const char *text, size_t 
     return id < model->vocab.model_count ? id : TOKEN_NONE;
 }
 
-/* Leaves the word's tokens in scratch->symbols. */
+/* Merges a word; its tokens are then in scratch->symbols. */
 static int merge_word(struct text_scratch *scratch, const char *text, size_t bytes, size_t *count)
 {
     const struct token_model *model = scratch->tokenizer->model;
     *count = 0;
-    uint32_t id = model->ignore_merges ? whole(model, text, bytes) : TOKEN_NONE;
+    uint32_t id = model->ignore_merges ? find_whole_word(model, text, bytes) : TOKEN_NONE;
     if (id != TOKEN_NONE) {
         return add_symbol(scratch, count, id, bytes);
     }
@@ -391,7 +391,7 @@ static int emit_known(struct text_scratch *scratch, const struct token_text *tex
     return rc;
 }
 
-/* A word of at most TOKEN_WORD_BYTES, out of the cache or into it. */
+/* Encodes a word of at most TOKEN_WORD_BYTES by the cache, and adds it if it is missing. */
 static int encode_cached(struct text_scratch *scratch, const struct token_text *text, size_t begin,
                          size_t end)
 {
@@ -418,8 +418,8 @@ static int encode_cached(struct text_scratch *scratch, const struct token_text *
     return emit_known(scratch, text, word, begin);
 }
 
-/* The first place behind `begin` where no merge joins two characters, or `end`. */
-static size_t cut(const struct token_model *model, const char *text, size_t begin, size_t end)
+/* The first place after `begin` at which no merge joins two characters, or `end`. */
+static size_t find_cut(const struct token_model *model, const char *text, size_t begin, size_t end)
 {
     unsigned length = 1;
     uint32_t left = model->byte_level ? (unsigned char)text[begin]
@@ -447,7 +447,7 @@ int token_bpe_run(struct text_scratch *scratch, const struct token_text *text, s
     }
     int rc = 0;
     while (begin < end && rc == 0) {
-        size_t stop = model->cuts ? cut(model, text->at, begin, end) : end;
+        size_t stop = model->cuts ? find_cut(model, text->at, begin, end) : end;
         rc = stop - begin <= TOKEN_WORD_BYTES ? encode_cached(scratch, text, begin, stop)
                                               : encode_word(scratch, text, begin, stop);
         begin = stop;

@@ -1,5 +1,5 @@
-/* decoder.c: the decoders: read from their section, and run over the tokens of a text. A step
- * reads a list of tokens from one of the scratch's texts and writes it to another. */
+/* decoder.c: the decoders: loads their section and runs them over the tokens of a text. Each step
+ * reads a list of tokens from one text of the scratch and writes it to another. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,7 +99,7 @@ static int put(struct token_text *to, const char *at, size_t bytes)
     return token_text_put(to, at, bytes, (struct text_span){0, 0});
 }
 
-/* Appends bytes, with U+FFFD for every stretch that is the beginning of a character or none. */
+/* Appends bytes, replacing every incomplete or invalid sequence by U+FFFD. */
 static int put_lossy(struct token_text *to, const char *at, size_t bytes)
 {
     int rc = 0;
@@ -131,7 +131,7 @@ static int put_lossy(struct token_text *to, const char *at, size_t bytes)
     return rc;
 }
 
-/* One token of ByteLevel as bytes; as it is where a letter of it stands for no byte. */
+/* Appends a token of ByteLevel as bytes; unchanged if one of its letters is not that of a byte. */
 static int put_bytes(struct token_text *to, const char *at, size_t bytes)
 {
     size_t begin = to->bytes;
@@ -160,7 +160,7 @@ static int hex(char c)
 static int fallback_byte(const char *at, size_t bytes)
 {
     bool form = bytes == 6 && memcmp(at, "<0x", 3) == 0 && at[5] == '>';
-    if (form && at[3] == '+' && hex(at[4]) >= 0) { /* a sign is read, as there */
+    if (form && at[3] == '+' && hex(at[4]) >= 0) { /* `tokenizers` accepts a sign here */
         return hex(at[4]);
     }
     return form && hex(at[3]) >= 0 && hex(at[4]) >= 0 ? hex(at[3]) * 16 + hex(at[4]) : -1;
@@ -176,7 +176,7 @@ static int end_piece(struct list to, size_t begin)
     return token_pieces_put(to.pieces, begin, to.text->bytes);
 }
 
-/* Writes gathered bytes as one token, or as one U+FFFD each where they are no text. */
+/* Appends the collected bytes as one token; if they are not UTF-8, one U+FFFD for each byte. */
 static int end_fallback(struct list to, const char *gathered, size_t bytes)
 {
     size_t begin = to.text->bytes;
@@ -203,7 +203,7 @@ static int end_fallback(struct list to, const char *gathered, size_t bytes)
 static int run_fallback(struct list from, struct list to)
 {
     size_t gathered = 0;
-    /* Gathered bytes are written over the tokens that they came from, which are longer. */
+    /* Collected bytes overwrite the tokens they came from, which are longer. */
     char *room = from.text->at;
     for (size_t i = 0; i < from.pieces->count; i++) {
         struct text_span piece = from.pieces->at[i];
@@ -289,7 +289,7 @@ static int put_metaspace(const struct token_decode *decode, bool first, const ch
     return rc;
 }
 
-/* Steps that turn each token into one. */
+/* Runs a step that changes each token. */
 static int run_each(struct text_scratch *scratch, const struct token_decode *decode,
                     struct list from, struct list to)
 {
@@ -314,7 +314,7 @@ static int run_each(struct text_scratch *scratch, const struct token_decode *dec
     return 0;
 }
 
-/* Steps that make one token of all. */
+/* Runs a step that joins all tokens. */
 static int run_all(enum token_decoder_kind kind, struct list from, struct list to,
                    struct token_text *room)
 {
@@ -332,7 +332,7 @@ static int run_all(enum token_decoder_kind kind, struct list from, struct list t
     return rc == 0 ? end_piece(to, 0) : rc;
 }
 
-/* The tokens of ids, one after the other. */
+/* Writes the list of the tokens of ids. */
 static int list_tokens(struct text_scratch *scratch, const uint32_t *ids, size_t count,
                        bool skip_special, struct list to)
 {

@@ -1,5 +1,5 @@
-/* form.c: the one door to utf8proc. A bit a character says which ones a form leaves alone, so
- * that the library only sees the few that it changes. */
+/* form.c: the wrapper of utf8proc. A bit for each character tells whether a form leaves it
+ * unchanged, so the library only sees the few that change. */
 #include "tools/text/tokenizer/form.h"
 
 #include <assert.h>
@@ -17,11 +17,11 @@
 struct token_form {
     utf8proc_option_t options;
     bool composes;
-    uint64_t stable[0x110000 / 64]; /* starts a segment, and is left alone by the form */
+    uint64_t stable[0x110000 / 64]; /* bit set: begins a segment and is not changed by the form */
 };
 
-/* Characters whose form utf8proc knows, and the older Unicode of the normaliser of `tokenizers` does
- * not: there they are inert. Found by asking both about every character. */
+/* Characters whose form utf8proc knows but the normaliser of `tokenizers`, with an older Unicode,
+ * does not: it leaves them unchanged. Found by comparing both for every character. */
 static bool is_newer(uint32_t point)
 {
     static const uint32_t ranges[][2] = {
@@ -46,7 +46,7 @@ static bool is_newer(uint32_t point)
     return false;
 }
 
-/* May the character join one before it, or move? */
+/* Whether the character may combine with one before it, or be reordered. */
 static bool follows(uint32_t point, bool composes)
 {
     const utf8proc_property_t *property = utf8proc_get_property((utf8proc_int32_t)point);
@@ -55,7 +55,7 @@ static bool follows(uint32_t point, bool composes)
     return property->combining_class != 0 || (composes && (second || vowel));
 }
 
-/* Planes where nothing is assigned, or all is private: no form knows anything there. */
+/* Planes without assigned characters, or only private ones: no form changes them. */
 static bool is_empty_plane(uint32_t point)
 {
     const uint32_t plane = point >> 16;
@@ -118,7 +118,7 @@ static bool stable(const struct token_form *form, uint32_t point)
 size_t token_form_pass(const struct token_form *form, const char *text, size_t bytes)
 {
     size_t at = 0;
-    size_t last = 0; /* where the last character that was passed began */
+    size_t last = 0; /* where the last passed character began */
     unsigned length = 0;
     uint32_t point = 0;
     while (at < bytes) {
@@ -135,7 +135,7 @@ size_t token_form_pass(const struct token_form *form, const char *text, size_t b
         last = at;
         at += length;
     }
-    /* A character that is left alone may still join the one that follows. */
+    /* An unchanged character may still combine with the next one. */
     return at == bytes || at == 0 || is_newer(point) ? at : last;
 }
 
@@ -150,10 +150,11 @@ size_t token_form_reach(const struct token_form *form, const char *text, size_t 
     return at;
 }
 
-/* No character of Unicode has more in its decomposition. */
+/* Unicode has no longer decomposition. */
 enum { PARTS_MAX = 32 };
 
-/* What the text's characters decompose to, each part of one but the first taking nothing. */
+/* Decomposes the characters of a text; the first part of each takes the character, the others take
+ * none. */
 static int decompose(const struct token_form *form, const char *text, size_t bytes,
                      struct token_form_char **out, size_t *count)
 {
@@ -193,7 +194,7 @@ static int by_class(const void *left, const void *right)
                                 : (a->order > b->order) - (a->order < b->order);
 }
 
-/* Marks stand behind their letter by their class. */
+/* Sorts marks after a letter by their class. */
 static void order(struct token_form_char *chars, size_t count)
 {
     for (size_t begin = 0; begin < count;) {
@@ -208,7 +209,7 @@ static void order(struct token_form_char *chars, size_t count)
     }
 }
 
-/* The one character that two make; false: none. */
+/* Composes two characters into one; false if there is none. */
 static bool join(const struct token_form *form, uint32_t first, uint32_t second, uint32_t *out)
 {
     utf8proc_int32_t pair[2] = {(utf8proc_int32_t)first, (utf8proc_int32_t)second};
@@ -220,11 +221,11 @@ static bool join(const struct token_form *form, uint32_t first, uint32_t second,
     return true;
 }
 
-/* Letters take the marks behind them that they have a character with, and what those took. */
+/* Combines letters with the marks after them, if there is a character for both. */
 static size_t compose(const struct token_form *form, struct token_form_char *chars, size_t count)
 {
     struct token_form_char *letter = NULL;
-    int last = 0; /* class of the last mark that was kept; 0: none */
+    int last = 0; /* class of the last mark that was not combined; 0: none */
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
         const struct token_form_char next = chars[i];
@@ -253,7 +254,7 @@ int token_form_apply(const struct token_form *form, const char *text, size_t byt
 
 int token_form_lower(uint32_t point, uint32_t out[2])
 {
-    /* Capitals that `tokenizers` knows and utf8proc 2.8 does not. */
+    /* Upper-case letters that `tokenizers` knows and utf8proc 2.8 does not. */
     static const struct {
         uint32_t from, to, lower;
     } newer[] = {

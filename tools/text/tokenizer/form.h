@@ -1,6 +1,6 @@
-/* form.h: utf8proc's door: the four normal forms of Unicode, and the case of letters
- * (private to tools/text). Never changes after create; any thread. Without the library, create
- * refuses. */
+/* form.h: the wrapper of utf8proc: the four normal forms of Unicode, and the case of letters
+ * (private to tools/text). Immutable after create; any thread. Without the library, create fails
+ * with -ENOTSUP. */
 #ifndef TOOLS_TEXT_TOKENIZER_FORM_H
 #define TOOLS_TEXT_TOKENIZER_FORM_H
 
@@ -17,29 +17,31 @@ struct token_form;
 int token_form_create(enum token_form_kind kind, const char *what, struct token_form **out);
 void token_form_destroy(struct token_form *form);
 
-/* The bytes at the start of the text, up to a character's end, that the form leaves as they are
- * whatever follows. */
+/* The number of bytes at the beginning of the text, up to the end of a character, that the form
+ * does not change whatever follows. */
 size_t token_form_pass(const struct token_form *form, const char *text, size_t bytes);
-/* The bytes at the start of the text, which token_form_pass() would not pass, that are changed
- * together. */
+/* The number of bytes at the beginning of the text, at which token_form_pass() stopped, that are
+ * changed together. */
 size_t token_form_reach(const struct token_form *form, const char *text, size_t bytes);
-/* A character of the normal form, and of how many of the text's it is made, which come one after the
- * other; 0: of a part of the one before. */
+/* A character of the normal form, and how many characters of the text it was made of, which are
+ * consecutive; 0: it is a further part of the previous one. */
 struct token_form_char {
     uint32_t point;
     uint32_t taken;
     uint32_t order;
     int class; /* canonical combining class */
 };
-/* Normalises `bytes` of text, to be freed by the caller. */
+/* Normalises `bytes` bytes of text. The caller frees *out. */
 int token_form_apply(const struct token_form *form, const char *text, size_t bytes,
                      struct token_form_char **out, size_t *count);
 
-/* The lower case of a character: 1 or 2 of them. -ENOTSUP without the library. */
+/* The lower case of a character: returns the number of characters, 1 or 2. -ENOTSUP without the
+ * library. */
 int token_form_lower(uint32_t point, uint32_t out[2]);
 /* The same for its upper case. */
 int token_form_upper(uint32_t point, uint32_t out[2]);
-/* What the library takes a character for; without it, what the tokenizer's table does. 0. */
+/* The category of a character according to the library or, without it, to the table of the
+ * tokenizer. Returns 0. */
 int token_form_category(uint32_t point, enum token_category *out);
 
 #endif

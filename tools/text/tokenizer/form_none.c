@@ -1,4 +1,4 @@
-/* form_none.c: in place of utf8proc where tide is built without it. */
+/* form_none.c: replaces form.c if tide is built without utf8proc. */
 #include <errno.h>
 
 #include "core/base/err.h"

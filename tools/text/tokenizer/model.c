@@ -21,7 +21,7 @@ static uint32_t hash_of(const char *text, size_t bytes)
     return (uint32_t)core_hash(text, bytes, 0);
 }
 
-/* The slot of a text, or the free one where it would stand. */
+/* Finds the slot of a text, or the free slot for it. */
 static struct token_slot *slot_of(const struct token_vocab *vocab, const char *text, size_t bytes,
                                   uint32_t hash)
 {
@@ -127,7 +127,7 @@ void token_vocab_free(struct token_vocab *vocab)
 
 /* ---- merges ---- */
 
-/* One merge while it is read: both halves stand one after the other. */
+/* A merge while it is read; both halves are in `text`, one after the other. */
 struct halves {
     char *text; /* owned */
     size_t room;
@@ -142,7 +142,7 @@ uint32_t token_byte_letter(unsigned byte)
     if (shown) {
         return byte;
     }
-    /* The others, in their order, from U+0100. */
+    /* The other bytes are mapped, in order, from U+0100 on. */
     return 256 + (byte <= 32 ? byte : byte <= 160 ? byte - 127 + 33 : 67);
 }
 
@@ -225,7 +225,7 @@ static int append(struct halves *in, const struct core_json_token *token)
     return rc;
 }
 
-/* "a b": the space goes. */
+/* Splits "a b" and removes the space. */
 static int split(const struct core_json_scan *scan, struct halves *in)
 {
     char *space = memchr(in->text, ' ', in->bytes);
@@ -239,7 +239,7 @@ static int split(const struct core_json_scan *scan, struct halves *in)
     return 0;
 }
 
-/* Reads one merge: a string, or an array of two. `token` is its first. */
+/* Reads one merge: a string, or an array of two strings. `token` is its first token. */
 static int read_halves(struct core_json_scan *scan, struct core_json_token *token,
                        struct halves *in)
 {
@@ -341,14 +341,14 @@ bool token_model_joins(const struct token_model *model, uint32_t left, uint32_t 
     return (model->joins[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
-/* A character as the model sees it: itself, or the byte that the letter stands for (-1: none). */
+/* A character as the model sees it: itself, or the byte of the letter (-1: none). */
 static int64_t symbol_of(const struct token_model *model, uint32_t point)
 {
     return model->byte_level ? token_letter_byte(point) : (int64_t)point;
 }
 
-/* Notes where a merge joins two characters. A merge of tokens that are no text, such as <0x0A>,
- * forbids cutting. */
+/* Notes which characters a merge joins. If a merge has tokens that are not text, such as <0x0A>,
+ * words must not be cut. */
 static void note_join(struct token_model *model, const struct token_merge *merge)
 {
     const struct token_vocab *vocab = &model->vocab;
@@ -372,7 +372,7 @@ static void note_join(struct token_model *model, const struct token_merge *merge
     }
 }
 
-/* What a pipeline asks of the model and does not get. */
+/* Checks that the model has what its settings need. */
 static int check_model(const struct token_model *model, bool all, const char *source)
 {
     if (model->byte_level && (model->prefix != NULL || model->suffix != NULL)) {
@@ -386,7 +386,7 @@ static int check_model(const struct token_model *model, bool all, const char *so
                             "letters of bytes that are not in model.vocab",
                             source);
     }
-    /* Where every byte is a token nothing is unknown. */
+    /* If every byte is a token, nothing is unknown. */
     if (model->unk_token != NULL && model->unk == TOKEN_NONE &&
         !(all && (model->byte_level || model->byte_fallback))) {
         return core_err_set(-EINVAL, "%s: model.unk_token: \"%s\" is not in model.vocab", source,
@@ -412,7 +412,7 @@ int token_model_finish(struct token_model *model, const char *source)
     if (rc != 0) {
         return rc;
     }
-    /* Without a token for what is unknown that is left out, and its neighbours may be joined. */
+    /* Without a token for unknown text, that text is dropped and its neighbours may be joined. */
     bool lone = model->unk != TOKEN_NONE && !model->fuse_unk;
     bool falls = model->byte_fallback || model->byte_level;
     model->cuts = model->prefix == NULL && model->suffix == NULL && !model->ignore_merges &&
@@ -437,9 +437,9 @@ static int refuse(const struct core_json_scan *scan, const char *key, const char
     return core_err_set(-EINVAL, "%s: model.%s: %s", scan->source, key, what);
 }
 
-/* The text of a string token: where it stands, or decoded into *copy, which the caller frees. */
-static const char *plain(const struct core_json_token *token, char **copy, size_t *room,
-                         size_t *bytes)
+/* The text of a string token: in the source, or decoded in *copy, which the caller frees. */
+static const char *string_of(const struct core_json_token *token, char **copy, size_t *room,
+                             size_t *bytes)
 {
     *bytes = token->bytes;
     if (!token->escaped) {
@@ -472,7 +472,7 @@ static int load_vocab(struct token_model *model, struct core_json_scan *scan)
         if (rc != 0) {
             break;
         }
-        const char *text = plain(&key, &copy, &room, &bytes);
+        const char *text = string_of(&key, &copy, &room, &bytes);
         if (text == NULL) {
             rc = core_err_set(-ENOMEM, "%s: no memory for a token", scan->source);
             break;
@@ -490,7 +490,7 @@ static int load_vocab(struct token_model *model, struct core_json_scan *scan)
     }
     core_charge_free(copy);
     model->vocab.model_count = model->vocab.count;
-    return rc; /* ids that are missing here may be those of added tokens */
+    return rc; /* missing ids may be those of added tokens */
 }
 
 static int load_bool(struct core_json_scan *scan, const char *key, bool *out)
@@ -574,7 +574,7 @@ static int load_member(struct token_model *model, struct core_json_scan *scan,
         if (is_key(key, rows[i].name)) {
             int rc = rows[i].flag != NULL ? load_bool(scan, rows[i].name, rows[i].flag)
                                           : load_string(scan, rows[i].name, rows[i].text);
-            drop_empty(&model->prefix); /* GPT-2's and Qwen's files have "" for none */
+            drop_empty(&model->prefix); /* the files of GPT-2 and Qwen have "" for none */
             drop_empty(&model->suffix);
             return rc;
         }
@@ -593,7 +593,7 @@ static int load_member(struct token_model *model, struct core_json_scan *scan,
     if (!is_key(key, "merges")) {
         return core_json_scan_skip(scan, key);
     }
-    /* They name tokens and are read once those are known. */
+    /* Merges refer to tokens and are read when these are known. */
     size_t from = scan->at;
     int rc = core_json_scan_skip(scan, key);
     core_json_scan_init(merges, scan->text + from, scan->at - from, scan->source);

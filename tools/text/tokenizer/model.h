@@ -1,5 +1,5 @@
-/* model.h: a BPE: its vocabulary, its merges and its settings, which is the key "model" of a tokenizer.json
- * (private to tools/text/tokenizer). Filled at load, then read-only. */
+/* model.h: a BPE model, the key "model" of tokenizer.json: vocabulary, merges and settings (private
+ * to tools/text/tokenizer). Filled at load, then read-only. */
 #ifndef TOOLS_TEXT_TOKENIZER_MODEL_H
 #define TOOLS_TEXT_TOKENIZER_MODEL_H
 
@@ -12,10 +12,10 @@
 
 #define TOKEN_NONE UINT32_MAX
 
-/* Tokens by their text. */
+/* The vocabulary: finds tokens by text and by id. */
 struct token_vocab {
     char *text;               /* owned: all tokens, one after the other */
-    struct text_span *tokens; /* owned: their bytes of text, by id; begin > end: no token */
+    struct text_span *tokens; /* owned: bytes of each token by id; begin > end: no token */
     size_t text_bytes;
     size_t text_room;
     size_t tokens_room;
@@ -25,11 +25,11 @@ struct token_vocab {
         uint32_t id;
     } * slots; /* owned; TOKEN_NONE: free */
     size_t mask;
-    uint32_t count;       /* one more than the highest id; an id below may have no token */
-    uint32_t model_count; /* ids below are the model's, the others were added */
+    uint32_t count;       /* highest id + 1; an id below may have no token */
+    uint32_t model_count; /* ids below it are of the model, the others were added */
 };
 int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, uint32_t id);
-/* The id of a token of the model or added; TOKEN_NONE. */
+/* The id of a token, of the model or added; TOKEN_NONE if unknown. */
 uint32_t token_vocab_find(const struct token_vocab *vocab, const char *text, size_t bytes);
 void token_vocab_free(struct token_vocab *vocab);
 
@@ -47,7 +47,7 @@ struct token_model {
     struct token_merge *merges; /* owned */
     size_t mask;
     size_t merges_count;
-    bool byte_level; /* symbols are bytes, written as the 256 letters of ByteLevel */
+    bool byte_level; /* symbols are bytes, written as 256 letters (ByteLevel) */
     bool byte_fallback;
     bool fuse_unk;
     bool ignore_merges;
@@ -55,20 +55,20 @@ struct token_model {
     char *prefix;           /* owned; continuing_subword_prefix */
     char *suffix;           /* owned; end_of_word_suffix */
     char *unk_token;        /* owned */
-    uint32_t byte_ids[256]; /* of <0xNN>, or of a byte's letter; TOKEN_NONE: none */
-    bool cuts;              /* words may be cut where no merge joins two characters */
+    uint32_t byte_ids[256]; /* ids of <0xNN>, or of the letter of a byte; TOKEN_NONE: none */
+    bool cuts;              /* words may be cut between two characters that no merge joins */
     uint64_t joins[TOKEN_JOIN_BITS / 64];
 };
 
 struct token_merge const *token_model_merge(const struct token_model *model, uint32_t left,
                                             uint32_t right);
-/* May a merge join a symbol that ends in `left` with one that begins with `right`? */
+/* Whether a merge may join a symbol ending in `left` with one beginning with `right`. */
 bool token_model_joins(const struct token_model *model, uint32_t left, uint32_t right);
 uint32_t token_byte_letter(unsigned byte); /* the letter of a byte in ByteLevel */
 int token_letter_byte(uint32_t letter);    /* -1: no such letter */
-/* Reads the value of the key "model", where the scanner stands. */
+/* Reads the value of the key "model" at the position of the scanner. */
 int token_model_load(struct token_model *model, struct core_json_scan *scan);
-/* After everything is known: what encoding looks up. */
+/* Prepares the lookups for encoding, after everything is loaded. */
 int token_model_finish(struct token_model *model, const char *source);
 void token_model_free(struct token_model *model);
 

@@ -1,5 +1,5 @@
-/* normalizer.c: the normalizers: read from their section, and run over a text. A run works in the
- * scratch's two texts in turns and leaves the result in text[0]. */
+/* normalizer.c: the normalizers: loads their section and runs them over a text. Steps alternate
+ * between two texts of the scratch; the result is in text[0]. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +76,7 @@ int token_normalizer_load(struct text_tokenizer *tokenizer, const struct core_js
     return token_section_walk(&section, core_json_root(doc), "normalizers", load_member);
 }
 
-/* The bytes of the original that a range of a text stands for. */
+/* The bytes of the original that a range of the text was made of. */
 static struct text_span covered(const struct token_text *from, size_t begin, size_t end)
 {
     struct text_span span = token_text_span(from, begin);
@@ -84,8 +84,8 @@ static struct text_span covered(const struct token_text *from, size_t begin, siz
     return span;
 }
 
-/* Writes the characters that a part of the text was changed to. Each stands for those that it was made
- * of, and one that was not made of any for the one before: as the `tokenizers` package aligns them. */
+/* Appends the changed characters of a part of the text. Each is aligned with the characters it was
+ * made of, or with the previous one if it was made of none, as in the `tokenizers` package. */
 static int put_form(const struct token_text *from, size_t at, const struct token_form_char *chars,
                     size_t count, struct token_text *to)
 {
@@ -162,7 +162,7 @@ static int run_replace(const struct token_norm *norm, struct text_scratch *scrat
         if (found <= 0) {
             break;
         }
-        /* An empty match right behind another one is none. */
+        /* An empty match directly after another match does not count. */
         if (bounds[0] != bounds[1] || bounds[1] != ended) {
             int rc = token_text_copy(to, from, done, bounds[0]);
             if (rc != 0 || (rc = token_text_put(to, norm->content, norm->content_bytes,
@@ -172,7 +172,7 @@ static int run_replace(const struct token_norm *norm, struct text_scratch *scrat
             ended = done = bounds[1];
         }
         at = bounds[1];
-        if (bounds[1] == bounds[0]) { /* an empty match: on behind the next character */
+        if (bounds[1] == bounds[0]) { /* an empty match: continue after the next character */
             unsigned length = 1;
             if (at < from->bytes) {
                 token_point(from->at + at, &length);

@@ -1,5 +1,5 @@
-/* pattern.c: reads a regular expression into branches of items. One pass, recursive by one
- * level; whatever it does not know ends it with -ENOTSUP. */
+/* pattern.c: parses a regular expression into branches of items in one pass, with one level of
+ * recursion, and matches it. Anything it does not know ends with -ENOTSUP. */
 #include "tools/text/tokenizer/pattern.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* pcre_none.c: in place of PCRE2 where tide is built without it. */
+/* pcre_none.c: replaces pcre.c if tide is built without PCRE2. */
 #include <errno.h>
 
 #include "core/base/err.h"

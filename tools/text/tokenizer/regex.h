@@ -1,5 +1,5 @@
-/* regex.h: what tokenizers search for in texts: literals and regular expressions, which run as a pattern of
- * pattern.h or, rewritten, in PCRE2 (private to tools/text/tokenizer). Never changes after create; any
+/* regex.h: searches in texts for literals and regular expressions, which run as a pattern of
+ * pattern.h or, rewritten, in PCRE2 (private to tools/text/tokenizer). Immutable after create; any
  * thread. */
 #ifndef TOOLS_TEXT_TOKENIZER_REGEX_H
 #define TOOLS_TEXT_TOKENIZER_REGEX_H
@@ -8,7 +8,7 @@
 #include "tools/text/tokenizer/pcre.h"
 #include "tools/text/tokenizer/unicode.h"
 
-/* Something to search for: a literal, a pattern or an expression of PCRE2. */
+/* What is searched for: a literal, a pattern, or an expression of PCRE2. */
 struct token_search {
     char *literal; /* owned */
     size_t literal_bytes;
@@ -18,12 +18,12 @@ struct token_search {
 int token_search_create(const struct token_unicode *unicode, const char *regex, size_t bytes,
                         bool literal, const char *what, struct token_search *out);
 void token_search_free(struct token_search *search);
-/* The next match at or after `from`: 1 and its bounds, 0 where there is none, or an error. */
+/* Finds the next match at or after `from`: 1 and its bounds; 0 if there is none; -errno. */
 int token_search_find(const struct token_search *search, struct token_pcre_scratch *scratch,
                       const char *text, size_t bytes, size_t from, size_t bounds[2]);
 
-/* *out is the caller's to free. -ENOTSUP, naming `what` and the place, for what PCRE2 would take for
- * something else. */
+/* Rewrites an expression for PCRE2; the caller frees *out. -ENOTSUP, with `what` and the place, for
+ * what PCRE2 would interpret differently. */
 int token_regex_translate(const struct token_unicode *unicode, const char *regex, size_t bytes,
                           const char *what, char **out, size_t *out_bytes);
 

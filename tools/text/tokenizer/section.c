@@ -1,4 +1,4 @@
-/* section.c: what the loaders of the small sections of a tokenizer.json have in common. */
+/* section.c: functions that load the small sections of tokenizer.json. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* steps.h: the steps from a text to ids and back, each in the .c file of its name: what they are after
- * loading, and what they call of each other (private to tools/text/tokenizer).
- * struct text_tokenizer never changes after it was made; struct text_scratch belongs to one thread. */
+/* steps.h: the steps from a text to ids and back, each in the .c file of its name: their data after
+ * loading, and the functions they call of each other (private to tools/text/tokenizer). struct
+ * text_tokenizer is immutable after loading; struct text_scratch belongs to one thread. */
 #ifndef TOOLS_TEXT_TOKENIZER_STEPS_H
 #define TOOLS_TEXT_TOKENIZER_STEPS_H
 
@@ -13,7 +13,7 @@
 
 struct text_added;
 
-enum { TOKEN_STEPS_MAX = 32 }; /* of one pipeline, sequences unrolled */
+enum { TOKEN_STEPS_MAX = 32 }; /* steps of one pipeline, with sequences expanded */
 
 enum token_normalizer_kind {
     TOKEN_NORM_FORM,
@@ -40,11 +40,11 @@ enum token_behaviour {
     TOKEN_CONTIGUOUS
 };
 enum token_pre_tokenizer_kind {
-    TOKEN_SPLIT_SEARCH, /* by a search */
-    TOKEN_SPLIT_FLAG,   /* by characters with a flag */
-    TOKEN_SPLIT_CHAR,   /* by one character */
-    TOKEN_SPLIT_SPACE,  /* a space in front of every piece that has none */
-    TOKEN_SPLIT_META,   /* spaces become `content`, one is put in front */
+    TOKEN_SPLIT_SEARCH, /* splits at matches of a search */
+    TOKEN_SPLIT_FLAG,   /* splits at characters with a flag */
+    TOKEN_SPLIT_CHAR,   /* splits at one character */
+    TOKEN_SPLIT_SPACE,  /* puts a space before every piece that does not begin with one */
+    TOKEN_SPLIT_META,   /* replaces spaces by `content` and puts one in front */
 };
 enum token_scheme { TOKEN_SCHEME_ALWAYS, TOKEN_SCHEME_FIRST, TOKEN_SCHEME_NEVER };
 struct token_split {
@@ -76,7 +76,7 @@ struct token_decode {
     size_t stop;
 };
 
-/* Ids that a post-processor puts before and after the text. */
+/* Ids that the post-processor puts before and after a text. */
 struct token_post_processor {
     uint32_t *before; /* owned */
     uint32_t *after;  /* owned */
@@ -84,7 +84,7 @@ struct token_post_processor {
     size_t after_count;
 };
 
-/* A trie over the contents of added tokens: what is found first and longest. */
+/* A trie of the contents of added tokens; finds the first and longest one. */
 struct token_trie {
     struct token_node {
         uint32_t child; /* first child; TOKEN_NONE: none */
@@ -101,24 +101,24 @@ struct text_tokenizer {
     struct token_unicode *unicode; /* owned */
     struct token_model *model;     /* owned */
     struct text_added *added;      /* owned, and their contents */
-    char **shown;       /* owned: what decoding writes for an added token, where not its content */
+    char **shown;       /* owned: text of an added token when decoded, if not its content */
     uint32_t *added_of; /* owned: by id, the index in `added`, or TOKEN_NONE */
     size_t added_count;
-    uint32_t file_count;     /* ids below are tokenizer.json's, the others its neighbours' */
-    struct token_trie early; /* tokens found in the text as it is */
-    struct token_trie late;  /* tokens found in the normalised text */
+    uint32_t file_count; /* ids below it are from tokenizer.json, the others from files beside it */
+    struct token_trie early; /* tokens that are searched in the original text */
+    struct token_trie late;  /* tokens that are searched in the normalised text */
     struct token_norm norm[TOKEN_STEPS_MAX];
     struct token_split split[TOKEN_STEPS_MAX];
     struct token_decode decode[TOKEN_STEPS_MAX];
     size_t norms;
     size_t splits;
     size_t decodes;
-    bool needs_spans;  /* while encoding, whether or not they are asked for */
-    bool decodes_bare; /* no decoder: tokens with spaces between them */
+    bool needs_spans;  /* encoding needs spans even if the caller does not */
+    bool decodes_bare; /* no decoder: tokens are joined with spaces */
     struct token_post_processor frame;
 };
 
-/* One entry of the cache of words. */
+/* An entry of the cache of words. */
 struct token_word {
     uint32_t hash;
     uint8_t bytes;
@@ -135,7 +135,7 @@ struct token_symbol {
     uint32_t bytes;
     uint32_t previous;
     uint32_t next;
-    uint32_t rank; /* of the merge with the next symbol; TOKEN_NONE: none */
+    uint32_t rank; /* rank of the merge with the next symbol; TOKEN_NONE: none */
     uint32_t merged;
 };
 
@@ -143,8 +143,8 @@ struct text_scratch {
     const struct text_tokenizer *tokenizer; /* borrowed from the caller */
     struct token_pcre_scratch *pcre;        /* owned */
     struct token_word *words;               /* owned */
-    struct token_text text[3];              /* [0]: the normalised text; the others are steps' */
-    const struct token_text *now;           /* borrowed: the one of them that pieces are of */
+    struct token_text text[3];              /* [0]: the normalised text; the others are for steps */
+    const struct token_text *now;           /* borrowed: the text that `pieces` refer to */
     struct token_pieces pieces[2];
     struct token_pieces marks;    /* matches of one piece, with a flag */
     struct token_symbol *symbols; /* owned */
@@ -159,15 +159,15 @@ struct text_scratch {
     bool tracks;
 };
 
-/* The steps of loading and of encoding, each in the file of its name. */
+/* Load one section each. */
 int token_added_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 int token_added_finish(struct text_tokenizer *tokenizer);
 int token_normalizer_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 int token_pre_tokenizer_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 int token_decoder_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
 int token_post_processor_load(struct text_tokenizer *tokenizer, const struct core_json *doc);
-/* Tokens that files beside tokenizer.json name, where it does not have them, and what else those say
- * of it. `folder` is their place in messages. */
+/* Adds tokens that the files beside tokenizer.json name and it lacks, and compares other settings
+ * of these files. `folder` is their folder, for messages. */
 struct text_special;
 int token_added_extend(struct text_tokenizer *tokenizer, const struct text_special *special,
                        const char *folder);
@@ -176,19 +176,20 @@ void token_added_free(struct text_tokenizer *tokenizer);
 /* Normalises a text into scratch->text[0]. */
 int token_normalizer_run(struct text_scratch *scratch, const char *text, size_t bytes,
                          uint32_t offset);
-/* Splits text[0][begin, end) and encodes its pieces. `first`: the text begins there. */
+/* Splits text[0][begin, end) and encodes the pieces. `first`: it is the beginning of the text. */
 int token_pre_tokenizer_run(struct text_scratch *scratch, size_t begin, size_t end, bool first);
-/* Encodes one piece of `text`, appending ids. */
+/* Encodes one piece of `text` and appends its ids. */
 int token_bpe_run(struct text_scratch *scratch, const struct token_text *text, size_t begin,
                   size_t end);
 int token_emit(struct text_scratch *scratch, uint32_t id, struct text_span span);
-/* The first added token of a trie in the text at or after `from`, as `tokenizers` finds it:
- * bounds with stripped spaces, or false. `from` moves behind the bare match. */
+/* Finds the first added token of a trie at or after `from`, as `tokenizers` does: its bounds, with
+ * stripped spaces; false if there is none. `from` becomes the end of the match without these
+ * spaces. */
 bool token_added_find(const struct text_tokenizer *tokenizer, const struct token_trie *trie,
                       const char *text, size_t bytes, size_t *from, size_t done, size_t bounds[2],
                       uint32_t *added);
 
-/* What the loaders of sections need: sequences are unrolled, types are names. */
+/* What loaders of sections need. Sequences are expanded; types are strings. */
 struct token_section {
     struct text_tokenizer *tokenizer;
     const struct core_json *doc;
@@ -200,7 +201,7 @@ int token_section_walk(struct token_section *section, const struct core_json_val
                        const char *list, token_section_member *member);
 int token_section_search(struct token_section *section, const struct core_json_value *object,
                          struct token_search *out);
-/* Optional members: the default where the key is missing or null. */
+/* Reads an optional member; the default if the key is missing or null. */
 int token_section_bool(struct token_section *section, const struct core_json_value *object,
                        const char *key, bool otherwise, bool *out);
 int token_section_string(struct token_section *section, const struct core_json_value *object,

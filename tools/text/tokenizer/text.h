@@ -1,4 +1,4 @@
-/* text.h: growing arrays and texts in which a tokenizer works (private to tools/text/tokenizer). */
+/* text.h: growing arrays and texts of a tokenizer (private to tools/text/tokenizer). */
 #ifndef TOOLS_TEXT_TOKENIZER_TEXT_H
 #define TOOLS_TEXT_TOKENIZER_TEXT_H
 
@@ -7,10 +7,11 @@
 
 #include "tools/text/tokenizer/span.h"
 
-/* Room for `more` more of `size` bytes in an owned array that holds `count`. */
+/* Makes room for `more` elements of `size` bytes in an owned array that holds `count`. */
 int token_grow(void **array, size_t *room, size_t count, size_t more, size_t size);
 
-/* A text under work; with `tracks`, the bytes of the original that each of its bytes stands for. */
+/* A text that steps change; with `tracks`, also the bytes of the original that each of its bytes
+ * was made of. */
 struct token_text {
     char *at;                /* owned */
     struct text_span *spans; /* owned; NULL unless tracks */
@@ -20,12 +21,12 @@ struct token_text {
 };
 
 int token_text_reserve(struct token_text *text, size_t more);
-/* Appends bytes that all stand for `span`. */
+/* Appends bytes that were all made of `span`. */
 int token_text_put(struct token_text *text, const char *at, size_t bytes, struct text_span span);
 /* Appends from[begin, end) with its spans. */
 int token_text_copy(struct token_text *text, const struct token_text *from, size_t begin,
                     size_t end);
-/* What byte `at` of the text stands for; empty where nothing is tracked. */
+/* The bytes of the original that byte `at` was made of; empty if not tracked. */
 struct text_span token_text_span(const struct token_text *text, size_t at);
 void token_text_free(struct token_text *text);
 

@@ -1,5 +1,5 @@
-/* tokenizer.c: a tokenizer.json becomes a tokenizer, and a text becomes ids: added tokens are taken
- * out, what lies between them is normalised, split and merged, and the frame goes around. */
+/* tokenizer.c: loads tokenizer.json and encodes texts: finds added tokens, normalises, splits and
+ * merges the text between them, and adds the tokens of the post-processor. */
 #include "tools/text/tokenizer/tokenizer.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 enum { FILE_BYTES_MAX = 1 << 29 };
 
-/* The sections that are read as trees, in this order; the model comes before them. */
+/* The sections that are parsed as trees, in this order, after the model. */
 static const struct section {
     const char *key;
     int (*load)(struct text_tokenizer *tokenizer, const struct core_json *doc);
@@ -87,7 +87,7 @@ static int load_section(struct text_tokenizer *tokenizer, const struct section *
     return rc;
 }
 
-/* By the other files of its folder. */
+/* Adds what the other files of the folder say. */
 static int extend(struct text_tokenizer *tokenizer, const char *folder)
 {
     struct text_special special = {0};
@@ -100,7 +100,8 @@ static int extend(struct text_tokenizer *tokenizer, const char *folder)
     return rc;
 }
 
-/* Metaspace's "first" asks what a piece stands for, where something before it may drop characters. */
+/* The scheme "first" of Metaspace must know where a piece was in the original, if an earlier step
+ * may drop characters. */
 static bool needs_spans(const struct text_tokenizer *tokenizer)
 {
     bool needs = false;
@@ -162,7 +163,7 @@ int text_tokenizer_parse(const char *json, size_t bytes, const char *source,
     return parse(json, bytes, source, NULL, out);
 }
 
-/* A folder without tokenizer.json: what it has instead, and how to make one. */
+/* Reports a folder without tokenizer.json: what it has instead, and how to make one. */
 static int refuse_folder(const char *folder)
 {
     static const char *const others[] = {"tokenizer.model", "vocab.json", "tekken.json",
@@ -230,7 +231,7 @@ void text_tokenizer_destroy(struct text_tokenizer *tokenizer)
     core_charge_free(tokenizer);
 }
 
-/* ---- what it holds ---- */
+/* ---- queries ---- */
 
 size_t text_tokenizer_size(const struct text_tokenizer *tokenizer)
 {
@@ -271,7 +272,7 @@ int text_tokenizer_check(const struct text_tokenizer *tokenizer, size_t vocab_si
                      tokenizer->source, count - 1, vocab_size);
 }
 
-/* ---- the memory that a thread tokenizes in ---- */
+/* ---- scratch ---- */
 
 int text_scratch_create(const struct text_tokenizer *tokenizer, struct text_scratch **out)
 {
@@ -345,7 +346,7 @@ static int check_text(const char *text, size_t bytes)
     return 0;
 }
 
-/* A stretch of the original between two early tokens. */
+/* Encodes a part of the original between two early tokens. */
 static int encode_stretch(struct text_scratch *scratch, const char *text, size_t begin, size_t end)
 {
     const struct text_tokenizer *tokenizer = scratch->tokenizer;

@@ -1,4 +1,4 @@
-/* unicode.c: unpacks the table of kinds, and steps over UTF-8. No state of its own. */
+/* unicode.c: unpacks the table of kinds, and reads UTF-8. No state. */
 #include "tools/text/tokenizer/unicode.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 enum { LETTERS_MAX = 2 };
 
-/* The page that equals `kinds`, added where there is none. */
+/* Finds or adds the page that equals `kinds`. */
 static uint16_t page_of(struct token_unicode *unicode, const uint8_t kinds[256])
 {
     for (size_t i = unicode->pages; i-- > 0;) {
@@ -27,7 +27,7 @@ struct token_run {
     uint32_t count;
 };
 
-/* Reads the runs one character of the table after the other: a count may go on in the next part. */
+/* Reads the next character of the table; a count may continue in the next part. */
 static char table_next(size_t *part, size_t *at)
 {
     while (token_kind_runs[*part] != NULL && token_kind_runs[*part][*at] == '\0') {
@@ -37,7 +37,7 @@ static char table_next(size_t *part, size_t *at)
     return token_kind_runs[*part] == NULL ? '\0' : token_kind_runs[*part][(*at)++];
 }
 
-/* The next run: its kind and how many characters it has. False behind the last. */
+/* Reads the next run: its kind and number of characters. False after the last one. */
 static bool next_run(size_t *part, size_t *at, char *next, struct token_run *run)
 {
     if (*next == '\0') {
@@ -82,7 +82,7 @@ uint64_t token_kinds_named(const char *name, size_t bytes)
         "Cn", "Cc", "Cf", "Co", "Ll", "Lm", "Lo", "Lt", "Lu", "Mc", "Me", "Mn", "Nd", "Nl", "No",
         "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "Sc", "Sk", "Sm", "So", "Zl", "Zp", "Zs"};
     uint64_t kinds = 0;
-    if (bytes == 2 && memcmp(name, "=w", 2) == 0) { /* ours, for Whitespace */
+    if (bytes == 2 && memcmp(name, "=w", 2) == 0) { /* not in Unicode; for Whitespace */
         return token_kinds_flagged(TOKEN_FLAG_WORD_BESIDE);
     }
     for (unsigned i = 0; i < TOKEN_KINDS_MAX && bytes >= 1 && bytes <= LETTERS_MAX; i++) {
@@ -97,7 +97,7 @@ uint64_t token_kinds_word(bool in_class)
     return in_class ? kinds & ~token_kinds_named("No", 2) : kinds;
 }
 
-/* Whole pages of one kind, which most of the table is; where there are fewer characters, none. */
+/* Fills whole pages of one kind, which most pages are; none if there are fewer characters. */
 static uint32_t fill_pages(struct token_unicode *unicode, uint32_t point, struct token_run run)
 {
     uint8_t kinds[256];

@@ -1,6 +1,6 @@
-/* unicode.h: what a character is (private to the tokenizer, tools/text/token*).
- * The table says what the `tokenizers` package takes a character for, so that a newer or older
- * Unicode in the libraries of this machine changes no id. Read-only after create; any thread. */
+/* unicode.h: properties of characters (private to tools/text). They come from a table that equals
+ * the `tokenizers` package, so that another Unicode version in a library of this machine changes no
+ * id. Read-only after create; any thread. */
 #ifndef TOOLS_TEXT_TOKENIZER_UNICODE_H
 #define TOOLS_TEXT_TOKENIZER_UNICODE_H
 
@@ -46,14 +46,14 @@ enum {
     TOKEN_FLAG_SPACE = 1,       /* \s of a pattern */
     TOKEN_FLAG_WORD = 2,        /* \w of a pattern */
     TOKEN_FLAG_BLANK = 4,       /* white space elsewhere */
-    TOKEN_FLAG_WORD_BESIDE = 8, /* a word character beside a single_word token */
+    TOKEN_FLAG_WORD_BESIDE = 8, /* a word character, next to a single_word token */
     TOKEN_FLAG_NUMERIC = 16,    /* a digit of Digits */
     TOKEN_FLAG_PUNCTUATION = 32 /* of Punctuation */
 };
 
 enum { TOKEN_KINDS_MAX = 64 };
 
-/* Characters of one kind are alike in everything that a tokenizer asks. */
+/* Characters of one kind are equal in every property that a tokenizer uses. */
 struct token_kind {
     uint8_t category;
     uint8_t flags;
@@ -73,14 +73,14 @@ struct token_unicode {
 int token_unicode_create(struct token_unicode **out);
 void token_unicode_destroy(struct token_unicode *unicode);
 
-/* The category of one character, by reading the table from its beginning: for rare questions. */
+/* The category of a character; reads the table from its beginning, so only for rare use. */
 enum token_category token_category_of(uint32_t point);
 
-/* The kinds with a flag, and those of a category's name (L, Lu ...; 0: no such category), a bit each. */
+/* Bit sets of the kinds with a flag, and of those in a category (L, Lu ...; 0: unknown name). */
 uint64_t token_kinds_flagged(unsigned flag);
 uint64_t token_kinds_named(const char *name, size_t bytes);
-/* Those of \w. Within [...] that leaves out the numbers among them (U+00B2, U+00BD ...): so the
- * expressions of `tokenizers` have it. */
+/* The kinds of \w. Inside [...] these exclude numbers such as U+00B2 and U+00BD, as in
+ * `tokenizers`. */
 uint64_t token_kinds_word(bool in_class);
 
 static inline uint8_t token_kind_of(const struct token_unicode *unicode, uint32_t point)
@@ -93,11 +93,11 @@ static inline unsigned token_flags_of(const struct token_unicode *unicode, uint3
     return token_kinds[token_kind_of(unicode, point)].flags;
 }
 
-/* The character at `at`, which is checked UTF-8, and its length. */
+/* The character at `at`, which must be valid UTF-8, and its length. */
 uint32_t token_point(const char *at, unsigned *bytes);
-/* The character that ends before `end`; `begin` is where the text begins. */
+/* The character that ends before `end`; `begin` is the beginning of the text. */
 uint32_t token_point_before(const char *begin, const char *end, unsigned *bytes);
-/* Writes a character as UTF-8; its length. */
+/* Writes a character as UTF-8. Returns its length. */
 unsigned token_point_write(uint32_t point, char out[4]);
 
 #endif
