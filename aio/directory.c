@@ -90,7 +90,7 @@ int aio_dir_look(const char *path)
     return fd >= 0 ? fd : explain(path, errno);
 }
 
-/* Splits off the last name. False where it cannot be created ("/", ".."). */
+/* Splits off the last name. False if that cannot be created ("/", ".."). */
 static bool split(const char *path, char *parent, char *leaf)
 {
     size_t end = strlen(path);

@@ -88,7 +88,7 @@ static void serve_call(struct aio_drive *drive)
     }
 }
 
-/* Answers those who close a channel: nothing is in flight any more, or it will not complete. */
+/* Answers calls that close a channel: nothing is in flight any more, or it will not complete. */
 static void close_channels(struct aio_drive *drive)
 {
     for (unsigned i = 0; i < drive->channels_count; i++) {
@@ -176,8 +176,8 @@ static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
     return first_ns == INT64_MAX ? -1 : first_ns - drive->now_ns;
 }
 
-/* Collects completions and waits for some where there is nothing else to do. At full depth it waits for
- * several at once: fewer calls, and most of the depth is still in flight. */
+/* Collects completions, and waits for some if there is nothing else to do. At full depth it waits
+ * for several at once: fewer calls, and most of the depth is still in flight. */
 static int drive_reap(struct aio_drive *drive, struct aio_event *events)
 {
     bool full = drive->in_flight >= drive->depth;

@@ -65,9 +65,9 @@ struct aio_fs {
  * back with direct I/O. */
 void aio_fs_judge(uint64_t magic, bool direct, struct aio_fs *out);
 
-/* Examines a directory: statfs, and one block written to a temporary file and read back. Returns 0 with a
- * verdict, also for a file system that is not usable; -errno with a message where nothing can be
- * written (EACCES, ENOSPC, EROFS). */
+/* Examines a directory: statfs, and one block written to a temporary file and read back. Returns 0
+ * with a verdict, also for a file system that is not usable; -errno with a message if nothing can
+ * be written (EACCES, ENOSPC, EROFS). */
 int aio_fs_look(int directory_fd, const char *name, struct aio_fs *out);
 
 /* Creates an unnamed file, which is gone with its last descriptor. `direct`: with O_DIRECT. Returns the

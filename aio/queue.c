@@ -1,8 +1,8 @@
-/* queue.c: the submitting side of a queue, and its completion in order.
- * A request has a drive_request in the channel of each drive it touches. `left` counts those that are
- * unfinished. The drives' threads may finish requests at the same time: whoever finishes one adds a notice,
- * and the thread that adds the first one advances the line for all. The others go on at once, so no
- * drive waits for another. */
+/* queue.c: the submitting side of a queue, and its completion in order. A request has a
+ * drive_request in the channel of each drive it touches. `left` counts those that are unfinished.
+ * The drives' threads may finish requests at the same time: a thread that finishes one adds a
+ * notice, and the thread that adds the first one advances the line for all. The others continue at
+ * once, so no drive waits for another. */
 #include "aio/queue.h"
 
 #include <assert.h>

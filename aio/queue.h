@@ -34,10 +34,10 @@ struct aio_queue_options {
 int aio_queue_open(struct aio_drive *const *drives, unsigned count,
                    const struct aio_queue_options *options, struct aio_queue **out);
 
-/* Drops requests that are not submitted yet (the line then fails with -ECANCELED), cancels those in flight
- * and waits for them. To complete all of them first, wait for aio_queue_tail. 0: all memory is the
- * caller's again. -ETIMEDOUT: a drive does not respond, and memory of its requests must not be freed.
- * Queue and line are gone in either case. NULL is fine. */
+/* Drops requests that are not submitted yet (the line then fails with -ECANCELED), cancels those in
+ * flight and waits for them. To complete all of them first, wait for aio_queue_tail. 0: the caller
+ * may free all memory. -ETIMEDOUT: a drive does not respond, and memory of its requests must not be
+ * freed. In either case queue and line must not be used any more. NULL is fine. */
 int aio_queue_close(struct aio_queue *queue);
 
 /* Contiguous bytes of one file on one drive. */

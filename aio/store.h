@@ -20,8 +20,8 @@ struct aio_store_path {
     const char *directory;     /* used by this store alone, see files.h; NULL: `disk` */
     struct aio_mem_disk *disk; /* borrowed; at least `bytes` long */
     uint64_t bytes;            /* for extents; a multiple of align_bytes */
-    double weight;             /* speed, in any unit common to the paths; 0: measured at open where
-                                  there are several */
+    double weight;             /* speed, in any unit common to the paths; 0: measured at open if
+                                * there are several paths */
     const struct aio_backend *recipe; /* borrowed; replaces `backend` on this path; NULL: none */
 };
 

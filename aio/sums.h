@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The checksum of 1 MiB (of the last one: what is left), and how often it was written. */
+/* The checksum of 1 MiB (of the last one: the remaining bytes), and how often it was written. */
 enum { AIO_SUM_BYTES = 1 << 20 };
 struct aio_sum {
     uint64_t value;

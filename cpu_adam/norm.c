@@ -45,8 +45,7 @@ static int check_array(const struct core_squares_args *of)
     return 0;
 }
 
-/* Elements begin .. end - 1, which lie in one tile; the last, incomplete group is padded with
- * zeros. */
+/* Elements begin .. end - 1 of one tile; the last, incomplete group is padded with zeros. */
 static double tile_sum(const struct adam_ops *ops, const struct core_squares_args *of,
                        uint64_t begin, uint64_t end)
 {

@@ -1,5 +1,6 @@
-/* norm.h: sums of squares of an array, tile by tile, on a team. The number of threads never changes
- * a bit. The caller's thread takes part; one caller at a time per team. Nothing is allocated. */
+/* norm.h: sums of squares of an array, tile by tile, on a team. The result is the same to the bit
+ * for any number of threads. The caller's thread takes part; one caller at a time per team. Nothing
+ * is allocated. */
 #ifndef CPU_ADAM_NORM_H
 #define CPU_ADAM_NORM_H
 

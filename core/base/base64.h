@@ -4,9 +4,9 @@
 
 #include <stddef.h>
 
-/* Decodes `text` ('-' and '_', or '+' and '/'; with or without '=' at its end). The result is the
- * caller's, to be freed, and ends with a NUL. -EINVAL with a sentence that says where it is
- * wrong or that it is cut off. */
+/* Decodes `text` ('-' and '_', or '+' and '/'; with or without '=' at its end). The caller frees
+ * the result, which ends with a NUL. -EINVAL with a sentence that names the wrong character, or
+ * says that the text is truncated. */
 int core_base64_decode(const char *text, size_t bytes, char **out, size_t *out_bytes);
 
 #endif

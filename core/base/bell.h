@@ -1,6 +1,6 @@
-/* bell.h: how a thread sleeps until any of several things may have happened.
- * Whoever changes something rings; whoever waits looks, and sleeps only if nothing rang since it
- * looked. Ringing costs one atomic add if no thread sleeps, else a futex call. Any thread. */
+/* bell.h: how a thread sleeps until any of several things may have happened. A thread that changes
+ * something rings the bell; a thread that waits looks at the bell, and sleeps only if it was not
+ * rung since. Ringing costs one atomic add if no thread sleeps, else a futex call. Any thread. */
 #ifndef CORE_BASE_BELL_H
 #define CORE_BASE_BELL_H
 

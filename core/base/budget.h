@@ -20,7 +20,7 @@ void core_budget_init(struct core_budget *budget, const char *name, uint64_t lim
 /* Charges `bytes` for `what`. -ENOMEM if they do not fit: the error has the budget's name, its limit,
  * the used and the requested bytes, and nothing is charged. */
 int core_budget_take(struct core_budget *budget, uint64_t bytes, const char *what);
-/* Gives back bytes that were taken; asserts that they were. */
+/* Returns bytes that were taken; asserts that they were. */
 void core_budget_give(struct core_budget *budget, uint64_t bytes);
 
 uint64_t core_budget_used(const struct core_budget *budget);

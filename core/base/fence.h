@@ -20,7 +20,7 @@ struct core_line {
     _Atomic uint64_t reached; /* the same; never above issued */
     _Atomic int error;        /* 0, or the -errno with which the line failed, after the sentence */
     _Atomic bool failing;     /* set by the first that fails the line; it alone writes the rest */
-    struct core_bell own;     /* used where no shared bell was given */
+    struct core_bell own;     /* used if no shared bell was given */
     struct core_bell *bell;   /* borrowed from the caller of init, or &own */
     char name[CORE_LINE_NAME_BYTES];
     char sentence[CORE_LINE_SENTENCE_BYTES]; /* valid once `error` is set */
@@ -31,7 +31,8 @@ struct core_fence {
     uint64_t value;
 };
 
-/* `bell` NULL gives the line its own; a shared one lets a thread wait for any of several lines. */
+/* `bell` NULL: the line uses a bell of its own; a shared one lets a thread wait for any of several
+ * lines. */
 void core_line_init(struct core_line *line, const char *name, struct core_bell *bell);
 
 /* The queue's side. Values only grow. Reaching implies issuing. */

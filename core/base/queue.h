@@ -27,7 +27,8 @@ struct core_job {
 struct core_queue_options {
     const char *name;             /* of the line and, shortened, of the thread */
     uint32_t depth;               /* jobs that can wait, rounded up to a power of two; 0: 64 */
-    const struct core_cpus *cpus; /* where it runs, read at create; NULL: where the caller may */
+    const struct core_cpus *cpus; /* where it runs, read at create; NULL: on the caller's
+                                   * processors */
     struct core_bell *bell;       /* borrowed: shared bell of the line; NULL: its own */
     int64_t spin_ns;              /* time to look for work before sleeping; 0: 20000, <0: none */
 };

@@ -16,14 +16,15 @@ enum { CORE_TEAM_MAX = 1024, CORE_TEAM_SPIN_NS = 50000 };
 struct core_team_options {
     const char *name;             /* of the threads, up to 11 bytes; NULL: "team" */
     unsigned count;               /* members, 1 to CORE_TEAM_MAX; 0: one per processor of `cpus` */
-    const struct core_cpus *cpus; /* where they run, read at create; NULL: where the caller may */
+    const struct core_cpus *cpus; /* where they run, read at create; NULL: on the caller's
+                                   * processors */
     bool pin;                     /* binds each member to one processor, in turn, rather than to the
                                    * whole set. Member 0 is the caller and is not bound. */
     int64_t spin_ns;              /* how long a member spins before it sleeps; 0: CORE_TEAM_SPIN_NS,
                                    * negative: not at all */
 };
 
-/* What a member does: `index` of `count`. */
+/* The function that each member runs: `index` of `count`. */
 typedef void core_team_part(void *argument, unsigned index, unsigned count);
 
 int core_team_create(const struct core_team_options *options, struct core_team **out);

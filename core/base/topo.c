@@ -237,7 +237,9 @@ static int check_nodes(const struct core_topo *topo)
         struct core_cpus shared = both(&seen, &node->cpus);
         struct core_cpus strange = without(&node->cpus, &topo->cpus);
         if (core_cpus_count(&shared) != 0 || core_cpus_count(&strange) != 0) {
-            return core_err_set(-EINVAL, "%s: node %d has %u processors of another one, %u of none",
+            return core_err_set(-EINVAL,
+                                "%s: node %d has %u processors that belong to another node, and %u "
+                                "that belong to no node",
                                 topo->source, node->number, core_cpus_count(&shared),
                                 core_cpus_count(&strange));
         }

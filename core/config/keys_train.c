@@ -83,7 +83,7 @@ static const struct core_cfg_row rows[] = {
      .means = "CUDA graph capture.",
      .why = "steps run from a tape, not from captured graphs"},
     {SECTION("data_types"), .state = CORE_CFG_HONOURED, .flags = CORE_CFG_OPEN,
-     .means = "Types of what is summed and kept."},
+     .means = "Types of gradients and of buffers."},
     {CHOICE("data_types.grad_accum_dtype", NULL,
             "fp32=float32=float=torch.float32|fp16=float16=half=torch.float16|bf16=bfloat16=torch."
             "bfloat16"),

@@ -44,7 +44,7 @@ struct core_json_value {
 
 struct core_json {
     char *source; /* owned */
-    char *text;   /* owned; strict JSON, every byte where it was in the file */
+    char *text;   /* owned; strict JSON, every byte at its offset in the file */
     size_t bytes;
     struct core_json_value *values;         /* owned; the first is the root */
     const struct core_json_value **items;   /* owned; the items of all arrays */
@@ -128,7 +128,7 @@ static int allocate(struct core_json *doc, const struct needs *needs)
 
 /* ---- members -----------------------------------------------------------------------------------*/
 
-/* The slot of the member `key`, or the empty one where it goes. The table is never full. */
+/* The slot of the member `key`, or the empty slot for it. The table is never full. */
 static const struct core_json_value **slot_of(const struct core_json *doc,
                                               const struct core_json_value *object, const char *key,
                                               size_t key_bytes)

@@ -113,7 +113,7 @@ static int read_turned(const struct piece *piece)
     const size_t line_bytes = (size_t)piece->rows * (from_bytes + to_bytes);
     const int64_t most = (int64_t)(MODEL_FILES_BUFFER_BYTES / line_bytes);
     if (most == 0) {
-        return core_err_set(-EINVAL, "%s: tensor %s has lines of %zu bytes; they are too long",
+        return core_err_set(-EINVAL, "%s: tensor %s has rows of %zu bytes, which is too long",
                             model_safetensors_path(piece->shard), piece->tensor->name,
                             (size_t)piece->rows * from_bytes);
     }

@@ -11,8 +11,8 @@
 
 #include "core/base/err.h"
 
-/* What is known to have been reached on every queue once a command has ended. Counts are absolute:
- * over all tapes of the builder. */
+/* How far every queue is known to have come once a command has ended. Counts are absolute: over all
+ * tapes of the builder. */
 struct clock {
     uint32_t reached[PLAN_Q_COUNT];
 };

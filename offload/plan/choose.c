@@ -164,7 +164,7 @@ static int fit_policy(void *user, const struct plan_choice *policy)
     return fitting->fitted ? 0 : plan_candidate_fits(fitting->input, &choice, &fitting->fitted);
 }
 
-/* A budget that a flag gives in MiB, as a rank gets it. */
+/* A rank's part of a budget that a flag gives in MiB. */
 static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
 {
     return (mib << 20) / (input->world > 0 ? input->world : 1);

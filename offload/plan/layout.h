@@ -35,7 +35,8 @@ struct plan_choice {
         speculates; /* all are deferred, and the step's own update also runs inside backward, into a
                      * second generation, in case the norm changes nothing */
     bool keeps_first;     /* spare memory keeps activations before weights and states */
-    uint32_t recomputed;  /* blocks from the first on that spare memory does not keep */
+    uint32_t recomputed;  /* number of blocks, from the first one, that spare memory does not
+                           * keep */
     uint32_t card_blocks; /* the first ones: spare DEVICE memory takes their states before it takes
                            * others' weights, and the card updates them; not on the CPU device */
     uint32_t weight_slots;
@@ -52,7 +53,7 @@ enum { PLAN_SHARE_ALL = 64 };
 enum plan_timing plan_choice_timing(const struct plan_choice *choice);
 bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block);
 
-/* Buffer indices of one block; PLAN_NONE where it has no such buffer of its own. */
+/* Buffer indices of one block; PLAN_NONE if it has no such buffer of its own. */
 struct plan_block_layout {
     uint16_t weights_device; /* resident */
     uint16_t weights_host;

@@ -47,8 +47,8 @@ struct run_slots {
     uint32_t next;
 };
 
-/* The slots of the host that hold a chunk each: those of states, or of weights where no states move. If
- * the device is not the host, each also has room for the chunk's weights. There may be none. */
+/* The slots of the host that hold a chunk each: those of states, or of weights if no states move.
+ * If the device is not the host, each also has room for the chunk's weights. There may be none. */
 void run_slots_init(struct run_slots *slots, const struct run_rank *rank);
 /* The slot whose turn it is. The user waits until it is free. */
 struct run_slot *run_slots_next(struct run_slots *slots);

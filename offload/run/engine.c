@@ -89,7 +89,7 @@ int run_engine_call_ranks(struct run_engine *engine, run_engine_work *work, cons
 
 /* ---- making ---- */
 
-/* A number that tells this run from every other on this machine. */
+/* A number that distinguishes this run from every other on this machine. */
 static uint64_t run_number(const struct run_engine *engine)
 {
     struct timespec now;

@@ -42,7 +42,7 @@ struct run_step {
     int64_t targets;
     bool guessed; /* the update was made before the norm was known */
     bool guess_right;
-    uint64_t guess_bytes;        /* moved for nothing by all ranks */
+    uint64_t guess_bytes;        /* moved in vain by all ranks, because a guess was wrong */
     double guess_seconds;        /* lost to wrong guesses, of this step and the one before */
     struct plan_traffic traffic; /* of all ranks */
     struct run_stats stats;      /* of the first rank */

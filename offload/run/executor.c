@@ -240,11 +240,9 @@ static int report_stall(const struct run_executor *executor)
     for (uint8_t q = 0; q < PLAN_Q_COUNT; q++) {
         uint8_t blocker = lane_blocker(executor, q, 0);
         if (blocker == AT_WORK) {
-            return core_err_set(-ETIMEDOUT,
-                                "nothing moved for %.1f s: queue %s does not end its "
-                                "command",
-                                (double)executor->stall_limit_ns / 1e9,
-                                plan_queue_name((enum plan_queue)q));
+            return core_err_set(
+                -ETIMEDOUT, "nothing moved for %.1f s: queue %s does not finish its command",
+                (double)executor->stall_limit_ns / 1e9, plan_queue_name((enum plan_queue)q));
         }
     }
     return core_err_set(-ETIMEDOUT,

@@ -23,7 +23,7 @@ struct run_rank_options {
     const struct plan *plan;
     struct run_checkpoint_writer *writer; /* NULL: no tape saves */
     struct coll_meeting *meeting;         /* where ranks of this process meet; NULL: only one */
-    uint64_t run;                         /* tells runs apart */
+    uint64_t run;                         /* distinguishes runs */
     const char *trace;                    /* a file for the timeline of a few steps; NULL: none */
     /* Called now and then by create and load; a result other than 0 stops them with that error. May be
      * NULL. */
@@ -81,7 +81,7 @@ struct run_result {
     bool norm_neutral;    /* the norm neither clipped nor skipped the update */
     bool guessed;         /* the update was made before the norm was known; right if norm_neutral */
     bool steady;          /* no other call came between this step and the previous one */
-    uint64_t guess_bytes; /* moved for nothing by a wrong guess */
+    uint64_t guess_bytes; /* moved in vain, because the guess was wrong */
 };
 
 /* Copies the step's micro-batches ([count]; if there are fewer than the step has, the rest is

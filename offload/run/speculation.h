@@ -12,8 +12,8 @@
 enum {
     RUN_SPECULATION_FIRST = 2,        /* neutral steps before the first guess */
     RUN_SPECULATION_NEUTRAL_MAX = 64, /* the most neutral steps that wrong guesses can ask for */
-    RUN_SPECULATION_TRUST = 16, /* right guesses that halve what is asked for; after as many, a
-                                         deferred step is measured if none was */
+    RUN_SPECULATION_TRUST = 16, /* after this many right guesses the number of neutral steps asked
+                                 * for is halved; and a deferred step is measured if none was */
     RUN_SPECULATION_PROBES = 2, /* steps deferred to be measured: other calls between two steps
                                  * would spoil a measurement */
     RUN_SPECULATION_PAUSE = 64  /* steps without a guess after guessing did not pay */

@@ -258,7 +258,7 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
     const float scale = targets > 0 ? (float)(request->loss_scale / targets) : 0.0f;
     struct run_result result = {.guessed = guess, .steady = rank->last < PLAN_DRAIN && !saves};
     struct kern_loss loss;
-    (void)run_executor_stats_take(rank->executor); /* of an evaluation before */
+    (void)run_executor_stats_take(rank->executor); /* drops the waits of an earlier evaluation */
     set_terms(rank, request);
     int rc = run_inputs_send(&rank->inputs, rank->compute_queue, scale);
     if (rc != 0) {

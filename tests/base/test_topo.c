@@ -198,7 +198,7 @@ static void check_finds_contradictions(void)
     *bad = *good;
     core_cpus_add(&bad->nodes[4].cpus, 0);
     check_int(core_topo_check(bad), ==, -EINVAL);
-    check_contains(core_err_sentence(), "node 4 has 1 processors of another one");
+    check_contains(core_err_sentence(), "node 4 has 1 processors that belong to another node");
     *bad = *good;
     core_cpus_add(&bad->nodes[4].cpus, 700);
     check_int(core_topo_check(bad), ==, -EINVAL);

@@ -362,7 +362,7 @@ static void a_lane_that_stands_still(void)
             check_int(case_try_engine(&made, &options, STEPS, &outcome), ==, -ETIMEDOUT);
             alarm(0);
             check_uint(fault.hits[AIO_FAULT_STALLED], ==, 1);
-            check_true(strstr(outcome.sentence, "does not end its command") != NULL ||
+            check_true(strstr(outcome.sentence, "does not finish its command") != NULL ||
                        strstr(outcome.sentence, "did not reach") != NULL);
         }
     }
