@@ -41,8 +41,7 @@ int store_checkpoint_put_wait(struct store_checkpoint_write *checkpoint, uint64_
 void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
                            struct store_manifest *manifest);
 /* Makes the checkpoint durable, reads it back, publishes it and removes older ones. After a failure
- * there is no checkpoint of this step, or the previous one of this step. The caller still has to
- * end the object. */
+ * this step has no checkpoint, or still its older one. The caller still has to end the object. */
 int store_checkpoint_finish(struct store_checkpoint_write *checkpoint);
 /* Ends the object. If no finish succeeded, the files are removed. -ETIMEDOUT: a drive does not
  * respond, and memory of begun writes must not be freed. NULL is fine. */
