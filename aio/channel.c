@@ -126,7 +126,7 @@ void aio_channel_cut(struct aio_drive *drive, struct channel *channel, struct io
     channel->cut_bytes += piece->bytes;
     drive->pass = channel->pass;
     channel->pass += (piece->bytes + 4095) / channel->weight;
-    if (request->kind == AIO_WRITE && request->sums.table != NULL && !request->sums.given) {
+    if (request->kind == AIO_WRITE && request->sums.table != NULL) {
         aio_sums_compute(&request->sums, piece->within, request->memory + piece->within,
                          piece->bytes);
         count(&drive->hashed_bytes, piece->bytes);

@@ -242,11 +242,6 @@ int aio_dir_fd(const struct aio_dir *dir)
     return dir->fd;
 }
 
-const char *aio_dir_path(const struct aio_dir *dir)
-{
-    return dir->path;
-}
-
 static int open_below(const struct aio_dir *dir, const char *name, int flags, mode_t mode)
 {
     struct open_how how = {.flags = (unsigned)(flags | O_CLOEXEC | O_NOFOLLOW),
@@ -342,15 +337,6 @@ int aio_dir_remove(struct aio_dir *dir, const char *name, int fd)
     if (unlinkat(dir->fd, name, 0) != 0) {
         int cause = errno;
         return core_err_set(-cause, "cannot remove %s in %s: %s", name, dir->path, strerror(cause));
-    }
-    return 0;
-}
-
-int aio_dir_sync(struct aio_dir *dir)
-{
-    if (fsync(dir->fd) != 0) {
-        int cause = errno;
-        return core_err_set(-cause, "cannot sync directory %s: %s", dir->path, strerror(cause));
     }
     return 0;
 }

@@ -26,7 +26,6 @@ int aio_dir_open(const char *path, struct aio_dir **out);
 int aio_dir_close(struct aio_dir *dir);
 
 int aio_dir_fd(const struct aio_dir *dir);
-const char *aio_dir_path(const struct aio_dir *dir);
 
 /* Creates a file, which must not exist. Returns the descriptor, or -errno with a message. */
 int aio_dir_create(struct aio_dir *dir, const char *name, bool direct);
@@ -35,8 +34,6 @@ int aio_dir_create(struct aio_dir *dir, const char *name, bool direct);
 int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct);
 /* Removes a file if it is still the one that `fd` refers to; else -ESTALE with a message. */
 int aio_dir_remove(struct aio_dir *dir, const char *name, int fd);
-/* Makes the creation, renaming and removal of its files durable (fsync). */
-int aio_dir_sync(struct aio_dir *dir);
 
 /* Opens any directory without following symbolic links; no other rule applies. Returns the descriptor, or
  * -errno with a message. */

@@ -477,44 +477,22 @@ int aio_store_read(struct aio_queue *queue, const struct aio_extent *extent, uin
     return aio_queue_submit(queue, AIO_READ, iovs, count, out);
 }
 
-static int write_extent(struct aio_queue *queue, struct aio_extent *extent,
-                        const struct aio_iov *whole, bool given, struct core_fence *out)
+int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
+                    const void *memory, uint64_t bytes, struct core_fence *out)
 {
     struct aio_iov iovs[AIO_IOV_MAX];
-    assert(!extent->adopted);
-    int rc = check_range(extent, whole->offset, whole->bytes);
-    if (rc != 0) {
-        return rc;
-    }
-    unsigned count = iovs_of(extent, whole->offset, whole->memory, whole->bytes, iovs);
-    for (unsigned i = 0; i < count; i++) {
-        iovs[i].sums.given = given;
-    }
-    return aio_queue_submit(queue, AIO_WRITE, iovs, count, out);
-}
-
-/* struct aio_iov serves reads and writes, so its memory is not const; a write only reads it. */
-static struct aio_iov whole_of(uint64_t offset, const void *memory, uint64_t bytes)
-{
+    /* struct aio_iov serves reads and writes, so its memory is not const; a write only reads it. */
     union {
         const void *in;
         void *out;
     } pointer = {.in = memory};
-    return (struct aio_iov){.offset = offset, .memory = pointer.out, .bytes = bytes};
-}
-
-int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
-                    const void *memory, uint64_t bytes, struct core_fence *out)
-{
-    struct aio_iov whole = whole_of(offset, memory, bytes);
-    return write_extent(queue, extent, &whole, false, out);
-}
-
-int aio_store_write_hashed(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
-                           const void *memory, uint64_t bytes, struct core_fence *out)
-{
-    struct aio_iov whole = whole_of(offset, memory, bytes);
-    return write_extent(queue, extent, &whole, true, out);
+    assert(!extent->adopted);
+    int rc = check_range(extent, offset, bytes);
+    if (rc != 0) {
+        return rc;
+    }
+    unsigned count = iovs_of(extent, offset, pointer.out, bytes, iovs);
+    return aio_queue_submit(queue, AIO_WRITE, iovs, count, out);
 }
 
 static struct aio_sums sums_of(const struct aio_extent *extent)

@@ -89,12 +89,9 @@ int aio_store_read(struct aio_queue *queue, const struct aio_extent *extent, uin
 int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
                     const void *memory, uint64_t bytes, struct core_fence *out);
 
-/* For callers that hash data while it is in the cache. Before the next write of MiB `index`, pass the hash
- * of its bytes, core_hash(data, bytes, aio_extent_seed(extent, index)), to aio_extent_hashed; then write
- * with aio_store_write_hashed, which does not hash. */
+/* Sets the checksum that the next read of MiB `index` has to find: core_hash(data, bytes,
+ * aio_extent_seed(extent, index)). For adopted extents, which are never written. */
 uint64_t aio_extent_seed(const struct aio_extent *extent, uint64_t index);
 void aio_extent_hashed(struct aio_extent *extent, uint64_t index, uint64_t hash);
-int aio_store_write_hashed(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
-                           const void *memory, uint64_t bytes, struct core_fence *out);
 
 #endif

@@ -3,7 +3,6 @@
 #ifndef AIO_SUMS_H
 #define AIO_SUMS_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* The checksum of 1 MiB (of the last one: the remaining bytes), and how often it was written. */
@@ -18,8 +17,6 @@ struct aio_sums {
     struct aio_sum *table; /* borrowed; of the range's first byte, which starts a sum; NULL: none */
     uint64_t run, owner;   /* owner: a shard or an extent; distinguishes equal data */
     uint64_t first;        /* number of the first sum within the owner */
-    bool given;            /* writes: the caller has already computed the checksum and raised the
-                            * generation */
 };
 
 /* The seed of sum `index` of the table. */

@@ -87,7 +87,7 @@ int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begi
 /* Cuts a step into launches for a device, which has the arrays in its own memory: `take` gets the
  * launches in order, each with the scalars of one group, and stops them by returning anything but
  * 0. After all launches the bits are those of adam_step(). -ENOTSUP if two groups share a block of
- * 8-bit moments; adam_pieces_possible() says whether any do. */
+ * 8-bit moments. */
 struct adam_window {
     const struct adam_arrays *arrays; /* borrowed; pointers are passed on, the arrays are not
                                        * read */
@@ -97,7 +97,6 @@ struct adam_window {
 typedef int adam_piece_fn(void *context, const struct core_update_args *piece);
 int adam_pieces(struct adam *adam, const struct adam_window *window, adam_piece_fn *take,
                 void *context);
-bool adam_pieces_possible(const struct adam *adam);
 
 /* The fp32 scalars of one group, as the pass uses them: the same for CPU and device. -EINVAL for
  * settings without valid scalars (step 0, beta 1, negative values, values that are not finite or

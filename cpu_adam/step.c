@@ -91,18 +91,6 @@ static bool cuts_block(const struct adam *adam, uint64_t end)
            end != adam->options.count;
 }
 
-bool adam_pieces_possible(const struct adam *adam)
-{
-    uint32_t group = 0;
-    for (uint64_t at = 0; at < adam->options.count;) {
-        at = piece_end(adam, at, &group);
-        if (cuts_block(adam, at)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 int adam_pieces(struct adam *adam, const struct adam_window *window, adam_piece_fn *take,
                 void *context)
 {

@@ -57,8 +57,3 @@ uint64_t core_budget_peak(const struct core_budget *budget)
 {
     return atomic_load_explicit(&budget->peak_bytes, memory_order_relaxed);
 }
-
-uint64_t core_budget_left(const struct core_budget *budget)
-{
-    return budget->limit_bytes - core_budget_used(budget);
-}

@@ -25,6 +25,5 @@ void core_budget_give(struct core_budget *budget, uint64_t bytes);
 
 uint64_t core_budget_used(const struct core_budget *budget);
 uint64_t core_budget_peak(const struct core_budget *budget);
-uint64_t core_budget_left(const struct core_budget *budget);
 
 #endif

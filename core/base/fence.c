@@ -66,12 +66,6 @@ int core_fence_poll(struct core_fence fence)
     return core_err_adopt(error, fence.line->sentence);
 }
 
-bool core_fence_issued(struct core_fence fence)
-{
-    return fence.line == NULL ||
-           atomic_load_explicit(&fence.line->issued, memory_order_acquire) >= fence.value;
-}
-
 static int timed_out(struct core_fence fence, int64_t timeout_ns)
 {
     const struct core_line *line = fence.line;

@@ -44,7 +44,6 @@ void core_line_fail(struct core_line *line, int code, const char *sentence);
 /* The waiting side. 1: reached. 0: not yet. -errno: the line failed, and its sentence becomes this
  * thread's. */
 int core_fence_poll(struct core_fence fence);
-bool core_fence_issued(struct core_fence fence);
 
 /* Waits until the fence is reached: 0; -ETIMEDOUT with a sentence that names the line, the awaited
  * value and the current one; or the line's own error. timeout_ns < 0 waits for ever. Only time in

@@ -141,11 +141,6 @@ void coll_close(struct coll *coll)
     coll->backend->close(coll);
 }
 
-unsigned coll_rank(const struct coll *coll)
-{
-    return coll->rank;
-}
-
 unsigned coll_world(const struct coll *coll)
 {
     return coll->world;
@@ -237,16 +232,6 @@ void coll_abort(struct coll *coll, int code)
 {
     assert(code < 0);
     core_queue_abandon(coll->jobs, coll->backend->abort(coll, code));
-}
-
-struct core_fence coll_tail(const struct coll *coll)
-{
-    return core_queue_tail(coll->jobs);
-}
-
-struct core_line *coll_line(const struct coll *coll)
-{
-    return core_queue_line(coll->jobs);
 }
 
 void coll_traffic_report(const struct coll *coll, struct coll_traffic *out)

@@ -54,7 +54,6 @@ int coll_open(const struct coll_options *options, struct coll **out);
  * still want something of this rank fail with its number. NULL is fine. */
 void coll_close(struct coll *coll);
 
-unsigned coll_rank(const struct coll *coll);
 unsigned coll_world(const struct coll *coll);
 
 /* ---- Commands ---- */
@@ -111,9 +110,6 @@ int coll_submit(struct coll *coll, const struct coll_command *command, struct co
 /* Ends the run for all ranks with `code` and this thread's sentence, for a rank that cannot go on.
  * Ranks that wait leave at once. */
 void coll_abort(struct coll *coll, int code);
-
-struct core_fence coll_tail(const struct coll *coll);
-struct core_line *coll_line(const struct coll *coll);
 
 /* What came to this rank from others since it opened. Any thread. */
 struct coll_traffic {

@@ -56,9 +56,6 @@ struct dev_device {
     struct dev_queue *queues[DEV_QUEUE_MAX]; /* owned by their creators; NULL where free */
     struct dev_host_range *ranges;           /* owned, [range_count] */
     size_t range_count;
-
-    _Atomic uint64_t copied_bytes[DEV_COPY_DIRECTIONS]; /* by direction; relaxed: counters */
-    _Atomic uint64_t launches;
 };
 
 struct dev_queue {

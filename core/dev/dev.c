@@ -159,11 +159,6 @@ int dev_ops_register(struct dev_device *device, const struct dev_op *rows, size_
     return 0;
 }
 
-bool dev_ops_has(const struct dev_device *device, unsigned op)
-{
-    return op < DEV_OP_MAX && device->ops[op].row.launch != NULL;
-}
-
 /* ---- Queues ---- */
 
 const char *dev_queue_kind_name(enum dev_queue_kind kind)
@@ -275,11 +270,7 @@ int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
         return core_err_set(-EINVAL, "op %s needs arguments of %zu bytes, not %zu", row->name,
                             row->arguments_bytes, command->arguments_bytes);
     }
-    int rc = device->backend->launch(queue, command, out);
-    if (rc == 0) {
-        atomic_fetch_add_explicit(&device->launches, 1, memory_order_relaxed);
-    }
-    return rc;
+    return device->backend->launch(queue, command, out);
 }
 
 static int check_copy(const struct dev_queue *queue, const struct dev_copy *copy)
@@ -315,12 +306,7 @@ int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct 
     if (rc != 0) {
         return rc;
     }
-    rc = queue->device->backend->copy(queue, copy, out);
-    if (rc == 0) {
-        atomic_fetch_add_explicit(&queue->device->copied_bytes[copy->direction], copy->bytes,
-                                  memory_order_relaxed);
-    }
-    return rc;
+    return queue->device->backend->copy(queue, copy, out);
 }
 
 struct core_fence dev_queue_tail(const struct dev_queue *queue)
@@ -328,24 +314,7 @@ struct core_fence dev_queue_tail(const struct dev_queue *queue)
     return queue->device->backend->tail(queue);
 }
 
-struct core_line *dev_queue_line(const struct dev_queue *queue)
-{
-    return queue->line;
-}
-
 void dev_queue_abandon(struct dev_queue *queue, int code)
 {
     queue->device->backend->abandon(queue, code);
-}
-
-void dev_traffic_report(const struct dev_device *device, struct dev_traffic *out)
-{
-    const _Atomic uint64_t *bytes = device->copied_bytes;
-    *out = (struct dev_traffic){
-        .up_bytes = atomic_load_explicit(&bytes[DEV_COPY_UP], memory_order_relaxed),
-        .down_bytes = atomic_load_explicit(&bytes[DEV_COPY_DOWN], memory_order_relaxed),
-        .within_bytes = atomic_load_explicit(&bytes[DEV_COPY_WITHIN], memory_order_relaxed),
-        .zero_bytes = atomic_load_explicit(&bytes[DEV_COPY_ZEROS], memory_order_relaxed),
-        .launches = atomic_load_explicit(&device->launches, memory_order_relaxed),
-    };
 }

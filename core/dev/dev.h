@@ -91,8 +91,6 @@ void dev_host_unregister(struct dev_device *device, void *memory);
  * is handed to those rows' launches and outlives the device's queues. Before any queue exists. */
 int dev_ops_register(struct dev_device *device, const struct dev_op *rows, size_t count,
                      void *context);
-/* Whether the device has the op. */
-bool dev_ops_has(const struct dev_device *device, unsigned op);
 
 /* ---- Queues ---- */
 
@@ -166,21 +164,10 @@ int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct 
 
 /* A fence that is reached when everything submitted so far is done. */
 struct core_fence dev_queue_tail(const struct dev_queue *queue);
-struct core_line *dev_queue_line(const struct dev_queue *queue);
 /* Ends the queue with `code` and this thread's sentence: commands not started are dropped. */
 void dev_queue_abandon(struct dev_queue *queue, int code);
 
-/* ---- Traffic and rates ---- */
-
-struct dev_traffic {
-    uint64_t up_bytes; /* submitted since the device was opened */
-    uint64_t down_bytes;
-    uint64_t within_bytes;
-    uint64_t zero_bytes;
-    uint64_t launches;
-};
-
-void dev_traffic_report(const struct dev_device *device, struct dev_traffic *out);
+/* ---- Rates ---- */
 
 struct dev_rates { /* bytes a second */
     double up;

@@ -450,12 +450,6 @@ const char *core_json_source(const struct core_json *doc)
     return doc->source;
 }
 
-const char *core_json_text(const struct core_json *doc, size_t *bytes)
-{
-    *bytes = doc->bytes;
-    return doc->text;
-}
-
 const struct core_json_value *core_json_root(const struct core_json *doc)
 {
     return doc->values;

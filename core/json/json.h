@@ -45,8 +45,6 @@ int core_json_load(const char *path, const struct core_json_options *options,
 void core_json_destroy(struct core_json *doc);
 
 const char *core_json_source(const struct core_json *doc);
-/* The text, `bytes` long, with comments blanked; every other byte is at its offset in the file. */
-const char *core_json_text(const struct core_json *doc, size_t *bytes);
 const struct core_json_value *core_json_root(const struct core_json *doc);
 
 /* The name of a value's kind, as a noun: "an object", "an integer", "true or false". */

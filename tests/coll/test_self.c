@@ -63,7 +63,6 @@ static int run(struct coll *coll, struct coll_command command)
 static void copies(void)
 {
     struct coll *coll = open_self();
-    check_uint(coll_rank(coll), ==, 0);
     check_uint(coll_world(coll), ==, 1);
     for (int op = 0; op < COLL_OPS; op++) {
         float from[5] = {1, 2, 3, 4, 5};
@@ -81,8 +80,6 @@ static void copies(void)
     coll_traffic_report(coll, &traffic);
     check_uint(traffic.commands, ==, 10);
     check_uint(traffic.received_bytes[COLL_GATHER], ==, 0);
-    check_uint(coll_tail(coll).value, ==, 10);
-    check_true(coll_tail(coll).line == coll_line(coll));
     coll_close(coll);
     coll_close(NULL);
 }

@@ -256,7 +256,7 @@ static void launches_in_flight_are_bounded(void)
             while ((rc = dev_queue_launch(queue, &command, &fence)) == -EAGAIN) {
             }
             check_int(rc, ==, 0);
-            const uint64_t reached = dev_queue_line(queue)->reached;
+            const uint64_t reached = fence.line->reached;
             check_uint(i - reached * units[u], <=, IN_FLIGHT_MAX + units[u]);
         }
         check_int(core_fence_wait(fence, LONG_NS), ==, 0);
