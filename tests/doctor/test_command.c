@@ -1,4 +1,4 @@
-/* Proves `tide doctor`: exit codes, streams, and that its JSON holds what its text says. */
+/* Tests `tide doctor`: exit codes, streams, and that its JSON has the same content as its text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -8,8 +8,8 @@
 
 static char shown[1 << 16]; /* stdout of the last run, or stderr where asked for */
 
-/* Starts `BEFORE tide doctor ARGUMENTS`, in the test's directory, through the shell. A run waits for the
- * drive most of its seconds, so that those which do not depend on each other go at once. */
+/* Starts `BEFORE tide doctor ARGUMENTS` in the folder of the test through the shell. Independent
+ * runs are started together, because a run mostly waits for the drive. */
 static FILE *start(const char *before, const char *arguments)
 {
     char command[2048];
@@ -21,7 +21,7 @@ static FILE *start(const char *before, const char *arguments)
     return pipe;
 }
 
-/* Its exit code; what it said, which fits a pipe, is in `shown`. */
+/* Waits for its end. Returns the exit code; `shown` has its output, which fits into a pipe. */
 static int finish(FILE *pipe)
 {
     size_t bytes = fread(shown, 1, sizeof shown - 1, pipe);
@@ -36,8 +36,8 @@ static int run(const char *arguments)
     return finish(start("", arguments));
 }
 
-/* The current folder is looked at, the last line counts, nothing is coloured in a pipe; -q leaves what is
- * well out. */
+/* The current folder is examined, the last line has counts, a pipe gets no colours; -q prints only
+ * problems. */
 static void text(void)
 {
     if (TEST_RACES) {
@@ -71,7 +71,7 @@ static void check_finding(const struct core_json_value *finding, int64_t counts[
     }
 }
 
-/* --json is one object whose counts are those of its findings, each of which has every key. */
+/* --json prints one object. Its counts match its findings, and each finding has every key. */
 static void json(void)
 {
     int64_t counts[3] = {0};
@@ -94,7 +94,7 @@ static void json(void)
     core_json_destroy(document);
 }
 
-/* What is wrong with the command ends 2, on stderr, with nothing on stdout. */
+/* Wrong usage exits with 2, with a message on stderr and nothing on stdout. */
 static void wrong_usage(void)
 {
     check_int(run("--store nowhere 2>&1"), ==, 2);
@@ -116,7 +116,7 @@ static void wrong_usage(void)
     check_int(run("--store 2>&1"), ==, 2);
 }
 
-/* A store that fails ends 1 and its line has a cure. */
+/* A store that fails exits with 1, and its line has a cure. */
 static void failing_store(void)
 {
     check_int(run("--store /proc"), ==, 1);
@@ -124,7 +124,7 @@ static void failing_store(void)
     check_contains(shown, "\n      cure:    ");
 }
 
-/* How often a text stands in what was shown. */
+/* Number of occurrences of a text in the output. */
 static int count_shown(const char *text)
 {
     int count = 0;
@@ -134,8 +134,8 @@ static int count_shown(const char *text)
     return count;
 }
 
-/* Output that does not arrive is a failure, said once; a reader who leaves early is none to speak
- * of; a file that must not grow is an error and not the end. */
+/* Output that cannot be written is a failure, reported once; a pipe closed by its reader is not; a
+ * file that must not grow is an error and does not kill the process. */
 static void full_output(void)
 {
     if (TEST_RACES) {
@@ -158,7 +158,7 @@ static void full_output(void)
     check_int(count_shown("cannot be written"), ==, 0);
 }
 
-/* --help fits a screen and shows an example. */
+/* --help fits on a screen and shows an example. */
 static void help(void)
 {
     check_int(run("--help"), ==, 0);

@@ -1,4 +1,4 @@
-/* What the doctor says of machines: this one, ones made of files, and ones that forbid things. */
+/* Findings about machines: this one, ones made of files, and ones that forbid things. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -17,7 +17,7 @@ static void count_finding(void *user, const struct tide_finding *finding)
     counts[finding->verdict]++;
 }
 
-/* Through the public API: every topic is reported, with a cure where the verdict is not ok. */
+/* By the public API, every topic is reported, with a cure if the verdict is not ok. */
 static void this_machine(void)
 {
     static const char *const topics[] = {" cpu ", " memory ", " numa ",    " pages ", " memlock ",
@@ -41,7 +41,7 @@ static void this_machine(void)
     check_cures(text);
 }
 
-/* Options that make no sense are refused with a sentence, and nothing is said. */
+/* Invalid options are refused with a sentence and without findings. */
 static void bad_options(void)
 {
     int counts[3] = {0};
@@ -62,7 +62,7 @@ static void bad_options(void)
     check_int(counts[0] + counts[1] + counts[2], ==, 0);
 }
 
-/* Without /proc and /sys the doctor says what it cannot read and goes on to the end. */
+/* Without /proc and /sys, the doctor reports what it cannot read and continues to the end. */
 static void no_proc_and_no_sys(void)
 {
     static const char *const none[][2] = {{"/empty", ""}, {NULL, NULL}};
@@ -76,7 +76,7 @@ static void no_proc_and_no_sys(void)
     check_cures(text);
 }
 
-/* Quotas, governors, small pages, overcommit and taken requests each get their line and cure. */
+/* Quotas, governors, small pages, overcommit and exhausted requests each have a line and a cure. */
 static void a_badly_set_machine(void)
 {
     static const char *const files[][2] = {
@@ -111,7 +111,7 @@ static void a_badly_set_machine(void)
     check_cures(text);
 }
 
-/* A machine that is set up well gets no warning for it: v1 cgroups, huge pages, a modern driver. */
+/* A machine with good settings gets no warning: v1 cgroups, huge pages, a modern driver. */
 static void a_well_set_machine(void)
 {
     static const char *const files[][2] = {
@@ -138,7 +138,7 @@ static void a_well_set_machine(void)
     check_cures(text);
 }
 
-/* A v1 quota is found in the folder above ours. */
+/* A v1 quota is found in the parent folder of our group. */
 static void an_old_quota(void)
 {
     static const char *const files[][2] = {
@@ -152,7 +152,7 @@ static void an_old_quota(void)
     check_double(doctor_cpu_quota(machine("old", files)), ==, 1.5);
 }
 
-/* A card without a driver is told apart from a machine without a card. */
+/* A card without a driver is distinguished from a machine without a card. */
 static void a_card_without_a_driver(void)
 {
     static const char *const card[][2] = {
@@ -179,7 +179,7 @@ static void a_card_without_a_driver(void)
     check_cures(heard_text());
 }
 
-/* Answers io_uring_setup with `error` from now on, as a container's filter does. */
+/* Makes io_uring_setup fail with `error` from now on, as the filter of a container does. */
 static int forbid_uring(unsigned error)
 {
     struct sock_filter code[] = {
@@ -203,7 +203,7 @@ static int forbid_with_enosys(void)
     return forbid_uring(ENOSYS);
 }
 
-/* In a container whose filter refuses io_uring, the doctor says so and names the filter. */
+/* If the filter of a container refuses io_uring, the doctor says so and names the filter. */
 static void seccomp_without_uring(void)
 {
     const char *text = hear("", NULL, forbid_with_eperm);
@@ -220,7 +220,7 @@ static void seccomp_without_uring(void)
     check_cures(text);
 }
 
-/* The kernel's own switch has its own cure. */
+/* io_uring switched off in the kernel has its own cure. */
 static void uring_switched_off(void)
 {
     static const char *const files[][2] = {{"/proc/sys/kernel/io_uring_disabled", "2\n"},
@@ -237,7 +237,8 @@ static int become_nobody(void)
            setresuid(65534, 65534, 65534);
 }
 
-/* Without privileges and with 64 KiB of memlock: everything is said, and the limit has a cure. */
+/* Without privileges and with 64 KiB of memlock, everything is reported, and the limit has a
+ * cure. */
 static void unprivileged(void)
 {
     if (geteuid() != 0) {
@@ -257,7 +258,7 @@ static int lower_memlock(void)
     return setrlimit(RLIMIT_MEMLOCK, &limit) | setresuid(65534, 65534, 65534);
 }
 
-/* Where the hard limit is higher the shell's own command is the cure. */
+/* If the hard limit is higher, the cure is a command of the shell. */
 static void memlock_below_its_hard_limit(void)
 {
     if (geteuid() != 0) {
@@ -268,7 +269,7 @@ static void memlock_below_its_hard_limit(void)
     check_contains(text, "=> ulimit -l $(ulimit -Hl)");
 }
 
-/* Sizes are written as people read them, up to the largest. */
+/* Sizes are written with units, up to the largest. */
 static void sizes(void)
 {
     char text[DOCTOR_SIZE_BYTES];
@@ -279,7 +280,7 @@ static void sizes(void)
     check_string(doctor_size(UINT64_MAX, text), "16384 PiB");
 }
 
-/* However many stores there are, they share what is left of five seconds. */
+/* Any number of stores share the rest of five seconds. */
 static void time_is_shared(void)
 {
     struct doctor doctor;
@@ -290,7 +291,7 @@ static void time_is_shared(void)
     check_int(doctor.store_ns, >, 0);
 }
 
-/* The worst verdict is kept, and absent fields become empty strings. */
+/* The worst verdict is kept, and missing fields become empty strings. */
 static void saying(void)
 {
     struct doctor doctor = hear_alone("");

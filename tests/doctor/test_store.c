@@ -1,4 +1,4 @@
-/* What the doctor says of stores and of the drives under them. */
+/* Findings about stores and the drives below them. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -22,7 +22,7 @@ static int count_entries(const char *folder)
     return count;
 }
 
-/* A usable folder gets its file system, direct I/O and both rates, and stays as empty as it was. */
+/* For a usable folder, file system, direct I/O and both rates are reported, and it stays empty. */
 static void a_good_store(void)
 {
     char folder[512];
@@ -38,7 +38,7 @@ static void a_good_store(void)
     check_int(count_entries(folder), ==, 2);
 }
 
-/* Each folder that cannot be used says why, with a command. */
+/* For each unusable folder, the reason is reported, with a command. */
 static void unusable_folders(void)
 {
     struct doctor doctor = hear_alone("");
@@ -62,7 +62,7 @@ static void unusable_folders(void)
 static char mounted[512];
 static const char *mount_options;
 
-/* A small file system of its own, seen by this child alone. */
+/* Mounts a small file system that only this child sees. */
 static int mount_small(void)
 {
     return unshare(CLONE_NEWNS) | mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) |
@@ -96,7 +96,7 @@ static const char *hear_mounted(const char *name, const char *options, int (*pre
     return hear("", mounted, prepare);
 }
 
-/* A full disk is a failure with the numbers; a nearly full one is measured in what is left. */
+/* A full disk is a failure with the numbers; a nearly full one is measured in the remaining room. */
 static void full_disks(void)
 {
     const char *heard = hear_mounted("full", "size=4m", mount_full);
@@ -112,7 +112,7 @@ static void full_disks(void)
     check_cures(heard);
 }
 
-/* A file system that is mounted read-only is said to be, with the command that changes it. */
+/* A read-only file system is reported with the command that changes it. */
 static void readonly_disk(void)
 {
     const char *heard = hear_mounted("readonly", "size=8m", mount_readonly);
@@ -120,8 +120,8 @@ static void readonly_disk(void)
                    "it cannot be written to: Read-only file system => sudo mount -o remount");
 }
 
-/* A partition of an NVMe drive under encryption is followed to the drive, whose settings get cures
- * that name it. */
+/* An encrypted partition of an NVMe drive is traced to the drive, and the cures for its settings
+ * name it. */
 static void drives_below_mappings(void)
 {
     static const char *const files[][2] = {
@@ -145,7 +145,7 @@ static void drives_below_mappings(void)
     check_cures(heard_text());
 }
 
-/* A RAID of spinning disks is both counted and called slow. */
+/* The disks of a RAID are counted, and spinning ones called slow. */
 static void spinning_disks(void)
 {
     static const char *const files[][2] = {
@@ -167,7 +167,7 @@ static void spinning_disks(void)
     check_string(heard_text(), "");
 }
 
-/* A symbolic link is refused, as the engine refuses it, and the cure names the folder. */
+/* A symbolic link is refused, as by the engine, and the cure names the folder. */
 static void a_link(void)
 {
     char folder[512];

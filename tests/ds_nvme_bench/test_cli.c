@@ -1,4 +1,4 @@
-/* test_cli.c: the parser that all commands share, with a command of a program of its own. */
+/* test_cli.c: the option parser of all commands, with a command that is a program of its own. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,8 @@ static int parse(unsigned count, const char *const *words, struct values *out,
     return cli_parse(&command, options, 4, (int)count, argv, parsed);
 }
 
-/* "-" and "_" are one, an alias fills what its name fills, a longer or shorter name is another. */
+/* "-" and "_" are the same in names; an alias sets the same option; longer or shorter names are
+ * unknown. */
 static void names(void)
 {
     static const char *const good[] = {"--io-size=1M", "--dry_run", "--folder", "a", "--folder=b"};
@@ -55,7 +56,7 @@ static void names(void)
     check_int(parse(3, many, &values, &parsed), ==, CLI_WRONG);
 }
 
-/* A failure hands its code through; stdout that works closes with the code it was given. */
+/* cli_fail() returns its code; cli_close() returns the given code if stdout works. */
 static void codes(void)
 {
     core_err_set(-EIO, "a sentence");
@@ -64,7 +65,7 @@ static void codes(void)
     check_int(cli_close(&command, CLI_NOT_VERIFIED), ==, CLI_NOT_VERIFIED);
 }
 
-/* A file is no terminal: no colours. Columns are as wide as their widest cell. */
+/* A file is not a terminal: no colours. Columns are as wide as their widest cell. */
 static void tables(void)
 {
     char *text = NULL;

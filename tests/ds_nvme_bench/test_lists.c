@@ -1,4 +1,4 @@
-/* Lists become numbers, and a bad list is refused with the name of its option. */
+/* Lists become numbers; a bad list is refused with the name of its option. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -18,7 +18,8 @@ static void lists(void)
     check_uint(list[0], ==, 2);
 }
 
-/* Words, negative numbers, ends of the range, sizes that are no multiples, nothing, too many. */
+/* Refuses words, negative numbers, values out of range, sizes that are not multiples, empty lists
+ * and too many items. */
 static void bad_lists(void)
 {
     static const struct {

@@ -1,5 +1,5 @@
-/* test_numbers.c: what is computed from samples: medians, intervals, trends, the recommendation, wear,
- * and the comparison of bytes. */
+/* test_numbers.c: figures computed from samples: medians, intervals, trends, the recommendation,
+ * wear, and the comparison of bytes. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -20,8 +20,8 @@ static void median(void)
     check_double(bench_median(odd, 1), ==, 5);
 }
 
-/* The interval holds the median, is the same each time, is a point for equal samples, and one wild
- * sample of nine does not widen it to itself. */
+/* The interval contains the median, is reproducible, is a point for equal samples, and does not
+ * extend to a single outlier among nine. */
 static void interval(void)
 {
     const double same[] = {2, 2, 2, 2, 2};
@@ -64,7 +64,7 @@ static void begin(void)
     check_true(sweep != NULL);
 }
 
-/* Six samples around `level`, each times what the drive gave in that round. */
+/* Six samples around `level`, each multiplied by the speed of the drive in that round. */
 static void add(enum bench_op op, uint32_t block, uint32_t depth, double level, const double *round)
 {
     struct bench_point *point = &sweep->points[sweep->count++];
@@ -78,7 +78,7 @@ static void add(enum bench_op op, uint32_t block, uint32_t depth, double level, 
     point->interval = bench_median_interval(point->samples, 6);
 }
 
-/* On a steady drive the smallest setting within 2 % of the best wins, not the best. */
+/* On a steady drive, the smallest setting within 2 % of the best is recommended. */
 static void smallest_that_is_good(void)
 {
     begin();
@@ -97,8 +97,9 @@ static void smallest_that_is_good(void)
     check_true(bench_sweep_find(sweep, BENCH_WRITE, 1 << 20, 32, 1) == NULL);
 }
 
-/* Candidates: the three fastest first, then of what is near one that keeps 16 MiB in flight, then the
- * smallest; what is far away is not among them. A setting's score is its worst operation's. */
+/* Candidates are the three fastest settings, then of those close to them one that keeps 16 MiB in
+ * flight, then the smallest; slow ones are not. The score of a setting is that of its worst
+ * operation. */
 static void candidates(void)
 {
     struct bench_params picked[BENCH_CANDIDATES_MAX];
@@ -123,7 +124,7 @@ static void candidates(void)
     check_double(fabs(bench_sweep_score(sweep, &picked[3]) - 2.6 / 3), <, 1e-9);
 }
 
-/* A setting has to be good at every operation: the fastest reader that writes badly loses. */
+/* A setting must be good at every operation: the fastest reader that writes badly loses. */
 static void all_operations(void)
 {
     begin();
@@ -137,21 +138,22 @@ static void all_operations(void)
     check_int(sweep->recommendation.block_bytes, ==, 1 << 20);
 }
 
-/* A drive that drifts by half between rounds: paired by round the better setting is found even
- * though its luckiest sample is below the other's, and the confidence is low. */
+/* If the speed of the drive changes by half between rounds, samples are compared by round: the
+ * better setting is found although its fastest sample is below that of the other, with low
+ * confidence. */
 static void drift_cancels(void)
 {
     const double round[] = {1.0, 1.5, 0.8, 1.2, 0.7, 1.4};
     begin();
     add(BENCH_READ, 256 << 10, 8, 0.90, round);
     add(BENCH_READ, 1 << 20, 32, 1.00, round);
-    sweep->points[0].samples[1] = 1.9; /* luck */
+    sweep->points[0].samples[1] = 1.9; /* an outlier */
     bench_sweep_recommend(sweep);
     check_int(sweep->recommendation.block_bytes, ==, 1 << 20);
     check_true(!sweep->recommendation.confident);
 }
 
-/* Where noise hides what is good, of equals the one that keeps 8 MiB in flight is taken. */
+/* If noise hides which setting is best, of equal ones that with 8 MiB in flight is taken. */
 static void robust_when_unsure(void)
 {
     const double round[] = {1.0, 1.5, 0.8, 1.2, 0.7, 1.4};
@@ -165,7 +167,7 @@ static void robust_when_unsure(void)
     check_true(!sweep->recommendation.confident);
 }
 
-/* Points with no sample recommend nothing and divide by nothing. */
+/* Without samples, nothing is recommended and nothing is divided by zero. */
 static void nothing_measured(void)
 {
     begin();
@@ -178,8 +180,8 @@ static void nothing_measured(void)
 
 /* ---- wear and sizes ---- */
 
-/* 26 bytes a parameter a step, of them 12 written; a day of steps writes 12/26 of what a day of the
- * bandwidth moves. */
+/* 26 bytes per parameter and step, of which 12 are written; a day of steps writes 12/26 of the
+ * bytes that a day of I/O moves. */
 static void wear(void)
 {
     struct bench_wear wear = bench_wear_of(1e9, 2.6e9, 1036.8e12);
@@ -192,7 +194,7 @@ static void wear(void)
     check_double(bench_wear_of(1e9, 1e9, 0).life_days, ==, 0);
 }
 
-/* What people write for a model's size, and what is refused with an example. */
+/* Parses sizes of models; refuses others with an example. */
 static void params(void)
 {
     static const struct {
@@ -216,7 +218,8 @@ static void params(void)
 enum { PIECE = 4096, BYTES = 64 * PIECE };
 static unsigned char memory[BYTES] __attribute__((aligned(PIECE)));
 
-/* What was filled compares; one changed bit in any byte of a piece is found with its place. */
+/* Filled memory compares as equal; one changed bit in any byte of a piece is found with its
+ * offset. */
 static void wrong_bit(void)
 {
     uint64_t first = 7;
@@ -231,8 +234,8 @@ static void wrong_bit(void)
     }
 }
 
-/* A piece of another pass (stale), of another place (misdirected), half of each (torn) or nothing
- * (lost) is not what was written. */
+/* Detects a piece of another pass (stale), of another offset (misdirected), half of each (torn) or
+ * nothing (lost). */
 static void wrong_piece(void)
 {
     uint64_t first = 0;

@@ -1,4 +1,5 @@
-/* test_parts.c: the measuring parts on a real scratch file: small, short, and every byte accounted. */
+/* test_parts.c: the parts that measure, on a small real scratch file; every byte is accounted
+ * for. */
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -50,8 +51,8 @@ static uint64_t latencies_of(const struct bench_point *point)
     return blocks;
 }
 
-/* A point gives as many samples as were asked for, on every back end and operation, and more on the
- * next visit; both directions move in rw. */
+/* A point has as many samples as requested, on every back end and for every operation, and more
+ * after the next visit; rw moves bytes in both directions. */
 static void points(void)
 {
     static const char *const backends[] = {NULL, "libaio", "threads"};
@@ -91,7 +92,7 @@ static void points(void)
     check_double(bench_cpu_seconds(), >, 0);
 }
 
-/* Checksums of what a point wrote hold when it reads; an interrupt ends it. */
+/* Checksums written by a point hold when it reads; an interrupt ends it. */
 static void checksums(void)
 {
     struct bench_how how = brief;
@@ -121,7 +122,7 @@ static void moved(void *user, uint64_t done_bytes, uint64_t bytes)
     moved_of = bytes;
 }
 
-/* Those who look on are told up to the last byte. */
+/* Progress is reported up to the last byte. */
 static void check_all_moved(uint64_t bytes)
 {
     check_uint(moved_bytes, ==, bytes);
@@ -129,7 +130,7 @@ static void check_all_moved(uint64_t bytes)
     moved_bytes = 0;
 }
 
-/* Swap and verify move all they say; an interrupt ends them. */
+/* Swap and verify move as many bytes as they report; an interrupt ends them. */
 static void swap_and_verify(void)
 {
     struct bench_swap swap;
@@ -174,8 +175,8 @@ static void swap_and_verify(void)
     check_uint(verify.wrong, ==, 0);
 }
 
-/* A grid visits each setting `rounds` times and recommends one that it measured; the adaptive
- * sweep keeps to its budget. */
+/* A grid visits each setting `rounds` times and recommends one of them; the adaptive sweep keeps to
+ * its time. */
 static void sweeps(void)
 {
     struct bench_sweep *sweep = calloc(1, sizeof *sweep);
@@ -229,7 +230,7 @@ static void count_beats(void *user, const struct bench_point *point, double shar
     beats++;
 }
 
-/* The adaptive sweep measures and recommends nothing but what is listed. */
+/* The adaptive sweep measures and recommends only listed settings. */
 static void listed_only(void)
 {
     struct bench_sweep *sweep = calloc(1, sizeof *sweep);
@@ -257,7 +258,7 @@ static void listed_only(void)
     free(sweep);
 }
 
-/* A target refuses what does not fit and what is not there; the node it is put on exists. */
+/* A target refuses a file that does not fit, a missing folder and a missing node. */
 static void targets(void)
 {
     struct bench_target none = {0};
@@ -331,8 +332,8 @@ static int verify_life(void)
     return bench_verify_run(&options, &verify);
 }
 
-/* Whatever request to the system fails in any part, that is an error, and everything is closed and given
- * back. */
+/* Whichever request to the system fails in any part, there is an error, and everything is closed
+ * and freed. */
 static void failed_requests(void)
 {
     test_directory_in_memory();
@@ -343,7 +344,7 @@ static void failed_requests(void)
     check_int(test_fail_nth(verify_life), >=, 5);
 }
 
-/* The environment is there to be printed, and the drive under the target is looked for. */
+/* The environment can be read, and the drive below the target is searched. */
 static void surroundings(void)
 {
     struct bench_environment environment;
@@ -360,7 +361,7 @@ static void surroundings(void)
                bench_compiler()[0] != '\0');
 }
 
-/* Nothing is drawn where there is no terminal. */
+/* No progress is drawn without a terminal. */
 static void progress(void)
 {
     struct bench_progress none = {.path = "x"};
@@ -391,7 +392,7 @@ static int parse(struct bench_options *out, unsigned count, const char *const *w
     return bench_options_parse((int)count, argv, out);
 }
 
-/* "-" and "_", "=" and a space, and units make no difference; modes have their defaults. */
+/* "-" and "_", "=" and a space, and units are equivalent; modes have their defaults. */
 static void spellings(void)
 {
     static const char *const same[][12] = {

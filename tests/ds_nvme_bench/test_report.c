@@ -1,4 +1,4 @@
-/* test_report.c: what is written about made-up measurements, read again by other means. */
+/* test_report.c: reports of made-up measurements, read back by other means. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 
 static struct bench_result *result; /* of one case; freed by the next */
 
-/* Reads, writes and both at two depths, with the recommendation that follows. */
+/* Points of all operations at two depths, with the recommendation that follows. */
 static struct bench_report make(const char *dir)
 {
     free(result);
@@ -64,7 +64,7 @@ static char *save(const struct bench_report *report, const char *name,
     return text;
 }
 
-/* Every key that the schema requires of an object is there, and nothing that it does not know. */
+/* Every key that the schema requires of an object exists, and no unknown one. */
 static void check_keys(const struct core_json_value *schema, const struct core_json_value *object)
 {
     struct core_json_member member;
@@ -94,7 +94,7 @@ static void check_keys(const struct core_json_value *schema, const struct core_j
     }
 }
 
-/* The report reads back with the numbers that went in, and holds what docs/ promises. */
+/* The report can be read back with the same numbers and has what docs/ promises. */
 static void json_reads_back(void)
 {
     struct bench_report report = make("/nvme");
@@ -124,7 +124,7 @@ static void json_reads_back(void)
     core_json_destroy(doc);
 }
 
-/* One line a point under a head of as many columns; a path with a comma is quoted. */
+/* One line for each point, with as many columns as the header; a path with a comma is quoted. */
 static void csv(void)
 {
     struct bench_report report = make("/nv,me \"x\"");
@@ -146,7 +146,7 @@ static void csv(void)
     free(text);
 }
 
-/* Every element that opens closes, attributes are quoted, and nothing is NaN. */
+/* Every element is closed, attributes are quoted, and nothing is NaN. */
 static void svg(void)
 {
     struct bench_report report = make("/nvme");
@@ -169,7 +169,7 @@ static void svg(void)
     free(text);
 }
 
-/* Each directory's pictures carry its name, and no depth is left out, however many there are. */
+/* The pictures of each directory have its name, and all depths, however many. */
 static void svg_of_many(void)
 {
     struct bench_report report = make("/a<b>&c");
@@ -185,7 +185,7 @@ static void svg_of_many(void)
     free(text);
 }
 
-/* The block has the keys that DeepSpeed's engine reads, with the values recommended. */
+/* The block has the keys that the engine of DeepSpeed reads, with the recommended values. */
 static void config(void)
 {
     struct bench_report report = make("/nvme");
@@ -202,7 +202,8 @@ static void config(void)
     core_json_destroy(doc);
 }
 
-/* A file of ours, an empty one or none gives way; the user's configuration does not. */
+/* A file that tide wrote, an empty file or none may be replaced; the configuration of the user is
+ * not. */
 static void what_gives_way(void)
 {
     struct bench_report report = make("/nvme");
@@ -230,7 +231,8 @@ static char *table_of(const struct bench_report *report)
     return text;
 }
 
-/* The table marks what is recommended, says what the model costs, and the verdict names the limit. */
+/* The table marks the recommended setting and tells the cost for the model; the verdict names the
+ * limit. */
 static void table_and_verdict(void)
 {
     char verdict[512];
@@ -273,7 +275,7 @@ static void table_and_verdict(void)
     free(text);
 }
 
-/* Two directories of one drive are one drive; of those that nobody can see each counts. */
+/* Two directories on one drive count as one drive; of unknown drives, each directory counts. */
 static void drives(void)
 {
     struct bench_report report = make("/nvme");
@@ -290,8 +292,8 @@ static void drives(void)
     free(three);
 }
 
-/* A run against itself has nothing slower; against one that was faster each point is named; within
- * the tolerance it passes. */
+/* A run compared with itself has no slower points; compared with a faster one, each point is named;
+ * within the tolerance it passes. */
 static void compare(void)
 {
     unsigned slower = 0;
@@ -308,7 +310,7 @@ static void compare(void)
     check_uint(slower, ==, 0);
     check_int(bench_report_compare(&report, path_of("base.json"), 0.1, out, &slower), ==, 0);
     check_uint(slower, ==, 1);
-    result->sweep.count = 4; /* what was not measured now is not passed over in silence */
+    result->sweep.count = 4; /* points that were not measured are reported */
     check_int(bench_report_compare(&report, path_of("base.json"), 0.1, out, &slower), ==, 0);
     fclose(out);
     check_contains(text, "Compared: 4 of the 6 points of ");
@@ -316,7 +318,7 @@ static void compare(void)
     free(text);
 }
 
-/* What is no report, of another schema, or shares no point is refused with the reason. */
+/* A file that is not a report, has another schema or shares no point is refused with the reason. */
 static void nothing_to_compare(void)
 {
     static const struct {
@@ -342,7 +344,8 @@ static void nothing_to_compare(void)
     check_contains(core_err_sentence(), "no point in common");
 }
 
-/* Where a file cannot be written is known before anything is measured, and a full disk is an error. */
+/* A file that cannot be written is found before anything is measured, and a full disk is an
+ * error. */
 static void where_to_write(void)
 {
     struct bench_report report = make("/nvme");

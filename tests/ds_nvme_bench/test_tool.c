@@ -1,4 +1,4 @@
-/* test_tool.c: the program as it is built: modes, exit codes, messages, files. */
+/* test_tool.c: the built program: modes, exit codes, messages, files. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static void check_plain(const char *text)
     }
 }
 
-/* --help shows our options with an example, and neither the other spellings nor control characters. */
+/* --help shows our options with an example, without synonyms and control characters. */
 static void help(void)
 {
     check_int(tool_run("--help"), ==, 0);
@@ -35,7 +35,7 @@ static void help(void)
     check_contains(tool_out, "backends:");
 }
 
-/* Every mode ends 0, says what it found on stdout, and leaves the directory empty. */
+/* Every mode exits with 0, prints its results to stdout, and leaves the directory empty. */
 static void modes(void)
 {
     static const struct {
@@ -70,7 +70,7 @@ static void modes(void)
     }
 }
 
-/* Wrong usage ends 2 before anything is written, and the message says what it should have been. */
+/* Wrong usage exits with 2 before anything is written, and the message tells what is expected. */
 static void usage(void)
 {
     static const struct {
@@ -121,7 +121,7 @@ static void usage(void)
     }
 }
 
-/* What is no directory is refused and stays as it was: a file, a device, a symbolic link. */
+/* A file, a device or a symbolic link instead of a directory is refused and not changed. */
 static void no_directory(void)
 {
     const char *file = test_file("precious", "precious", 8);
@@ -146,8 +146,8 @@ static void no_directory(void)
     check_contains(tool_err, "symbolic link");
 }
 
-/* tmpfs is measured through the page cache with a warning; one that is too small ends 1 and says how
- * much there is. */
+/* tmpfs is measured through the page cache with a warning; if it is too small, the exit code is 1
+ * and the message tells the free space. */
 static void memory_file_system(void)
 {
     char arguments[700];
@@ -168,8 +168,8 @@ static void memory_file_system(void)
     check_contains(tool_err, "does not fit");
 }
 
-/* --json, --csv and --plot in one run; the emitted block is all of its file, and one that `tide config`
- * takes without a warning about aio; "-" gives stdout to the file alone. */
+/* --json, --csv and --plot work in one run. The emitted file has only the block, which `tide
+ * config` accepts without a warning about aio; "-" writes only the file to stdout. */
 static void files(void)
 {
     char options[2048];
@@ -204,8 +204,8 @@ static void files(void)
     check_contains(tool_err, "Recommended:");
 }
 
-/* Slower than the baseline ends 3 and names the points; a baseline that is met ends 0; one of other
- * settings ends 2. */
+/* A run slower than the baseline exits with 3 and names the points; otherwise with 0; a baseline
+ * with other settings exits with 2. */
 static void baseline(void)
 {
     static const char kept[] = "{\"schema_version\": 1, \"points\": [{\"dir\": \"%s\", \"params\": "
@@ -228,7 +228,7 @@ static void baseline(void)
         check_int(tool_run(tool_with_drive(options)), ==, rows[i].code);
         check_contains(rows[i].code == 2 ? tool_err : tool_out, rows[i].says);
     }
-    /* A report that takes the baseline's place is compared with what stood there. */
+    /* A report that replaces the baseline is compared with it first. */
     char text[1024];
     char options[1400];
     snprintf(text, sizeof text, kept, tool_drive(), 4, "1e15");
@@ -240,7 +240,8 @@ static void baseline(void)
     check_true(strstr(tool_out, "was 1000000.00") == NULL);
 }
 
-/* What does not fit is left out with a word, and the user's configuration is not overwritten. */
+/* Settings that do not fit are left out with a message, and the configuration of the user is not
+ * overwritten. */
 static void nothing_in_silence(void)
 {
     static const char mine[] = "{\"optimizer\": {}}";

@@ -1,5 +1,5 @@
-/* test_tool_hurt.c: the program as it is built on days when everything is against it: a directory that
- * is not its own, somebody who writes into its file, signals, io_uring forbidden. */
+/* test_tool_hurt.c: the built program under bad conditions: a directory without permission, another
+ * writer in its file, signals, io_uring forbidden. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -27,7 +27,7 @@ static void become_nobody(void)
     }
 }
 
-/* A directory that we may not write to ends 2 with its name. */
+/* A directory without write permission exits with 2 and its name. */
 static void not_writable(void)
 {
     if (geteuid() != 0) {
@@ -53,7 +53,8 @@ static void become_nobody_unlocked(void)
     become_nobody();
 }
 
-/* Where memory must not be locked a sweep says so once, with what would do, and measures. */
+/* If memory must not be locked, a sweep says so once, tells the limit that it needs, and
+ * measures. */
 static void memory_not_locked(void)
 {
     if (geteuid() != 0) {
@@ -102,7 +103,7 @@ static int scratch_of(pid_t child)
     return -1;
 }
 
-/* Waits until the process has its scratch file: from then on it listens to signals. */
+/* Waits until the process has its scratch file; from then on it handles signals. */
 static int wait_scratch(pid_t child)
 {
     int fd = -1;
@@ -114,7 +115,7 @@ static int wait_scratch(pid_t child)
     return fd;
 }
 
-/* Somebody else writes into the scratch file all the while: verify sees it and ends 4. */
+/* While another process writes to the scratch file, verify detects it and exits with 4. */
 static void wrong_bytes(void)
 {
     static char garbage[4096];
@@ -138,7 +139,7 @@ static void wrong_bytes(void)
     check_contains(tool_out, "WRONG");
 }
 
-/* Ctrl-C and SIGTERM at any moment end 130 with a word, and nothing stays behind. */
+/* Ctrl-C and SIGTERM at any moment exit with 130 and a message, and nothing is left behind. */
 static void interrupted(void)
 {
     static const char swap[] = "--mode swap --tensor_size 4M --loops 60";
@@ -179,8 +180,7 @@ static void forbid_uring(void)
     }
 }
 
-/* Where containers forbid io_uring another back end measures, and asking for io_uring is answered
- * with the reason. */
+/* If io_uring is forbidden, another back end measures; requesting io_uring fails with the reason. */
 static void uring_forbidden(void)
 {
     int code = tool_run_prepared(tool_with_drive("--mode point --op read"), forbid_uring);

@@ -1,4 +1,4 @@
-/* tool.h: runs the program as it is built and keeps what it printed. One thread. */
+/* tool.h: runs the built program and keeps its output. One thread. */
 #ifndef TESTS_DS_NVME_BENCH_TOOL_H
 #define TESTS_DS_NVME_BENCH_TOOL_H
 
@@ -7,16 +7,16 @@
 extern char *tool_out; /* of the last run; freed by the next */
 extern char *tool_err;
 
-/* A path in the case's directory; good for four calls. */
+/* A path in the directory of the case; valid for four calls. */
 const char *tool_path(const char *name);
 /* The directory that is measured, empty before and after. */
 const char *tool_drive(void);
 void tool_check_empty(const char *path);
 
-/* Starts a program of tools/ with the words of `arguments` (no quoting), after `prepare` in its
- * process. */
+/* Starts a program of tools/ with the words of `arguments` (no quoting), after calling `prepare` in
+ * its process. */
 pid_t tool_start(const char *program, const char *arguments, void (*prepare)(void));
-/* Its exit code. */
+/* Waits for its end. Returns the exit code. */
 int tool_finish(pid_t child);
 int tool_run_prepared(const char *arguments, void (*prepare)(void));
 int tool_run(const char *arguments);

@@ -26,7 +26,7 @@ struct tide_engine {
 
 static char sentence[128];
 
-/* Of this engine, or of the library that the rest comes from. */
+/* The sentence of this engine, or of the library that everything else comes from. */
 const char *tide_last_error(void)
 {
     const char *(*theirs)(void) = NULL;
@@ -35,7 +35,7 @@ const char *tide_last_error(void)
     return sentence[0] != '\0' ? sentence : theirs();
 }
 
-/* 0, or the negative errno that this call was told to return. */
+/* 0, or the negative errno that this call shall return. */
 static int fails(const char *call)
 {
     static int counts[16];
@@ -202,7 +202,7 @@ int tide_engine_create(struct tide_context *context, const struct tide_engine_op
     return 0;
 }
 
-/* Gives the process the signal that is wished for at this step. */
+/* Sends the process the signal requested for this step. */
 static void signal_at(uint64_t step)
 {
     const char *wish = getenv("TIDE_PAPER_SIGNAL");

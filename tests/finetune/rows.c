@@ -1,4 +1,4 @@
-/* rows.c: rows that are told apart by their first token. */
+/* rows.c: rows that differ in their first token. */
 #include "tests/finetune/rows.h"
 
 #include <stdio.h>

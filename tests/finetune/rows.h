@@ -1,10 +1,11 @@
-/* rows.h: small files of rows, and the trainer's data from them. */
+/* rows.h: small files of rows, and tune_data over them. */
 #ifndef TESTS_FINETUNE_ROWS_H
 #define TESTS_FINETUNE_ROWS_H
 
 #include "tools/tide/finetune_data.h"
 
-/* Rows of `length` tokens whose first is the row's number, from 1. Until the next call. */
+/* Writes rows of `length` tokens; the first token is the number of the row, from 1. The path is
+ * valid until the next call. */
 const char *rows_file(int rows, int length);
 struct tune_data_options rows_options(const char *path);
 /* Fails the case if it cannot. */

@@ -1,5 +1,5 @@
-/* `tide finetune` and `tide plan` as users run them, over an engine of paper: exit codes, words,
- * files, and what happens when something fails in the middle. */
+/* `tide finetune` and `tide plan` as users run them, with an engine that trains nothing: exit
+ * codes, output, files, and failures in the middle. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -12,7 +12,8 @@
 #define RUN_M   "finetune --model %T/m --data %T/d.jsonl --out %T/o "
 #define RUN_HAD "finetune --model %T/m --data %T/d.jsonl --resume --out %T/had "
 
-/* --help fits a screen, names every flag, and shows an example that is real; with -v it explains each. */
+/* --help fits on a screen, names every flag, and shows a working example; with -v, it explains each
+ * flag. */
 static void help(void)
 {
     static const char *const flags[] = {
@@ -51,7 +52,8 @@ static void help(void)
     check_true(strstr(rig_out, "--save-every") == NULL);
 }
 
-/* Wrong flags and bad inputs end 2 before anything is done, and say what would be right. */
+/* Wrong flags and bad inputs exit with 2 before anything is done, and the message tells what would
+ * be right. */
 static void usage(void)
 {
     static const struct {
@@ -139,7 +141,8 @@ static void usage(void)
         check_true(!rig_has("o"));
     }
     check_string(rig_read("full/mine"), "keep");
-    /* Rows too long are refused without a word of cutting, or cut with one warning. */
+    /* Rows that are too long are refused without a warning about cutting, or cut with one
+     * warning. */
     expect(2, "finetune --model %M --data %T/long.jsonl --out %T/o");
     check_true(strstr(rig_err, "warn") == NULL);
     expect(0, "finetune --model %M --data %T/long.jsonl --out %T/cut --seq-len 64 --batch 1");
@@ -150,7 +153,7 @@ static void usage(void)
     expect(0, TRAIN "--out %T/full --overwrite --steps 1 -q");
 }
 
-/* Nothing that is read is written over: by whatever name, and in whatever folder that is read. */
+/* No input is overwritten, whatever its name, and no file of an input folder. */
 static void written(void)
 {
     static const struct {
@@ -219,12 +222,11 @@ static void written(void)
     check_contains(rig_read("d.jsonl"), "{\"input_ids\": [7, 2,");
     check_string(rig_read("r.json"), "{}\n");
     check_true(!rig_has("m/new.json") && !rig_has("had/checkpoint-2/log"));
-    /* Devices may be written by as many as like to. */
+    /* Several outputs may go to the same device. */
     expect(0, RUN_M "--steps 1 --log /dev/null --csv /dev/null --trace %T/t.json");
 }
 
-/* A run that is refused, or fails before its first step, leaves no files that it wrote
- * nothing into. */
+/* A run that is refused, or fails before its first step, leaves no empty output files. */
 static void refused(void)
 {
     static const char run_all[] = TRAIN "--steps 2 --out %T/again --log %T/w.jsonl --csv %T/w.csv "
@@ -246,7 +248,7 @@ static void refused(void)
     check_contains(rig_err, "exists and is not empty");
 }
 
-/* The log has a line a step with exactly these keys, and the summary last. */
+/* The log has one line for each step with exactly these keys, then the summary. */
 static void log_keys(void)
 {
     static const char *const keys[] = {"step",
@@ -310,7 +312,7 @@ static void log_keys(void)
     check_contains(rig_read("l.csv"), "\n3,2.66666667,1.5,5e-05,1,0,");
 }
 
-/* What happened between two steps stands in the line of the next one: saves, and what went wrong. */
+/* Events between two steps are in the line of the next step: saves and failures. */
 static void events(void)
 {
     rig_rows();
@@ -330,7 +332,8 @@ static void events(void)
     check_contains(log, "\"plan\":{\"schema_version\":1,\"asked\":{\"model\":");
 }
 
-/* The monitors of a ds_config.json write where DeepSpeed would, and flags win over them. */
+/* The monitors of a ds_config.json write to the paths that DeepSpeed uses, and flags win over
+ * them. */
 static void monitors(void)
 {
     char config[2048];
@@ -361,7 +364,8 @@ static void monitors(void)
     check_contains(rig_err, "csv_monitor.output_path names a path of ");
 }
 
-/* What arrives at the engine: rates of the schedule, micro-batches, the short end of an epoch. */
+/* The engine gets the rates of the schedule, the micro-batches, and the shorter last step of an
+ * epoch. */
 static void steps(void)
 {
     static char notes[600];
@@ -375,7 +379,7 @@ static void steps(void)
     check_string(rig_read("s/steps"), "4");
 }
 
-/* A skipped step is no update: the schedule stays where it is. */
+/* A skipped step is not an update: the schedule does not advance. */
 static void skipped(void)
 {
     static char notes[600];
@@ -390,7 +394,7 @@ static void skipped(void)
     check_contains(rig_out, "1 skipped for overflow");
 }
 
-/* Lines of talk go to stderr, the result to stdout; a line a step, and the plan before. */
+/* Messages go to stderr, results to stdout: the plan, then a line for each step. */
 static void talk(void)
 {
     rig_rows();
@@ -405,7 +409,8 @@ static void talk(void)
     check_contains(rig_read("t.jsonl"), "\"eval_loss\":3.0}\n");
 }
 
-/* Where a call of the engine fails, the code says of what kind it was, and its sentence stands. */
+/* If a call of the engine fails, the exit code tells the kind of the error, and its sentence is
+ * printed. */
 static void faults(void)
 {
     static const struct {
@@ -438,7 +443,7 @@ static void faults(void)
     }
 }
 
-/* Checkpoints when they are due; one that cannot be written is told, and the run goes on. */
+/* Checkpoints are written when they are due. A failure is reported, and the run goes on. */
 static void checkpoints(void)
 {
     rig_rows();
@@ -470,7 +475,7 @@ static void checkpoints(void)
     check_contains(rig_out, ", 1 of 1 checkpoints not written");
 }
 
-/* A signal ends the run after its step, with a checkpoint saved; the second one at once. */
+/* A signal ends the run after its step, with a checkpoint; a second signal ends it at once. */
 static void signals(void)
 {
     rig_rows();
@@ -488,7 +493,7 @@ static void signals(void)
     expect_with(0, "TIDE_PAPER_SIGNAL=0 15", TRAIN "--out %T/late --steps 5");
 }
 
-/* A log on a full disk does not end the run, but it does not end well either. */
+/* A log on a full disk does not end the run, but makes its exit code 1. */
 static void full_disk(void)
 {
     if (access("/dev/full", W_OK) != 0) {
@@ -501,7 +506,7 @@ static void full_disk(void)
     expect(1, TRAIN "--out %T/e --steps 2 --csv /dev/full");
 }
 
-/* A plan: for people, as JSON, as a tape, as files; exit 3 where it cannot fit. */
+/* A plan as text, as JSON, as a tape, and as files; exit code 3 if it does not fit. */
 static void plans(void)
 {
     static const char *const keys[] = {

@@ -1,5 +1,5 @@
-/* Rows of large files are counted once: what is kept of it counts for the same files, options and build
- * alone, and not where it is old or wrong. */
+/* Rows of large files are counted once. Kept counts are valid only for the same files, options and
+ * build, and not if they are old or broken. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #include "tools/tide/finetune_counts.h"
 #include "tools/tide/finetune_data.h"
 
-/* The build that says whose it is: libtide's own, but for the commit. */
+/* A replacement for the build information of libtide, with another commit. */
 static const char *commit = "0123456";
 
 int tide_build_info(struct tide_build *out)
@@ -32,7 +32,7 @@ static void count_call(void *user, double part)
     *calls += part >= 0;
 }
 
-/* What opening the data found, and whether rows were counted for it. */
+/* Opens the data. Returns what it found, and whether rows were counted. */
 static struct tune_data_info open_counted(struct tune_data_options *options, bool *counted)
 {
     int calls = 0;
@@ -46,7 +46,7 @@ static struct tune_data_info open_counted(struct tune_data_options *options, boo
     return info;
 }
 
-/* A file of `rows` rows that is large for its blank lines. */
+/* A file of `rows` rows that is large because of blank lines. */
 static const char *large_file(int rows)
 {
     const char *path = rows_file(rows, 5);
@@ -59,7 +59,8 @@ static const char *large_file(int rows)
     return path;
 }
 
-/* Counts of nine rows; `numbers` begins with the longest, and goes on with its keys. */
+/* Writes counts of nine rows; `numbers` begins with the value of `longest` and continues with other
+ * keys. */
 static void put_counts(const char *path, const char *numbers)
 {
     FILE *file = fopen(path, "w");
@@ -72,8 +73,8 @@ static void put_counts(const char *path, const char *numbers)
     fclose(file);
 }
 
-/* Rows of large files are counted once: another run with the same files and options takes what the
- * first found; anything else counts anew, and so does a note that cannot be read. */
+/* A second run with the same files and options uses the counts of the first. Any difference, or a
+ * broken file of counts, makes it count again. */
 static void counted_once(void)
 {
     bool counted = false;
@@ -120,7 +121,7 @@ static void counted_once(void)
     check_true(counted);
 }
 
-/* Another commit's counts are not taken, nor those of too long ago, nor numbers that cannot be of rows. */
+/* Counts of another commit, old counts and impossible numbers are not used. */
 static void counted_anew(void)
 {
     bool counted = false;
@@ -159,7 +160,8 @@ static void counted_anew(void)
     check_true(!tune_counts_forget(&counts));
 }
 
-/* A kept count that a row contradicts fails one run, which says so, and not the next. */
+/* If a row contradicts the kept counts, one run fails with a message that says so, and the next one
+ * counts again. */
 static void contradicted_once(void)
 {
     bool counted = false;
@@ -194,8 +196,8 @@ static void hear(void *user, enum core_log_level level, const char *line)
     }
 }
 
-/* Wrong rows are named by the run that counts, and the next one says how many they were, and where that
- * is kept. */
+/* Bad rows are named by the run that counts. The next run reports their number and the file with
+ * the counts. */
 static void wrong_rows_are_told(void)
 {
     bool counted = false;
@@ -222,8 +224,8 @@ static void wrong_rows_are_told(void)
     check_contains(said, counts.path);
 }
 
-/* Small files, pipes and runs without a folder for it leave nothing; nor is a folder that cannot be made
- * an error. */
+/* Small files, pipes and runs without a cache folder leave no counts; a folder that cannot be
+ * created is not an error. */
 static void counted_each_time(void)
 {
     bool counted = false;

@@ -1,4 +1,4 @@
-/* Rows of a file as micro-batches of steps: order, borders of epochs, cutting, and what is refused. */
+/* Rows of a file as micro-batches of steps: order, ends of epochs, cutting, and refusals. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "tests/harness/test.h"
 #include "tools/tide/finetune_data.h"
 
-/* The first tokens of the next step's rows, as "1 2|3 4": a bar between micro-batches. */
+/* The first tokens of the rows of the next step, such as "1 2|3 4": a bar between micro-batches. */
 static const char *step_of(struct tune_data *data)
 {
     static char text[256];
@@ -31,7 +31,8 @@ static const char *step_of(struct tune_data *data)
     return text;
 }
 
-/* File order; the last step of an epoch is shorter, its last micro-batch too; then from the front. */
+/* Rows come in file order. The last step of an epoch and its last micro-batch are shorter; then the
+ * rows repeat. */
 static void order(void)
 {
     struct tune_data_options options = rows_options(rows_file(9, 5));
@@ -55,7 +56,8 @@ static void order(void)
     tune_data_close(data);
 }
 
-/* Batches are filled from the first step on and not before it: what they take is planned in between. */
+/* Batches are filled from the first step on, not before, because their memory is planned in
+ * between. */
 static void begins_late(void)
 {
     struct tune_data_options options = rows_options(rows_file(9, 5));
@@ -68,7 +70,7 @@ static void begins_late(void)
     tune_data_close(data);
 }
 
-/* dataloader_drop_last leaves out what does not fill a micro-batch. */
+/* dataloader_drop_last leaves out rows that do not fill a micro-batch. */
 static void drop_last(void)
 {
     struct tune_data_options options = rows_options(rows_file(5, 4));
@@ -82,7 +84,8 @@ static void drop_last(void)
     check_contains(core_err_sentence(), "5 rows, fewer than the 6 of a micro-batch");
 }
 
-/* The same seed shuffles alike, another one and the next epoch differ, and every row comes once. */
+/* The same seed gives the same order; another seed and the next epoch give others. Every row comes
+ * once. */
 static void shuffle(void)
 {
     struct tune_data_options options = rows_options(rows_file(12, 4));
@@ -114,8 +117,8 @@ static void shuffle(void)
     tune_data_close(data);
 }
 
-/* Rows of several lengths are padded to the longest of their micro-batch, with labels that are not
- * learnt. */
+/* Rows of different lengths are padded to the longest of their micro-batch, with labels that are
+ * not trained on. */
 static void padding(void)
 {
     static const char text[] = "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}\n"
@@ -133,7 +136,7 @@ static void padding(void)
     tune_data_close(data);
 }
 
-/* A step's rows are ready when it asks for them: as many micro-batches are prepared as it takes. */
+/* The rows of a step are ready when it asks for them: enough micro-batches are prepared ahead. */
 static void waits_for_nothing(void)
 {
     struct tune_data_options options = rows_options(rows_file(60, 12));
@@ -153,7 +156,7 @@ static void waits_for_nothing(void)
     tune_data_close(data);
 }
 
-/* Longer rows are cut where --seq-len says so, with a word; else they are an error. */
+/* With --seq-len, longer rows are cut with a warning; otherwise they are an error. */
 static void long_rows(void)
 {
     struct tune_data_options options = rows_options(rows_file(3, 9));
@@ -171,8 +174,8 @@ static void long_rows(void)
     tune_data_close(data);
 }
 
-/* A place that was told leads another reader to the very next step, also in a shuffled second epoch;
- * that of other data is refused. */
+/* A stored position leads another reader to the same next step, even in a shuffled second epoch;
+ * the position of other data is refused. */
 static void places(void)
 {
     struct tune_data_options options = rows_options(rows_file(9, 5));
@@ -203,8 +206,8 @@ static void places(void)
     tune_data_close(data);
 }
 
-/* Packed rows carry where each document begins; split ones lose nothing; wrong ones are left out
- * where that is asked for. */
+/* Packed rows tell where each document begins; split rows lose nothing; bad rows are skipped on
+ * request. */
 static void packing(void)
 {
     struct tune_data_options options = rows_options(rows_file(4, 5));
@@ -248,7 +251,7 @@ static void packing(void)
     tune_data_close(data);
 }
 
-/* What cannot be trained on says file, row and why. */
+/* If data cannot be trained on, the error names file, row and reason. */
 static void refusals(void)
 {
     static const struct {
@@ -278,7 +281,7 @@ static void refusals(void)
     check_int(tune_data_open(&options, &data), ==, -ENOENT);
 }
 
-/* Standard input is read once, and its rows come in every epoch; what is wrong names it. */
+/* Standard input is read once, and its rows come in every epoch. Errors name it. */
 static void standard_input(void)
 {
     static const char *const texts[] = {"{\"input_ids\": [1, 101]}\n{\"input_ids\": [2, 101]}\n",
@@ -329,8 +332,8 @@ static void note_part(void *user, double part)
     *last = part;
 }
 
-/* A run of few steps looks at its own rows alone, whatever stands behind them, and goes on where it
- * ended with more steps; one that is told in epochs looks at all. */
+/* A run of few steps reads only its own rows, whatever follows them, and can continue with more
+ * steps; a run given in epochs reads all rows. */
 static void looks_no_further(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 101]}\n{\"input_ids\": [2, 101, 102]}\n"

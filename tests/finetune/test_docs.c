@@ -1,4 +1,4 @@
-/* The commands of the guides, as they stand there, on a small model: each of them works. */
+/* Runs the commands of the guides on a small model; each of them works. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -8,7 +8,7 @@
 #include "core/base/file.h"
 #include "tests/harness/test.h"
 
-/* Runs a line of shell in the test's directory, with our programs in front of the PATH. */
+/* Runs a shell command in the folder of the test, with our programs first in PATH. */
 static int run_shell(const char *line)
 {
     static char script[4096];
@@ -31,7 +31,8 @@ static void prepare(void)
               ==, 0);
 }
 
-/* The next command of a code block, its continuations joined and /nvme replaced; NULL: none. */
+/* The next command of a code block, with continuation lines joined and /nvme replaced; NULL:
+ * none. */
 static char *next_command(char **rest)
 {
     static char command[2048];
@@ -58,7 +59,7 @@ static char *next_command(char **rest)
     return NULL;
 }
 
-/* Runs every line of a guide that begins with "tide "; how many there were. */
+/* Runs every line of a guide that begins with "tide ". Returns their number. */
 static unsigned run_guide(const char *name)
 {
     char path[512];
@@ -85,7 +86,7 @@ static unsigned run_guide(const char *name)
     return count;
 }
 
-/* Every command of the guides ends 0, and leaves the folder or the page that it names. */
+/* Every command of the guides exits with 0 and creates the folder or page that it names. */
 static void commands(void)
 {
     prepare();
@@ -94,7 +95,7 @@ static void commands(void)
     check_int(run_shell("grep -q '\"plan\":{\"known\":true' run.html"), ==, 0);
 }
 
-/* What tide_make_case writes is a model that holds together; odd shapes are refused. */
+/* tide_make_case writes a consistent model and refuses impossible shapes. */
 static void made_cases(void)
 {
     check_int(run_shell("tide_make_case odd --heads 3 2>/dev/null"), ==, 2);
@@ -108,7 +109,7 @@ static void made_cases(void)
     check_int(run_shell("cmp -s one/model/model.safetensors two/model/model.safetensors"), ==, 1);
 }
 
-/* What the last command wrote; the caller's to free. */
+/* The output of the last command; freed by the caller. */
 static char *read_said(void)
 {
     char path[4096];
@@ -119,8 +120,8 @@ static char *read_said(void)
     return said;
 }
 
-/* The tokenizer that demo_tokenizer_make() writes has a token for each word of the chats; a model that has
- * learnt them by heart says them again, and one that has not does not. */
+/* The tokenizer of demo_tokenizer_make() has a token for each word of the chats. A model trained on
+ * them repeats the replies, an untrained one does not. */
 static void made_chats(void)
 {
     static const char rows[] =

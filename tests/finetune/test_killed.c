@@ -1,5 +1,5 @@
-/* `tide finetune` killed with -9 at moments that a seed gives, again and again: what it leaves is resumed on
- * other places, and ends as the run that nobody touched. */
+/* Kills `tide finetune` with SIGKILL at seeded random moments, many times. Each time it is resumed
+ * with another placement, and it ends with the same model as an undisturbed run. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,10 +9,10 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* Steps that a series of kills has, more than are made between them. */
+/* Steps of a series of kills; more than are made between them. */
 enum { KILLED_STEPS_MAX = 999 };
 
-/* The newest checkpoint behind step `before`, or `before`; *inside: one is being written. */
+/* The newest checkpoint after step `before`, or `before`; *inside: one is being written. */
 static int newest_of(const char *folder, int before, bool *inside)
 {
     int newest = before;
@@ -32,7 +32,7 @@ static int newest_of(const char *folder, int before, bool *inside)
     return newest;
 }
 
-/* Waits until a run has a checkpoint behind step `before`, or half a minute. */
+/* Waits until a run has a checkpoint after step `before`, at most half a minute. */
 static void wait_for_newer(const char *folder, int before)
 {
     bool inside;
@@ -41,8 +41,8 @@ static void wait_for_newer(const char *folder, int before)
     }
 }
 
-/* One series: the same run, killed `kills` times and resumed somewhere else each time, ends with the
- * model of the one that nobody touched. Returns how many kills hit a save. */
+/* One series: a run killed `kills` times and resumed with another placement each time ends with the
+ * model of an undisturbed run. Returns how many kills happened during a save. */
 static int kill_and_resume(const char *flags, int kills, uint64_t *state)
 {
     static const char *const places[] = {"",
@@ -79,8 +79,8 @@ static int kill_and_resume(const char *flags, int kills, uint64_t *state)
     return hits;
 }
 
-/* Killed with -9 again and again, on every place, with updates that wait for the norm, that do not, and
- * that guess it: at least a third of the kills inside a save. */
+/* Kills with all placements, and with deferred, immediate and speculative updates; at least a third
+ * of the kills happen during a save. */
 static void killed(void)
 {
     static const char *const flags[] = {"", "--clip 0", "--clip 100"};

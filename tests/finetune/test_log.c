@@ -1,5 +1,5 @@
-/* The files that a run leaves, read back: figures under all their names, events, and TensorBoard's
- * records byte by byte; what happens where they cannot be written. */
+/* Reads back the files of a run: figures under all their names, events, and the records of
+ * TensorBoard byte by byte; and what happens if they cannot be written. */
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -37,7 +37,7 @@ static struct tune_record record_of(uint64_t step)
     return record;
 }
 
-/* A figure of the record, whichever key it has. */
+/* A figure of the record by its key. */
 static double figure_of(const struct tune_record *record, const char *group, const char *key)
 {
     const struct tune_figure *figure = NULL;
@@ -53,7 +53,7 @@ static double figure_of(const struct tune_record *record, const char *group, con
     test_fail(__FILE__, __LINE__, "there is no figure %s", key);
 }
 
-/* Every kind of figure comes out as it went in; tags are all there and different. */
+/* Every kind of figure is written correctly; every figure has a tag, and tags are unique. */
 static void figures(void)
 {
     struct tune_record record = record_of(9);
@@ -81,7 +81,7 @@ static void figures(void)
     }
 }
 
-/* The table has a name a column, and nothing where a figure is not finite or not there. */
+/* The table has a name for each column; figures that are missing or not finite are empty. */
 static void table(void)
 {
     char *text = NULL;
@@ -106,7 +106,8 @@ static void *add_many(void *user)
     return NULL;
 }
 
-/* Events from several threads: the first are kept, the rest counted, and all are told once. */
+/* Events from several threads: the first ones are kept, the others counted, and all are written
+ * once. */
 static void events(void)
 {
     struct tune_events list;
@@ -139,7 +140,7 @@ static void events(void)
     tune_events_fini(&list);
 }
 
-/* The sum is that of RFC 3720. */
+/* The checksum is that of RFC 3720. */
 static void sums(void)
 {
     unsigned char zeros[32] = {0};
@@ -163,7 +164,7 @@ static uint32_t masked(const unsigned char *at, size_t count)
     return (crc >> 15 | crc << 17) + 0xA282EAD8U;
 }
 
-/* The next record of a file, its frame checked; NULL at the end. */
+/* The next record of a file, after its frame was checked; NULL at the end. */
 static const unsigned char *next_record(const unsigned char **at, const unsigned char *end,
                                         size_t *count)
 {
@@ -197,7 +198,8 @@ static bool holds(const unsigned char *record, size_t count, const void *part, s
     return false;
 }
 
-/* A file is framed records of protobuf: the version, where steps begin again, then a step each. */
+/* A file consists of framed protobuf records: the version, the step of a restart, then one for each
+ * step. */
 static void records(void)
 {
     static const unsigned char start[] = {0x10, 0x03, 0x3A, 0x02, 0x08, 0x01};
@@ -232,7 +234,7 @@ static void records(void)
     free(text);
 }
 
-/* The names of a folder's event files are in the order in which they were made, also in one second. */
+/* Names of event files sort in the order of their creation, even within one second. */
 static void order_of_files(void)
 {
     char folder[512];
@@ -259,7 +261,7 @@ static unsigned entries(const char *path)
     return count;
 }
 
-/* Of a run that was refused no event file stays, and what others wrote does. */
+/* A refused run leaves no event file; files of others stay. */
 static void refused(void)
 {
     char folder[512];
@@ -279,7 +281,7 @@ static void refused(void)
     check_uint(entries(folder), ==, 1);
 }
 
-/* Folders that cannot be used are named. */
+/* Errors name folders that cannot be used. */
 static void no_folder(void)
 {
     struct event_file *file = NULL;
@@ -303,7 +305,7 @@ static void no_folder(void)
     }
 }
 
-/* Files of at most `bytes`, for as long as it stays so. */
+/* Limits files of this process to `bytes`. */
 static void limit_files(rlim_t bytes)
 {
     struct rlimit limit;
@@ -312,7 +314,8 @@ static void limit_files(rlim_t bytes)
     check_int(setrlimit(RLIMIT_FSIZE, &limit), ==, 0);
 }
 
-/* Writes steps into one kind of file whose growth ends at some byte; returns what the end says. */
+/* Writes steps to one kind of file that cannot grow beyond some byte; returns the result of
+ * closing. */
 static int full_drive(struct tune_log_options options, rlim_t bytes)
 {
     struct tune_log *log = NULL;
@@ -333,8 +336,7 @@ static int full_drive(struct tune_log_options options, rlim_t bytes)
     return rc;
 }
 
-/* A drive that is full, wherever it becomes so: the code says it, the sentence names the file, and the
- * steps go on. */
+/* If the drive becomes full, at any byte, the error names the file, and the steps go on. */
 static void full_drives(void)
 {
     static const char *const names[] = {"f.jsonl", "f.csv", "board"};
@@ -354,7 +356,7 @@ static void full_drives(void)
     }
 }
 
-/* What an earlier run wrote stays until a run begins: one that is refused before has not touched it. */
+/* Files of an earlier run are replaced when a run begins; a refused run does not touch them. */
 static void earlier_files(void)
 {
     const char *path = test_file("earlier.jsonl", "{\"step\":9}\n", 11);
@@ -378,7 +380,7 @@ static void earlier_files(void)
     }
 }
 
-/* The head goes into the first line only; a run that goes on has one of its own. */
+/* Only the first line has the head; a resumed run writes its own. */
 static void heads(void)
 {
     struct tide_engine_options engine;

@@ -1,5 +1,4 @@
-/* The parts that the commands are made of: the live line on a terminal, logs, and what is left where
- * memory runs short. */
+/* Parts of the commands: the live line on a terminal, logs, and failed allocations. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -33,7 +32,7 @@ static struct tune_record record_of(uint64_t step, double seconds)
     };
 }
 
-/* A terminal of `columns`, and its other end; what is written to it can be read there. */
+/* Opens a terminal of `columns`; its output can be read from *other. */
 static FILE *open_terminal(unsigned short columns, int *other)
 {
     *other = posix_openpt(O_RDWR | O_NOCTTY);
@@ -56,7 +55,7 @@ static const char *said(int other)
     return text;
 }
 
-/* On a terminal one line is written again and again, cut to its width, and ended once. */
+/* On a terminal, one line is overwritten, cut to its width, and ended once. */
 static void terminal(void)
 {
     struct tune_live live;
@@ -96,7 +95,7 @@ static void terminal(void)
     close(other);
 }
 
-/* In a pipe there is a line a step, or every so many; quiet, there is none. */
+/* In a pipe, there is one line for each step, or for every N steps; with -q, none. */
 static void pipe_lines(void)
 {
     char *text = NULL;
@@ -139,7 +138,7 @@ static void pipe_lines(void)
     fclose(stream);
 }
 
-/* Times as people read them. */
+/* Times are printed as hours, minutes and seconds. */
 static void clocks(void)
 {
     char text[32];
@@ -150,7 +149,7 @@ static void clocks(void)
     check_string(tune_live_clock(-5, text, sizeof text), "0:00");
 }
 
-/* Errors of libtide as exit codes. */
+/* Errors of libtide become exit codes. */
 static void exit_codes(void)
 {
     check_int(tune_exit_code(-EFBIG), ==, 1);
@@ -165,7 +164,7 @@ static void exit_codes(void)
     check_int(tune_exit_code(-EDOM), ==, 1);
 }
 
-/* Choices of a plan are named as they are typed, all of them. */
+/* The choices of a plan have the names that flags take. */
 static void names(void)
 {
     check_string(cli_plan_place_name(TIDE_STORE), "store");
@@ -184,7 +183,7 @@ static void names(void)
     check_double(cli_plan_wear_tb(&unknown), ==, 0);
 }
 
-/* A model is a folder that holds together; what is not says what it is. */
+/* A model is a consistent folder; for other things, the error tells what they are. */
 static void models(void)
 {
     char path[512];
@@ -271,7 +270,7 @@ static int talk_life(void)
     return rc;
 }
 
-/* Whichever request for memory fails, it is told, and nothing is lost. */
+/* Whichever allocation fails, there is an error and nothing leaks. */
 static void short_of_memory(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2, 3]}\n";
@@ -293,7 +292,7 @@ static void keep_line(void *user, enum core_log_level level, const char *line)
     snprintf(user, 64, "%s", line);
 }
 
-/* Numbers for people are never told as nothing where there is something. */
+/* Small numbers are never printed as zero. */
 static void numbers(void)
 {
     static const struct {
@@ -314,7 +313,7 @@ static void numbers(void)
     }
 }
 
-/* Our own warnings go to whoever asked for them, and to nobody after that. */
+/* Our own warnings go to the registered function, and to none after it is removed. */
 static void lines_kept(void)
 {
     char kept[64] = "";
@@ -331,7 +330,7 @@ static void lines_kept(void)
     check_string(kept, "one 1");
 }
 
-/* A log that cannot be opened names its file, and closes what was open. */
+/* An error of opening a log names the file, and open files are closed. */
 static void no_log(void)
 {
     struct tune_log *log = NULL;
@@ -350,7 +349,7 @@ static void no_log(void)
     check_int(tune_log_close(NULL), ==, 0);
 }
 
-/* JSON that did not arrive is a failed command, whatever it would have ended with. */
+/* If JSON could not be written, the command fails, whatever its result was. */
 static void json_that_is_lost(void)
 {
     const struct cli_command command = {.name = "test"};

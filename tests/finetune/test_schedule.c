@@ -53,8 +53,8 @@ static void take_word(struct schedule *schedule, const char *name, double value)
     test_fail(__FILE__, __LINE__, "the fixture says %s", name);
 }
 
-/* One line: "kind name=value ... = rate rate ..."; first betas instead of rates where they move.
- * Returns how many were compared. */
+/* Checks one line: "kind name=value ... = rate rate ..."; first betas instead of rates if they
+ * change. Returns the number of comparisons. */
 static size_t check_line(char *line)
 {
     struct schedule schedule = {0};
@@ -75,7 +75,7 @@ static size_t check_line(char *line)
         double right = strtod(word, NULL);
         double ours = schedule.moves_beta ? schedule_beta1(&schedule, (int64_t)count)
                                           : schedule_lr(&schedule, (int64_t)count);
-        /* log and cos of another C library may end in another last bit. */
+        /* log and cos of another C library may differ in the last bit. */
         if (!(fabs(ours - right) <= 1e-15 * fabs(right) + 1e-19)) {
             test_fail(__FILE__, __LINE__, "%s, update %zu: %.17g, not %.17g",
                       schedule_name(schedule.kind), count, ours, right);
@@ -84,8 +84,8 @@ static size_t check_line(char *line)
     return count;
 }
 
-/* Every kind stands in the fixture, with warm-ups of 0, 1, all and more than all steps, past the
- * end of the run, stairs, and cycles of unequal halves. */
+/* The fixture has every kind of schedule, with warm-ups of 0, 1, all and more than all steps, steps
+ * after the end of the run, stairs, and cycles with unequal halves. */
 static void oracle(void)
 {
     char path[512];
@@ -103,7 +103,7 @@ static void oracle(void)
     check_double(schedule_beta2, ==, 0.99);
 }
 
-/* Without warm-up the first update has the whole rate; a warm-up begins at nothing. */
+/* Without warm-up, the first update has the full rate; with one, it has rate zero. */
 static void first_update(void)
 {
     struct schedule schedule = {.kind = SCHEDULE_CONSTANT, .lr = 3e-4, .total = 10};

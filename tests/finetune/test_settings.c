@@ -1,5 +1,5 @@
-/* Flags over a ds_config.json over defaults: what the engine is asked for, and which contradictions
- * are told. */
+/* Flags override a ds_config.json, which overrides defaults: the options of the engine, and
+ * warnings about contradictions. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,8 @@ static const struct tide_inspection model = {
     .struct_bytes = sizeof model, .vocab = 72, .hidden = 32, .positions = 64};
 static const struct cli_command command = {.name = "finetune"};
 
-/* Reads `arguments` (words with spaces between) as flags; --config is `config`, where it is one. */
+/* Parses `arguments` (words separated by spaces) as flags; `config`, if not NULL, is the content of
+ * --config. */
 static int settings_of(const char *config, const char *arguments, struct tune_settings *out)
 {
     static char words[1024];
@@ -63,7 +64,7 @@ static void expect(const char *config, const char *arguments, struct tune_settin
     }
 }
 
-/* What stands in --help holds where nothing is given. */
+/* Without flags, the defaults of --help apply. */
 static void defaults(void)
 {
     struct tune_settings s;
@@ -90,7 +91,7 @@ static void defaults(void)
     tune_settings_fini(&s);
 }
 
-/* Every flag arrives where it belongs. */
+/* Every flag sets its option. */
 static void flags(void)
 {
     struct tune_settings s;
@@ -151,7 +152,7 @@ static void flags(void)
     tune_settings_fini(&s);
 }
 
-/* An optimizer brings its own defaults, where they differ. */
+/* An optimizer sets its own defaults. */
 static void optimizers(void)
 {
     struct tune_settings s;
@@ -169,7 +170,7 @@ static void optimizers(void)
     tune_settings_fini(&s);
 }
 
-/* A whole configuration, as DeepSpeed's users write them. */
+/* A complete configuration, as users of DeepSpeed write it. */
 static void config(void)
 {
     static const char text[] =
@@ -227,8 +228,8 @@ static void config(void)
     tune_settings_fini(&s);
 }
 
-/* A cycle moves the first beta unless that is switched off, the optimizer has none, or a flag gave
- * others. */
+/* A cycle changes the first beta, unless this is switched off, the optimizer has no betas, or a
+ * flag sets them. */
 static void moving_betas(void)
 {
     static const char config[] =
@@ -261,7 +262,7 @@ static void moving_betas(void)
     tune_settings_fini(&s);
 }
 
-/* The five schedules arrive with all their numbers. */
+/* The five schedules of DeepSpeed are read with all their numbers. */
 static void schedules(void)
 {
     struct tune_settings s;
@@ -298,7 +299,8 @@ static void schedules(void)
     tune_settings_fini(&s);
 }
 
-/* "auto" takes the flag in silence; a value that says otherwise loses, and that is told. */
+/* "auto" takes the value of the flag without a warning; another value is overridden with a
+ * warning. */
 static void contradictions(void)
 {
     struct tune_settings s;
@@ -347,7 +349,8 @@ static void contradictions(void)
     tune_settings_fini(&s);
 }
 
-/* A flag wins over every key that sets the same, and says so of each that had another value. */
+/* A flag wins over every key that sets the same thing, with a warning for each that had another
+ * value. */
 static void every_flag_tells(void)
 {
     static const struct {
@@ -417,7 +420,7 @@ static void every_flag_tells(void)
     }
 }
 
-/* Many keys without effect are counted where a line cannot hold them, and none is cut. */
+/* If a line cannot hold all keys without effect, the others are counted, and no name is cut. */
 static void many_keys_are_told_whole(void)
 {
     struct tune_settings s;
@@ -449,7 +452,7 @@ static void many_keys_are_told_whole(void)
     tune_settings_fini(&s);
 }
 
-/* Names of other programs are none of ours, and each answer names a flag that there is. */
+/* No synonym is a flag of tide, and each answer names an existing flag. */
 static void synonyms(void)
 {
     struct tune_flags all;
@@ -471,7 +474,7 @@ static void synonyms(void)
     check_uint(rows, >, 100);
 }
 
-/* What is wrong ends with what would be right. */
+/* Errors tell what would be right. */
 static void refusals(void)
 {
     static const struct {
@@ -519,8 +522,8 @@ static void refusals(void)
     }
 }
 
-/* A warmup may be longer than the run, as with transformers; "auto" takes the flag; DeepSpeed's has at
- * least two steps of the lowest rate, which is said. A run has a largest number of steps. */
+/* A warmup may be longer than the run, as in transformers; "auto" takes the flag; that of DeepSpeed
+ * has at least two steps of the lowest rate, with a warning. The number of steps is limited. */
 static void warmups(void)
 {
     struct tune_settings s;
@@ -548,7 +551,7 @@ static void warmups(void)
     tune_settings_fini(&s);
 }
 
-/* As many stores as there is room for, and not one more; names of any kind. */
+/* The number of stores is limited; their names may have any characters. */
 static void stores(void)
 {
     struct tide_engine_options options = {.struct_bytes = sizeof options};
@@ -574,7 +577,7 @@ static void stores(void)
     check_uint(options.acts, ==, TIDE_ACTS_KEEP);
 }
 
-/* How data is read: to train on it as asked, and to evaluate without leaving anything out. */
+/* Data is read for training as requested, and for evaluation without leaving anything out. */
 static void data(void)
 {
     struct tune_settings s;
@@ -631,7 +634,7 @@ static void print_all(const struct tide_plan *plan, FILE *stream)
     check_int(cli_plan_print(plan, &options, stream), ==, 0);
 }
 
-/* What people read of a plan: a table, a few lines, the tape. */
+/* A plan is printed as a table, as a few lines, and as a tape. */
 static void plans(void)
 {
     char *text = text_of(print_all);

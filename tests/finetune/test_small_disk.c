@@ -1,5 +1,5 @@
-/* test_small_disk.c: a file system that is too small, a folder or a store that another run has, and a
- * store that is somebody else's: each a clear error, with everything that was there as it was. */
+/* test_small_disk.c: a file system that is too small, a folder or store in use by another run, and
+ * a store of another program: each is a clear error, and existing files stay. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ static void put(const char *path, const char *text)
     close(fd);
 }
 
-/* An empty folder with room for so much, where one can be made; else the case is skipped. */
+/* An empty folder with limited room, if it can be made; otherwise the case is skipped. */
 static void small_disk(const char *name, unsigned kib)
 {
     char size[64];
@@ -48,8 +48,8 @@ static void end_disk(const char *name)
     rig_end();
 }
 
-/* A store that has no room for all that belongs there ends the run before its first step, with the
- * numbers; nothing of it is left, and what else was there is. */
+/* If the store has no room, the run ends before its first step with a message that has the numbers.
+ * Nothing of the store is left; other files stay. */
 static void store_at_step_0(void)
 {
     begin();
@@ -67,8 +67,9 @@ static void store_at_step_0(void)
     end_disk("tiny");
 }
 
-/* Without room for a checkpoint the run goes on, says so each time, and ends with 1 and the model; without
- * room for the model it ends before its first step. Either way nothing half-made is left, and what was there is. */
+/* Without room for a checkpoint, the run goes on, reports each failure, and ends with exit code 1
+ * and a model. Without room for the model, it ends before its first step. Nothing incomplete is
+ * left, and existing files stay. */
 static void output_at_the_first_save(void)
 {
     static const struct {
@@ -94,8 +95,8 @@ static void output_at_the_first_save(void)
     }
 }
 
-/* A timeline that was asked for and cannot be written whole is told by the exit code, leaves no half of
- * itself, and costs nobody the model. */
+/* If a timeline cannot be written completely, the exit code tells it, no incomplete file is left,
+ * and the model is still written. */
 static void timeline_on_a_full_disk(void)
 {
     begin();
@@ -111,8 +112,8 @@ static void timeline_on_a_full_disk(void)
     end_disk("disk");
 }
 
-/* In a container's image no folder can be renamed, and no names can be exchanged: a run goes on there with
- * the checkpoints of the image, takes them away when their turn comes, and replaces the model. */
+/* In the image of a container, folders cannot be renamed or exchanged. A run resumes there from
+ * checkpoints of the image, removes them when they are due, and replaces the model. */
 static void overlay(void)
 {
     char lower[700];
@@ -134,7 +135,7 @@ static void overlay(void)
     end_disk("layers");
 }
 
-/* Kilobytes of a folder on its small file system. */
+/* Kilobytes used by a folder on its small file system. */
 static unsigned kib_of(const char *name)
 {
     struct statvfs disk;
@@ -142,7 +143,7 @@ static unsigned kib_of(const char *name)
     return (unsigned)((disk.f_blocks - disk.f_bfree) * disk.f_frsize / 1024);
 }
 
-/* What is kept to be written over gives way to the model where there is no other room. */
+/* Spare files, which are kept to be overwritten, are removed if the model needs their room. */
 static void spare_gives_way(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/disk/out --steps 4 --save-every 1 --keep 1 "
@@ -161,7 +162,7 @@ static void spare_gives_way(void)
     end_disk("disk");
 }
 
-/* A folder that cannot be renamed is refused before anything begins. */
+/* An output folder that cannot be renamed is refused before anything begins. */
 static void output_is_a_mount_point(void)
 {
     begin();
@@ -179,8 +180,8 @@ static void wait_for(const char *name)
     check_true(rig_has(name));
 }
 
-/* Two runs that write checkpoints into one folder: the second one ends at once, the first one knows
- * nothing of it. */
+/* Of two runs with the same output folder, the second one ends at once, and the first one is not
+ * disturbed. */
 static void two_runs_on_one_output(void)
 {
     begin();
@@ -199,8 +200,8 @@ static void two_runs_on_one_output(void)
     rig_end();
 }
 
-/* A folder for a store is not made on the disk under a drive that is not mounted: only where a file system is
- * mounted, or where that is asked for. The plan says which drive it is. */
+/* A missing store folder is not created on the disk below an unmounted drive: only if its parent is
+ * a mount point, or on request. The plan names the drive. */
 static void missing_store(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/z --overwrite --steps 2 --io threads --place "
@@ -232,7 +233,7 @@ static void missing_store(void)
     end_disk("mounted");
 }
 
-/* What others put where our store would be is not touched, whatever it is. */
+/* Files of others in the place of a store are not touched. */
 static void somebody_elses_store(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/y --steps 2 --place states=store --io threads "

@@ -1,6 +1,5 @@
-/* test_soak.c: a run that goes on and on, its states on the drive and a checkpoint every few steps, takes
- * no more memory, files or disk at its end than at its beginning: some seconds here, half an hour in the
- * long form. */
+/* test_soak.c: a long run with states on the drive and frequent checkpoints uses no more memory,
+ * files or disk at its end than at its beginning: some seconds, or half an hour in the long form. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -14,7 +13,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* What a run holds at a moment. */
+/* Resources of a run at one moment. */
 struct held {
     uint64_t rss_bytes;
     uint64_t files;
@@ -31,7 +30,7 @@ static int count_file(const char *path, const struct stat *info, int kind, struc
     return 0;
 }
 
-/* Files come and go while they are counted. */
+/* Files may appear and disappear while they are counted. */
 static uint64_t disk_of(const char *name)
 {
     counted_bytes = 0;
@@ -71,7 +70,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The most of each in a stretch of time. */
+/* The maximum of each during `seconds`. */
 static struct held watch(int child, double seconds)
 {
     struct held most = {0};

@@ -1,5 +1,5 @@
-/* `tide finetune` with its real engine, on a tiny Llama: the result does not depend on where things
- * lie, nothing is left behind, and what users do wrong with stores and signals ends well. */
+/* `tide finetune` with the real engine and a tiny Llama: the result does not depend on the
+ * placement, nothing is left behind, and mistakes with stores and signals are handled. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ static size_t entries(const char *name)
     return count;
 }
 
-/* One number of a line of a log. */
+/* A number in a line of a log. */
 static double number_of(const char *log, size_t line, const char *key)
 {
     char *text = strdup(rig_read(log));
@@ -60,8 +60,8 @@ static double data_wait(const char *log, size_t line)
     return value;
 }
 
-/* Everything in memory and everything on the drive end in the same bytes; the loss falls; the store
- * is empty afterwards; the folder has what belongs to it. */
+/* A run with everything in memory and one with everything on the drive end with the same bytes; the
+ * loss falls; the store is empty afterwards; the output has all files. */
 static void anywhere(void)
 {
     rig_train_begin();
@@ -77,8 +77,8 @@ static void anywhere(void)
     check_double(number_of("drive.jsonl", 8, "plan_host_gb"), >, 0);
 }
 
-/* A run that is resumed ends in the same bytes, its rows shuffled and its store elsewhere; the log has
- * every step once; other folders in the output stay, and the model beside them. */
+/* A resumed run, with shuffled rows and another store, ends with the same bytes. Its log has every
+ * step once; other folders in the output and the model beside them stay. */
 static void resumed(void)
 {
     rig_train_begin();
@@ -110,7 +110,7 @@ static void resumed(void)
     expect(2, "inspect %T/whole/checkpoint-1");
 }
 
-/* Precisions, optimizers and moments are trained with: the loss falls with each. */
+/* The loss falls with each precision, optimizer and kind of moments. */
 static void kinds(void)
 {
     static const char *const flags[] = {
@@ -131,7 +131,7 @@ static void kinds(void)
     }
 }
 
-/* A ds_config.json, as it is, trains with what it says. */
+/* Trains with the settings of a ds_config.json. */
 static void config(void)
 {
     static const char text[] =

@@ -1,4 +1,4 @@
-/* `tide report` as users run it, on what `tide finetune` wrote. */
+/* `tide report` as users run it, on logs of `tide finetune`. */
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* A run's log becomes a page beside it, or where --out says; a folder with one log will do. */
+/* The log of a run becomes a page beside it, or at --out; a folder with one log is accepted. */
 static void pages(void)
 {
     rig_rows();
@@ -30,7 +30,7 @@ static void pages(void)
     check_contains(rig_out, "Example:\n  tide report run.jsonl");
 }
 
-/* What cannot be read or written is named, and no half page stays. */
+/* Errors name files that cannot be read or written, and no incomplete page is left. */
 static void refused(void)
 {
     expect(2, "report");
@@ -58,7 +58,7 @@ static void refused(void)
     check_contains(rig_err, "/dev/full cannot be written: No space left on device");
 }
 
-/* A log that was torn by a kill is made whole before a resumed run goes on in it. */
+/* The incomplete last line of a killed run is removed before a resumed run appends to the log. */
 static void torn_log(void)
 {
     rig_rows();

@@ -1,5 +1,5 @@
-/* Whichever request for memory fails while a log is read and its page written, it is told, and nothing is
- * lost. */
+/* Whichever allocation fails while a log is read and its page is written, there is an error and
+ * nothing leaks. */
 #include <stdio.h>
 
 #include "core/base/err.h"

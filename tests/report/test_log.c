@@ -1,4 +1,4 @@
-/* Logs as runs leave them: whole, torn, resumed, long, and such as are none. */
+/* Logs of runs: complete, torn, resumed, long; and files that are not logs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void read_text(const char *text, struct report_run *run)
     }
 }
 
-/* A step may hold nothing but its number; what is missing stays unknown, null is no number. */
+/* A step needs only its number; missing figures are unknown, null is not a number. */
 static void missing_fields(void)
 {
     struct report_run run;
@@ -45,7 +45,7 @@ static void missing_fields(void)
     report_run_fini(NULL);
 }
 
-/* Everything that a first line says, and the summary. */
+/* Reads everything in a first line, and the summary. */
 static void heads(void)
 {
     struct report_run run;
@@ -86,7 +86,7 @@ static void heads(void)
     report_run_fini(&run);
 }
 
-/* Steps that were made again count once, the later ones; also where the run did not get as far. */
+/* Repeated steps count once, with their last values, even if the resumed run made fewer steps. */
 static void resumed(void)
 {
     struct report_run run;
@@ -110,7 +110,7 @@ static void resumed(void)
     report_run_fini(&run);
 }
 
-/* A line that ends in the middle is left out at the end, and only there. */
+/* An incomplete line is ignored at the end of the log, and only there. */
 static void torn(void)
 {
     static const char whole[] = "{\"step\":1,\"loss\":1}\n{\"step\":2,\"loss\":2}";
@@ -130,7 +130,7 @@ static void torn(void)
     check_contains(core_err_sentence(), "l.jsonl:2:");
 }
 
-/* What is wrong names file, line and key. */
+/* Errors name file, line and key. */
 static void refused(void)
 {
     static const struct {
@@ -177,7 +177,7 @@ static void refused(void)
     free(wide);
 }
 
-/* A long run comes into few buckets, which hold the least and the most of it; memory stays the same. */
+/* A long run is put into few buckets, which keep minima and maxima, in constant memory. */
 static void long_run(void)
 {
     const uint64_t steps = TEST_COUNT(200000, 20000);
@@ -207,7 +207,7 @@ static void long_run(void)
     remove(path);
 }
 
-/* More events than there is room for are counted. */
+/* Events beyond the limit are counted. */
 static void many_events(void)
 {
     struct report_run run;
@@ -223,7 +223,7 @@ static void many_events(void)
     report_run_fini(&run);
 }
 
-/* Lines with any bytes changed are refused or read; nothing else happens. */
+/* Lines with randomly changed bytes are refused or read, without any other effect. */
 static void mutations(void)
 {
     static const char line[] =

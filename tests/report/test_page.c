@@ -1,5 +1,5 @@
-/* Pages: one file without anything from outside, and the run's data in it, each figure as the log has it.
- * What the script draws of it is drawing.js' to check. */
+/* Pages: one file that loads nothing from outside, with the data of the run: each figure as in the
+ * log. drawing.js checks what the script draws. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -75,7 +75,7 @@ static const char log_text[] =
     "{\"step\":2,\"loss\":null,\"seconds\":0.5,\"eval_loss\":3}\n"
     "{\"step\":3,\"loss\":2.5,\"seconds\":0.25}\n{\"median_seconds\":0.5,\"peak_rss_gb\":0.5}\n";
 
-/* The data has each figure, what was planned, what happened, and null where the log says nothing. */
+/* The data has each figure, the plan, the events, and null for what the log does not have. */
 static void data(void)
 {
     make_page(log_text);
@@ -110,7 +110,7 @@ static void data(void)
     end_page();
 }
 
-/* Steps that share a point keep their lowest and highest value, their sum and their number. */
+/* Steps in the same bucket keep their lowest and highest value, their sum and their number. */
 static void points(void)
 {
     char *text = NULL;
@@ -133,7 +133,7 @@ static void points(void)
     end_page();
 }
 
-/* Nothing in the page asks for anything from outside, and nothing of a log's texts becomes markup. */
+/* The page loads nothing from outside, and no text of a log becomes markup. */
 static void alone(void)
 {
     static const char *const outside[] = {"http:",   "https:", "src=",           "url(",
@@ -150,7 +150,7 @@ static void alone(void)
     end_page();
 }
 
-/* One step, nothing but numbers of steps, odd values: there is a page. */
+/* There is a page even for one step, steps without figures, and odd values. */
 static void small_and_odd(void)
 {
     static const char *const texts[] = {

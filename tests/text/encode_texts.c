@@ -1,5 +1,5 @@
-/* encode_texts.c: for tests/oracle/tokenizer_check.py: reads texts, each behind its length, from
- * standard input, and writes for each its ids and what they decode to. */
+/* encode_texts.c: for tests/oracle/tokenizer_check.py: reads texts from standard input, each
+ * preceded by its length, and writes the ids of each and the text decoded from them. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* print_batches.c MODEL FILE LENGTH PACKED: for tests/oracle/trl_rows.py: what a feed gives, a row a
- * line: ids, labels and the lengths of documents. */
+/* print_batches.c MODEL FILE LENGTH PACKED: for tests/oracle/trl_rows.py: prints the rows of a
+ * feed, one on each line: ids, labels and the lengths of documents. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Rows of data take the memory that is counted for them and no more than they are given: all requests for
- * memory of the process are seen here, also those of libraries, and compared with what was charged. */
+/* Rows of data use no more memory than is counted and allowed. The test sees all allocations of the
+ * process, including those of libraries, and compares them with the charges. */
 #include <errno.h>
 #include <malloc.h>
 #include <stdatomic.h>
@@ -91,7 +91,7 @@ static const char *model_folder(const char *template)
     "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}"              \
     "{% if add_generation_prompt %}assistant: {% endif %}"
 
-/* `count` times a text between two others. */
+/* Writes `count` copies of a text between two others. */
 static const char *rows_of(const char *name, const char *front, const char *text, size_t count,
                            const char *end)
 {
@@ -121,7 +121,7 @@ static struct text_feed_options options_for(const char *const *file, struct text
                                       .memory = memory};
 }
 
-/* All batches as one number; the counts of all. */
+/* Reads all batches into one hash; and the counts of all. */
 static int read_all(const struct text_feed_options *options, uint64_t *sum,
                     struct text_counts *counts)
 {
@@ -170,7 +170,7 @@ static const struct shape shapes[] = {
     {"{\"text\": \"a b\", \"tools\": [0", ",{\"a\":{\"b\":1,\"c\":\"d\"}}", "]}", 100000, false},
 };
 
-/* The heap never holds more than what is charged, whatever a row is made of, and all of it is given back. */
+/* The heap never has more bytes than are charged, for any kind of row, and all of it is freed. */
 static void counts_all(void)
 {
     if (!SEES_BLOCKS) {
@@ -203,8 +203,8 @@ static void counts_all(void)
     }
 }
 
-/* The limit of a row holds in every shape, and what the row limit of a first reading says lets a second
- * one read the same. */
+/* The limit of a row holds for rows of every shape, and with the limit that a first reading
+ * reports, a second one reads the same. */
 static void keeps_the_limit(void)
 {
     enum { LIMIT = 6 << 20 };
@@ -243,8 +243,8 @@ static void keeps_the_limit(void)
     }
 }
 
-/* Which rows are refused depends on the rows, not on the threads, nor on the rows before; each is named
- * with its line, its size and the flag. */
+/* Which rows are refused depends only on the rows, not on threads or on rows before; each error has
+ * line, size and flag. */
 static void refuses_by_the_row(void)
 {
     enum { LIMIT = 4 << 20, ROWS = 60 };
@@ -289,8 +289,8 @@ static void refuses_by_the_row(void)
     check_contains(core_err_sentence(), "--data-memory");
 }
 
-/* A row that is longer than its text may be is passed over without being held, in lines, arrays and
- * shuffled files. */
+/* A row that is longer than allowed is skipped without being kept, in lines, arrays and shuffled
+ * files. */
 static void passes_over(void)
 {
     enum { LIMIT = 1 << 20 };
@@ -324,7 +324,7 @@ static void passes_over(void)
     free(text);
 }
 
-/* What a template writes counts as the row's: tokens of it, too. */
+/* Text that a template writes, and its tokens, count for the row. */
 static void templates(void)
 {
     enum { LIMIT = 64 << 20 };
@@ -350,8 +350,8 @@ static void templates(void)
     }
 }
 
-/* Blocks are charged to the budget of the thread that made them until they are freed, wherever; a budget
- * that is full refuses, and says how much was asked. */
+/* Blocks are charged to the budget of the thread that allocated them until they are freed on any
+ * thread; a full budget refuses and reports the size requested. */
 static void charges(void)
 {
     struct core_budget budget;

@@ -1,5 +1,5 @@
-/* Micro-batches from rows of ids: what is in them, in which order, and that a run goes on exactly
- * where a position was taken. */
+/* Micro-batches of rows of ids: their content and order, and that a run continues exactly at a
+ * position. */
 #include "tools/text/data/feed.h"
 
 #include <errno.h>
@@ -53,8 +53,8 @@ static void check_row(const struct text_batch *batch, int64_t row, const char *i
     check_string(got_labels, labels);
 }
 
-/* Rows come in order, padded to the longest of the batch; a document's first label is never
- * predicted; what is too long is cut and counted; the last batch of an epoch may be short. */
+/* Rows come in order, padded to the longest of the batch; the first label of a document is never
+ * predicted; rows that are too long are cut and counted; the last batch of an epoch may be short. */
 static void in_order(void)
 {
     static const char text[] =
@@ -95,7 +95,8 @@ static void in_order(void)
     text_feed_close(feed);
 }
 
-/* Best fit, with positions and starts of the documents, and an over-long row cut or split. */
+/* Packing by best fit, with positions and starts of documents; a row that is too long is cut or
+ * split. */
 static void packed(void)
 {
     static const char text[] = "{\"input_ids\":[1,2,3,4,5]}\n{\"input_ids\":[6,7]}\n"
@@ -130,7 +131,7 @@ static void packed(void)
     text_feed_close(feed);
 }
 
-/* `count` rows; row i has 2 + i % 5 tokens, all of them i. */
+/* Writes `count` rows; row i has 2 + i % 5 tokens, all of them i. */
 static const char *write_rows(const char *name, int count, int padding)
 {
     const char *path = test_file(name, "", 0);
@@ -147,7 +148,7 @@ static const char *write_rows(const char *name, int count, int padding)
     return path;
 }
 
-/* What a feed gives from a position on, as one number a batch. */
+/* The batches of a feed from a position on, one hash for each. */
 static size_t sums_of(const struct text_feed_options *options, const struct text_position *from,
                       uint64_t *sums, struct text_position *after, size_t most)
 {
@@ -167,8 +168,8 @@ static size_t sums_of(const struct text_feed_options *options, const struct text
     return count;
 }
 
-/* From the position behind any batch the same batches follow, over the end of epochs, in order and
- * shuffled, packed and not. */
+/* The same batches follow from the position after any batch, across epochs, in order and shuffled,
+ * packed or not. */
 static void resumes(void)
 {
     enum { MOST = 120 };
@@ -200,8 +201,8 @@ static void resumes(void)
     }
 }
 
-/* Every row comes once an epoch, also where the files have many windows; another seed and another
- * epoch give another order; neighbours do not stay together. */
+/* Every row comes once in an epoch, even if files have many windows; other seeds and epochs give
+ * other orders; neighbours are separated. */
 static void shuffles(void)
 {
     enum { ROWS = 30000 };
@@ -243,7 +244,7 @@ static void shuffles(void)
     free(first);
 }
 
-/* Ranks share a batch's rows, have its length in common, and see all targets. */
+/* Ranks share the rows of a batch, have the same length, and know all targets. */
 static void ranks_share(void)
 {
     const char *files[] = {write_rows("k.jsonl", 10, 0)};
@@ -266,7 +267,7 @@ static void ranks_share(void)
     }
 }
 
-/* An epoch's batches are counted without keeping them. */
+/* Batches of an epoch are counted without keeping them. */
 static void measures(void)
 {
     const char *files[] = {write_rows("m.jsonl", 50, 0)};
@@ -282,7 +283,7 @@ static void measures(void)
     check_uint(measure.rows, ==, 25); /* ten of 6 + 2, ten of 5 + 3, five of 4 + 4 */
 }
 
-/* Wrong options, wrong rows and positions of other data. */
+/* Refuses wrong options, bad rows and positions of other data. */
 static void refuses(void)
 {
     int code;
@@ -333,7 +334,7 @@ static void refuses(void)
     check_int(text_feed_measure(&options, &measure), ==, -EINVAL);
 }
 
-/* A window of documents as rows: 1,000 at a time where they are packed, one where not. */
+/* A window of documents as rows: 1,000 documents if packed, otherwise one. */
 static void windows(void)
 {
     const char *files[] = {write_rows("v.jsonl", 1500, 0)};
@@ -373,7 +374,8 @@ static void windows(void)
     }
 }
 
-/* A window filled by parts is full with 1,000 documents, and the one that fill() makes. */
+/* A window that is filled step by step is full with 1,000 documents and equals that of
+ * text_pack_fill(). */
 static void window_by_parts(void)
 {
     size_t rows[2];
@@ -419,7 +421,7 @@ static struct text_windows *open_windows(const struct text_feed_options *options
     return windows;
 }
 
-/* A number of what a window says. */
+/* A hash of the content of a window. */
 static uint64_t sum_window(const struct text_windows *windows)
 {
     struct text_counts counts;
@@ -438,8 +440,8 @@ static uint64_t sum_window(const struct text_windows *windows)
     return sum;
 }
 
-/* The next window is filled while this one is used, a row at a time and no more than one window; nothing
- * is otherwise for it, in this epoch and in the next. */
+/* The next window is filled while this one is used, row by row and only one window ahead; its
+ * content does not depend on that, in this epoch and the next. */
 static void windows_ahead(void)
 {
     const char *files[] = {write_rows("u.jsonl", 2500, 0)};
@@ -457,7 +459,8 @@ static void windows_ahead(void)
         while (text_windows_ahead(ahead)) {
             more++;
         }
-        /* At an epoch's end the next one's first window is there already, and the last has none. */
+        /* At the end of an epoch, the first window of the next is ready; after the last epoch there
+         * is none. */
         const size_t least = step == 4 ? 0 : step == 7 ? 0 : rows[step % 4];
         check_uint(more, >=, least);
         check_uint(more, <=, 1001);
@@ -476,7 +479,7 @@ static void windows_ahead(void)
     text_windows_close(ahead);
 }
 
-/* What is wrong with a row ahead is said when its window is asked for. */
+/* An error in a row read ahead is returned when its window is requested. */
 static void wrong_ahead(void)
 {
     static const char text[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [3]}\n";
@@ -492,7 +495,7 @@ static void wrong_ahead(void)
     text_windows_close(windows);
 }
 
-/* Files are known by any name, those of patterns, too; what is beside them is not read. */
+/* Input files are recognised by any name and by patterns; other files are not inputs. */
 static void files_that_are_read(void)
 {
     char pattern[700];
@@ -511,7 +514,7 @@ static void files_that_are_read(void)
     check_true(text_records_means("-", name) && !text_records_means("-", beside));
 }
 
-/* Labels behind the first are what is predicted. */
+/* Labels after the first token are targets. */
 static void targets_of_samples(void)
 {
     struct text_sample sample = {0};
@@ -534,7 +537,7 @@ static void targets_of_samples(void)
     text_sample_fini(&sample);
 }
 
-/* Each wrong list of ids says what is wrong with it. */
+/* Each wrong list of ids gives an error that tells what is wrong. */
 static void wrong_ids(void)
 {
     static const struct {
@@ -587,7 +590,7 @@ static int feed_life(void)
     return code;
 }
 
-/* Whatever memory is refused, a feed says so and gives back what it had. */
+/* Whichever allocation fails, the feed returns an error and frees everything. */
 static void out_of_memory(void)
 {
     life_files[0] = write_rows("l.jsonl", 20, 0);

@@ -1,5 +1,5 @@
-/* What stands beside a tokenizer.json: special tokens as transformers gathers them (folders.json, written
- * by tests/oracle/tokenizer_folders.py), chat templates by name, and what is wrong with either. */
+/* Files beside a tokenizer.json: special tokens as transformers collects them (folders.json,
+ * written by tests/oracle/tokenizer_folders.py), chat templates by name, and errors in either. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static void put(const char *folder, const char *name, const char *text)
     test_file(path, text, strlen(text));
 }
 
-/* A folder of the test's with a fixture's tokenizer. */
+/* Makes a folder with the tokenizer of a fixture. */
 static const char *make_folder(const char *name, const char *family)
 {
     static char folder[4096];
@@ -79,7 +79,7 @@ static void check_ids(const struct text_tokenizer *tokenizer, const struct core_
     text_scratch_destroy(scratch);
 }
 
-/* Ids, the number of tokens and the named ones are those of transformers. */
+/* Ids, the number of tokens and the named tokens equal those of transformers. */
 static void as_transformers(void)
 {
     char path[4096];
@@ -120,7 +120,7 @@ static void as_transformers(void)
     core_json_destroy(doc);
 }
 
-/* Each wrong file is named with the key. */
+/* Errors name the file and the key. */
 static void refuses(void)
 {
     static const struct {
@@ -174,8 +174,8 @@ static void keep_talk(void *user, enum core_log_level level, const char *line)
     snprintf(talk + at, sizeof talk - at, "%s\n", line);
 }
 
-/* What contradicts itself without being wrong is said: ids of the decoder, and what goes around a text
- * where transformers 4 and 5 do not agree. */
+/* Contradictions that are not errors are reported: ids of added_tokens_decoder, and tokens around a
+ * text if transformers 4 and 5 disagree. */
 static void warns(void)
 {
     static const struct {
@@ -222,8 +222,8 @@ static void warns(void)
     core_log_bind(before);
 }
 
-/* A token that only tokenizer_config.json has may lie beyond the embeddings: rows that use it are wrong,
- * others are not. */
+/* A token only in tokenizer_config.json may be beyond the embeddings: only rows that use it are
+ * errors. */
 static void beyond(void)
 {
     struct text_row row;
@@ -254,7 +254,7 @@ static void beyond(void)
     text_encoder_destroy(encoder);
 }
 
-/* Without tokenizer.json: what is there instead, and how to make one. */
+/* Without tokenizer.json, the error tells what is there instead, and how to make one. */
 static void no_tokenizer(void)
 {
     char folder[4096];
@@ -298,7 +298,7 @@ static void check_rendering(const char *folder, bool tools, const char *wanted)
     text_row_fini(&row);
 }
 
-/* A list in the configuration, files that replace it, and none that is the default. */
+/* Templates: a list in the configuration, files that replace it, and a list without a default. */
 static void templates(void)
 {
     const char *folder = make_folder("named", "gpt2");
@@ -342,7 +342,7 @@ static int folder_life(void)
     return code;
 }
 
-/* Whatever memory is refused, the folder is an error and everything is given back. */
+/* Whichever allocation fails, loading the folder is an error and everything is freed. */
 static void out_of_memory(void)
 {
     life_folder = make_folder("life", "gpt2");
@@ -355,7 +355,7 @@ static void out_of_memory(void)
     check_int(test_fail_nth(folder_life), >=, 10);
 }
 
-/* Models of many kinds of input name many tokens; there is a limit, and it is said. */
+/* Models with many kinds of input have many named tokens; their number is limited with an error. */
 static void many_names(void)
 {
     for (int count = 60; count <= 401; count += 341) {

@@ -1,5 +1,5 @@
-/* Rows that several threads make tokens of: the same batches, places, counts and errors, in the same
- * order, as one thread makes. */
+/* Rows that several threads encode give the same batches, places, counts and errors, in the same
+ * order, as with one thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 enum { ROWS = 700, THREADS = 4 };
 
-/* A model folder; NULL where this build cannot read its tokenizer. */
+/* Makes a model folder; NULL if this build cannot read its tokenizer. */
 static const char *make_folder(const char *tokenizer)
 {
     static char folder[4096];
@@ -60,7 +60,7 @@ static size_t write_row(char *out, size_t room, int kind, int number, int digits
                             number, digits, digit);
 }
 
-/* Rows of all kinds; one in `bad` is wrong. A long one fills a group alone. */
+/* Writes rows of all kinds; row `bad` is wrong. A long row fills a group alone. */
 static const char *make_rows(const char *name, int rows, int bad, bool has_long)
 {
     const size_t room = (size_t)rows * 300 + (1 << 21);
@@ -96,7 +96,8 @@ static void check_batches(const struct text_batch *left, const struct text_batch
     check_true(memcmp(&left->counts, &right->counts, sizeof left->counts) == 0);
 }
 
-/* To the end of both, or the error of both; `from` may be NULL. Returns the position in the middle. */
+/* Compares two feeds to their end or error; `from` may be NULL. Returns the position in the
+ * middle. */
 static struct text_position compare(const struct text_feed_options *options,
                                     const struct text_position *from, int *code)
 {
@@ -153,7 +154,7 @@ static void same_as_one(void)
     }
 }
 
-/* A row that is longer than a group may be. */
+/* A row that is longer than a group. */
 static void long_row(void)
 {
     int code = 0;
@@ -172,8 +173,8 @@ static void long_row(void)
     check_int(code, ==, 0);
 }
 
-/* The first row that is wrong stops, whichever thread met which first; and so does a file that ends in
- * the middle. */
+/* Reading stops at the first bad row, whichever thread finds which first, and at a file that is cut
+ * off. */
 static void stops_at_the_first(void)
 {
     const char *folder = make_folder("qwen2");
@@ -203,7 +204,7 @@ static void stops_at_the_first(void)
     check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
 }
 
-/* An encoder that has its tokenizer and template of another makes the same of a row. */
+/* An encoder that shares the tokenizer and template of another gives the same tokens. */
 static void shared_encoder(void)
 {
     static const char json[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, "
@@ -234,7 +235,7 @@ static void shared_encoder(void)
     }
 }
 
-/* As many as are asked for, or the machine has. */
+/* The number of threads is as requested, or that of processors. */
 static void how_many(void)
 {
     check_uint(text_feed_threads(3), ==, 3);
@@ -250,7 +251,7 @@ static int life(void)
     return text_feed_measure(&life_options, &measure);
 }
 
-/* Whatever memory or thread is refused, measuring says so and gives back what it had. */
+/* Whichever allocation or thread fails, measuring returns an error and frees everything. */
 static void out_of_memory(void)
 {
     const char *files[] = {make_rows("few.jsonl", 5, 0, false)};

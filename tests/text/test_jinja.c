@@ -1,5 +1,5 @@
-/* Chat templates against what jinja2 made of the same (the fixture, written by
- * tests/oracle/chat_templates.py), where their errors point, and their bounds. */
+/* Chat templates compared with jinja2 (the fixture, written by tests/oracle/chat_templates.py), the
+ * positions of errors, and limits. */
 #include "tools/text/jinja/jinja.h"
 
 #include <errno.h>
@@ -65,8 +65,8 @@ static void check_result(const char *name, const struct jinja_template *template
     }
 }
 
-/* Every template gives for every conversation what jinja2 gives, byte for byte, and refuses what it
- * refuses. */
+/* Every template renders every conversation like jinja2, byte for byte, and refuses the same
+ * ones. */
 static void fixture(void)
 {
     char path[4096];
@@ -147,7 +147,7 @@ static void errors_have_lines(void)
     }
 }
 
-/* A template that would not end, or would eat the memory, ends with an error. */
+/* A template that would never end, or use all memory, ends with an error. */
 static void bounds(void)
 {
     static const char *const sources[] = {
@@ -220,7 +220,8 @@ static int life(void)
     return code;
 }
 
-/* What is kept is written as what is made anew, whole and in part, and one that is too big is refused. */
+/* Kept values are rendered like new ones, completely and in part; one that is too large is
+ * refused. */
 static void kept(void)
 {
     static const char json[] = "[{\"content\": \"a\"}, {\"content\": [1, {\"b\": null}]}, 3]";
@@ -255,7 +256,7 @@ static void kept(void)
     core_json_destroy(doc);
 }
 
-/* A time has no zone, as where transformers writes it, and none is no error. */
+/* A time has no time zone, as in transformers; using one is not an error. */
 static void times(void)
 {
     static const struct {
@@ -276,8 +277,8 @@ static void times(void)
     check_contains(out, "the time cannot be written in that format");
 }
 
-/* Everything that takes time in proportion to its operands counts work in proportion to them: a thousand
- * times over a hundred thousand bytes ends at the limit of 200,000 steps, whatever it makes of them. */
+/* Everything whose time is proportional to its operands counts as much work: a thousand repetitions
+ * over a hundred thousand bytes end at the limit of 200,000 steps. */
 static void counts_work(void)
 {
     static const char *const operations[] = {
@@ -357,7 +358,7 @@ static void counts_work(void)
     }
 }
 
-/* A loop over characters counts each of them, and a write is a step: what takes long ends soon. */
+/* A loop over characters counts each of them, and each write is a step, so long work ends soon. */
 static void counts_characters(void)
 {
     static const struct {
@@ -387,8 +388,7 @@ static void counts_characters(void)
     }
 }
 
-/* The characters of a strip are looked up, not searched: its work is the sum of both texts, not their
- * product. */
+/* strip() looks characters up: its work is the sum of both lengths, not their product. */
 static void strips_sets(void)
 {
     static const struct {
@@ -410,7 +410,8 @@ static void strips_sets(void)
     }
 }
 
-/* Searches are those of Python, long parts and borders included, and one in ten million bytes ends. */
+/* Searches give the results of Python, with long and self-overlapping parts, and end in ten million
+ * bytes. */
 static void searches(void)
 {
     static const struct {
@@ -439,7 +440,7 @@ static void searches(void)
     check_contains(out, "a number of more than 64 bits");
 }
 
-/* Whatever memory is refused, rendering says so and gives back what it had. */
+/* Whichever allocation fails, rendering returns an error and frees everything. */
 static void out_of_memory(void)
 {
     struct jinja_template *template = NULL;

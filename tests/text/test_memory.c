@@ -1,5 +1,5 @@
-/* However large a file is, reading it takes the memory of a few batches, in order and shuffled, and
- * going on from a position reads no more than what lies around it. */
+/* Reading a file of any size needs the memory of a few batches, in order and shuffled; continuing
+ * at a position reads only what is around it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,13 +11,13 @@
 #include "tests/harness/test.h"
 #include "tools/text/data/feed.h"
 
-/* What may be in memory beyond what a small file takes: the list of a window's rows and its buffers.
- * A feed that kept as much as a number for each token would need five times as much. */
+/* Memory allowed beyond that for a small file: the list of rows of a window and its buffers. A feed
+ * that kept one number for each token would need five times as much. */
 enum { SMALL_BYTES = 2 << 20, LARGE_BYTES = 40 << 20, SLACK_BYTES = 8 << 20, NUMBERS = 64 };
 
 enum mode { IN_ORDER, SHUFFLED, PACKED, MODES };
 
-/* A line of /proc/self/FILE that begins so, as a number; 0 where there is none. */
+/* The number in a line of /proc/self/FILE that begins with `name`; 0 if there is none. */
 static uint64_t number_of(const char *file, const char *name)
 {
     char line[256];
@@ -44,7 +44,7 @@ static uint64_t read_bytes(void)
     return number_of("/proc/self/io", "rchar:");
 }
 
-/* Rows of ids, and of words of which none comes twice, in which nothing could be kept for later. */
+/* Writes rows of ids, and of words that never repeat, so that no cache helps. */
 static unsigned write_rows(const char *name, size_t bytes, const char **path)
 {
     *path = test_file(name, "", 0);
@@ -68,7 +68,7 @@ static unsigned write_rows(const char *name, size_t bytes, const char **path)
     return row;
 }
 
-/* A folder with a tokenizer that every build can use. */
+/* Makes a folder with a tokenizer that every build can use. */
 static const char *model_folder(void)
 {
     static const char config[] = "{\"eos_token\": \"<|endoftext|>\"}";
@@ -100,8 +100,8 @@ static struct text_feed_options options_for(const char *const *file, enum mode m
                                       .ahead = 1};
 }
 
-/* What the batches of the rest of an epoch hold that come behind `documents` documents, as one number;
- * *at is where they begin, *bytes what was read until then. */
+/* A hash of the batches after the first `documents` documents of an epoch; *at is where they begin,
+ * *bytes how much was read until then. */
 static uint64_t read_on(const struct text_feed_options *options, uint64_t documents,
                         struct text_position *at, uint64_t *bytes)
 {
@@ -129,8 +129,8 @@ static uint64_t read_on(const struct text_feed_options *options, uint64_t docume
     return sum;
 }
 
-/* A file of 40 MiB in each mode: the memory of one of 2 MiB and a little. From a position in its
- * last quarter the same batches follow, and what came before is not read again. */
+/* In each mode, a file of 40 MiB needs the memory of one of 2 MiB and a little more. From a
+ * position in its last quarter, the same batches follow, and earlier parts are not read again. */
 static void stays_bounded(void)
 {
     if (TEST_SLOW) {

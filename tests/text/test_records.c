@@ -1,4 +1,5 @@
-/* Rows as JSON texts out of files: lines, arrays, packed data, patterns, pipes; places in them. */
+/* Rows of files as JSON texts: lines, arrays, compressed data, patterns, pipes; and places in
+ * them. */
 #include "tools/text/data/records.h"
 
 #include <errno.h>
@@ -34,7 +35,7 @@ static const char *write_text(const char *name, const char *text)
     return test_file(name, text, strlen(text));
 }
 
-/* All rows, with their names in messages, as "name=text;". */
+/* Lists all rows with their names in messages, as "name=text;". */
 static void list(struct text_records *records, char *out, size_t bytes)
 {
     struct text_record record;
@@ -63,7 +64,8 @@ static void check_rows(const char *name, const char *text, const char *want)
     text_records_close(records);
 }
 
-/* Lines with any end, blank ones passed over but counted; elements of an array by their number. */
+/* Lines may have any line end; blank lines are skipped but counted; elements of an array have
+ * numbers. */
 static void lines_and_arrays(void)
 {
     check_rows("a.jsonl", "{1}\n\n  \r\n{2}\r\n{3}",
@@ -86,7 +88,7 @@ static void check_refused(const char *text, const char *says)
     text_records_close(records);
 }
 
-/* What is no array says where. */
+/* Errors in arrays tell the place. */
 static void broken_arrays(void)
 {
     check_refused("[{} {}]", "row 2: expected a comma or the end of the array");
@@ -98,7 +100,7 @@ static void broken_arrays(void)
     check_refused("[\"a\nb\"]", "row 1: a string contains a control character");
 }
 
-/* Reading goes on from the place of any row. */
+/* Reading can continue at the place of any row. */
 static void places(void)
 {
     static const char *const names[] = {"p.jsonl", "p.json"};
@@ -126,7 +128,7 @@ static void places(void)
     }
 }
 
-/* The lines of the fixtures, in order from `from` on. */
+/* Checks the lines of the fixtures, in order from `from` on. */
 static void check_fixture(struct text_records *records, int from)
 {
     struct text_record record;
@@ -140,8 +142,8 @@ static void check_fixture(struct text_records *records, int from)
     check_int(text_records_next(records, &record), ==, 0);
 }
 
-/* Packed data of several members or frames, read in order, from a place on, again and shuffled; what
- * is broken or cut off says so. */
+/* Compressed data with several members or frames is read in order, from a place on, again, and
+ * shuffled; broken or truncated data is an error. */
 static void packed_data(void)
 {
     static const char *const names[] = {"rows.jsonl.gz", "rows.jsonl.zst"};
@@ -175,7 +177,7 @@ static void packed_data(void)
     }
 }
 
-/* Zeros behind packed data, as a tape's blocks are filled up with, belong to nothing. */
+/* Zeros after compressed data, which pad the blocks of tapes, are ignored. */
 static void padded_gzip(void)
 {
     char path[4096];
@@ -205,7 +207,7 @@ static void padded_gzip(void)
     }
 }
 
-/* Packed data that is cut off or changed is an error and no end. */
+/* Compressed data that is truncated or changed is an error, not the end. */
 static void broken_packed_data(void)
 {
     static const char *const names[] = {"rows.jsonl.gz", "rows.jsonl.zst"};
@@ -240,7 +242,7 @@ static void broken_packed_data(void)
     }
 }
 
-/* A pattern means its files by name; what is no file is said. */
+/* A pattern expands to files in the order of names; things that are not files are reported. */
 static void patterns(void)
 {
     char got[500] = "";
@@ -269,7 +271,7 @@ static void patterns(void)
     check_int(text_records_open(&nothing, &records), ==, -ENOENT);
 }
 
-/* What to do where the system allows fewer open files than are needed. */
+/* The error tells what to do if the system allows fewer open files than needed. */
 static void too_many_files(void)
 {
     struct rlimit before;
@@ -285,7 +287,8 @@ static void too_many_files(void)
     check_contains(core_err_sentence(), "`ulimit -n` limits their number");
 }
 
-/* Of many files few are open at once, in order and shuffled, and one that changes meanwhile is told. */
+/* Of many files, few are open at a time, in order and shuffled; a file that changes meanwhile is
+ * reported. */
 static void many_files(void)
 {
     enum { FILES = 60, OPEN = 40 };
@@ -333,7 +336,8 @@ static void many_files(void)
     check_int(setrlimit(RLIMIT_NOFILE, &before), ==, 0);
 }
 
-/* Standard input is kept once and read by several, each at its own place; where that cannot be. */
+/* Standard input is copied once and read by several readers, each at its own position; errors of
+ * copying. */
 static void kept_input(void)
 {
     int fd = -1;
@@ -390,7 +394,7 @@ static void kept_input(void)
     free(kept);
 }
 
-/* A pipe is read once, or kept where it is needed again or shuffled. */
+/* A pipe is read once, or copied if it is needed again or shuffled. */
 static void pipes(void)
 {
     for (int way = 0; way < 3; way++) {
@@ -416,7 +420,7 @@ static void pipes(void)
     }
 }
 
-/* A range is permuted, and an array mixed, differently for each seed and epoch. */
+/* A range is permuted, and an array shuffled, differently for each seed and epoch. */
 static void orders(void)
 {
     static const uint64_t counts[] = {1, 2, 3, 5, 64, 1000, 4097};
@@ -435,7 +439,7 @@ static void orders(void)
         check_true(count < 64 || moved > count / 2);
         free(seen);
     }
-    /* Each of the six orders of three items comes about as often as the others. */
+    /* Each of the six orders of three items is about equally frequent. */
     unsigned times[27] = {0};
     for (uint64_t window = 0; window < 6000; window++) {
         uint64_t items[3] = {0, 1, 2};
@@ -463,7 +467,7 @@ static int records_life(void)
     return code;
 }
 
-/* Whatever memory is refused, reading says so and gives back what it had. */
+/* Whichever allocation fails, reading returns an error and frees everything. */
 static void out_of_memory(void)
 {
     static const char *const names[] = {"/text/fixtures/rows.jsonl.gz",

@@ -1,5 +1,5 @@
-/* Expressions that go to PCRE2: classes of characters are those of the tokenizer's own table, whatever
- * Unicode the library has, and what means another thing there is refused. */
+/* Expressions for PCRE2: character classes are those of the table of the tokenizer, whatever
+ * Unicode version the library has, and constructs with another meaning there are refused. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 static struct token_unicode *unicode;
 
-/* Every `stride`-th character as UTF-8, and of each byte the character that it begins. */
+/* Writes every `stride`-th character as UTF-8, and for each byte the character that begins there. */
 static char *all_points(uint32_t stride, size_t *bytes)
 {
     char *text = malloc(0x110000 * 4 / stride + 8);
@@ -103,7 +103,7 @@ static bool no_other(uint32_t point)
     return !other(point);
 }
 
-/* Each expression finds just the characters that it should, of all there are. */
+/* Each expression finds exactly the characters that it should, of all characters. */
 static void classes(void)
 {
     static const struct {
@@ -166,7 +166,8 @@ static void classes(void)
     free(text);
 }
 
-/* Whether somebody here knows names of scripts; without PCRE2 all of them go on to who says so. */
+/* Whether this build knows names of scripts; without PCRE2, expressions with any name are passed on
+ * and refused later. */
 static bool knows_scripts(void)
 {
     struct token_pcre *pcre = NULL;
@@ -176,7 +177,7 @@ static bool knows_scripts(void)
     return code == 0;
 }
 
-/* What is left as it is, and what is refused with its place. */
+/* Tests what is left unchanged, and what is refused with its place. */
 static void translates(void)
 {
     static const struct {

@@ -1,5 +1,4 @@
-/* Rows of text: what they hold by their keys, what is wrong with them, how chats are written, and what
- * of them is trained on. */
+/* Rows of text: their content by keys, errors, how chats are written, and what is trained on. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +16,8 @@
 #include "tools/text/data/row.h"
 #include "tools/text/tokenizer/tokenizer.h"
 
-/* A model folder with a fixture's tokenizer and this configuration; NULL where this build cannot read
- * the tokenizer. */
+/* Makes a model folder with the tokenizer of a fixture and this configuration; NULL if this build
+ * cannot read the tokenizer. */
 static const char *make_folder(const char *name, const char *tokenizer, const char *config)
 {
     static char folder[4096];
@@ -42,7 +41,7 @@ static const char *make_folder(const char *name, const char *tokenizer, const ch
     return code == 0 ? folder : NULL;
 }
 
-/* The row's text with what is trained on in brackets and ^ for NUL; or the error. */
+/* Shows the text of a row with trained parts in brackets and ^ for NUL; or the error. */
 static void show(struct text_encoder *encoder, const char *json, enum text_train_on train_on,
                  char *out, size_t bytes)
 {
@@ -89,7 +88,7 @@ static const char qwen_config[] =
     "%}<|im_start|>"
     "assistant\\n{% endif %}\"}";
 
-/* What each kind of row becomes, and what of it is trained on. */
+/* The text of each kind of row, and what of it is trained on. */
 static void kinds(void)
 {
     static const struct {
@@ -151,7 +150,7 @@ static void kinds(void)
     check_contains(core_err_sentence(), "--chat-format: unknown format \"frob\" (one of chatml|");
 }
 
-/* Each way in which a row of text can be wrong names the key. */
+/* Each error in a row of text names the key. */
 static void wrong_rows(void)
 {
     static const struct {
@@ -204,8 +203,8 @@ static void wrong_rows(void)
     }
 }
 
-/* Messages as templates get them: no nulls, roles by their usual names, what was thought under the
- * name that templates ask for, tools out of a text. */
+/* Messages for templates: no nulls, roles with their usual names, reasoning under the name that
+ * templates use, tools parsed from text. */
 static void plain_messages(void)
 {
     static const char json[] =
@@ -226,7 +225,7 @@ static void plain_messages(void)
     text_row_fini(&row);
 }
 
-/* More members of chat_template_kwargs than a template gets are refused, not dropped. */
+/* Members of chat_template_kwargs beyond the limit are refused, not dropped. */
 static void too_many_variables(void)
 {
     struct text_row row;
@@ -322,7 +321,7 @@ static void formats(void)
     jinja_run_destroy(run);
 }
 
-/* Where a model folder keeps templates and tokens: lists by name, a file of its own, objects, ids. */
+/* Places of templates and tokens in a model folder: lists by name, separate files, objects, ids. */
 static void folders(void)
 {
     struct text_chat *chat = NULL;
@@ -368,8 +367,8 @@ static void keep_talk(void *user, enum core_log_level level, const char *line)
     snprintf(talk + at, sizeof talk - at, "%s\n", line);
 }
 
-/* A template that writes a beginning otherwise than the whole is trained on by what both share, with a
- * warning; a feed makes batches of text. */
+/* If a template writes a beginning differently from the whole, what both share decides what is
+ * trained on, with a warning; a feed makes batches of text. */
 static void ambiguous(void)
 {
     static const char config[] =
@@ -422,8 +421,8 @@ static void ambiguous(void)
     text_feed_close(feed);
 }
 
-/* In a long conversation the same tokens are trained on, whether the template marks what the assistant
- * wrote or the beginnings of the conversation are rendered to find it. */
+/* In a long conversation, the same tokens are trained on whether the template marks what the
+ * assistant wrote or beginnings of the conversation are rendered to find it. */
 static void long_chat(void)
 {
     static const char *const turns[] = {
@@ -461,7 +460,7 @@ static void long_chat(void)
     check_contains(got[0], "<u>turn 0<a>[turn 1<|im_end|>]<u>");
 }
 
-/* A run that keeps the conversation renders its beginnings as a run that does not. */
+/* A run that keeps the conversation renders beginnings like one that does not. */
 static void beginnings(void)
 {
     static const char json[] =
@@ -517,7 +516,7 @@ static int life(void)
     return code;
 }
 
-/* Whatever memory is refused, encoding says so and gives back what it had. */
+/* Whichever allocation fails, encoding returns an error and frees everything. */
 static void out_of_memory(void)
 {
     life_folder = make_folder("life", "gpt2", qwen_config);

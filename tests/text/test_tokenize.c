@@ -1,4 +1,4 @@
-/* `tide tokenize` as users run it: what it shows, counts and writes, and how it ends. */
+/* `tide tokenize` as users run it: what it shows, counts and writes, and its exit codes. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
@@ -63,7 +63,7 @@ static void make_files(void)
     free(tokenizer);
 }
 
-/* Rows are shown as tokens, what is trained on in brackets; N of them. */
+/* Shows N rows as tokens, with trained ones in brackets. */
 static void shows(void)
 {
     make_files();
@@ -77,7 +77,8 @@ static void shows(void)
     check_true(strstr(said, "2: ") == NULL);
 }
 
-/* Rows of ids are written, and read again to the same; without a model they are shown as numbers. */
+/* Rows of ids are written, and reading them gives the same; without a model they are shown as
+ * numbers. */
 static void writes(void)
 {
     make_files();
@@ -97,7 +98,7 @@ static void writes(void)
     check_contains(said, "/nonexistent/x cannot be written");
 }
 
-/* Figures: rows, tokens, what was cut or wrong, how full packed rows are. */
+/* Figures: rows, tokens, cut and bad rows, and how full packed rows are. */
 static void counts(void)
 {
     make_files();
@@ -113,7 +114,7 @@ static void counts(void)
     check_contains(said, "skipped: bad.jsonl:2: messages: is not a list of messages");
 }
 
-/* What is asked wrongly, and rows that are wrong, end with 2 and say where. */
+/* Wrong usage and bad rows exit with 2 and the place. */
 static void refuses(void)
 {
     static const struct {
@@ -148,8 +149,8 @@ static void refuses(void)
     check_int(run("--model model --data rows.jsonl"), ==, 0); /* which nothing was written into */
 }
 
-/* Ids that the model of the folder does not have are refused before training is; a model smaller than
- * its tokenizer, too. */
+/* Ids that the model does not have are refused here, before training; so is a model smaller than
+ * its tokenizer. */
 static void beyond_the_model(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 70000]}\n";
@@ -168,7 +169,7 @@ static void beyond_the_model(void)
     check_contains(said, "model/config.json:1:");
 }
 
-/* --help fits a screen and shows an example; standard input is a file like any other. */
+/* --help fits on a screen and shows an example; standard input works like a file. */
 static void helps(void)
 {
     make_files();
@@ -183,8 +184,8 @@ static void helps(void)
     check_contains(said, "2: ");
 }
 
-/* A file that a failing command was to write is as it was, and nothing is left beside it; one in the
- * model's folder is written where it overwrites nothing. */
+/* If the command fails, an existing output is unchanged and nothing is left beside it; an output in
+ * the folder of the model is allowed if it overwrites nothing. */
 static void keeps_what_was_there(void)
 {
     make_files();
@@ -211,7 +212,7 @@ static void keeps_what_was_there(void)
     check_contains(said, "would overwrite a file that --model model reads");
 }
 
-/* The rows' order with --shuffle and no --seed is that of tide finetune, whose seed is 42. */
+/* With --shuffle and without --seed, rows come in the order of tide finetune, whose seed is 42. */
 static void shuffles_as_training(void)
 {
     char rows[4000] = "";
@@ -229,7 +230,7 @@ static void shuffles_as_training(void)
     free(second);
 }
 
-/* No byte of a row steers the terminal, in messages or as tokens. */
+/* No byte of a row controls the terminal, in messages or as tokens. */
 static void steers_no_terminal(void)
 {
     static const char role[] = "{\"messages\": [{\"role\": \"k\\u001b[2J\\u009b1m\\u202e\\nx\", "
@@ -250,8 +251,8 @@ static void steers_no_terminal(void)
     }
 }
 
-/* Files in other encodings are named with the command that converts them; a byte that is not UTF-8 with
- * its line. */
+/* Errors name files in other encodings, with the command that converts them, and the line of a byte
+ * that is not UTF-8. */
 static void names_encodings(void)
 {
     static const struct {
@@ -276,7 +277,7 @@ static void names_encodings(void)
     }
 }
 
-/* What a template writes of the time is the run's: SOURCE_DATE_EPOCH in UTC, whatever the zone. */
+/* The time in templates is that of the run: SOURCE_DATE_EPOCH in UTC, whatever the time zone. */
 static void keeps_the_time(void)
 {
     static const char config[] =
@@ -297,7 +298,7 @@ static void keeps_the_time(void)
     check_contains(said, "SOURCE_DATE_EPOCH: \"now\" is not a number of seconds");
 }
 
-/* Files of a name's beginning in the test's directory. */
+/* Number of files in the folder of the test whose name begins with `begin`. */
 static unsigned files_like(const char *begin)
 {
     unsigned count = 0;
@@ -310,8 +311,8 @@ static unsigned files_like(const char *begin)
     return count;
 }
 
-/* A signal ends it as it ends any program, and leaves nothing beside the file that was to be written; one that
- * is ignored stays so. */
+/* A signal ends the command as usual, and leaves nothing beside its output; an ignored signal stays
+ * ignored. */
 static void leaves_nothing_behind(void)
 {
 #ifdef __SANITIZE_THREAD__

@@ -1,5 +1,5 @@
-/* test_tokenizer.c: tokenizers against what the `tokenizers` package made of the same strings (the
- * fixtures, written by tests/oracle/tokenizer_check.py), and everything that can be wrong in a file. */
+/* test_tokenizer.c: tokenizers compared with the `tokenizers` package (the fixtures, written by
+ * tests/oracle/tokenizer_check.py), and all errors in files. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ struct subject {
     struct text_scratch *scratch;
 };
 
-/* False where this build lacks the library that the family needs. */
+/* Opens a family; false if this build lacks the library that it needs. */
 static bool open_family(const char *name, struct subject *out)
 {
     char path[4096];
@@ -118,8 +118,8 @@ static void fixtures(void)
     }
 }
 
-/* Tokens without special ones cover the text from its first byte to its last, in order, and ids do
- * not depend on whether spans are asked for. */
+/* Tokens, without special ones, cover the text from its first to its last byte, in order; ids are
+ * the same with and without spans. */
 static void spans_cover_the_text(void)
 {
     static const char text[] = "Hello  wörld, it's 1234 的一是 \xF0\x9F\x98\x80!\n<|eot_id|> x";
@@ -149,7 +149,7 @@ static void spans_cover_the_text(void)
     }
 }
 
-/* Names, ids, special tokens, and what decoding drops. */
+/* Names, ids and special tokens; and what decoding drops. */
 static void tokens_have_names(void)
 {
     struct subject subject;
@@ -182,8 +182,8 @@ static void tokens_have_names(void)
     close_family(&subject);
 }
 
-/* Ids that the model's vocabulary leaves out may be those of added tokens. */
-/* Ids of the model that no token has. */
+/* Ids missing in the vocabulary of the model may be those of added tokens. */
+/* Ids of the model without a token. */
 static void holes(void)
 {
     static const char json[] =
@@ -216,8 +216,8 @@ static void put_instead(char *json, const char *old, const char *new)
     memcpy(at, new, strlen(new));
 }
 
-/* An empty prefix and suffix, as GPT-2's own file has them, and an unknown token that is not in the
- * vocabulary and that no text needs. */
+/* Empty prefix and suffix, as in the file of GPT-2, and an unknown token that is not in the
+ * vocabulary and not needed. */
 static void nothings(void)
 {
     char path[4096];
@@ -240,7 +240,7 @@ static void nothings(void)
     free(json);
 }
 
-/* One of odd_pipelines.json: a file in two parts, between them the vocabulary. */
+/* Checks one of odd_pipelines.json: a file in two parts, with the vocabulary between them. */
 static void check_odd(const char *vocab, const struct core_json_value *odd, size_t index)
 {
     char name[60];
@@ -276,8 +276,8 @@ static void check_odd(const char *vocab, const struct core_json_value *odd, size
     free(json);
 }
 
-/* What no family has: expressions that mean another thing in PCRE2, tokens that take each other's
- * white space, Metaspace behind what drops characters, characters left out between others. */
+/* Unusual pipelines: expressions with another meaning in PCRE2, tokens that take the same white
+ * space, Metaspace after steps that drop characters, dropped characters between others. */
 static void odd_pipelines(void)
 {
     char path[4096];
@@ -293,7 +293,7 @@ static void odd_pipelines(void)
     core_json_destroy(doc);
 }
 
-/* A text that is not UTF-8 is refused with the byte's number. */
+/* A text that is not UTF-8 is refused with the index of the byte. */
 static void bad_text(void)
 {
     struct subject subject;
@@ -305,7 +305,7 @@ static void bad_text(void)
     close_family(&subject);
 }
 
-/* A text so long that a quadratic merge or pattern would never end. */
+/* A text so long that a quadratic merge or pattern would not end. */
 static void long_texts(void)
 {
     static const char *const units[] = {
@@ -333,7 +333,7 @@ static void long_texts(void)
     free(text);
 }
 
-/* What a thread of `threads` makes of the rows. */
+/* Encodes the rows on a thread of the case `threads`. */
 static void *encode_rows(void *argument)
 {
     const struct text_tokenizer *tokenizer = argument;
@@ -380,7 +380,7 @@ static void threads(void)
 
 #define MODEL "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}"
 
-/* Each way in which a file can be wrong is an error that names the file and the key. */
+/* Each error in a file names the file and the key. */
 static void bad_files(void)
 {
     static const struct {
@@ -467,8 +467,8 @@ cleanup:
     return rc;
 }
 
-/* Whatever memory is refused to loading, encoding or decoding, in any of their steps, that is an error and
- * everything is given back. */
+/* Whichever allocation fails while loading, encoding or decoding, in any step, there is an error
+ * and everything is freed. */
 static void out_of_memory(void)
 {
 #define LIFE(normalizers, pre_tokenizers, decoders, fallback)                                      \
@@ -485,7 +485,8 @@ static void out_of_memory(void)
     "{\"SpecialToken\":{\"id\":\"<x>\"}},{\"Sequence\":{}},{\"SpecialToken\":{\"id\":\"<x>\"}}],"  \
     "\"special_tokens\":{\"<x>\":{\"ids\":[8]}}},"                                                 \
     "\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" decoders "]}}"
-/* Making a normal form asks the library about each code point, too slow to fail every request of it. */
+/* Normal forms are left out: creating one calls the library for each code point, which is too slow
+ * here. */
 #define LIFE_LOWER "{\"type\":\"Lowercase\"},"
 #define LIFE_META                                                                                  \
     "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\s+|[^\\\\s]\"},\"behavior\":\"Isolated\"},"  \

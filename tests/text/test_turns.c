@@ -1,6 +1,6 @@
-/* What the assistant wrote, told without {% generation %}: for templates in the shapes of known families
- * it is what the same template with {% generation %} says, whatever it leaves out of earlier turns; and
- * where that cannot be told, nothing that others wrote is trained on. */
+/* Finding what the assistant wrote without {% generation %}: for templates of known families, the
+ * result equals that of the same template with {% generation %}, whatever the template omits of
+ * earlier turns. If it cannot be found, nothing that others wrote is trained on. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -28,7 +28,8 @@ struct bench {
     _Atomic bool said;
 };
 
-/* A model folder whose tokenizer has these special tokens; false where this build cannot read it. */
+/* Makes a model folder whose tokenizer has these special tokens; false if this build cannot read
+ * it. */
 static bool make_folder(const char *source, const struct core_json_value *special,
                         char folder[4096])
 {
@@ -124,7 +125,7 @@ static void check_spans(const struct bench *bench, const struct core_json_value 
     }
 }
 
-/* Every template and conversation of the fixture, made by tests/oracle/turns.py. */
+/* Runs every template and conversation of the fixture, made by tests/oracle/turns.py. */
 static void fixture(void)
 {
     char path[4096];
@@ -162,8 +163,9 @@ static void fixture(void)
     core_json_destroy(doc);
 }
 
-/* A template that says at the beginning how long the conversation is: no beginning is the whole's, and
- * a question is never taken for an answer. A beginning that is refused is an error. */
+/* A template that writes the length of the conversation at its beginning: no beginning equals that
+ * of the whole, and a question is never taken for an answer. A beginning that is refused is an
+ * error. */
 static void not_told(void)
 {
     static const char json[] =
