@@ -24,7 +24,7 @@ static void on_signal(int number)
     stop = 1;
 }
 
-static void listen(void)
+static void catch_signals(void)
 {
     cli_signal_catch(SIGINT, on_signal);
     cli_signal_catch(SIGTERM, on_signal);
@@ -199,8 +199,8 @@ static bool stdout_is_taken(const struct bench_options *options)
     return false;
 }
 
-static int compare(const struct bench_options *options, const struct bench_report *report,
-                   FILE *out)
+static int compare_with_baseline(const struct bench_options *options,
+                                 const struct bench_report *report, FILE *out)
 {
     unsigned slower = 0;
     int rc = bench_report_compare(report, options->baseline, options->tolerance, out, &slower);
@@ -214,14 +214,14 @@ static int compare(const struct bench_options *options, const struct bench_repor
     return slower > 0 ? CLI_NO_FIT : CLI_DONE;
 }
 
-static int conclude(const struct bench_options *options, struct bench_report *report)
+static int write_results(const struct bench_options *options, struct bench_report *report)
 {
     FILE *out = stdout_is_taken(options) ? stderr : stdout;
     recommend_for_all(report);
     report->recommends = report->recommends && options->mode != BENCH_SOAK;
     bench_report_table(report, out);
     /* Compare before writing: an output may replace the baseline. */
-    int code = options->baseline != NULL ? compare(options, report, out) : CLI_DONE;
+    int code = options->baseline != NULL ? compare_with_baseline(options, report, out) : CLI_DONE;
     int rc = write_files(options, report);
     if (rc != 0) {
         return cli_fail(&bench_command, code_of(rc), NULL);
@@ -253,7 +253,7 @@ static int run(const struct bench_options *options)
         bench_environment_read(&report.environment);
         report.results = results;
         report.count = options->dir_count;
-        code = conclude(options, &report);
+        code = write_results(options, &report);
     } else {
         code = cli_fail(&bench_command, interrupted ? CLI_INTERRUPTED : code_of(rc), NULL);
     }
@@ -288,7 +288,7 @@ static int bench_main(int argc, char **argv)
     if (code >= 0) {
         return code;
     }
-    listen();
+    catch_signals();
     return run(&options);
 }
 

@@ -6,7 +6,7 @@
 #include "core/base/clock.h"
 #include "core/base/size.h"
 
-static bool due(struct bench_progress *progress)
+static bool is_due(struct bench_progress *progress)
 {
     int64_t now_ns = progress->live ? core_clock_now_ns() : 0;
     if (!progress->live || now_ns - progress->shown_ns < 100000000) {
@@ -20,7 +20,7 @@ static bool due(struct bench_progress *progress)
 void bench_progress_fill(void *user, uint64_t done_bytes, uint64_t bytes)
 {
     struct bench_progress *progress = user;
-    if (due(progress)) {
+    if (is_due(progress)) {
         char done[32];
         char all[32];
         fprintf(stderr, "\r\033[K%s: first write, %s of at most %s", progress->path,
@@ -40,7 +40,7 @@ void bench_progress_point(void *user, const struct bench_point *point, double sh
         fprintf(stderr, "%s: %s, block %s, depth %u, %u thread%s\n", progress->path,
                 bench_op_name(point->params.op), block, point->params.depth, point->params.threads,
                 point->params.threads == 1 ? "" : "s");
-    } else if (due(progress)) {
+    } else if (is_due(progress)) {
         fprintf(stderr, "\r\033[K%s: %3.0f %%, %.0f s left  %s, block %s, depth %u", progress->path,
                 share_done * 100, seconds_left > 0 ? seconds_left : 0,
                 bench_op_name(point->params.op), block, point->params.depth);
@@ -60,7 +60,7 @@ void bench_progress_beat(void *user, const struct bench_point *point, double sha
 void bench_progress_moved(void *user, uint64_t done_bytes, uint64_t bytes)
 {
     struct bench_progress *progress = user;
-    if (!due(progress)) {
+    if (!is_due(progress)) {
         return;
     }
     if (progress->begin_ns == 0) {

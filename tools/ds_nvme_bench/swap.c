@@ -22,7 +22,7 @@ struct swap {
     struct core_fence wrote[TENSORS_MAX];
 };
 
-static void tell(struct swap *swap, uint64_t bytes)
+static void report_progress(struct swap *swap, uint64_t bytes)
 {
     const struct bench_swap_options *options = swap->options;
     const uint64_t once = swap->tensors * options->tensor_bytes;
@@ -36,7 +36,7 @@ static void tell(struct swap *swap, uint64_t bytes)
 static int submit(struct swap *swap, enum aio_kind kind, unsigned tensor)
 {
     uint64_t bytes = swap->options->tensor_bytes;
-    tell(swap, bytes);
+    report_progress(swap, bytes);
     struct aio_iov piece = {.file = swap->io.file,
                             .offset = tensor * bytes,
                             .memory = swap->io.memory.base + tensor % SLOTS * bytes,

@@ -47,8 +47,9 @@ struct view {
     const struct bench_point *point;
 };
 
-static void tell(const struct view *view, void (*told)(void *user, const struct bench_point *point,
-                                                       double share_done, double seconds_left))
+static void report_progress(const struct view *view,
+                            void (*told)(void *user, const struct bench_point *point,
+                                         double share_done, double seconds_left))
 {
     double left = seconds_left(view->search);
     double spent = (double)(core_clock_now_ns() - view->search->start_ns) / 1e9;
@@ -60,7 +61,7 @@ static void tell(const struct view *view, void (*told)(void *user, const struct 
 static void beat(void *user)
 {
     const struct view *view = user;
-    tell(view, view->search->options->beat);
+    report_progress(view, view->search->options->beat);
 }
 
 /* Measures a setting for one operation, if requested. Leaves out settings that need too much
@@ -82,7 +83,7 @@ static int measure_op(struct search *search, struct bench_params setting, enum b
         return core_err_set(-EINVAL, "more than %d points were requested", BENCH_POINTS_MAX);
     }
     struct view view = {.search = search, .point = point};
-    tell(&view, search->options->progress);
+    report_progress(&view, search->options->progress);
     struct bench_how now = *how;
     now.beat = search->options->beat != NULL ? beat : NULL;
     now.user = &view;
@@ -221,7 +222,7 @@ static int scan_depths(struct search *search, uint32_t block_bytes, const struct
 
 /* Whether another round could not change the answer: the intervals of the chosen setting are
  * narrow, and no operation has a better setting by more than noise. */
-static bool decided(const struct bench_sweep *sweep)
+static bool is_decided(const struct bench_sweep *sweep)
 {
     const struct bench_recommendation *made = &sweep->recommendation;
     return made->confident && made->score >= 0.985;
@@ -277,7 +278,7 @@ static int confirm(struct search *search, const struct bench_how *how)
         }
         round_seconds = (double)(core_clock_now_ns() - begin_ns) / 1e9;
         bench_sweep_recommend(search->sweep);
-        if (round >= 2 && decided(search->sweep)) {
+        if (round >= 2 && is_decided(search->sweep)) {
             break;
         }
     }

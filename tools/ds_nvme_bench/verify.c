@@ -97,7 +97,7 @@ static int check_slot(struct verify *verify, unsigned pass, unsigned slot, struc
     return 0;
 }
 
-static void tell(struct verify *verify, uint64_t bytes)
+static void report_progress(struct verify *verify, uint64_t bytes)
 {
     const struct bench_verify_options *options = verify->options;
     verify->moved += bytes;
@@ -121,7 +121,7 @@ static int run_pass(struct verify *verify, unsigned pass, enum aio_kind kind,
         if (rc == 0 && n < verify->requests) {
             verify->offsets[slot] = offset_of(verify, pass + (kind == AIO_READ ? 1000 : 0), n);
             uint64_t bytes = bytes_at(verify, verify->offsets[slot]);
-            tell(verify, bytes);
+            report_progress(verify, bytes);
             if (kind == AIO_WRITE) {
                 bench_verify_fill(verify->options->seed, pass, verify->offsets[slot], memory,
                                   bytes);

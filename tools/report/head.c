@@ -16,8 +16,8 @@ struct target {
     size_t bytes;
 };
 
-static int refuse(const struct report_line *line, const char *group, const char *name,
-                  const char *wanted)
+static int refuse_member(const struct report_line *line, const char *group, const char *name,
+                         const char *wanted)
 {
     return core_err_set(-EINVAL, "%s:%" PRIu64 ": key \"%s%s%s\" is not %s", line->path,
                         line->number, group, group[0] != '\0' ? "." : "", name, wanted);
@@ -29,15 +29,16 @@ static bool is_null(const struct core_json_value *value)
 }
 
 /* Finds a member and checks its kind; *out is NULL if it is missing or null. */
-static int find(const struct report_line *line, const struct core_json_value *parent,
-                const char *group, enum core_json_kind kind, const struct core_json_value **out)
+static int find_member(const struct report_line *line, const struct core_json_value *parent,
+                       const char *group, enum core_json_kind kind,
+                       const struct core_json_value **out)
 {
     const char *point = strrchr(group, '.');
     const struct core_json_value *value = core_json_find(parent, point != NULL ? point + 1 : group);
     *out = is_null(value) ? NULL : value;
     return *out == NULL || core_json_kind(value) == kind
                ? 0
-               : refuse(line, "", group, core_json_kind_name(kind));
+               : refuse_member(line, "", group, core_json_kind_name(kind));
 }
 
 static int take_one(const struct report_line *line, const char *group,
@@ -52,16 +53,17 @@ static int take_one(const struct report_line *line, const char *group,
         *(double *)target->out = core_json_real(value);
         return 0;
     }
-    return refuse(line, group, target->name, target->bytes > 0 ? "a text" : "a number");
+    return refuse_member(line, group, target->name, target->bytes > 0 ? "a text" : "a number");
 }
 
 /* Reads a member into its target, which does not change if the member is missing or null. */
-static int take(const struct report_line *line, const char *group,
-                const struct core_json_value *object, const struct target *targets, size_t count)
+static int read_members(const struct report_line *line, const char *group,
+                        const struct core_json_value *object, const struct target *targets,
+                        size_t count)
 {
     int rc = 0;
     if (!is_null(object) && core_json_kind(object) != CORE_JSON_OBJECT) {
-        return refuse(line, "", group, core_json_kind_name(CORE_JSON_OBJECT));
+        return refuse_member(line, "", group, core_json_kind_name(CORE_JSON_OBJECT));
     }
     for (size_t i = 0; rc == 0 && i < count; i++) {
         const struct core_json_value *value = core_json_find(object, targets[i].name);
@@ -76,8 +78,8 @@ static int take_in(const struct report_line *line, const char *group,
                    const struct core_json_value *parent, const struct target *targets, size_t count)
 {
     const struct core_json_value *object = NULL;
-    int rc = find(line, parent, group, CORE_JSON_OBJECT, &object);
-    return rc != 0 ? rc : take(line, group, object, targets, count);
+    int rc = find_member(line, parent, group, CORE_JSON_OBJECT, &object);
+    return rc != 0 ? rc : read_members(line, group, object, targets, count);
 }
 
 #define COUNT(list) (sizeof(list) / sizeof(list)[0])
@@ -112,7 +114,7 @@ static int take_parts(const struct report_line *line, const struct core_json_val
                       struct report_plan *plan)
 {
     const struct core_json_value *list = NULL;
-    int rc = find(line, object, "plan.parts", CORE_JSON_ARRAY, &list);
+    int rc = find_member(line, object, "plan.parts", CORE_JSON_ARRAY, &list);
     plan->part_count = 0;
     for (size_t i = 0; rc == 0 && i < core_json_count(list) && i < REPORT_PARTS_MAX; i++) {
         struct report_part *part = &plan->parts[plan->part_count++];
@@ -122,7 +124,7 @@ static int take_parts(const struct report_line *line, const struct core_json_val
             TEXT("what", part->what),
             REAL("bytes", part->bytes),
         };
-        rc = take(line, "plan.parts[]", core_json_at(list, i), targets, COUNT(targets));
+        rc = read_members(line, "plan.parts[]", core_json_at(list, i), targets, COUNT(targets));
     }
     return rc;
 }
@@ -156,7 +158,7 @@ static int take_plan(const struct report_line *line, const struct core_json_valu
                      struct report_plan *plan)
 {
     const struct core_json_value *object = NULL;
-    int rc = find(line, root, "plan", CORE_JSON_OBJECT, &object);
+    int rc = find_member(line, root, "plan", CORE_JSON_OBJECT, &object);
     const struct target own[] = {
         REAL("parameters", plan->parameters),
         REAL("trained_parameters", plan->trained),
@@ -175,7 +177,7 @@ static int take_plan(const struct report_line *line, const struct core_json_valu
         return rc;
     }
     plan->known = true;
-    rc = take(line, "plan", object, own, COUNT(own));
+    rc = read_members(line, "plan", object, own, COUNT(own));
     if (rc != 0 || (rc = take_in(line, "plan.tiers", object, tiers, COUNT(tiers))) != 0 ||
         (rc = take_in(line, "plan.chosen", object, chosen, COUNT(chosen))) != 0 ||
         (rc = take_asked(line, object, plan)) != 0 || (rc = take_step(line, object, plan)) != 0) {
@@ -188,11 +190,11 @@ static int take_events(const struct report_line *line, const struct core_json_va
                        uint64_t step, struct report_run *run)
 {
     const struct core_json_value *list = NULL;
-    int rc = find(line, root, "events", CORE_JSON_ARRAY, &list);
+    int rc = find_member(line, root, "events", CORE_JSON_ARRAY, &list);
     for (size_t i = 0; rc == 0 && i < core_json_count(list); i++) {
         struct report_event event = {.kind = "event"};
         const struct target targets[] = {TEXT("kind", event.kind), TEXT("text", event.text)};
-        rc = take(line, "events[]", core_json_at(list, i), targets, COUNT(targets));
+        rc = read_members(line, "events[]", core_json_at(list, i), targets, COUNT(targets));
         if (rc == 0) {
             report_run_event(run, step, event.kind, event.text);
         }
@@ -210,7 +212,7 @@ static int take_summary(const struct report_line *line, const struct core_json_v
         REAL("peak_device_gb", sum->peak_device_gb), REAL("plan_host_gb", sum->plan_host_gb),
         REAL("plan_device_gb", sum->plan_device_gb), REAL("plan_seconds", sum->plan_seconds),
     };
-    return take(line, "", root, targets, COUNT(targets));
+    return read_members(line, "", root, targets, COUNT(targets));
 }
 
 int report_head_take(const struct report_line *line, enum report_line_kind kind, uint64_t step,

@@ -112,13 +112,13 @@ static int take_step(struct reading *reading, const struct core_json_token *toke
     return 0;
 }
 
-static int next(struct reading *reading, struct core_json_token *token)
+static int next_token(struct reading *reading, struct core_json_token *token)
 {
     int rc = core_json_scan_next(&reading->scan, token);
     return rc == 0 ? 0 : refuse_text(reading->line, rc);
 }
 
-static int pass(struct reading *reading, const struct core_json_token *token)
+static int skip_value(struct reading *reading, const struct core_json_token *token)
 {
     int rc = core_json_scan_skip(&reading->scan, token);
     return rc == 0 ? 0 : refuse_text(reading->line, rc);
@@ -128,20 +128,21 @@ static int pass(struct reading *reading, const struct core_json_token *token)
 static int take_group(struct reading *reading, const char *group)
 {
     struct core_json_token token;
-    int rc = next(reading, &token);
+    int rc = next_token(reading, &token);
     if (rc == 0 && token.kind == CORE_JSON_TOKEN_NULL) {
         return 0;
     }
     if (rc == 0 && token.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
         return refuse_key(reading->line, NULL, group, "an object");
     }
-    while (rc == 0 && (rc = next(reading, &token)) == 0 && token.kind == CORE_JSON_TOKEN_KEY) {
+    while (rc == 0 && (rc = next_token(reading, &token)) == 0 &&
+           token.kind == CORE_JSON_TOKEN_KEY) {
         const struct key *key = find_key(group, &token);
         if (key == NULL) {
-            rc = pass(reading, &token);
+            rc = skip_value(reading, &token);
             continue;
         }
-        rc = next(reading, &token);
+        rc = next_token(reading, &token);
         if (rc == 0) {
             rc = take_value(reading->line, key, &token, &reading->values->of[key->figure]);
         }
@@ -149,7 +150,7 @@ static int take_group(struct reading *reading, const char *group)
     return rc;
 }
 
-static bool is(const struct core_json_token *token, const char *name)
+static bool is_key(const struct core_json_token *token, const char *name)
 {
     return core_json_token_equals(token, name, strlen(name));
 }
@@ -159,20 +160,20 @@ static int take_member(struct reading *reading, struct core_json_token *token)
     static const char *const groups[] = {"wait", "guesses"};
     static const char *const objects[] = {"run", "plan", "events"};
     for (size_t i = 0; i < 2; i++) {
-        if (is(token, groups[i])) {
+        if (is_key(token, groups[i])) {
             return take_group(reading, groups[i]);
         }
     }
     for (size_t i = 0; i < 3; i++) {
-        reading->more |= is(token, objects[i]);
+        reading->more |= is_key(token, objects[i]);
     }
-    reading->has_summary |= is(token, "median_seconds");
-    const bool step = is(token, "step");
+    reading->has_summary |= is_key(token, "median_seconds");
+    const bool step = is_key(token, "step");
     const struct key *key = find_key(NULL, token);
     if (!step && key == NULL) {
-        return pass(reading, token);
+        return skip_value(reading, token);
     }
-    int rc = next(reading, token);
+    int rc = next_token(reading, token);
     if (rc != 0) {
         return rc;
     }
@@ -189,16 +190,17 @@ int report_line_read(const struct report_line *line, enum report_line_kind *kind
         values->of[i] = (double)NAN;
     }
     core_json_scan_init(&reading.scan, line->text, line->bytes, line->path);
-    int rc = next(&reading, &token);
+    int rc = next_token(&reading, &token);
     if (rc == 0 && token.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
         return core_err_set(
             -EINVAL, "%s:%" PRIu64 ": not a JSON object; the file is not a log of tide finetune",
             line->path, line->number);
     }
-    while (rc == 0 && (rc = next(&reading, &token)) == 0 && token.kind == CORE_JSON_TOKEN_KEY) {
+    while (rc == 0 && (rc = next_token(&reading, &token)) == 0 &&
+           token.kind == CORE_JSON_TOKEN_KEY) {
         rc = take_member(&reading, &token);
     }
-    if (rc != 0 || (rc = next(&reading, &token)) != 0) { /* nothing may follow the object */
+    if (rc != 0 || (rc = next_token(&reading, &token)) != 0) { /* nothing may follow the object */
         return rc;
     }
     if (!reading.has_step && !reading.has_summary) {

@@ -56,7 +56,7 @@ static void print_line(const struct printer *printer, const struct tide_finding 
     fflush(stdout);
 }
 
-static void take(void *user, const struct tide_finding *finding)
+static void print_finding(void *user, const struct tide_finding *finding)
 {
     struct printer *printer = user;
     printer->counts[finding->verdict]++;
@@ -88,14 +88,14 @@ static int check_stores(const struct cli_command *command, const struct cli_text
     return -1;
 }
 
-static int look(const struct cli_command *command, const struct cli_texts *stores,
-                struct printer *printer)
+static int run_doctor(const struct cli_command *command, const struct cli_texts *stores,
+                      struct printer *printer)
 {
     const struct tide_doctor_options options = {
         .struct_bytes = sizeof options,
         .stores = stores->items,
         .store_count = stores->count,
-        .finding = take,
+        .finding = print_finding,
         .user = printer,
     };
     int worst = tide_doctor(NULL, &options);
@@ -117,7 +117,7 @@ static int look_json(const struct cli_command *command, const struct cli_texts *
     core_json_write_integer(&json, "schema_version", SCHEMA_VERSION);
     core_json_write_string(&json, "version", tide_version());
     core_json_write_array_begin(&json, "findings");
-    int code = look(command, stores, printer);
+    int code = run_doctor(command, stores, printer);
     core_json_write_array_end(&json);
     core_json_write_object_begin(&json, "counts");
     for (int i = 0; i < 3; i++) {
@@ -155,7 +155,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     if (json) {
         return cli_close(command, look_json(command, &stores, &printer));
     }
-    code = look(command, &stores, &printer);
+    code = run_doctor(command, &stores, &printer);
     if (parsed.common.verbose >= 0) {
         printf("\n%u ok, %u warn, %u fail\n", printer.counts[TIDE_OK], printer.counts[TIDE_WARN],
                printer.counts[TIDE_FAIL]);

@@ -64,7 +64,7 @@ uint32_t event_file_crc(const void *bytes, size_t count)
     return ~crc;
 }
 
-static void put(struct text *text, const void *bytes, size_t count)
+static void append_bytes(struct text *text, const void *bytes, size_t count)
 {
     assert(count <= text->room - text->count);
     memcpy(text->bytes + text->count, bytes, count);
@@ -74,16 +74,16 @@ static void put(struct text *text, const void *bytes, size_t count)
 static void put_little(struct text *text, uint64_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++) {
-        put(text, &(unsigned char){(unsigned char)(value >> (8 * i))}, 1);
+        append_bytes(text, &(unsigned char){(unsigned char)(value >> (8 * i))}, 1);
     }
 }
 
 static void put_varint(struct text *text, uint64_t value)
 {
     for (; value > 0x7F; value >>= 7) {
-        put(text, &(unsigned char){(unsigned char)(value | 0x80)}, 1);
+        append_bytes(text, &(unsigned char){(unsigned char)(value | 0x80)}, 1);
     }
-    put(text, &(unsigned char){(unsigned char)value}, 1);
+    append_bytes(text, &(unsigned char){(unsigned char)value}, 1);
 }
 
 static void put_key(struct text *text, unsigned field, unsigned wire)
@@ -95,7 +95,7 @@ static void put_bytes(struct text *text, unsigned field, const void *bytes, size
 {
     put_key(text, field, WIRE_BYTES);
     put_varint(text, count);
-    put(text, bytes, count);
+    append_bytes(text, bytes, count);
 }
 
 /* The format masks (rotates) its checksums, because a checksum of data that contains checksums is
@@ -106,7 +106,7 @@ static uint32_t masked(const void *bytes, size_t count)
     return (crc >> 15 | crc << 17) + 0xA282EAD8U;
 }
 
-static int fail(struct event_file *file, int cause)
+static int note_write_error(struct event_file *file, int cause)
 {
     file->rc = core_err_set(cause != 0 ? -cause : -EIO, "%s cannot be written: %s", file->path,
                             strerror(cause != 0 ? cause : EIO));
@@ -145,7 +145,7 @@ static int write_event(struct event_file *file, unsigned field, const void *byte
     fwrite(frame, 1, head.count, file->stream);
     fwrite(room, 1, event.count, file->stream);
     fwrite(end, 1, tail.count, file->stream);
-    return fflush(file->stream) != 0 || ferror(file->stream) ? fail(file, errno) : 0;
+    return fflush(file->stream) != 0 || ferror(file->stream) ? note_write_error(file, errno) : 0;
 }
 
 static int make_folders(const char *folder)

@@ -37,7 +37,7 @@ struct job {
 
 /* Chooses the exit code. Wrong input is found before the first step or is a row of the data; any
  * other error after the first step is a failure of the run. */
-static int fail(struct job *job, int rc)
+static int choose_exit_code(struct job *job, int rc)
 {
     int code = job->unfit ? CLI_NO_FIT : tune_exit_code(rc);
     if (job->begun && (job->trained || rc != -EINVAL)) {
@@ -362,7 +362,7 @@ static int close_job(struct job *job, int code)
     return code;
 }
 
-static int work(struct job *job)
+static int run_job(struct job *job)
 {
     struct tide_inspection model;
     int rc = cli_out_resolve(job->flags.out, job->out);
@@ -371,7 +371,7 @@ static int work(struct job *job)
         (rc = tune_settings_init(&job->settings, &job->flags, &model)) != 0 ||
         (rc = open_inputs(job)) != 0) {
         tune_stop_begin(); /* from here on, a signal must not use the context, which is closed next */
-        return fail(job, rc);
+        return choose_exit_code(job, rc);
     }
     job->talk.live.steps = (uint64_t)job->settings.steps;
     job->talk.live.print_every = (uint64_t)job->settings.print_every;
@@ -389,7 +389,7 @@ static int work(struct job *job)
                 : "stopped by a signal before the first step; nothing was trained");
     }
     if (rc != 0) {
-        return fail(job, rc);
+        return choose_exit_code(job, rc);
     }
     if (job->run.stopped) {
         return cli_fail(job->command, CLI_INTERRUPTED,
@@ -422,7 +422,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
         tune_stop_end();
         return cli_fail(command, CLI_FAILED, NULL);
     }
-    code = close_job(&job, work(&job));
+    code = close_job(&job, run_job(&job));
     tune_stop_end(); /* not earlier, because closing removes a store */
     return cli_close(command, code);
 }

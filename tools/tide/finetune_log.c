@@ -95,7 +95,7 @@ static void note_failure(struct tune_log *log, int rc)
     }
 }
 
-static int unwritten(const char *path, int cause)
+static int set_write_error(const char *path, int cause)
 {
     cause = cause != 0 ? cause : EIO;
     return core_err_set(-cause, "%s cannot be written: %s", path, strerror(cause));
@@ -106,7 +106,7 @@ static void flush(struct tune_log *log, FILE **file, const char *path, int rc)
 {
     errno = 0;
     if (rc != 0 || fflush(*file) != 0 || ferror(*file)) {
-        note_failure(log, unwritten(path, rc != 0 ? -rc : errno));
+        note_failure(log, set_write_error(path, rc != 0 ? -rc : errno));
         fclose(*file);
         *file = NULL;
     }
@@ -166,7 +166,7 @@ int tune_log_close(struct tune_log *log)
     const char *const paths[] = {log->json_path, log->csv_path};
     for (int i = 0; i < 2; i++) {
         if (files[i] != NULL && fclose(files[i]) != 0) {
-            note_failure(log, unwritten(paths[i], errno));
+            note_failure(log, set_write_error(paths[i], errno));
         }
     }
     int rc = 0;

@@ -17,13 +17,13 @@ static struct sigaction before[SIGNALS];
 static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
 
 /* SA_RESETHAND has restored the default action: a second signal ends the process. */
-static void remember(int number)
+static void note_signal(int number)
 {
     (void)number;
     asked = 1;
 }
 
-static void leave(int number)
+static void end_process(int number)
 {
     static const char sentence[] =
         "tide finetune: stopped by a signal before the first step; nothing was trained\n";
@@ -39,7 +39,7 @@ static void leave(int number)
     _exit(CLI_INTERRUPTED);
 }
 
-static void install(void (*handler)(int number))
+static void install_handler(void (*handler)(int number))
 {
     for (int i = 0; i < SIGNALS; i++) {
         if (!begun) {
@@ -54,13 +54,13 @@ void tune_stop_early(void (*undo)(void *context), void *context)
 {
     undo_context = context;
     undo_made = undo;
-    install(leave);
+    install_handler(end_process);
 }
 
 void tune_stop_begin(void)
 {
     asked = 0;
-    install(remember);
+    install_handler(note_signal);
 }
 
 void tune_stop_end(void)

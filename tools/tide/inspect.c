@@ -213,9 +213,9 @@ static void write_figures(struct core_json_write *json, const struct tide_inspec
     core_json_write_bool(json, "tied", one->tied);
 }
 
-static int ask(const struct cli_command *command, const char *path,
-               void (*tensor)(void *user, const struct tide_tensor *tensor), void *user,
-               struct tide_inspection *out)
+static int inspect_path(const struct cli_command *command, const char *path,
+                        void (*tensor)(void *user, const struct tide_tensor *tensor), void *user,
+                        struct tide_inspection *out)
 {
     const struct tide_inspect_options options = {
         .struct_bytes = sizeof options, .tensor = tensor, .user = user};
@@ -238,7 +238,7 @@ static int inspect_json(const struct cli_command *command, const char *path)
     core_json_write_integer(&json, "schema_version", SCHEMA_VERSION);
     core_json_write_string(&json, "path", path);
     core_json_write_array_begin(&json, "list");
-    int code = ask(command, path, write_tensor, &json, &one);
+    int code = inspect_path(command, path, write_tensor, &json, &one);
     core_json_write_array_end(&json);
     write_figures(&json, &one, code == CLI_DONE || code == CLI_NOT_VERIFIED);
     core_json_write_object_end(&json);
@@ -252,7 +252,7 @@ static int inspect_text(const struct cli_command *command, const char *path, boo
     if (tensors && cli_table_create(5, &table) != 0) {
         return cli_fail(command, CLI_FAILED, NULL);
     }
-    int code = ask(command, path, tensors ? print_tensor : NULL, table, &one);
+    int code = inspect_path(command, path, tensors ? print_tensor : NULL, table, &one);
     if (code == CLI_DONE || code == CLI_NOT_VERIFIED) {
         if (table != NULL) {
             cli_table_print(table, stdout, "");

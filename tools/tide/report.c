@@ -178,7 +178,7 @@ static void print_outcome(const struct report_run *run, const char *path)
            run->last, first, last, seconds);
 }
 
-static int work(const struct cli_command *command, const char *given, const char *out)
+static int make_report(const struct cli_command *command, const char *given, const char *out)
 {
     char log[PATH_MAX_BYTES];
     char page[PATH_MAX_BYTES];
@@ -221,7 +221,7 @@ static int run_report(const struct cli_command *command, int argc, char **argv)
     if (code >= 0) {
         return code;
     }
-    return cli_close(command, work(command, parsed.arguments[0], out));
+    return cli_close(command, make_report(command, parsed.arguments[0], out));
 }
 
 const struct cli_command cli_command_report = {

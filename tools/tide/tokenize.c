@@ -110,7 +110,7 @@ static int need_scratch(struct tokenize *t)
                : rc;
 }
 
-static int show(struct tokenize *t, const struct text_document *document)
+static int print_document(struct tokenize *t, const struct text_document *document)
 {
     int rc = need_scratch(t);
     printf("%s%" PRIu64 ": %zu tokens, %zu trained on\n", t->figures.documents > 0 ? "\n" : "",
@@ -142,10 +142,10 @@ static int write_document(struct tokenize *t, const struct text_document *docume
     return core_json_write_end(&t->json);
 }
 
-static int take(struct tokenize *t, const struct text_document *document)
+static int count_document(struct tokenize *t, const struct text_document *document)
 {
     struct figures *figures = &t->figures;
-    int rc = (int64_t)figures->documents < t->show ? show(t, document) : 0;
+    int rc = (int64_t)figures->documents < t->show ? print_document(t, document) : 0;
     if (rc == 0 && t->file != NULL) {
         rc = write_document(t, document);
     }
@@ -176,7 +176,7 @@ static int read_all(struct tokenize *t)
                 if (!all && (int64_t)t->figures.documents >= t->show) {
                     return 0;
                 }
-                rc = take(t, &document);
+                rc = count_document(t, &document);
                 if (rc < 0) {
                     return rc;
                 }
@@ -194,7 +194,7 @@ static int read_all(struct tokenize *t)
     return rc;
 }
 
-static double share(uint64_t part, uint64_t whole)
+static double percent_of(uint64_t part, uint64_t whole)
 {
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
@@ -236,11 +236,11 @@ static void print_stats(const struct tokenize *t)
            figures->documents > 0 ? (double)figures->tokens / (double)figures->documents : 0);
     printf("tokens an epoch    %12" PRIu64 "\n", figures->tokens);
     printf("  trained on       %12" PRIu64 "  (%.1f%%)\n", figures->targets,
-           share(figures->targets, figures->tokens));
+           percent_of(figures->targets, figures->tokens));
     if (seq_len < NO_LIMIT) {
         printf("rows of %-10" PRIu64 " %12" PRIu64 "  (%s, %.1f%% filled)\n", seq_len,
                figures->rows, t->options.pack ? "packed" : "not packed",
-               share(figures->tokens, figures->rows * seq_len));
+               percent_of(figures->tokens, figures->rows * seq_len));
     }
     if (text_reader_dated(t->reader)) {
         char clock[40];
@@ -404,7 +404,7 @@ static int open_all(struct tokenize *t)
     return text_reader_seek(t->reader, 0, (struct text_place){0});
 }
 
-static int work(struct tokenize *t)
+static int run_tokenize(struct tokenize *t)
 {
     core_charge_bind(&t->memory.shared);
     int rc = open_all(t);
@@ -430,7 +430,7 @@ static int work(struct tokenize *t)
 }
 
 /* Checks options that contradict each other. Returns the exit code, or -1 to continue. */
-static int settle(struct tokenize *t)
+static int check_options(struct tokenize *t)
 {
     if (t->data.count == 0) {
         return cli_fail(t->command, CLI_WRONG, "--data FILE is missing: the rows to read");
@@ -556,8 +556,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     t.options.train_on = train_on == 1 ? TEXT_TRAIN_ALL : TEXT_TRAIN_COMPLETION;
     t.options.on_bad_row = on_bad_row == 1 ? TEXT_BAD_SKIP : TEXT_BAD_STOP;
     t.options.seed = (uint64_t)seed;
-    code = settle(&t);
-    return code >= 0 ? code : work(&t);
+    code = check_options(&t);
+    return code >= 0 ? code : run_tokenize(&t);
 }
 
 const struct cli_command cli_command_tokenize = {

@@ -252,7 +252,7 @@ static void pad_rows(const struct text_batches *batches, const struct filling *f
     }
 }
 
-static int64_t padded(const struct text_feed_options *options, int64_t length)
+static int64_t padded_length(const struct text_feed_options *options, int64_t length)
 {
     const int64_t multiple = options->length_multiple > 0 ? options->length_multiple : 1;
     const int64_t more = (length + multiple - 1) / multiple * multiple;
@@ -260,7 +260,7 @@ static int64_t padded(const struct text_feed_options *options, int64_t length)
     return more < room ? more : room;
 }
 
-static struct text_position position(const struct text_batches *batches)
+static struct text_position current_position(const struct text_batches *batches)
 {
     const bool ended = batches->used == window_rows(batches);
     const struct text_place place = ended ? text_windows_after(batches->windows)
@@ -312,7 +312,7 @@ int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text
     }
     batches->batches++;
     *out = (struct text_batch){.rows = filling.own,
-                               .length = padded(options, filling.length),
+                               .length = padded_length(options, filling.length),
                                .ids = filling.arrays[IDS],
                                .labels = filling.arrays[LABELS],
                                .positions = filling.arrays[POSITIONS],
@@ -323,7 +323,7 @@ int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text
                                .epoch = batches->epoch,
                                .part = text_windows_part(batches->windows),
                                .counts = batches->counts,
-                               .after = position(batches)};
+                               .after = current_position(batches)};
     pad_rows(batches, &filling);
     return 1;
 }

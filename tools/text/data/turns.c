@@ -88,7 +88,7 @@ static int compare_prefix(struct text_turns *turns, const struct text_turns_whol
     return read_prefix(turns, whole, prefix, out);
 }
 
-static bool agrees(const struct beginning *prefix)
+static bool is_prefix_of_whole(const struct beginning *prefix)
 {
     return prefix->common == prefix->bytes;
 }
@@ -169,7 +169,7 @@ static size_t find_front(const struct text_turns_whole *whole, const struct begi
                          bool *cut)
 {
     *cut = false;
-    if (agrees(prefix)) {
+    if (is_prefix_of_whole(prefix)) {
         return from->whole == from->part ? prefix->bytes : SIZE_MAX;
     }
     if (!from->known || from->part > part->bytes) {
@@ -249,7 +249,7 @@ static int find_begin(struct text_turns *turns, const struct text_turns_whole *w
     }
     *out = (struct text_turn_place){
         .known = true, .whole = prompted->bytes, .part = prompted->bytes};
-    if (agrees(prompted)) {
+    if (is_prefix_of_whole(prompted)) {
         return pass_prompt(turns, whole, prefixes, out);
     }
     out->whole = before->whole + (part.bytes - before->part);
@@ -299,7 +299,7 @@ static int find_end(struct text_turns *turns, const struct text_turns_whole *who
     }
     const size_t bytes = prefix->bytes;
     *out = (struct text_turn_place){true, bytes, bytes, bytes};
-    if (agrees(prefix)) {
+    if (is_prefix_of_whole(prefix)) {
         return 0;
     }
     const bool same = prefix->common >= begin->whole;

@@ -148,7 +148,7 @@ static struct jinja_value evaluate_item(struct jinja_run *run, const struct jinj
     return run->rc == 0 ? jinja_slice(run, value, bounds) : value;
 }
 
-static void spread(struct jinja_run *run, struct jinja_value value, struct jinja_list *items)
+static void spread_items(struct jinja_run *run, struct jinja_value value, struct jinja_list *items)
 {
     const struct jinja_list *list = jinja_iterate(run, value);
     for (size_t i = 0; list != NULL && i < list->count; i++) {
@@ -185,7 +185,7 @@ void jinja_evaluate_arguments(struct jinja_run *run, const struct jinja_node *fi
         if (bare) {
             jinja_list_add(run, list.as.list, value);
         } else if (node->kind == JINJA_NODE_SPREAD) {
-            spread(run, value, list.as.list);
+            spread_items(run, value, list.as.list);
         } else if (node->kind == JINJA_NODE_KEYWORD) {
             add_named(run, out, run->names->items[node->name], value);
         } else if (value.kind != JINJA_DICT) {

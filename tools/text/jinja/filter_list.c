@@ -106,8 +106,8 @@ static struct jinja_value key_of(struct jinja_run *run, struct jinja_value item,
 }
 
 /* Pairs the elements with their keys. */
-static struct jinja_pair *keyed(struct jinja_run *run, const struct jinja_list *items,
-                                struct jinja_value attribute, bool case_sensitive)
+static struct jinja_pair *pair_with_keys(struct jinja_run *run, const struct jinja_list *items,
+                                         struct jinja_value attribute, bool case_sensitive)
 {
     struct jinja_pair *pairs = items != NULL ? jinja_alloc(run, (items->count + 1) * sizeof *pairs)
                                              : NULL;
@@ -122,7 +122,7 @@ static struct jinja_value call_sort(struct jinja_run *run, struct jinja_value se
                                     const struct jinja_arguments *arguments)
 {
     const struct jinja_list *items = jinja_iterate(run, self);
-    const struct jinja_pair *pairs = keyed(
+    const struct jinja_pair *pairs = pair_with_keys(
         run, items, jinja_argument(arguments, 2, "attribute", jinja_none()),
         jinja_argument_truth(arguments, 1, "case_sensitive", false));
     struct jinja_value list = jinja_list(run, JINJA_LIST);
@@ -140,7 +140,7 @@ static struct jinja_value call_unique(struct jinja_run *run, struct jinja_value 
                                       const struct jinja_arguments *arguments)
 {
     const struct jinja_list *items = jinja_iterate(run, self);
-    const struct jinja_pair *pairs = keyed(
+    const struct jinja_pair *pairs = pair_with_keys(
         run, items, jinja_argument(arguments, 1, "attribute", jinja_none()),
         jinja_argument_truth(arguments, 0, "case_sensitive", false));
     struct jinja_value list = jinja_list(run, JINJA_LIST);
@@ -154,11 +154,11 @@ static struct jinja_value call_unique(struct jinja_run *run, struct jinja_value 
     return list;
 }
 
-static struct jinja_value extreme(struct jinja_run *run, struct jinja_value self,
-                                  const struct jinja_arguments *arguments, bool greatest)
+static struct jinja_value find_extreme(struct jinja_run *run, struct jinja_value self,
+                                       const struct jinja_arguments *arguments, bool greatest)
 {
     const struct jinja_list *items = jinja_iterate(run, self);
-    const struct jinja_pair *pairs = keyed(
+    const struct jinja_pair *pairs = pair_with_keys(
         run, items, jinja_argument(arguments, 1, "attribute", jinja_none()),
         jinja_argument_truth(arguments, 0, "case_sensitive", false));
     if (pairs == NULL || items->count == 0) {
@@ -175,13 +175,13 @@ static struct jinja_value extreme(struct jinja_run *run, struct jinja_value self
 static struct jinja_value call_min(struct jinja_run *run, struct jinja_value self,
                                    const struct jinja_arguments *arguments)
 {
-    return extreme(run, self, arguments, false);
+    return find_extreme(run, self, arguments, false);
 }
 
 static struct jinja_value call_max(struct jinja_run *run, struct jinja_value self,
                                    const struct jinja_arguments *arguments)
 {
-    return extreme(run, self, arguments, true);
+    return find_extreme(run, self, arguments, true);
 }
 
 static struct jinja_value call_sum(struct jinja_run *run, struct jinja_value self,
@@ -285,9 +285,10 @@ static struct jinja_value call_dictsort(struct jinja_run *run, struct jinja_valu
     struct jinja_value items = items_of(run, self.as.dict->pairs, count);
     const struct jinja_pair *pairs = run->rc != 0
                                          ? NULL
-                                         : keyed(run, items.as.list,
-                                                 jinja_integer(jinja_is_text(by, "value") ? 1 : 0),
-                                                 case_sensitive);
+                                         : pair_with_keys(
+                                               run, items.as.list,
+                                               jinja_integer(jinja_is_text(by, "value") ? 1 : 0),
+                                               case_sensitive);
     if (pairs != NULL) {
         pairs = jinja_sorted(run, pairs, count,
                              jinja_argument_truth(arguments, 2, "reverse", false));
@@ -306,7 +307,7 @@ static struct jinja_value call_groupby(struct jinja_run *run, struct jinja_value
     const bool case_sensitive = jinja_argument_truth(arguments, 1, "case_sensitive", false);
     const struct jinja_list *items = jinja_iterate(run, self);
     struct jinja_value list = jinja_list(run, JINJA_LIST);
-    const struct jinja_pair *pairs = keyed(run, items, attribute, case_sensitive);
+    const struct jinja_pair *pairs = pair_with_keys(run, items, attribute, case_sensitive);
     pairs = pairs != NULL ? jinja_sorted(run, pairs, items->count, false) : NULL;
     struct jinja_value group = jinja_none();
     for (size_t i = 0; pairs != NULL && i < items->count && run->rc == 0; i++) {
@@ -563,8 +564,8 @@ static struct jinja_value call_get(struct jinja_run *run, struct jinja_value sel
 
 enum part { KEYS, VALUES, ITEMS };
 
-static struct jinja_value parts(struct jinja_run *run, const struct jinja_dict *dict,
-                                enum part part)
+static struct jinja_value list_parts(struct jinja_run *run, const struct jinja_dict *dict,
+                                     enum part part)
 {
     struct jinja_value list = jinja_list(run, JINJA_LIST);
     for (size_t i = 0; i < dict->count && run->rc == 0; i++) {
@@ -581,21 +582,21 @@ static struct jinja_value call_keys(struct jinja_run *run, struct jinja_value se
                                     const struct jinja_arguments *arguments)
 {
     (void)arguments;
-    return parts(run, self.as.dict, KEYS);
+    return list_parts(run, self.as.dict, KEYS);
 }
 
 static struct jinja_value call_values(struct jinja_run *run, struct jinja_value self,
                                       const struct jinja_arguments *arguments)
 {
     (void)arguments;
-    return parts(run, self.as.dict, VALUES);
+    return list_parts(run, self.as.dict, VALUES);
 }
 
 static struct jinja_value method_items(struct jinja_run *run, struct jinja_value self,
                                        const struct jinja_arguments *arguments)
 {
     (void)arguments;
-    return parts(run, self.as.dict, ITEMS);
+    return list_parts(run, self.as.dict, ITEMS);
 }
 
 const struct jinja_function jinja_methods_dict[] = {

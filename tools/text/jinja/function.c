@@ -152,7 +152,7 @@ static bool calls_method(struct jinja_run *run, struct jinja_value self, const c
     return run->rc == 0 && jinja_truth(jinja_function_call(run, method, text, &nothing));
 }
 
-static struct jinja_value other(const struct jinja_arguments *arguments)
+static struct jinja_value other_argument(const struct jinja_arguments *arguments)
 {
     return jinja_argument(arguments, 0, "other", jinja_undefined("other"));
 }
@@ -193,14 +193,14 @@ TEST_FUNCTION(is_lower, calls_method(run, self, "islower", 7))
 TEST_FUNCTION(is_upper, calls_method(run, self, "isupper", 7))
 TEST_FUNCTION(is_odd, remainder_of(run, self, 2) == 1)
 TEST_FUNCTION(is_even, remainder_of(run, self, 2) == 0)
-TEST_FUNCTION(is_in, jinja_contains(run, other(arguments), self))
-TEST_FUNCTION(is_equal, jinja_equal(run, self, other(arguments)))
-TEST_FUNCTION(is_not_equal, !jinja_equal(run, self, other(arguments)))
-TEST_FUNCTION(is_less, jinja_compare(run, self, other(arguments)) < 0)
-TEST_FUNCTION(is_less_equal, jinja_compare(run, self, other(arguments)) <= 0)
-TEST_FUNCTION(is_greater, jinja_compare(run, self, other(arguments)) > 0)
-TEST_FUNCTION(is_greater_equal, jinja_compare(run, self, other(arguments)) >= 0)
-TEST_FUNCTION(is_same_as, is_same(run, self, other(arguments)))
+TEST_FUNCTION(is_in, jinja_contains(run, other_argument(arguments), self))
+TEST_FUNCTION(is_equal, jinja_equal(run, self, other_argument(arguments)))
+TEST_FUNCTION(is_not_equal, !jinja_equal(run, self, other_argument(arguments)))
+TEST_FUNCTION(is_less, jinja_compare(run, self, other_argument(arguments)) < 0)
+TEST_FUNCTION(is_less_equal, jinja_compare(run, self, other_argument(arguments)) <= 0)
+TEST_FUNCTION(is_greater, jinja_compare(run, self, other_argument(arguments)) > 0)
+TEST_FUNCTION(is_greater_equal, jinja_compare(run, self, other_argument(arguments)) >= 0)
+TEST_FUNCTION(is_same_as, is_same(run, self, other_argument(arguments)))
 TEST_FUNCTION(is_filter, self.kind == JINJA_STRING &&
                              run->links->find_filter(self.as.text, self.bytes) != NULL)
 TEST_FUNCTION(is_test,

@@ -18,7 +18,7 @@ struct lexer {
     bool line_starting; /* only the newline after a tag is before `at` */
 };
 
-static void add(struct lexer *lexer, struct jinja_token token)
+static void add_token(struct lexer *lexer, struct jinja_token token)
 {
     struct jinja_tokens *out = lexer->out;
     token.line = lexer->run->line;
@@ -39,7 +39,7 @@ static void add(struct lexer *lexer, struct jinja_token token)
 
 static void add_word(struct lexer *lexer, enum jinja_word word, const char *text, size_t bytes)
 {
-    add(lexer, (struct jinja_token){.word = word, .text = text, .bytes = bytes});
+    add_token(lexer, (struct jinja_token){.word = word, .text = text, .bytes = bytes});
 }
 
 /* Advances and counts lines. */
@@ -51,7 +51,7 @@ static void advance(struct lexer *lexer, size_t bytes)
     lexer->at += bytes;
 }
 
-static bool stands(const struct lexer *lexer, size_t at, const char *text)
+static bool is_at(const struct lexer *lexer, size_t at, const char *text)
 {
     const size_t bytes = strlen(text);
     return lexer->bytes - at >= bytes && memcmp(lexer->text + at, text, bytes) == 0;
@@ -105,7 +105,7 @@ static void pass_end(struct lexer *lexer, char sign, bool is_variable)
     const size_t before = lexer->at;
     if (sign == '-') {
         advance(lexer, space_bytes(lexer->text + lexer->at, lexer->bytes - lexer->at));
-    } else if (sign != '+' && !is_variable && stands(lexer, lexer->at, "\n")) {
+    } else if (sign != '+' && !is_variable && is_at(lexer, lexer->at, "\n")) {
         advance(lexer, 1);
     }
     lexer->line_starting = lexer->at > before && lexer->text[lexer->at - 1] == '\n';
@@ -183,7 +183,7 @@ static bool add_based(struct lexer *lexer)
         jinja_fail(lexer->run, -EINVAL, "the number %.*s is too large", (int)(end - lexer->at),
                    text + lexer->at);
     }
-    add(lexer, token);
+    add_token(lexer, token);
     advance(lexer, end - lexer->at);
     return true;
 }
@@ -213,7 +213,7 @@ static void add_number(struct lexer *lexer)
     if (end - lexer->at >= sizeof text || (errno == ERANGE && end == whole)) {
         jinja_fail(lexer->run, -EINVAL, "the number %s is too large", text);
     }
-    add(lexer, token);
+    add_token(lexer, token);
     advance(lexer, end - lexer->at);
 }
 
@@ -339,7 +339,7 @@ static void add_sign(struct lexer *lexer, size_t *open, char *opened)
                                         ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
     enum { SIGNS = sizeof signs / sizeof signs[0], OPEN_MAX_ = 256 };
     size_t i = 0;
-    while (i < SIGNS && !stands(lexer, lexer->at, signs[i])) {
+    while (i < SIGNS && !is_at(lexer, lexer->at, signs[i])) {
         i++;
     }
     if (i == SIGNS) {
@@ -378,9 +378,9 @@ static void add_inside(struct lexer *lexer, const char *end, bool is_variable)
             return;
         }
         const char c = lexer->text[lexer->at];
-        const bool signed_end = (c == '-' || c == '+') && stands(lexer, lexer->at + 1, end) &&
+        const bool signed_end = (c == '-' || c == '+') && is_at(lexer, lexer->at + 1, end) &&
                                 !(c == '+' && is_variable);
-        if (open == 0 && (signed_end || stands(lexer, lexer->at, end))) {
+        if (open == 0 && (signed_end || is_at(lexer, lexer->at, end))) {
             add_word(lexer, is_variable ? JINJA_WORD_VARIABLE_END : JINJA_WORD_BLOCK_END, NULL, 0);
             advance(lexer, signed_end ? 3 : 2);
             pass_end(lexer, signed_end ? c : '\0', is_variable);
@@ -415,20 +415,20 @@ static void pass_comment(struct lexer *lexer)
 static size_t bare_tag(const struct lexer *lexer, size_t at, const char *name, char signs[2])
 {
     size_t end = at + 2;
-    if (!stands(lexer, at, "{%")) {
+    if (!is_at(lexer, at, "{%")) {
         return 0;
     }
     signs[0] = end < lexer->bytes ? lexer->text[end] : '\0';
     end += signs[0] == '-' || signs[0] == '+';
     end += space_bytes(lexer->text + end, lexer->bytes - end);
-    if (!stands(lexer, end, name)) {
+    if (!is_at(lexer, end, name)) {
         return 0;
     }
     end += strlen(name);
     end += space_bytes(lexer->text + end, lexer->bytes - end);
     signs[1] = end < lexer->bytes ? lexer->text[end] : '\0';
     end += signs[1] == '-' || signs[1] == '+';
-    return stands(lexer, end, "%}") ? end + 2 - at : 0;
+    return is_at(lexer, end, "%}") ? end + 2 - at : 0;
 }
 
 /* Handles {% raw %} ... {% endraw %}, whose content is plain text. False if there is none here. */

@@ -6,8 +6,8 @@
 #include "tools/text/jinja/function.h"
 
 /* The part of the text between start and stop (characters, as in a slice). */
-static struct jinja_value piece(struct jinja_run *run, struct jinja_value self,
-                                const struct jinja_arguments *arguments)
+static struct jinja_value slice_of(struct jinja_run *run, struct jinja_value self,
+                                   const struct jinja_arguments *arguments)
 {
     const struct jinja_value bounds[3] = {jinja_argument(arguments, 1, "start", jinja_none()),
                                           jinja_argument(arguments, 2, "end", jinja_none()),
@@ -21,7 +21,7 @@ static struct jinja_value find(struct jinja_run *run, struct jinja_value self,
                                const struct jinja_arguments *arguments, bool last, bool required)
 {
     const struct jinja_value part = jinja_argument_text(run, arguments, 0, "sub", NULL);
-    const struct jinja_value text = piece(run, self, arguments);
+    const struct jinja_value text = slice_of(run, self, arguments);
     if (run->rc != 0 || !jinja_step(run, self.bytes / 64)) {
         return text;
     }
@@ -68,7 +68,7 @@ static struct jinja_value call_count(struct jinja_run *run, struct jinja_value s
 {
     int64_t count = 0;
     const struct jinja_value part = jinja_argument_text(run, arguments, 0, "sub", NULL);
-    const struct jinja_value text = piece(run, self, arguments);
+    const struct jinja_value text = slice_of(run, self, arguments);
     if (run->rc != 0 || part.bytes == 0) {
         jinja_step(run, text.bytes / 64);
         return jinja_integer((int64_t)jinja_char_count(text.as.text, text.bytes) + 1);
@@ -93,12 +93,12 @@ static bool has_end(struct jinja_run *run, struct jinja_value text, struct jinja
 }
 
 /* Whether the text begins or ends with a string, or with one of a tuple. */
-static struct jinja_value ends(struct jinja_run *run, struct jinja_value self,
-                               const struct jinja_arguments *arguments, bool front)
+static struct jinja_value begins_or_ends(struct jinja_run *run, struct jinja_value self,
+                                         const struct jinja_arguments *arguments, bool front)
 {
     const struct jinja_value what = jinja_argument(arguments, 0, "prefix",
                                                    jinja_undefined("prefix"));
-    const struct jinja_value text = piece(run, self, arguments);
+    const struct jinja_value text = slice_of(run, self, arguments);
     if (what.kind == JINJA_STRING) {
         return jinja_bool(run->rc == 0 && has_end(run, text, what, front));
     }
@@ -117,13 +117,13 @@ static struct jinja_value ends(struct jinja_run *run, struct jinja_value self,
 static struct jinja_value call_startswith(struct jinja_run *run, struct jinja_value self,
                                           const struct jinja_arguments *arguments)
 {
-    return ends(run, self, arguments, true);
+    return begins_or_ends(run, self, arguments, true);
 }
 
 static struct jinja_value call_endswith(struct jinja_run *run, struct jinja_value self,
                                         const struct jinja_arguments *arguments)
 {
-    return ends(run, self, arguments, false);
+    return begins_or_ends(run, self, arguments, false);
 }
 
 static bool is_space_at(const char *at)
@@ -211,7 +211,7 @@ static void split_at_back(struct jinja_run *run, struct jinja_value text,
     jinja_list_add(run, out, jinja_string(text.as.text, end));
 }
 
-static void turn(struct jinja_list *list)
+static void reverse_list(struct jinja_list *list)
 {
     for (size_t i = 0; i < list->count / 2; i++) {
         const struct jinja_value kept = list->items[i];
@@ -240,7 +240,7 @@ static struct jinja_value split(struct jinja_run *run, struct jinja_value self,
         } else {
             split_at_back(run, self, separator, most, list.as.list);
         }
-        turn(list.as.list);
+        reverse_list(list.as.list);
     } else if (spaces) {
         split_space(run, self, most, list.as.list);
     } else {

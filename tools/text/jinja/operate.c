@@ -9,7 +9,7 @@
 
 /* ---- arithmetic of numbers, strings and lists, as in Python ---- */
 
-static int64_t whole(struct jinja_value value)
+static int64_t integer_of(struct jinja_value value)
 {
     return value.kind == JINJA_BOOL ? value.as.truth : value.as.integer;
 }
@@ -174,7 +174,7 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
                           left.kind == JINJA_UNDEFINED ? left.as.text : right.as.text);
     }
     if (is_whole(left) && is_whole(right)) {
-        return operate_whole(run, sign, whole(left), whole(right));
+        return operate_whole(run, sign, integer_of(left), integer_of(right));
     }
     if (jinja_is_number(left) && jinja_is_number(right)) {
         return operate_real(run, sign, jinja_number(left), jinja_number(right));
@@ -185,7 +185,7 @@ struct jinja_value jinja_operate(struct jinja_run *run, const char *sign, struct
     if (strcmp(sign, "*") == 0 && is_sequence(left) != is_sequence(right) &&
         (is_whole(left) || is_whole(right))) {
         const struct jinja_value sequence = is_sequence(left) ? left : right;
-        const int64_t times = whole(is_sequence(left) ? right : left);
+        const int64_t times = integer_of(is_sequence(left) ? right : left);
         return sequence.kind == JINJA_STRING ? repeat_text(run, sequence, times)
                                              : repeat_list(run, sequence, times);
     }
@@ -215,7 +215,7 @@ static bool is_refused(enum jinja_kind kind, const char *name, size_t bytes)
     return false;
 }
 
-static struct jinja_value missing(struct jinja_run *run, const char *name, size_t bytes)
+static struct jinja_value undefined_key(struct jinja_run *run, const char *name, size_t bytes)
 {
     const struct jinja_value copy = jinja_string_copy(run, name, bytes);
     return run->rc == 0 ? jinja_undefined(copy.as.text) : jinja_undefined("");
@@ -245,11 +245,11 @@ struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value val
         const struct jinja_value word = jinja_string(name, bytes);
         return jinja_is_text(word, "grouper") ? value.as.list->items[0]
                : jinja_is_text(word, "list")  ? value.as.list->items[1]
-                                              : missing(run, name, bytes);
+                                              : undefined_key(run, name, bytes);
     } else if (value.kind == JINJA_CYCLER) {
         return jinja_cycler_attribute(run, value, name, bytes);
     }
-    return found != NULL ? *found : missing(run, name, bytes);
+    return found != NULL ? *found : undefined_key(run, name, bytes);
 }
 
 /* Resolves a Python index: negative ones count from the end. False if it is out of range. */

@@ -269,7 +269,7 @@ struct writer {
     bool sorted;
 };
 
-static void put(struct writer *writer, const char *text)
+static void append_text(struct writer *writer, const char *text)
 {
     jinja_write(writer->run, text, strlen(text));
 }
@@ -278,7 +278,7 @@ static void write_unit(struct writer *writer, unsigned unit)
 {
     char text[16];
     snprintf(text, sizeof text, "\\u%04x", unit);
-    put(writer, text);
+    append_text(writer, text);
 }
 
 static void write_character(struct writer *writer, const char *at, size_t length)
@@ -288,7 +288,7 @@ static void write_character(struct writer *writer, const char *at, size_t length
     const uint32_t point = jinja_char_point(at);
     const char *found = point != 0 && point < 0x80 ? strchr(letters, (int)point) : NULL;
     if (found != NULL) {
-        put(writer, escapes[found - letters]);
+        append_text(writer, escapes[found - letters]);
     } else if (point < 0x20 || (writer->ascii && point >= 0x7F && point < 0x10000)) {
         write_unit(writer, point);
     } else if (writer->ascii && point >= 0x10000) {
@@ -301,20 +301,20 @@ static void write_character(struct writer *writer, const char *at, size_t length
 
 static void write_string(struct writer *writer, struct jinja_value value)
 {
-    put(writer, "\"");
+    append_text(writer, "\"");
     jinja_step_characters(writer->run, value.bytes);
     for (size_t at = 0; at < value.bytes && writer->run->rc == 0;) {
         const size_t length = jinja_char_bytes(value.as.text + at);
         write_character(writer, value.as.text + at, length);
         at += length;
     }
-    put(writer, "\"");
+    append_text(writer, "\"");
 }
 
 static void break_line(struct writer *writer)
 {
     if (writer->indent.kind == JINJA_STRING) {
-        put(writer, "\n");
+        append_text(writer, "\n");
         for (size_t i = 0; i < writer->depth; i++) {
             jinja_write_value(writer->run, writer->indent);
         }
@@ -325,7 +325,7 @@ static void write_json(struct writer *writer, struct jinja_value value);
 
 static void write_items(struct writer *writer, const struct jinja_list *list)
 {
-    put(writer, "[");
+    append_text(writer, "[");
     writer->depth++;
     for (size_t i = 0; i < list->count && writer->run->rc == 0; i++) {
         if (i > 0) {
@@ -338,7 +338,7 @@ static void write_items(struct writer *writer, const struct jinja_list *list)
     if (list->count > 0) {
         break_line(writer);
     }
-    put(writer, "]");
+    append_text(writer, "]");
 }
 
 static void write_key(struct writer *writer, struct jinja_value key)
@@ -352,13 +352,13 @@ static void write_key(struct writer *writer, struct jinja_value key)
         jinja_fail(writer->run, -EINVAL, "a key of JSON cannot be a %s", jinja_type_name(key));
         return;
     }
-    put(writer, "\"");
+    append_text(writer, "\"");
     if (key.kind == JINJA_REAL) {
         jinja_write(writer->run, text, jinja_real_text(key.as.real, text));
     } else {
         write_json(writer, key);
     }
-    put(writer, "\"");
+    append_text(writer, "\"");
 }
 
 static void write_pairs(struct writer *writer, const struct jinja_dict *dict)
@@ -367,7 +367,7 @@ static void write_pairs(struct writer *writer, const struct jinja_dict *dict)
     if (writer->sorted) {
         pairs = jinja_sorted(writer->run, dict->pairs, dict->count, false);
     }
-    put(writer, "{");
+    append_text(writer, "{");
     writer->depth++;
     for (size_t i = 0; i < dict->count && writer->run->rc == 0; i++) {
         if (i > 0) {
@@ -382,14 +382,14 @@ static void write_pairs(struct writer *writer, const struct jinja_dict *dict)
     if (dict->count > 0) {
         break_line(writer);
     }
-    put(writer, "}");
+    append_text(writer, "}");
 }
 
 static void write_real(struct writer *writer, double real)
 {
     char text[40];
     if (isnan(real) || isinf(real)) {
-        put(writer, isnan(real) ? "NaN" : real > 0 ? "Infinity" : "-Infinity");
+        append_text(writer, isnan(real) ? "NaN" : real > 0 ? "Infinity" : "-Infinity");
     } else {
         jinja_write(writer->run, text, jinja_real_text(real, text));
     }
@@ -402,8 +402,8 @@ static void write_json(struct writer *writer, struct jinja_value value)
         return;
     }
     switch ((int)value.kind) {
-    case JINJA_NONE: put(writer, "null"); break;
-    case JINJA_BOOL: put(writer, value.as.truth ? "true" : "false"); break;
+    case JINJA_NONE: append_text(writer, "null"); break;
+    case JINJA_BOOL: append_text(writer, value.as.truth ? "true" : "false"); break;
     case JINJA_INTEGER: jinja_write_repr(run, value); break;
     case JINJA_REAL: write_real(writer, value.as.real); break;
     case JINJA_STRING: write_string(writer, value); break;

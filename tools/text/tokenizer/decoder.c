@@ -94,7 +94,7 @@ int token_decoder_load(struct text_tokenizer *tokenizer, const struct core_json 
     return token_section_walk(&section, core_json_root(doc), "decoders", load_member);
 }
 
-static int put(struct token_text *to, const char *at, size_t bytes)
+static int append_text(struct token_text *to, const char *at, size_t bytes)
 {
     return token_text_put(to, at, bytes, (struct text_span){0, 0});
 }
@@ -109,11 +109,11 @@ static int put_lossy(struct token_text *to, const char *at, size_t bytes)
         while (good < bytes && (length = core_utf8_sequence(at + good, bytes - good)) > 0) {
             good += length;
         }
-        rc = put(to, at + i, good - i);
+        rc = append_text(to, at + i, good - i);
         if (good == bytes || rc != 0) {
             break;
         }
-        rc = put(to, unreadable, 3);
+        rc = append_text(to, unreadable, 3);
         unsigned char lead = (unsigned char)at[good];
         unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
         unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
@@ -141,7 +141,7 @@ static int put_bytes(struct token_text *to, const char *at, size_t bytes)
         int byte = token_letter_byte(token_point(at + i, &length));
         if (byte < 0) {
             to->bytes = begin;
-            return put(to, at, bytes);
+            return append_text(to, at, bytes);
         }
         to->at[to->bytes++] = (char)byte;
     }
@@ -188,12 +188,12 @@ static int end_fallback(struct list to, const char *gathered, size_t bytes)
         i += length;
     }
     if (bytes > 0 && good) {
-        rc = put(to.text, gathered, bytes);
+        rc = append_text(to.text, gathered, bytes);
         return rc == 0 ? end_piece(to, begin) : rc;
     }
     for (size_t i = 0; i < bytes; i++) {
         begin = to.text->bytes;
-        if ((rc = put(to.text, unreadable, 3)) != 0 || (rc = end_piece(to, begin)) != 0) {
+        if ((rc = append_text(to.text, unreadable, 3)) != 0 || (rc = end_piece(to, begin)) != 0) {
             return rc;
         }
     }
@@ -257,10 +257,10 @@ static int put_replaced(struct text_scratch *scratch, const struct token_decode 
     for (size_t from = 0; from <= bytes;) {
         int found = token_search_find(&decode->search, scratch->pcre, at, bytes, from, bounds);
         if (found <= 0) {
-            return found < 0 ? found : put(to, at + done, bytes - done);
+            return found < 0 ? found : append_text(to, at + done, bytes - done);
         }
-        int rc = put(to, at + done, bounds[0] - done);
-        if (rc != 0 || (rc = put(to, decode->content, decode->content_bytes)) != 0) {
+        int rc = append_text(to, at + done, bounds[0] - done);
+        if (rc != 0 || (rc = append_text(to, decode->content, decode->content_bytes)) != 0) {
             return rc;
         }
         done = bounds[1];
@@ -270,7 +270,7 @@ static int put_replaced(struct text_scratch *scratch, const struct token_decode 
         }
         from = bounds[0] == bounds[1] ? done + length : done;
     }
-    return put(to, at + done, bytes - done);
+    return append_text(to, at + done, bytes - done);
 }
 
 static int put_metaspace(const struct token_decode *decode, bool first, const char *at,
@@ -283,7 +283,7 @@ static int put_metaspace(const struct token_decode *decode, bool first, const ch
         bool space = length == decode->content_bytes &&
                      memcmp(at + i, decode->content, length) == 0;
         if (!space || !(first && decode->strips_first)) {
-            rc = put(to, space ? " " : at + i, space ? 1 : length);
+            rc = append_text(to, space ? " " : at + i, space ? 1 : length);
         }
     }
     return rc;
@@ -305,7 +305,7 @@ static int run_each(struct text_scratch *scratch, const struct token_decode *dec
         } else {
             size_t start = strip_start(decode, at, bytes);
             size_t stop = strip_stop(decode, at, bytes);
-            rc = start < stop ? put(to.text, at + start, stop - start) : 0;
+            rc = start < stop ? append_text(to.text, at + start, stop - start) : 0;
         }
         if (rc != 0 || (rc = end_piece(to, begin)) != 0) {
             return rc;
@@ -324,7 +324,7 @@ static int run_all(enum token_decoder_kind kind, struct list from, struct list t
     for (size_t i = 0; i < from.pieces->count && rc == 0; i++) {
         const char *at = from.text->at + from.pieces->at[i].begin;
         size_t bytes = from.pieces->at[i].end - from.pieces->at[i].begin;
-        rc = kind == TOKEN_DECODE_BYTES ? put_bytes(out, at, bytes) : put(out, at, bytes);
+        rc = kind == TOKEN_DECODE_BYTES ? put_bytes(out, at, bytes) : append_text(out, at, bytes);
     }
     if (rc == 0 && kind == TOKEN_DECODE_BYTES) {
         rc = put_lossy(to.text, out->at, out->bytes);
@@ -354,8 +354,9 @@ static int list_tokens(struct text_scratch *scratch, const uint32_t *ids, size_t
         if (skip) {
             continue;
         }
-        int rc = tokenizer->decodes_bare && to.pieces->count > 0 ? put(to.text, " ", 1) : 0;
-        if (rc != 0 || (rc = put(to.text, token, bytes)) != 0 || (rc = end_piece(to, begin)) != 0) {
+        int rc = tokenizer->decodes_bare && to.pieces->count > 0 ? append_text(to.text, " ", 1) : 0;
+        if (rc != 0 || (rc = append_text(to.text, token, bytes)) != 0 ||
+            (rc = end_piece(to, begin)) != 0) {
             return rc;
         }
     }
@@ -388,7 +389,7 @@ int text_tokenizer_decode(struct text_scratch *scratch, const uint32_t *ids, siz
             rc = run_each(scratch, decode, lists[in], to);
         }
     }
-    if (rc != 0 || (rc = put(lists[in].text, "", 1)) != 0) {
+    if (rc != 0 || (rc = append_text(lists[in].text, "", 1)) != 0) {
         return rc;
     }
     *text = lists[in].text->at;

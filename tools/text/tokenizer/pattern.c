@@ -258,7 +258,7 @@ static bool read_quantifier(struct reader *in, struct token_item *item)
     return in->at >= in->end || *in->at == '\0' || strchr("?*{", *in->at) == NULL;
 }
 
-static bool starts(const struct reader *in, const char *text)
+static bool starts_with(const struct reader *in, const char *text)
 {
     size_t bytes = strlen(text);
     return (size_t)(in->end - in->at) >= bytes && memcmp(in->at, text, bytes) == 0;
@@ -266,7 +266,7 @@ static bool starts(const struct reader *in, const char *text)
 
 static bool read_item(struct reader *in, struct token_item *item)
 {
-    bool look = starts(in, "(?!") || starts(in, "(?=");
+    bool look = starts_with(in, "(?!") || starts_with(in, "(?=");
     item->kind = look ? TOKEN_ITEM_LOOK : TOKEN_ITEM_RUN;
     if (look) {
         item->positive = in->at[2] == '=';
@@ -305,11 +305,11 @@ static bool read_group_branches(struct reader *in, struct token_item *group)
 static bool read_group(struct reader *in, struct token_item *item)
 {
     item->kind = TOKEN_ITEM_GROUP;
-    bool folds = starts(in, "(?i:");
-    if (!folds && !starts(in, "(?:") && starts(in, "(?")) {
+    bool folds = starts_with(in, "(?i:");
+    if (!folds && !starts_with(in, "(?:") && starts_with(in, "(?")) {
         return false;
     }
-    in->at += folds ? 4 : starts(in, "(?:") ? 3 : 1;
+    in->at += folds ? 4 : starts_with(in, "(?:") ? 3 : 1;
     in->fold = folds;
     bool fine = read_group_branches(in, item);
     in->fold = false;
@@ -317,12 +317,12 @@ static bool read_group(struct reader *in, struct token_item *item)
 }
 
 /* Does the item take at least one character? */
-static bool takes(const struct token_pattern *pattern, const struct token_item *item)
+static bool takes_character(const struct token_pattern *pattern, const struct token_item *item)
 {
     bool all = item->min > 0 && item->kind != TOKEN_ITEM_LOOK;
     for (unsigned i = 0; i < item->branches && all; i++) {
         const struct token_branch *branch = &pattern->branch[item->branch + i];
-        all = branch->items > 0 && takes(pattern, &pattern->item[branch->item]);
+        all = branch->items > 0 && takes_character(pattern, &pattern->item[branch->item]);
     }
     return all;
 }
@@ -335,11 +335,11 @@ static bool read_branch(struct reader *in, struct token_branch *branch)
     bool takes_any = false; /* a branch that may match nothing is left to PCRE2 */
     while (in->at < in->end && *in->at != '|') {
         struct token_item item = {0};
-        bool group = *in->at == '(' && !starts(in, "(?!") && !starts(in, "(?=");
+        bool group = *in->at == '(' && !starts_with(in, "(?!") && !starts_with(in, "(?=");
         if (count == 32 || !(group ? read_group(in, &item) : read_item(in, &item))) {
             return false;
         }
-        takes_any |= takes(in->out, &item);
+        takes_any |= takes_character(in->out, &item);
         items[count++] = item;
     }
     if (!takes_any || in->out->items + count > TOKEN_ITEMS_MAX) {
@@ -437,7 +437,7 @@ struct rest {
 
 static size_t match_rest(const struct subject *in, struct rest rest, size_t at);
 
-static bool looks(const struct subject *in, const struct token_item *item, size_t at)
+static bool look_ahead_matches(const struct subject *in, const struct token_item *item, size_t at)
 {
     unsigned bytes;
     bool follows = at < in->bytes &&
@@ -501,7 +501,7 @@ static size_t match_rest(const struct subject *in, struct rest rest, size_t at)
     case TOKEN_ITEM_GROUP: return match_group(in, rest, at);
     case TOKEN_ITEM_LOOK: break;
     }
-    if (!looks(in, rest.item, at)) {
+    if (!look_ahead_matches(in, rest.item, at)) {
         return SIZE_MAX;
     }
     rest.item++;

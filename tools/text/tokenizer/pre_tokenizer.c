@@ -214,7 +214,7 @@ int token_pre_tokenizer_load(struct text_tokenizer *tokenizer, const struct core
 /* A stretch of a piece, with whether it matched; the flag is the highest bit of its end. */
 static const uint32_t matched = UINT32_C(1) << 31;
 
-static int mark(struct text_scratch *scratch, size_t begin, size_t end, bool match)
+static int append_mark(struct text_scratch *scratch, size_t begin, size_t end, bool match)
 {
     return token_pieces_put(&scratch->marks, begin, end | (match ? matched : 0));
 }
@@ -223,9 +223,9 @@ static int mark(struct text_scratch *scratch, size_t begin, size_t end, bool mat
 static int mark_match(struct text_scratch *scratch, size_t *done, size_t begin, size_t end,
                       bool invert)
 {
-    int rc = *done < begin ? mark(scratch, *done, begin, invert) : 0;
+    int rc = *done < begin ? append_mark(scratch, *done, begin, invert) : 0;
     *done = end;
-    return rc == 0 ? mark(scratch, begin, end, !invert) : rc;
+    return rc == 0 ? append_mark(scratch, begin, end, !invert) : rc;
 }
 
 static int mark_search(struct text_scratch *scratch, const struct token_split *split,
@@ -279,7 +279,7 @@ static int mark_chars(struct text_scratch *scratch, const struct token_split *sp
     return rc;
 }
 
-static int put(struct token_pieces *out, size_t begin, size_t end)
+static int append_piece(struct token_pieces *out, size_t begin, size_t end)
 {
     return begin == end ? 0 : token_pieces_put(out, begin, end);
 }
@@ -309,7 +309,7 @@ static int gather(const struct token_pieces *marks, enum token_behaviour behavio
             last = next;
         }
         if (behaviour != TOKEN_REMOVED || !match) {
-            rc = put(out, begin, marks->at[last].end & ~matched);
+            rc = append_piece(out, begin, marks->at[last].end & ~matched);
         }
         i = last + 1;
     }
@@ -324,7 +324,7 @@ static int cut_piece(struct text_scratch *scratch, const struct token_split *spl
     int rc = split->kind == TOKEN_SPLIT_SEARCH ? mark_search(scratch, split, piece, &done)
                                                : mark_chars(scratch, split, piece, &done);
     if (rc == 0 && done < piece.end) {
-        rc = mark(scratch, done, piece.end, split->invert);
+        rc = append_mark(scratch, done, piece.end, split->invert);
     }
     return rc == 0 ? gather(&scratch->marks, split->behaviour, out) : rc;
 }
@@ -344,14 +344,14 @@ static int cut_isolated(struct text_scratch *scratch, const struct token_pattern
             at += length;
             continue;
         }
-        int rc = put(out, piece.begin + done, piece.begin + at);
-        if (rc != 0 || (rc = put(out, piece.begin + at, piece.begin + end)) != 0) {
+        int rc = append_piece(out, piece.begin + done, piece.begin + at);
+        if (rc != 0 || (rc = append_piece(out, piece.begin + at, piece.begin + end)) != 0) {
             return rc;
         }
         done = end;
         at = end;
     }
-    return put(out, piece.begin + done, piece.end);
+    return append_piece(out, piece.begin + done, piece.end);
 }
 
 static bool begins_with(const struct token_text *text, struct text_span piece, const char *content,
@@ -412,7 +412,7 @@ static int rewrite(struct text_scratch *scratch, const struct token_split *split
                       (split->scheme == TOKEN_SCHEME_ALWAYS ||
                        (split->scheme == TOKEN_SCHEME_FIRST && first && is_first(from, piece, i)));
         int rc = rewrite_piece(scratch, split, piece, prefix, to);
-        if (rc != 0 || (rc = put(out, begin, to->bytes)) != 0) {
+        if (rc != 0 || (rc = append_piece(out, begin, to->bytes)) != 0) {
             return rc;
         }
     }
@@ -442,7 +442,7 @@ int token_pre_tokenizer_run(struct text_scratch *scratch, size_t begin, size_t e
     unsigned in = 0;
     pieces[0].count = 0;
     scratch->now = &scratch->text[0];
-    int rc = put(&pieces[0], begin, end);
+    int rc = append_piece(&pieces[0], begin, end);
     for (size_t i = 0; i < tokenizer->splits && rc == 0; i++, in ^= 1) {
         pieces[in ^ 1].count = 0;
         rc = run(scratch, &tokenizer->split[i], &pieces[in], &pieces[in ^ 1], first);

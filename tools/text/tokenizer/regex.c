@@ -34,7 +34,7 @@ struct writer {
     int rc;
 };
 
-static void put(struct writer *writer, const char *text, size_t bytes)
+static void append_text(struct writer *writer, const char *text, size_t bytes)
 {
     if (writer->rc == 0 && writer->bytes + bytes > writer->room) {
         const size_t room = (writer->room + bytes) * 2 + 256;
@@ -55,7 +55,7 @@ static void put(struct writer *writer, const char *text, size_t bytes)
 
 static void put_text(struct writer *writer, const char *text)
 {
-    put(writer, text, strlen(text));
+    append_text(writer, text, strlen(text));
 }
 
 static void refuse(struct writer *writer, const char *why)
@@ -154,7 +154,7 @@ static uint64_t read_property(const struct writer *writer, const char **after, b
 static void copy(struct writer *writer, size_t bytes)
 {
     const size_t left = (size_t)(writer->end - writer->at);
-    put(writer, writer->at, bytes < left ? bytes : left);
+    append_text(writer, writer->at, bytes < left ? bytes : left);
     writer->at += bytes < left ? bytes : left;
 }
 
@@ -170,7 +170,7 @@ static void write_script(struct writer *writer)
         return;
     }
     put_text(writer, (writer->at[1] == 'P') != inverted ? "\\P{sc:" : "\\p{sc:");
-    put(writer, name, (size_t)(close + 1 - name));
+    append_text(writer, name, (size_t)(close + 1 - name));
     writer->at = close + 1;
 }
 
@@ -255,7 +255,7 @@ static void write_bracket(struct writer *writer)
         put_text(writer, "\\t");
         put_ranges(writer, token_kinds_named("Zs", 2));
     } else if (is_name(name, bytes, "ascii") || is_name(name, bytes, "xdigit")) {
-        put(writer, writer->at, (size_t)(close + 2 - writer->at));
+        append_text(writer, writer->at, (size_t)(close + 2 - writer->at));
     } else {
         refuse(writer, "a class of this name is not supported; write \\p{L}, \\p{Lu} or the like");
         return;
@@ -303,7 +303,7 @@ static void write_options(struct writer *writer)
         return; /* another kind of group */
     }
     for (; writer->at < at; writer->at++) {
-        put(writer, *writer->at == 'm' ? "s" : writer->at, 1);
+        append_text(writer, *writer->at == 'm' ? "s" : writer->at, 1);
     }
     writer->folds = folds;
     if (*at == ')') { /* for the rest of the group around it */
@@ -396,7 +396,7 @@ int token_regex_translate(const struct token_unicode *unicode, const char *regex
     while (writer.rc == 0 && writer.at < writer.end) {
         write_next(&writer);
     }
-    put(&writer, "", 1);
+    append_text(&writer, "", 1);
     if (writer.rc != 0) {
         core_charge_free(writer.text);
         return writer.rc;
