@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/cpu/isa/inline.h"
 #include "kernels/kern.h"
 
 #if defined(__AVX512F__)
@@ -16,8 +17,6 @@
 #else
 #include "kernels/cpu/isa/vec_base.h"
 #endif
-
-#define VF_INLINE static inline __attribute__((always_inline))
 
 /* Calls body(type) with each type as a constant: a copy of the loop a type. */
 #define KERN_TYPE_CASES(type, body)                                                                \

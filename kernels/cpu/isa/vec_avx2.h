@@ -7,6 +7,8 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "kernels/cpu/isa/inline.h"
+
 enum { LANES = 8, PRODUCT_ROWS = 6, PRODUCT_VECTORS = 2 };
 
 typedef __m256 vf;
@@ -19,48 +21,48 @@ typedef int32_t vi __attribute__((vector_size(32)));
     macro(0, h), macro(1, h), macro(2, h), macro(3, h), macro(4, h), macro(5, h), macro(6, h),     \
         macro(7, h)
 
-static inline vf vf_set(float value)
+VF_INLINE vf vf_set(float value)
 {
     return _mm256_set1_ps(value);
 }
 
-static inline vf vf_load(const float *from)
+VF_INLINE vf vf_load(const float *from)
 {
     return _mm256_loadu_ps(from);
 }
 
-static inline void vf_store(float *to, vf value)
+VF_INLINE void vf_store(float *to, vf value)
 {
     _mm256_storeu_ps(to, value);
 }
 
-static inline vf vf_fma(vf a, vf b, vf c)
+VF_INLINE vf vf_fma(vf a, vf b, vf c)
 {
     return _mm256_fmadd_ps(a, b, c);
 }
 
-static inline vf vf_max(vf a, vf b)
+VF_INLINE vf vf_max(vf a, vf b)
 {
     return _mm256_max_ps(a, b);
 }
 
-static inline vf vf_min(vf a, vf b)
+VF_INLINE vf vf_min(vf a, vf b)
 {
     return _mm256_min_ps(a, b);
 }
 
-static inline vf vf_round(vf a)
+VF_INLINE vf vf_round(vf a)
 {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-static inline vf vf_load_bf16(const uint16_t *from)
+VF_INLINE vf vf_load_bf16(const uint16_t *from)
 {
     const __m128i half = _mm_loadu_si128((const void *)from);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
 }
 
-static inline void vf_store_bf16(uint16_t *to, vf value)
+VF_INLINE void vf_store_bf16(uint16_t *to, vf value)
 {
     const __m256i bits = _mm256_castps_si256(value);
     const __m256i upper = _mm256_srli_epi32(bits, 16);
@@ -74,12 +76,12 @@ static inline void vf_store_bf16(uint16_t *to, vf value)
     _mm_storeu_si128((void *)to, _mm256_castsi256_si128(packed));
 }
 
-static inline vf vf_load_fp16(const uint16_t *from)
+VF_INLINE vf vf_load_fp16(const uint16_t *from)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const void *)from));
 }
 
-static inline void vf_store_fp16(uint16_t *to, vf value)
+VF_INLINE void vf_store_fp16(uint16_t *to, vf value)
 {
     _mm_storeu_si128((void *)to, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }

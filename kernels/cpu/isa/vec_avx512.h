@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cpu/isa/inline.h"
+
 enum { LANES = 16, PRODUCT_ROWS = 12, PRODUCT_VECTORS = 2 };
 
 typedef __m512 vf;
@@ -27,55 +29,55 @@ typedef int32_t vi __attribute__((vector_size(64)));
         macro(7, h), macro(8, h), macro(9, h), macro(10, h), macro(11, h), macro(12, h),           \
         macro(13, h), macro(14, h), macro(15, h)
 
-static inline vf vf_set(float value)
+VF_INLINE vf vf_set(float value)
 {
     return _mm512_set1_ps(value);
 }
 
-static inline vf vf_load(const float *from)
+VF_INLINE vf vf_load(const float *from)
 {
     return _mm512_loadu_ps(from);
 }
 
-static inline void vf_store(float *to, vf value)
+VF_INLINE void vf_store(float *to, vf value)
 {
     _mm512_storeu_ps(to, value);
 }
 
-static inline vf vf_fma(vf a, vf b, vf c)
+VF_INLINE vf vf_fma(vf a, vf b, vf c)
 {
     return _mm512_fmadd_ps(a, b, c);
 }
 
-static inline vf vf_max(vf a, vf b)
+VF_INLINE vf vf_max(vf a, vf b)
 {
     return _mm512_max_ps(a, b);
 }
 
-static inline vf vf_min(vf a, vf b)
+VF_INLINE vf vf_min(vf a, vf b)
 {
     return _mm512_min_ps(a, b);
 }
 
-static inline vf vf_round(vf a)
+VF_INLINE vf vf_round(vf a)
 {
     return _mm512_roundscale_ps(a, 0);
 }
 
 /* value 2^n, and 0 in lanes where x is below `low`. */
-static inline vf vf_exp_scale(vf value, vf n, vf x, vf low)
+VF_INLINE vf vf_exp_scale(vf value, vf n, vf x, vf low)
 {
     const __mmask16 there = _mm512_cmp_ps_mask(x, low, _CMP_NLT_UQ);
     return _mm512_maskz_scalef_ps(there, value, n);
 }
 
-static inline vf vf_load_bf16(const uint16_t *from)
+VF_INLINE vf vf_load_bf16(const uint16_t *from)
 {
     const __m256i half = _mm256_loadu_si256((const void *)from);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-static inline void vf_store_bf16(uint16_t *to, vf value)
+VF_INLINE void vf_store_bf16(uint16_t *to, vf value)
 {
     const __m512i bits = _mm512_castps_si512(value);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -87,25 +89,25 @@ static inline void vf_store_bf16(uint16_t *to, vf value)
     _mm256_storeu_si256((void *)to, _mm512_cvtepi32_epi16(high));
 }
 
-static inline vf vf_load_fp16(const uint16_t *from)
+VF_INLINE vf vf_load_fp16(const uint16_t *from)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)from));
 }
 
-static inline void vf_store_fp16(uint16_t *to, vf value)
+VF_INLINE void vf_store_fp16(uint16_t *to, vf value)
 {
     _mm256_storeu_si256((void *)to, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
 }
 
 #if defined(__AVX512BF16__)
 
-static inline vf vf_dot(vf a, vf b, vf sum)
+VF_INLINE vf vf_dot(vf a, vf b, vf sum)
 {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
 }
 
 /* Lane i pairs low[i] and high[i], rounded. */
-static inline vf vf_pair(vf low, vf high)
+VF_INLINE vf vf_pair(vf low, vf high)
 {
     const __m512i even = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(low));
     const __m512i odd = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(high));
@@ -113,29 +115,29 @@ static inline vf vf_pair(vf low, vf high)
 }
 
 /* The pairs of 32 values that follow each other, rounded. */
-static inline vf vf_pair_next(vf first, vf second)
+VF_INLINE vf vf_pair_next(vf first, vf second)
 {
     return (vf)_mm512_cvtne2ps_pbh(second, first);
 }
 
-static inline uint32_t vf_first(int64_t count)
+VF_INLINE uint32_t vf_first(int64_t count)
 {
     return count < 32 ? (1u << count) - 1 : ~0u;
 }
 
-static inline vf vf_pairs_bf16(const uint16_t *from, int64_t count)
+VF_INLINE vf vf_pairs_bf16(const uint16_t *from, int64_t count)
 {
     return (vf)_mm512_maskz_loadu_epi16(vf_first(count), from);
 }
 
-static inline vf vf_pairs_f32(const float *from, int64_t count)
+VF_INLINE vf vf_pairs_f32(const float *from, int64_t count)
 {
     const uint32_t there = vf_first(count);
     return vf_pair_next(_mm512_maskz_loadu_ps((__mmask16)there, from),
                         _mm512_maskz_loadu_ps((__mmask16)(there >> 16), from + 16));
 }
 
-static inline vf vf_join_bf16(const uint16_t *low, const uint16_t *high, int64_t count)
+VF_INLINE vf vf_join_bf16(const uint16_t *low, const uint16_t *high, int64_t count)
 {
     const __mmask16 there = (__mmask16)vf_first(count);
     const __m256i even = _mm256_maskz_loadu_epi16(there, low);
@@ -145,7 +147,7 @@ static inline vf vf_join_bf16(const uint16_t *low, const uint16_t *high, int64_t
                                _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
 }
 
-static inline vf vf_join_f32(const float *low, const float *high, int64_t count)
+VF_INLINE vf vf_join_f32(const float *low, const float *high, int64_t count)
 {
     const __mmask16 there = (__mmask16)vf_first(count);
     return vf_pair(_mm512_maskz_loadu_ps(there, low),

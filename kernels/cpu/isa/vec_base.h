@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/half.h"
+#include "kernels/cpu/isa/inline.h"
 
 enum { LANES = 4, PRODUCT_ROWS = 4, PRODUCT_VECTORS = 2 };
 
@@ -19,68 +20,68 @@ typedef int32_t vi __attribute__((vector_size(16)));
 
 #define VF_EACH(macro, h) macro(0, h), macro(1, h), macro(2, h), macro(3, h)
 
-static inline vf vf_set(float value)
+VF_INLINE vf vf_set(float value)
 {
     return (vf){value, value, value, value};
 }
 
-static inline vf vf_load(const float *from)
+VF_INLINE vf vf_load(const float *from)
 {
     vf value;
     memcpy(&value, from, sizeof value);
     return value;
 }
 
-static inline void vf_store(float *to, vf value)
+VF_INLINE void vf_store(float *to, vf value)
 {
     memcpy(to, &value, sizeof value);
 }
 
-static inline vf vf_fma(vf a, vf b, vf c)
+VF_INLINE vf vf_fma(vf a, vf b, vf c)
 {
     return a * b + c;
 }
 
-static inline vf vf_max(vf a, vf b)
+VF_INLINE vf vf_max(vf a, vf b)
 {
     const vi above = a > b;
     return (vf)(((vi)a & above) | ((vi)b & ~above));
 }
 
-static inline vf vf_min(vf a, vf b)
+VF_INLINE vf vf_min(vf a, vf b)
 {
     const vi below = a < b;
     return (vf)(((vi)a & below) | ((vi)b & ~below));
 }
 
 /* Of values below 2^22 in size, which is all that it is used for. */
-static inline vf vf_round(vf a)
+VF_INLINE vf vf_round(vf a)
 {
     const vf magic = vf_set(12582912.0f);
     return (a + magic) - magic;
 }
 
-static inline vf vf_load_bf16(const uint16_t *from)
+VF_INLINE vf vf_load_bf16(const uint16_t *from)
 {
     vi bits = {(int32_t)((uint32_t)from[0] << 16), (int32_t)((uint32_t)from[1] << 16),
                (int32_t)((uint32_t)from[2] << 16), (int32_t)((uint32_t)from[3] << 16)};
     return (vf)bits;
 }
 
-static inline void vf_store_bf16(uint16_t *to, vf value)
+VF_INLINE void vf_store_bf16(uint16_t *to, vf value)
 {
     for (int i = 0; i < LANES; i++) {
         to[i] = core_f32_to_bf16(value[i]);
     }
 }
 
-static inline vf vf_load_fp16(const uint16_t *from)
+VF_INLINE vf vf_load_fp16(const uint16_t *from)
 {
     return (vf){core_fp16_to_f32(from[0]), core_fp16_to_f32(from[1]), core_fp16_to_f32(from[2]),
                 core_fp16_to_f32(from[3])};
 }
 
-static inline void vf_store_fp16(uint16_t *to, vf value)
+VF_INLINE void vf_store_fp16(uint16_t *to, vf value)
 {
     for (int i = 0; i < LANES; i++) {
         to[i] = core_f32_to_fp16(value[i]);

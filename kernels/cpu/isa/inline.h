@@ -1,0 +1,7 @@
+/* inline.h: functions that are a few instructions of the caller's loop. */
+#ifndef KERNELS_CPU_ISA_INLINE_H
+#define KERNELS_CPU_ISA_INLINE_H
+
+#define VF_INLINE static inline __attribute__((always_inline))
+
+#endif
