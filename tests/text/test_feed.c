@@ -267,22 +267,6 @@ static void ranks_share(void)
     }
 }
 
-/* Batches of an epoch are counted without keeping them. */
-static void measures(void)
-{
-    const char *files[] = {write_rows("m.jsonl", 50, 0)};
-    struct text_feed_options options = options_for(files, 1);
-    struct text_measure measure;
-    check_int(text_feed_measure(&options, &measure), ==, 0);
-    check_uint(measure.batches, ==, 25);
-    check_uint(measure.rows, ==, 50);
-    check_uint(measure.counts.tokens, ==, 10 * (2 + 3 + 4 + 5 + 6));
-    check_uint(measure.counts.targets, ==, 10 * (1 + 2 + 3 + 4 + 5));
-    options.pack = true;
-    check_int(text_feed_measure(&options, &measure), ==, 0);
-    check_uint(measure.rows, ==, 25); /* ten of 6 + 2, ten of 5 + 3, five of 4 + 4 */
-}
-
 /* Refuses wrong options, bad rows and positions of other data. */
 static void refuses(void)
 {
@@ -330,8 +314,6 @@ static void refuses(void)
     check_int(text_feed_next(feed, &batch), ==, -EINVAL);
     check_contains(core_err_sentence(), "no tokens to train on: 3 rows were read, 3 of");
     text_feed_close(feed);
-    struct text_measure measure;
-    check_int(text_feed_measure(&options, &measure), ==, -EINVAL);
 }
 
 /* A window of documents as rows: 1,000 documents if packed, otherwise one. */
@@ -598,8 +580,8 @@ static void out_of_memory(void)
 }
 
 TEST_MAIN({"in_order", in_order}, {"packed", packed}, {"resumes", resumes}, {"shuffles", shuffles},
-          {"ranks_share", ranks_share}, {"measures", measures}, {"refuses", refuses},
-          {"windows", windows}, {"window_by_parts", window_by_parts},
-          {"windows_ahead", windows_ahead}, {"wrong_ahead", wrong_ahead},
-          {"files_that_are_read", files_that_are_read}, {"targets_of_samples", targets_of_samples},
-          {"wrong_ids", wrong_ids}, {"out_of_memory", out_of_memory})
+          {"ranks_share", ranks_share}, {"refuses", refuses}, {"windows", windows},
+          {"window_by_parts", window_by_parts}, {"windows_ahead", windows_ahead},
+          {"wrong_ahead", wrong_ahead}, {"files_that_are_read", files_that_are_read},
+          {"targets_of_samples", targets_of_samples}, {"wrong_ids", wrong_ids},
+          {"out_of_memory", out_of_memory})

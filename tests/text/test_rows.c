@@ -131,7 +131,6 @@ static void kinds(void)
         test_skip("this build lacks what the tokenizer needs");
     }
     check_int(text_encoder_create(folder, NULL, 0, 1, &encoder), ==, 0);
-    check_true(text_encoder_mark(encoder) != 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char got[2000] = "";
         show(encoder, cases[i].row, TEXT_TRAIN_COMPLETION, got, sizeof got);
@@ -334,7 +333,6 @@ static void folders(void)
               39);
     check_true(folder != NULL);
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, 0);
-    const uint64_t mark = text_chat_mark(chat);
     check_string(text_chat_token(chat, "bos_token"), "no"); /* as in transformers */
     check_string(text_chat_token(chat, "pad_token"), "<p>");
     check_int(text_chat_end(chat), ==, 7);
@@ -342,7 +340,6 @@ static void folders(void)
     text_chat_destroy(chat);
     test_file("lists/chat_template.jinja", "{{ 'file' }}", 12);
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, 0);
-    check_true(text_chat_mark(chat) != mark);
     check_true(text_chat_template(chat, true) == text_chat_template(chat, false));
     text_chat_destroy(chat);
     test_file("lists/chat_template.jinja", "{{", 2);

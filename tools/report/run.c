@@ -154,16 +154,6 @@ void report_run_end(struct report_run *run)
     qsort(run->times, run->time_count, sizeof *run->times, compare_times);
 }
 
-double report_bucket_mean(const struct report_bucket *bucket)
-{
-    return bucket->count > 0 ? bucket->sum / bucket->count : (double)NAN;
-}
-
-double report_run_mean(const struct report_run *run, enum report_figure figure)
-{
-    return report_bucket_mean(&run->whole[figure]);
-}
-
 double report_run_seconds(const struct report_run *run, double part)
 {
     if (run->time_count == 0) {

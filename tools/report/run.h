@@ -129,9 +129,6 @@ void report_run_event(struct report_run *run, uint64_t step, const char *kind, c
 /* Called after the last step. */
 void report_run_end(struct report_run *run);
 
-/* Mean of a figure over the steps that have it; NaN if none has. */
-double report_run_mean(const struct report_run *run, enum report_figure figure);
-double report_bucket_mean(const struct report_bucket *bucket);
 /* Quantile `part` of step times without the first step; 0.5 is the median. NaN without steps. */
 double report_run_seconds(const struct report_run *run, double part);
 

@@ -224,7 +224,7 @@ static int add_row(struct text_batches *batches, struct filling *filling, size_t
     batches->counts.documents += documents;
     batches->counts.tokens += (uint64_t)tokens;
     batches->counts.targets += (uint64_t)targets;
-    if (filling->arrays[IDS] != NULL && filling->rows / options->batch_rows == options->rank) {
+    if (filling->rows / options->batch_rows == options->rank) {
         batches->held[filling->own] = copy_row(batches, filling, row);
         filling->own++;
         filling->out->tokens += tokens;
@@ -331,19 +331,4 @@ int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text
 bool text_batches_ahead(struct text_batches *batches)
 {
     return text_windows_ahead(batches->windows);
-}
-
-int text_batches_measure(struct text_batches *batches, struct text_measure *out)
-{
-    int rc;
-    struct text_batch batch = {0};
-    *out = (struct text_measure){0};
-    do {
-        struct filling filling = {.out = &batch};
-        rc = fill(batches, &filling);
-        out->rows += (uint64_t)filling.rows;
-        out->batches += rc == 1;
-    } while (rc == 1);
-    out->counts = batches->counts;
-    return rc == 0 ? end_epoch(batches) : rc;
 }

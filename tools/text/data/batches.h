@@ -33,13 +33,6 @@ struct text_batch {
     struct text_position after;
 };
 
-/* Figures of one epoch, for schedules given in epochs. */
-struct text_measure {
-    uint64_t batches; /* of one rank */
-    uint64_t rows;    /* after packing */
-    struct text_counts counts;
-};
-
 /* Like text_feed_open(). Keeps a pointer to the options. */
 int text_batches_open(const struct text_feed_options *options, const struct text_position *from,
                       struct text_batches **out);
@@ -54,8 +47,5 @@ int text_batches_next(struct text_batches *batches, int32_t *tokens, struct text
 
 /* Reads a little of what later batches need; false if there is nothing to do now. */
 bool text_batches_ahead(struct text_batches *batches);
-
-/* Counts the rest of the epoch. */
-int text_batches_measure(struct text_batches *batches, struct text_measure *out);
 
 #endif

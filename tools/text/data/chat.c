@@ -11,7 +11,6 @@
 #include "core/base/charge.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
-#include "core/base/hash.h"
 #include "core/json/json.h"
 #include "tools/text/data/row.h"
 #include "tools/text/data/special.h"
@@ -28,14 +27,12 @@ struct text_chat {
     int64_t end;
     int64_t now; /* see text_feed_options */
     bool dated;
-    uint64_t mark;
 };
 
 static int make_template(struct text_chat *chat, const char *source, size_t bytes, const char *name,
                          struct jinja_template **out)
 {
     static const char clock[] = "strftime_now";
-    chat->mark = core_hash(source, bytes, chat->mark);
     chat->dated |= memmem(source, bytes, clock, sizeof clock - 1) != NULL;
     return jinja_template_create(source, bytes, name, out);
 }
@@ -190,12 +187,6 @@ static int read_tokens(struct text_chat *chat, const char *folder)
     if (rc != 0) {
         return rc;
     }
-    for (size_t i = 0; i < chat->special.count; i++) {
-        const struct text_special_token *token = &chat->special.tokens[i];
-        const char *name = token->name != NULL ? token->name : "";
-        chat->mark = core_hash(name, strlen(name), chat->mark + i);
-        chat->mark = core_hash(token->content, strlen(token->content), chat->mark);
-    }
     for (size_t i = 0; i < 2; i++) {
         struct core_json *doc = NULL;
         rc = text_special_read(folder, names[i], &doc);
@@ -266,11 +257,6 @@ const char *text_chat_token(const struct text_chat *chat, const char *name)
 int64_t text_chat_end(const struct text_chat *chat)
 {
     return chat->end;
-}
-
-uint64_t text_chat_mark(const struct text_chat *chat)
-{
-    return chat->mark;
 }
 
 bool text_chat_dated(const struct text_chat *chat)

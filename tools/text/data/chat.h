@@ -22,8 +22,6 @@ const struct jinja_template *text_chat_template(const struct text_chat *chat, bo
 const char *text_chat_token(const struct text_chat *chat, const char *name);
 /* The eos_token_id of generation_config.json or config.json; -1: none. */
 int64_t text_chat_end(const struct text_chat *chat);
-/* A hash of the templates and special tokens. */
-uint64_t text_chat_mark(const struct text_chat *chat);
 /* Whether a template uses the time. */
 bool text_chat_dated(const struct text_chat *chat);
 

@@ -9,7 +9,6 @@
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/json/json.h"
 #include "tools/text/data/array.h"
@@ -32,8 +31,7 @@ struct text_encoder {
     size_t text_room;
     uint32_t *prompt; /* owned: tokens of a prompt */
     size_t prompt_room;
-    int64_t vocab; /* of the model; 0: not checked */
-    uint64_t mark;
+    int64_t vocab;            /* of the model; 0: not checked */
     _Atomic bool said_prompt; /* of the first; orders nothing */
     _Atomic bool said_ambiguous;
 };
@@ -118,8 +116,6 @@ int text_encoder_create(const char *folder, const char *format, int64_t vocab, i
         return rc;
     }
     encoder->vocab = vocab;
-    encoder->mark = core_hash_seed(text_chat_mark(encoder->chat),
-                                   text_tokenizer_size(encoder->tokenizer), 0, 0);
     warn_unknown(encoder, format);
     if (encoder->end == NULL) {
         core_log(CORE_LOG_WARN, "%s has no eos_token; none is appended to texts", folder);
@@ -140,7 +136,6 @@ int text_encoder_share(struct text_encoder *first, struct text_encoder **out)
     encoder->alpaca = first->alpaca;
     encoder->end = first->end;
     encoder->vocab = first->vocab;
-    encoder->mark = first->mark;
     int rc = make_own(encoder);
     if (rc != 0) {
         text_encoder_destroy(encoder);
@@ -190,11 +185,6 @@ void text_encoder_destroy(struct text_encoder *encoder)
 const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *encoder)
 {
     return encoder->tokenizer;
-}
-
-uint64_t text_encoder_mark(const struct text_encoder *encoder)
-{
-    return encoder->mark;
 }
 
 bool text_encoder_dated(const struct text_encoder *encoder)

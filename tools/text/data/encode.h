@@ -23,8 +23,6 @@ void text_encoder_destroy(struct text_encoder *encoder);
 int text_encoder_trim(struct text_encoder *encoder);
 
 const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *encoder);
-/* A hash of tokenizer and template: it changes if rows become other tokens. */
-uint64_t text_encoder_mark(const struct text_encoder *encoder);
 /* Whether the chat template of the model uses the time. */
 bool text_encoder_dated(const struct text_encoder *encoder);
 

@@ -263,22 +263,3 @@ unsigned text_feed_threads(int64_t asked)
     }
     return count > TEXT_THREADS_MAX ? TEXT_THREADS_MAX : count < 1 ? 1 : (unsigned)count;
 }
-
-int text_feed_measure(const struct text_feed_options *options, struct text_measure *out)
-{
-    struct text_feed_options once = *options;
-    struct text_batches *batches = NULL;
-    once.epochs = 1;
-    int rc = check_options(options);
-    if (rc != 0) {
-        return rc;
-    }
-    struct core_budget *before = core_charge_bind(shared_of(options));
-    rc = text_batches_open(&once, NULL, &batches);
-    if (rc == 0) {
-        rc = text_batches_measure(batches, out);
-    }
-    text_batches_close(batches);
-    core_charge_bind(before);
-    return rc;
-}

@@ -42,7 +42,4 @@ int64_t text_feed_wait_ns(const struct text_feed *feed);
  * thread may use), at most TEXT_THREADS_MAX. */
 unsigned text_feed_threads(int64_t asked);
 
-/* Reads one epoch and counts it, keeping nothing. */
-int text_feed_measure(const struct text_feed_options *options, struct text_measure *out);
-
 #endif

@@ -219,11 +219,6 @@ void text_records_close(struct text_records *records)
     core_charge_free(records);
 }
 
-size_t text_records_files(const struct text_records *records)
-{
-    return records->count;
-}
-
 const char *text_records_file(const struct text_records *records, size_t file)
 {
     const char *path = records->files[file].path;

@@ -52,8 +52,7 @@ struct text_record {
 int text_records_open(const struct text_records_options *options, struct text_records **out);
 void text_records_close(struct text_records *records);
 
-/* Number of files, and their names for messages. */
-size_t text_records_files(const struct text_records *records);
+/* Name of a file, for messages. */
 const char *text_records_file(const struct text_records *records, size_t file);
 /* Whether `path` is one of the files that a name, a pattern or "-" refers to. */
 bool text_records_means(const char *name, const char *path);
