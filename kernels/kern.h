@@ -351,6 +351,18 @@ struct kern_update_arguments {
     uint32_t *met; /* enum core_nonfinite_flags flags are or-ed into it; NULL: not asked for */
 };
 
+/* How products are computed. On CUDA KERN_PRODUCTS_PLAIN is without tensor cores and all others are
+ * cuBLASLt if it is present. On the CPU KERN_PRODUCTS_BEST: oneDNN for the types for which the processor
+ * has instructions of its own (bf16 with AVX512_BF16 or AMX), the blocked product for all others;
+ * a choice by the processor alone, so that bits do not depend on timing. */
+enum kern_products { KERN_PRODUCTS_BEST, KERN_PRODUCTS_PLAIN, KERN_PRODUCTS_ONEDNN };
+
+/* How a device's ops are attached (kernels/table.h). */
+struct kern_options {
+    unsigned cpu_flags; /* CPU: instruction sets to use, a mask over core_cpu_flags(); 0: all */
+    enum kern_products products;
+};
+
 #ifdef __cplusplus
 }
 #endif

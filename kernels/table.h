@@ -11,18 +11,6 @@
 struct dev_device;
 struct kern_ops;
 
-/* Who computes products. On CUDA KERN_PRODUCTS_PLAIN is without tensor cores and all others are
- * cuBLASLt where it is there. On the CPU KERN_PRODUCTS_BEST: oneDNN for the types for which the processor
- * has instructions of its own (bf16 with AVX512_BF16 or AMX), the blocked product for all others;
- * a choice by the processor alone, so that bits do not depend on timing. */
-enum kern_products { KERN_PRODUCTS_BEST, KERN_PRODUCTS_PLAIN, KERN_PRODUCTS_ONEDNN };
-
-struct kern_options {
-    unsigned
-        cpu_flags; /* CPU: instructions that may be used, a mask over core_cpu_flags(); 0: all */
-    enum kern_products products;
-};
-
 /* Adds the ops of the device's kind to its table, before any queue of the device exists. `options`
  * NULL takes the defaults. The result holds caches (primitives by shape) and outlives the device's
  * queues. Only one queue of the device at a time may run ops. -ENOTSUP for a device without ops. */

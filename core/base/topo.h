@@ -44,26 +44,10 @@ struct core_topo {
     char source[64]; /* where the data is from: "hwloc 2.9.0", "sysfs" */
 };
 
-enum core_topo_from {
-    CORE_TOPO_LIVE,      /* this machine: hwloc, else sysfs */
-    CORE_TOPO_XML,       /* a file that lstopo wrote */
-    CORE_TOPO_SYNTHETIC, /* a string, "pack:2 numa:1 core:8 pu:2" */
-    CORE_TOPO_SYSFS,     /* /proc and /sys below a folder; "": those of this machine */
-};
-
-/* `text` is the file, the string or the folder. `allowed` limits the processors; NULL: those that
- * this thread may run on if the source is this machine, all otherwise. -ENOTSUP for XML and strings
- * in a build without hwloc; -EINVAL for input that cannot be read. */
-int core_topo_create(enum core_topo_from from, const char *text, const struct core_cpus *allowed,
-                     struct core_topo **out);
-void core_topo_destroy(struct core_topo *topo);
-
-/* Checks that the parts are consistent. 0, or -EINVAL with a sentence that names the
- * contradiction. */
-int core_topo_check(const struct core_topo *topo);
-
 /* Finds a node by its number; NULL if there is none. */
 const struct core_topo_node *core_topo_node_find(const struct core_topo *topo, int number);
+/* Normalises a PCI address in any notation to "0000:3b:00.0". 0, or -EINVAL without a sentence. */
+int core_topo_bus_write(const char *from, char *bus, size_t bytes);
 /* Finds a GPU or drive by its name or bus id, in any notation ("00000000:3B:00.0"). NULL: none. */
 const struct core_topo_device *core_topo_device_find(const struct core_topo *topo,
                                                      const char *name);

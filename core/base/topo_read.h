@@ -1,10 +1,30 @@
-/* topo_read.h: what topo.c calls to read a machine; no other file includes it. A source fills
- * nodes, processors, core_of and devices in any order into a zeroed struct whose core_of is all
- * CORE_TOPO_NO_CORE; topo.c sorts the result and applies limits. */
+/* topo_read.h: reads the topology of this machine, or of another one that a file or string describes. */
 #ifndef CORE_BASE_TOPO_READ_H
 #define CORE_BASE_TOPO_READ_H
 
 #include "core/base/topo.h"
+
+enum core_topo_from {
+    CORE_TOPO_LIVE,      /* this machine: hwloc, else sysfs */
+    CORE_TOPO_XML,       /* a file that lstopo wrote */
+    CORE_TOPO_SYNTHETIC, /* a string, "pack:2 numa:1 core:8 pu:2" */
+    CORE_TOPO_SYSFS,     /* /proc and /sys below a folder; "": those of this machine */
+};
+
+/* `text` is the file, the string or the folder. `allowed` limits the processors; NULL: those that
+ * this thread may run on if the source is this machine, all otherwise. -ENOTSUP for XML and strings
+ * in a build without hwloc; -EINVAL for input that cannot be read. */
+int core_topo_create(enum core_topo_from from, const char *text, const struct core_cpus *allowed,
+                     struct core_topo **out);
+void core_topo_destroy(struct core_topo *topo);
+
+/* Checks that the parts are consistent. 0, or -EINVAL with a sentence that names the
+ * contradiction. */
+int core_topo_check(const struct core_topo *topo);
+
+/* ---- sources: topo_hwloc.c and topo_sysfs.c ----
+ * A source fills nodes, processors, core_of and devices in any order into a zeroed struct whose
+ * core_of is all CORE_TOPO_NO_CORE; topo_read.c sorts the result and applies limits. */
 
 int core_topo_read_hwloc(enum core_topo_from from, const char *text, struct core_topo *topo);
 int core_topo_read_sysfs(const char *root, struct core_topo *topo);
@@ -13,9 +33,7 @@ int core_topo_read_sysfs(const char *root, struct core_topo *topo);
 struct core_topo_node *core_topo_node_add(struct core_topo *topo, int number);
 struct core_topo_device *core_topo_device_add(struct core_topo *topo, enum core_topo_kind kind,
                                               const char *name);
-/* Normalises a PCI address in any notation to "0000:3b:00.0". 0, or -EINVAL without a sentence. */
-int core_topo_bus_write(const char *from, char *bus, size_t bytes);
-/* Block devices that store nothing: loop, ram, zram and the like. */
+/* False for block devices that store nothing: loop, ram, zram and the like. */
 int core_topo_is_drive(const char *name);
 
 #endif

@@ -50,23 +50,9 @@ bool core_cfg_was_refused(const struct core_cfg_detail *detail, const char *key)
 void core_cfg_finish_notes(struct core_cfg_detail *detail);
 void core_cfg_free_notes(struct core_cfg_detail *detail);
 
-/* table.c */
-/* The row with this path; the table has it. */
-size_t core_cfg_index(const char *path);
-/* The row of `key` inside the section `prefix` ("" at the top), by name or alias; -1: none. */
-ptrdiff_t core_cfg_row_in(const char *prefix, const char *key, size_t key_bytes);
-/* The last part of the row's path. */
-const char *core_cfg_leaf(const struct core_cfg_row *row);
-/* Is the row directly below the section `prefix`? */
-bool core_cfg_row_below(const struct core_cfg_row *row, const char *prefix);
-/* Does the type of optimizer or scheduler that was chosen know this row? */
-bool core_cfg_applies(const struct core_cfg_detail *detail, size_t row);
-/* The spelling of choice `index`: writes its first name. */
-void core_cfg_choice_name(const struct core_cfg_row *row, int64_t index, char *out, size_t bytes);
-/* The index of a choice by any of its spellings; -1: none. */
-int64_t core_cfg_choice_find(const struct core_cfg_row *row, const char *text, size_t bytes);
-
 /* value.c */
+/* Whether the chosen type of optimizer or scheduler has this row. */
+bool core_cfg_applies(const struct core_cfg_detail *detail, size_t row);
 /* Sets the row's default. */
 void core_cfg_set_preset(struct core_cfg_detail *detail, size_t row);
 /* Takes a value of the file, or tells what is wrong with it and leaves the default. */

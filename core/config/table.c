@@ -6,8 +6,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/config/internal.h"
-
 static const struct core_cfg_rows *const parts[] = {&core_cfg_rows_train, &core_cfg_rows_zero,
                                                     &core_cfg_rows_other};
 
@@ -57,12 +55,11 @@ bool core_cfg_row_below(const struct core_cfg_row *row, const char *prefix)
     return strncmp(row->path, prefix, length) == 0 && leaf == row->path + length + 1;
 }
 
-/* Is `key` one of the names with spaces between? */
-static bool among(const char *names, const char *key, size_t key_bytes)
+bool core_cfg_is_named(const char *names, const char *name, size_t name_bytes)
 {
     while (names != NULL && *names != '\0') {
         size_t length = strcspn(names, " ");
-        if (length == key_bytes && memcmp(names, key, length) == 0) {
+        if (length == name_bytes && memcmp(names, name, length) == 0) {
             return true;
         }
         names += length + (names[length] == ' ');
@@ -78,28 +75,12 @@ ptrdiff_t core_cfg_row_in(const char *prefix, const char *key, size_t key_bytes)
         if (!core_cfg_row_below(row, prefix)) {
             continue;
         }
-        if (among(core_cfg_leaf(row), key, key_bytes) || among(row->aliases, key, key_bytes)) {
+        if (core_cfg_is_named(core_cfg_leaf(row), key, key_bytes) ||
+            core_cfg_is_named(row->aliases, key, key_bytes)) {
             return (ptrdiff_t)i;
         }
     }
     return -1;
-}
-
-bool core_cfg_applies(const struct core_cfg_detail *detail, size_t row)
-{
-    const char *only = core_cfg_row(row)->only;
-    if (only == NULL) {
-        return true;
-    }
-    bool schedule = strncmp(core_cfg_row(row)->path, "scheduler.", 10) == 0;
-    size_t type = core_cfg_index(schedule ? "scheduler.type" : "optimizer.type");
-    char name[32] = "AdamW";
-    if (!detail->values[type].is_none) {
-        core_cfg_choice_name(core_cfg_row(type), detail->values[type].integer, name, sizeof name);
-    } else if (schedule) {
-        return false;
-    }
-    return among(only, name, strlen(name));
 }
 
 void core_cfg_choice_name(const struct core_cfg_row *row, int64_t index, char *out, size_t bytes)

@@ -417,3 +417,20 @@ const char *core_cfg_value_text(struct core_cfg_detail *detail, size_t row)
     core_json_write_fini(&write);
     return text;
 }
+
+bool core_cfg_applies(const struct core_cfg_detail *detail, size_t row)
+{
+    const char *only = core_cfg_row(row)->only;
+    if (only == NULL) {
+        return true;
+    }
+    bool schedule = strncmp(core_cfg_row(row)->path, "scheduler.", 10) == 0;
+    size_t type = core_cfg_index(schedule ? "scheduler.type" : "optimizer.type");
+    char name[32] = "AdamW";
+    if (!detail->values[type].is_none) {
+        core_cfg_choice_name(core_cfg_row(type), detail->values[type].integer, name, sizeof name);
+    } else if (schedule) {
+        return false;
+    }
+    return core_cfg_is_named(only, name, strlen(name));
+}

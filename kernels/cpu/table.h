@@ -6,7 +6,6 @@
 
 #include "core/dev/launch.h"
 #include "kernels/kern.h"
-#include "kernels/table.h"
 
 struct kern_cpu;
 

@@ -51,7 +51,7 @@ int kern_cuda_attention_grad_begin(const struct dev_launch *where,
 bool kern_cuda_attention_fits(const struct kern_attention_arguments *a);
 bool kern_cuda_attention_grad_fits(const struct kern_attention_grad_arguments *g);
 
-/* By the tensor cores of all cards that are taken (attention.cu). */
+/* By the tensor cores of all cards that are taken (attention_mma.cu). */
 int kern_cuda_attention_mma(const struct dev_launch *where,
                             const struct kern_attention_arguments *a);
 
@@ -66,7 +66,7 @@ int kern_cuda_attention_sm90(const struct dev_launch *where,
 bool kern_cuda_attention_grad_sm90_fits(const struct kern_attention_grad_arguments *g);
 int kern_cuda_attention_grad_sm90(const struct dev_launch *where,
                                   const struct kern_attention_grad_arguments *g);
-/* Whether the card has them, and they agree with attention.cu and attention_grad.cu: in the queue's
+/* Whether the card has them, and they agree with attention_mma.cu and attention_grad.cu: in the queue's
  * scratch, which has that many bytes; waits for the card. A disagreement is a warning. */
 bool kern_cuda_attention_check(const struct dev_launch *where);
 size_t kern_cuda_attention_check_bytes(void);

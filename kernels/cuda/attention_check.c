@@ -1,4 +1,4 @@
-/* attention_check.c: whether attention_sm90.cu computes on this card what attention.cu computes, and
+/* attention_check.c: whether attention_sm90.cu computes on this card what attention_mma.cu computes, and
  * attention_grad_sm90.cu what attention_grad.cu does. Their instructions read memory by descriptors, and a
  * card that takes them otherwise would train on wrong numbers: so each is asked once, before it is used. On
  * the queue's stream, in its scratch; the thread that submits waits. */
@@ -245,7 +245,7 @@ static bool answer(const struct dev_launch *where, const struct question *questi
 {
     static const struct check_case cases[] = {{KERN_BF16, 128, 0}, {KERN_BF16, 64, 150}};
     if (!card_is_hopper()) {
-        return false; /* attention.cu and attention_grad.cu are what it has */
+        return false; /* attention_mma.cu and attention_grad.cu are what it has */
     }
     struct sheet *sheet = malloc(sizeof *sheet);
     float worst = 0;

@@ -2,7 +2,7 @@
  * queries of one head after the other. A consumer has 64 of a tile's queries, goes over the tiles of 128
  * keys from the last to the first, and has the scores of the next keys and the gathering of the last
  * probabilities under way while it turns scores into probabilities. Compiled for sm_90a alone, and used
- * where attention_check.c has found it to agree with attention.cu on the card at hand. */
+ * where attention_check.c has found it to agree with attention_mma.cu on the card at hand. */
 #include "kernels/cuda/attention_sm90.cuh"
 #include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/cuda.h"

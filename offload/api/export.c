@@ -9,7 +9,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "offload/api/context.h"
-#include "offload/model/config.h"
+#include "offload/model/config_read.h"
 #include "offload/model/save.h"
 #include "offload/plan/shard.h"
 #include "offload/store/checkpoint.h"

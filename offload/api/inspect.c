@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "offload/api/abi.h"
 #include "offload/api/context.h"
+#include "offload/model/config_read.h"
 #include "offload/model/files.h"
 #include "offload/model/publish.h"
 #include "offload/store/checkpoint.h"

@@ -15,8 +15,9 @@
 #include "core/dev/dev.h"
 #include "offload/api/abi.h"
 #include "offload/api/build.h"
-#include "offload/model/config.h"
+#include "offload/model/config_read.h"
 #include "offload/run/checkpoint.h"
+#include "offload/run/measure.h"
 #include "offload/run/runtime.h"
 
 /* What is left to the rest of the machine where no budget is given. */

@@ -11,7 +11,6 @@
 #include "kernels/rope.h"
 #include "offload/model/dtype.h"
 
-struct core_json;
 struct model_family;
 
 enum { MODEL_LAYERS_MAX = 1024, MODEL_DROPOUTS_BYTES = 256 };
@@ -44,15 +43,9 @@ struct model_config {
     char dropouts[MODEL_DROPOUTS_BYTES]; /* "attention_dropout 0.1": asked for, never applied */
 };
 
-/* Fills `out` from FOLDER/config.json. -ENOENT, -EINVAL: the sentence names file and key. A tied model
- * whose files hold a head of its own is not tied, which a line of the log says. */
-int model_config_load(const char *folder, struct model_config *out);
-/* The same from a document; `doc`'s source is the file's name in messages. */
-int model_config_parse(const struct core_json *doc, struct model_config *out);
-
-/* Of one layer: the width of its window, 0 for none. */
+/* The width of a layer's window; 0: none. */
 int64_t model_config_window(const struct model_config *config, int64_t layer);
-/* Of one layer: the factor of its attention scores. */
+/* The factor of a layer's attention scores. */
 double model_config_scale(const struct model_config *config, int64_t layer);
 
 #endif

@@ -10,6 +10,8 @@
 
 #include "offload/model/config.h"
 
+struct core_json;
+
 /* ---- config.json ---- */
 
 enum model_key_kind { MODEL_KEY_SIZE, MODEL_KEY_REAL, MODEL_KEY_BOOL };

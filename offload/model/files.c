@@ -12,7 +12,6 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/json/json.h"
-#include "offload/model/files_part.h"
 
 enum { SHARDS_MAX = 4096, NAMED_MAX = 8 };
 

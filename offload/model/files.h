@@ -27,6 +27,12 @@ const struct model_safetensors *model_files_shard(const struct model_files *file
 const struct model_tensor *model_files_find(const struct model_files *files, const char *name,
                                             const struct model_safetensors **shard);
 
+/* The tensor of a parameter's part: by its name, by the name that files of the bare model use
+ * ("h.0..." for "transformer.h.0..."), or by its other name. NULL if there is none. */
+const struct model_tensor *model_files_part(const struct model_files *files,
+                                            const struct model_part *part,
+                                            const struct model_safetensors **shard);
+
 /* Whether the folder has every parameter of the model, of its shape and of a type that can be
  * read: -EINVAL naming the first one that is missing or different. Tensors that nobody reads are
  * named in one log line. */

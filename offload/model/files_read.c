@@ -8,7 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/base/team.h"
-#include "offload/model/files_part.h"
+#include "offload/model/files.h"
 
 /* Elements [begin, end) of a block's flat array. */
 struct range {

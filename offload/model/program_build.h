@@ -4,7 +4,8 @@
 #ifndef OFFLOAD_MODEL_PROGRAM_BUILD_H
 #define OFFLOAD_MODEL_PROGRAM_BUILD_H
 
-#include "offload/model/program.h"
+#include "offload/model/model.h"
+#include "offload/model/program_step.h"
 
 enum { MODEL_BUFFERS_MAX = 64, MODEL_BUFFER_ALIGN_BYTES = 256 };
 enum model_phase { MODEL_PHASE_FORWARD, MODEL_PHASE_BACKWARD, MODEL_PHASE_COUNT };

@@ -1,7 +1,7 @@
 /* load.c: moves parameters and states into the tiers when a run begins. Chunks for STORE pass
  * through the slots that a step uses, so that loading takes no more memory: while some slots are
  * read into, others are written to STORE, and the drive does both at once. Chunks of a checkpoint
- * on the store's own drive stay in its files until they are updated (store/adopt.h). No tape runs
+ * on the store's own drive stay in its files until they are updated (store/store.h). No tape runs
  * meanwhile. */
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "offload/plan/shard.h"
 #include "offload/run/checkpoint.h"
 #include "offload/run/chunks.h"
-#include "offload/store/adopt.h"
+#include "offload/store/store.h"
 
 /* A chunk that is being read into a slot, and the place that it is moved to from there. */
 struct arrival {

@@ -2,7 +2,9 @@
 #ifndef OFFLOAD_RUN_MEASURE_H
 #define OFFLOAD_RUN_MEASURE_H
 
-#include "offload/run/rates.h"
+#include "offload/run/options.h"
+#include "offload/run/rates_file.h"
+#include "offload/run/shapes.h"
 
 /* ---- limits ---- */
 
@@ -33,14 +35,10 @@ int run_measure_copies(const struct run_shapes *shapes, const struct run_options
 int run_measure_card(const struct run_shapes *shapes, const struct run_options *options,
                      struct plan_rates *out);
 
-/* One drive. */
-struct run_drive_rates {
-    double read_bytes;
-    double write_bytes;
-    double mixed_bytes;
-    double cpu_ns_per_byte; /* of the drive's thread, including checksums */
-    double window_bytes;    /* bytes in flight meanwhile, in both directions */
-};
+/* Writes to `path` the directory itself, or its nearest parent that exists: a store is created and
+ * removed with each run. */
+enum { RUN_RATES_PATH_BYTES = 4096 };
+void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES]);
 
 /* Measures the drive of a directory with the store's requests and checksums. *steady: the result
  * can be cached, because the drive was fast, or was slow in two measurements. */

@@ -12,7 +12,7 @@
 #include "core/base/hash.h"
 #include "core/base/sysfile.h"
 #include "core/dev/dev.h"
-#include "offload/run/rates_file.h"
+#include "offload/run/measure.h"
 
 enum { KEY_BYTES = 1024, MACHINE_BYTES = 448, CPU_FLAGS_BYTES = 64, CPUINFO_BYTES = 2048 };
 

@@ -1,6 +1,7 @@
 /* rates_file.c: one table of all numbers that are measured; the file of all rates, for planning on
  * another machine, and the cached file of each part. */
 #include "offload/run/rates_file.h"
+#include "offload/model/model.h"
 
 #include <errno.h>
 #include <math.h>

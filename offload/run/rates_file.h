@@ -1,10 +1,40 @@
-/* rates_file.h: measured rates in a cache between runs: a small JSON file per part of the machine. A
- * file counts only for the key that it was written under, and for some weeks (core/json/cache.h). A
- * damaged file or folder is no error: the part is measured again. The caller's thread. */
+/* rates_file.h: how fast a machine does the parts of a step, as numbers, as one JSON file, and in a
+ * cache between runs with a small JSON file per part of the machine. A file of the cache counts only
+ * for the key that it was written under, and for some weeks (core/json/cache.h). If it is damaged, the
+ * part is measured again. The caller's thread. */
 #ifndef OFFLOAD_RUN_RATES_FILE_H
 #define OFFLOAD_RUN_RATES_FILE_H
 
-#include "offload/run/measure.h"
+#include <stdbool.h>
+
+#include "offload/plan/types.h"
+#include "offload/store/store.h"
+
+struct run_rates {
+    struct plan_rates machine;
+    /* Seconds that a block of each kind takes alone, [enum model_block_kind]; 0: from flops. */
+    double forward_seconds[3];
+    double recompute_seconds[3];
+    double backward_seconds[3];
+    /* Of each store, reading and writing at once; 0: not measured. Extents are spread over stores in
+     * proportion. */
+    double drive_bytes[STORE_PATHS_MAX];
+};
+
+/* Of one drive. */
+struct run_drive_rates {
+    double read_bytes;
+    double write_bytes;
+    double mixed_bytes;
+    double cpu_ns_per_byte; /* of the drive's thread, including checksums */
+    double window_bytes;    /* bytes in flight meanwhile, in both directions */
+};
+
+/* A file of all rates in JSON: docs/plan-json.md. -EINVAL names the file and the key. */
+int run_rates_read(const char *path, struct run_rates *out);
+int run_rates_write(const char *path, const struct run_rates *rates);
+
+/* ---- cache ---- */
 
 /* The measured numbers of one part, and of one cached file. */
 enum run_rates_part {

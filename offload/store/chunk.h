@@ -1,7 +1,7 @@
 /* chunk.h: a chunk's one or two extents, and which of two is current; only memory records that. A
  * write goes to the extent that is not current, which becomes current when the write is done; so a
  * failed write leaves the old data. A write ahead of its step's norm also waits for a decision. A
- * chunk may read from a checkpoint's file (adopt.h) until a write of its own is done. The engine's
+ * chunk may read from a checkpoint's file (store.h) until a write of its own is done. The engine's
  * thread. Nothing is allocated here. */
 #ifndef OFFLOAD_STORE_CHUNK_H
 #define OFFLOAD_STORE_CHUNK_H

@@ -2,7 +2,7 @@
  * activations, each in an extent of its own, and the queues that move them. If the plan speculates,
  * data that an update overwrites has two extents: a write goes to the one that is not current,
  * which becomes current when the write is done (chunk.h). The engine's thread opens, closes, reads
- * and writes. After open nothing is allocated, except to adopt a checkpoint's files (adopt.h).
+ * and writes. After open nothing is allocated, except to adopt a checkpoint's files.
  * Every other extent is written by this run before it is read. */
 #ifndef OFFLOAD_STORE_STORE_H
 #define OFFLOAD_STORE_STORE_H
@@ -15,6 +15,7 @@
 #include "offload/plan/plan.h"
 
 struct store;
+struct store_checkpoint;
 
 enum { STORE_PATHS_MAX = AIO_PATHS_MAX };
 
@@ -85,6 +86,27 @@ int store_write_ahead(struct store *store, struct aio_queue *queue, const struct
 /* Confirms or discards the next `count` writes ahead together, including those that are not
  * submitted yet. */
 void store_decide(struct store *store, uint64_t count, bool stands);
+
+/* ---- adopting a checkpoint ----
+ * A store uses a checkpoint's files instead of writing the data again. A chunk that was read from a
+ * checkpoint and verified stays in the checkpoint's file until its first write is done. Every read of it
+ * is compared with checksums that were computed when it was verified. This works if the checkpoint is on
+ * the same file system as a store with one path, for chunks whose streams are whole MiB; all others are
+ * written. The checkpoint may be removed meanwhile, because its files stay open. */
+
+/* Opens the checkpoint's files for the store; does nothing if nothing can be adopted. */
+int store_adopt_begin(struct store *store, const struct store_checkpoint *checkpoint);
+
+/* Adopts a chunk: `span` of its block, which was read into `memory` and verified, is at `place`
+ * from now on. 1: it is adopted; 0: the caller has to write it. */
+int store_adopt(struct store *store, const struct store_place *place,
+                const struct store_checkpoint *checkpoint, struct plan_span span,
+                const void *memory);
+
+/* Bytes that are still in a checkpoint's files. */
+uint64_t store_adopted_bytes(struct store *store);
+/* Closes the checkpoint's files if no chunk is in them any more. NULL is fine. */
+int store_adopt_release(struct store *store);
 
 /* Bytes moved and errors of the drives since open. */
 struct store_stats {

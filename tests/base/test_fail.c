@@ -10,7 +10,7 @@
 #include "core/base/mem.h"
 #include "core/base/queue.h"
 #include "core/base/team.h"
-#include "core/base/topo.h"
+#include "core/base/topo_read.h"
 #include "core/config/config.h"
 #include "core/json/json.h"
 #include "core/json/write.h"

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
-#include "core/base/topo.h"
 #include "core/base/topo_read.h"
 #include "tests/base/dgx.h"
 #include "tests/base/machine.h"

@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/half.h"
 #include "core/base/team.h"
-#include "offload/model/config.h"
+#include "offload/model/config_read.h"
 #include "offload/model/save.h"
 
 enum { RUNS = 64, RUN_MAX = 9, PIECE = 1 << 22 };

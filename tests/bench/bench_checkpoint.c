@@ -24,7 +24,7 @@
 #include "core/base/err.h"
 #include "core/base/mem.h"
 #include "core/json/json.h"
-#include "offload/model/config.h"
+#include "offload/model/config_read.h"
 #include "offload/plan/shard.h"
 #include "offload/run/engine.h"
 

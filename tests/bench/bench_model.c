@@ -23,6 +23,7 @@
 #include "core/base/team.h"
 #include "core/dev/dev.h"
 #include "kernels/table.h"
+#include "offload/model/config_read.h"
 #include "tests/reference/plain.h"
 #include "tools/text/data/feed.h"
 

@@ -58,7 +58,7 @@ assembled() { # name pattern...
 cd "$folder" || exit 1
 echo "1..11"
 status=0
-for kernel in attention attention_grad norm norm_grad pointwise loss_rows update squares; do
+for kernel in attention_mma attention_grad norm norm_grad pointwise loss_rows update squares; do
     compile $kernel 80 90
     in_registers $kernel || status=1
 done
@@ -68,7 +68,7 @@ for kernel in attention_sm90 attention_grad_sm90; do
 done
 verdict $status "hot_kernels_do_not_spill"
 
-has attention 'mma.sync.aligned.m16n8k16.row.col.f32.bf16' 'mma.sync.aligned.m16n8k16.row.col.f32.f16' \
+has attention_mma 'mma.sync.aligned.m16n8k16.row.col.f32.bf16' 'mma.sync.aligned.m16n8k16.row.col.f32.f16' \
     ldmatrix.sync.aligned.m8n8.x4.shared ldmatrix.sync.aligned.m8n8.x4.trans cp.async.cg.shared.global
 verdict $? "attention_is_on_tensor_cores"
 has attention_grad 'mma.sync.aligned.m16n8k16.row.col.f32.bf16' \
@@ -91,7 +91,7 @@ verdict $? "the_update_moves_words_and_rounds_as_written"
 has_not update approx && has_not update .ftz
 verdict $? "the_update_has_no_approximation"
 if [ -n "$cuobjdump" ] && [ -x "$cuobjdump" ]; then
-    assembled attention HMMA.16816.F32.BF16 HMMA.16816.F32 LDSM.16 LDGSTS &&
+    assembled attention_mma HMMA.16816.F32.BF16 HMMA.16816.F32 LDSM.16 LDGSTS &&
         assembled attention_grad HMMA.16816.F32.BF16 LDSM.16 && assembled norm LDG.E.128 STG.E.128 &&
         assembled pointwise LDG.E.128 STG.E.128 &&
         assembled attention_sm90 HGMMA.64x128x16.F32.BF16 HGMMA.64x64x16.F32 WARPGROUP.DEPBAR UTMALDG.3D USETMAXREG &&

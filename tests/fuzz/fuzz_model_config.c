@@ -2,6 +2,7 @@
 #include <assert.h>
 
 #include "core/json/json.h"
+#include "offload/model/config_read.h"
 #include "offload/model/model.h"
 #include "tests/fuzz/fuzz.h"
 

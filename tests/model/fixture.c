@@ -1,5 +1,6 @@
 /* fixture.c: opening the committed cases. */
 #include "tests/model/fixture.h"
+#include "offload/model/config_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>

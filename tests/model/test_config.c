@@ -5,6 +5,7 @@
 
 #include "core/base/err.h"
 #include "core/json/json.h"
+#include "offload/model/config_read.h"
 #include "offload/model/family.h"
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"

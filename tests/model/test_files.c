@@ -8,6 +8,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/team.h"
+#include "offload/model/config_read.h"
 #include "offload/model/save.h"
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"

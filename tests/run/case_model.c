@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 
 #include "core/base/half.h"
-#include "offload/model/config.h"
+#include "offload/model/config_read.h"
 #include "offload/model/save.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"

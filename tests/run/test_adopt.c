@@ -11,7 +11,7 @@
 
 #include "core/base/err.h"
 #include "core/base/fence.h"
-#include "offload/store/adopt.h"
+#include "offload/store/store.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 

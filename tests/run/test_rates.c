@@ -14,6 +14,7 @@
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "core/json/cache.h"
+#include "offload/run/measure.h"
 #include "offload/run/prepare.h"
 #include "offload/run/rates_file.h"
 #include "tests/harness/test.h"

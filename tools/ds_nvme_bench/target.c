@@ -16,7 +16,7 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/rng.h"
-#include "core/base/topo.h"
+#include "core/base/topo_read.h"
 
 enum { FILL_BLOCK = 8 << 20, FILL_SLOTS = 4, GRAIN = 2 << 20 };
 static const uint64_t least_bytes = (uint64_t)64 << 20;

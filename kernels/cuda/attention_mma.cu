@@ -1,4 +1,4 @@
-/* attention.cu: attention on tensor cores, the way of FlashAttention-2. A block has 128 queries of one
+/* attention_mma.cu: attention on tensor cores, the way of FlashAttention-2. A block has 128 queries of one
  * head, a warp 16 of them with their sums in registers; tiles of 64 keys and values come to shared
  * memory while the one before is worked on. The order of all sums depends on the document alone. */
 #include "kernels/cuda/attention_softmax.cuh"

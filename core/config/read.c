@@ -1,4 +1,4 @@
-/* config.c: reads a configuration: text, walk, "auto", rules, and then the plain struct. */
+/* read.c: reads a configuration: text, walk, "auto", rules, and then the plain struct. */
 #include "core/config/config.h"
 
 #include <assert.h>

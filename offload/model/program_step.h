@@ -1,0 +1,81 @@
+/* program_step.h: one launch of an op with the places that its pointers are relative to, and lists of
+ * such launches, for one shape of micro-batch. Immutable once a program is built. */
+#ifndef OFFLOAD_MODEL_PROGRAM_STEP_H
+#define OFFLOAD_MODEL_PROGRAM_STEP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kern.h"
+
+enum { MODEL_STEP_BYTES = 256, MODEL_PATCHES_MAX = 14, MODEL_GRADS_MAX = 2 };
+
+struct model_shape {
+    int64_t rows;          /* of a micro-batch */
+    int64_t length;        /* tokens a row */
+    enum kern_type type;   /* of weights and activations */
+    uint64_t tile_bytes;   /* of weights in one product; larger linears go by tile; 0: no limit */
+    uint64_t logits_bytes; /* of a card's scratch, for logits: kern_loss_arguments */
+};
+
+/* What a pointer of a step is relative to; the binding (run.h) has the addresses. */
+enum model_base {
+    MODEL_BASE_IN,   /* boundary activation from the block before */
+    MODEL_BASE_OUT,  /* boundary activation to the block behind; of `logits`: the logits */
+    MODEL_BASE_GRAD, /* gradient of OUT at the start of backward, of IN at its end */
+    MODEL_BASE_KEPT,
+    MODEL_BASE_TEMP,
+    MODEL_BASE_PARAM, /* row 0 of parameter `param` */
+    MODEL_BASE_IDS,
+    MODEL_BASE_LABELS,
+    MODEL_BASE_POSITIONS, /* may be NULL */
+    MODEL_BASE_STARTS,    /* may be NULL */
+    MODEL_BASE_COS,
+    MODEL_BASE_SIN,
+    MODEL_BASE_SCALE,
+    MODEL_BASE_LOSS,
+    MODEL_BASE_COUNT,
+};
+
+/* The pointer at `field` of the arguments is base + offset. */
+struct model_patch {
+    uint16_t field;
+    uint8_t base;
+    uint8_t param;
+    uint64_t offset_bytes;
+};
+
+/* The struct kern_grad at `field` is that of parameter `param`, from element `offset` on. */
+struct model_grad {
+    uint16_t field;
+    uint8_t param;
+    uint64_t offset;
+};
+
+/* One launch. The step reads rows [row, row + rows) of `param`'s weights where rows > 0: what has
+ * to be on the device for it. */
+struct model_step {
+    enum kern_op op;
+    bool recompute; /* of forward: needed to get the kept activations back */
+    uint8_t patch_count;
+    uint8_t grad_count;
+    uint8_t param;
+    int64_t row;
+    int64_t rows;
+    double flops;    /* of products and attention */
+    uint64_t reads;  /* buffers of the program, a bit each; for building and checking */
+    uint64_t writes; /* the same; what is changed in place stands in both */
+    struct model_patch patches[MODEL_PATCHES_MAX];
+    struct model_grad grads[MODEL_GRADS_MAX];
+    _Alignas(16) unsigned char arguments[MODEL_STEP_BYTES];
+};
+
+struct model_steps {
+    struct model_step *list; /* owned */
+    size_t count;
+    uint64_t temp_bytes; /* at MODEL_BASE_TEMP */
+    double flops;
+};
+
+#endif
