@@ -195,14 +195,22 @@ int aio_dir_open(const char *path, struct aio_dir **out)
     snprintf(dir->path, sizeof dir->path, "%s", path);
     dir->fd = open_plain(path);
     int rc = dir->fd >= 0 ? 0 : errno == ENOENT ? make(dir) : explain(path, errno);
-    rc = rc == 0 ? check(dir) : rc;
-    rc = rc == 0 ? lock(dir) : rc;
     if (rc != 0) {
-        dispose(dir);
-        return rc;
+        goto fail;
+    }
+    rc = check(dir);
+    if (rc != 0) {
+        goto fail;
+    }
+    rc = lock(dir);
+    if (rc != 0) {
+        goto fail;
     }
     *out = dir;
     return 0;
+fail:
+    dispose(dir);
+    return rc;
 }
 
 /* Whether a name in a directory refers to the same inode as `fd`. */

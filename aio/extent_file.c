@@ -109,7 +109,9 @@ static int take_over(struct aio_path *path, const struct aio_path_options *optio
         rc = core_file_read_at(fd, memory, AIO_HEADER_BYTES, 0) == AIO_HEADER_BYTES
                  ? aio_header_check(header, name)
                  : core_err_set(-EBADMSG, "%s is not an extent file", name);
-        rc = rc == 0 ? 0 : core_err_prefix(rc, "another file has this name and is not touched");
+        if (rc != 0) {
+            rc = core_err_prefix(rc, "another file has this name and is not touched");
+        }
         path->formatted = rc == 0 && header->formatted != 0 &&
                           header->file_bytes == path->file_bytes &&
                           (uint64_t)info.st_size == path->file_bytes;
@@ -197,7 +199,10 @@ static int prepare_directory(struct aio_path *path, const struct aio_path_option
                              struct aio_fs *fs)
 {
     int rc = aio_dir_open(options->directory, &path->dir);
-    rc = rc == 0 ? aio_fs_look(aio_dir_fd(path->dir), options->directory, fs) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = aio_fs_look(aio_dir_fd(path->dir), options->directory, fs);
     if (rc != 0) {
         return rc;
     }
@@ -253,9 +258,11 @@ static int write_zeros(struct aio_path *path, const struct aio_path_options *opt
     for (uint64_t done = 0; done < total; turn++) {
         uint64_t bytes = total - done < zeros_bytes ? total - done : zeros_bytes;
         int rc = core_fence_wait(fences[turn % 4], patience_ns);
-        rc = rc == 0 ? aio_queue_write(queue, path->file, path->data_offset + done, zeros, bytes,
-                                       &fences[turn % 4])
-                     : rc;
+        if (rc != 0) {
+            return rc;
+        }
+        rc = aio_queue_write(queue, path->file, path->data_offset + done, zeros, bytes,
+                             &fences[turn % 4]);
         if (rc != 0) {
             return rc;
         }
@@ -277,11 +284,14 @@ static int format(struct aio_path *path, const struct aio_path_options *options)
     struct core_region_options memory = {
         .name = "zeros", .bytes = zeros_bytes, .pages = CORE_PAGES_THP};
     int rc = core_region_alloc(&memory, &region);
-    rc = rc == 0 ? aio_queue_open(&path->drive, 1, &(struct aio_queue_options){.name = "format"},
-                                  &queue)
-                 : rc;
-    rc = rc == 0 ? write_zeros(path, options, queue, region.base) : rc;
-    int closed = aio_queue_close(queue);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = aio_queue_open(&path->drive, 1, &(struct aio_queue_options){.name = "format"}, &queue);
+    if (rc == 0) {
+        rc = write_zeros(path, options, queue, region.base);
+    }
+    const int closed = aio_queue_close(queue);
     if (closed == 0) {
         core_region_free(&region);
     }
@@ -299,16 +309,25 @@ int aio_path_open(const struct aio_path_options *options, struct aio_path **out)
     path->data_offset = options->directory != NULL ? options->align_bytes : 0;
     path->file_bytes = path->data_offset + options->data_bytes;
     int rc = options->directory != NULL ? prepare_directory(path, options, &fs) : 0;
-    rc = rc == 0 ? open_drive(path, options) : rc;
-    bool blank = options->directory != NULL && !path->formatted &&
-                 (!options->unwritten || !path->reserved);
-    rc = rc == 0 && blank ? format(path, options) : rc;
     if (rc != 0) {
-        const struct core_err kept = core_err_keep(rc);
-        return core_err_first(&kept, aio_path_close(path));
+        goto fail;
+    }
+    rc = open_drive(path, options);
+    if (rc != 0) {
+        goto fail;
+    }
+    if (options->directory != NULL && !path->formatted &&
+        (!options->unwritten || !path->reserved)) {
+        rc = format(path, options);
+        if (rc != 0) {
+            goto fail;
+        }
     }
     *out = path;
     return 0;
+fail:;
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, aio_path_close(path));
 }
 
 int aio_path_close(struct aio_path *path)
@@ -318,8 +337,10 @@ int aio_path_close(struct aio_path *path)
     }
     int rc = aio_drive_destroy(path->drive);
     if (path->linked) {
-        int removed = aio_dir_remove(path->dir, AIO_PATH_FILE_NAME, path->fd);
-        rc = rc != 0 ? rc : removed;
+        const int removed = aio_dir_remove(path->dir, AIO_PATH_FILE_NAME, path->fd);
+        if (rc == 0) {
+            rc = removed;
+        }
     }
     if (path->fd >= 0 &&
         rc != -ETIMEDOUT) { /* else a pending transfer may still use the descriptor */
@@ -334,7 +355,10 @@ int aio_path_discard(const char *directory)
 {
     struct aio_path path = {.fd = -1};
     int rc = aio_dir_open(directory, &path.dir);
-    rc = rc != 0 ? rc : take_over(&path, &(struct aio_path_options){.directory = directory});
+    if (rc != 0) {
+        return rc;
+    }
+    rc = take_over(&path, &(struct aio_path_options){.directory = directory});
     if (rc == 0) {
         rc = path.fd >= 0 ? aio_dir_remove(path.dir, AIO_PATH_FILE_NAME, path.fd) : -ENOENT;
     }

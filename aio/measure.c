@@ -154,15 +154,20 @@ static int measure_in(struct aio_drive *drive, struct stream streams[2], double 
     double reads[TURNS] = {0};
     double writes[TURNS] = {0};
     double mixed[TURNS] = {0};
-    int rc = 0;
     aio_drive_stats(drive, &before);
-    for (int turn = 0; turn < TURNS && rc == 0; turn++) {
-        rc = run(&streams[1], 1, seconds / PARTS, &writes[turn]);
-        rc = rc == 0 ? run(&streams[0], 1, seconds / PARTS, &reads[turn]) : rc;
-        rc = rc == 0 ? run(streams, 2, seconds / PARTS, &mixed[turn]) : rc;
-    }
-    if (rc != 0) {
-        return rc;
+    for (int turn = 0; turn < TURNS; turn++) {
+        int rc = run(&streams[1], 1, seconds / PARTS, &writes[turn]);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = run(&streams[0], 1, seconds / PARTS, &reads[turn]);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = run(streams, 2, seconds / PARTS, &mixed[turn]);
+        if (rc != 0) {
+            return rc;
+        }
     }
     aio_drive_stats(drive, &after);
     uint64_t moved = after.read_bytes + after.write_bytes - before.read_bytes - before.write_bytes;
@@ -245,25 +250,36 @@ static int fill(struct aio_drive *drive, double seconds, struct range *range)
         .name = "measuring", .bytes = FILL_PIECE, .pages = CORE_PAGES_THP};
     const int64_t end_ns = core_clock_now_ns() + (int64_t)(seconds * 1e9);
     int rc = core_region_alloc(&memory, &region);
-    rc = rc == 0 ? aio_queue_open(&drive, 1, &(struct aio_queue_options){.name = "first write"},
-                                  &stream.queue)
-                 : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = aio_queue_open(&drive, 1, &(struct aio_queue_options){.name = "first write"},
+                        &stream.queue);
+    if (rc != 0) {
+        goto end;
+    }
     stream.memory = region.base;
-    while (rc == 0 && stream.at < range->bytes &&
-           (stream.at < FILL_LEAST || core_clock_now_ns() < end_ns)) {
+    while (stream.at < range->bytes && (stream.at < FILL_LEAST || core_clock_now_ns() < end_ns)) {
         struct core_fence fence;
         const uint64_t left = range->bytes - stream.at;
         const uint64_t piece = left < FILL_PIECE ? left : FILL_PIECE;
         rc = stream_submit(&stream, piece, &fence);
-        rc = rc == 0 ? core_fence_wait(before, patience_ns) : rc; /* two in flight */
+        if (rc != 0) {
+            goto end;
+        }
+        rc = core_fence_wait(before, patience_ns); /* two in flight */
+        if (rc != 0) {
+            goto end;
+        }
         before = fence;
         stream.at += piece;
     }
-    rc = rc == 0 ? core_fence_wait(aio_queue_tail(stream.queue), patience_ns) : rc;
+    rc = core_fence_wait(aio_queue_tail(stream.queue), patience_ns);
+    range->bytes = stream.at;
+end:
     if (aio_queue_close(stream.queue) == 0) {
         core_region_free(&region);
     }
-    range->bytes = stream.at;
     return rc;
 }
 
@@ -301,14 +317,32 @@ static int measure_file(const char *directory, int fd, const struct aio_fs *fs,
     struct aio_drive *drive = NULL;
     struct aio_file file = {.fd = fd, .name = directory, .size_bytes = bytes, .direct = direct};
     struct range range = {.bytes = bytes};
-    rc = aio_backend_choose(options->backend, direct, NULL, 0, &drive_options.backend);
-    rc = rc == 0 ? aio_drive_create(&drive_options, &drive) : rc;
-    rc = rc == 0 ? aio_drive_attach(drive, &file, &range.file) : rc;
-    rc = rc == 0 && options->sums ? make_sums(drive, &range) : rc;
     const double seconds = options->seconds > 0 ? options->seconds : seconds_default;
-    rc = rc == 0 ? fill(drive, seconds, &range) : rc;
-    rc = rc == 0 ? measure(drive, &range, seconds, out) : rc;
-    int ended = aio_drive_destroy(drive);
+    rc = aio_backend_choose(options->backend, direct, NULL, 0, &drive_options.backend);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = aio_drive_create(&drive_options, &drive);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = aio_drive_attach(drive, &file, &range.file);
+    if (rc != 0) {
+        goto end;
+    }
+    if (options->sums) {
+        rc = make_sums(drive, &range);
+        if (rc != 0) {
+            goto end;
+        }
+    }
+    rc = fill(drive, seconds, &range);
+    if (rc != 0) {
+        goto end;
+    }
+    rc = measure(drive, &range, seconds, out);
+end:;
+    const int ended = aio_drive_destroy(drive);
     free(ended == 0 ? range.sums : NULL); /* else the drive still holds them */
     return rc != 0 ? rc : ended;
 }

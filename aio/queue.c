@@ -176,7 +176,9 @@ int aio_queue_close(struct aio_queue *queue)
     int rc = 0;
     for (unsigned i = 0; i < queue->drives_count; i++) {
         const int channel_rc = aio_drive_close_channel(queue->drives[i], queue->channels[i]);
-        rc = rc != 0 ? rc : channel_rc;
+        if (rc == 0) {
+            rc = channel_rc;
+        }
     }
     if (rc != 0) {
         return rc; /* leaked on purpose: late completions still refer to their channel */

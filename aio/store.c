@@ -148,16 +148,21 @@ int aio_store_open(const struct aio_store_options *options, struct aio_store **o
     store->unit_bytes = (align + AIO_SUM_BYTES - 1) / AIO_SUM_BYTES * AIO_SUM_BYTES;
     store->run = options->run;
     store->no_sums = options->no_sums;
-    for (unsigned i = 0; rc == 0 && i < options->paths_count; i++) {
+    for (unsigned i = 0; i < options->paths_count; i++) {
         rc = open_path(store, options, i);
+        if (rc != 0) {
+            goto fail;
+        }
     }
-    rc = rc == 0 ? measure_weights(store, options) : rc;
+    rc = measure_weights(store, options);
     if (rc != 0) {
-        const struct core_err kept = core_err_keep(rc);
-        return core_err_first(&kept, aio_store_close(store));
+        goto fail;
     }
     *out = store;
     return 0;
+fail:;
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, aio_store_close(store));
 }
 
 int aio_store_close(struct aio_store *store)
@@ -167,8 +172,10 @@ int aio_store_close(struct aio_store *store)
         return 0;
     }
     for (unsigned i = 0; i < store->paths_count; i++) {
-        int closed = aio_path_close(store->paths[i]);
-        rc = rc != 0 ? rc : closed;
+        const int closed = aio_path_close(store->paths[i]);
+        if (rc == 0) {
+            rc = closed;
+        }
         aio_space_destroy(store->spaces[i]);
     }
     free(store);
@@ -335,13 +342,14 @@ int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *part
     if (extent == NULL) {
         return core_err_set(-ENOMEM, "out of memory for an extent");
     }
-    int rc = count > 0 && count <= AIO_IOV_MAX
-                 ? 0
-                 : core_err_set(-EINVAL, "an extent of %u parts; must be 1 to %d", count,
-                                AIO_IOV_MAX);
+    int rc = 0;
+    if (count == 0 || count > AIO_IOV_MAX) {
+        rc = core_err_set(-EINVAL, "an extent of %u parts; must be 1 to %d", count, AIO_IOV_MAX);
+        goto fail;
+    }
     extent->owner = owner;
     extent->adopted = true;
-    for (unsigned i = 0; rc == 0 && i < count; i++) {
+    for (unsigned i = 0; i < count; i++) {
         const uint64_t unit = i + 1 < count ? AIO_SUM_BYTES : AIO_ALIGN_BYTES;
         if (parts[i].bytes == 0 || parts[i].bytes % unit != 0 ||
             parts[i].offset % AIO_ALIGN_BYTES != 0) {
@@ -349,7 +357,7 @@ int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *part
                               "part %u of an extent: %" PRIu64 " bytes at offset %" PRIu64
                               " are not whole MiB (the last part: whole pages)",
                               i, parts[i].bytes, parts[i].offset);
-            break;
+            goto fail;
         }
         extent->segments[extent->segments_count++] = (struct segment){.file = parts[i].file,
                                                                       .offset = parts[i].offset,
@@ -357,13 +365,15 @@ int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *part
                                                                       .bytes = parts[i].bytes};
         extent->bytes += parts[i].bytes;
     }
-    rc = rc != 0 ? rc : make_sums(store, extent);
+    rc = make_sums(store, extent);
     if (rc != 0) {
-        aio_extent_free(store, extent);
-        return rc;
+        goto fail;
     }
     *out = extent;
     return 0;
+fail:
+    aio_extent_free(store, extent);
+    return rc;
 }
 
 int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
@@ -382,17 +392,24 @@ int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
     extent->bytes = (bytes + AIO_ALIGN_BYTES - 1) / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
     extent->owner = owner;
     int rc = make_sums(store, extent);
-    rc = rc == 0 ? place(store, extent) : rc;
     if (rc != 0) {
-        aio_extent_free(store, extent);
-        return rc != -ENOSPC ? rc
-                             : core_err_set(-ENOSPC,
-                                            "the store is full: %" PRIu64 " bytes are needed,"
-                                            " %" PRIu64 " of %" PRIu64 " are free",
-                                            bytes, free_before, store->bytes);
+        goto fail;
+    }
+    rc = place(store, extent);
+    if (rc == -ENOSPC) {
+        rc = core_err_set(-ENOSPC,
+                          "the store is full: %" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64
+                          " are free",
+                          bytes, free_before, store->bytes);
+    }
+    if (rc != 0) {
+        goto fail;
     }
     *out = extent;
     return 0;
+fail:
+    aio_extent_free(store, extent);
+    return rc;
 }
 
 void aio_extent_free(struct aio_store *store, struct aio_extent *extent)

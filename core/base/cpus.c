@@ -57,9 +57,9 @@ int core_cpus_allowed(struct core_cpus *out)
         return core_err_set(-ENOMEM, "no memory for a processor set");
     }
     if (sched_getaffinity(0, bytes, set) != 0) {
-        int code = -errno;
+        int rc = -errno;
         CPU_FREE(set);
-        return core_err_set(code, "sched_getaffinity failed: %s", strerror(-code));
+        return core_err_set(rc, "sched_getaffinity failed: %s", strerror(-rc));
     }
     struct core_cpus found = {0};
     for (unsigned cpu = 0; cpu < CORE_CPUS_MAX; cpu++) {
@@ -85,13 +85,12 @@ int core_cpus_bind_self(const struct core_cpus *wanted)
             CPU_SET_S(cpu, bytes, set);
         }
     }
-    int code = sched_setaffinity(0, bytes, set) != 0 ? -errno : 0;
+    int rc = sched_setaffinity(0, bytes, set) != 0 ? -errno : 0;
     CPU_FREE(set);
-    if (code != 0) {
+    if (rc != 0) {
         char text[128];
         core_cpus_print(wanted, text, sizeof text);
-        return core_err_set(code, "cannot bind a thread to processors %s: %s", text,
-                            strerror(-code));
+        return core_err_set(rc, "cannot bind a thread to processors %s: %s", text, strerror(-rc));
     }
     return 0;
 }

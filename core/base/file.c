@@ -79,15 +79,15 @@ int core_file_sum(int fd, uint64_t *out)
 
 int core_file_reserve(int fd, uint64_t bytes, bool *reserved)
 {
-    int code = EINTR;
-    for (int i = 0; code == EINTR && i < CORE_FILE_INTERRUPTS_MAX; i++) {
-        code = fallocate(fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
+    int error = EINTR;
+    for (int i = 0; error == EINTR && i < CORE_FILE_INTERRUPTS_MAX; i++) {
+        error = fallocate(fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
     }
-    *reserved = code == 0;
-    if (code == EOPNOTSUPP || code == ENOSYS) {
-        code = ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno;
+    *reserved = error == 0;
+    if (error == EOPNOTSUPP || error == ENOSYS) {
+        error = ftruncate(fd, (off_t)bytes) == 0 ? 0 : errno;
     }
-    return -code;
+    return -error;
 }
 
 /* Reads into one growing buffer, at most bytes_max + 1 bytes; the last one shows that the file is
@@ -156,13 +156,14 @@ static int read_path(const char *path, int flags, size_t bytes_max, char **text,
         return core_err_set(code, "%s cannot be opened: %s", path, strerror(-code));
     }
     struct stat info;
-    int code = 0;
+    int rc;
     if (flags != 0 && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
-        code = core_err_set(-EINVAL, "%s is not a regular file", path);
+        rc = core_err_set(-EINVAL, "%s is not a regular file", path);
+    } else {
+        rc = read_opened(fd, path, bytes_max, text, bytes);
     }
-    code = code != 0 ? code : read_opened(fd, path, bytes_max, text, bytes);
     close(fd);
-    return code;
+    return rc;
 }
 
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes)

@@ -20,18 +20,18 @@ static int read_all(const char *path, char *text, size_t bytes)
         return -errno;
     }
     size_t length = 0;
-    int code = 0;
+    int rc = 0;
     while (length + 1 < bytes) {
         const ssize_t got = core_file_read_some(file, text + length, bytes - 1 - length);
         if (got <= 0) {
-            code = (int)got;
+            rc = (int)got;
             break;
         }
         length += (size_t)got;
     }
     close(file);
-    if (code != 0) {
-        return code;
+    if (rc != 0) {
+        return rc;
     }
     while (length > 0 && text[length - 1] == '\n') {
         length--;

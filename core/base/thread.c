@@ -41,7 +41,9 @@ int core_thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
         return rc;
     }
     rc = pthread_attr_setstacksize(&how, CORE_THREAD_STACK_BYTES);
-    rc = rc != 0 ? rc : start(thread, &how, run, argument);
+    if (rc == 0) {
+        rc = start(thread, &how, run, argument);
+    }
     pthread_attr_destroy(&how);
     return rc;
 }

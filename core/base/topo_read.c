@@ -191,7 +191,10 @@ static int check_cores(const struct core_topo *topo)
 int core_topo_check(const struct core_topo *topo)
 {
     int rc = check_nodes(topo);
-    rc = rc == 0 ? check_cores(topo) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_cores(topo);
     if (rc != 0) {
         return rc;
     }

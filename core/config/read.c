@@ -110,24 +110,24 @@ int core_cfg_parse(const char *text, size_t bytes, const char *source,
     core_cfg_options_init(&usual);
     const struct core_json_options lenient = {.lenient = true};
     struct core_cfg *cfg = calloc(1, sizeof *cfg);
-    int code = 0;
+    int rc = 0;
     if (cfg == NULL || (cfg->detail = calloc(1, sizeof *cfg->detail)) == NULL) {
-        code = core_err_set(-ENOMEM, "no memory for a configuration");
+        rc = core_err_set(-ENOMEM, "no memory for a configuration");
         goto fail;
     }
-    code = core_json_parse(text, bytes, source, &lenient, &cfg->detail->doc);
-    if (code != 0) {
+    rc = core_json_parse(text, bytes, source, &lenient, &cfg->detail->doc);
+    if (rc != 0) {
         goto fail;
     }
-    code = read_document(cfg, options != NULL ? options : &usual);
-    if (code != 0) {
+    rc = read_document(cfg, options != NULL ? options : &usual);
+    if (rc != 0) {
         goto fail;
     }
     *out = cfg;
     return 0;
 fail:
     core_cfg_destroy(cfg);
-    return code;
+    return rc;
 }
 
 /* Does the argument look like base64 of an object, or of a comment before one? Its first three
@@ -136,9 +136,9 @@ static int looks_encoded(const char *argument)
 {
     char *front = NULL;
     size_t bytes = 0;
-    int code = strnlen(argument, 4) < 4 ? -EINVAL : core_base64_decode(argument, 4, &front, &bytes);
-    if (code != 0) {
-        return code == -ENOMEM ? code : 0;
+    int rc = strnlen(argument, 4) < 4 ? -EINVAL : core_base64_decode(argument, 4, &front, &bytes);
+    if (rc != 0) {
+        return rc == -ENOMEM ? rc : 0;
     }
     size_t at = strspn(front, " \t\r\n");
     bool object = bytes == 3 && (front[at] == '{' || strncmp(front, "//", 2) == 0 ||
@@ -154,24 +154,24 @@ int core_cfg_load(const char *argument, const struct core_cfg_options *options,
     size_t bytes = 0;
     const char *source = strcmp(argument, "-") == 0 ? "standard input" : argument;
     bool is_file = strcmp(argument, "-") == 0 || access(argument, F_OK) == 0;
-    int code = is_file ? 0 : looks_encoded(argument);
-    if (code < 0) {
-        return code;
+    int rc = is_file ? 0 : looks_encoded(argument);
+    if (rc < 0) {
+        return rc;
     }
-    if (code > 0) {
+    if (rc > 0) {
         source = "base64 text";
-        code = core_base64_decode(argument, strlen(argument), &text, &bytes);
+        rc = core_base64_decode(argument, strlen(argument), &text, &bytes);
     } else if (argument[0] == '\0') {
-        code = core_err_set(-EINVAL, "\"\" is not a configuration; allowed: a path, - for standard "
-                                     "input, or url-safe base64 of the text");
+        rc = core_err_set(-EINVAL, "\"\" is not a configuration; allowed: a path, - for standard "
+                                   "input, or url-safe base64 of the text");
     } else {
-        code = core_file_read(argument, bytes_max, &text, &bytes);
+        rc = core_file_read(argument, bytes_max, &text, &bytes);
     }
-    if (code == 0) {
-        code = core_cfg_parse(text, bytes, source, options, out);
+    if (rc == 0) {
+        rc = core_cfg_parse(text, bytes, source, options, out);
     }
     free(text);
-    return code;
+    return rc;
 }
 
 void core_cfg_destroy(struct core_cfg *cfg)

@@ -255,8 +255,8 @@ static bool is_preset(const struct core_cfg_row *row, const struct core_cfg_valu
         return value->is_none;
     }
     core_json_scan_init(&scan, row->preset, strlen(row->preset), row->path);
-    int code = core_json_scan_next(&scan, &token);
-    assert(code == 0);
+    int rc = core_json_scan_next(&scan, &token);
+    assert(rc == 0);
     switch (row->type) {
     case CORE_CFG_BOOL:
     case CORE_CFG_FEATURE: return value->truth == (token.kind == CORE_JSON_TOKEN_TRUE);
@@ -352,15 +352,15 @@ void core_cfg_set_preset(struct core_cfg_detail *detail, size_t index)
     struct core_json_scan scan;
     struct core_json_token token;
     core_json_scan_init(&scan, row->preset, strlen(row->preset), row->path);
-    int code = core_json_scan_next(&scan, &token);
-    assert(code == 0);
+    int rc = core_json_scan_next(&scan, &token);
+    assert(rc == 0);
     if (row->type != CORE_CFG_PAIR) {
         preset_scalar(row, &token, detail, value);
         return;
     }
     for (int i = 0; i < 2; i++) {
-        code = core_json_scan_next(&scan, &token);
-        assert(code == 0);
+        rc = core_json_scan_next(&scan, &token);
+        assert(rc == 0);
         value->real[i] = core_json_token_real(&token);
     }
 }

@@ -64,11 +64,11 @@ static bool watch_queue(struct cuda_device *device, struct cuda_queue *queue, bo
             char call[96];
             snprintf(call, sizeof call, "command %" PRIu64 " of queue %s", reached + 1,
                      queue->base.name);
-            int code = dev_cuda_fail(
+            int rc = dev_cuda_fail(
                 name_of(device), call, 0, error,
                 "the card is lost to this process: resume from a checkpoint; dmesg "
                 "shows an Xid where the hardware failed");
-            fail_all(device, code, core_err_sentence());
+            fail_all(device, rc, core_err_sentence());
             return true;
         }
         core_line_reach(line, ++reached);

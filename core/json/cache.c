@@ -135,7 +135,9 @@ int core_cache_write(const char *path, core_cache_put *put, const void *from)
     snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
     snprintf(draft, sizeof draft, "%s.%d", path, (int)getpid());
     int rc = core_cache_make_folder(folder);
-    rc = rc != 0 ? rc : write_draft(draft, put, from);
+    if (rc == 0) {
+        rc = write_draft(draft, put, from);
+    }
     if (rc == 0 && rename(draft, path) != 0) {
         rc = -errno;
         (void)unlink(draft);

@@ -62,45 +62,45 @@ int core_json_get(const struct core_json *doc, const struct core_json_value *obj
                   const char *key, enum core_json_kind kind, const struct core_json_value **out)
 {
     const struct core_json_value *value = NULL;
-    int code = find(doc, object, key, kind, &value);
-    if (code == 0 && core_json_kind(value) != kind) {
-        code = refuse_kind(doc, object, key, kind);
+    int rc = find(doc, object, key, kind, &value);
+    if (rc == 0 && core_json_kind(value) != kind) {
+        rc = refuse_kind(doc, object, key, kind);
     }
-    if (code == 0) {
+    if (rc == 0) {
         *out = value;
     }
-    return code;
+    return rc;
 }
 
 int core_json_get_bool(const struct core_json *doc, const struct core_json_value *object,
                        const char *key, bool *out)
 {
     const struct core_json_value *value = NULL;
-    int code = core_json_get(doc, object, key, CORE_JSON_BOOL, &value);
-    if (code == 0) {
+    int rc = core_json_get(doc, object, key, CORE_JSON_BOOL, &value);
+    if (rc == 0) {
         *out = core_json_bool(value);
     }
-    return code;
+    return rc;
 }
 
 int core_json_get_integer(const struct core_json *doc, const struct core_json_value *object,
                           const char *key, int64_t *out)
 {
     const struct core_json_value *value = NULL;
-    int code = find(doc, object, key, CORE_JSON_INTEGER, &value);
-    if (code == 0 && !core_json_as_integer(value, out)) {
-        code = refuse_kind(doc, object, key, CORE_JSON_INTEGER);
+    int rc = find(doc, object, key, CORE_JSON_INTEGER, &value);
+    if (rc == 0 && !core_json_as_integer(value, out)) {
+        rc = refuse_kind(doc, object, key, CORE_JSON_INTEGER);
     }
-    return code;
+    return rc;
 }
 
 int core_json_get_real(const struct core_json *doc, const struct core_json_value *object,
                        const char *key, double *out)
 {
     const struct core_json_value *value = NULL;
-    int code = find(doc, object, key, CORE_JSON_REAL, &value);
-    if (code != 0) {
-        return code;
+    int rc = find(doc, object, key, CORE_JSON_REAL, &value);
+    if (rc != 0) {
+        return rc;
     }
     enum core_json_kind kind = core_json_kind(value);
     if (kind != CORE_JSON_INTEGER && kind != CORE_JSON_REAL) {
@@ -114,9 +114,9 @@ int core_json_get_string(const struct core_json *doc, const struct core_json_val
                          const char *key, const char **out)
 {
     const struct core_json_value *value = NULL;
-    int code = core_json_get(doc, object, key, CORE_JSON_STRING, &value);
-    if (code != 0) {
-        return code;
+    int rc = core_json_get(doc, object, key, CORE_JSON_STRING, &value);
+    if (rc != 0) {
+        return rc;
     }
     size_t bytes = 0;
     const char *text = core_json_string(value, &bytes);

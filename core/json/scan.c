@@ -45,19 +45,19 @@ static unsigned take_unicode(const char **at, const char *end)
     return 0xFFFD;
 }
 
-static size_t encode(unsigned code, char out[4])
+static size_t encode(unsigned rc, char out[4])
 {
-    if (code < 0x80) {
-        out[0] = (char)code;
+    if (rc < 0x80) {
+        out[0] = (char)rc;
         return 1;
     }
-    size_t length = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    size_t length = rc < 0x800 ? 2 : rc < 0x10000 ? 3 : 4;
     static const unsigned char marks[] = {0, 0, 0xC0, 0xE0, 0xF0};
     for (size_t i = length - 1; i > 0; i--) {
-        out[i] = (char)(0x80 | (code & 0x3F));
-        code >>= 6;
+        out[i] = (char)(0x80 | (rc & 0x3F));
+        rc >>= 6;
     }
-    out[0] = (char)(marks[length] | code);
+    out[0] = (char)(marks[length] | rc);
     return length;
 }
 
@@ -266,9 +266,9 @@ static int pass_space(struct core_json_scan *scan)
         if (scan->blank == NULL || (c != '/' && c != '#')) {
             return 0;
         }
-        int code = pass_comment(scan);
-        if (code != 0) {
-            return code;
+        int rc = pass_comment(scan);
+        if (rc != 0) {
+            return rc;
         }
         scan->at--;
     }
@@ -384,9 +384,9 @@ static int pass_string(struct core_json_scan *scan, struct core_json_token *toke
             at++;
             continue;
         }
-        int code = pass_odd(scan, &at, begin, &escaped);
-        if (code != 0) {
-            return code;
+        int rc = pass_odd(scan, &at, begin, &escaped);
+        if (rc != 0) {
+            return rc;
         }
     }
     token->escaped = escaped;
@@ -577,12 +577,12 @@ static int pass_key(struct core_json_scan *scan, struct core_json_token *token)
                       shown(scan, scan->at, text));
     }
     token->kind = CORE_JSON_TOKEN_KEY;
-    int code = pass_string(scan, token);
-    if (code == 0) {
-        code = pass_space(scan);
+    int rc = pass_string(scan, token);
+    if (rc == 0) {
+        rc = pass_space(scan);
     }
-    if (code != 0) {
-        return code;
+    if (rc != 0) {
+        return rc;
     }
     if (scan->at >= scan->bytes || scan->text[scan->at] != ':') {
         return refuse(scan, scan->at, "found %s; expected : after key \"%.*s\"",
@@ -609,9 +609,9 @@ static int pass_comma(struct core_json_scan *scan)
                       shown(scan, scan->at, text), end);
     }
     size_t comma = scan->at++;
-    int code = pass_space(scan);
-    if (code != 0) {
-        return code;
+    int rc = pass_space(scan);
+    if (rc != 0) {
+        return rc;
     }
     if (scan->at < scan->bytes && scan->text[scan->at] == end) {
         if (scan->blank == NULL) {
@@ -627,12 +627,12 @@ static int pass_comma(struct core_json_scan *scan)
 int core_json_scan_next(struct core_json_scan *scan, struct core_json_token *token)
 {
     token->escaped = false;
-    int code = pass_space(scan);
-    if (code == 0 && scan->expects == COMMA_OR_END) {
-        code = pass_comma(scan);
+    int rc = pass_space(scan);
+    if (rc == 0 && scan->expects == COMMA_OR_END) {
+        rc = pass_comma(scan);
     }
-    if (code != 0) {
-        return code;
+    if (rc != 0) {
+        return rc;
     }
     char c = scan->at < scan->bytes ? scan->text[scan->at] : '\0';
     token->text = scan->text + scan->at;
@@ -662,18 +662,18 @@ int core_json_scan_skip(struct core_json_scan *scan, const struct core_json_toke
 {
     struct core_json_token next = *token;
     if (token->kind == CORE_JSON_TOKEN_KEY) {
-        int code = core_json_scan_next(scan, &next);
-        if (code != 0) {
-            return code;
+        int rc = core_json_scan_next(scan, &next);
+        if (rc != 0) {
+            return rc;
         }
     }
     if (next.kind != CORE_JSON_TOKEN_OBJECT_BEGIN && next.kind != CORE_JSON_TOKEN_ARRAY_BEGIN) {
         return 0;
     }
     for (unsigned depth = scan->depth; scan->depth >= depth;) {
-        int code = core_json_scan_next(scan, &next);
-        if (code != 0) {
-            return code;
+        int rc = core_json_scan_next(scan, &next);
+        if (rc != 0) {
+            return rc;
         }
     }
     return 0;

@@ -224,7 +224,10 @@ size_t kern_cpu_loss_bytes(const struct kern_loss_arguments *a, unsigned threads
 int kern_cpu_loss(const struct dev_launch *where, const struct kern_loss_arguments *a)
 {
     int rc = kern_cpu_need(where, KERN_LOSS, kern_cpu_loss_bytes(a, core_team_count(where->team)));
-    rc = rc == 0 ? labels_check(a->labels, a->tokens, a->vocab) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = labels_check(a->labels, a->tokens, a->vocab);
     if (rc != 0) {
         return rc;
     }

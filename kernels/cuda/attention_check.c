@@ -152,7 +152,10 @@ static int attend(const struct dev_launch *where, struct sheet *card, const stru
     const struct kern_attention_arguments one = arguments_of(card, c, 0);
     const struct kern_attention_arguments other = arguments_of(card, c, 1);
     const int rc = kern_cuda_attention_mma(where, &one);
-    return rc != 0 ? rc : kern_cuda_attention_sm90(where, &other);
+    if (rc != 0) {
+        return rc;
+    }
+    return kern_cuda_attention_sm90(where, &other);
 }
 
 static int attend_grad(const struct dev_launch *where, struct sheet *card,
@@ -162,8 +165,14 @@ static int attend_grad(const struct dev_launch *where, struct sheet *card,
     const struct kern_attention_grad_arguments one = grad_of(card, c, 0);
     const struct kern_attention_grad_arguments other = grad_of(card, c, 1);
     int rc = kern_cuda_attention_mma(where, &forward);
-    rc = rc == 0 ? kern_cuda_attention_grad_mma(where, &one) : rc;
-    return rc == 0 ? kern_cuda_attention_grad_sm90(where, &other) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = kern_cuda_attention_grad_mma(where, &one);
+    if (rc != 0) {
+        return rc;
+    }
+    return kern_cuda_attention_grad_sm90(where, &other);
 }
 
 /* One of the two questions. */

@@ -143,15 +143,22 @@ extern "C" int kern_cuda_sort(const struct dev_launch *where, const char *op,
     const kern_grid by_run = kern_grid_of(runs, THREADS);
     const kern_grid one = kern_grid_of(runs > 0 ? 1 : 0, SCANNERS);
     struct tokens t = {*in, nullptr, nullptr};
-    int rc = 0;
-    for (int shift = 0, pass = 0; rc == 0; shift += BITS, pass++) {
+    for (int shift = 0, pass = 0;; shift += BITS, pass++) {
         int32_t *ids = words + pass % 2 * 2 * room;
         int32_t *order = ids + room;
-        rc = kern_cuda_launch(where, op, by_run, count_digits, t, shift, counts, runs);
-        rc = rc == 0 ? kern_cuda_launch(where, op, one, scan_counts, counts, runs * DIGITS) : rc;
-        rc = rc == 0 ? kern_cuda_launch(where, op, by_run, place_tokens, t, shift,
-                                        static_cast<const int32_t *>(counts), runs, ids, order)
-                     : rc;
+        int rc = kern_cuda_launch(where, op, by_run, count_digits, t, shift, counts, runs);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = kern_cuda_launch(where, op, one, scan_counts, counts, runs * DIGITS);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = kern_cuda_launch(where, op, by_run, place_tokens, t, shift,
+                              static_cast<const int32_t *>(counts), runs, ids, order);
+        if (rc != 0) {
+            return rc;
+        }
         t.ids = ids;
         t.order = order;
         if (in->limit <= static_cast<int64_t>(1) << (shift + BITS)) {
@@ -159,5 +166,5 @@ extern "C" int kern_cuda_sort(const struct dev_launch *where, const char *op,
         }
     }
     *out = {t.ids, t.order};
-    return rc;
+    return 0;
 }

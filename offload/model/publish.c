@@ -257,20 +257,29 @@ static int make_list(const char *path, const char *folder, struct list *list)
 /* Durable when it returns; one that was cut short lacks its last NUL, and is none. */
 static int write_list(const char *path, int fd, const struct list *list)
 {
+    int rc;
     const int file = openat(fd, MODEL_PUBLISH_LIST,
                             O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    int rc = file < 0 ? -errno : core_file_write(file, list->text, list->bytes);
-    rc = rc != 0 ? rc : core_file_write(file, "", 1);
-    rc = rc == 0 && (fsync(file) != 0 || fsync(fd) != 0) ? -errno : rc;
-    if (file >= 0 && close(file) != 0 && rc == 0) {
+    if (file < 0) {
+        rc = -errno;
+        goto fail;
+    }
+    rc = core_file_write(file, list->text, list->bytes);
+    if (rc == 0) {
+        rc = core_file_write(file, "", 1);
+    }
+    if (rc == 0 && (fsync(file) != 0 || fsync(fd) != 0)) {
         rc = -errno;
     }
-    if (rc != 0 && file >= 0) {
-        unlinkat(fd, MODEL_PUBLISH_LIST, 0);
+    if (close(file) != 0 && rc == 0) {
+        rc = -errno;
     }
-    return rc == 0 ? 0
-                   : core_err_set(rc, "%s/" MODEL_PUBLISH_LIST " cannot be written: %s", path,
-                                  strerror(-rc));
+    if (rc == 0) {
+        return 0;
+    }
+    unlinkat(fd, MODEL_PUBLISH_LIST, 0);
+fail:
+    return core_err_set(rc, "%s/" MODEL_PUBLISH_LIST " cannot be written: %s", path, strerror(-rc));
 }
 
 /* -ENOENT where there is none that is whole. */
@@ -420,7 +429,9 @@ int model_publish_keep(const char *path, int fd, const char *folder)
 {
     struct list list = {.text = NULL};
     int rc = make_list(path, folder, &list);
-    rc = rc != 0 ? rc : write_list(path, fd, &list);
+    if (rc == 0) {
+        rc = write_list(path, fd, &list);
+    }
     free(list.text);
     return rc;
 }
@@ -451,20 +462,22 @@ static int move_file(int fd, int into, const char *folder, const struct entry *e
     if (renameat(fd, entry->name, into, entry->name) == 0) {
         return 0;
     }
-    const int code = errno;
-    if (code == ENOENT && is_same(into, entry)) {
+    const int error = errno;
+    if (error == ENOENT && is_same(into, entry)) {
         return 0;
     }
-    errno = code;
+    errno = error;
     return failed(folder, entry->name, "put there");
 }
 
 static int sync_folder(int fd, const char *folder)
 {
-    const int code = fsync(fd) == 0 ? 0 : errno;
-    return code == 0 ? 0
-                     : core_err_set(-code, "the folder %s cannot be made durable: %s", folder,
-                                    strerror(code));
+    if (fsync(fd) == 0) {
+        return 0;
+    }
+    const int error = errno;
+    return core_err_set(-error, "the folder %s cannot be made durable: %s", folder,
+                        strerror(error));
 }
 
 static int move_files(int fd, int into, const char *folder, const struct list *list)
@@ -481,20 +494,34 @@ static int move_files(int fd, int into, const char *folder, const struct list *l
         }
     }
     int rc = remove_weights(into, folder, list);
-    /* Otherwise a power cut could leave the old config.json with new weights. */
-    rc = rc != 0 ? rc : sync_folder(into, folder);
-    for (const char *at = NULL; rc == 0 && (at = next_entry(list, at, &entry)) != NULL;) {
-        rc = entry.old || is_key(entry.name) ? 0 : move_file(fd, into, folder, &entry);
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc != 0 ? rc : sync_folder(into, folder);
-    for (int k = 0; rc == 0 && k < KEYS; k++) {
-        for (const char *at = NULL; rc == 0 && (at = next_entry(list, at, &entry)) != NULL;) {
-            rc = entry.old || strcmp(entry.name, keys[k]) != 0
-                     ? 0
-                     : move_file(fd, into, folder, &entry);
+    /* Otherwise a power cut could leave the old config.json with new weights. */
+    rc = sync_folder(into, folder);
+    if (rc != 0) {
+        return rc;
+    }
+    for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
+        rc = entry.old || is_key(entry.name) ? 0 : move_file(fd, into, folder, &entry);
+        if (rc != 0) {
+            return rc;
         }
     }
-    return rc != 0 ? rc : sync_folder(into, folder);
+    rc = sync_folder(into, folder);
+    if (rc != 0) {
+        return rc;
+    }
+    for (int k = 0; k < KEYS; k++) {
+        for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
+            const bool moves = !entry.old && strcmp(entry.name, keys[k]) == 0;
+            rc = moves ? move_file(fd, into, folder, &entry) : 0;
+            if (rc != 0) {
+                return rc;
+            }
+        }
+    }
+    return sync_folder(into, folder);
 }
 
 static void remove_marks(int fd)
@@ -646,7 +673,10 @@ static int publish_rest(const char *path, int fd, const char *folder, const stru
     struct state state;
     int into = -1;
     int rc = is_there(folder) ? open_into(folder, &into) : 0;
-    rc = rc != 0 ? rc : find_files(path, fd, folder, into, list, &state);
+    if (rc != 0) {
+        goto done;
+    }
+    rc = find_files(path, fd, folder, into, list, &state);
     if (rc != 0) {
         goto done;
     }
@@ -659,7 +689,9 @@ static int publish_rest(const char *path, int fd, const char *folder, const stru
         rc = rename_whole(path, fd, folder);
     } else {
         rc = check_replaced(path, fd, folder, into, list);
-        rc = rc != 0 ? rc : move_into(path, fd, folder, into, list);
+        if (rc == 0) {
+            rc = move_into(path, fd, folder, into, list);
+        }
     }
 done:
     if (into >= 0) {

@@ -79,10 +79,12 @@ static int fill_header(const struct model_folder *folder, const struct store_flo
     const char *header = flow->image->headers[stream];
     const uint64_t header_bytes = flow->image->header_bytes[stream];
     bool reserved;
-    int code = core_file_reserve(fd, bytes, &reserved);
-    code = code == 0 ? core_file_write_at(fd, header, header_bytes, 0) : code;
-    if (code != 0) {
-        return model_folder_failed(folder, name, code, bytes);
+    int rc = core_file_reserve(fd, bytes, &reserved);
+    if (rc == 0) {
+        rc = core_file_write_at(fd, header, header_bytes, 0);
+    }
+    if (rc != 0) {
+        return model_folder_failed(folder, name, rc, bytes);
     }
     return fdatasync(fd) == 0 ? 0 : file_failed(flow, name, "made durable");
 }
@@ -253,7 +255,9 @@ int store_flow_close(struct store_flow *flow)
     }
     int rc = aio_queue_close(flow->queue);
     const int ended = flow->drive != NULL ? aio_drive_destroy(flow->drive) : 0;
-    rc = rc == 0 ? ended : rc;
+    if (rc == 0) {
+        rc = ended;
+    }
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         if (flow->fds[s] >= 0) {
             close(flow->fds[s]);

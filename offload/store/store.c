@@ -668,7 +668,9 @@ int store_adopt_release(struct store *store)
         if (store->adopting.fds[s] >= 0) {
             const int detached = aio_drive_detach(aio_store_drive(store->extents, 0),
                                                   store->adopting.files[s]);
-            rc = rc == 0 ? detached : rc;
+            if (rc == 0) {
+                rc = detached;
+            }
         }
     }
     close_adopted(store);
