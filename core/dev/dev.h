@@ -23,6 +23,9 @@ struct dev_queue;
  * in are listed too. */
 const char *dev_kind_name(unsigned index);
 bool dev_kind_built(unsigned index);
+/* Whether a device of this kind or name ("cpu", "cuda:1") is the processor, which works in host
+ * memory. */
+bool dev_is_cpu(const char *name);
 /* How many devices of the kind this machine has now, at least 1; or -ENODEV, or -ENOTSUP where the
  * kind is not built in, with a sentence that says why and what would cure it. */
 int dev_kind_count(unsigned index);

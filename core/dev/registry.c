@@ -34,6 +34,11 @@ bool dev_kind_built(unsigned index)
     return index < KIND_COUNT && kinds[index].backend != NULL;
 }
 
+bool dev_is_cpu(const char *name)
+{
+    return strcspn(name, ":") == strlen("cpu") && strncmp(name, "cpu", strlen("cpu")) == 0;
+}
+
 int dev_kind_count(unsigned index)
 {
     if (index >= KIND_COUNT) {

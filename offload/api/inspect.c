@@ -16,6 +16,7 @@
 #include "offload/model/config_read.h"
 #include "offload/model/files.h"
 #include "offload/model/publish.h"
+#include "offload/model/save_folder.h"
 #include "offload/store/checkpoint.h"
 #include "offload/store/checkpoint_files.h"
 #include "offload/store/ranks.h"
@@ -142,7 +143,7 @@ static int check_tensors(const char *path)
     if (rc != 0) {
         return rc;
     }
-    snprintf(name, sizeof name, "%s/" STORE_MANIFEST_NAME, path);
+    snprintf(name, sizeof name, "%s/" MODEL_MANIFEST_NAME, path);
     rc = core_file_read_regular(name, STORE_MANIFEST_BYTES_MAX, &text, &bytes);
     if (rc == 0) {
         rc = store_manifest_check_tensors(text, bytes, name, model);
@@ -280,7 +281,8 @@ static int inspect_folder(struct tide_context *context, const char *path,
                           const struct tide_inspect_options *options, struct tide_inspection *out)
 {
     bool store = false;
-    if (has(path, "manifest.json") || has(path, STORE_SUMS_NAME)) { /* one of them may be lost */
+    if (has(path, MODEL_MANIFEST_NAME) ||
+        has(path, STORE_SUMS_NAME)) { /* one of them may be lost */
         return inspect_checkpoint(context, path, options, out);
     }
     if (has(path, "config.json")) {

@@ -124,7 +124,7 @@ static int check_device(const struct tide_engine_options *given)
     const char *name;
     for (unsigned i = 0; (name = dev_kind_name(i)) != NULL; i++) {
         if (strlen(name) == length && strncmp(name, device, length) == 0) {
-            return given->ranks <= 1 || strcmp(name, "cpu") == 0
+            return given->ranks <= 1 || dev_is_cpu(name)
                        ? 0
                        : core_err_set(-EINVAL,
                                       "%u ranks on device \"%s\": ranks share their gradients in "

@@ -15,11 +15,12 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "offload/model/save_folder.h"
 
 enum { LIST_BYTES_MAX = 1 << 24 };
 
 /* Without one of these nobody takes the folder for a model or a checkpoint; moved in this order. */
-static const char *const keys[] = {"config.json", "manifest.json"};
+static const char *const keys[] = {"config.json", MODEL_MANIFEST_NAME};
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
 /* Entries, a NUL after each: LIST_HEAD and the inode of FOLDER (0: there was none), then for each file of the
@@ -114,7 +115,7 @@ static void clear(const char *path, bool mark)
     if (dir == NULL) {
         return;
     }
-    unlinkat(dirfd(dir), "manifest.json", 0); /* the rest is no checkpoint without it */
+    unlinkat(dirfd(dir), MODEL_MANIFEST_NAME, 0); /* the rest is no checkpoint without it */
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         if (strcmp(entry->d_name, MODEL_CLAIM_MARK) != 0) {
             unlinkat(dirfd(dir), entry->d_name, 0);

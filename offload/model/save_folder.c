@@ -299,7 +299,8 @@ static bool is_left_out(const char *name)
         }
     }
     /* The manifest is that of a checkpoint, which a model may come from. */
-    return name[0] == '.' || strcmp(name, "config.json") == 0 || strcmp(name, "manifest.json") == 0;
+    return name[0] == '.' || strcmp(name, "config.json") == 0 ||
+           strcmp(name, MODEL_MANIFEST_NAME) == 0;
 }
 
 /* Writes the members of the source's config.json in their order, with the type of the weights and

@@ -1,15 +1,10 @@
-/* explain.h: describes a plan in words: bytes per tier and consumer, the choice, the predicted
- * step, its bottleneck, and the wear of the drive. Pure. */
+/* explain.h: describes in words what limits a plan's step, and why another plan was not chosen. Pure. */
 #ifndef OFFLOAD_PLAN_EXPLAIN_H
 #define OFFLOAD_PLAN_EXPLAIN_H
 
 #include <stddef.h>
 
 #include "offload/plan/plan.h"
-
-/* Calls `line` for each line, without its newline. `input` is the plan's. */
-void plan_explain(const struct plan_input *input, const struct plan *plan,
-                  void (*line)(void *user, const char *text), void *user);
 
 /* The bottleneck as a phrase: "the drive, 97 % busy". Returns text. */
 const char *plan_bottleneck_print(const struct plan_prediction *predicted, char *text,

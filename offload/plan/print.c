@@ -98,35 +98,6 @@ int plan_print_command(const struct plan_input *input, const struct plan *plan,
     return (int)text.length;
 }
 
-void plan_print_tape(const struct plan_input *input, const struct plan *plan,
-                     const struct plan_tape *tape, void (*line)(void *user, const char *text),
-                     void *user)
-{
-    for (uint32_t i = 0; i < tape->count; i++) {
-        char text[LINE_BYTES];
-        plan_print_command(input, plan, &tape->commands[i], text, sizeof text);
-        line(user, text);
-    }
-}
-
-const char *plan_acts_name(enum plan_acts acts)
-{
-    static const char *const names[] = {"auto", "keep", "recompute", "host", "store"};
-    return names[acts];
-}
-
-const char *plan_order_name(enum plan_order order)
-{
-    static const char *const names[] = {"auto", "layer-major", "micro-batch-major"};
-    return names[order];
-}
-
-const char *plan_timing_name(enum plan_timing timing)
-{
-    static const char *const names[] = {"auto", "deferred", "inside", "split", "speculative"};
-    return names[timing];
-}
-
 const char *plan_resource_name(enum plan_resource resource)
 {
     static const char *const names[PLAN_R_COUNT] = {"compute", "processor cores", "drive",

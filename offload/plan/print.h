@@ -13,14 +13,6 @@
 int plan_print_command(const struct plan_input *input, const struct plan *plan,
                        const struct plan_command *command, char *text, size_t bytes);
 
-/* Calls `line` for each command of the tape, in tape order. */
-void plan_print_tape(const struct plan_input *input, const struct plan *plan,
-                     const struct plan_tape *tape, void (*line)(void *user, const char *text),
-                     void *user);
-
-const char *plan_acts_name(enum plan_acts acts);
-const char *plan_order_name(enum plan_order order);
-const char *plan_timing_name(enum plan_timing timing);
 const char *plan_resource_name(enum plan_resource resource);
 
 #endif

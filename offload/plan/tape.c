@@ -52,36 +52,6 @@ const char *plan_consumer_name(enum plan_consumer consumer)
     return names[consumer];
 }
 
-const char *plan_role_name(enum plan_role role)
-{
-    static const char *const names[PLAN_ROLE_COUNT] = {
-        [PLAN_AS_NONE] = "none",
-        [PLAN_AS_WEIGHTS] = "weights",
-        [PLAN_AS_BORROWED] = "borrowed",
-        [PLAN_AS_IN] = "in",
-        [PLAN_AS_OUT] = "out",
-        [PLAN_AS_OUT_GRAD] = "out-grad",
-        [PLAN_AS_KEPT] = "kept",
-        [PLAN_AS_SCRATCH] = "scratch",
-        [PLAN_AS_GRAD] = "grad",
-        [PLAN_AS_SUM] = "sum",
-        [PLAN_AS_SHARED_SUM] = "shared-sum",
-        [PLAN_AS_SLOT] = "slot",
-        [PLAN_AS_STATES] = "states",
-        [PLAN_AS_WEIGHTS_PLACE] = "weights-place",
-        [PLAN_AS_EXTENT_W16] = "extent-w16",
-        [PLAN_AS_EXTENT_STATES] = "extent-states",
-        [PLAN_AS_EXTENT_GRAD] = "extent-grad",
-        [PLAN_AS_EXTENT_ACT] = "extent-act",
-        [PLAN_AS_MEMORY] = "memory",
-        [PLAN_AS_FROM] = "from",
-        [PLAN_AS_TO] = "to",
-        [PLAN_AS_TILE_SUMS] = "tile-sums",
-        [PLAN_AS_NORM] = "norm-verdict",
-    };
-    return names[role];
-}
-
 bool plan_edge_find(struct plan_edge edge, const struct plan_tape *before, bool *back,
                     uint32_t *place)
 {

@@ -164,7 +164,6 @@ const char *plan_op_name(enum plan_op op);
 const char *plan_queue_name(enum plan_queue queue);
 const char *plan_tier_name(enum plan_tier tier);
 const char *plan_consumer_name(enum plan_consumer consumer);
-const char *plan_role_name(enum plan_role role);
 /* Finds the command that an edge of a tape names by its place on `edge.queue`. *back: it is in the
  * previous tape, `before` (NULL: none ran). False: there is no edge, or no previous tape. */
 bool plan_edge_find(struct plan_edge edge, const struct plan_tape *before, bool *back,

@@ -549,13 +549,3 @@ struct run_position run_engine_position(const struct run_engine *engine)
                                  .scale = engine->scale,
                                  .products = run_rank_products(engine->workers[0].rank)};
 }
-
-uint32_t run_engine_world(const struct run_engine *engine)
-{
-    return engine->world;
-}
-
-struct run_rank *run_engine_rank(struct run_engine *engine, uint32_t rank)
-{
-    return rank < engine->world ? engine->workers[rank].rank : NULL;
-}

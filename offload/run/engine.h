@@ -74,9 +74,6 @@ int run_engine_trace(struct run_engine *engine);
 int run_engine_release_checkpoint(struct run_engine *engine);
 
 struct run_position run_engine_position(const struct run_engine *engine);
-uint32_t run_engine_world(const struct run_engine *engine);
-/* One rank, for its states; NULL beyond the last. After run_engine_drain. */
-struct run_rank *run_engine_rank(struct run_engine *engine, uint32_t rank);
 
 /* ---- checkpoints ---- */
 

@@ -503,10 +503,3 @@ struct run_stats run_executor_stats_take(struct run_executor *executor)
     executor->stats = (struct run_stats){0};
     return stats;
 }
-
-const char *run_wait_name(enum run_wait wait)
-{
-    static const char *const names[RUN_WAIT_COUNT] = {"store_read", "store_write", "update",
-                                                      "copy",       "imbalance",   "other"};
-    return names[wait];
-}

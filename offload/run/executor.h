@@ -88,6 +88,4 @@ bool run_executor_stalled(const struct run_executor *executor);
 /* Since create or the last call. */
 struct run_stats run_executor_stats_take(struct run_executor *executor);
 
-const char *run_wait_name(enum run_wait wait);
-
 #endif

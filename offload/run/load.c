@@ -415,11 +415,6 @@ int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint)
     return 0;
 }
 
-uint64_t run_rank_adopted_bytes(struct run_rank *rank)
-{
-    return rank->store != NULL ? store_adopted_bytes(rank->store) : 0;
-}
-
 int run_rank_release_checkpoint(struct run_rank *rank)
 {
     return store_adopt_release(rank->store);

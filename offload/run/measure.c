@@ -447,16 +447,11 @@ static int time_update(struct adam *adam, const struct adam_arrays *arrays, doub
     return rc;
 }
 
-static bool is_host(const struct run_options *options)
-{
-    return strncmp(options->device, "cpu", 3) == 0;
-}
-
 int run_measure_update(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out)
 {
     const struct plan_format format = run_options_format(options);
-    const bool host = is_host(options);
+    const bool host = dev_is_cpu(options->device);
     const uint64_t elements = update_elements(shapes, options);
     const struct core_team_options members = {.name = "rates", .count = options->threads};
     const struct core_region_options memory = {.name = "the measured update",
@@ -520,7 +515,7 @@ enum {
 int run_measure_copies(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out)
 {
-    const bool host = is_host(options);
+    const bool host = dev_is_cpu(options->device);
     const uint64_t bytes = clamp(run_measure_spare(shapes, options) / 4, COPY_BYTES_MIN,
                                  host ? COPY_BYTES_MAX : CARD_COPY_BYTES_MAX);
     const struct dev_options size = {.memory_bytes = 3 * bytes};
@@ -624,7 +619,7 @@ int run_measure_card(const struct run_shapes *shapes, const struct run_options *
     const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE};
     const struct kern_options plain = {.products = KERN_PRODUCTS_PLAIN}; /* none is computed */
     struct bench card = {0};
-    if (is_host(options)) {
+    if (dev_is_cpu(options->device)) {
         out->card_update_elements = out->card_sums_elements = 0;
         return 0;
     }

@@ -396,6 +396,6 @@ bool run_rank_destroy(struct run_rank *rank)
 
 const char *run_rank_products(const struct run_rank *rank)
 {
-    const bool card = strcmp(dev_properties(rank->device)->kind, "cpu") != 0;
+    const bool card = !dev_is_cpu(dev_properties(rank->device)->kind);
     return card ? kern_ops_describe(rank->ops) : NULL;
 }

@@ -54,9 +54,7 @@ int run_rank_load(struct run_rank *rank, const struct model_files *files);
 /* Loads both from a checkpoint of the same model and formats, with any placement and number of
  * ranks. */
 int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint);
-/* Bytes that are still in the files of that checkpoint. */
-uint64_t run_rank_adopted_bytes(struct run_rank *rank);
-/* Closes those files, if no bytes are left in them. */
+/* Closes the files of that checkpoint, if none of its bytes are used any more. */
 int run_rank_release_checkpoint(struct run_rank *rank);
 /* Updates done or pending. */
 uint64_t run_rank_updates(const struct run_rank *rank);
@@ -146,8 +144,5 @@ int run_rank_states(struct run_rank *rank, uint32_t block, const struct run_take
 
 struct run_stats run_rank_stats_take(struct run_rank *rank);
 struct plan_traffic run_rank_traffic_take(struct run_rank *rank);
-/* Bytes that came from other ranks since create. */
-uint64_t run_rank_received_bytes(const struct run_rank *rank);
-void run_rank_store_stats(struct run_rank *rank, struct store_stats *out);
 
 #endif

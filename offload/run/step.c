@@ -408,24 +408,3 @@ struct plan_traffic run_rank_traffic_take(struct run_rank *rank)
     rank->traffic = (struct plan_traffic){0};
     return traffic;
 }
-
-uint64_t run_rank_received_bytes(const struct run_rank *rank)
-{
-    struct coll_traffic traffic = {0};
-    uint64_t bytes = 0;
-    if (rank->coll != NULL) {
-        coll_traffic_report(rank->coll, &traffic);
-    }
-    for (int op = 0; op < COLL_OPS; op++) {
-        bytes += traffic.received_bytes[op];
-    }
-    return bytes;
-}
-
-void run_rank_store_stats(struct run_rank *rank, struct store_stats *out)
-{
-    *out = (struct store_stats){0};
-    if (rank->store != NULL) {
-        store_stats_take(rank->store, out);
-    }
-}

@@ -5,8 +5,7 @@
 
 #include "offload/store/manifest.h"
 
-#define STORE_MANIFEST_NAME "manifest.json"
-#define STORE_SUMS_NAME     "sums.safetensors"
+#define STORE_SUMS_NAME "sums.safetensors"
 
 /* Reads the file from the disk. At most `most` bytes. The caller frees the text. */
 int store_file_read(int folder, const char *where, const char *name, uint64_t most, char **text,

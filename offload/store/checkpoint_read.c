@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "offload/model/save_folder.h"
 #include "offload/store/checkpoint.h"
 #include "offload/store/checkpoint_files.h"
 
@@ -35,8 +36,8 @@ static int read_manifest(int fd, const char *path, struct store_manifest *out)
     char *text = NULL;
     size_t bytes = 0;
     char source[PATH_BYTES + 32];
-    snprintf(source, sizeof source, "%s/%s", path, STORE_MANIFEST_NAME);
-    int rc = store_file_read(fd, path, STORE_MANIFEST_NAME, STORE_MANIFEST_BYTES_MAX, &text,
+    snprintf(source, sizeof source, "%s/%s", path, MODEL_MANIFEST_NAME);
+    int rc = store_file_read(fd, path, MODEL_MANIFEST_NAME, STORE_MANIFEST_BYTES_MAX, &text,
                              &bytes);
     if (rc == 0) {
         rc = store_manifest_parse(text, bytes, source, out);
@@ -64,7 +65,7 @@ static int read_sums(struct store_checkpoint *checkpoint)
     const struct store_file *file = &checkpoint->manifest.sums;
     if (strcmp(file->name, STORE_SUMS_NAME) != 0) {
         return core_err_set(-EINVAL, "%s/%s: the checksums are in %s, not in %s", checkpoint->path,
-                            STORE_MANIFEST_NAME, STORE_SUMS_NAME, file->name);
+                            MODEL_MANIFEST_NAME, STORE_SUMS_NAME, file->name);
     }
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         sums[s] = store_flow_sums(checkpoint->flow, (enum store_stream)s);

@@ -15,6 +15,7 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "offload/model/publish.h"
+#include "offload/model/save_folder.h"
 #include "offload/store/checkpoint_files.h"
 #include "offload/store/manifest_seal.h"
 
@@ -33,7 +34,7 @@ bool store_checkpoint_is_ours(const char *path)
 {
     char head[65] = "";
     const int folder = open_folder(path);
-    const int fd = folder >= 0 ? openat(folder, STORE_MANIFEST_NAME,
+    const int fd = folder >= 0 ? openat(folder, MODEL_MANIFEST_NAME,
                                         O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
                                : -1;
     if (fd >= 0) {
@@ -50,7 +51,7 @@ bool store_checkpoint_is_marked(const char *path)
 {
     const int folder = open_folder(path);
     const bool marked = folder >= 0 && is_file(folder, STORE_REMOVED_NAME) &&
-                        faccessat(folder, STORE_MANIFEST_NAME, F_OK, AT_SYMLINK_NOFOLLOW) != 0;
+                        faccessat(folder, MODEL_MANIFEST_NAME, F_OK, AT_SYMLINK_NOFOLLOW) != 0;
     if (folder >= 0) {
         close(folder);
     }
@@ -127,8 +128,8 @@ static int mark(int folder, const char *path, bool *foreign)
 {
     struct store_manifest manifest = {.step = 0};
     struct entries entries;
-    if (renameat(folder, STORE_MANIFEST_NAME, folder, STORE_REMOVED_NAME) != 0) {
-        return core_err_set(-errno, "%s/" STORE_MANIFEST_NAME " cannot be renamed: %s", path,
+    if (renameat(folder, MODEL_MANIFEST_NAME, folder, STORE_REMOVED_NAME) != 0) {
+        return core_err_set(-errno, "%s/" MODEL_MANIFEST_NAME " cannot be renamed: %s", path,
                             strerror(errno));
     }
     if (fsync(folder) != 0) {

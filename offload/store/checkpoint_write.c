@@ -67,36 +67,35 @@ static bool is_ours(const char *folder)
     return has(folder, STORE_SUMS_NAME) || store_checkpoint_is_ours(folder);
 }
 
-static int check_place(const char *folder)
+static int refuse_file(const char *folder, const char *name)
 {
-    const bool others = (has(folder, "config.json") || has(folder, STORE_MANIFEST_NAME)) &&
-                        !is_ours(folder);
-    return !others ? 0
-                   : core_err_set(-EEXIST,
-                                  "%s has files that tide did not write and would replace; move "
-                                  "it away or name another folder",
-                                  folder);
+    return core_err_set(-EEXIST,
+                        "%s/%s was not written by tide and would be replaced; move it away or name "
+                        "another folder",
+                        folder, name);
 }
 
-/* The same for a folder of another program that check_place does not recognize (of an adapter, for
- * example): no file that is copied from the model's folder may exist there. */
-static int check_copies(const char *folder, const char *path)
+/* Whether the folder belongs to another program: has a configuration or a manifest, or one of the files
+ * in `path`, the copies of the model's own. Asked before anything large is written. */
+static int check_replaced(const char *folder, const char *path)
 {
+    static const char *const names[] = {"config.json", MODEL_MANIFEST_NAME};
     int rc = 0;
-    DIR *dir;
     if (is_ours(folder)) {
         return 0;
     }
-    dir = opendir(path);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (has(folder, names[i])) {
+            return refuse_file(folder, names[i]);
+        }
+    }
+    DIR *dir = opendir(path);
     if (dir == NULL) {
         return core_err_set(-errno, "%s cannot be read: %s", path, strerror(errno));
     }
     for (const struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;) {
         if (entry->d_name[0] != '.' && has(folder, entry->d_name)) {
-            rc = core_err_set(-EEXIST,
-                              "%s/%s was not written by tide and would be replaced; move it away "
-                              "or name another folder",
-                              folder, entry->d_name);
+            rc = refuse_file(folder, entry->d_name);
         }
     }
     closedir(dir);
@@ -109,12 +108,8 @@ static int begin(struct store_checkpoint_write *checkpoint)
     const struct store_manifest *manifest = &checkpoint->manifest;
     store_shelf_path(store_shelf_directory(given->shelf), manifest->step, checkpoint->folder,
                      sizeof checkpoint->folder);
-    int rc = check_place(checkpoint->folder);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
-                          manifest->blocks, manifest->block_count);
+    int rc = store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
+                              manifest->blocks, manifest->block_count);
     if (rc != 0) {
         return rc;
     }
@@ -127,10 +122,13 @@ static int begin(struct store_checkpoint_write *checkpoint)
         const struct model_folder folder = {checkpoint->path, checkpoint->fd};
         rc = model_folder_copy(&folder, given->source, &given->model->config,
                                dtype_of(manifest->weight_dtype));
-        rc = rc != 0 ? rc : check_copies(checkpoint->folder, checkpoint->path);
         if (rc != 0) {
             return rc;
         }
+    }
+    rc = check_replaced(checkpoint->folder, checkpoint->path);
+    if (rc != 0) {
+        return rc;
     }
     const struct store_flow_options flow = {.image = &checkpoint->image,
                                             .folder = checkpoint->fd,
@@ -235,7 +233,7 @@ static bool is_listed(const struct store_checkpoint_write *checkpoint, const cha
 {
     struct stat info;
     char stream[32];
-    bool known = strcmp(name, STORE_SUMS_NAME) == 0 || strcmp(name, STORE_MANIFEST_NAME) == 0;
+    bool known = strcmp(name, STORE_SUMS_NAME) == 0 || strcmp(name, MODEL_MANIFEST_NAME) == 0;
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         snprintf(stream, sizeof stream, "%s.safetensors", store_stream_name((enum store_stream)s));
         known = known || strcmp(name, stream) == 0;
@@ -285,7 +283,7 @@ static int write_manifest(struct store_checkpoint_write *checkpoint)
     int rc = store_manifest_print(&checkpoint->manifest, checkpoint->given.model, &text, &bytes);
     if (rc == 0) {
         const struct model_folder folder = {checkpoint->path, checkpoint->fd};
-        rc = model_folder_write(&folder, STORE_MANIFEST_NAME, text, bytes);
+        rc = model_folder_write(&folder, MODEL_MANIFEST_NAME, text, bytes);
     }
     free(text);
     return rc;

@@ -18,6 +18,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "offload/model/publish.h"
+#include "offload/model/save_folder.h"
 #include "offload/store/checkpoint_remove.h"
 
 enum { PATH_BYTES = 4096 };
@@ -103,7 +104,7 @@ static int list(DIR *dir, const char *end, uint64_t **steps, size_t *count)
  * reports the damage. */
 static bool is_checkpoint(const char *directory, uint64_t step)
 {
-    static const char *const files[] = {"manifest.json", "weights.safetensors"};
+    static const char *const files[] = {MODEL_MANIFEST_NAME, "weights.safetensors"};
     char folder[PATH_BYTES + 64];
     char path[2][PATH_BYTES + 128];
     store_shelf_path(directory, step, folder, sizeof folder);

@@ -1,13 +1,12 @@
 /* bench_plan.c: how long planning takes, and how near a plan comes to what its machine allows.
  *
- *   bench_plan [--words] [NAME...]
+ *   bench_plan [NAME...]
  *
  * For each case NAME_plan_s (time to plan), NAME_commands (of a step's tape), NAME_step_s
  * (predicted), NAME_bound_s (the longer one of the processor's work and the drive's; of forward and
  * backward each where updates are deferred), NAME_ratio (step over bound), NAME_device_gb, NAME_host_gb. The drive reads and writes 2 GB a second, both
  * together 2 as well; two cores do 700 GFLOP/s, update 0.5e9 parameters a second. A card does 150
- * TFLOP/s behind links of 25 GB/s, beside cores that update 2e9 and a drive of 6 GB/s. --words
- * explains. */
+ * TFLOP/s behind links of 25 GB/s, beside cores that update 2e9 and a drive of 6 GB/s. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "offload/plan/explain.h"
+#include "offload/plan/plan.h"
 #include "offload/plan/sim.h"
 
 enum { BLOCKS_MAX = 130 };
@@ -90,12 +89,6 @@ static void fill(const struct shape *shape, struct plan_block_shape *blocks)
     }
 }
 
-static void put_line(void *user, const char *line)
-{
-    (void)user;
-    printf("  %s\n", line);
-}
-
 /* Work and bytes of a part of a step. */
 struct load {
     double cores;
@@ -123,7 +116,7 @@ static double bound_seconds(const struct plan_input *input, const struct plan_ta
     return fmax(halves[0].cores, halves[0].drive) + fmax(halves[1].cores, halves[1].drive);
 }
 
-static int run(const struct shape *shape, bool words)
+static int run(const struct shape *shape)
 {
     struct plan_block_shape blocks[BLOCKS_MAX];
     fill(shape, blocks);
@@ -186,20 +179,15 @@ static int run(const struct shape *shape, bool words)
            (double)plan_tier_bytes(plan, PLAN_DEVICE) / 1e9);
     printf("%s_host_gb %.3f 1e9_bytes\n", shape->name,
            (double)plan_tier_bytes(plan, PLAN_HOST) / 1e9);
-    if (words) {
-        plan_explain(&input, plan, put_line, NULL);
-    }
     plan_destroy(plan);
     return 0;
 }
 
 int main(int argc, char **argv)
 {
-    bool words = false;
     bool named = false;
     int rc = 0;
     for (int i = 1; i < argc; i++) {
-        words = words || strcmp(argv[i], "--words") == 0;
         named = named || argv[i][0] != '-';
     }
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
@@ -207,7 +195,7 @@ int main(int argc, char **argv)
         for (int i = 1; i < argc; i++) {
             wanted = wanted || strcmp(argv[i], shapes[s].name) == 0;
         }
-        rc = wanted && run(&shapes[s], words) != 0 ? 1 : rc;
+        rc = wanted && run(&shapes[s]) != 0 ? 1 : rc;
     }
     return rc;
 }

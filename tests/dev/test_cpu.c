@@ -13,6 +13,8 @@ static void registry(void)
     check_string(dev_kind_name(0), "cpu");
     check_string(dev_kind_name(1), "cuda");
     check_true(dev_kind_name(2) == NULL);
+    check_true(dev_is_cpu("cpu") && dev_is_cpu("cpu:0"));
+    check_true(!dev_is_cpu("cuda") && !dev_is_cpu("cpux") && !dev_is_cpu("cp") && !dev_is_cpu(""));
     check_true(dev_kind_built(0));
     check_true(!dev_kind_built(2));
     check_int(dev_kind_count(0), ==, 1);

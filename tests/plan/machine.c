@@ -97,9 +97,9 @@ const struct plan_operand *machine_need(const struct plan_command *command, enum
 {
     const struct plan_operand *operand = plan_command_operand(command, role);
     if (operand == NULL) {
-        test_fail(__FILE__, __LINE__, "%s of block %u micro %u names no %s",
+        test_fail(__FILE__, __LINE__, "%s of block %u micro %u has no operand of role %d",
                   plan_op_name((enum plan_op)command->op), command->block, command->micro,
-                  plan_role_name(role));
+                  (int)role);
     }
     return operand;
 }

@@ -375,16 +375,7 @@ static void inside_updates_in_the_slot(void)
     plan_destroy(plan);
 }
 
-static void take_line(void *user, const char *text)
-{
-    uint32_t *lines = user;
-    if (*lines == 0) {
-        check_contains(text, "read-state");
-    }
-    ++*lines;
-}
-
-/* One line as it stands for the reader, and as many lines as commands. */
+/* One command in full, and a line that fits for each of the others. */
 static void tapes_print(void)
 {
     struct world world;
@@ -400,13 +391,14 @@ static void tapes_print(void)
     plan_print_command(&world.input, plan, &tape->commands[1], text, sizeof text);
     check_string(text, "update         1  UPDATE embedding chunk 0 reads host:g(embedding) "
                        "host:norm changes host:sslot[0] after read-state 1");
-    uint32_t lines = 0;
-    plan_print_tape(&world.input, plan, tape, take_line, &lines);
-    check_int(lines, ==, tape->count);
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const int length = plan_print_command(&world.input, plan, &tape->commands[i], text,
+                                              sizeof text);
+        check_true(length > 0 && (size_t)length < sizeof text);
+    }
     check_int(plan_chunk_elements(plan), ==, 2 * UNIT);
     check_int(plan_chosen_acts(plan), ==, PLAN_ACTS_RECOMPUTE);
-    check_string(plan_acts_name(plan_chosen_acts(plan)), "recompute");
-    check_string(plan_order_name(plan_chosen_order(plan)), "layer-major");
+    check_int(plan_chosen_order(plan), ==, PLAN_ORDER_LAYER);
     check_string(plan_resource_name(PLAN_R_DRIVE), "drive");
     plan_destroy(plan);
 }
@@ -423,12 +415,6 @@ static void names_are_told_apart(void)
         for (int b = 0; b < a; b++) {
             check_true(strcmp(plan_queue_name((enum plan_queue)a),
                               plan_queue_name((enum plan_queue)b)) != 0);
-        }
-    }
-    for (int a = 0; a < PLAN_ROLE_COUNT; a++) {
-        for (int b = 0; b < a; b++) {
-            check_true(
-                strcmp(plan_role_name((enum plan_role)a), plan_role_name((enum plan_role)b)) != 0);
         }
     }
     check_string(plan_tier_name(PLAN_STORE), "store");

@@ -26,7 +26,7 @@ static void prediction_keeps_its_bounds(void)
             check_double(predicted->step_seconds * 1.0001, >=, predicted->resource_seconds[r]);
         }
         check_int(predicted->bottleneck, ==, PLAN_R_DRIVE);
-        test_note("%s: step %.4f s, drive alone %.4f s", plan_timing_name(plan_chosen_timing(plan)),
+        test_note("timing %d: step %.4f s, drive alone %.4f s", (int)plan_chosen_timing(plan),
                   predicted->step_seconds, drive);
         check_true(!clip || plan_chosen_timing(plan) == PLAN_TIMING_DEFERRED);
         check_double(predicted->step_seconds, <=, drive * (clip ? 1.25 : 1.1));

@@ -11,30 +11,6 @@
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
 
-struct text {
-    char *at;
-    size_t used;
-    size_t room;
-};
-
-static void put(void *user, const char *piece)
-{
-    struct text *text = user;
-    size_t bytes = strlen(piece);
-    if (text->used + bytes + 2 > text->room) {
-        text->room = (text->used + bytes + 2) * 2;
-        text->at = realloc(text->at, text->room);
-    }
-    memcpy(text->at + text->used, piece, bytes + 1);
-    text->used += bytes;
-}
-
-static void put_line(void *user, const char *line)
-{
-    put(user, line);
-    put(user, "\n");
-}
-
 static const char *timeline_path(void)
 {
     static char path[600];
@@ -126,8 +102,8 @@ static void predicted_times_are_drawn(void)
     plan_destroy(plan);
 }
 
-/* Bytes by consumer add up to the tier's, and the words carry them. */
-static void words_add_up(void)
+/* Bytes by consumer add up to the tier's. */
+static void consumers_add_up(void)
 {
     struct world world;
     world_init(&world, false, 1);
@@ -148,15 +124,6 @@ static void words_add_up(void)
     }
     check_int(plan_consumer_bytes(&world.input, plan, PLAN_HOST, PLAN_FOR_GRADIENTS), ==,
               2 * world_parameters(&world));
-    struct text text = {0};
-    plan_explain(&world.input, plan, put_line, &text);
-    check_contains(text.at, "runtime           0.005");
-    check_contains(text.at, "weights of 0 blocks in device, 0 in host, 8 in store");
-    check_contains(text.at, "bottleneck: the drive,");
-    check_contains(text.at, "activations keep, micro-batches layer-major, updates deferred");
-    check_contains(text.at, "GB to it (wear)");
-    check_contains(text.at, "device and host together");
-    free(text.at);
     plan_destroy(plan);
 }
 
@@ -229,15 +196,19 @@ static void tapes_of_ranks_print(void)
     world.input.stage = 1;
     struct plan *plan = world_plan(&world);
     const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
-    struct text text = {0};
-    plan_print_tape(&world.input, plan, tape, put_line, &text);
-    check_contains(text.at, "REDUCE tile sums ");
-    free(text.at);
+    bool found = false;
+    for (uint32_t i = 0; i < tape->count; i++) {
+        char text[512];
+        plan_print_command(&world.input, plan, &tape->commands[i], text, sizeof text);
+        found |= strstr(text, "REDUCE tile sums ") != NULL;
+    }
+    check_true(found);
     plan_destroy(plan);
 }
 
 TEST_MAIN({"measured_times_are_drawn", measured_times_are_drawn},
-          {"predicted_times_are_drawn", predicted_times_are_drawn}, {"words_add_up", words_add_up},
+          {"predicted_times_are_drawn", predicted_times_are_drawn},
+          {"consumers_add_up", consumers_add_up},
           {"bottlenecks_have_words", bottlenecks_have_words},
           {"alternatives_have_reasons", alternatives_have_reasons},
           {"tapes_of_ranks_print", tapes_of_ranks_print})

@@ -1,5 +1,8 @@
 /* case.c: runs plain trainers and engines, and hashes their states. */
 #include "tests/run/case.h"
+#include "core/coll/coll.h"
+#include "offload/run/engine_internal.h"
+#include "offload/run/rank_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -267,7 +270,7 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
     for (unsigned s = part->first; s < part->end; s++) {
         struct batches batches;
         struct run_step step;
-        const uint32_t count = options->micro_batches * run_engine_world(engine);
+        const uint32_t count = options->micro_batches * engine->world;
         make_batches(made, s, count, false, &batches);
         if ((part->loud >> s & 1) != 0) {
             make_loud(&batches, batches.count);
@@ -315,6 +318,20 @@ static int hash_weights(void *context, uint64_t first, uint64_t count, const voi
     return 0;
 }
 
+/* Bytes that came from other ranks. */
+static uint64_t received_bytes(const struct run_rank *rank)
+{
+    struct coll_traffic traffic = {0};
+    uint64_t bytes = 0;
+    if (rank->coll != NULL) {
+        coll_traffic_report(rank->coll, &traffic);
+    }
+    for (int op = 0; op < COLL_OPS; op++) {
+        bytes += traffic.received_bytes[op];
+    }
+    return bytes;
+}
+
 static int hash_all(const struct case_model *made, struct run_engine *engine,
                     const struct run_options *options, struct case_outcome *out)
 {
@@ -322,7 +339,7 @@ static int hash_all(const struct case_model *made, struct run_engine *engine,
                                 .chunk_elements = options->wishes.chunk_elements};
     hash.hashes.format = run_options_format(options);
     /* Shards in order are the block; if every rank has all of it, the first rank's counts. */
-    const uint32_t shards = options->stage > 0 ? run_engine_world(engine) : 1;
+    const uint32_t shards = options->stage > 0 ? engine->world : 1;
     for (unsigned b = 0; b < made->model->block_count; b++) {
         const bool trained = made->model->blocks[b].trained;
         int weights = trained ? 0 : run_engine_weights(engine, b, hash_weights, &hash);
@@ -331,14 +348,14 @@ static int hash_all(const struct case_model *made, struct run_engine *engine,
         }
         for (uint32_t r = 0; trained && r < shards; r++) {
             const struct run_take_states taker = {.take = hash_states, .context = &hash};
-            int rc = run_rank_states(run_engine_rank(engine, r), b, &taker);
+            int rc = run_rank_states(engine->workers[r].rank, b, &taker);
             if (rc != 0) {
                 return rc;
             }
         }
     }
-    for (uint32_t r = 0; r < run_engine_world(engine); r++) {
-        out->received_bytes += run_rank_received_bytes(run_engine_rank(engine, r));
+    for (uint32_t r = 0; r < engine->world; r++) {
+        out->received_bytes += received_bytes(engine->workers[r].rank);
     }
     out->state_hash = hash.hashes.states;
     out->weight_hash = hash.hashes.weights;

@@ -11,6 +11,8 @@
 
 #include "core/base/err.h"
 #include "core/base/fence.h"
+#include "offload/run/engine_internal.h"
+#include "offload/run/rank_internal.h"
 #include "offload/store/store.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
@@ -144,9 +146,9 @@ static void release_checkpoint(void)
     struct store_stats stats;
     struct store_shelf *shelf = begin(&options, &parts);
     struct run_engine *engine = resume(&options, &prepared);
-    struct run_rank *rank = run_engine_rank(engine, 0);
-    const uint64_t adopted = run_rank_adopted_bytes(rank);
-    run_rank_store_stats(rank, &stats);
+    struct run_rank *rank = engine->workers[0].rank;
+    const uint64_t adopted = store_adopted_bytes(rank->store);
+    store_stats_take(rank->store, &stats);
     if (adopted == 0) { /* a file system without direct I/O: all of it was written */
         check_uint(files_open(), ==, 0);
         check_uint(stats.write_bytes, >, 0);
@@ -157,10 +159,10 @@ static void release_checkpoint(void)
         check_uint(files_open(), ==, 4);
     }
     check_int(run_rank_release_checkpoint(rank), ==, 0);
-    check_uint(run_rank_adopted_bytes(rank), ==, adopted);
+    check_uint(store_adopted_bytes(rank->store), ==, adopted);
     check_int(step(engine, SAVED), ==, 0);
     check_int(run_engine_drain(engine), ==, 0);
-    check_uint(run_rank_adopted_bytes(rank), ==, 0);
+    check_uint(store_adopted_bytes(rank->store), ==, 0);
     check_int(run_engine_release_checkpoint(engine), ==, 0);
     check_uint(files_open(), ==, 0);
     check_int(step(engine, SAVED + 1), ==, 0);
@@ -177,7 +179,7 @@ static void a_change_is_found(bool cut)
     struct run_prepared *prepared = NULL;
     struct store_shelf *shelf = begin(&options, &parts);
     struct run_engine *engine = resume(&options, &prepared);
-    if (run_rank_adopted_bytes(run_engine_rank(engine, 0)) > 0) {
+    if (store_adopted_bytes(engine->workers[0].rank->store) > 0) {
         char path[PATH + 40];
         char byte = 0;
         snprintf(path, sizeof path, "%s/m.safetensors", checkpoint);

@@ -2,6 +2,8 @@
  * counters, than the update and backward need. */
 #include <stdio.h>
 
+#include "offload/run/engine_internal.h"
+#include "offload/run/rank_internal.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -32,9 +34,9 @@ static struct moved run(const struct case_model *made, const struct run_options 
         moved.told += step.traffic.store_read_bytes + step.traffic.store_write_bytes;
     }
     check_int(run_engine_drain(engine), ==, 0);
-    const struct plan_traffic rest = run_rank_traffic_take(run_engine_rank(engine, 0));
+    const struct plan_traffic rest = run_rank_traffic_take(engine->workers[0].rank);
     moved.told += rest.store_read_bytes + rest.store_write_bytes;
-    run_rank_store_stats(run_engine_rank(engine, 0), &stats);
+    store_stats_take(engine->workers[0].rank->store, &stats);
     moved.read = stats.read_bytes;
     moved.written = stats.write_bytes;
     run_engine_destroy(engine);

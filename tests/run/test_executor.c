@@ -392,7 +392,7 @@ static void waiting_is_charged_to_its_cause(void)
                 cause = w;
             }
         }
-        check_string(run_wait_name((enum run_wait)cause), slow == 0 ? "store_read" : "update");
+        check_int(cause, ==, slow == 0 ? RUN_WAIT_STORE_READ : RUN_WAIT_UPDATE);
         check_int(most, >, 60000000);
         bench_fini(&bench);
         plan_destroy(bench.plan);

@@ -11,6 +11,8 @@
 #include "aio/backend.h"
 #include "core/base/err.h"
 #include "core/base/rng.h"
+#include "offload/run/engine_internal.h"
+#include "offload/run/rank_internal.h"
 #include "tests/aio/fault.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
@@ -328,9 +330,9 @@ static void after_an_error(void)
     check_contains(core_err_sentence(), "before this step");
     check_int(run_engine_evaluate(engine, &batch, &loss), ==, -EIO);
     check_contains(core_err_sentence(), "before this call");
-    check_true(run_rank_drain(run_engine_rank(engine, 0)) != 0);
+    check_true(run_rank_drain(engine->workers[0].rank) != 0);
     struct store_stats stats;
-    run_rank_store_stats(run_engine_rank(engine, 0), &stats);
+    store_stats_take(engine->workers[0].rank->store, &stats);
     check_uint(stats.retries, >=, 3);
     check_true(stats.read_bytes > 0 && stats.write_bytes > 0);
     run_engine_destroy(engine);

@@ -347,7 +347,7 @@ static void files_of_others(void)
              "echo mine > checkpoint-3/weights.safetensors && ls -R > ../before");
     for (uint64_t step = 2; step < 4; step++) {
         check_int(case_write(shelf, step, 2, NULL), ==, -EEXIST);
-        check_contains(core_err_sentence(), "has files that tide did not write");
+        check_contains(core_err_sentence(), "was not written by tide and would be replaced");
     }
     check_int(case_write(shelf, 4, 2, NULL), ==, 0);
     check_int(case_write(shelf, 5, 2, NULL), ==, 0);
