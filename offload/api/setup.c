@@ -278,7 +278,7 @@ static int fill_budgets(struct setup *setup)
     const uint64_t used = run_runtime_used_bytes();
     const uint64_t usable = limits.usable_bytes + used;
     const uint64_t spare = usable > 4 * reserve_bytes ? reserve_bytes : usable / 16;
-    budgets->device_is_host = strncmp(setup->options.device, "cpu", 3) == 0;
+    budgets->device_is_host = dev_is_cpu(setup->options.device);
     budgets->host_data_bytes = given->application_bytes;
     budgets->host_taken_bytes = run_runtime_bytes(setup->model, &setup->options) +
                                 given->application_bytes;
@@ -293,26 +293,22 @@ static int fill_budgets(struct setup *setup)
             budgets->device_bytes = usable - spare;
         }
     } else if (given->device_bytes == 0) {
-        struct dev_device *device = NULL;
-        rc = dev_open(setup->options.device, NULL, &device);
-        if (rc == 0) {
-            struct dev_memory memory;
-            dev_memory_report(device, &memory);
-            budgets->device_bytes = memory.budget_bytes;
-            dev_close(device);
+        rc = run_runtime_card_bytes(setup->options.device, &budgets->device_bytes,
+                                    &setup->options.card_bytes);
+        if (rc != 0) {
+            return rc;
         }
     }
     if (given->host_bytes == 0) {
         budgets->host_bytes = usable - spare;
     }
-    if (rc == 0 && given->device_bytes + given->host_bytes > limits.total_bytes &&
-        budgets->device_is_host) {
+    if (given->device_bytes + given->host_bytes > limits.total_bytes && budgets->device_is_host) {
         core_log(CORE_LOG_WARN,
                  "the budgets of DEVICE and HOST, %" PRIu64 " and %" PRIu64
                  " bytes, exceed the machine's %" PRIu64,
                  given->device_bytes, given->host_bytes, limits.total_bytes);
     }
-    return rc;
+    return 0;
 }
 
 /* Budgets are for this process: its ranks share them. */
@@ -424,7 +420,7 @@ static unsigned processors(const char *device)
     enum { CARD_THREADS = 2, TEAM_MIN = 2 };
     struct core_cpus cpus;
     const unsigned all = core_cpus_allowed(&cpus) == 0 ? core_cpus_count(&cpus) : 1;
-    const bool card = device != NULL && strncmp(device, "cpu", 3) != 0;
+    const bool card = device != NULL && !dev_is_cpu(device);
     return card && all >= CARD_THREADS + TEAM_MIN ? all - CARD_THREADS : all;
 }
 

@@ -43,6 +43,8 @@ struct run_options {
 
     struct plan_wishes wishes; /* prepare.c sets micro_batches, may_clip and may_skip */
     struct plan_budgets budgets;
+    uint64_t
+        card_bytes; /* memory of the card, whatever else uses it now; 0: budgets.device_bytes */
     struct store_path stores[STORE_PATHS_MAX];
     unsigned store_count;
     const char *io;         /* NULL: chosen by probing */

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 
 #include "core/base/sysfile.h"
+#include "core/dev/dev.h"
 #include "offload/model/model.h"
 #include "offload/store/flow.h"
 
@@ -62,4 +63,19 @@ uint64_t run_runtime_bytes(const struct model *model, const struct run_options *
                                                                         : RUN_OPTIONS_GROUPS;
     return base_bytes() + libraries_bytes + saves +
            model->block_count * (block_bytes + groups * group_bytes);
+}
+
+int run_runtime_card_bytes(const char *device, uint64_t *budget_bytes, uint64_t *card_bytes)
+{
+    struct dev_device *card = NULL;
+    struct dev_memory memory;
+    int rc = dev_open(device, NULL, &card);
+    if (rc != 0) {
+        return rc;
+    }
+    dev_memory_report(card, &memory);
+    *budget_bytes = memory.budget_bytes;
+    *card_bytes = dev_properties(card)->memory_total_bytes;
+    dev_close(card);
+    return 0;
 }

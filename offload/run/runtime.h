@@ -16,4 +16,8 @@ uint64_t run_runtime_peak_bytes(void);
  * threads, products and I/O add. */
 uint64_t run_runtime_bytes(const struct model *model, const struct run_options *options);
 
+/* Memory of a card for a run without a budget of its own: *budget_bytes of what is free now, and
+ * *card_bytes, all that the card has, which is the same for every run. */
+int run_runtime_card_bytes(const char *device, uint64_t *budget_bytes, uint64_t *card_bytes);
+
 #endif

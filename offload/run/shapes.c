@@ -11,8 +11,7 @@
 
 /* Bytes of weights in one product of the head for one token. */
 enum { ONE_TILE_BYTES = 8 << 20 };
-/* In a card's memory, for logits: if a micro-batch's logits fit, they are computed once, not
- * twice. */
+/* Part of a card's memory for logits: if those of a micro-batch fit, they are computed once, not twice. */
 enum { LOGITS_PART = 10 };
 
 _Static_assert(MODEL_ALIGN_ELEMENTS % CORE_UPDATE_Q8_BLOCK == 0,
@@ -114,6 +113,15 @@ static int make_one(struct run_shapes *shapes, const struct run_options *options
     return rc;
 }
 
+/* How the loss is computed decides its last bits, so this must not depend on what else uses the card
+ * when the run starts. */
+static uint64_t logits_bytes(const struct run_options *options)
+{
+    const uint64_t bytes = options->card_bytes > 0 ? options->card_bytes
+                                                   : options->budgets.device_bytes;
+    return bytes / LOGITS_PART;
+}
+
 static int make_programs(struct run_shapes *shapes, const struct run_options *options)
 {
     const struct model *model = shapes->model;
@@ -121,7 +129,7 @@ static int make_programs(struct run_shapes *shapes, const struct run_options *op
                                       .length = options->length,
                                       .type = options->type,
                                       .tile_bytes = options->tile_bytes,
-                                      .logits_bytes = options->budgets.device_bytes / LOGITS_PART};
+                                      .logits_bytes = logits_bytes(options)};
     float any = 0;
     const struct kern_grad grads[] = {
         {.out = &any, .out_type = options->type, .first = true, .last = true},

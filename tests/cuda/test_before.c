@@ -7,6 +7,7 @@
 #include "offload/plan/plan.h"
 #include "offload/run/prepare.h"
 #include "offload/run/rates.h"
+#include "offload/run/runtime.h"
 #include "offload/run/shapes.h"
 #include "tests/dev/fake_cuda.h"
 #include "tests/harness/heard.h"
@@ -112,6 +113,34 @@ static void a_command_has_one_event(void)
     case_model_free(&made);
 }
 
-TEST_MAIN({"unpinned_memory_is_told", unpinned_memory_is_told},
+/* Other programs on the card change a run's budget, but not how its loss is computed. */
+static void loss_ignores_other_programs(void)
+{
+    struct case_model made;
+    uint64_t budgets[2];
+    uint64_t logits[2];
+    case_model_make(&made, "llama");
+    for (int busy = 0; busy < 2; busy++) {
+        struct run_options options = case_options();
+        struct run_shapes *shapes = NULL;
+        options.device = rig_machine();
+        options.budgets.device_is_host = false;
+        fake_memory_in_use(busy ? (size_t)2 << 30 : 0);
+        check_int(run_runtime_card_bytes(options.device, &options.budgets.device_bytes,
+                                         &options.card_bytes),
+                  ==, 0);
+        check_int(run_shapes_create(made.model, &options, &shapes), ==, 0);
+        budgets[busy] = options.budgets.device_bytes;
+        logits[busy] = shapes->programs[made.model->block_count - 1]->shape.logits_bytes;
+        run_shapes_destroy(shapes);
+    }
+    check_uint(budgets[1], <, budgets[0]);
+    check_uint(logits[0], ==, ((uint64_t)4 << 30) / 10);
+    check_uint(logits[1], ==, logits[0]);
+    case_model_free(&made);
+}
+
+TEST_MAIN({"loss_ignores_other_programs", loss_ignores_other_programs},
+          {"unpinned_memory_is_told", unpinned_memory_is_told},
           {"a_card_is_measured", a_card_is_measured},
           {"a_command_has_one_event", a_command_has_one_event})

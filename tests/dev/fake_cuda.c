@@ -34,6 +34,7 @@ enum { PINS_MAX = 16, FRESH_BYTES = 16 << 20 };
 static struct {
     pthread_mutex_t lock;
     size_t memory_bytes;
+    size_t in_use_bytes;
     struct range memory;
     struct range pins[PINS_MAX];
     int driver;
@@ -52,6 +53,7 @@ static _Thread_local cudaError_t sticky;
 void fake_reset(size_t memory_bytes)
 {
     fake.memory_bytes = memory_bytes;
+    fake.in_use_bytes = 0;
     fake.driver = 13000;
     fake.count_error = cudaSuccess;
     fake.no_pins = false;
@@ -60,6 +62,11 @@ void fake_reset(size_t memory_bytes)
     atomic_store(&fake.broken, 0);
     atomic_store(&fake.live, 0);
     sticky = cudaSuccess;
+}
+
+void fake_memory_in_use(size_t bytes)
+{
+    fake.in_use_bytes = bytes;
 }
 
 static int generation = 9;
@@ -191,7 +198,8 @@ cudaError_t cudaDeviceGetPCIBusId(char *address, int bytes, int device)
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
-    *free_bytes = *total_bytes = fake.memory_bytes;
+    *total_bytes = fake.memory_bytes;
+    *free_bytes = fake.memory_bytes - fake.in_use_bytes;
     return due();
 }
 

@@ -11,6 +11,8 @@
 void fake_reset(size_t memory_bytes);
 /* The generation of the card from now on, past resets too: 9, Hopper, until it is said. */
 void fake_generation(int major);
+/* So many bytes of the card are in use by other programs. */
+void fake_memory_in_use(size_t bytes);
 /* What cudaGetDeviceCount and the version calls answer. */
 void fake_driver(int version, int count_error);
 /* The n-th call from now that can fail (1 is the next) fails with `error`; 0: none does. */
