@@ -1,4 +1,4 @@
-/* auto.c: turns older forms of keys into the present ones, and replaces "auto" by the caller's value or,
+/* auto.c: turns legacy forms of keys into the present ones, and replaces "auto" by the caller's value or,
  * without one, by the value that the Hugging Face trainer uses. */
 #include <math.h>
 #include <string.h>
@@ -84,7 +84,7 @@ static void fill_integer(struct core_cfg_detail *detail, const char *path, int64
     }
 }
 
-/* hidden x hidden x `factor`, or `factor` x hidden; the default stays where hidden is unknown. */
+/* hidden x hidden x `factor`, or `factor` x hidden; the default if hidden is unknown. */
 static void fill_hidden(struct core_cfg_detail *detail, const char *path, double factor,
                         bool squared)
 {
@@ -112,7 +112,7 @@ static void fill_precision(struct core_cfg_detail *detail, const char *path,
     }
 }
 
-/* A batch size that the other two give is left to the batch rule. */
+/* A batch size that follows from the other two is left to the batch rule. */
 static void fill_batch(struct core_cfg_detail *detail)
 {
     const struct core_cfg_options *options = detail->options;

@@ -1,8 +1,7 @@
-/* config.h: a ds_config.json, understood.
- * One table (table.h) says of every key its name, type, default, range, and what tide does
- * with it; reading, defaults, checks, `tide config` and docs/ds_config.md all come from it. The
- * result is a plain struct for the engine, and one note a key for people. A configuration does not
- * change after it was read; any thread may look at it. */
+/* config.h: reads a ds_config.json. One table (table.h) has every key's name, type, default and range, and
+ * what tide does with it; reading, defaults, checks, `tide config` and docs/ds_config.md follow from it.
+ * The result is a plain struct for the engine, and one note per key for people. A configuration is
+ * constant after it was read; any thread may use it. */
 #ifndef CORE_CONFIG_CONFIG_H
 #define CORE_CONFIG_CONFIG_H
 
@@ -38,7 +37,7 @@ enum core_cfg_scheduler {
 enum core_cfg_warmup { CORE_CFG_WARMUP_LOG, CORE_CFG_WARMUP_LINEAR };
 
 struct core_cfg {
-    /* Batch: all three follow from what was given; CORE_CFG_NONE where nothing was. */
+    /* Batch sizes: those that were not given are derived; CORE_CFG_NONE: not enough was given. */
     int64_t train_batch_size;
     int64_t micro_batch_size; /* rows a rank and micro-batch */
     int64_t accumulation_steps;
@@ -86,7 +85,7 @@ struct core_cfg {
     struct {
         bool enabled;
         bool check_grad_overflow;
-        bool check_grad_overflow_given; /* skips are possible only where it was asked for */
+        bool check_grad_overflow_given; /* steps may be skipped only if it was given */
         bool optimizer_states;
     } bf16;
 
@@ -123,9 +122,9 @@ struct core_cfg {
     struct core_cfg_detail *detail; /* owned; values and notes of all keys, and the text */
 };
 
-/* What stands in for "auto", and what the file does not know. Zeroes are what core_cfg_options_init
- * leaves; a value that was not given is CORE_CFG_NONE or NaN, and "auto" takes the value that the
- * Hugging Face trainer has by default. */
+/* Values for "auto", and facts that the file does not have. core_cfg_options_init sets the defaults: values
+ * that are not given are CORE_CFG_NONE or NaN, and "auto" then takes the default of the Hugging Face
+ * trainer. */
 struct core_cfg_options {
     int64_t world_size; /* ranks; 1 by default */
     int64_t micro_batch_size, accumulation_steps;
@@ -138,8 +137,8 @@ struct core_cfg_options {
 void core_cfg_options_init(struct core_cfg_options *options);
 
 /* Reads `argument`: a path, "-" for standard input, or url-safe base64 text of a configuration.
- * Fails where there is no JSON object to look at (-EINVAL, -ENOENT, -EISDIR, -E2BIG ...). What is
- * wrong inside it is collected, so that everything can be reported at once: see core_cfg_check(). */
+ * Fails if there is no JSON object (-EINVAL, -ENOENT, -EISDIR, -E2BIG ...). Errors inside the
+ * object are collected, so that all of them can be reported: see core_cfg_check(). */
 int core_cfg_load(const char *argument, const struct core_cfg_options *options,
                   struct core_cfg **out);
 
@@ -154,10 +153,10 @@ void core_cfg_destroy(struct core_cfg *cfg);
 int core_cfg_check(const struct core_cfg *cfg);
 
 enum core_cfg_note_kind {
-    CORE_CFG_NOTE_HONOURED,  /* given, and obeyed */
+    CORE_CFG_NOTE_HONOURED,  /* given and honoured */
     CORE_CFG_NOTE_LATER,     /* given; known, but this build does not act on it */
     CORE_CFG_NOTE_IGNORED,   /* given; understood, and `why` it has no effect */
-    CORE_CFG_NOTE_DEFAULTED, /* not given: the value is the table's, or was worked out */
+    CORE_CFG_NOTE_DEFAULTED, /* not given: the default, or a derived value */
     CORE_CFG_NOTE_WARNING,   /* accepted, but read `why` */
     CORE_CFG_NOTE_REFUSED,   /* cannot be run; `why` names what is allowed */
 };
@@ -170,8 +169,8 @@ struct core_cfg_note {
     enum core_cfg_note_kind kind;
     size_t line, column; /* 0 if it is not in the file */
     const char *key;     /* "zero_optimization.stage" */
-    const char *value;   /* as JSON; NULL where there is none to show */
-    const char *why;     /* "" where there is nothing to add */
+    const char *value;   /* as JSON; NULL: none */
+    const char *why;     /* "": nothing to add */
 };
 
 const char *core_cfg_source(const struct core_cfg *cfg);

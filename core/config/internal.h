@@ -1,5 +1,5 @@
-/* internal.h: what is known of every key while a configuration is read, and afterwards for
- * `tide config`. For core/config only. */
+/* internal.h: the state of every key while a configuration is read, and afterwards for `tide config`. For
+ * core/config only. */
 #ifndef CORE_CONFIG_INTERNAL_H
 #define CORE_CONFIG_INTERNAL_H
 
@@ -27,7 +27,7 @@ struct core_cfg_piece;
 struct core_cfg_detail {
     struct core_json *doc;                  /* owned */
     const struct core_cfg_options *options; /* borrowed from the caller, while reading */
-    struct core_cfg_value *values;          /* owned; one a row */
+    struct core_cfg_value *values;          /* owned; one per row */
     struct core_cfg_note *notes;            /* owned; their texts are in the arena */
     size_t notes_count, notes_room;
     size_t unknown_count;         /* of keys that no row has, and of elements with a wrong value */
@@ -46,7 +46,7 @@ void core_cfg_tell(struct core_cfg_detail *detail, enum core_cfg_note_kind kind,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* Whether this key already has a refusal. */
 bool core_cfg_was_refused(const struct core_cfg_detail *detail, const char *key);
-/* One note a row for what was given and what was not; then all of them in their order. */
+/* Adds one note per row, given or not, and sorts all notes. */
 void core_cfg_finish_notes(struct core_cfg_detail *detail);
 void core_cfg_free_notes(struct core_cfg_detail *detail);
 
@@ -55,11 +55,11 @@ void core_cfg_free_notes(struct core_cfg_detail *detail);
 bool core_cfg_applies(const struct core_cfg_detail *detail, size_t row);
 /* Sets the row's default. */
 void core_cfg_set_preset(struct core_cfg_detail *detail, size_t row);
-/* Takes a value of the file, or tells what is wrong with it and leaves the default. */
+/* Sets a value of the file, or refuses it with a note and leaves the default. */
 void core_cfg_set(struct core_cfg_detail *detail, size_t row, const struct core_json_value *value);
-/* Is this a value for the row? For rows that are not kept (in the elements of a list). */
+/* Whether the value fits the row; for elements of lists, which are not kept. */
 bool core_cfg_fits(size_t row, const struct core_json_value *value);
-/* Tells that it is none, and what is allowed. */
+/* Adds the refusal of a value that does not fit, with the allowed ones. */
 void core_cfg_tell_wrong(struct core_cfg_detail *detail, size_t row,
                          const struct core_json_value *value);
 /* "an integer from 0 to 3", "one of mean, sum". */
@@ -72,10 +72,10 @@ const char *core_cfg_value_text(struct core_cfg_detail *detail, size_t row);
 /* walk.c: reads the document against the table. */
 void core_cfg_walk(struct core_cfg_detail *detail);
 
-/* auto.c: older forms, then "auto". */
+/* auto.c: legacy forms, then "auto". */
 void core_cfg_resolve(struct core_cfg_detail *detail);
 
-/* rules.c: what keys mean together. */
+/* rules.c: keys that depend on each other. */
 void core_cfg_apply_rules(struct core_cfg_detail *detail);
 
 #endif

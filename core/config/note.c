@@ -94,10 +94,10 @@ static enum core_cfg_note_kind kind_of(const struct core_cfg_row *row)
     case CORE_CFG_HONOURED:
     case CORE_CFG_REFUSED: break;
     }
-    return CORE_CFG_NOTE_HONOURED; /* a refused key with its default: off, as asked for */
+    return CORE_CFG_NOTE_HONOURED; /* a refused key that is off, as given */
 }
 
-/* Rows below a section that was not given are of interest only where something acts on them. */
+/* Rows below a section that was not given get a note only if tide acts on them. */
 static bool shown(const struct core_cfg_detail *detail, size_t index)
 {
     const struct core_cfg_row *row = core_cfg_row(index);
@@ -147,7 +147,7 @@ bool core_cfg_was_refused(const struct core_cfg_detail *detail, const char *key)
     return false;
 }
 
-/* Refusals come first; warnings second; the rest keeps its order. */
+/* Refusals come first, then warnings, then the others in their order. */
 static void sort_notes(struct core_cfg_detail *detail)
 {
     struct core_cfg_note *sorted = malloc((detail->notes_count + 1) * sizeof *sorted);

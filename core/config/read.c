@@ -1,4 +1,5 @@
-/* read.c: reads a configuration: text, walk, "auto", rules, and then the plain struct. */
+/* read.c: reads a configuration: parses the text, walks it, fills in "auto", applies the rules, and fills
+ * the plain struct. */
 #include "core/config/config.h"
 
 #include <assert.h>
@@ -13,7 +14,7 @@
 #include "core/base/file.h"
 #include "core/config/internal.h"
 
-/* A configuration of hand has a few kilobytes. */
+/* A configuration has a few kilobytes. */
 static const size_t bytes_max = (size_t)4 << 20;
 
 void core_cfg_options_init(struct core_cfg_options *options)
@@ -130,8 +131,7 @@ fail:
     return rc;
 }
 
-/* Does the argument look like base64 of an object, or of a comment before one? Its first three
- * bytes tell. 1, 0 or -ENOMEM. */
+/* Whether the first three bytes are base64 of the beginning of an object or comment. 1, 0 or -ENOMEM. */
 static int looks_encoded(const char *argument)
 {
     char *front = NULL;

@@ -1,4 +1,4 @@
-/* rules.c: what keys mean together: the batch rule, precision, offload, types. */
+/* rules.c: keys that depend on each other: the batch rule, precision, offload, types. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static void multiply(struct core_cfg_detail *detail, struct core_cfg_value *trai
     }
 }
 
-/* What the file does not say at all may come from the caller. */
+/* Values that the file does not have may come from the caller. */
 static void batch_from_caller(struct core_cfg_detail *detail, struct core_cfg_value *train,
                               struct core_cfg_value *micro, struct core_cfg_value *accumulation)
 {
@@ -84,7 +84,7 @@ static void apply_batch(struct core_cfg_detail *detail)
     if (core_cfg_was_refused(detail, "train_batch_size") ||
         core_cfg_was_refused(detail, "train_micro_batch_size_per_gpu") ||
         core_cfg_was_refused(detail, "gradient_accumulation_steps")) {
-        return; /* what a value would have been is not known */
+        return; /* the refused value cannot be used */
     }
     batch_from_caller(detail, train, micro, accumulation);
     if (train->is_none && micro->is_none) {
@@ -174,7 +174,7 @@ static void apply_zero(struct core_cfg_detail *detail)
     }
 }
 
-/* What a type that is refused would know of its parameters is not known: the type is the reason. */
+/* The parameters of a refused type are unknown; the refusal names the type. */
 static void forget_parameters(struct core_cfg_detail *detail, const char *params)
 {
     size_t kept = 0;
@@ -186,7 +186,7 @@ static void forget_parameters(struct core_cfg_detail *detail, const char *params
     detail->notes_count = kept;
 }
 
-/* Defaults that belong to a type of optimizer, where nothing was said. */
+/* Defaults of the optimizer's type, for keys that are not given. */
 static void type_default(struct core_cfg_detail *detail, const char *path, double value)
 {
     struct core_cfg_value *kept = value_of(detail, path);

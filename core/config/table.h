@@ -14,12 +14,12 @@ enum core_cfg_type {
     CORE_CFG_INT,
     CORE_CFG_REAL,
     CORE_CFG_STRING,
-    CORE_CFG_CHOICE,   /* a string out of `choices` */
+    CORE_CFG_CHOICE,   /* one of the strings in `choices` */
     CORE_CFG_PAIR,     /* an array of two reals */
     CORE_CFG_STRINGS,  /* an array of strings, or one */
     CORE_CFG_INTS,     /* an array of integers */
     CORE_CFG_AUTO_INT, /* an integer or "auto" */
-    CORE_CFG_FEATURE,  /* an object, or true or false: something that can be switched on */
+    CORE_CFG_FEATURE,  /* an object, or true or false: a feature that can be enabled */
     CORE_CFG_SECTION,  /* an object with rows below it */
     CORE_CFG_LIST,     /* an array of objects, whose rows are below "path[]" */
 };
@@ -38,7 +38,7 @@ enum core_cfg_flag {
     CORE_CFG_HIGH_OPEN = 8, /* `high` itself is not allowed */
     CORE_CFG_SIZE = 16,     /* an integer that may be written as "1M" */
     CORE_CFG_NO_TEXT = 32,  /* a bool that must not be written as text or number */
-    CORE_CFG_LEGACY = 64,   /* an older way to say something else */
+    CORE_CFG_LEGACY = 64,   /* a legacy form of another key */
 };
 
 struct core_cfg_row {
@@ -50,11 +50,11 @@ struct core_cfg_row {
     const char *preset;  /* the default, as JSON; NULL: none */
     double low, high;    /* inclusive; NaN: no limit */
     const char *choices; /* "fp32=float32|fp16": synonyms after = */
-    const char *only;    /* the optimizer or scheduler types that know it; NULL: all */
-    const char *room;    /* who acts on it */
-    const char *means;   /* one sentence: what it says */
+    const char *only;    /* the optimizer or scheduler types that have it; NULL: all */
+    const char *room;    /* the module that acts on it */
+    const char *means;   /* its meaning, one sentence */
     const char *why;     /* why it is ignored or refused, or what to know; NULL: nothing */
-    size_t field;        /* 1 + its offset in struct core_cfg; 0: it has no place there */
+    size_t field;        /* 1 + its offset in struct core_cfg; 0: it has no field */
 };
 
 struct core_cfg_rows {
@@ -65,7 +65,7 @@ extern const struct core_cfg_rows core_cfg_rows_train;
 extern const struct core_cfg_rows core_cfg_rows_zero;
 extern const struct core_cfg_rows core_cfg_rows_other;
 
-/* What the rows' files are written with. */
+/* For the files that define rows. */
 #define CORE_CFG_AT(member)            .field = 1 + offsetof(struct core_cfg, member)
 #define CORE_CFG_ROW_BOOL(name, value) .path = name, .type = CORE_CFG_BOOL, .preset = value
 #define CORE_CFG_ROW_TEXT(name, value) .path = name, .type = CORE_CFG_STRING, .preset = value
@@ -78,7 +78,7 @@ extern const struct core_cfg_rows core_cfg_rows_other;
     .path = name, .type = CORE_CFG_CHOICE, .preset = value, .choices = all
 #define CORE_CFG_NO_LIMIT (double)NAN
 
-/* All rows, in one order; a row's index is its name inside a struct core_cfg_detail. */
+/* All rows in a fixed order; a row's index identifies it in struct core_cfg_detail. */
 size_t core_cfg_row_count(void);
 const struct core_cfg_row *core_cfg_row(size_t index);
 

@@ -1,4 +1,4 @@
-/* value.c: one value against its row: type, range, default, and back to text. */
+/* value.c: checks a value against its row, sets defaults, and prints values. */
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
@@ -81,7 +81,7 @@ static bool in_range(const struct core_cfg_row *row, double value)
     return low && high;
 }
 
-/* Booleans that a tool wrote as text, or somebody as 0 or 1, are taken; *loose says so. */
+/* Accepts booleans written as text or as 0 and 1, and sets *loose. */
 static bool take_bool(const struct core_json_value *value, struct core_cfg_value *out, bool *loose)
 {
     int64_t integer = -1;
@@ -157,7 +157,7 @@ static bool is_on(const struct core_json_value *value)
     return take_bool(value, &truth, &loose) && truth.truth;
 }
 
-/* Looks for the switches of a feature at any depth: -1 none found, 0 all off, 1 one is on. */
+/* Finds the "enabled" members of a feature at any depth: -1: none, 0: all false, 1: one is true. */
 static int switches(const struct core_json_value *object)
 {
     int found = -1;
@@ -176,7 +176,7 @@ static int switches(const struct core_json_value *object)
     return found;
 }
 
-/* A feature without a switch is on where anything is said about it. */
+/* A feature without such a member is on if its object has any other. */
 static bool take_feature(const struct core_json_value *value, struct core_cfg_value *out)
 {
     bool loose = false;

@@ -1,12 +1,12 @@
-/* walk.c: goes through the document, member by member, and finds the row of each. */
+/* walk.c: finds the row of each member of the document. */
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/suggest.h"
 #include "core/config/internal.h"
 
-/* More mistyped keys than this are not a configuration. Finding the line of one reads the whole
- * text, so that this bounds the time, too. */
+/* A file with more unknown keys than this is no configuration. Finding the line of a key reads the whole
+ * text, so this bounds the time, too. */
 enum { UNKNOWN_MAX = 64 };
 
 static void walk_section(struct core_cfg_detail *detail, const struct core_json_value *object,
@@ -20,7 +20,7 @@ static struct core_json_place place_of(const struct core_cfg_detail *detail,
     return site.place;
 }
 
-/* The same name in another section, else the nearest name in this one. */
+/* Suggests the same name in another section, else the nearest name in this one. */
 static void guess(const char *prefix, const char *key, char *out, size_t bytes)
 {
     struct core_suggest near;
@@ -46,7 +46,7 @@ static void guess(const char *prefix, const char *key, char *out, size_t bytes)
     }
 }
 
-/* "_comment", "//", "#lr": how people write comments, or switch a key off, where JSON has none. */
+/* "_comment", "//", "#lr": comments and disabled keys. */
 static bool is_comment(const char *key)
 {
     return key[0] == '_' || key[0] == '#' || key[0] == '$' || strncmp(key, "//", 2) == 0 ||
@@ -79,8 +79,8 @@ static void tell_unknown(struct core_cfg_detail *detail, const struct core_json_
                     .why = why});
 }
 
-/* A second spelling of a row: aio's true name wins (DeepSpeed ignores its other names); anywhere
- * else it is a contradiction. */
+/* A row that is given under two names: in aio its own name wins, because DeepSpeed ignores the others;
+ * anywhere else it is an error. */
 static bool is_second(struct core_cfg_detail *detail, size_t row,
                       const struct core_json_member *member, struct core_json_place place)
 {
@@ -197,7 +197,7 @@ static void walk_section(struct core_cfg_detail *detail, const struct core_json_
     }
 }
 
-/* A parameter that the chosen type does not have is an error there, and here. */
+/* As in DeepSpeed, a parameter that the chosen type does not have is an error. */
 static void check_types(struct core_cfg_detail *detail)
 {
     size_t count = core_cfg_row_count();

@@ -7,7 +7,7 @@
 #include "core/base/err.h"
 #include "offload/api/build.h"
 
-/* Larger than any struct will become; an uninitialised size is probably larger still. */
+/* No struct becomes larger than this; an uninitialised size is probably above it. */
 enum { STRUCT_BYTES_MAX = 4096 };
 
 /* Fields come in groups of 8 bytes. */

@@ -29,7 +29,7 @@ int tide_build_info(struct tide_build *out)
     return abi_struct_write("tide_build", &info, sizeof info, out);
 }
 
-/* A room's registry: names by index until NULL, and whether each is built in. */
+/* A module's registry: names by index until NULL, and whether each is built in. */
 static const struct room {
     const char *name;
     const char *(*backend)(unsigned index);

@@ -1,4 +1,5 @@
-/* build.h: what the build wrote down about itself (build_commit.c.in, build_info.c.in). Constant. */
+/* build.h: constants that the build generates: version, commit, libraries (build_commit.c.in,
+ * build_info.c.in). */
 #ifndef OFFLOAD_API_BUILD_H
 #define OFFLOAD_API_BUILD_H
 

@@ -1,5 +1,5 @@
-/* checkpoint.c: an application's engine and its checkpoints: where they go, whose they are, and which
- * one an engine begins with. The caller's thread. */
+/* checkpoint.c: the checkpoints of an application's engine: the one it resumes from, and the folder it
+ * saves to, which may hold those of another run. The caller's thread. */
 #include <tide/checkpoint.h>
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* ---- beginning ---- */
+/* ---- resuming ---- */
 
 /* Whether the engine's run can go on from this one; its manifest is kept. -EINVAL: no other of its
  * kind would do either. */
@@ -59,8 +59,8 @@ static int try_one(struct tide_engine *engine, struct run_engine_options *run, c
     return rc;
 }
 
-/* Newest first. What cannot be read is named and passed over; what cannot be gone on from, because
- * the run is another, ends the search. */
+/* Tries the newest first. A checkpoint that cannot be read is skipped with a warning; one that does not
+ * match the options ends the search. */
 static int begin_from(struct tide_engine *engine, struct run_engine_options *run,
                       const char *directory, const uint64_t *steps, size_t count)
 {
@@ -169,7 +169,7 @@ static bool is_foreign(const struct tide_engine *engine, const char *directory, 
     return foreign;
 }
 
-/* Those of other runs are an error, or with `replace` counted, or removed. */
+/* Checkpoints of other runs are an error; with `replace` they are counted or removed. */
 enum sorting { SORT_REFUSE, SORT_COUNT, SORT_REMOVE };
 
 static int sort_out(struct tide_engine *engine, const char *directory, enum sorting sorting,
@@ -214,7 +214,7 @@ static int hold_shelf(struct tide_engine *engine, const char *directory)
     return rc;
 }
 
-/* What is asked for, in a directory that is held; and how many checkpoints of other runs it has. */
+/* Reads the options, claims the directory, and counts the checkpoints of other runs in it. */
 static int prepare(struct tide_engine *engine, const struct tide_checkpoint_options *from,
                    struct tide_checkpoint_options *options, size_t *others)
 {
@@ -255,7 +255,7 @@ static int save(struct tide_engine *engine, const struct tide_checkpoint_options
         return rc;
     }
     const struct run_save_options wanted = wanted_of(engine, &options);
-    /* What is replaced goes only when the new one is there. */
+    /* Old checkpoints are removed only after the new one is complete. */
     rc = options.later && others == 0 ? run_engine_save(engine->engine, &wanted, RUN_SAVE_LATER)
                                       : run_engine_save(engine->engine, &wanted, RUN_SAVE_NOW);
     if (rc == 0 && others > 0) {
@@ -265,7 +265,7 @@ static int save(struct tide_engine *engine, const struct tide_checkpoint_options
     return rc;
 }
 
-/* Where checkpoints of other runs are in the way nothing begins early. */
+/* Nothing is begun early if checkpoints of other runs would have to be removed. */
 static int save_ahead(struct tide_engine *engine, const struct tide_checkpoint_options *from)
 {
     struct tide_checkpoint_options options;

@@ -1,5 +1,5 @@
-/* context.c: where a run's talk goes. Owns the callbacks and a folder that
- * is kept for an engine; one thread at a time. */
+/* context.c: where log messages and progress go. Owns the callbacks and a claim on a folder for an
+ * engine that is made later; one thread at a time. */
 #include "offload/api/context.h"
 
 #include <errno.h>

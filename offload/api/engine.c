@@ -355,8 +355,8 @@ static int put(void *context, uint64_t first, uint64_t count, const void *weight
     return model_save_put(putting->save, putting->block, first, count, putting->type, weights);
 }
 
-/* Gives back room that only saves need: a checkpoint that the next one would be written over, and one
- * that was removed while it was in use. */
+/* Frees disk space that only saves need: the files of a removed checkpoint that the next one would reuse,
+ * and those of one that was removed while in use. */
 static int make_room(struct tide_engine *engine)
 {
     int rc = run_engine_drain(engine->engine);
@@ -411,7 +411,7 @@ int tide_engine_save(struct tide_engine *engine, const char *folder, int overwri
     return rc;
 }
 
-/* From here on the folder is this engine's to write. */
+/* From here on this engine has the right to write the folder. */
 static int save_reserve(struct tide_engine *engine, const char *folder, int overwrite)
 {
     struct model_save *file = NULL;

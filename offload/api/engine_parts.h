@@ -1,4 +1,4 @@
-/* engine_parts.h: what an engine of the application holds: private to engine.c and checkpoint.c. */
+/* engine_parts.h: the struct behind tide_engine; private to engine.c and checkpoint.c. */
 #ifndef OFFLOAD_API_ENGINE_PARTS_H
 #define OFFLOAD_API_ENGINE_PARTS_H
 
@@ -16,15 +16,15 @@ struct tide_engine {
     struct model_batch *batches; /* owned, of a step */
     int64_t step_ns;             /* when the last step ended */
     struct run_stats stats;      /* of the last step */
-    struct model_claim claim;    /* on the folder that a save was tried for */
-    struct store_shelf *shelf;   /* owned: where checkpoints go; NULL: none was asked for yet */
-    /* How it began; the manifest's application bytes are handed out. */
-    struct store_manifest resumed; /* of step 0: with the model */
-    char resumed_path[4096];       /* "": with the model */
+    struct model_claim claim;    /* on the folder that was reserved for a save */
+    struct store_shelf *shelf;   /* owned: where checkpoints go; NULL: no save so far */
+    /* The checkpoint that it resumed from. The application's bytes in the manifest were moved out. */
+    struct store_manifest resumed; /* step 0: began with the model */
+    char resumed_path[4096];       /* "": began with the model */
     uint32_t passed_over;
 };
 
-/* Makes engine->engine: from the newest checkpoint that `run` can go on from, or from the files. */
+/* Makes engine->engine, from the newest checkpoint that `run` can resume or from the model's files. */
 int engine_begin(struct tide_engine *engine, struct run_engine_options *run);
 
 #endif

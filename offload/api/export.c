@@ -1,5 +1,5 @@
-/* export.c: tide_checkpoint_export: from a checkpoint's streams to a folder that others load. The
- * caller's thread. */
+/* export.c: tide_checkpoint_export: writes a checkpoint's weights as a Hugging Face folder. The caller's
+ * thread. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "offload/plan/shard.h"
 #include "offload/store/checkpoint.h"
 
-/* Elements at once: whole cuts, a few MiB. */
+/* Elements per read: whole cuts, a few MiB. */
 enum { ELEMENTS = 64 * PLAN_CUT_ELEMENTS };
 
 struct export
@@ -33,7 +33,7 @@ static enum model_dtype dtype_of(const char *name)
                                        : MODEL_F16;
 }
 
-/* The model that its configuration says has to be the one whose blocks it holds. */
+/* Opens the checkpoint's model and checks that its blocks are those of the checkpoint. */
 static int open_model(struct export *export, const char *path)
 {
     const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
@@ -73,7 +73,7 @@ static int put_block(struct export *export, uint32_t block, enum model_dtype typ
     return 0;
 }
 
-/* A run's folder is often given in place of a checkpoint in it. */
+/* If `path` is a folder of checkpoints, the error names the newest. */
 static int open_checkpoint(const char *path, struct store_checkpoint **out)
 {
     uint64_t *steps = NULL;

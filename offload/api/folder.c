@@ -1,4 +1,4 @@
-/* folder.c: the right to write a folder, taken before there is an engine that will. The caller's thread. */
+/* folder.c: claims a folder before there is an engine that writes it. The caller's thread. */
 #include "offload/api/folder.h"
 
 #include <errno.h>
@@ -23,8 +23,8 @@ int folder_check(const char *folder)
                : 0;
 }
 
-/* The lock on the folder proves that the run has ended; each extent file is removed only where its own
- * lock and header prove that it is ours and nobody's. */
+/* The lock on the folder proves that the run has ended. An extent file is removed only if its own lock
+ * and header prove that tide wrote it and nobody uses it. */
 int folder_claim(const char *folder, struct model_claim *claim)
 {
     int rc = model_claim_take(folder, claim);
@@ -38,7 +38,7 @@ int folder_claim(const char *folder, struct model_claim *claim)
     return rc;
 }
 
-/* The directory may not be there yet: then its parent's path and its name. */
+/* If the directory does not exist yet: its parent's real path and its name. */
 static void add_path(char *text, size_t bytes, const char *directory)
 {
     const size_t length = strlen(text);

@@ -45,7 +45,7 @@ static void count_file(const struct model_safetensors *file,
     }
 }
 
-/* What could be opened and is wrong becomes part of the answer. */
+/* A file that opened and is damaged is no failure: the answer says what is wrong. */
 static int judge(int rc, struct tide_inspection *out)
 {
     out->verified = rc == 0;
@@ -127,7 +127,7 @@ static bool has(const char *path, const char *file)
     return access(name, F_OK) == 0;
 }
 
-/* The sums hold for the bytes of the streams; which tensors these are the manifest says alone. */
+/* Checksums cover the bytes of the streams; only the manifest says which tensors they are. */
 static int check_tensors(const char *path)
 {
     char name[4200];
@@ -182,11 +182,11 @@ done:;
 
 /* ---- stores ---- */
 
-/* *there: whether a run has or left something in this directory. */
+/* Sets *there if a run uses this directory or has left files in it. */
 static int inspect_store(const char *path, bool *there, struct tide_inspection *out)
 {
     struct store_look look;
-    if (model_folder_is_empty(path) == 1) { /* nobody uses it, and nothing is wrong with it */
+    if (model_folder_is_empty(path) == 1) { /* unused, and not damaged */
         *there = true;
         out->what = TIDE_STORE_FOLDER;
         return judge(0, out);
@@ -207,9 +207,9 @@ static int inspect_store(const char *path, bool *there, struct tide_inspection *
     return judge(rc, out);
 }
 
-/* ---- folders that are none of these ---- */
+/* ---- other folders ---- */
 
-/* What the folder is, where no model is in it; a sentence. */
+/* The error for a folder without a model: what is in it instead. */
 static int nothing_here(const char *path, struct tide_inspection *out)
 {
     out->what = TIDE_OTHER_FOLDER;
@@ -231,9 +231,9 @@ static int nothing_here(const char *path, struct tide_inspection *out)
     return rc;
 }
 
-/* ---- all ---- */
+/* ---- the public function ---- */
 
-/* The warnings of reading a model become the note: a run that opens the model next logs them itself. */
+/* Warnings of reading a model become the note; a run that opens the model logs them itself. */
 static void keep_note(void *user, enum core_log_level level, const char *line)
 {
     struct tide_inspection *out = user;

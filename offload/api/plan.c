@@ -1,4 +1,4 @@
-/* plan.c: tide_plan_*: what a plan says, without doing it. The caller's thread. */
+/* plan.c: tide_plan_*: makes a plan and answers questions about it; nothing runs. The caller's thread. */
 #include "offload/api/plan.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ void tide_plan_destroy(struct tide_plan *plan)
     free(plan);
 }
 
-/* The tape that repeats. */
+/* The tape of a step in the middle of a run. */
 static const struct plan_tape *steady_tape(const struct plan *plan)
 {
     const enum plan_kind kind = plan_steady(plan);
@@ -109,9 +109,9 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
     return abi_struct_write("tide_plan_info", &info, sizeof info, out);
 }
 
-/* ---- who takes what ---- */
+/* ---- memory by tier and consumer ---- */
 
-/* The index-th pair of tier and consumer that takes anything. */
+/* Finds the index-th pair of tier and consumer with any bytes. */
 static int find_part(const struct run_prepared *prepared, unsigned index,
                      struct tide_plan_part *out)
 {

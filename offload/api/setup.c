@@ -1,4 +1,4 @@
-/* setup.c: public options in the words of the rooms. */
+/* setup.c: turns public options into those of the modules below, and makes the plan. */
 #include "offload/api/setup.h"
 
 #include <errno.h>
@@ -20,13 +20,13 @@
 #include "offload/run/measure.h"
 #include "offload/run/runtime.h"
 
-/* What is left to the rest of the machine where no budget is given. */
+/* Left to the rest of the machine if no budget is given. */
 static const uint64_t reserve_bytes = UINT64_C(1) << 30;
 
-/* What the process itself takes differs by less than this from one start to the next. */
+/* The process's own memory differs by less than this from one start to the next. */
 static const uint64_t advice_spare_bytes = UINT64_C(2) << 20;
 
-/* Without budgets: so much of the fastest step's time is given for less memory. */
+/* Without budgets, a plan may be slower by this share of the fastest step's time to use less memory. */
 static const double thrift = 0.05;
 
 static const enum plan_where places[] = {[TIDE_AUTO] = PLAN_WHERE_AUTO,
@@ -34,7 +34,7 @@ static const enum plan_where places[] = {[TIDE_AUTO] = PLAN_WHERE_AUTO,
                                          [TIDE_HOST] = PLAN_WHERE_HOST,
                                          [TIDE_STORE] = PLAN_WHERE_STORE};
 
-/* ---- what options become ---- */
+/* ---- options ---- */
 
 static void fill_training(const struct tide_engine_options *given, struct run_options *out)
 {
@@ -108,7 +108,7 @@ static void fill_wishes(const struct tide_engine_options *given, struct plan_wis
 
 /* ---- budgets ---- */
 
-/* What is known of a store's directory before it is there. */
+/* The file system of a store's directory, which may not exist yet. */
 struct disk {
     dev_t device; /* of the file system */
     uint64_t free_bytes;
@@ -132,8 +132,8 @@ static int look_at(const char *directory, struct disk *out)
     return 0;
 }
 
-/* Bytes that a path without a limit of its own may take: what is free less the reserve and what other
- * paths of the same file system were given, in equal parts. 0: nothing is left. */
+/* Bytes for a path without a limit of its own: what is free, less the reserve and the limits of other
+ * paths on the same file system, in equal parts. 0: nothing is left. */
 static uint64_t free_share(const struct tide_engine_options *given, const struct disk *disks,
                            uint32_t index)
 {
@@ -149,8 +149,7 @@ static uint64_t free_share(const struct tide_engine_options *given, const struct
     return own->free_bytes > taken ? (own->free_bytes - taken) / sharers : 0;
 }
 
-/* A limit that was given is taken as it is: files of an earlier run that are removed may be in its
- * way. */
+/* A given limit is not reduced to what is free now: files of an earlier run may be removed first. */
 static int path_bytes(const struct tide_engine_options *given, const struct disk *disks,
                       uint32_t index, uint64_t *out)
 {
@@ -197,8 +196,8 @@ static int read_stores(struct setup *setup)
 
 enum { STORE_PATH_BYTES = 4096 };
 
-/* A directory that is missing may be that of a drive which is not mounted: then the run would fill and
- * wear the disk under it. */
+/* A missing directory may be the mount point of a drive that is not mounted; the run would then fill and
+ * wear the disk below it. */
 static int check_missing(const char *directory)
 {
     char parent[STORE_PATH_BYTES];
@@ -206,7 +205,7 @@ static int check_missing(const char *directory)
     struct stat info;
     struct stat top;
     if (stat(directory, &info) == 0 || errno != ENOENT) {
-        return 0; /* it is there, or who opens it says why not */
+        return 0; /* it exists, or opening it reports why not */
     }
     snprintf(parent, sizeof parent, "%s", directory);
     for (size_t end = strlen(parent); end > 1 && parent[end - 1] == '/'; end--) {
@@ -311,7 +310,7 @@ static int fill_budgets(struct setup *setup)
     return 0;
 }
 
-/* Budgets are for this process: its ranks share them. */
+/* Budgets are for the process; its ranks share them. */
 static void share_budgets(struct run_options *options)
 {
     struct plan_budgets *budgets = &options->budgets;
@@ -327,7 +326,7 @@ static void share_budgets(struct run_options *options)
     budgets->store_bytes = store_capacity(options->stores, options->store_count);
 }
 
-/* ---- the whole ---- */
+/* ---- setup ---- */
 
 static int copy_text(const char *from, char **out)
 {
@@ -413,8 +412,8 @@ static int open_model(struct setup *setup, bool weights)
     return rc == 0 ? model_files_check(setup->files, setup->model) : rc;
 }
 
-/* Those that compute. Beside a card two are left to the threads that feed and watch it: the update's team
- * is as slow as its slowest member. */
+/* Processors for the update's team. With a card, two are left to the threads that feed and watch it,
+ * because a team is as slow as its slowest member. */
 static unsigned processors(const char *device)
 {
     enum { CARD_THREADS = 2, TEAM_MIN = 2 };
@@ -424,9 +423,9 @@ static unsigned processors(const char *device)
     return card && all >= CARD_THREADS + TEAM_MIN ? all - CARD_THREADS : all;
 }
 
-/* Of one rank. They are part of what makes a run's bits, so a run that is resumed keeps its number
- * unless another was asked for, it has another number of ranks now, or this machine has too few
- * processors; resuming then warns that bits differ. */
+/* Threads of one rank. Their number changes a run's bits, so a resumed run keeps it, unless the options
+ * give another number, the number of ranks changed, or this machine has too few processors; resuming then
+ * warns that bits differ. */
 static unsigned threads_of(const struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;

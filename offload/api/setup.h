@@ -1,5 +1,5 @@
-/* setup.h: what a plan and an engine begin with: the public options read, checked and resolved, the
- * model and its files opened, the plan made. Owned by the object that asked for it. */
+/* setup.h: the common beginning of a plan and an engine: reads, checks and resolves the public options,
+ * opens the model and its files, makes the plan. Owned by the object that asked for it. */
 #ifndef OFFLOAD_API_SETUP_H
 #define OFFLOAD_API_SETUP_H
 
@@ -23,16 +23,16 @@ struct setup {
     struct run_prepared *prepared;    /* owned */
 };
 
-/* What 0 means. */
+/* The defaults. */
 enum { SETUP_FIRST_SCALE = 65536, SETUP_LEAST_SCALE = 1 };
 
-/* Whether the options can be meant; `here`: they also have to work on this machine. */
+/* Checks the options; with `here` they also have to work on this machine. */
 int setup_check(const struct tide_engine_options *given, bool here);
 
-/* With `weights` the folder has to have its weights; a plan needs config.json alone. A setup that
- * failed is still for setup_fini. */
+/* With `weights` the model's folder must have its weights; a plan needs only config.json. After a failure
+ * the caller still calls setup_fini. */
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights);
-/* Measures what is not known yet and makes the plan. */
+/* Measures the rates that are not known yet and makes the plan. */
 int setup_plan(struct setup *setup);
 void setup_fini(struct setup *setup);
 

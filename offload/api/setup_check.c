@@ -1,5 +1,5 @@
-/* setup_check.c: every field of the public options is possible by itself, and those that belong
- * together agree. Pure, but for asking which back ends work here. */
+/* setup_check.c: checks each field of the public options, and fields that depend on each other. Pure,
+ * except that it asks which back ends work here. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -115,8 +115,8 @@ static int check_frozen(const struct tide_engine_options *given)
     return 0;
 }
 
-/* A plan may be made for a device that is not here, but not for one that nobody knows. Ranks of one
- * process add gradients up in host memory, where those of a card are not. */
+/* A plan may be made for a device that this machine lacks, but not for an unknown one. Ranks of one
+ * process add gradients in host memory, where a card's are not. */
 static int check_device(const struct tide_engine_options *given)
 {
     const char *device = given->device != NULL ? given->device : "cpu";
@@ -135,7 +135,7 @@ static int check_device(const struct tide_engine_options *given)
     return core_err_set(-EINVAL, "unknown device \"%s\" (expected cpu, cuda or cuda:N)", device);
 }
 
-/* The same of I/O. */
+/* The same for I/O back ends. */
 static int check_io(const struct tide_engine_options *given, bool here)
 {
     char reason[AIO_REASON_BYTES];

@@ -1,5 +1,4 @@
-/* cpu.c: what the processor can do, how many of them we may use, and whether they run at speed.
- * No state. */
+/* cpu.c: the processor's instruction sets, how many processors may be used, and their clock. No state. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -67,7 +66,7 @@ static double quota_at(const char *root, const char *folder)
     return 0.0;
 }
 
-/* Our folder below the cgroup's mount: the line "0::/path" (v2) or "N:cpu,...:/path" (v1). */
+/* This process's folder below the cgroup's mount: the line "0::/path" (v2) or "N:cpu,...:/path" (v1). */
 static void read_group(const char *root, char *folder, size_t bytes)
 {
     char text[4096];
@@ -136,7 +135,7 @@ static void say_count(struct doctor *doctor)
         "%u of %ld processors may be used, without a quota", count, online);
 }
 
-/* Drivers of the processor itself pick clocks under "powersave", too; acpi-cpufreq stays low. */
+/* Under "powersave" intel_pstate and amd-pstate still raise the clock; acpi-cpufreq keeps it low. */
 static void say_clock(struct doctor *doctor)
 {
     char governor[64];

@@ -1,5 +1,5 @@
-/* doctor.c: asks every topic in turn and hands their findings to the application.
- * Owns nothing; one thread. */
+/* doctor.c: runs every topic in turn and passes its findings to the application. Owns nothing; one
+ * thread. */
 #include "offload/doctor/doctor.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include "offload/api/abi.h"
 #include "offload/api/context.h"
 
-/* What all stores may take together; the rest of the five seconds belongs to the machine. */
+/* Time for all stores together; the rest of the five seconds is for the machine. */
 #define STORES_NS    3000000000
 #define STORE_NS_MAX 1400000000
 #define MEMORY_NS    150000000

@@ -1,7 +1,6 @@
-/* doctor.h: what the doctor's topics share: the machine they look at and where findings go.
- * A topic is a function that looks and says; it never fails. What cannot be read is said, too.
- * Private to offload/doctor and its tests. One thread; teams that measure end before their topic
- * does. */
+/* doctor.h: what the doctor's topics share: the machine that they examine and where findings go.
+ * A topic is a function that examines and reports; it never fails: what cannot be read is a finding, too.
+ * Private to offload/doctor and its tests. One thread; a topic ends the teams that it starts. */
 #ifndef OFFLOAD_DOCTOR_DOCTOR_H
 #define OFFLOAD_DOCTOR_DOCTOR_H
 
@@ -16,12 +15,12 @@ struct doctor {
     void (*finding)(void *user, const struct tide_finding *finding);
     void *user;
     int64_t memory_ns;     /* how long each of memory's two rates is measured */
-    uint64_t memory_bytes; /* most that each of its two buffers has */
+    uint64_t memory_bytes; /* maximum of each of its two buffers */
     int64_t store_ns;      /* how long a store is measured */
     enum tide_verdict worst;
 };
 
-/* What is said beside the text; fields that are NULL become "". */
+/* The parts of a finding besides its text; NULL fields become "". */
 struct doctor_line {
     enum tide_verdict verdict;
     const char *topic;
@@ -33,7 +32,7 @@ struct doctor_line {
 
 enum { DOCTOR_TEXT_BYTES = 1024 };
 
-/* Hands the finding over. */
+/* Reports a finding. */
 void doctor_say(struct doctor *doctor, const struct doctor_line *line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -41,10 +40,10 @@ void doctor_say(struct doctor *doctor, const struct doctor_line *line, const cha
 enum { DOCTOR_SIZE_BYTES = 24 };
 const char *doctor_size(uint64_t bytes, char text[DOCTOR_SIZE_BYTES]);
 
-/* Sets how long and how much is measured, so that `stores` stores end within five seconds too. */
+/* Sets times and sizes of the measurements, so that all end within five seconds with `stores` stores. */
 void doctor_init(struct doctor *doctor, size_t stores);
 
-/* All topics that concern the machine, then each store. */
+/* Runs all topics of the machine, then each store's. */
 void doctor_run(struct doctor *doctor, const char *const *stores, size_t count);
 
 void doctor_cpu(struct doctor *doctor);
@@ -59,12 +58,12 @@ void doctor_store(struct doctor *doctor, const char *folder);
 /* The block device `major`:`minor` under a store. */
 void doctor_drive(struct doctor *doctor, unsigned major, unsigned minor);
 
-/* What helps where no thread can be started. */
+/* The cure if no thread can be started. */
 extern const char doctor_threads_cure[];
-/* The command that raises the limit of locked memory: in this shell where the hard limit allows. */
+/* The command that raises the limit of locked memory, in this shell if the hard limit allows that. */
 const char *doctor_memlock_cure(void);
 
-/* Processors that the cgroup's quota gives, as 1.5; 0 where there is no quota. */
+/* The cgroup's quota in processors, such as 1.5; 0: no quota. */
 double doctor_cpu_quota(const char *root);
 
 #endif

@@ -83,7 +83,7 @@ void doctor_drive(struct doctor *doctor, unsigned major, unsigned minor)
 {
     struct core_block_device block;
     if (core_block_device_find(doctor->root, major, minor, &block) != 0) {
-        return; /* no block device of its own, or no /sys to ask */
+        return; /* no block device of its own, or no /sys */
     }
     say_kind(doctor, &block);
     say_scheduler(doctor, &block);

@@ -1,4 +1,4 @@
-/* gpu.c: whether there is a card, a driver for it and a build that uses it. No state. */
+/* gpu.c: whether the machine has a card and a driver, and this build supports it. No state. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 static const char topic[] = "gpu";
 
-/* NVIDIA's cards on the PCI bus; -1 where the bus cannot be read. */
+/* NVIDIA cards on the PCI bus; -1 if the bus cannot be read. */
 static int count_cards(const char *root)
 {
     char folder[4096];

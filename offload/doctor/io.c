@@ -1,4 +1,4 @@
-/* io.c: which ways of doing I/O the kernel lets us use, and what stands in the way. No state. */
+/* io.c: which I/O interfaces the kernel allows, and how to enable the others. No state. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static const char topic[] = "io";
 
 enum { AIO_EVENTS_MIN = 4096 };
 
-/* What lets io_uring work, from how its probe ended and what the kernel's switch says. */
+/* How to enable io_uring, by the result of its probe and kernel.io_uring_disabled. */
 static const char *uring_cure(const struct doctor *doctor, int rc)
 {
     int64_t disabled = 0;
@@ -68,7 +68,7 @@ static void say_libaio(struct doctor *doctor)
                    (long long)most);
         return;
     }
-    /* It only stands in for io_uring: absent is no loss where that works. */
+    /* libaio only replaces io_uring; where io_uring works, it is not missed. */
     doctor_say(doctor, &(struct doctor_line){.topic = topic, .subject = "libaio"}, "%s%s",
                rc == 0 ? "works here" : "not used: ", rc == 0 ? "" : reason);
 }

@@ -1,5 +1,4 @@
-/* libraries.c: which foreign libraries this build found, and what is slower without the others.
- * No state. */
+/* libraries.c: the optional libraries of this build, and the cost of those that are missing. No state. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +6,7 @@
 
 static const char topic[] = "library";
 
-/* Libraries whose absence costs something on any machine. */
+/* Libraries that every machine profits from. */
 static const struct need {
     const char *name;
     const char *package;

@@ -1,5 +1,5 @@
-/* memory.c: how much host memory a run may use and how fast it is.
- * Owns the two buffers of the measurement while it runs; its team ends with it. */
+/* memory.c: size and speed of the host memory that a run may use. Owns the measurement's two buffers and
+ * team while it runs. */
 #include <string.h>
 #include <unistd.h>
 
@@ -85,7 +85,7 @@ static void read_part(void *argument, unsigned index, unsigned count)
     atomic_fetch_add_explicit(&pass->sum, sum, memory_order_relaxed);
 }
 
-/* Bytes a second of the best of a few rounds. */
+/* Bytes per second in the best of a few rounds. */
 static double best_rate(struct core_team *team, core_team_part *part, struct pass *pass,
                         uint64_t bytes, int64_t limit_ns)
 {
@@ -103,7 +103,7 @@ static double best_rate(struct core_team *team, core_team_part *part, struct pas
     return (double)bytes * 1e9 / (double)(best > 0 ? best : 1);
 }
 
-/* Each buffer is larger than the last cache, so that memory is measured and not the cache. */
+/* Each buffer is larger than the last-level cache, so that memory is measured and not the cache. */
 static uint64_t buffer_bytes(const struct doctor *doctor, const struct core_mem_limits *limits)
 {
     long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);

@@ -1,5 +1,4 @@
-/* numa.c: how many nodes memory and processors are spread over, and whether we can place things
- * there. No state. */
+/* numa.c: the NUMA nodes, and whether this build can place memory on them. No state. */
 #include "core/base/mem_limits.h"
 #include "core/base/sysfile.h"
 #include "offload/doctor/doctor.h"
@@ -9,7 +8,7 @@
 
 static const char topic[] = "numa";
 
-/* The kernel's own moving of pages fights with ours. */
+/* The kernel's page migration works against tide's placement. */
 static void say_balancing(struct doctor *doctor)
 {
     int64_t on = 0;

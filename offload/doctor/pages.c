@@ -1,5 +1,4 @@
-/* pages.c: whether memory comes in large pages and how much of it may be locked.
- * Owns one trial mapping while it looks. */
+/* pages.c: huge pages, and how much memory may be locked. Owns one trial mapping while it runs. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -16,7 +15,7 @@
 
 static const char thp_path[] = "/sys/kernel/mm/transparent_hugepage/enabled";
 
-/* Maps a little and looks what came: the only answer that holds without /sys, too. */
+/* Maps a little memory and checks its pages, which also works without /sys. */
 static bool trial_is_huge(void)
 {
     struct core_region_options options = {

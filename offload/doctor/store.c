@@ -1,6 +1,5 @@
-/* store.c: whether a folder can hold a store: its file system, its space, direct I/O, its speed.
- * Owns the folder's descriptor while it looks; aio writes to files without a name, so that nothing
- * can stay behind. */
+/* store.c: whether a folder can hold a store: file system, free space, direct I/O, speed. Owns the
+ * folder's descriptor while it runs; aio writes to files without a name, so that none is left. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,7 +24,7 @@ static const char topic[] = "store";
 
 enum { CURE_BYTES = 2 * CORE_QUOTE_BYTES + 128 };
 
-/* What to do about a file system that is no good place. */
+/* The cure for a file system that suits a store badly. */
 static const struct cure {
     const char *type;
     const char *text;
@@ -54,7 +53,7 @@ static void say(struct doctor *doctor, enum tide_verdict verdict, const char *fo
         "%s", text);
 }
 
-/* A failed step of aio with its sentence, and the command for its code. */
+/* Reports a failure of aio with its sentence, and the cure for its code. */
 static void say_failure(struct doctor *doctor, const char *folder, int rc)
 {
     char cure[CURE_BYTES];
@@ -63,7 +62,7 @@ static void say_failure(struct doctor *doctor, const char *folder, int rc)
     switch (rc) {
     case -EACCES:
     case -EPERM:
-        /* The folder itself may belong to the system: its owner stays. */
+        /* The folder may belong to the system, so the cure keeps its owner. */
         snprintf(
             cure, sizeof cure,
             "sudo install -d -o \"$(id -un)\" %s/tide, and --store %s/tide; or choose a --store "
@@ -95,7 +94,7 @@ static void say_failure(struct doctor *doctor, const char *folder, int rc)
     say(doctor, TIDE_FAIL, folder, cure, core_err_sentence());
 }
 
-/* Whether there is a folder at all and we may write there. */
+/* Whether the folder exists and is writable. */
 static bool say_folder(struct doctor *doctor, const char *folder)
 {
     struct stat info;
@@ -114,7 +113,7 @@ static bool say_folder(struct doctor *doctor, const char *folder)
     return error == 0;
 }
 
-/* The file system and the space that is left; false where there is no room to go on. */
+/* Reports the file system and its free space; false if that is too little to go on. */
 static bool say_space(struct doctor *doctor, const char *folder, uint64_t *free_bytes)
 {
     struct statfs info;
@@ -152,7 +151,7 @@ static bool say_space(struct doctor *doctor, const char *folder, uint64_t *free_
     return line.verdict != TIDE_FAIL;
 }
 
-/* Direct I/O, tried; false where the engine would refuse the file system. */
+/* Tries direct I/O; false if the engine would refuse the file system. */
 static bool say_direct(struct doctor *doctor, const char *folder, struct aio_fs *fs)
 {
     int directory = aio_dir_look(folder);
@@ -186,7 +185,7 @@ static void say_rate(struct doctor *doctor, const char *folder, const char *figu
 static void say_rates(struct doctor *doctor, const char *folder, uint64_t free_bytes)
 {
     struct aio_rates rates = {0};
-    /* Writing the scratch file once takes about as long again on a slow drive. */
+    /* On a slow drive, writing the scratch file first takes about as long as the measurement. */
     uint64_t bytes = (uint64_t)(doctor->store_ns / 10000000) * MIB;
     bytes = bytes < SCRATCH_BYTES ? bytes : SCRATCH_BYTES;
     bytes = bytes < free_bytes / 4 ? bytes : free_bytes / 4;

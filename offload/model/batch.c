@@ -1,4 +1,4 @@
-/* batch.c: checking and shifting of rows. */
+/* batch.c: checks and shifts rows. */
 #include "offload/model/batch.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ static int check_token(const struct model_batch *batch, const struct model_confi
                             " is outside the model's %" PRId64,
                             batch->positions[t], at, row, config->length_max);
     }
-    /* A document begins here, or goes on. */
+    /* Whether a document begins here or continues. */
     if (batch->starts != NULL && batch->starts[t] != at &&
         (at == 0 || batch->starts[t] != batch->starts[t - 1])) {
         return core_err_set(-EINVAL,

@@ -14,15 +14,16 @@ struct model_batch {
     const int32_t *ids;
     const int32_t *labels;    /* unshifted: labels[t] is the token at t, or -100; NULL: the ids */
     const int32_t *positions; /* NULL: 0, 1, 2 ... in each row */
-    const int32_t *starts;    /* in each row, where the document of t begins; NULL: a row is one */
+    const int32_t *
+        starts; /* in each row, where the document of token t begins; NULL: a row is one document */
 };
 
-/* Every id and label is a token of the vocabulary, positions exist, documents are in order.
- * -EINVAL naming row and place. */
+/* Checks that ids and labels are tokens of the vocabulary, that positions exist, and that documents are in
+ * order. -EINVAL names row and place. */
 int model_batch_check(const struct model_batch *batch, const struct model_config *config);
 
-/* What each token predicts: the label of the next one in its row and document, -100 where there is
- * none. `out` [rows * length]. Returns how many are not -100. */
+/* Writes to out[rows * length] what each token predicts: the label of the next token in its row and
+ * document; -100: none. Returns how many are not -100. */
 int64_t model_batch_shift(const struct model_batch *batch, int32_t *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* claim.c: a folder beside the one to be written, the lock on it and the mark in it. The lock is the
- * kernel's: it ends with the process, however that ends; the mark stays and says whose the rest is. */
+/* claim.c: a folder beside the one to be written, a lock on it and a mark in it. The kernel drops the
+ * lock when the process ends, however it ends; the mark stays and says that the files beside it are a run's. */
 #include "offload/model/claim.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "core/base/log.h"
 #include "offload/model/publish.h"
 
-/* Whether the name still leads to what is open: its owner may have published or removed it. */
+/* Whether the path still leads to the open folder: its owner may have published or removed it. */
 static bool is_in_place(const char *path, int fd)
 {
     struct stat named;
@@ -48,7 +48,7 @@ int model_claim_note(const struct model_claim *claim, const char *text)
                                   strerror(-rc));
 }
 
-/* The note that is there; what cannot be read is none. */
+/* Reads the note; NULL if there is none or it cannot be read. */
 static void read_note(struct model_claim *claim)
 {
     enum { NOTE_BYTES = 1 << 16 };
@@ -67,7 +67,7 @@ static void read_note(struct model_claim *claim)
     }
 }
 
-/* What is in it will be removed: it has to be what a run left. */
+/* The folder's files will be removed, so they must be those of a run. */
 static int make_ours(const char *folder, const struct model_claim *claim)
 {
     struct stat info;
@@ -86,12 +86,12 @@ static int make_ours(const char *folder, const struct model_claim *claim)
     }
     const int rc = empty < 0 ? empty : put_mark(claim->fd, claim->path);
     if (rc != 0) {
-        rmdir(claim->path); /* as far as it is empty */
+        rmdir(claim->path); /* if it is empty */
     }
     return rc;
 }
 
-/* "out/" is "out". */
+/* "out/" means "out". */
 static int name_length(const char *folder)
 {
     size_t length = strlen(folder);
@@ -101,7 +101,7 @@ static int name_length(const char *folder)
     return (int)length;
 }
 
-/* What a run had complete when it was killed, or could not move, gets its name first; then 1. */
+/* If a run's files are complete, moves them to `folder` first; 1 if it did. */
 static int publish_left(const char *folder, const struct model_claim *claim)
 {
     char *name;
@@ -113,7 +113,7 @@ static int publish_left(const char *folder, const struct model_claim *claim)
     return rc;
 }
 
-/* 1 where what was locked is no longer what the name says. */
+/* 1: the path no longer leads to the locked folder. */
 static int take_once(const char *folder, struct model_claim *claim)
 {
     if (mkdir(claim->path, 0777) != 0 && errno != EEXIST) {
@@ -179,7 +179,7 @@ bool model_claim_holds(const struct model_claim *claim, const char *folder)
     if (claim->path == NULL || asprintf(&path, "%.*s.partial", name_length(folder), folder) < 0) {
         return false;
     }
-    const bool holds = is_in_place(path, claim->fd); /* "out" and "./out" are one */
+    const bool holds = is_in_place(path, claim->fd); /* "out" and "./out" are the same */
     free(path);
     return holds;
 }
@@ -188,7 +188,7 @@ void model_claim_undo(const struct model_claim *claim)
 {
     if (claim->path != NULL && is_in_place(claim->path, claim->fd)) {
         unlinkat(claim->fd, MODEL_CLAIM_MARK, 0);
-        rmdir(claim->path); /* what is in it is somebody's: then it stays */
+        rmdir(claim->path); /* stays if another program put files into it */
     }
 }
 

@@ -1,6 +1,5 @@
-/* config.h: what a model is: everything in a Hugging Face config.json that changes results,
- * resolved with the family's defaults, in the spelling of transformers 4 or 5.
- * Plain data, constant once filled. */
+/* config.h: a model's configuration: everything in a Hugging Face config.json that changes results,
+ * resolved with the family's defaults. Plain data, constant once filled. */
 #ifndef OFFLOAD_MODEL_CONFIG_H
 #define OFFLOAD_MODEL_CONFIG_H
 
@@ -24,10 +23,9 @@ struct model_config {
     int64_t kv_heads;
     int64_t head_dim;
     int64_t inner;
-    int64_t positions; /* max_position_embeddings: of a learned table, the rows it has */
-    int64_t
-        length_max; /* tokens of the longest row: positions, or what RoPE scaling makes of them */
-    int64_t padding_id; /* row of the token table that gets no gradient from ids; -1: none */
+    int64_t positions;  /* max_position_embeddings; of a learned table: its rows */
+    int64_t length_max; /* tokens of the longest row: positions, extended by RoPE scaling */
+    int64_t padding_id; /* row of the token table without gradients from ids; -1: none */
     double eps;         /* of all norms */
     enum kern_act_kind act;
     bool tied; /* the head's weight is the embedding's */
@@ -38,9 +36,9 @@ struct model_config {
     bool scale_by_layer; /* and by 1 / (layer + 1) */
     int64_t window;      /* of the layers below; 0: none */
     bool sliding[MODEL_LAYERS_MAX];
-    struct kern_rope_config rope;        /* of families that turn q and k */
-    enum model_dtype dtype;              /* as config.json says; MODEL_OTHER where it does not */
-    char dropouts[MODEL_DROPOUTS_BYTES]; /* "attention_dropout 0.1": asked for, never applied */
+    struct kern_rope_config rope;        /* of families with rotary embeddings */
+    enum model_dtype dtype;              /* of config.json; MODEL_OTHER: not given */
+    char dropouts[MODEL_DROPOUTS_BYTES]; /* "attention_dropout 0.1": given, never applied */
 };
 
 /* The width of a layer's window; 0: none. */

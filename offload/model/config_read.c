@@ -1,4 +1,4 @@
-/* config.c: config.json to struct model_config; what families have in common. */
+/* config_read.c: config.json to struct model_config, as far as families have it in common. */
 #include "offload/model/config_read.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ static bool is_null(const struct core_json_value *object, const char *key)
     return value != NULL && core_json_kind(value) == CORE_JSON_NULL;
 }
 
-/* The name under which a size stands in the file: its own, or its alias. Both have to say the same. */
+/* The name of a size in the file: its own, or its alias. If both are given, they must agree. */
 static int find_name(const struct core_json *doc, const struct model_key *key, const char **out)
 {
     const struct core_json_value *root = core_json_root(doc);
@@ -50,7 +50,7 @@ static int find_name(const struct core_json *doc, const struct model_key *key, c
     return rc;
 }
 
-/* An absent key keeps what stands in *to. */
+/* An absent key leaves *to unchanged. */
 static int read_key(const struct core_json *doc, const struct model_key *key, void *to)
 {
     const struct core_json_value *root = core_json_root(doc);
@@ -181,8 +181,8 @@ static int read_dtype(const struct core_json *doc, struct model_config *config)
     return 0;
 }
 
-/* transformers makes the token table with padding_idx = pad_token_id: ids equal to it add nothing to
- * its gradient. A negative one counts from the end of the table. */
+/* transformers creates the token table with padding_idx = pad_token_id: ids equal to it add nothing to
+ * its gradient. A negative index counts from the end of the table. */
 static int read_padding(const struct core_json *doc, struct model_config *config)
 {
     const struct core_json_value *root = core_json_root(doc);
@@ -223,7 +223,7 @@ static int read_dropouts(const struct core_json *doc, struct model_config *confi
     return 0;
 }
 
-/* What would change results and is not known here. */
+/* Refuses keys that would change results and are not supported. */
 static int refuse_unknown(const struct core_json *doc)
 {
     static const char *const keys[] = {"quantization_config", "per_layer_config", NULL};

@@ -1,4 +1,4 @@
-/* config_rope.c: how q and k are turned, as config.json says it in two spellings. */
+/* config_rope.c: reads rotary embeddings from config.json, in the spellings of transformers 4 and 5. */
 #include "offload/model/config_rope.h"
 
 #include <errno.h>
@@ -13,10 +13,10 @@
 
 enum { DICTIONARIES = 2 };
 
-/* The first spelling is what transformers takes where both are there. */
+/* If both spellings are there, transformers uses the first one. */
 static const char *const dictionary_keys[DICTIONARIES] = {"rope_scaling", "rope_parameters"};
 
-/* NULL where there is none or it is empty. */
+/* NULL: absent or empty. */
 static int find_dictionary(const struct core_json *doc, const char *key,
                            const struct core_json_value **out)
 {
@@ -71,7 +71,7 @@ static int read_type(const struct core_json *doc, const struct core_json_value *
                             name);
 }
 
-/* A number above zero; absent, it keeps what stands in *to. */
+/* A number above zero; an absent key leaves *to unchanged. */
 static int read_real(const struct core_json *doc, const struct core_json_value *from,
                      const char *key, double *to)
 {
@@ -102,7 +102,7 @@ static int read_length(const struct core_json *doc, const struct core_json_value
     return 0;
 }
 
-/* In the dictionary, or beside it; both have to say the same. */
+/* In the dictionary or beside it. If both are given, they must agree. */
 static int read_theta(const struct core_json *doc, const struct core_json_value *dictionary,
                       const char *name, double *theta)
 {
@@ -123,8 +123,8 @@ static int read_theta(const struct core_json *doc, const struct core_json_value 
     return rc;
 }
 
-/* Whether the trained length stands anywhere; with it YaRN's factor may be absent or null, and is the
- * growth of the lengths. */
+/* Whether the original length is given anywhere. Then YaRN's factor may be absent or null: it is the
+ * ratio of the lengths. */
 static bool has_original(const struct core_json *doc, const struct core_json_value *dictionary)
 {
     static const char key[] = "original_max_position_embeddings";
@@ -139,7 +139,7 @@ static int read_scaling(const struct core_json *doc, const struct core_json_valu
         const char *key;
         double *to;
         bool llama3; /* needed there */
-        bool zero;   /* possible, and the same as absent */
+        bool zero;   /* allowed, the same as absent */
     } reals[] = {
         {"factor", &rope->factor, true, false},
         {"low_freq_factor", &rope->low_freq_factor, true, false},
@@ -172,7 +172,7 @@ static int read_scaling(const struct core_json *doc, const struct core_json_valu
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* The length a scaled model was trained at first. */
+/* The length at which the model was trained before it was scaled. */
 static int read_original(const struct core_json *doc, const struct core_json_value *dictionary,
                          struct kern_rope_config *rope)
 {
@@ -187,7 +187,7 @@ static int read_original(const struct core_json *doc, const struct core_json_val
     return read_length(doc, core_json_root(doc), &rope->original_max_positions);
 }
 
-/* What transformers warns of and leaves out. */
+/* Warns as transformers does about a factor without effect. */
 static int tell_unscaled(const struct core_json *doc, const struct core_json_value *dictionary,
                          const char *name)
 {
@@ -244,7 +244,7 @@ static bool is_same(const struct kern_rope_config *a, const struct kern_rope_con
            a->mscale_all_dim == b->mscale_all_dim && a->exact_range == b->exact_range;
 }
 
-/* Positions that scaling reaches: the length the model was trained at, times the factor. */
+/* The number of positions after scaling: the original length times the factor. */
 static int64_t scaled_positions(const struct kern_rope_config *rope)
 {
     const bool has_original = rope->kind == KERN_ROPE_YARN || rope->kind == KERN_ROPE_LLAMA3;

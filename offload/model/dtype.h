@@ -8,18 +8,18 @@
 
 #include "kernels/kern.h"
 
-/* The three that weights may have; MODEL_OTHER is anything else that a file may hold (masks and
- * counters that nobody reads). */
+/* The three types of weights; MODEL_OTHER is any other type in a file, of masks and counters that nobody
+ * reads. */
 enum model_dtype { MODEL_F32, MODEL_F16, MODEL_BF16, MODEL_OTHER };
 
-/* How weights of a type that ops take stand in files. */
+/* The type in files of weights of an ops' type. */
 enum model_dtype model_dtype_of(enum kern_type type);
 /* Bytes of an element; 0 for MODEL_OTHER. */
 size_t model_dtype_bytes(enum model_dtype dtype);
 /* "F32", as safetensors spells it; "float32", as transformers does. */
 const char *model_dtype_name(enum model_dtype dtype);
 const char *model_dtype_config_name(enum model_dtype dtype);
-/* From transformers' spelling, "torch." in front or not. MODEL_OTHER where it is none of ours. */
+/* From transformers' spelling, with or without "torch.". MODEL_OTHER for any other type. */
 enum model_dtype model_dtype_from_config(const char *name);
 
 /* Converts `count` elements; widening is exact, narrowing rounds to nearest even. `to` and `from`

@@ -1,6 +1,6 @@
-/* family.h: what a file of a family says: its config keys with their defaults, its parameters with
- * their names in files, its ops. Const tables; one file a family (family_*.c), listed in family.c.
- * Forward reads the table of ops down; backward is derived from it, upwards (program.h). */
+/* family.h: the tables of a model family: config keys with their defaults, parameters with their names in
+ * files, ops. Const; one file per family (family_*.c), listed in family.c. The forward pass follows the
+ * table of ops downwards; the backward pass is derived from it, upwards (program.h). */
 #ifndef OFFLOAD_MODEL_FAMILY_H
 #define OFFLOAD_MODEL_FAMILY_H
 
@@ -16,15 +16,15 @@ struct core_json;
 
 enum model_key_kind { MODEL_KEY_SIZE, MODEL_KEY_REAL, MODEL_KEY_BOOL };
 
-/* A key whose value goes straight into struct model_config. An absent key has the family's default,
- * which is transformers'. A size of 0 is resolved by model_config_parse (kv_heads: heads;
+/* A key whose value is copied into struct model_config. An absent key has the family's default, which
+ * is that of transformers. A size of 0 is resolved by model_config_parse (kv_heads: heads;
  * head_dim: hidden / heads; inner: 4 * hidden). */
 struct model_key {
     const char *name;
     enum model_key_kind kind;
     bool nullable; /* a size for which null means 0 */
     size_t offset;
-    const char *alias; /* NULL, or the name of the same size that transformers also takes */
+    const char *alias; /* another name that transformers accepts; NULL: none */
 };
 
 /* ---- shapes ---- */
@@ -42,14 +42,14 @@ enum model_dim {
     MODEL_DIM_QK,   /* q and k */
     MODEL_DIM_QKV,  /* q, k and v */
     MODEL_DIM_INNER,
-    MODEL_DIM_UP, /* two of them where the family has a gate, else one */
+    MODEL_DIM_UP, /* two if the family has a gate, else one */
 };
 
 int64_t model_dim(const struct model_config *config, enum model_dim dim);
 
 /* ---- parameters ---- */
 
-/* What a parameter is for; ops name parameters by it, once a block. */
+/* What a parameter is for. A role occurs once per block; ops name parameters by it. */
 enum model_role {
     MODEL_NO_ROLE,
     MODEL_TOKEN_TABLE,
@@ -64,7 +64,7 @@ enum model_role {
     MODEL_OUTPUT_BIAS,
     MODEL_NORM2,
     MODEL_NORM2_BIAS,
-    MODEL_UP, /* gate and up where the family has a gate */
+    MODEL_UP, /* gate and up if the family has a gate */
     MODEL_UP_BIAS,
     MODEL_DOWN,
     MODEL_DOWN_BIAS,
@@ -73,7 +73,7 @@ enum model_role {
     MODEL_HEAD,
 };
 
-/* Parts of the config that decide whether a row is there. */
+/* Conditions on the config under which a row exists. */
 enum model_condition {
     MODEL_ALWAYS = 0,
     MODEL_WHEN_QKV_BIAS,
@@ -84,7 +84,7 @@ enum model_condition {
 
 enum { MODEL_PARTS_MAX = 3 };
 
-/* A parameter: [rows][cols], made of whole tensors of the file one below the other. */
+/* A parameter [rows][cols]: whole tensors of the file, one below the other. */
 struct model_param_row {
     enum model_role role;
     enum model_dim rows;
@@ -103,9 +103,9 @@ struct model_param_row {
 enum model_row {
     MODEL_ROW_EMBED,     /* out = table[ids] (+ positions) */
     MODEL_ROW_NORM,      /* sum = x + add; out = norm(sum) */
-    MODEL_ROW_HEAD_NORM, /* the same, each head for itself; out is a slice */
+    MODEL_ROW_HEAD_NORM, /* the same for each head; out is a slice */
     MODEL_ROW_LINEAR,    /* out = x w^T + bias */
-    MODEL_ROW_ROPE,      /* x is turned in place */
+    MODEL_ROW_ROPE,      /* rotary embedding of x, in place */
     MODEL_ROW_ATTENTION, /* out = attention(x, x2, x3) */
     MODEL_ROW_ACT,       /* out = act(x), or act(first half of x) * second half */
     MODEL_ROW_ADD,       /* out = x + add */
@@ -130,7 +130,7 @@ enum model_value {
     MODEL_VALUE_COUNT,
 };
 
-/* A run of columns of a value: from `first`, `width` of them. */
+/* `width` columns of a value from column `first` on. */
 struct model_slice {
     enum model_value value;
     enum model_dim first;
@@ -163,34 +163,35 @@ struct model_family {
     const char *act_key;
     const char *const *dropout_keys; /* NULL-terminated */
     double dropout_default;
-    const char *prefix;         /* of names, which files of the bare model leave out */
-    const char *const *surplus; /* NULL-terminated ends of names that files may hold for nothing */
+    const char *prefix; /* of tensor names; files of the bare model omit it */
+    const char *const
+        *surplus; /* NULL-terminated suffixes of tensors that files may have and nobody reads */
     enum kern_norm_kind norm;
     bool rope;
     bool gated;
     bool pads; /* the token table has transformers' padding_idx: pad_token_id */
-    /* The rest of config.json: windows. NULL: nothing. */
+    /* Reads the rest of config.json: windows. NULL: nothing. */
     int (*finish)(const struct core_json *doc, struct model_config *config);
     struct model_block_table embedding;
     struct model_block_table layer;
     struct model_block_table head;
 };
 
-/* NULL for an unknown one. */
+/* NULL: unknown. */
 const struct model_family *model_family_find(const char *model_type);
-/* The index-th, NULL beyond the last. */
+/* The index-th family; NULL beyond the last. */
 const struct model_family *model_family_at(size_t index);
 
 /* ---- what families share (family.c) ---- */
 
-/* Ops of a pre-norm decoder: layer, and layer with q and k normalised by head. */
+/* Ops of a pre-norm decoder: a layer, and a layer with q and k normalized per head. */
 extern const struct model_op_row model_ops_embedding[1];
 extern const struct model_op_row model_ops_head[2];
 extern const struct model_op_row model_ops_layer[10];
 extern const struct model_op_row model_ops_layer_qk_norm[12];
-/* `layer_types` into config->sliding; the window is resolved before. -ENOENT where there is none. */
+/* Reads `layer_types` into config->sliding, after the window was resolved. -ENOENT: the key is absent. */
 int model_read_layer_types(const struct core_json *doc, struct model_config *config);
-/* `layer_types`, `use_sliding_window`, `sliding_window`, `max_window_layers` as Qwen has them. */
+/* Reads Qwen's `layer_types`, `use_sliding_window`, `sliding_window`, `max_window_layers`. */
 int model_finish_qwen(const struct core_json *doc, struct model_config *config);
 
 #endif

@@ -1,4 +1,4 @@
-/* family_gpt2.c: GPT-2: learned positions, LayerNorm, biases everywhere, weights that stand
+/* family_gpt2.c: GPT-2: learned positions, LayerNorm, biases everywhere, weights that are
  * transposed in files, the head tied to the embedding. */
 #include <stddef.h>
 

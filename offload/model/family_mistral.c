@@ -1,5 +1,5 @@
-/* family_mistral.c: Mistral: Llama with a window of attention over all layers, or over those that
- * `layer_types` names (transformers then makes a Ministral of it). */
+/* family_mistral.c: Mistral: Llama with a sliding window in all layers, or in those that `layer_types`
+ * names (transformers then calls it Ministral). */
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 enum { WINDOW_DEFAULT = 4096 };
 
-/* A window that is absent has transformers' default; one that is null is none. */
+/* An absent window has transformers' default; null means no window. */
 static int finish(const struct core_json *doc, struct model_config *config)
 {
     const struct core_json_value *root = core_json_root(doc);

@@ -1,5 +1,5 @@
-/* family_qwen3.c: Qwen3: q and k are normalised head by head before they are turned; heads have a
- * size of their own. */
+/* family_qwen3.c: Qwen3: q and k are normalized per head before the rotary embedding; the head size is a
+ * key of its own. */
 #include <errno.h>
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
-/* family_rotary.h: what Llama and its relatives share: parameters of a decoder with RMSNorm, turned
- * q and k, a gate, and biases where the config has them; keys of config.json. For family_*.c only.
- * A family that differs writes its own tables. */
+/* family_rotary.h: the tables that Llama and its relatives share: parameters of a decoder with RMSNorm,
+ * rotary embeddings, a gate, and biases if the config has them; keys of config.json. For family_*.c only.
+ * A family that differs has its own tables. */
 #ifndef OFFLOAD_MODEL_FAMILY_ROTARY_H
 #define OFFLOAD_MODEL_FAMILY_ROTARY_H
 
@@ -15,7 +15,7 @@ extern const struct model_param_row model_rotary_head[MODEL_ROTARY_HEAD_PARAMS];
 extern const char *const model_rotary_dropout_keys[];
 extern const char *const model_rotary_surplus[];
 
-/* The members of struct model_family that they all have. */
+/* The members of struct model_family that are the same for all of them. */
 #define MODEL_ROTARY_MEMBERS                                                                       \
     .keys = model_rotary_keys, .key_count = MODEL_ROTARY_KEYS, .act_key = "hidden_act",            \
     .dropout_keys = model_rotary_dropout_keys, .prefix = "model.",                                 \

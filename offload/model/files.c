@@ -1,4 +1,4 @@
-/* files.c: opening a folder's tensors and matching them with parameters. */
+/* files.c: opens a folder's tensors and matches them with parameters. */
 #include "offload/model/files.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static char *join(const char *folder, const char *name)
     return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
 }
 
-/* The shard of this file name, opened at its first mention. */
+/* Finds the shard of this file name; opens it when it is first named. */
 static int shard_of(struct model_files *files, const char *name, size_t *index)
 {
     for (*index = 0; *index < files->count; (*index)++) {
@@ -60,7 +60,7 @@ static int shard_of(struct model_files *files, const char *name, size_t *index)
     return 0;
 }
 
-/* One entry of weight_map: the shard exists, lies in the folder, and has the tensor. */
+/* Checks one entry of weight_map: the shard is in the folder and has the tensor. */
 static int read_entry(struct model_files *files, const struct core_json *doc,
                       const struct core_json_member *entry)
 {
@@ -213,13 +213,13 @@ const struct model_tensor *model_files_part(const struct model_files *files,
 
 /* ---- tied tables ---- */
 
-/* A tensor with the file that has it. */
+/* A tensor and its file. */
 struct found {
     const struct model_tensor *tensor;
     const struct model_safetensors *shard;
 };
 
-/* The tensor of the parameter of a role in a family's block; without one, `tensor` is NULL. */
+/* The tensor of a role's parameter in a family's block; `tensor` is NULL if there is none. */
 static struct found find_role(const struct model_files *files,
                               const struct model_block_table *table, enum model_role role)
 {
@@ -232,7 +232,7 @@ static struct found find_role(const struct model_files *files,
     return found;
 }
 
-/* `count` elements from `begin` as fp32, read through `raw`. */
+/* Reads `count` elements from `begin` as fp32, through `raw`. */
 static int read_floats(const struct found *from, uint64_t begin, size_t count, char *raw, float *to)
 {
     const size_t width = model_dtype_bytes(from->tensor->dtype);
@@ -244,7 +244,7 @@ static int read_floats(const struct found *from, uint64_t begin, size_t count, c
     return rc;
 }
 
-/* Of two tensors of equal size: whether an element differs, false where they cannot be read. */
+/* Whether two tensors of equal size differ in an element; false if they cannot be read. */
 static bool differ(const struct found *a, const struct found *b, uint64_t elements)
 {
     enum { ELEMENTS = 1 << 18 };
@@ -329,7 +329,7 @@ static bool ends_in(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-/* Whether the model reads this tensor, or its family knows it as one to leave alone. */
+/* Whether the model reads this tensor, or its family lists it as one that nobody reads. */
 static bool is_known(const struct model *model, const char *name)
 {
     const struct model_family *family = model->config.family;

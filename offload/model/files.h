@@ -16,14 +16,14 @@
 struct core_team;
 struct model_files;
 
-/* All tensors of the folder. -ENOENT, -EINVAL: the sentence names file, key and tensor (a shard
- * that is missing, a tensor that is in two shards, or in another one than the index says). */
+/* Opens all tensors of the folder. -ENOENT, -EINVAL: the sentence names file, key and tensor: a missing
+ * shard, or a tensor in two shards or in another one than the index says. */
 int model_files_open(const char *folder, struct model_files **out);
 void model_files_close(struct model_files *files);
 
 size_t model_files_shard_count(const struct model_files *files);
 const struct model_safetensors *model_files_shard(const struct model_files *files, size_t index);
-/* NULL where no shard has it; else *shard is where it lies. */
+/* NULL if no shard has the tensor; else *shard is the one that has it. */
 const struct model_tensor *model_files_find(const struct model_files *files, const char *name,
                                             const struct model_safetensors **shard);
 
@@ -33,23 +33,22 @@ const struct model_tensor *model_files_part(const struct model_files *files,
                                             const struct model_part *part,
                                             const struct model_safetensors **shard);
 
-/* Whether the folder has every parameter of the model, of its shape and of a type that can be
- * read: -EINVAL naming the first one that is missing or different. Tensors that nobody reads are
- * named in one log line. */
+/* Checks that the folder has every parameter of the model, in its shape and a readable type. -EINVAL names
+ * the first that is missing or different. One log line names the tensors that nobody reads. */
 int model_files_check(const struct model_files *files, const struct model *model);
 
-/* Whether the files of a tied model hold a head that differs from its token table; transformers then
- * keeps both. Head and table are compared whole. False where either is absent or cannot be read:
- * opening and checking the files says what is wrong with them. */
+/* Whether the files of a tied model hold a head that differs from its token table in any element;
+ * transformers then keeps both. False if either is absent or cannot be read: opening and checking the
+ * files reports that. */
 bool model_files_have_own_head(const char *folder, const struct model_family *family);
 
-/* Elements [begin, begin + count) of the flat array of a block, converted to `type`; padding is
- * zero. Uses up to MODEL_FILES_BUFFER_BYTES beside the destination. model_files_check came first. */
+/* Reads elements [begin, begin + count) of a block's flat array and converts them to `type`; padding is
+ * zero. Uses up to MODEL_FILES_BUFFER_BYTES besides the destination. Call model_files_check first. */
 enum { MODEL_FILES_BUFFER_BYTES = 4 << 20 };
 int model_files_read(const struct model_files *files, const struct model_block *block,
                      uint64_t begin, uint64_t count, enum model_dtype type, void *to);
 
-/* The same for a whole block with all members of a team, each with its buffer. */
+/* The same for a whole block by all members of a team, each with a buffer. */
 int model_files_read_block(const struct model_files *files, const struct model_block *block,
                            enum model_dtype type, void *to, struct core_team *team);
 

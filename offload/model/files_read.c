@@ -1,4 +1,4 @@
-/* files_read.c: from tensors in files to flat arrays in memory. */
+/* files_read.c: reads tensors of files into flat arrays in memory. */
 #include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -18,8 +18,7 @@ struct range {
     uint64_t end;
 };
 
-/* What is read of one tensor: elements [begin, end) of the part, in the order that the flat array
- * has, to `to`. */
+/* A read from one tensor: elements [begin, end) of the part, in the flat array's order, to `to`. */
 struct piece {
     const struct model_safetensors *shard;
     const struct model_tensor *tensor;
@@ -32,7 +31,7 @@ struct piece {
     char *buffer; /* MODEL_FILES_BUFFER_BYTES */
 };
 
-/* The file has the same order: straight to the destination, or converted a buffer at a time. */
+/* For files in the same order: reads straight to the destination, or converts one buffer at a time. */
 static int read_straight(const struct piece *piece)
 {
     const struct model_tensor *tensor = piece->tensor;
@@ -59,9 +58,9 @@ static int read_straight(const struct piece *piece)
     return 0;
 }
 
-/* Columns [first, first + count) of the piece's rows, from `count` lines of the file that stand in
- * `from`. A block of rows at a time, so that lines of `from` are met again while they are in the
- * cache. The first and the last row may be there in part. */
+/* Writes columns [first, first + count) of the piece's rows, from `count` lines of the file in `from`. Goes
+ * by blocks of rows, so that lines of `from` are used again while they are in the cache. The first and
+ * the last row may be partial. */
 struct strip {
     const struct piece *piece;
     const char *from; /* converted */
@@ -69,7 +68,7 @@ struct strip {
     int64_t count;
 };
 
-/* Of one row: the columns of the strip that are asked for. */
+/* The columns of the strip that one row needs. */
 static void strip_columns(const struct strip *strip, int64_t row, int64_t *begin, int64_t *end)
 {
     const int64_t cols = strip->piece->cols;
@@ -104,7 +103,7 @@ enum { ROWS_TOGETHER = 16 };
 TURN(turn16, uint16_t)
 TURN(turn32, uint32_t)
 
-/* The file holds [cols][rows]: strips of its lines become columns of whole rows. */
+/* For files with [cols][rows]: strips of their lines become columns of whole rows. */
 static int read_turned(const struct piece *piece)
 {
     const enum model_dtype from = piece->tensor->dtype;
@@ -143,7 +142,7 @@ static int read_turned(const struct piece *piece)
     return 0;
 }
 
-/* Part of a block's range that lies in one part of one parameter; none: *out has no elements. */
+/* The share of a block's range in one part of one parameter; *out may have no elements. */
 static int find_piece(const struct range *range, const struct model_param *param,
                       const struct model_part *part, struct piece *out)
 {
@@ -162,7 +161,7 @@ static int find_piece(const struct range *range, const struct model_param *param
     return 0;
 }
 
-/* Zeros what no parameter covers of the range. */
+/* Zeros the elements of the range that no parameter covers. */
 static void zero_padding(const struct range *range, char *to, size_t bytes)
 {
     for (unsigned i = 0; i < range->block->param_count; i++) {
@@ -178,8 +177,8 @@ static void zero_padding(const struct range *range, char *to, size_t bytes)
     }
 }
 
-/* Asks the system for what read_range is about to read in the file's order. Strips are asked for one
- * by one. What is wrong is found by reading. */
+/* Starts readahead for what read_range will read in the file's order; strips get theirs one by one. Errors
+ * are left to the read. */
 static void expect_range(const struct range *range)
 {
     const struct model_block *block = range->block;
@@ -225,8 +224,8 @@ static int read_range(const struct range *range, enum model_dtype type, char *to
 
 enum { RUN_ELEMENTS = 2 << 20 };
 
-/* The end of the run of elements from `at` that is read at once: whole transposed parameters, for
- * they are read in strips over all of their rows. */
+/* The end of the elements from `at` on that one member reads: transposed parameters are read whole, in
+ * strips over all of their rows. */
 static uint64_t run_end(const struct model_block *block, uint64_t at, uint64_t most)
 {
     uint64_t end = at + RUN_ELEMENTS < most ? at + RUN_ELEMENTS : most;
@@ -270,8 +269,8 @@ struct job {
     const struct model_block *block;
     enum model_dtype type;
     char *to;
-    _Atomic uint64_t next;  /* element from which nobody reads yet; relaxed: only a counter */
-    _Atomic int code;       /* the first failure; relaxed: the team's return orders `failed` */
+    _Atomic uint64_t next;  /* first element that no member has taken; relaxed: only a counter */
+    _Atomic int code;       /* the first error; relaxed: the team's return orders `failed` */
     struct core_err failed; /* of the member that set `code` */
 };
 

@@ -1,4 +1,4 @@
-/* model.c: a family's rows, resolved with a config. */
+/* model.c: makes a model from a family's tables and a configuration. */
 #include "offload/model/model.h"
 
 #include <assert.h>
@@ -50,7 +50,7 @@ static bool applies(enum model_condition when, const struct model_config *config
     return false;
 }
 
-/* "model.layers.#.x" with the layer's number for '#'. NULL without memory. */
+/* "model.layers.#.x" with the layer's number for '#'. NULL: no memory. */
 static char *part_name(const char *pattern, int64_t layer)
 {
     char *name = NULL;
@@ -133,7 +133,7 @@ static int add_param(struct model *model, const struct model_options *options,
     return rc;
 }
 
-/* The head of a tied model uses the embedding's table, which stays the embedding's. */
+/* The head of a tied model uses the embedding's table, which the embedding owns. */
 static void borrow_head(struct model *model, struct model_block *head)
 {
     const struct model_block *embedding = &model->blocks[0];
@@ -144,7 +144,7 @@ static void borrow_head(struct model *model, struct model_block *head)
     memset(param->parts, 0, sizeof param->parts);
 }
 
-/* Files of a tied model may have the table by the head's name alone, as transformers reads them, too. */
+/* Files of a tied model may have the table under the head's name alone; transformers reads them, too. */
 static void name_table(const struct model_family *family, struct model_block *embedding)
 {
     const unsigned table = (unsigned)model_block_param(embedding, MODEL_TOKEN_TABLE);
@@ -223,7 +223,7 @@ static bool names_any(const struct model *model, const char *pattern)
     return false;
 }
 
-/* A pattern that freezes nothing is a slip of the pen: what it was for would be trained. */
+/* A pattern that matches nothing is a typing error, with which the meant tensors would be trained. */
 static int check_frozen(const struct model *model, const struct model_options *options)
 {
     for (size_t i = 0; options != NULL && i < options->frozen_count; i++) {

@@ -1,7 +1,7 @@
-/* model.h: a model as a row of blocks with their parameters: what a config means for a family's
- * tables. A block's parameters lie in one flat array, each at a multiple of MODEL_ALIGN_ELEMENTS;
- * what is between them is padding that stays zero. Nothing here depends on the length of rows or on
- * where anything lies. Immutable once created; any thread. */
+/* model.h: a model as a list of blocks with their parameters, made from a config and its family's tables.
+ * A block's parameters are in one flat array, each at a multiple of MODEL_ALIGN_ELEMENTS, with padding
+ * between them that stays zero. Nothing here depends on the length of rows or on placement. Immutable once
+ * created; any thread. */
 #ifndef OFFLOAD_MODEL_MODEL_H
 #define OFFLOAD_MODEL_MODEL_H
 
@@ -12,14 +12,13 @@
 #include "offload/model/config.h"
 #include "offload/model/family.h"
 
-/* A group of 8-bit moments, so that an update may be cut where one parameter is trained otherwise
- * than the next. */
+/* A block of 8-bit moments, so that an update may be cut between parameters with different settings. */
 enum { MODEL_ALIGN_ELEMENTS = 256, MODEL_PARAMS_MAX = 16, MODEL_BLOCK_NAME_BYTES = 24 };
 
 /* One tensor of the files: rows [first_row, first_row + rows) of a parameter. */
 struct model_part {
     char *name;        /* owned by the model */
-    const char *other; /* static: a name that files may have instead; NULL: none */
+    const char *other; /* static: another name in files; NULL: none */
     int64_t first_row;
     int64_t rows;
 };
@@ -30,8 +29,8 @@ struct model_param {
     int64_t cols;
     uint64_t offset;   /* elements, in the flat array of `owner` */
     uint64_t elements; /* rows * cols */
-    unsigned owner;    /* block whose array holds it: its own, or for a tied head the embedding's */
-    bool vector;       /* one dimension in files; cols is 1. A matrix may have one column, too */
+    unsigned owner;    /* block whose array holds it: its own; for a tied head the embedding */
+    bool vector;       /* one dimension in files; cols is 1, as in a matrix of one column */
     bool transposed;   /* the files hold [cols][rows] */
     bool decay;
     bool trained; /* false: frozen */
@@ -47,12 +46,12 @@ struct model_block {
     int64_t layer;
     const struct model_block_table *table; /* static */
     struct model_param params[MODEL_PARAMS_MAX];
-    unsigned param_count; /* a borrowed one comes last */
+    unsigned param_count; /* a borrowed parameter comes last */
     uint64_t elements;    /* of the flat array, padding included */
-    bool trained;         /* any parameter of its own is */
+    bool trained;         /* any of its own parameters is trained */
     int64_t window;
     double scale;
-    unsigned like; /* the first block with the same programs; itself where it is the first */
+    unsigned like; /* the first block with the same programs, which may be this one */
 };
 
 struct model {
@@ -75,24 +74,24 @@ int model_create(const struct model_config *config, const struct model_options *
                  struct model **out);
 void model_destroy(struct model *model);
 
-/* The block's parameter of a role; -1 where it has none. */
+/* The block's parameter of a role; -1: none. */
 int model_block_param(const struct model_block *block, enum model_role role);
 /* "wte", "qkv", ...: for messages and listings. */
 const char *model_role_name(enum model_role role);
 
-/* A run of elements of a block's flat array to which weight decay applies alike. */
+/* Elements of a block's flat array that are trained, and decayed, alike. */
 struct model_run {
     uint64_t begin;
     uint64_t end;
     bool decay;
     bool trained;
 };
-/* The run that holds element `at` and ends where the block does or either property changes;
- * padding goes with what is in front of it. Runs in order cover the array. */
+/* The run from element `at` to the end of the block or the next change of either property. Padding belongs
+ * to the parameter before it. Runs in order cover the array. */
 struct model_run model_block_run(const struct model_block *block, uint64_t at);
 
-/* Whether element `at` begins a run whose gradient nobody computes (padding, a frozen parameter);
- * *end is where that property changes. */
+/* Whether no gradient is computed for element `at`: padding, or a frozen parameter. *end is where that
+ * changes. */
 bool model_block_gap(const struct model_block *block, uint64_t at, uint64_t *end);
 
 #endif

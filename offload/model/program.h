@@ -1,8 +1,8 @@
-/* program.h: what a device does for one block: the family's table of ops, read down for forward and
- * up for backward, with every size, stride and offset resolved for one shape of micro-batch.
- * Saved activations ("kept") are those that backward reads; temporaries share memory by lifetime.
- * So the bytes and products of a block are exact and known before anything runs. A program depends
- * on shape, type and tile size alone, never on budgets or placement. Immutable once created. */
+/* program.h: the launches of one block: the family's table of ops, downwards for the forward pass and
+ * upwards for the backward pass, with every size, stride and offset resolved for one shape of
+ * micro-batch. Activations that backward reads are "kept"; temporaries share memory by lifetime. So the
+ * bytes and products of a block are exact and known before anything runs. A program depends only on
+ * shape, type and tile size, never on placement. Immutable once created. */
 #ifndef OFFLOAD_MODEL_PROGRAM_H
 #define OFFLOAD_MODEL_PROGRAM_H
 
@@ -13,9 +13,9 @@
 #include "offload/model/model.h"
 #include "offload/model/program_step.h"
 
-/* Where `backward` of a head starts from IN: its forward steps are in it, and `forward` is for the
- * loss without gradients. Every other backward needs kept activations: those that forward left, or
- * those that the steps of forward marked `recompute` bring back from IN. */
+/* `backward` of a head starts from IN and contains its forward steps; a head's `forward` computes the loss
+ * without gradients. The backward pass of other blocks needs kept activations: either forward left them, or
+ * the forward steps marked `recompute` compute them again from IN. */
 struct model_program {
     struct model_shape shape;
     struct model_steps forward;
@@ -31,11 +31,11 @@ int model_program_create(const struct model *model, unsigned block, const struct
                          struct model_program **out);
 void model_program_destroy(struct model_program *program);
 
-/* Scratch that a queue of `threads` on this kind of device needs for any of these steps, with
- * gradients that go where `grad` says (its pointers are looked at for NULL alone). */
+/* The maximum scratch of these steps for a queue of `threads` on this kind of device, with gradients as in
+ * `grad`, whose pointers are only compared with NULL. */
 size_t model_steps_scratch_bytes(const struct model_steps *steps, const char *kind,
                                  unsigned threads, const struct kern_grad *grad);
-/* For any step of the program. */
+/* The same for all steps of the program. */
 size_t model_program_scratch_bytes(const struct model_program *program, const char *kind,
                                    unsigned threads, const struct kern_grad *grad);
 

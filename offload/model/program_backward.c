@@ -1,8 +1,7 @@
-/* program_backward.c: the steps of a row of the table, read up.
- * The gradient of the residual stream stays in one array, MODEL_BASE_GRAD: it comes in as the
- * gradient of OUT, norms add to it in place, and it leaves as the gradient of IN. Values that meet
- * in a sum share one gradient; a norm may change it only because whoever else shares it is further
- * down the table and has been read already. */
+/* program_backward.c: the backward steps of a row of the table. The gradient of the residual stream stays in
+ * one array, MODEL_BASE_GRAD: it begins as the gradient of OUT, norms add to it in place, and it ends as
+ * the gradient of IN. The addends of a sum share one gradient; a norm may change it in place, because the
+ * other rows that use it are further down the table and are done. */
 #include <assert.h>
 #include <stddef.h>
 
@@ -202,8 +201,8 @@ static bool made_by_act(const struct model_build *build, enum model_value value)
     return false;
 }
 
-/* Where x comes out of an activation it is not kept: the activation's gradient brings it back, and
- * the weight's gradient waits for that. */
+/* The output x of an activation is not kept: the activation's gradient computes it again, and the weight's
+ * gradient waits for that. */
 static void linear_grad(struct model_build *build, const struct model_op_row *row)
 {
     const int dy = model_build_grad(build, row->out.value);
@@ -343,6 +342,6 @@ void model_build_backward_row(struct model_build *build, const struct model_op_r
     case MODEL_ROW_ATTENTION: attention_grad(build, row); break;
     case MODEL_ROW_ACT: act_grad(build, row); break;
     case MODEL_ROW_ADD: add_grad(build, row); break;
-    case MODEL_ROW_LOSS: break; /* forward and backward in one: program_loss.c */
+    case MODEL_ROW_LOSS: break; /* forward and backward are one step: program_loss.c */
     }
 }

@@ -93,7 +93,7 @@ static struct model_patch *add_patch(struct model_step *step, size_t field, enum
     return patch;
 }
 
-/* Until finish, base MODEL_BASE_COUNT means a buffer, and `param` is its number. */
+/* Until the program is finished, base MODEL_BASE_COUNT means buffer number `param`. */
 static void touch(struct model_build *build, struct model_step *step, size_t field, int index,
                   int64_t first_element)
 {

@@ -1,6 +1,6 @@
-/* program_build.h: the growing program; for program*.c only.
- * Steps are added in the order in which they run. Each names the buffers that it reads and writes;
- * lifetimes and places follow from that when the program is finished. */
+/* program_build.h: a program that is being built; for program*.c only. Steps are added in the order in which
+ * they run. Each names the buffers that it reads and writes; lifetimes and offsets follow from that when
+ * the program is finished. */
 #ifndef OFFLOAD_MODEL_PROGRAM_BUILD_H
 #define OFFLOAD_MODEL_PROGRAM_BUILD_H
 
@@ -10,11 +10,11 @@
 enum { MODEL_BUFFERS_MAX = 64, MODEL_BUFFER_ALIGN_BYTES = 256 };
 enum model_phase { MODEL_PHASE_FORWARD, MODEL_PHASE_BACKWARD, MODEL_PHASE_COUNT };
 
-/* An array between steps. `fixed` ones are boundary activations, whose place the binding knows. */
+/* An array between steps. `fixed`: a boundary activation, whose address the binding has. */
 struct model_buffer {
     uint64_t bytes;
     bool fixed;
-    enum model_base base; /* of fixed ones from the start; of others from finish on */
+    enum model_base base; /* of fixed buffers; the others get it at the end */
     uint64_t offset_bytes;
     bool used[MODEL_PHASE_COUNT];
     size_t first[MODEL_PHASE_COUNT]; /* step of the phase */
@@ -31,17 +31,18 @@ struct model_build {
     size_t capacity[MODEL_PHASE_COUNT];
     struct model_buffer buffers[MODEL_BUFFERS_MAX];
     int buffer_count;
-    /* Buffers of values, of their gradients and of norms' statistics; -1: not there (yet). */
+    /* Buffers of values, of their gradients and of norms' statistics; -1: none so far. */
     int value[MODEL_VALUE_COUNT];
     int grad[MODEL_VALUE_COUNT];
-    int mean[MODEL_VALUE_COUNT];        /* of the norm that makes the value */
-    int rstd[MODEL_VALUE_COUNT];        /* of the norm that makes the value */
-    int rstd2[MODEL_VALUE_COUNT];       /* of the second head norm into the value */
-    int lse[MODEL_VALUE_COUNT];         /* log-sum-exp of the attention that makes the value */
-    const struct model_op_row *waiting; /* a linear whose weight gradient waits for its input */
-    int waiting_grad;                   /* and the buffer of its output's gradient */
-    bool failed;                        /* out of memory; later calls do nothing */
-    struct model_step spare;            /* what steps go to then */
+    int mean[MODEL_VALUE_COUNT];  /* of the norm that makes the value */
+    int rstd[MODEL_VALUE_COUNT];  /* of the norm that makes the value */
+    int rstd2[MODEL_VALUE_COUNT]; /* of the second head norm into the value */
+    int lse[MODEL_VALUE_COUNT];   /* log-sum-exp of the attention that makes the value */
+    const struct model_op_row
+        *waiting;            /* a linear layer whose weight gradient waits for its input */
+    int waiting_grad;        /* and the buffer of its output's gradient */
+    bool failed;             /* out of memory; later calls do nothing */
+    struct model_step spare; /* receives the steps of these calls */
 };
 
 /* Starts the program of a block; the boundary activations and their gradient are its first buffers. */
@@ -51,17 +52,17 @@ void model_build_begin(struct model_build *build, const struct model *model, uns
 /* Elements per token of a value. */
 int64_t model_build_width(const struct model_build *build, enum model_value value);
 
-/* A fresh buffer. */
+/* A new buffer. */
 int model_build_buffer(struct model_build *build, uint64_t bytes);
-/* The buffer of a value, made at its first use; of its gradient. */
+/* The buffer of a value, or of its gradient, which is made at the first use. */
 int model_build_value(struct model_build *build, enum model_value value);
 int model_build_grad(struct model_build *build, enum model_value value);
 
-/* A new step with a copy of `arguments`. Never NULL: after a failure a step that is thrown away. */
+/* A new step with a copy of `arguments`. Never NULL: after a failure, a step that is discarded. */
 struct model_step *model_build_step(struct model_build *build, enum kern_op op,
                                     const void *arguments);
-/* The pointer at `field` of the step's arguments: into a buffer that the step reads, into one that
- * it writes or changes, to a parameter's row, to a base. */
+/* Set the pointer at `field` of the step's arguments: into a buffer that the step reads, into one that it
+ * writes or changes, to a parameter's row, to a base. */
 void model_build_point(struct model_build *build, struct model_step *step, size_t field, int buffer,
                        int64_t first_element);
 void model_build_write(struct model_build *build, struct model_step *step, size_t field, int buffer,
@@ -70,7 +71,7 @@ void model_build_param(struct model_build *build, struct model_step *step, size_
                        int64_t row, int64_t rows);
 void model_build_base(struct model_build *build, struct model_step *step, size_t field,
                       enum model_base base);
-/* The struct kern_grad at `field`; nothing for a parameter that is absent or frozen. */
+/* Sets the struct kern_grad at `field`. Does nothing for a parameter that is absent or frozen. */
 void model_build_weight_grad(struct model_build *build, struct model_step *step, size_t field,
                              int param, int64_t row);
 

@@ -1,4 +1,4 @@
-/* program_forward.c: the steps of a row of the table, read down. */
+/* program_forward.c: the forward steps of a row of the table. */
 #include <assert.h>
 #include <stddef.h>
 
@@ -88,7 +88,7 @@ static void head_norm(struct model_build *build, const struct model_op_row *row)
         .x_stride = model_build_width(build, row->x.value),
         .y_stride = model_build_width(build, row->out.value),
     };
-    /* Two head norms, of q and of k, make one value. */
+    /* Two head norms, of q and of k, write one value. */
     int rstd = model_build_buffer(build, (uint64_t)(build->tokens * heads) * sizeof(float));
     if (row->out.first == MODEL_DIM_NONE) {
         build->rstd[row->out.value] = rstd;
@@ -104,7 +104,7 @@ static void head_norm(struct model_build *build, const struct model_op_row *row)
     model_build_write(build, step, AT(norm, rstd), rstd, 0);
 }
 
-/* One product a tile of the weight's rows. */
+/* One product per tile of the weight's rows. */
 static void linear(struct model_build *build, const struct model_op_row *row, int out)
 {
     const int weight = param_of(build, row->weight);

@@ -11,7 +11,7 @@ struct loss {
     const struct model_op_row *row;
     int weight;
     const struct model_param *param;
-    int x; /* buffer of the input; its gradient takes its place */
+    int x; /* buffer of the input, which its gradient overwrites */
 };
 
 static double products(const struct loss *loss, int64_t rows)

@@ -4,13 +4,13 @@
 
 #include "offload/model/program_build.h"
 
-/* Multiplications and additions of q k^T and p v over the pairs that queries see. */
+/* Multiplications and additions of q k^T and p v over the pairs that are not masked. */
 double model_build_attention_flops(const struct model_build *build);
 
 /* Adds the steps of one row of the table. */
 void model_build_forward_row(struct model_build *build, const struct model_op_row *row);
 void model_build_backward_row(struct model_build *build, const struct model_op_row *row);
-/* A head's rows: loss alone, loss with gradients, logits. */
+/* A head's last row: the loss, the loss with gradients, or logits. */
 enum model_loss { MODEL_LOSS_ALONE, MODEL_LOSS_GRAD, MODEL_LOGITS };
 void model_build_loss(struct model_build *build, const struct model_op_row *row,
                       enum model_loss what);

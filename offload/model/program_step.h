@@ -1,5 +1,5 @@
-/* program_step.h: one launch of an op with the places that its pointers are relative to, and lists of
- * such launches, for one shape of micro-batch. Immutable once a program is built. */
+/* program_step.h: steps of a program: launches of ops whose pointers are offsets from bases, for one shape
+ * of micro-batch. Immutable once a program is built. */
 #ifndef OFFLOAD_MODEL_PROGRAM_STEP_H
 #define OFFLOAD_MODEL_PROGRAM_STEP_H
 
@@ -22,7 +22,7 @@ struct model_shape {
 /* What a pointer of a step is relative to; the binding (run.h) has the addresses. */
 enum model_base {
     MODEL_BASE_IN,   /* boundary activation from the block before */
-    MODEL_BASE_OUT,  /* boundary activation to the block behind; of `logits`: the logits */
+    MODEL_BASE_OUT,  /* boundary activation to the next block; of `logits`: the logits */
     MODEL_BASE_GRAD, /* gradient of OUT at the start of backward, of IN at its end */
     MODEL_BASE_KEPT,
     MODEL_BASE_TEMP,
@@ -53,19 +53,19 @@ struct model_grad {
     uint64_t offset;
 };
 
-/* One launch. The step reads rows [row, row + rows) of `param`'s weights where rows > 0: what has
- * to be on the device for it. */
+/* One launch. If rows > 0, the step reads rows [row, row + rows) of `param`'s weights, which must be on the
+ * device. */
 struct model_step {
     enum kern_op op;
-    bool recompute; /* of forward: needed to get the kept activations back */
+    bool recompute; /* of forward: needed to compute the kept activations again */
     uint8_t patch_count;
     uint8_t grad_count;
     uint8_t param;
     int64_t row;
     int64_t rows;
     double flops;    /* of products and attention */
-    uint64_t reads;  /* buffers of the program, a bit each; for building and checking */
-    uint64_t writes; /* the same; what is changed in place stands in both */
+    uint64_t reads;  /* buffers of the program, one bit each; for building and checking */
+    uint64_t writes; /* the same; buffers changed in place are in both */
     struct model_patch patches[MODEL_PATCHES_MAX];
     struct model_grad grads[MODEL_GRADS_MAX];
     _Alignas(16) unsigned char arguments[MODEL_STEP_BYTES];

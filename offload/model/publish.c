@@ -1,4 +1,4 @@
-/* publish.c: a list, then renames in an order that may be cut short anywhere. */
+/* publish.c: writes a list, then renames files in an order that is safe to interrupt anywhere. */
 #include "offload/model/publish.h"
 
 #include <dirent.h>
@@ -19,7 +19,7 @@
 
 enum { LIST_BYTES_MAX = 1 << 24 };
 
-/* Without one of these nobody takes the folder for a model or a checkpoint; moved in this order. */
+/* No program takes a folder without these for a model or a checkpoint; they are moved last, in this order. */
 static const char *const keys[] = {"config.json", MODEL_MANIFEST_NAME};
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
@@ -42,7 +42,7 @@ struct entry {
     const char *name; /* in the list's text */
 };
 
-/* One entry's text; false where it is none. */
+/* Parses one entry; false if it is invalid. */
 static bool parse_entry(const char *text, struct entry *out)
 {
     char kind[4];
@@ -58,7 +58,7 @@ static bool parse_entry(const char *text, struct entry *out)
            strcmp(out->name, "..") != 0;
 }
 
-/* The next entry behind `at`, which is NULL for the first. A list in memory was checked. */
+/* The entry after `at`; NULL: the first. A list in memory was checked. */
 static const char *next_entry(const struct list *list, const char *at, struct entry *out)
 {
     at = at != NULL ? at : list->text;
@@ -108,14 +108,14 @@ int model_folder_is_empty(const char *path)
     return empty;
 }
 
-/* "." and ".." and folders refuse. The mark says whose the rest is, and goes behind it. */
+/* unlinkat refuses ".", ".." and folders. The mark, which says that the files are a run's, goes last. */
 static void clear(const char *path, bool mark)
 {
     DIR *dir = opendir(path);
     if (dir == NULL) {
         return;
     }
-    unlinkat(dirfd(dir), MODEL_MANIFEST_NAME, 0); /* the rest is no checkpoint without it */
+    unlinkat(dirfd(dir), MODEL_MANIFEST_NAME, 0); /* without it the other files are no checkpoint */
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         if (strcmp(entry->d_name, MODEL_CLAIM_MARK) != 0) {
             unlinkat(dirfd(dir), entry->d_name, 0);
@@ -154,13 +154,13 @@ static void print_entry(FILE *text, const char *name, const struct stat *info, b
     fputc('\0', text);
 }
 
-/* Results are regular files; what they replace may also be a link, which goes, not its target. */
+/* Results are regular files. They may replace a link, which is removed; its target stays. */
 static bool is_listed_kind(const struct stat *info, bool old)
 {
     return S_ISREG(info->st_mode) || (old && S_ISLNK(info->st_mode));
 }
 
-/* A file that is still the one that was listed. */
+/* Whether a file is still the listed one. */
 static bool is_same(int folder, const struct entry *entry)
 {
     struct stat info;
@@ -173,7 +173,7 @@ static bool is_same(int folder, const struct entry *entry)
            time.tv_sec == entry->seconds && time.tv_nsec == entry->nanoseconds;
 }
 
-/* Every file of a folder: those of the result, or of what it replaces in FOLDER. */
+/* Lists the files of a folder: those of the result, or those that it replaces in FOLDER. */
 static int each_file(const char *path, const struct list *result, FILE *text, bool *weights)
 {
     int rc = 0;
@@ -245,7 +245,7 @@ static int list_old(const char *folder, bool weights, struct list *list)
     return rc;
 }
 
-/* All files of `path` but its marks, and what they replace in `folder`, if that is there. */
+/* Lists all files of `path` except its marks, and those that they replace in `folder`, if that exists. */
 static int make_list(const char *path, const char *folder, struct list *list)
 {
     struct stat info = {.st_ino = 0};
@@ -255,7 +255,7 @@ static int make_list(const char *path, const char *folder, struct list *list)
     return rc != 0 || !there ? rc : list_old(folder, weights, list);
 }
 
-/* Durable when it returns; one that was cut short lacks its last NUL, and is none. */
+/* The list is durable on return. A truncated list lacks its last NUL and is ignored. */
 static int write_list(const char *path, int fd, const struct list *list)
 {
     int rc;
@@ -283,7 +283,7 @@ fail:
     return core_err_set(rc, "%s/" MODEL_PUBLISH_LIST " cannot be written: %s", path, strerror(-rc));
 }
 
-/* -ENOENT where there is none that is whole. */
+/* -ENOENT: there is no complete list. */
 static int read_list(const char *path, struct list *list)
 {
     char *name;
@@ -302,7 +302,7 @@ static int read_list(const char *path, struct list *list)
     return rc;
 }
 
-/* The head and all entries have to be as they are written. */
+/* Checks the head and all entries. */
 static int check_list(const char *path, const struct list *list)
 {
     const size_t head = sizeof LIST_HEAD - 1;
@@ -328,20 +328,20 @@ static int check_list(const char *path, const struct list *list)
 
 /* How much of a result is still to be moved. */
 struct state {
-    unsigned waiting; /* files that are in `path` */
+    unsigned waiting; /* files still in `path` */
     unsigned moved;
 };
 
-/* Each file of the result is where it was written or where it was moved, `into`, and is still the same.
- * Where none waits and no name of one is left in `path`, all were moved, and what became of them since is
- * the user's. */
+/* Checks that each file of the result is still the same, where it was written or, in `into`, where it was
+ * moved. If `path` has none of their names any more, all were moved; what the user did with them since is
+ * not checked. */
 static int find_files(const char *path, int fd, const char *folder, int into,
                       const struct list *list, struct state *out)
 {
     struct entry entry;
     struct entry lost = {.name = NULL};
     struct stat info;
-    bool other = false; /* a file of that name is in `path`, and is not the one that was listed */
+    bool other = false; /* `path` has another file of that name than the listed one */
     *out = (struct state){.waiting = 0};
     for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
         if (entry.old) {
@@ -390,8 +390,8 @@ static bool is_listed_old(const struct list *list, int into, const char *name)
     return false;
 }
 
-/* What would be replaced or removed in `folder` was there when the list was written: who restored the
- * folder since then put other files there. */
+/* Checks that files to be replaced or removed in `folder` are those that were there when the list was
+ * written: since then somebody may have restored the folder. */
 static int check_replaced(const char *path, int fd, const char *folder, int into,
                           const struct list *list)
 {
@@ -400,7 +400,8 @@ static int check_replaced(const char *path, int fd, const char *folder, int into
     for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
         weights = weights || (!entry.old && core_file_is_weights(entry.name));
     }
-    const bool other = strtoull(list->text + sizeof LIST_HEAD, NULL, 10) == 0; /* there was none */
+    const bool other = strtoull(list->text + sizeof LIST_HEAD, NULL, 10) ==
+                       0; /* there was no folder */
     DIR *dir = opendir(folder);
     int rc = dir != NULL ? 0 : failed(folder, ".", "read");
     for (const struct dirent *found; rc == 0 && (found = readdir(dir)) != NULL;) {
@@ -457,7 +458,7 @@ static int remove_weights(int into, const char *folder, const struct list *list)
     return rc;
 }
 
-/* What is no longer there a process that was killed has moved. */
+/* A file that is missing was moved by a process that was killed afterwards. */
 static int move_file(int fd, int into, const char *folder, const struct entry *entry)
 {
     if (renameat(fd, entry->name, into, entry->name) == 0) {
@@ -486,7 +487,7 @@ static int move_files(int fd, int into, const char *folder, const struct list *l
     struct entry entry;
     struct stat info;
     for (int k = 0; k < KEYS; k++) {
-        /* Its own key, moved by a process that was killed behind it, stays. */
+        /* The result's own key, which a killed process had moved, stays. */
         int rc = fstatat(fd, keys[k], &info, AT_SYMLINK_NOFOLLOW) == 0
                      ? take_away(into, folder, keys[k])
                      : 0;
@@ -555,13 +556,13 @@ static int move_into(const char *path, int fd, const char *folder, int into,
 {
     const int rc = move_files(fd, into, folder, list);
     if (rc == 0) {
-        remove_marks(into); /* of a rename that was cut short */
+        remove_marks(into); /* of an interrupted rename */
         remove_folder(path, fd);
     }
     return rc;
 }
 
-/* ---- all ---- */
+/* ---- the public functions ---- */
 
 static int sync_parent(const char *folder)
 {
@@ -586,7 +587,7 @@ static int sync_parent(const char *folder)
     return rc;
 }
 
-/* What takes the name did not exist when it was looked for: it is not written over. */
+/* The name was free when it was checked; if another process took it since, this fails. */
 static int rename_whole(const char *path, int fd, const char *folder)
 {
     if (rename(path, folder) != 0) {
@@ -668,7 +669,7 @@ int model_folder_publish(const char *path, int fd, const char *folder, bool repl
     return publish_into(path, fd, folder);
 }
 
-/* Moves what is left, or only removes the marks where all was moved. */
+/* Moves the remaining files, or only removes the marks if all were moved. */
 static int publish_rest(const char *path, int fd, const char *folder, const struct list *list)
 {
     struct state state;

@@ -1,29 +1,29 @@
-/* publish.h: gives a finished folder FOLDER.partial its name. A FOLDER that is there stays: the files
- * are moved into it one by one, so that nothing else in it (checkpoints, logs, files of the user) is ever
- * touched, and no more than a rename of files within one file system is needed. A list in FOLDER.partial
- * says that its files are complete; whoever is killed in between leaves it, and the next one goes on. */
+/* publish.h: gives a finished folder FOLDER.partial its name. An existing FOLDER stays: files are moved into
+ * it one by one, so that nothing else in it (checkpoints, logs, the user's files) is touched, and renames
+ * within one file system suffice. A list in FOLDER.partial says that its files are complete; if a process
+ * is killed in between, the next one goes on with the list. */
 #ifndef OFFLOAD_MODEL_PUBLISH_H
 #define OFFLOAD_MODEL_PUBLISH_H
 
 #include <stdbool.h>
 
-/* The list, a file in FOLDER.partial: entries with a NUL after each, and one NUL more at its end. It says which
- * files are the result's and which files of FOLDER they replace, each with inode, size and time. */
+/* The list, a file in FOLDER.partial: entries with a NUL after each, and one NUL more at its end. It names the
+ * files of the result and the files of FOLDER that they replace, each with inode, size and time. */
 #define MODEL_PUBLISH_LIST ".tide-publish"
 
-/* Says that what is in FOLDER.partial is a run's. It is the last file that goes when a folder is emptied,
- * and no part of what is published. */
+/* Says that the files in FOLDER.partial are a run's. It is removed last when a folder is emptied, and is
+ * not published. */
 #define MODEL_CLAIM_MARK ".tide-partial"
 
-/* 1, 0, or a code where it cannot be read. */
+/* Whether the folder is empty: 1, 0, or -errno if it cannot be read. */
 int model_folder_is_empty(const char *path);
 
-/* Removes the files in a folder that was not published, but its mark; that and the folder, too. */
+/* Remove the files in a folder that was not published: all but its mark; all, and the folder. */
 void model_folder_clear(const char *path);
 void model_folder_remove(const char *path);
 
-/* Whether the files in `path` can be moved into `folder`, if that is there: -EISDIR where it has a folder
- * of a file's name, -EACCES ... where it cannot be written. Changes nothing. */
+/* Whether the files in `path` can be moved into `folder`, if that exists: -EISDIR: it has a folder of a
+ * file's name; -EACCES ...: it is not writable. Changes nothing. */
 int model_publish_check(const char *path, const char *folder);
 
 /* Makes the folder `path`, open as `fd`, durable and gives it the name `folder`. Where that is there and not
@@ -33,13 +33,13 @@ int model_publish_check(const char *path, const char *folder);
  * that it is the old one, none, or the new one, and never a mixture. */
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace);
 
-/* Says in `path` that its files are complete, so that model_publish_resume gives them the name `folder`. */
+/* Writes the list into `path`, so that model_publish_resume can move its files to `folder`. */
 int model_publish_keep(const char *path, int fd, const char *folder);
 bool model_publish_is_kept(int fd);
 
-/* Goes on where another process was killed. 0: there is nothing to do; 1: it was published, and `path`
- * is gone. -EEXIST: files that were put into `folder` since then would be replaced; -ENOENT: files that
- * were moved there are gone. Then nothing is changed. */
+/* Finishes what a killed process began. 0: nothing to do; 1: published, and `path` is removed. -EEXIST: files
+ * that were put into `folder` since then would be replaced; -ENOENT: files that were moved there are
+ * missing. Errors change nothing. */
 int model_publish_resume(const char *path, int fd, const char *folder);
 
 #endif

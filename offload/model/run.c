@@ -1,4 +1,4 @@
-/* run.c: arguments with their pointers filled in, one launch after another. */
+/* run.c: fills in the pointers of each step's arguments and launches the step. */
 #include "offload/model/run.h"
 
 #include <errno.h>
@@ -56,7 +56,7 @@ static void fill_grads(const struct model_step *step, const struct model_binding
     }
 }
 
-/* The first step from `from` on that is to run; steps->count if there is none. */
+/* The next step to run, from `from` on; steps->count: none. */
 static size_t next_step(const struct model_steps *steps, enum model_which which, size_t from)
 {
     while (from < steps->count && which == MODEL_RUN_RECOMPUTE && !steps->list[from].recompute) {

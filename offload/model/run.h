@@ -1,5 +1,5 @@
-/* run.h: hands a block's steps to a device queue, with pointers from a binding.
- * No allocation; no waiting but in model_run_all; the queue's own thread. */
+/* run.h: submits a block's steps to a device queue, with pointers from a binding. No allocation; only
+ * model_run_all waits. The queue's own thread. */
 #ifndef OFFLOAD_MODEL_RUN_H
 #define OFFLOAD_MODEL_RUN_H
 
@@ -8,8 +8,7 @@
 
 struct dev_queue;
 
-/* Where everything lies in the device's memory; all borrowed. What a program's steps do not use
- * stays NULL. */
+/* Addresses in the device's memory; all borrowed. NULL if the program's steps do not use them. */
 struct model_binding {
     void *base[MODEL_BASE_COUNT];             /* MODEL_BASE_PARAM's is not used: */
     const void *weights[MODEL_PARAMS_MAX];    /* row 0 of each parameter of the block */
@@ -23,23 +22,23 @@ void model_binding_set_flat(struct model_binding *binding, const struct model_bl
 
 enum model_which {
     MODEL_RUN_ALL,
-    MODEL_RUN_RECOMPUTE, /* of forward: the steps that bring kept activations back */
+    MODEL_RUN_RECOMPUTE, /* of forward: the steps that compute kept activations again */
 };
 
-/* How far a run has come; zero to begin. */
+/* The position of a run; zero at the beginning. */
 struct model_cursor {
     size_t next;
     bool more; /* set by the caller: launches of the same unit of work follow the last step */
 };
 
-/* Submits steps from cursor->next on. 0 when all are submitted: *out is reached when they are done
- * (untouched where there were none). -EAGAIN when the queue is full: call again with the same cursor.
- * Otherwise what dev_queue_launch says. */
+/* Submits steps from cursor->next on. 0: all are submitted, and *out is reached when they are done (unchanged
+ * if there were none). -EAGAIN: the queue is full; call again with the same cursor. Else an error of
+ * dev_queue_launch. */
 int model_run(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
               const struct model_binding *binding, struct model_cursor *cursor,
               struct core_fence *out);
 
-/* Submits all steps, and waits for those before them where the queue is full. */
+/* Submits all steps; if the queue is full, waits for earlier ones. */
 int model_run_all(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
                   const struct model_binding *binding);
 

@@ -1,4 +1,4 @@
-/* safetensors.c: the file behind the table. */
+/* safetensors.c: opens, reads and advises about one file. */
 #include "offload/model/safetensors.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 
-/* Linux cuts one piece of advice to a drive's read-ahead, 128 KiB where nobody changed it. */
+/* Linux limits one readahead request to the drive's setting, 128 KiB by default. */
 enum { HEADER_BYTES_MAX = 100000000, LENGTH_BYTES = 8, ADVICE_BYTES = 128 << 10 };
 
 struct model_safetensors {
@@ -85,8 +85,7 @@ static int read_header(struct model_safetensors *file, uint64_t file_bytes)
 static int open_file(struct model_safetensors *file)
 {
     struct stat info;
-    file->fd = open(file->path,
-                    O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not awaited */
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
     if (file->fd < 0 || fstat(file->fd, &info) != 0) {
         return core_err_set(-errno, "cannot be opened: %s", strerror(errno));
     }
@@ -203,8 +202,7 @@ int model_safetensors_read(const struct model_safetensors *file, const struct mo
     return rc == 0 ? 0 : core_err_prefix(rc, "%s: tensor %s", file->path, tensor->name);
 }
 
-/* Advice about bytes that are in memory costs a tenth of copying them, so their ends are asked for
- * first. */
+/* Advice about bytes in the page cache costs a tenth of copying them, so the ends are checked first. */
 static bool is_cached(int fd, uint64_t at)
 {
     char byte;

@@ -1,7 +1,6 @@
-/* safetensors.h: one safetensors file, open for reading: its header, checked whole at open, and its
- * bytes. Every rule of the format is held: lengths are compared before anything is allocated from
- * them, the tensors fill the file without gap or overlap, and no name comes twice.
- * Reading is thread-safe; the table is constant after open. */
+/* safetensors.h: one safetensors file, open for reading. Opening checks every rule of the format: lengths
+ * before anything of that size is allocated, tensors that fill the file without gap or overlap, unique
+ * names. Reading is thread-safe; the table is constant after open. */
 #ifndef OFFLOAD_MODEL_SAFETENSORS_H
 #define OFFLOAD_MODEL_SAFETENSORS_H
 
@@ -25,9 +24,9 @@ struct model_tensor {
 
 struct model_safetensors;
 
-/* 0, or -errno with a sentence that names the file and what is wrong with it. */
+/* 0, or -errno with a sentence that names the file and the error in it. */
 int model_safetensors_open(const char *path, struct model_safetensors **out);
-/* Whether the file begins with the length of a header that the file can hold. */
+/* Whether the file begins with a length of a header that fits into it. */
 bool model_safetensors_is_possible(const char *path);
 void model_safetensors_close(struct model_safetensors *file);
 
@@ -35,27 +34,25 @@ const char *model_safetensors_path(const struct model_safetensors *file);
 /* In order of their bytes in the file. */
 const struct model_tensor *model_safetensors_list(const struct model_safetensors *file,
                                                   size_t *count);
-/* NULL where there is none of this name. */
+/* NULL: there is no tensor of this name. */
 const struct model_tensor *model_safetensors_find(const struct model_safetensors *file,
                                                   const char *name);
-/* Bytes [begin, begin + bytes) of the tensor. 0, or -errno naming file and tensor. */
+/* Reads bytes [begin, begin + bytes) of the tensor. 0, or -errno with file and tensor. */
 int model_safetensors_read(const struct model_safetensors *file, const struct model_tensor *tensor,
                            uint64_t begin, void *to, size_t bytes);
-/* Says that these bytes will be read soon: a drive begins at once, where they are not in memory. Advice
- * only, without waiting. */
+/* Starts readahead of bytes that will be read soon, if they are not in memory. Never waits or fails. */
 void model_safetensors_expect(const struct model_safetensors *file,
                               const struct model_tensor *tensor, uint64_t begin, size_t bytes);
 
-/* What a header says. */
+/* The contents of a header. */
 struct model_safetensors_table {
     struct model_tensor *tensors; /* owned, in order of their bytes */
     size_t count;
-    char *names; /* owned; where the tensors' names lie */
+    char *names; /* owned; the tensors' names point into it */
 };
 
 /* Checks a header (without the eight bytes in front) against the count of bytes that follow it, as
- * open does, and fills `out`: the door for tests and fuzzing. Offsets count from the first byte of
- * the data. */
+ * open does, and fills `out`; for tests and fuzzing. Offsets count from the first byte of the data. */
 int model_safetensors_parse(const char *text, size_t header_bytes, uint64_t data_bytes,
                             struct model_safetensors_table *out);
 void model_safetensors_table_fini(struct model_safetensors_table *table);

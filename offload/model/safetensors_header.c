@@ -1,4 +1,4 @@
-/* safetensors_header.c: the table in front of a safetensors file, from its text. */
+/* safetensors_header.c: parses and checks the header of a safetensors file. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 #include "core/json/scan.h"
 #include "offload/model/safetensors.h"
 
-/* All types that the format has, with their bits. */
+/* All types of the format, with their bits. */
 static const struct {
     const char *name;
     unsigned bits;
@@ -33,7 +33,7 @@ struct parser {
     bool metadata;
 };
 
-/* The next token, which has to be of this kind; `what` completes the sentence. */
+/* Reads the next token, which must be of this kind; `what` completes the error's sentence. */
 static int expect(struct parser *parser, enum core_json_token_kind kind, const char *what)
 {
     int rc = core_json_scan_next(&parser->scan, &parser->token);
@@ -43,7 +43,7 @@ static int expect(struct parser *parser, enum core_json_token_kind kind, const c
     return rc;
 }
 
-/* The next token, a whole number that is not negative. */
+/* Reads the next token, an integer of 0 or more. */
 static int expect_size(struct parser *parser, uint64_t *out)
 {
     int rc = expect(parser, CORE_JSON_TOKEN_INTEGER, "a whole number was expected");
@@ -125,7 +125,7 @@ static int parse_offsets(struct parser *parser, struct model_tensor *tensor)
     return rc;
 }
 
-/* The bytes that type and shape ask for are the bytes that data_offsets give. */
+/* Checks that the bytes by type and shape are those of data_offsets. */
 static int check_bytes(const struct model_tensor *tensor, unsigned bits)
 {
     uint64_t elements = 1;
@@ -148,7 +148,7 @@ static int check_bytes(const struct model_tensor *tensor, unsigned bits)
     return 0;
 }
 
-/* One of the three keys of an entry, each once. */
+/* Reads one of the three keys of an entry; each may occur once. */
 static int parse_field(struct parser *parser, struct model_tensor *tensor, bool seen[3],
                        unsigned *bits)
 {
@@ -189,7 +189,7 @@ static int parse_tensor(struct parser *parser, struct model_tensor *tensor)
     return rc == 0 ? check_bytes(tensor, bits) : rc;
 }
 
-/* {"key": "text", ...}: read over; nothing in it has a meaning here. */
+/* Skips {"key": "text", ...}. */
 static int parse_metadata(struct parser *parser)
 {
     if (parser->metadata) {
@@ -207,8 +207,8 @@ static int parse_metadata(struct parser *parser)
     return rc;
 }
 
-/* The newest token, a key, becomes the name of a new entry. All names together are shorter than
- * the header, which is what `names` was allocated for. */
+/* Makes the newest token, a key, the name of a new entry. All names together are shorter than the header,
+ * and `names` has its size. */
 static int add_tensor(struct parser *parser, struct model_tensor **out)
 {
     struct model_safetensors_table *table = &parser->table;
@@ -271,7 +271,7 @@ static int by_offset(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* The tensors in order fill the data: no gap, no overlap, nothing beyond the end, nothing left. */
+/* Checks that the tensors fill the data in order: no gap, no overlap, nothing after the last. */
 static int check_cover(const struct model_safetensors_table *table, uint64_t data_bytes)
 {
     uint64_t at = 0;

@@ -1,4 +1,4 @@
-/* save.c: the shards: which tensor lies where, and putting elements there. */
+/* save.c: assigns tensors to shards, and writes and verifies their elements. */
 #include "offload/model/save.h"
 
 #include <errno.h>
@@ -33,10 +33,11 @@ struct shard {
     char name[NAME_BYTES];
     int fd;
     uint64_t data_bytes;
-    char *head; /* owned: what stands before the data */
+    char *head; /* owned: the bytes before the data */
     uint64_t head_bytes;
-    _Atomic uint64_t sum; /* of the elements put so far; relaxed: read after everybody has put */
-    uint64_t file_sum;    /* of the file as it was read back: core_file_sum */
+    _Atomic uint64_t
+        sum; /* of the elements written so far; relaxed: read after all writers have ended */
+    uint64_t file_sum; /* core_file_sum of the file, read back */
 };
 
 struct model_save {
@@ -46,15 +47,15 @@ struct model_save {
     uint64_t run; /* 0: of none */
     uint64_t steps;
     bool published;
-    bool claimed;           /* by who saves: the folder stays his when this ends */
+    bool claimed;           /* by the caller, who keeps the claim after this */
     char *folder;           /* owned */
-    char *path;             /* owned: FOLDER.partial, NULL before it was made */
+    char *path;             /* owned: FOLDER.partial; NULL: not made yet */
     int fd;                 /* of it */
     struct target *targets; /* owned, in order of blocks and offsets */
     size_t target_count;
     struct shard *shards; /* owned */
     size_t shard_count;
-    _Atomic uint64_t put; /* elements so far; relaxed: read after everybody has put */
+    _Atomic uint64_t put; /* elements so far; relaxed: read after all writers have ended */
 };
 
 /* ---- the layout ---- */
@@ -149,7 +150,7 @@ static int write_at(const struct model_save *save, const struct shard *shard, ui
                                          shard->head_bytes + shard->data_bytes);
 }
 
-/* Where the file system cannot reserve space, the file at least has its size. */
+/* If the file system cannot reserve space, the file still gets its size. */
 static int reserve(const struct model_save *save, const struct shard *shard)
 {
     const uint64_t bytes = shard->head_bytes + shard->data_bytes;
@@ -159,7 +160,7 @@ static int reserve(const struct model_save *save, const struct shard *shard)
     return rc == 0 ? 0 : model_folder_failed(&folder, shard->name, rc, bytes);
 }
 
-/* Writes the header and moves the targets' offsets behind it. */
+/* Writes the header and adds its length to the targets' offsets. */
 static int open_shard(struct model_save *save, size_t index)
 {
     struct shard *shard = &save->shards[index];
@@ -310,10 +311,10 @@ uint64_t model_save_bytes(const struct model_save *save)
     return bytes;
 }
 
-/* ---- putting ---- */
+/* ---- writing ---- */
 
-/* Sums of elements by their places in the file, in any order and in any pieces: what was not written, or
- * elsewhere, or changed on its way, gives another one. */
+/* A sum of elements and their offsets in the file, in any order and any pieces. Elements that are missing,
+ * misplaced or changed give another sum. */
 static uint64_t sum_elements(const void *elements, size_t element_bytes, uint64_t at, size_t count)
 {
     const uint64_t odd_place = UINT64_C(0x9e3779b97f4a7c15);
@@ -335,7 +336,7 @@ static uint64_t sum_elements(const void *elements, size_t element_bytes, uint64_
     return sum;
 }
 
-/* Elements [begin, end) of a target, as they stand in the flat array at `from`. */
+/* Elements [begin, end) of a target, in the order of the flat array, from `from`. */
 struct piece {
     struct model_save *save;
     const struct target *target;
@@ -346,7 +347,7 @@ struct piece {
     char *buffer; /* BUFFER_BYTES */
 };
 
-/* Writes elements of the file, `at` in the target, and adds them to the sum. */
+/* Writes elements to the file, from `at` of the target, and adds them to the sum. */
 static int put_elements(const struct piece *piece, uint64_t at, const void *elements, size_t count)
 {
     struct shard *shard = &piece->save->shards[piece->target->shard];
@@ -380,7 +381,7 @@ static int put_straight(const struct piece *piece)
     return 0;
 }
 
-/* The file's line `col`, elements [row, row + count) of it: a column of the flat array. */
+/* Writes elements [row, row + count) of the file's line `col`, a column of the flat array. */
 static int put_line(const struct piece *piece, int64_t col, int64_t row, int64_t count)
 {
     const size_t to_bytes = model_dtype_bytes(piece->save->type);
@@ -405,7 +406,7 @@ static int put_line(const struct piece *piece, int64_t col, int64_t row, int64_t
     return 0;
 }
 
-/* Each column's run of rows inside [begin, end) goes to a line of the file. */
+/* Writes the rows of each column inside [begin, end) to that column's line of the file. */
 static int put_transposed(const struct piece *piece)
 {
     const uint64_t cols = (uint64_t)piece->target->param->cols;
@@ -451,7 +452,7 @@ int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint
 
 /* ---- ending ---- */
 
-/* Fills the buffer from byte `at` of a file; fewer bytes at its end. */
+/* Fills the buffer from byte `at` of a file, or up to its end. */
 static ssize_t read_full(int fd, char *buffer, uint64_t at)
 {
     size_t done = 0;
@@ -464,14 +465,13 @@ static ssize_t read_full(int fd, char *buffer, uint64_t at)
         }
         done += got > 0 ? (size_t)got : 0;
         if (got > 0 && done % ALIGN_BYTES != 0) {
-            break; /* a direct read ends so where the file does */
+            break; /* a direct read ends like this at the file's end */
         }
     }
     return (ssize_t)done;
 }
 
-/* The drive is asked and not what is cached: directly, or where the file system cannot, without the
- * pages. */
+/* Reads from the drive and not from the page cache: by direct I/O, or after the pages were dropped. */
 static int open_again(const struct model_save *save, const struct shard *shard)
 {
     const int direct = openat(save->fd, shard->name, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
@@ -482,7 +482,7 @@ static int open_again(const struct model_save *save, const struct shard *shard)
     return openat(save->fd, shard->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 }
 
-/* Adds up what `count` bytes of the file from `at` hold, or compares them with its head. */
+/* Adds `count` bytes of the file from `at` to the sum, or compares them with the header. */
 static bool check_bytes(const struct model_save *save, const struct shard *shard,
                         const char *buffer, uint64_t at, size_t count, uint64_t *sum)
 {
@@ -530,7 +530,7 @@ static int read_back(const struct model_save *save, struct shard *shard, char *b
                                save->path, shard->name);
 }
 
-/* Everything is on the drive, and comes back from there as it was written. */
+/* Makes the shard durable and verifies what the drive returns. */
 static int verify(const struct model_save *save)
 {
     char *buffer = aligned_alloc(ALIGN_BYTES, BUFFER_BYTES);
@@ -549,11 +549,11 @@ static int verify(const struct model_save *save)
     return rc;
 }
 
-/* A model that is complete and has not got its name stays where it is, for the next run to name. */
+/* A complete model whose renaming fails stays in FOLDER.partial, and the next run moves it. */
 static int keep(struct model_save *save, int rc)
 {
     if (rc == -EEXIST) {
-        return rc; /* nobody may */
+        return rc; /* no process may */
     }
     const struct core_err kept = core_err_keep(rc);
     if (!model_publish_is_kept(save->fd) &&

@@ -1,4 +1,4 @@
-/* save_folder.c: making, filling and removing a folder of files. */
+/* save_folder.c: makes and fills the folder of a model or checkpoint. */
 #include "offload/model/save_folder.h"
 
 #include <dirent.h>
@@ -21,7 +21,7 @@
 #include "offload/model/family.h"
 #include "offload/model/publish.h"
 
-/* What takes the name is a folder renamed, which would stand in a link's place and not behind it. */
+/* The rename at the end would replace a link itself, and not the folder that it leads to. */
 static int check_name(const char *folder, bool replace)
 {
     const char *slash = strrchr(folder, '/');
@@ -70,7 +70,7 @@ int model_folder_begin(const char *folder, bool replace, const struct model_clai
             return rc;
         }
     }
-    model_folder_clear(own.path); /* what a run left that was killed */
+    model_folder_clear(own.path); /* files of a run that was killed */
     *path = own.path;
     *fd = own.fd;
     return 0;
@@ -90,7 +90,7 @@ int model_folder_failed(const struct model_folder *folder, const char *name, int
     return core_err_set(code, "%s/%s cannot be written: %s", folder->path, name, strerror(-code));
 }
 
-/* What a file of the folder is to hold: an open file, or where `fd` is negative a text. */
+/* The contents for a file of the folder: an open file, or a text if `fd` is negative. */
 struct content {
     int fd;
     const char *name; /* for messages */
@@ -100,7 +100,7 @@ struct content {
 
 enum { PIECE_BYTES = CORE_FILE_SUM_BYTES };
 
-/* Up to PIECE_BYTES at `at`; the number, 0 at the end. */
+/* Reads up to PIECE_BYTES at `at`. Returns their number; 0: the end. */
 static ssize_t read_piece(int fd, uint64_t at, char *piece)
 {
     return core_file_read_at(fd, piece, PIECE_BYTES, at);
@@ -120,7 +120,7 @@ static ssize_t content_piece(const struct content *content, uint64_t at, char *p
     return (ssize_t)some;
 }
 
-/* What was written: its bytes and their sum (core_file_sum). */
+/* The written bytes and their sum (core_file_sum). */
 struct written {
     uint64_t bytes;
     uint64_t sum;
@@ -149,7 +149,7 @@ static int fill(const struct model_folder *folder, const char *name, int file,
     return fsync(file) == 0 ? 0 : model_folder_failed(folder, name, -errno, content->bytes);
 }
 
-/* From the drive, and not from what is cached of it. */
+/* Reads from the drive and not from the page cache. */
 static int read_back(const struct model_folder *folder, const char *name, int file, char *piece,
                      const struct written *written)
 {
@@ -282,7 +282,7 @@ static int copy_file(const struct model_folder *folder, int source_fd, const cha
     return rc;
 }
 
-/* Weights in any form, and what is written anew. */
+/* Weights in any form, and files that are not copied but written. */
 static bool is_left_out(const char *name)
 {
     static const char *const ends[] = {".safetensors", ".safetensors.index.json",
@@ -298,7 +298,7 @@ static bool is_left_out(const char *name)
             return true;
         }
     }
-    /* The manifest is that of a checkpoint, which a model may come from. */
+    /* The manifest belongs to a checkpoint, which may be the source. */
     return name[0] == '.' || strcmp(name, "config.json") == 0 ||
            strcmp(name, MODEL_MANIFEST_NAME) == 0;
 }
