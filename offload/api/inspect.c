@@ -16,7 +16,6 @@
 #include "offload/model/config_read.h"
 #include "offload/model/files.h"
 #include "offload/model/publish.h"
-#include "offload/model/save_folder.h"
 #include "offload/store/checkpoint.h"
 #include "offload/store/checkpoint_files.h"
 #include "offload/store/ranks.h"

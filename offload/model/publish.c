@@ -15,7 +15,6 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
-#include "offload/model/save_folder.h"
 
 enum { LIST_BYTES_MAX = 1 << 24 };
 

@@ -7,6 +7,9 @@
 
 #include <stdbool.h>
 
+/* The file that makes a folder a checkpoint; it is moved last and removed first. */
+#define MODEL_MANIFEST_NAME "manifest.json"
+
 /* The list, a file in FOLDER.partial: entries with a NUL after each, and one NUL more at its end. It names the
  * files of the result and the files of FOLDER that they replace, each with inode, size and time. */
 #define MODEL_PUBLISH_LIST ".tide-publish"

@@ -9,9 +9,6 @@
 
 #include "offload/model/dtype.h"
 
-/* The file that makes a folder a checkpoint; it is moved last and removed first. */
-#define MODEL_MANIFEST_NAME "manifest.json"
-
 struct model_claim;
 struct model_config;
 

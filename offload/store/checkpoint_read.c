@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "offload/model/save_folder.h"
+#include "offload/model/publish.h"
 #include "offload/store/checkpoint.h"
 #include "offload/store/checkpoint_files.h"
 

@@ -15,7 +15,6 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "offload/model/publish.h"
-#include "offload/model/save_folder.h"
 #include "offload/store/checkpoint_files.h"
 #include "offload/store/manifest_seal.h"
 

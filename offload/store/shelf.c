@@ -18,7 +18,6 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "offload/model/publish.h"
-#include "offload/model/save_folder.h"
 #include "offload/store/checkpoint_remove.h"
 
 enum { PATH_BYTES = 4096 };
