@@ -20,16 +20,16 @@ const char *rows_file(int rows, int length)
     return test_file("rows.jsonl", text, at);
 }
 
-struct tune_data_options rows_options(const char *path)
+struct finetune_data_options rows_options(const char *path)
 {
-    return (struct tune_data_options){
+    return (struct finetune_data_options){
         .path = path, .vocab = 1000, .length_max = 64, .batch = 2, .step_max = 3};
 }
 
-struct tune_data *rows_open(const struct tune_data_options *options)
+struct finetune_data *rows_open(const struct finetune_data_options *options)
 {
-    struct tune_data *data = NULL;
-    int rc = tune_data_open(options, &data);
+    struct finetune_data *data = NULL;
+    int rc = finetune_data_open(options, &data);
     if (rc != 0) {
         test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_sentence());
     }

@@ -1,4 +1,4 @@
-/* rows.h: small files of rows, and tune_data over them. */
+/* rows.h: small files of rows, and finetune_data over them. */
 #ifndef TESTS_FINETUNE_ROWS_H
 #define TESTS_FINETUNE_ROWS_H
 
@@ -7,8 +7,8 @@
 /* Writes rows of `length` tokens; the first token is the number of the row, from 1. The path is
  * valid until the next call. */
 const char *rows_file(int rows, int length);
-struct tune_data_options rows_options(const char *path);
+struct finetune_data_options rows_options(const char *path);
 /* Fails the case if it cannot. */
-struct tune_data *rows_open(const struct tune_data_options *options);
+struct finetune_data *rows_open(const struct finetune_data_options *options);
 
 #endif

@@ -33,15 +33,15 @@ static void count_call(void *user, double part)
 }
 
 /* Opens the data. Returns what it found, and whether rows were counted. */
-static struct tune_data_info open_counted(struct tune_data_options *options, bool *counted)
+static struct finetune_data_info open_counted(struct finetune_data_options *options, bool *counted)
 {
     int calls = 0;
-    struct tune_data_info info;
+    struct finetune_data_info info;
     options->progress = count_call;
     options->user = &calls;
-    struct tune_data *data = rows_open(options);
-    tune_data_describe(data, &info);
-    tune_data_close(data);
+    struct finetune_data *data = rows_open(options);
+    finetune_data_describe(data, &info);
+    finetune_data_close(data);
     *counted = calls > 0;
     return info;
 }
@@ -52,7 +52,7 @@ static const char *large_file(int rows)
     const char *path = rows_file(rows, 5);
     FILE *file = fopen(path, "a");
     check_true(file != NULL);
-    for (int i = 0; i < TUNE_COUNTS_BYTES / 4096; i++) {
+    for (int i = 0; i < FINETUNE_COUNTS_BYTES / 4096; i++) {
         fprintf(file, "%*s\n", 4095, "");
     }
     fclose(file);
@@ -80,15 +80,15 @@ static void counted_once(void)
     bool counted = false;
     char cache[4096];
     char pattern[4096];
-    struct tune_counts counts;
+    struct finetune_counts counts;
     snprintf(cache, sizeof cache, "%s/kept/tide", test_directory());
-    struct tune_data_options options = rows_options(large_file(9));
+    struct finetune_data_options options = rows_options(large_file(9));
     options.cache = cache;
-    const struct tune_data_info first = open_counted(&options, &counted);
+    const struct finetune_data_info first = open_counted(&options, &counted);
     check_true(counted);
     check_int(first.rows, ==, 9);
     check_int(first.whole, ==, true);
-    const struct tune_data_info second = open_counted(&options, &counted);
+    const struct finetune_data_info second = open_counted(&options, &counted);
     check_true(!counted);
     check_int(second.whole, ==, true);
     check_int(second.rows, ==, 9);
@@ -108,7 +108,7 @@ static void counted_once(void)
     check_int(open_counted(&options, &counted).rows, ==, 9);
     open_counted(&options, &counted);
     check_true(!counted);
-    tune_counts_place(&options, INT64_MAX, &counts);
+    finetune_counts_place(&options, INT64_MAX, &counts);
     FILE *file = fopen(counts.path, "w");
     check_true(file != NULL && fputs("{\"whole\": 1, \"rows\": \"many\"}", file) >= 0);
     fclose(file);
@@ -126,13 +126,13 @@ static void counted_anew(void)
 {
     bool counted = false;
     char other[CORE_CACHE_PATH_BYTES];
-    struct tune_counts counts;
-    struct tune_data_options options = rows_options(large_file(9));
+    struct finetune_counts counts;
+    struct finetune_data_options options = rows_options(large_file(9));
     options.cache = test_directory();
     open_counted(&options, &counted);
     check_true(counted);
     commit = "0123457";
-    tune_counts_place(&options, INT64_MAX, &counts);
+    finetune_counts_place(&options, INT64_MAX, &counts);
     snprintf(other, sizeof other, "%s", counts.path);
     open_counted(&options, &counted);
     check_true(counted);
@@ -143,7 +143,7 @@ static void counted_anew(void)
     check_true(!counted);
     const time_t old = time(NULL) - (CORE_CACHE_DAYS + 1) * 86400L;
     check_int(utime(other, &(struct utimbuf){old, old}), ==, 0);
-    tune_counts_place(&options, INT64_MAX, &counts);
+    finetune_counts_place(&options, INT64_MAX, &counts);
     check_int(utime(counts.path, &(struct utimbuf){old, old}), ==, 0);
     open_counted(&options, &counted);
     check_true(counted);
@@ -156,8 +156,8 @@ static void counted_anew(void)
         check_int(open_counted(&options, &counted).longest, ==, 5);
         check_true(counted);
     }
-    check_true(tune_counts_forget(&counts));
-    check_true(!tune_counts_forget(&counts));
+    check_true(finetune_counts_forget(&counts));
+    check_true(!finetune_counts_forget(&counts));
 }
 
 /* If a row contradicts the kept counts, one run fails with a message that says so, and the next one
@@ -165,24 +165,24 @@ static void counted_anew(void)
 static void contradicted_once(void)
 {
     bool counted = false;
-    struct tune_counts counts;
+    struct finetune_counts counts;
     const struct tide_batch *batches = NULL;
-    struct tune_data_options options = rows_options(large_file(9));
+    struct finetune_data_options options = rows_options(large_file(9));
     options.cache = test_directory();
-    tune_counts_place(&options, INT64_MAX, &counts);
+    finetune_counts_place(&options, INT64_MAX, &counts);
     put_counts(counts.path, "3, \"tokens\": 27, \"targets\": 18");
-    struct tune_data *data = rows_open(&options);
-    check_int(tune_data_step(data, &batches), ==, -EIO);
+    struct finetune_data *data = rows_open(&options);
+    check_int(finetune_data_step(data, &batches), ==, -EIO);
     check_contains(core_err_sentence(), counts.path);
     check_contains(core_err_sentence(), "is removed, so that the next run counts the rows of");
     check_contains(core_err_sentence(), "a row has 5 tokens, but the longest had 3 before");
-    tune_data_close(data);
+    finetune_data_close(data);
     check_int(access(counts.path, F_OK), ==, -1);
     check_int(open_counted(&options, &counted).longest, ==, 5);
     check_true(counted);
     data = rows_open(&options);
-    check_int(tune_data_step(data, &batches), ==, 3);
-    tune_data_close(data);
+    check_int(finetune_data_step(data, &batches), ==, 3);
+    finetune_data_close(data);
 }
 
 static char said[1024];
@@ -201,14 +201,14 @@ static void hear(void *user, enum core_log_level level, const char *line)
 static void wrong_rows_are_told(void)
 {
     bool counted = false;
-    struct tune_counts counts;
-    struct tune_data_options options = rows_options(large_file(9));
+    struct finetune_counts counts;
+    struct finetune_data_options options = rows_options(large_file(9));
     FILE *file = fopen(options.path, "a");
     check_true(file != NULL && fputs("{\"wrong\": 1}\n", file) >= 0);
     fclose(file);
     options.cache = test_directory();
     options.skip_bad = true;
-    tune_counts_place(&options, INT64_MAX, &counts);
+    finetune_counts_place(&options, INT64_MAX, &counts);
     const struct core_log *bound = core_log_bound();
     core_log_bind(&(struct core_log){.level = CORE_LOG_WARN, .write = hear});
     check_int(open_counted(&options, &counted).wrong, ==, 1);
@@ -230,20 +230,20 @@ static void counted_each_time(void)
 {
     bool counted = false;
     char cache[4096];
-    struct tune_counts counts;
-    struct tune_data_info info = {0};
-    struct tune_data_options options = rows_options(rows_file(9, 5));
+    struct finetune_counts counts;
+    struct finetune_data_info info = {0};
+    struct finetune_data_options options = rows_options(rows_file(9, 5));
     options.cache = test_directory();
-    tune_counts_place(&options, INT64_MAX, &counts);
+    finetune_counts_place(&options, INT64_MAX, &counts);
     check_string(counts.path, "");
-    check_true(!tune_counts_find(&counts, 0, &info));
-    tune_counts_keep(&counts, 0, &info);
+    check_true(!finetune_counts_find(&counts, 0, &info));
+    finetune_counts_keep(&counts, 0, &info);
     options.path = "-";
-    tune_counts_place(&options, INT64_MAX, &counts);
+    finetune_counts_place(&options, INT64_MAX, &counts);
     check_string(counts.path, "");
     options.path = large_file(9);
     options.cache = NULL;
-    tune_counts_place(&options, INT64_MAX, &counts);
+    finetune_counts_place(&options, INT64_MAX, &counts);
     check_string(counts.path, "");
     snprintf(cache, sizeof cache, "%s/tide", options.path);
     options.cache = cache;

@@ -10,12 +10,12 @@
 #include "tools/tide/finetune_data.h"
 
 /* The first tokens of the rows of the next step, such as "1 2|3 4": a bar between micro-batches. */
-static const char *step_of(struct tune_data *data)
+static const char *step_of(struct finetune_data *data)
 {
     static char text[256];
     const struct tide_batch *batches = NULL;
     size_t at = 0;
-    int count = tune_data_step(data, &batches);
+    int count = finetune_data_step(data, &batches);
     check_int(count, >, 0);
     text[0] = '\0';
     for (int i = 0; i < count; i++) {
@@ -35,10 +35,10 @@ static const char *step_of(struct tune_data *data)
  * rows repeat. */
 static void order(void)
 {
-    struct tune_data_options options = rows_options(rows_file(9, 5));
-    struct tune_data *data = rows_open(&options);
-    struct tune_data_info info;
-    tune_data_describe(data, &info);
+    struct finetune_data_options options = rows_options(rows_file(9, 5));
+    struct finetune_data *data = rows_open(&options);
+    struct finetune_data_info info;
+    finetune_data_describe(data, &info);
     check_int(info.rows, ==, 9);
     check_int(info.longest, ==, 5);
     check_int(info.tokens, ==, 45);
@@ -47,40 +47,40 @@ static void order(void)
     check_string(step_of(data), "1 2|3 4|5 6");
     check_string(step_of(data), "7 8|9");
     check_string(step_of(data), "1 2|3 4|5 6");
-    check_int(tune_data_rewind(data), ==, 0);
+    check_int(finetune_data_rewind(data), ==, 0);
     check_string(step_of(data), "1 2|3 4|5 6");
-    check_int(tune_data_steps(&info, 3, 1), ==, 2);
-    check_int(tune_data_steps(&info, 3, 2.5), ==, 5);
-    check_int(tune_data_steps(&info, 3, 0.1), ==, 1);
-    check_int(tune_data_steps(&info, 5, 3), ==, 3);
-    tune_data_close(data);
+    check_int(finetune_data_steps(&info, 3, 1), ==, 2);
+    check_int(finetune_data_steps(&info, 3, 2.5), ==, 5);
+    check_int(finetune_data_steps(&info, 3, 0.1), ==, 1);
+    check_int(finetune_data_steps(&info, 5, 3), ==, 3);
+    finetune_data_close(data);
 }
 
 /* Batches are filled from the first step on, not before, because their memory is planned in
  * between. */
 static void begins_late(void)
 {
-    struct tune_data_options options = rows_options(rows_file(9, 5));
-    struct tune_data *data = rows_open(&options);
+    struct finetune_data_options options = rows_options(rows_file(9, 5));
+    struct finetune_data *data = rows_open(&options);
     const struct tide_batch *batches = NULL;
     check_int(unlink(options.path), ==, 0);
-    check_int(tune_data_step(data, &batches), ==, -ENOENT);
+    check_int(finetune_data_step(data, &batches), ==, -ENOENT);
     (void)rows_file(9, 5);
     check_string(step_of(data), "1 2|3 4|5 6");
-    tune_data_close(data);
+    finetune_data_close(data);
 }
 
 /* dataloader_drop_last leaves out rows that do not fill a micro-batch. */
 static void drop_last(void)
 {
-    struct tune_data_options options = rows_options(rows_file(5, 4));
+    struct finetune_data_options options = rows_options(rows_file(5, 4));
     options.drop_last = true;
-    struct tune_data *data = rows_open(&options);
+    struct finetune_data *data = rows_open(&options);
     check_string(step_of(data), "1 2|3 4");
     check_string(step_of(data), "1 2|3 4");
-    tune_data_close(data);
+    finetune_data_close(data);
     options.batch = 6;
-    check_int(tune_data_open(&options, &data), ==, -EINVAL);
+    check_int(finetune_data_open(&options, &data), ==, -EINVAL);
     check_contains(core_err_sentence(), "5 rows, fewer than the 6 of a micro-batch");
 }
 
@@ -88,13 +88,13 @@ static void drop_last(void)
  * once. */
 static void shuffle(void)
 {
-    struct tune_data_options options = rows_options(rows_file(12, 4));
+    struct finetune_data_options options = rows_options(rows_file(12, 4));
     char first[256];
     char second[256];
     options.shuffle = true;
     options.step_max = 6;
     options.seed = 5;
-    struct tune_data *data = rows_open(&options);
+    struct finetune_data *data = rows_open(&options);
     snprintf(first, sizeof first, "%s", step_of(data));
     snprintf(second, sizeof second, "%s", step_of(data));
     check_true(strcmp(first, second) != 0);
@@ -105,16 +105,16 @@ static void shuffle(void)
         seen |= 1u << row;
     }
     check_uint(seen, ==, 0x1FFE);
-    tune_data_close(data);
+    finetune_data_close(data);
     data = rows_open(&options);
     step_of(data);
     check_string(step_of(data), second);
-    tune_data_close(data);
+    finetune_data_close(data);
     options.seed = 6;
     data = rows_open(&options);
     step_of(data);
     check_true(strcmp(step_of(data), second) != 0);
-    tune_data_close(data);
+    finetune_data_close(data);
 }
 
 /* Rows of different lengths are padded to the longest of their micro-batch, with labels that are
@@ -123,132 +123,132 @@ static void padding(void)
 {
     static const char text[] = "{\"input_ids\": [1, 2, 3], \"labels\": [-100, 2, 3]}\n"
                                "{\"input_ids\": [4, 5]}\n";
-    struct tune_data_options options = rows_options(test_file("p.jsonl", text, strlen(text)));
-    struct tune_data *data = rows_open(&options);
+    struct finetune_data_options options = rows_options(test_file("p.jsonl", text, strlen(text)));
+    struct finetune_data *data = rows_open(&options);
     const struct tide_batch *batches = NULL;
-    check_int(tune_data_step(data, &batches), ==, 1);
+    check_int(finetune_data_step(data, &batches), ==, 1);
     check_uint(batches[0].rows, ==, 2);
     check_uint(batches[0].length, ==, 3);
     static const int32_t labels[] = {-100, 2, 3, -100, 5, -100};
     check_memory(batches[0].labels, labels, sizeof labels);
     check_int(batches[0].ids[4], ==, 5);
-    check_int(tune_data_tokens(data), ==, 5);
-    tune_data_close(data);
+    check_int(finetune_data_tokens(data), ==, 5);
+    finetune_data_close(data);
 }
 
 /* The rows of a step are ready when it asks for them: enough micro-batches are prepared ahead. */
 static void waits_for_nothing(void)
 {
-    struct tune_data_options options = rows_options(rows_file(60, 12));
+    struct finetune_data_options options = rows_options(rows_file(60, 12));
     const struct tide_batch *batches = NULL;
     size_t waited = 0;
     options.batch = 1;
     options.step_max = 20;
-    struct tune_data *data = rows_open(&options);
-    check_double(tune_data_wait(data), ==, 0);
+    struct finetune_data *data = rows_open(&options);
+    check_double(finetune_data_wait(data), ==, 0);
     for (int step = 0; step < 9; step++) {
         usleep(30000); /* a step */
-        check_int(tune_data_step(data, &batches), ==, 20);
-        check_double(tune_data_wait(data), >=, 0);
-        waited += tune_data_wait(data) > 0;
+        check_int(finetune_data_step(data, &batches), ==, 20);
+        check_double(finetune_data_wait(data), >=, 0);
+        waited += finetune_data_wait(data) > 0;
     }
     check_uint(waited, <=, 2);
-    tune_data_close(data);
+    finetune_data_close(data);
 }
 
 /* With --seq-len, longer rows are cut with a warning; otherwise they are an error. */
 static void long_rows(void)
 {
-    struct tune_data_options options = rows_options(rows_file(3, 9));
-    struct tune_data *data = NULL;
+    struct finetune_data_options options = rows_options(rows_file(3, 9));
+    struct finetune_data *data = NULL;
     options.length_max = 6;
-    check_int(tune_data_open(&options, &data), ==, -EINVAL);
+    check_int(finetune_data_open(&options, &data), ==, -EINVAL);
     check_contains(core_err_sentence(),
                    "3 of 3 rows have more tokens than the model's 6 positions");
     check_contains(core_err_sentence(), "--seq-len 6 cuts them");
     options.cut = true;
     data = rows_open(&options);
     const struct tide_batch *batches = NULL;
-    check_int(tune_data_step(data, &batches), ==, 2);
+    check_int(finetune_data_step(data, &batches), ==, 2);
     check_uint(batches[0].length, ==, 6);
-    tune_data_close(data);
+    finetune_data_close(data);
 }
 
 /* A stored position leads another reader to the same next step, even in a shuffled second epoch;
  * the position of other data is refused. */
 static void places(void)
 {
-    struct tune_data_options options = rows_options(rows_file(9, 5));
-    struct tune_data_place place;
+    struct finetune_data_options options = rows_options(rows_file(9, 5));
+    struct finetune_data_place place;
     char next[256];
     options.shuffle = true;
     options.seed = 3;
-    struct tune_data *data = rows_open(&options);
+    struct finetune_data *data = rows_open(&options);
     for (int step = 0; step < 3; step++) {
         step_of(data);
     }
-    tune_data_tell(data, &place);
+    finetune_data_tell(data, &place);
     snprintf(next, sizeof next, "%s", step_of(data));
-    tune_data_close(data);
+    finetune_data_close(data);
     data = rows_open(&options);
     step_of(data);
-    check_int(tune_data_seek(data, &place), ==, 0);
+    check_int(finetune_data_seek(data, &place), ==, 0);
     check_string(step_of(data), next);
-    tune_data_close(data);
+    finetune_data_close(data);
     options.path = rows_file(8, 6);
     data = rows_open(&options);
-    check_int(tune_data_seek(data, &place), ==, -EINVAL);
+    check_int(finetune_data_seek(data, &place), ==, -EINVAL);
     check_contains(core_err_sentence(),
                    "the data or the options differ from those of the checkpoint");
     place.word[7] = 0; /* as tide wrote it before positions had a version */
-    check_int(tune_data_seek(data, &place), ==, -EINVAL);
+    check_int(finetune_data_seek(data, &place), ==, -EINVAL);
     check_contains(core_err_sentence(), "another version of tide (it has format 0, and");
-    tune_data_close(data);
+    finetune_data_close(data);
 }
 
 /* Packed rows tell where each document begins; split rows lose nothing; bad rows are skipped on
  * request. */
 static void packing(void)
 {
-    struct tune_data_options options = rows_options(rows_file(4, 5));
-    struct tune_data_info info;
+    struct finetune_data_options options = rows_options(rows_file(4, 5));
+    struct finetune_data_info info;
     const struct tide_batch *batches = NULL;
     options.length_max = 10;
     options.cut = options.pack = true;
-    struct tune_data *data = rows_open(&options);
-    tune_data_describe(data, &info);
+    struct finetune_data *data = rows_open(&options);
+    finetune_data_describe(data, &info);
     check_int(info.rows, ==, 2);
-    check_int(tune_data_step(data, &batches), ==, 1);
+    check_int(finetune_data_step(data, &batches), ==, 1);
     check_uint(batches[0].length, ==, 10);
     check_int(batches[0].starts[4], ==, 0);
     check_int(batches[0].starts[5], ==, 5);
     check_int(batches[0].positions[5], ==, 0);
     check_int(batches[0].positions[9], ==, 4);
-    tune_data_close(data);
+    finetune_data_close(data);
     options.pack = false;
     options.split = true;
     options.length_max = 3;
     data = rows_open(&options);
-    tune_data_describe(data, &info);
+    finetune_data_describe(data, &info);
     check_int(info.rows, ==, 8);
     check_int(info.tokens, ==, 20);
     check_int(info.cut, ==, 0);
-    tune_data_close(data);
+    finetune_data_close(data);
     static const char text[] = "{\"input_ids\": [1, 2]}\n{\"wrong\": 1}\n{\"input_ids\": [3, 4]}\n"
                                "{\"input_ids\": [5, 6, 7], \"labels\": [-100, -100, 7]}\n3\n";
     options = rows_options(test_file("mixed.jsonl", text, strlen(text)));
-    check_int(tune_data_open(&options, &data), ==, -EINVAL);
+    check_int(finetune_data_open(&options, &data), ==, -EINVAL);
     check_contains(core_err_sentence(), "mixed.jsonl:2");
     options.skip_bad = options.cut = true;
     options.length_max = 2;
     data = rows_open(&options);
-    tune_data_describe(data, &info);
+    finetune_data_describe(data, &info);
     check_int(info.rows, ==, 2);
     check_int(info.read, ==, 3);
     check_int(info.wrong, ==, 2);
     check_int(info.cut, ==, 1);
     check_int(info.untrained, ==, 1);
-    tune_data_close(data);
+    finetune_data_close(data);
 }
 
 /* If data cannot be trained on, the error names file, row and reason. */
@@ -268,17 +268,17 @@ static void refusals(void)
         {"{\"input_ids\": [1, 2], \"labels\": [-100, -100]}\n", "bad.jsonl"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct tune_data_options options = rows_options(
+        struct finetune_data_options options = rows_options(
             test_file("bad.jsonl", cases[i].text, strlen(cases[i].text)));
-        struct tune_data *data = NULL;
-        int rc = tune_data_open(&options, &data);
+        struct finetune_data *data = NULL;
+        int rc = finetune_data_open(&options, &data);
         if (rc != -EINVAL || strstr(core_err_sentence(), cases[i].sentence) == NULL) {
             test_fail(__FILE__, __LINE__, "case %zu: %d, \"%s\"", i, rc, core_err_sentence());
         }
     }
-    struct tune_data_options options = rows_options("/nonexistent/rows.jsonl");
-    struct tune_data *data = NULL;
-    check_int(tune_data_open(&options, &data), ==, -ENOENT);
+    struct finetune_data_options options = rows_options("/nonexistent/rows.jsonl");
+    struct finetune_data *data = NULL;
+    check_int(finetune_data_open(&options, &data), ==, -ENOENT);
 }
 
 /* Standard input is read once, and its rows come in every epoch. Errors name it. */
@@ -290,8 +290,8 @@ static void standard_input(void)
     const int kept = dup(STDIN_FILENO);
     for (size_t i = 0; i < 8; i++) {
         const char *text = texts[i / 2];
-        struct tune_data_options options = rows_options("-");
-        struct tune_data *data = NULL;
+        struct finetune_data_options options = rows_options("-");
+        struct finetune_data *data = NULL;
         int ends[2];
         options.shuffle = i == 1;
         if (i % 2 == 0) { /* a file, as `< FILE` gives it, and a pipe */
@@ -307,7 +307,7 @@ static void standard_input(void)
             close(ends[0]);
         }
         if (i >= 4) {
-            check_int(tune_data_open(&options, &data), ==, -EINVAL);
+            check_int(finetune_data_open(&options, &data), ==, -EINVAL);
             check_contains(core_err_sentence(),
                            i < 6 ? "standard input:1: " : "standard input: no tokens to train on");
             continue;
@@ -317,9 +317,9 @@ static void standard_input(void)
             const char *rows = step_of(data);
             check_true(strcmp(rows, "1 2") == 0 || (options.shuffle && strcmp(rows, "2 1") == 0));
         }
-        check_int(tune_data_rewind(data), ==, 0);
+        check_int(finetune_data_rewind(data), ==, 0);
         step_of(data);
-        tune_data_close(data);
+        finetune_data_close(data);
     }
     check_int(dup2(kept, STDIN_FILENO), ==, STDIN_FILENO);
     close(kept);
@@ -342,44 +342,44 @@ static void looks_no_further(void)
     char text[512];
     snprintf(text, sizeof text, "%s{\"input_ids\": 7}\n", rows);
     double part = 0;
-    struct tune_data_info info;
-    struct tune_data_place place;
-    struct tune_data *data = NULL;
-    struct tune_data_options options = rows_options(test_file("few.jsonl", text, strlen(text)));
+    struct finetune_data_info info;
+    struct finetune_data_place place;
+    struct finetune_data *data = NULL;
+    struct finetune_data_options options = rows_options(test_file("few.jsonl", text, strlen(text)));
     options.step_max = 1;
     options.progress = note_part;
     options.user = &part;
-    check_int(tune_data_open(&options, &data), ==, -EINVAL);
+    check_int(finetune_data_open(&options, &data), ==, -EINVAL);
     check_contains(core_err_sentence(), "few.jsonl:7");
     part = 0;
     options.steps = 1;
     data = rows_open(&options);
-    tune_data_describe(data, &info);
+    finetune_data_describe(data, &info);
     check_true(!info.whole);
     check_int(info.rows, ==, 2);
     check_int(info.longest, ==, 3);
     check_true(part > 0 && part < 0.9);
     check_string(step_of(data), "1 2");
-    tune_data_tell(data, &place);
-    tune_data_close(data);
+    finetune_data_tell(data, &place);
+    finetune_data_close(data);
     part = 0;
     options.steps = 3;
     data = rows_open(&options);
-    tune_data_describe(data, &info);
+    finetune_data_describe(data, &info);
     check_int(info.longest, ==, 4);
-    check_int(tune_data_seek(data, &place), ==, 0);
+    check_int(finetune_data_seek(data, &place), ==, 0);
     check_string(step_of(data), "3 4");
     check_string(step_of(data), "5 6");
-    tune_data_close(data);
+    finetune_data_close(data);
     part = 0;
     options.path = test_file("all.jsonl", rows, strlen(rows));
     options.steps = 100;
     data = rows_open(&options);
-    tune_data_describe(data, &info);
+    finetune_data_describe(data, &info);
     check_true(info.whole);
     check_int(info.rows, ==, 6);
     check_true(part > 0.9);
-    tune_data_close(data);
+    finetune_data_close(data);
 }
 
 TEST_MAIN({"order", order}, {"begins_late", begins_late}, {"standard_input", standard_input},

@@ -17,9 +17,9 @@
 #include "tools/tide/event_file.h"
 #include "tools/tide/finetune_log.h"
 
-static struct tune_record record_of(uint64_t step)
+static struct finetune_record record_of(uint64_t step)
 {
-    struct tune_record record = {
+    struct finetune_record record = {
         .step = {.step = step,
                  .loss = 2.5,
                  .grad_norm = (double)INFINITY,
@@ -33,21 +33,21 @@ static struct tune_record record_of(uint64_t step)
         .memory = {.rss_bytes = 1500000000},
         .lr = 1e-3,
     };
-    tune_figures_derive(&record);
+    finetune_figures_derive(&record);
     return record;
 }
 
 /* A figure of the record by its key. */
-static double figure_of(const struct tune_record *record, const char *group, const char *key)
+static double figure_of(const struct finetune_record *record, const char *group, const char *key)
 {
-    const struct tune_figure *figure = NULL;
-    for (size_t i = 0; (figure = tune_figure_at(i)) != NULL; i++) {
+    const struct finetune_figure *figure = NULL;
+    for (size_t i = 0; (figure = finetune_figure_at(i)) != NULL; i++) {
         const bool same = group == NULL
                               ? figure->group == NULL
                               : figure->group != NULL && strcmp(figure->group, group) == 0;
         if (same && strcmp(figure->key, key) == 0) {
-            check_true(tune_figure_known(figure, record));
-            return tune_figure_value(figure, record);
+            check_true(finetune_figure_known(figure, record));
+            return finetune_figure_value(figure, record);
         }
     }
     test_fail(__FILE__, __LINE__, "there is no figure %s", key);
@@ -56,7 +56,7 @@ static double figure_of(const struct tune_record *record, const char *group, con
 /* Every kind of figure is written correctly; every figure has a tag, and tags are unique. */
 static void figures(void)
 {
-    struct tune_record record = record_of(9);
+    struct finetune_record record = record_of(9);
     check_double(figure_of(&record, NULL, "step"), ==, 9);
     check_double(figure_of(&record, NULL, "loss"), ==, 2.5);
     check_double(figure_of(&record, NULL, "skipped"), ==, 1);
@@ -70,12 +70,12 @@ static void figures(void)
     record.eval_loss = 3;
     check_double(figure_of(&record, NULL, "eval_loss"), ==, 3);
     record.step.seconds = 0;
-    tune_figures_derive(&record);
+    finetune_figures_derive(&record);
     check_double(record.tokens_per_second, ==, 0);
-    for (size_t i = 1; tune_figure_at(i) != NULL; i++) {
-        check_true(strlen(tune_figure_at(i)->tag) <= EVENT_TAG_BYTES_MAX);
+    for (size_t i = 1; finetune_figure_at(i) != NULL; i++) {
+        check_true(strlen(finetune_figure_at(i)->tag) <= EVENT_TAG_BYTES_MAX);
         for (size_t j = 1; j < i; j++) {
-            check_true(strcmp(tune_figure_at(i)->tag, tune_figure_at(j)->tag) != 0);
+            check_true(strcmp(finetune_figure_at(i)->tag, finetune_figure_at(j)->tag) != 0);
         }
         check_uint(i, <, EVENT_VALUES_MAX);
     }
@@ -87,9 +87,9 @@ static void table(void)
     char *text = NULL;
     size_t bytes = 0;
     FILE *stream = open_memstream(&text, &bytes);
-    const struct tune_record record = record_of(9);
-    tune_figures_print_names(stream);
-    tune_figures_print(stream, &record);
+    const struct finetune_record record = record_of(9);
+    finetune_figures_print_names(stream);
+    finetune_figures_print(stream, &record);
     fclose(stream);
     check_contains(text, "step,loss,grad_norm,lr,loss_scale,skipped,tokens,seconds,");
     check_contains(text, ",wait_other,wait_data,guesses_right,guesses_wrong,");
@@ -101,7 +101,7 @@ static void table(void)
 static void *add_many(void *user)
 {
     for (int i = 0; i < 100; i++) {
-        tune_events_add(user, TUNE_EVENT_WARNING, "number %d", i);
+        finetune_events_add(user, FINETUNE_EVENT_WARNING, "number %d", i);
     }
     return NULL;
 }
@@ -110,11 +110,11 @@ static void *add_many(void *user)
  * once. */
 static void events(void)
 {
-    struct tune_events list;
+    struct finetune_events list;
     struct core_json_write json;
     pthread_t threads[2];
-    tune_events_init(&list);
-    tune_events_add(NULL, TUNE_EVENT_SAVE, "nobody wants it");
+    finetune_events_init(&list);
+    finetune_events_add(NULL, FINETUNE_EVENT_SAVE, "nobody wants it");
     for (int i = 0; i < 2; i++) {
         check_int(pthread_create(&threads[i], NULL, add_many, &list), ==, 0);
     }
@@ -123,7 +123,7 @@ static void events(void)
     }
     core_json_write_init_text(&json);
     core_json_write_object_begin(&json, NULL);
-    tune_events_write(&list, &json);
+    finetune_events_write(&list, &json);
     core_json_write_object_end(&json);
     check_int(core_json_write_end(&json), ==, 0);
     check_contains(json.text, "{\"kind\":\"warning\",\"text\":\"number 0\"}");
@@ -131,13 +131,13 @@ static void events(void)
     core_json_write_fini(&json);
     core_json_write_init_text(&json);
     core_json_write_object_begin(&json, NULL);
-    tune_events_write(&list, &json);
-    tune_events_write(NULL, &json);
+    finetune_events_write(&list, &json);
+    finetune_events_write(NULL, &json);
     core_json_write_object_end(&json);
     check_int(core_json_write_end(&json), ==, 0);
     check_string(json.text, "{}\n");
     core_json_write_fini(&json);
-    tune_events_fini(&list);
+    finetune_events_fini(&list);
 }
 
 /* The checksum is that of RFC 3720. */
@@ -266,7 +266,7 @@ static void refused(void)
 {
     char folder[512];
     struct event_file *file = NULL;
-    struct tune_log *log = NULL;
+    struct finetune_log *log = NULL;
     snprintf(folder, sizeof folder, "%s/refused", test_directory());
     check_int(event_file_open(folder, &file), ==, 0);
     check_int(event_file_close(file), ==, 0);
@@ -275,9 +275,10 @@ static void refused(void)
     event_file_discard(file);
     event_file_discard(NULL);
     check_uint(entries(folder), ==, 1);
-    check_int(tune_log_open(&(struct tune_log_options){.board_folder = folder}, &log), ==, 0);
+    check_int(finetune_log_open(&(struct finetune_log_options){.board_folder = folder}, &log), ==,
+              0);
     check_uint(entries(folder), ==, 2);
-    check_int(tune_log_close(log), ==, 0);
+    check_int(finetune_log_close(log), ==, 0);
     check_uint(entries(folder), ==, 1);
 }
 
@@ -316,21 +317,21 @@ static void limit_files(rlim_t bytes)
 
 /* Writes steps to one kind of file that cannot grow beyond some byte; returns the result of
  * closing. */
-static int full_drive(struct tune_log_options options, rlim_t bytes)
+static int full_drive(struct finetune_log_options options, rlim_t bytes)
 {
-    struct tune_log *log = NULL;
+    struct finetune_log *log = NULL;
     limit_files(bytes);
-    int rc = tune_log_open(&options, &log);
+    int rc = finetune_log_open(&options, &log);
     if (rc == 0) {
-        tune_log_begin(log, &(struct tune_log_head){.steps = 20});
+        finetune_log_begin(log, &(struct finetune_log_head){.steps = 20});
     }
     for (uint64_t i = 1; rc == 0 && i <= 20; i++) {
-        struct tune_record record = record_of(i);
-        tune_log_step(log, &record);
+        struct finetune_record record = record_of(i);
+        finetune_log_step(log, &record);
     }
     if (rc == 0) {
-        tune_log_summary(log, &(struct tune_summary){.median_seconds = 1});
-        rc = tune_log_close(log);
+        finetune_log_summary(log, &(struct finetune_summary){.median_seconds = 1});
+        rc = finetune_log_close(log);
     }
     limit_files(RLIM_INFINITY);
     return rc;
@@ -344,9 +345,9 @@ static void full_drives(void)
     signal(SIGXFSZ, SIG_IGN);
     for (int kind = 0; kind < 3; kind++) {
         snprintf(path, sizeof path, "%s/%s", test_directory(), names[kind]);
-        const struct tune_log_options options = {.json_path = kind == 0 ? path : NULL,
-                                                 .csv_path = kind == 1 ? path : NULL,
-                                                 .board_folder = kind == 2 ? path : NULL};
+        const struct finetune_log_options options = {.json_path = kind == 0 ? path : NULL,
+                                                     .csv_path = kind == 1 ? path : NULL,
+                                                     .board_folder = kind == 2 ? path : NULL};
         for (rlim_t bytes = 0; bytes < 1500; bytes += 50) {
             check_int(full_drive(options, bytes), ==, -EFBIG);
             check_contains(core_err_sentence(), names[kind]);
@@ -361,14 +362,14 @@ static void earlier_files(void)
 {
     const char *path = test_file("earlier.jsonl", "{\"step\":9}\n", 11);
     const char *table = test_file("earlier.csv", "step\n9\n", 7);
-    const struct tune_log_options options = {.json_path = path, .csv_path = table};
+    const struct finetune_log_options options = {.json_path = path, .csv_path = table};
     for (int turn = 0; turn < 2; turn++) {
-        struct tune_log *log = NULL;
-        check_int(tune_log_open(&options, &log), ==, 0);
+        struct finetune_log *log = NULL;
+        check_int(finetune_log_open(&options, &log), ==, 0);
         if (turn > 0) {
-            tune_log_begin(log, &(struct tune_log_head){.steps = 4});
+            finetune_log_begin(log, &(struct finetune_log_head){.steps = 4});
         }
-        check_int(tune_log_close(log), ==, 0);
+        check_int(finetune_log_close(log), ==, 0);
         size_t bytes = 0;
         char *json = read_all(path, &bytes);
         check_string(json, turn == 0 ? "{\"step\":9}\n" : "");
@@ -385,23 +386,24 @@ static void heads(void)
 {
     struct tide_engine_options engine;
     struct tide_plan *plan = NULL;
-    struct tune_log *log = NULL;
+    struct finetune_log *log = NULL;
     size_t bytes = 0;
     tide_engine_options_init(&engine, sizeof engine);
     engine.model = "m";
     check_int(tide_plan_create(NULL, &engine, &plan), ==, 0);
     const char *path = test_file("head.jsonl", "", 0);
     for (int turn = 0; turn < 2; turn++) {
-        check_int(
-            tune_log_open(&(struct tune_log_options){.json_path = path, .append = turn > 0}, &log),
-            ==, 0);
-        tune_log_begin(log, &(struct tune_log_head){
-                                .plan = plan, .engine = &engine, .steps = 4, .begun = 2 * turn});
+        check_int(finetune_log_open(
+                      &(struct finetune_log_options){.json_path = path, .append = turn > 0}, &log),
+                  ==, 0);
+        finetune_log_begin(log,
+                           &(struct finetune_log_head){
+                               .plan = plan, .engine = &engine, .steps = 4, .begun = 2 * turn});
         for (uint64_t i = 1; i <= 2; i++) {
-            struct tune_record record = record_of(2 * (uint64_t)turn + i);
-            tune_log_step(log, &record);
+            struct finetune_record record = record_of(2 * (uint64_t)turn + i);
+            finetune_log_step(log, &record);
         }
-        check_int(tune_log_close(log), ==, 0);
+        check_int(finetune_log_close(log), ==, 0);
     }
     tide_plan_destroy(plan);
     char *text = read_all(path, &bytes);

@@ -17,9 +17,9 @@
 #include "tools/tide/finetune_settings.h"
 #include "tools/tide/plan_text.h"
 
-static struct tune_record record_of(uint64_t step, double seconds)
+static struct finetune_record record_of(uint64_t step, double seconds)
 {
-    return (struct tune_record){
+    return (struct finetune_record){
         .step = {.step = step,
                  .loss = 2.5,
                  .grad_norm = 1,
@@ -58,38 +58,38 @@ static const char *said(int other)
 /* On a terminal, one line is overwritten, cut to its width, and ended once. */
 static void terminal(void)
 {
-    struct tune_live live;
+    struct finetune_live live;
     int other = -1;
     setenv("TERM", "xterm", 1);
     FILE *stream = open_terminal(40, &other);
-    tune_live_init(&live, stream, false, 90, 1);
+    finetune_live_init(&live, stream, false, 90, 1);
     check_true(live.terminal);
-    struct tune_record record = record_of(1, 8);
-    tune_live_step(&live, &record);
+    struct finetune_record record = record_of(1, 8);
+    finetune_live_step(&live, &record);
     check_string(said(other), "\r\033[Kstep 1/90  loss 2.5000  12 tok/s");
     for (uint64_t i = 2; i <= 30; i++) {
         record = record_of(i, 2);
-        tune_live_step(&live, &record);
+        finetune_live_step(&live, &record);
         const char *text = said(other);
         check_contains(text, "\r\033[Kstep ");
         check_true(strchr(text, '\n') == NULL);
         check_uint(strlen(text), <=, 4 + 39);
     }
-    tune_live_end(&live);
+    finetune_live_end(&live);
     check_string(said(other), "\r\n");
-    tune_live_end(&live); /* nothing stands any more */
+    finetune_live_end(&live); /* nothing stands any more */
     fclose(stream);
     stream = open_terminal(120, &other);
-    tune_live_init(&live, stream, false, 90, 1);
+    finetune_live_init(&live, stream, false, 90, 1);
     live.recent[0] = 2;
     live.recent_count = 1;
     record = record_of(60, 2);
-    tune_live_step(&live, &record);
+    finetune_live_step(&live, &record);
     check_string(said(other),
                  "\r\033[Kstep 60/90  loss 2.5000  50 tok/s  ETA 1:00  25 % stalled on "
                  "the update");
     const struct tide_progress progress = {.phase = "load", .done = 1, .total = 4};
-    tune_live_progress(&live, &progress);
+    finetune_live_progress(&live, &progress);
     check_string(said(other), "\r\033[Kload: 25 %");
     fclose(stream);
     close(other);
@@ -100,19 +100,19 @@ static void pipe_lines(void)
 {
     char *text = NULL;
     size_t bytes = 0;
-    struct tune_live live;
+    struct finetune_live live;
     FILE *stream = tmpfile();
     check_true(stream != NULL);
-    tune_live_init(&live, stream, false, 10, 4);
+    finetune_live_init(&live, stream, false, 10, 4);
     for (uint64_t i = 1; i <= 10; i++) {
-        struct tune_record record = record_of(i, 1);
+        struct finetune_record record = record_of(i, 1);
         record.evaluated = i == 6;
         record.eval_loss = 3;
-        tune_live_step(&live, &record);
+        finetune_live_step(&live, &record);
     }
     const struct tide_progress progress = {.phase = "save", .done = 1, .total = 4};
-    tune_live_progress(&live, &progress);
-    tune_live_progress(&live, &progress);
+    finetune_live_progress(&live, &progress);
+    finetune_live_progress(&live, &progress);
     rewind(stream);
     text = calloc(1, 4096);
     bytes = fread(text, 1, 4095, stream);
@@ -130,10 +130,10 @@ static void pipe_lines(void)
     free(text);
     fclose(stream);
     stream = tmpfile();
-    tune_live_init(&live, stream, true, 10, 1);
-    struct tune_record record = record_of(1, 1);
-    tune_live_step(&live, &record);
-    tune_live_progress(&live, &progress);
+    finetune_live_init(&live, stream, true, 10, 1);
+    struct finetune_record record = record_of(1, 1);
+    finetune_live_step(&live, &record);
+    finetune_live_progress(&live, &progress);
     check_int(ftell(stream), ==, 0);
     fclose(stream);
 }
@@ -142,26 +142,26 @@ static void pipe_lines(void)
 static void clocks(void)
 {
     char text[32];
-    check_string(tune_live_clock(0.4, text, sizeof text), "0:00");
-    check_string(tune_live_clock(61, text, sizeof text), "1:01");
-    check_string(tune_live_clock(3600 * 25 + 62, text, sizeof text), "25:01:02");
-    check_string(tune_live_clock((double)NAN, text, sizeof text), "0:00");
-    check_string(tune_live_clock(-5, text, sizeof text), "0:00");
+    check_string(finetune_live_clock(0.4, text, sizeof text), "0:00");
+    check_string(finetune_live_clock(61, text, sizeof text), "1:01");
+    check_string(finetune_live_clock(3600 * 25 + 62, text, sizeof text), "25:01:02");
+    check_string(finetune_live_clock((double)NAN, text, sizeof text), "0:00");
+    check_string(finetune_live_clock(-5, text, sizeof text), "0:00");
 }
 
 /* Errors of libtide become exit codes. */
 static void exit_codes(void)
 {
-    check_int(tune_exit_code(-EFBIG), ==, 1);
-    check_int(tune_exit_code(-EINVAL), ==, 2);
-    check_int(tune_exit_code(-ENOENT), ==, 2);
-    check_int(tune_exit_code(-EEXIST), ==, 2);
-    check_int(tune_exit_code(-EROFS), ==, 2);
-    check_int(tune_exit_code(-EPERM), ==, 2);
-    check_int(tune_exit_code(-EIO), ==, 1);
-    check_int(tune_exit_code(-ENOSPC), ==, 1);
-    check_int(tune_exit_code(-ENOMEM), ==, 1);
-    check_int(tune_exit_code(-EDOM), ==, 1);
+    check_int(finetune_exit_code(-EFBIG), ==, 1);
+    check_int(finetune_exit_code(-EINVAL), ==, 2);
+    check_int(finetune_exit_code(-ENOENT), ==, 2);
+    check_int(finetune_exit_code(-EEXIST), ==, 2);
+    check_int(finetune_exit_code(-EROFS), ==, 2);
+    check_int(finetune_exit_code(-EPERM), ==, 2);
+    check_int(finetune_exit_code(-EIO), ==, 1);
+    check_int(finetune_exit_code(-ENOSPC), ==, 1);
+    check_int(finetune_exit_code(-ENOMEM), ==, 1);
+    check_int(finetune_exit_code(-EDOM), ==, 1);
 }
 
 /* The choices of a plan have the names that flags take. */
@@ -187,60 +187,60 @@ static void names(void)
 static void models(void)
 {
     char path[512];
-    struct tune_context talk;
+    struct finetune_context talk;
     struct tide_inspection model;
-    check_int(tune_context_init(&talk, -1), ==, 0);
+    check_int(finetune_context_init(&talk, -1), ==, 0);
     snprintf(path, sizeof path, "%s/model/fixtures/llama", test_root());
-    check_int(tune_context_inspect(&talk, path, true, &model), ==, 0);
+    check_int(finetune_context_inspect(&talk, path, true, &model), ==, 0);
     check_int(model.vocab, ==, 72);
     snprintf(path, sizeof path, "%s/model/fixtures/llama/model.safetensors", test_root());
-    check_int(tune_context_inspect(&talk, path, true, &model), ==, -EINVAL);
+    check_int(finetune_context_inspect(&talk, path, true, &model), ==, -EINVAL);
     check_contains(core_err_sentence(), "is a file of tensors");
-    check_int(tune_context_inspect(&talk, "/nonexistent", true, &model), ==, -ENOENT);
+    check_int(finetune_context_inspect(&talk, "/nonexistent", true, &model), ==, -ENOENT);
     test_file("manifest.json", "{}", 2);
-    check_int(tune_context_inspect(&talk, test_directory(), false, &model), ==, -EINVAL);
+    check_int(finetune_context_inspect(&talk, test_directory(), false, &model), ==, -EINVAL);
     check_contains(core_err_sentence(), "is a checkpoint; --resume continues its run");
-    struct tune_data *data = NULL;
-    struct tune_data_options rows = {.vocab = 100, .length_max = 16, .batch = 1, .step_max = 1};
+    struct finetune_data *data = NULL;
+    struct finetune_data_options rows = {.vocab = 100, .length_max = 16, .batch = 1, .step_max = 1};
     rows.path = test_file("rows.jsonl", "{\"input_ids\": [1, 2]}\n", 22);
-    check_int(tune_context_data(&talk, &rows, &data), ==, 0);
-    tune_data_close(data);
+    check_int(finetune_context_data(&talk, &rows, &data), ==, 0);
+    finetune_data_close(data);
     rows.path = "/nonexistent";
-    check_int(tune_context_data(&talk, &rows, &data), ==, -ENOENT);
-    tune_context_fini(&talk);
+    check_int(finetune_context_data(&talk, &rows, &data), ==, -ENOENT);
+    finetune_context_fini(&talk);
 }
 
 static const char *rows_path;
 
 static int data_life(void)
 {
-    struct tune_data *data = NULL;
+    struct finetune_data *data = NULL;
     const struct tide_batch *batches = NULL;
-    int rc = tune_data_open(
-        &(struct tune_data_options){
+    int rc = finetune_data_open(
+        &(struct finetune_data_options){
             .path = rows_path, .vocab = 100, .length_max = 16, .batch = 2, .step_max = 2},
         &data);
     if (rc == 0) {
-        rc = tune_data_step(data, &batches);
+        rc = finetune_data_step(data, &batches);
         rc = rc > 0 ? 0 : rc;
     }
-    tune_data_close(data);
+    finetune_data_close(data);
     return rc;
 }
 
 static int log_life(void)
 {
-    struct tune_log *log = NULL;
-    struct tune_record record = record_of(1, 1);
-    int rc = tune_log_open(&(struct tune_log_options){.json_path = "/dev/null",
-                                                      .csv_path = "/dev/null",
-                                                      .csv_folder = true,
-                                                      .board_folder = test_directory()},
-                           &log);
+    struct finetune_log *log = NULL;
+    struct finetune_record record = record_of(1, 1);
+    int rc = finetune_log_open(&(struct finetune_log_options){.json_path = "/dev/null",
+                                                              .csv_path = "/dev/null",
+                                                              .csv_folder = true,
+                                                              .board_folder = test_directory()},
+                               &log);
     if (rc == 0) {
-        tune_log_step(log, &record);
+        finetune_log_step(log, &record);
     }
-    int closed = tune_log_close(log);
+    int closed = finetune_log_close(log);
     return rc != 0 ? rc : closed;
 }
 
@@ -248,24 +248,24 @@ static const char *config_path;
 
 static int settings_life(void)
 {
-    struct tune_settings settings;
-    struct tune_flags flags;
+    struct finetune_settings settings;
+    struct finetune_flags flags;
     const struct tide_inspection model = {.vocab = 72, .hidden = 32, .positions = 64};
-    tune_flags_init(&flags);
+    finetune_flags_init(&flags);
     flags.config = config_path;
-    int rc = tune_settings_init(&settings, &flags, &model);
+    int rc = finetune_settings_init(&settings, &flags, &model);
     if (rc == 0) {
-        tune_settings_fini(&settings);
+        finetune_settings_fini(&settings);
     }
     return rc;
 }
 
 static int talk_life(void)
 {
-    struct tune_context talk;
-    int rc = tune_context_init(&talk, 0);
+    struct finetune_context talk;
+    int rc = finetune_context_init(&talk, 0);
     if (rc == 0) {
-        tune_context_fini(&talk);
+        finetune_context_fini(&talk);
     }
     return rc;
 }
@@ -333,20 +333,21 @@ static void lines_kept(void)
 /* An error of opening a log names the file, and open files are closed. */
 static void no_log(void)
 {
-    struct tune_log *log = NULL;
-    struct tune_log_options options = {.json_path = test_directory()};
-    check_int(tune_log_open(&options, &log), ==, -EISDIR);
+    struct finetune_log *log = NULL;
+    struct finetune_log_options options = {.json_path = test_directory()};
+    check_int(finetune_log_open(&options, &log), ==, -EISDIR);
     check_contains(core_err_sentence(), test_directory());
-    options = (struct tune_log_options){.json_path = "/dev/null", .csv_path = "/nonexistent/x.csv"};
-    check_int(tune_log_open(&options, &log), ==, -ENOENT);
+    options = (struct finetune_log_options){.json_path = "/dev/null",
+                                            .csv_path = "/nonexistent/x.csv"};
+    check_int(finetune_log_open(&options, &log), ==, -ENOENT);
     check_contains(core_err_sentence(), "/nonexistent/x.csv cannot be written");
-    options = (struct tune_log_options){.csv_path = "/dev/null/x/y.csv", .csv_folder = true};
-    check_int(tune_log_open(&options, &log), ==, -ENOTDIR);
+    options = (struct finetune_log_options){.csv_path = "/dev/null/x/y.csv", .csv_folder = true};
+    check_int(finetune_log_open(&options, &log), ==, -ENOTDIR);
     check_contains(core_err_sentence(), "/dev/null/x cannot be created");
-    options = (struct tune_log_options){.board_folder = "/dev/null"};
-    check_int(tune_log_open(&options, &log), ==, -ENOTDIR);
+    options = (struct finetune_log_options){.board_folder = "/dev/null"};
+    check_int(finetune_log_open(&options, &log), ==, -ENOTDIR);
     check_contains(core_err_sentence(), "/dev/null");
-    check_int(tune_log_close(NULL), ==, 0);
+    check_int(finetune_log_close(NULL), ==, 0);
 }
 
 /* If JSON could not be written, the command fails, whatever its result was. */

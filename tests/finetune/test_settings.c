@@ -20,11 +20,11 @@ static const struct cli_command command = {.name = "finetune"};
 
 /* Parses `arguments` (words separated by spaces) as flags; `config`, if not NULL, is the content of
  * --config. */
-static int settings_of(const char *config, const char *arguments, struct tune_settings *out)
+static int settings_of(const char *config, const char *arguments, struct finetune_settings *out)
 {
     static char words[1024];
-    static struct tune_flags flags; /* outlive the settings */
-    struct cli_option options[TUNE_OPTIONS_MAX];
+    static struct finetune_flags flags; /* outlive the settings */
+    struct cli_option options[FINETUNE_OPTIONS_MAX];
     struct cli_parsed parsed;
     char *argv[64] = {NULL};
     int argc = 0;
@@ -34,22 +34,22 @@ static int settings_of(const char *config, const char *arguments, struct tune_se
             argv[argc++] = word;
         }
     }
-    tune_flags_init(&flags);
-    size_t count = tune_flags_options(&flags, options);
+    finetune_flags_init(&flags);
+    size_t count = finetune_flags_options(&flags, options);
     check_int(cli_parse(&command, options, count, argc, argv, &parsed), ==, -1);
     flags.given = parsed.given;
     if (config != NULL) {
         flags.config = test_file("ds.json", config, strlen(config));
     }
     test_listen(CORE_LOG_WARN);
-    int rc = tune_settings_init(out, &flags, &model);
+    int rc = finetune_settings_init(out, &flags, &model);
     if (rc == 0) {
-        rc = tune_settings_fit(out,
-                               &(struct tune_data_info){.rows = 10, .longest = 40, .tokens = 125},
-                               out->steps > 0 ? out->steps : 100);
+        rc = finetune_settings_fit(
+            out, &(struct finetune_data_info){.rows = 10, .longest = 40, .tokens = 125},
+            out->steps > 0 ? out->steps : 100);
         if (rc != 0) {
             const struct core_err kept = core_err_keep(rc);
-            tune_settings_fini(out);
+            finetune_settings_fini(out);
             rc = core_err_first(&kept, 0);
         }
     }
@@ -57,7 +57,7 @@ static int settings_of(const char *config, const char *arguments, struct tune_se
     return rc;
 }
 
-static void expect(const char *config, const char *arguments, struct tune_settings *out)
+static void expect(const char *config, const char *arguments, struct finetune_settings *out)
 {
     if (settings_of(config, arguments, out) != 0) {
         test_fail(__FILE__, __LINE__, "%s, %s: %s", config, arguments, core_err_sentence());
@@ -67,7 +67,7 @@ static void expect(const char *config, const char *arguments, struct tune_settin
 /* Without flags, the defaults of --help apply. */
 static void defaults(void)
 {
-    struct tune_settings s;
+    struct finetune_settings s;
     expect(NULL, "", &s);
     check_string(test_heard(), "");
     check_uint(s.engine.batch, ==, 8);
@@ -88,13 +88,13 @@ static void defaults(void)
     check_double(s.schedule.lr, ==, 5e-5);
     check_int(s.schedule.total, ==, 100);
     check_uint(s.engine.store_count, ==, 0);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
 }
 
 /* Every flag sets its option. */
 static void flags(void)
 {
-    struct tune_settings s;
+    struct finetune_settings s;
     expect(
         NULL,
         "--steps 9 --batch 3 --accum 4 --seq-len 16 --seed 7 --shuffle --lr 1e-3 --eps 1e-6 "
@@ -128,7 +128,7 @@ static void flags(void)
     check_uint(s.engine.threads, ==, 3);
     check_uint(s.engine.ranks, ==, 2);
     check_uint(s.engine.zero_stage, ==, 2);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect(NULL,
            "--device-memory 2GiB --host-memory 1GB --tile-bytes 4M --store a:1G --store b "
            "--place weights=host,states=store,grads=device,acts=recompute --io threads --rates r "
@@ -149,25 +149,25 @@ static void flags(void)
     check_string(s.engine.io, "threads");
     check_string(s.engine.rates, "r");
     check_string(s.engine.trace, "t");
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
 }
 
 /* An optimizer sets its own defaults. */
 static void optimizers(void)
 {
-    struct tune_settings s;
+    struct finetune_settings s;
     expect(NULL, "--optimizer lion", &s);
     check_double(s.engine.beta2, ==, 0.99);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect(NULL, "--optimizer adagrad", &s);
     check_double(s.engine.eps, ==, 1e-10);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect(NULL, "--optimizer sgd", &s);
     check_double(s.engine.beta1, ==, 0.9);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect("{\"train_batch_size\": 2, \"optimizer\": {\"type\": \"Lion\"}}", "", &s);
     check_double(s.engine.beta2, ==, 0.999); /* DeepSpeed's */
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
 }
 
 /* A complete configuration, as users of DeepSpeed write it. */
@@ -186,7 +186,7 @@ static void config(void)
         " \"activation_checkpointing\": {\"cpu_checkpointing\": true},\n"
         " \"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\": \"cpu\"},\n"
         "   \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/nvme\"}}}";
-    struct tune_settings s;
+    struct finetune_settings s;
     expect(text, "", &s);
     check_uint(s.engine.batch, ==, 4);
     check_uint(s.engine.accum, ==, 6);
@@ -216,7 +216,7 @@ static void config(void)
     check_uint(s.engine.states, ==, TIDE_STORE);
     check_uint(s.engine.store_count, ==, 1);
     check_string(s.engine.stores[0].directory, "/nvme");
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect("{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"Adam\",\n"
            "\"params\": {\"adam_w_mode\": false}}}",
            "", &s);
@@ -225,7 +225,7 @@ static void config(void)
                TIDE_FP32); /* neither fp16 nor bf16, as DeepSpeed reads it */
     check_uint(s.engine.states, ==, TIDE_AUTO);
     check_double(s.schedule.lr, ==, 1e-3);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
 }
 
 /* A cycle changes the first beta, unless this is switched off, the optimizer has no betas, or a
@@ -240,32 +240,32 @@ static void moving_betas(void)
         "\"cycle_min_lr\": 1e-5, \"cycle_max_lr\": 1e-3,\n"
         "\"cycle_first_step_size\": 7, \"cycle_min_mom\": 0.7,\n"
         "\"decay_step_size\": 3, \"decay_mom_rate\": 0.001}}}";
-    struct tune_settings s;
+    struct finetune_settings s;
     expect(config, "--steps 20", &s);
     check_contains(test_heard(), "optimizer.params.betas in");
     check_true(s.schedule.moves_beta);
     check_double(s.schedule.min_beta, ==, 0.7);
     check_double(s.schedule.max_beta, ==, 0.9);
     check_double(s.schedule.beta_decay_rate, ==, 0.001);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect(config, "--steps 20 --betas 0.9,0.95", &s);
     check_contains(test_heard(), "--betas wins over scheduler.params.cycle_momentum");
     check_true(!s.schedule.moves_beta);
     check_double(s.engine.beta1, ==, 0.9);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect(config, "--steps 20 --optimizer sgd", &s);
     check_contains(test_heard(), "the optimizer has no betas");
     check_true(!s.schedule.moves_beta);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect(config, "--steps 20 --schedule cosine", &s);
     check_true(!s.schedule.moves_beta);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
 }
 
 /* The five schedules of DeepSpeed are read with all their numbers. */
 static void schedules(void)
 {
-    struct tune_settings s;
+    struct finetune_settings s;
     expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"OneCycle\", \"params\": {\n"
            "\"cycle_min_lr\": 1e-5, \"cycle_max_lr\": 1e-3, \"cycle_first_step_size\": 7,\n"
            "\"cycle_first_stair_count\": 3, \"decay_step_size\": 2, \"decay_lr_rate\": 0.5,\n"
@@ -277,33 +277,33 @@ static void schedules(void)
     check_int(s.schedule.second_steps, ==, 7);
     check_int(s.schedule.second_stairs, ==, 3);
     check_double(schedule_lr(&s.schedule, 7), ==, 1e-3);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"LRRangeTest\", \"params\": {\n"
            "\"lr_range_test_min_lr\": 1e-4, \"lr_range_test_step_size\": 5}}}",
            "--lr 1", &s);
     check_contains(test_heard(), "--lr and --warmup have no effect: LRRangeTest");
     check_double(schedule_lr(&s.schedule, 5), ==, 2e-4);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupCosineLR\", \"params\": {\n"
            "\"warmup_num_steps\": 4, \"total_num_steps\": \"auto\"}}}",
            "--lr 0.5", &s);
     check_int(s.schedule.total, ==, 100); /* what the run has */
     check_double(s.schedule.lr, ==, 0.5);
     check_double(s.schedule.cos_min_ratio, ==, 1e-4);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect("{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {}}}",
            "--schedule cosine --warmup 3 --steps 50", &s);
     check_int(s.schedule.kind, ==, SCHEDULE_COSINE);
     check_int(s.schedule.total, ==, 50);
     check_contains(test_heard(), "--schedule wins over scheduler.type");
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
 }
 
 /* "auto" takes the value of the flag without a warning; another value is overridden with a
  * warning. */
 static void contradictions(void)
 {
-    struct tune_settings s;
+    struct finetune_settings s;
     expect(
         "{\"train_batch_size\": \"auto\", \"train_micro_batch_size_per_gpu\": \"auto\",\n"
         "\"gradient_accumulation_steps\": \"auto\", \"bf16\": {\"enabled\": \"auto\"},\n"
@@ -317,7 +317,7 @@ static void contradictions(void)
     check_double(s.engine.clip, ==, 2);
     check_double(s.engine.beta2, ==, 0.6);
     check_uint(s.engine.precision, ==, TIDE_BF16);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect("{\n\"train_batch_size\": 32, \"train_micro_batch_size_per_gpu\": 4,\n"
            "\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 2},\n"
            "\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": 1e-4}}}",
@@ -330,12 +330,12 @@ static void contradictions(void)
     check_contains(test_heard(), "--precision wins over bf16.enabled: true");
     check_contains(test_heard(), "--zero wins over zero_optimization.stage: 2");
     check_contains(test_heard(), "--optimizer wins over optimizer.type: \"AdamW\"");
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect("{\"train_batch_size\": 32, \"gradient_accumulation_steps\": 4}", "--batch 3 --accum 2",
            &s);
     check_contains(test_heard(),
                    "a step has 6 rows (--batch, --accum), not the train_batch_size: 32");
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect("{\"train_batch_size\": 2, \"zero_optimization\": {\"stage\": 3, \"offload_param\": {\n"
            "\"device\": \"nvme\", \"nvme_path\": \"/a\"}}}",
            "--store /b", &s);
@@ -343,10 +343,10 @@ static void contradictions(void)
     check_string(s.engine.stores[0].directory, "/b");
     check_contains(test_heard(),
                    "--store wins over zero_optimization.offload_param.nvme_path: \"/a\"");
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect("{\"train_batch_size\": 2, \"dump_state\": true}", "", &s);
     check_contains(test_heard(), "without effect here: dump_state");
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
 }
 
 /* A flag wins over every key that sets the same thing, with a warning for each that had another
@@ -399,7 +399,7 @@ static void every_flag_tells(void)
          "activation_checkpointing.cpu_checkpointing: true"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct tune_settings s;
+        struct finetune_settings s;
         char text[512];
         char sentence[256];
         const char *flag = cases[i].flag;
@@ -407,7 +407,7 @@ static void every_flag_tells(void)
         snprintf(text, sizeof text, "{%s%s}",
                  batch ? "" : "\"train_micro_batch_size_per_gpu\": 4, ", cases[i].config);
         expect(text, flag, &s);
-        tune_settings_fini(&s);
+        finetune_settings_fini(&s);
         snprintf(sentence, sizeof sentence, "%.*s wins over %s", (int)strcspn(flag, " "), flag,
                  cases[i].key != NULL ? cases[i].key : "");
         const char *told = strstr(test_heard(), " wins over ");
@@ -423,7 +423,7 @@ static void every_flag_tells(void)
 /* If a line cannot hold all keys without effect, the others are counted, and no name is cut. */
 static void many_keys_are_told_whole(void)
 {
-    struct tune_settings s;
+    struct finetune_settings s;
     expect("{\"train_batch_size\": 2, \"dump_state\": true, \"memory_breakdown\": true,\n"
            "\"wall_clock_breakdown\": true, \"prescale_gradients\": true,\n"
            "\"disable_allgather\": true, \"zero_optimization\": {\"stage\": 2,\n"
@@ -449,17 +449,18 @@ static void many_keys_are_told_whole(void)
                  strncmp(note.key, last, strlen(note.key)) == 0;
     }
     check_uint(known, ==, 1);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
 }
 
 /* No synonym is a flag of tide, and each answer names an existing flag. */
 static void synonyms(void)
 {
-    struct tune_flags all;
-    struct cli_option options[TUNE_OPTIONS_MAX];
-    const size_t count = tune_flags_options(&all, options);
+    struct finetune_flags all;
+    struct cli_option options[FINETUNE_OPTIONS_MAX];
+    const size_t count = finetune_flags_options(&all, options);
     size_t rows = 0;
-    for (const struct cli_synonym *row = tune_flags_synonyms; row->theirs != NULL; row++, rows++) {
+    for (const struct cli_synonym *row = finetune_flags_synonyms; row->theirs != NULL;
+         row++, rows++) {
         bool known = strncmp(row->ours, "--", 2) != 0;
         for (size_t i = 0; i < count; i++) {
             const size_t length = strlen(options[i].name);
@@ -513,7 +514,7 @@ static void refusals(void)
          "--steps 9", "decay_mom_rate 0.5 lets the first beta grow to 1.35 by step 9"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct tune_settings s;
+        struct finetune_settings s;
         int rc = settings_of(cases[i].config, cases[i].arguments, &s);
         if (rc != -EINVAL || strstr(core_err_sentence(), cases[i].sentence) == NULL) {
             test_fail(__FILE__, __LINE__, "case %zu (%s): %d, \"%s\"", i, cases[i].arguments, rc,
@@ -526,29 +527,29 @@ static void refusals(void)
  * has at least two steps of the lowest rate, with a warning. The number of steps is limited. */
 static void warmups(void)
 {
-    struct tune_settings s;
+    struct finetune_settings s;
     expect(NULL, "--warmup 9 --steps 5 --schedule wsd --lr 0.9", &s);
     check_contains(test_heard(), "--warmup 9 is not shorter than the run, 5 steps: ");
     check_double(fabs(schedule_lr(&s.schedule, 4) - 0.4), <, 1e-12);
-    check_int(tune_settings_fit(&s,
-                                &(struct tune_data_info){.rows = 10, .longest = 40, .tokens = 125},
-                                TUNE_STEPS_MAX + INT64_C(1)),
+    check_int(finetune_settings_fit(
+                  &s, &(struct finetune_data_info){.rows = 10, .longest = 40, .tokens = 125},
+                  FINETUNE_STEPS_MAX + INT64_C(1)),
               ==, -EINVAL);
     check_contains(core_err_sentence(), "the maximum is 100000000");
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
 #define WARMUP(steps)                                                                              \
     "{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {"              \
     "\"warmup_num_steps\": " steps "}}}"
     expect(WARMUP("\"auto\""), "--warmup 5", &s);
     check_int(s.schedule.warmup, ==, 5);
     check_string(test_heard(), "");
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect(WARMUP("\"auto\""), "", &s);
     check_contains(test_heard(), "for at least 2 steps: the first two have the lowest rate");
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
     expect(WARMUP("0"), "", &s);
     check_contains(test_heard(), "for at least 2 steps: the first two have the lowest rate");
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
 }
 
 /* The number of stores is limited; their names may have any characters. */
@@ -560,32 +561,33 @@ static void stores(void)
     for (uint32_t i = 0; i <= TIDE_STORES_MAX; i++) {
         char text[16];
         snprintf(text, sizeof text, "d%u", i);
-        check_int(tune_store_parse(text, &options, paths, names[i], sizeof names[i]), ==,
+        check_int(finetune_store_parse(text, &options, paths, names[i], sizeof names[i]), ==,
                   i < TIDE_STORES_MAX ? 0 : -EINVAL);
     }
     options.store_count = 0;
-    check_int(tune_store_parse("a:b", &options, paths, names[0], sizeof names[0]), ==, -EINVAL);
+    check_int(finetune_store_parse("a:b", &options, paths, names[0], sizeof names[0]), ==, -EINVAL);
     check_contains(core_err_sentence(), "\"b\" is not a size");
-    check_int(tune_store_parse("a:b/c", &options, paths, names[0], sizeof names[0]), ==, 0);
+    check_int(finetune_store_parse("a:b/c", &options, paths, names[0], sizeof names[0]), ==, 0);
     check_string(names[0], "a:b/c");
-    check_int(tune_store_parse("far/too/long/a/name", &options, paths, names[1], sizeof names[1]),
-              ==, -EINVAL);
+    check_int(
+        finetune_store_parse("far/too/long/a/name", &options, paths, names[1], sizeof names[1]), ==,
+        -EINVAL);
     double betas[2];
-    check_int(tune_betas_parse("0,0.5", &betas[0], &betas[1]), ==, 0);
+    check_int(finetune_betas_parse("0,0.5", &betas[0], &betas[1]), ==, 0);
     check_double(betas[1], ==, 0.5);
-    check_int(tune_place_parse("acts=keep", &options), ==, 0);
+    check_int(finetune_place_parse("acts=keep", &options), ==, 0);
     check_uint(options.acts, ==, TIDE_ACTS_KEEP);
 }
 
 /* Data is read for training as requested, and for evaluation without leaving anything out. */
 static void data(void)
 {
-    struct tune_settings s;
+    struct finetune_settings s;
     expect(NULL,
            "--batch 3 --accum 4 --ranks 2 --seq-len 16 --pack --split --shuffle --seed 9 "
            "--on-bad-row skip --train-on all --chat-format chatml",
            &s);
-    struct tune_data_options train = tune_settings_data(&s, "rows", true);
+    struct finetune_data_options train = finetune_settings_data(&s, "rows", true);
     check_string(train.path, "rows");
     check_uint(train.batch, ==, 3);
     check_uint(train.step_max, ==, 8);
@@ -595,10 +597,10 @@ static void data(void)
     check_true(train.train_on_all);
     check_string(train.chat_format, "chatml");
     check_uint(train.seed, ==, 9);
-    struct tune_data_options eval = tune_settings_data(&s, "rows", false);
+    struct finetune_data_options eval = finetune_settings_data(&s, "rows", false);
     check_uint(eval.step_max, ==, 1);
     check_true(!eval.pack && !eval.shuffle && !eval.drop_last);
-    tune_settings_fini(&s);
+    finetune_settings_fini(&s);
 }
 
 static char *text_of(void (*print)(const struct tide_plan *plan, FILE *stream))

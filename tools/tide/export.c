@@ -30,12 +30,12 @@ static int run(const struct cli_command *command, int argc, char **argv)
     int rc = cli_out_resolve(out, whole);
     const struct cli_out target = {.path = whole, .overwrite = overwrite};
     if (rc != 0 || (rc = cli_out_check(&target)) != 0) {
-        return cli_fail(command, tune_exit_code(rc), NULL);
+        return cli_fail(command, finetune_exit_code(rc), NULL);
     }
     rc = tide_checkpoint_export(NULL, parsed.arguments[0], whole, overwrite);
     if (rc != 0) {
         const bool bad = rc == -EBADMSG;
-        return cli_fail(command, bad ? CLI_NOT_VERIFIED : tune_exit_code(rc), "%s",
+        return cli_fail(command, bad ? CLI_NOT_VERIFIED : finetune_exit_code(rc), "%s",
                         tide_last_error());
     }
     printf("%s\n", out);

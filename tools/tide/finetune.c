@@ -19,15 +19,15 @@
 /* Everything that is open; close_job() closes it in any state. */
 struct job {
     const struct cli_command *command;
-    struct tune_flags flags;
+    struct finetune_flags flags;
     struct cli_common common;
-    struct tune_settings settings;
-    struct tune_context talk;
-    struct tune_data *data;     /* owned */
-    struct tune_data *eval;     /* owned */
-    struct tune_log *log;       /* owned */
+    struct finetune_settings settings;
+    struct finetune_context talk;
+    struct finetune_data *data; /* owned */
+    struct finetune_data *eval; /* owned */
+    struct finetune_log *log;   /* owned */
     struct tide_engine *engine; /* owned */
-    struct tune_run run;
+    struct finetune_run run;
     bool unfit;         /* the plan was refused: exit code 3, unlike a file system's EFBIG */
     bool begun;         /* the first step has begun */
     bool trained;       /* the last step has ended */
@@ -39,11 +39,11 @@ struct job {
  * other error after the first step is a failure of the run. */
 static int choose_exit_code(struct job *job, int rc)
 {
-    int code = job->unfit ? CLI_NO_FIT : tune_exit_code(rc);
+    int code = job->unfit ? CLI_NO_FIT : finetune_exit_code(rc);
     if (job->begun && (job->trained || rc != -EINVAL)) {
         code = CLI_FAILED;
     }
-    tune_live_end(&job->talk.live);
+    finetune_live_end(&job->talk.live);
     return cli_fail(job->command, code, NULL);
 }
 
@@ -63,7 +63,7 @@ static int claim_out(struct job *job)
     if (rc != 0) {
         return rc;
     }
-    tune_stop_early(undo_claim, job->talk.context);
+    finetune_stop_early(undo_claim, job->talk.context);
     rc = tide_folder_claim(job->talk.context, job->flags.out);
     out.claimed = true;
     if (rc != 0) {
@@ -77,18 +77,19 @@ static int claim_out(struct job *job)
     return 0;
 }
 
-static int open_data(struct job *job, const char *path, bool trains, struct tune_data **out)
+static int open_data(struct job *job, const char *path, bool trains, struct finetune_data **out)
 {
-    const struct tune_data_options options = tune_settings_data(&job->settings, path, trains);
-    return tune_context_data(&job->talk, &options, out);
+    const struct finetune_data_options options = finetune_settings_data(&job->settings, path,
+                                                                        trains);
+    return finetune_context_data(&job->talk, &options, out);
 }
 
-static const char *csv_flag(const struct tune_flags *flags)
+static const char *csv_flag(const struct finetune_flags *flags)
 {
     return flags->csv != NULL ? "--csv" : "csv_monitor.output_path";
 }
 
-static const char *board_flag(const struct tune_flags *flags)
+static const char *board_flag(const struct finetune_flags *flags)
 {
     return flags->tensorboard != NULL ? "--tensorboard" : "tensorboard.output_path";
 }
@@ -96,21 +97,21 @@ static const char *board_flag(const struct tune_flags *flags)
 /* Opening logs and timelines truncates them, so none of them may be an input. */
 static int check_outputs(const struct job *job)
 {
-    const struct tune_flags *flags = &job->flags;
-    const struct tune_settings *settings = &job->settings;
-    struct cli_path paths[3 + TUNE_FLAGS_PATHS] = {
+    const struct finetune_flags *flags = &job->flags;
+    const struct finetune_settings *settings = &job->settings;
+    struct cli_path paths[3 + FINETUNE_FLAGS_PATHS] = {
         {CLI_PATH_WRITTEN, "--log", flags->log},
         {CLI_PATH_WRITTEN, csv_flag(flags), settings->csv},
         {CLI_PATH_WRITTEN, board_flag(flags), settings->board},
     };
-    tune_flags_paths(flags, paths + 3);
+    finetune_flags_paths(flags, paths + 3);
     return cli_paths_check(paths, sizeof paths / sizeof paths[0]);
 }
 
 /* Outputs are created when the run begins, which is too late to find out that they cannot be. */
 static int check_writable(const struct job *job)
 {
-    const struct tune_flags *flags = &job->flags;
+    const struct finetune_flags *flags = &job->flags;
     const struct {
         const char *flag, *path;
         enum cli_path_shape shape;
@@ -132,11 +133,11 @@ static int check_writable(const struct job *job)
 
 static int open_inputs(struct job *job)
 {
-    struct tune_data_info info;
+    struct finetune_data_info info;
     const char *resume = job->flags.resume ? job->flags.out : NULL;
     int rc = check_outputs(job);
     if (rc != 0 || (rc = claim_out(job)) != 0 || (rc = check_writable(job)) != 0 ||
-        (rc = tune_checkpoint_now(job->talk.context, resume, &job->settings.now)) != 0) {
+        (rc = finetune_checkpoint_now(job->talk.context, resume, &job->settings.now)) != 0) {
         return rc;
     }
     if (job->flags.eval_data != NULL && strcmp(job->flags.eval_data, "-") == 0 &&
@@ -149,7 +150,7 @@ static int open_inputs(struct job *job)
     if (rc != 0) {
         return rc;
     }
-    tune_data_describe(job->data, &info);
+    finetune_data_describe(job->data, &info);
     const struct tide_engine_options *engine = &job->settings.engine;
     if (info.rows < engine->batch) {
         core_log(CORE_LOG_WARN,
@@ -158,20 +159,21 @@ static int open_inputs(struct job *job)
                  " gives the same result in less time and memory",
                  job->flags.data, info.rows, engine->batch, info.rows);
     }
-    int64_t steps = job->settings.steps > 0 ? job->settings.steps
-                                            : tune_data_steps(&info, engine->accum * engine->ranks,
-                                                              job->settings.epochs);
-    rc = tune_settings_fit(&job->settings, &info, steps);
+    int64_t steps = job->settings.steps > 0
+                        ? job->settings.steps
+                        : finetune_data_steps(&info, engine->accum * engine->ranks,
+                                              job->settings.epochs);
+    rc = finetune_settings_fit(&job->settings, &info, steps);
     if (rc != 0) {
         return rc;
     }
-    job->settings.engine.application_bytes = tune_data_memory(job->data);
+    job->settings.engine.application_bytes = finetune_data_memory(job->data);
     if (job->flags.eval_data != NULL) {
         rc = open_data(job, job->flags.eval_data, false, &job->eval);
         if (rc != 0) {
             return rc;
         }
-        job->settings.engine.application_bytes += tune_data_memory(job->eval);
+        job->settings.engine.application_bytes += finetune_data_memory(job->eval);
     }
     return 0;
 }
@@ -179,13 +181,13 @@ static int open_inputs(struct job *job)
 /* Files of an earlier run are replaced and folders are created only when this run begins. */
 static int open_log(struct job *job)
 {
-    const struct tune_log_options log = {.json_path = job->flags.log,
-                                         .csv_path = job->settings.csv,
-                                         .csv_folder = job->flags.csv == NULL,
-                                         .board_folder = job->settings.board,
-                                         .append = job->flags.resume,
-                                         .events = &job->talk.events};
-    int rc = tune_log_open(&log, &job->log);
+    const struct finetune_log_options log = {.json_path = job->flags.log,
+                                             .csv_path = job->settings.csv,
+                                             .csv_folder = job->flags.csv == NULL,
+                                             .board_folder = job->settings.board,
+                                             .append = job->flags.resume,
+                                             .events = &job->talk.events};
+    int rc = finetune_log_open(&log, &job->log);
     job->run.log = job->log;
     return rc;
 }
@@ -198,7 +200,7 @@ static int open_engine(struct job *job)
     int rc = tide_engine_create(job->talk.context, &job->settings.engine, &job->engine);
     job->unfit = rc == -EFBIG;
     job->talk.may_stop = false;
-    tune_live_end(&job->talk.live);
+    finetune_live_end(&job->talk.live);
     if (rc == 0 && job->common.verbose >= 0) {
         cli_plan_print_short(tide_engine_plan(job->engine), &job->settings.engine, stderr);
     }
@@ -216,7 +218,7 @@ static void judge_rates(const struct job *job)
     enum { STEPS_MIN = 3 };
     const double wrong = 1.25;
     const double least_seconds = 0.02;
-    const struct tune_summary *sum = &job->run.summary;
+    const struct finetune_summary *sum = &job->run.summary;
     const double ratio = sum->plan_seconds > 0 ? sum->median_seconds / sum->plan_seconds : 1;
     const bool measured = job->settings.engine.rates == NULL && job->settings.engine.cache != NULL;
     if (measured && job->run.steps - job->run.begun >= STEPS_MIN &&
@@ -238,8 +240,8 @@ static bool keeps_existing_model(const struct job *job)
 /* Prints planned and measured figures. */
 static void print_outcome(const struct job *job)
 {
-    const struct tune_run *run = &job->run;
-    const struct tune_summary *sum = &run->summary;
+    const struct finetune_run *run = &job->run;
+    const struct finetune_summary *sum = &run->summary;
     if (job->common.verbose >= 0 && run->steps == run->begun) {
         fprintf(stderr,
                 "the run is already finished, after step %" PRId64 " of %" PRId64
@@ -292,7 +294,7 @@ static int check_steps(const struct job *job)
 
 static int train(struct job *job)
 {
-    job->run = (struct tune_run){
+    job->run = (struct finetune_run){
         .settings = &job->settings,
         .engine = job->engine,
         .data = job->data,
@@ -305,20 +307,21 @@ static int train(struct job *job)
         .replace = job->flags.overwrite,
         .events = &job->talk.events,
     };
-    int rc = job->flags.resume ? tune_checkpoint_resume(&job->run, job->common.verbose >= 0) : 0;
+    int rc = job->flags.resume ? finetune_checkpoint_resume(&job->run, job->common.verbose >= 0)
+                               : 0;
     if (rc != 0 || (rc = check_steps(job)) != 0 || (rc = open_log(job)) != 0) {
         return rc;
     }
-    tune_log_begin(job->log, &(struct tune_log_head){
-                                 .plan = tide_engine_plan(job->engine),
-                                 .engine = &job->settings.engine,
-                                 .steps = job->settings.steps,
-                                 .begun = job->run.begun,
-                                 .eval_every = job->run.eval_every,
-                                 .save_every = job->run.save_every,
-                             });
+    finetune_log_begin(job->log, &(struct finetune_log_head){
+                                     .plan = tide_engine_plan(job->engine),
+                                     .engine = &job->settings.engine,
+                                     .steps = job->settings.steps,
+                                     .begun = job->run.begun,
+                                     .eval_every = job->run.eval_every,
+                                     .save_every = job->run.save_every,
+                                 });
     job->begun = true;
-    rc = tune_run_steps(&job->run);
+    rc = finetune_run_steps(&job->run);
     if (rc != 0 || job->run.stopped) {
         return rc;
     }
@@ -328,7 +331,7 @@ static int train(struct job *job)
         return 0;
     }
     rc = tide_engine_save(job->engine, job->flags.out, 1);
-    tune_live_end(&job->talk.live);
+    finetune_live_end(&job->talk.live);
     if (rc != 0) {
         return core_err_adopt(rc, tide_last_error());
     }
@@ -352,13 +355,13 @@ static int train(struct job *job)
 static int close_job(struct job *job, int code)
 {
     tide_engine_destroy(job->engine);
-    tune_data_close(job->eval);
-    tune_data_close(job->data);
-    if (tune_log_close(job->log) != 0 && code == CLI_DONE) {
+    finetune_data_close(job->eval);
+    finetune_data_close(job->data);
+    if (finetune_log_close(job->log) != 0 && code == CLI_DONE) {
         code = CLI_FAILED;
     }
-    tune_settings_fini(&job->settings);
-    tune_context_fini(&job->talk);
+    finetune_settings_fini(&job->settings);
+    finetune_context_fini(&job->talk);
     return code;
 }
 
@@ -367,21 +370,22 @@ static int run_job(struct job *job)
     struct tide_inspection model;
     int rc = cli_out_resolve(job->flags.out, job->out);
     job->flags.out = job->out;
-    if (rc != 0 || (rc = tune_context_inspect(&job->talk, job->flags.model, true, &model)) != 0 ||
-        (rc = tune_settings_init(&job->settings, &job->flags, &model)) != 0 ||
+    if (rc != 0 ||
+        (rc = finetune_context_inspect(&job->talk, job->flags.model, true, &model)) != 0 ||
+        (rc = finetune_settings_init(&job->settings, &job->flags, &model)) != 0 ||
         (rc = open_inputs(job)) != 0) {
-        tune_stop_begin(); /* from here on, a signal must not use the context, which is closed next */
+        finetune_stop_begin(); /* from here on, a signal must not use the context, which is closed next */
         return choose_exit_code(job, rc);
     }
     job->talk.live.steps = (uint64_t)job->settings.steps;
     job->talk.live.print_every = (uint64_t)job->settings.print_every;
-    tune_stop_begin();
+    finetune_stop_begin();
     rc = open_engine(job);
     if (rc == 0) {
         rc = train(job);
     }
     if (rc == -ECANCELED) {
-        tune_live_end(&job->talk.live);
+        finetune_live_end(&job->talk.live);
         return cli_fail(
             job->command, CLI_INTERRUPTED,
             job->flags.resume
@@ -405,31 +409,31 @@ static int run_job(struct job *job)
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct job job = {.command = command};
-    struct cli_option options[TUNE_OPTIONS_MAX];
+    struct cli_option options[FINETUNE_OPTIONS_MAX];
     struct cli_parsed parsed = {.count = 0};
-    tune_stop_early(NULL, NULL);
-    tune_flags_init(&job.flags);
-    size_t count = tune_flags_options(&job.flags, options);
+    finetune_stop_early(NULL, NULL);
+    finetune_flags_init(&job.flags);
+    size_t count = finetune_flags_options(&job.flags, options);
     int code = cli_parse(command, options, count, argc, argv, &parsed);
     job.flags.given = parsed.given;
-    code = code >= 0 ? code : tune_flags_check(command, &job.flags, true);
+    code = code >= 0 ? code : finetune_flags_check(command, &job.flags, true);
     if (code >= 0) {
-        tune_stop_end();
+        finetune_stop_end();
         return code;
     }
     job.common = parsed.common;
-    if (tune_context_init(&job.talk, job.common.verbose) != 0) {
-        tune_stop_end();
+    if (finetune_context_init(&job.talk, job.common.verbose) != 0) {
+        finetune_stop_end();
         return cli_fail(command, CLI_FAILED, NULL);
     }
     code = close_job(&job, run_job(&job));
-    tune_stop_end(); /* not earlier, because closing removes a store */
+    finetune_stop_end(); /* not earlier, because closing removes a store */
     return cli_close(command, code);
 }
 
 static void print_options(bool verbose)
 {
-    tune_flags_print(NULL, 0, true, verbose);
+    finetune_flags_print(NULL, 0, true, verbose);
 }
 
 const struct cli_command cli_command_finetune = {
@@ -438,6 +442,6 @@ const struct cli_command cli_command_finetune = {
     .usage = "--model DIR --data FILE --out DIR [OPTIONS]",
     .print_options = print_options,
     .example = "tide finetune --model Qwen3-4B --data rows.jsonl --out tuned --store /nvme",
-    .synonyms = tune_flags_synonyms,
+    .synonyms = finetune_flags_synonyms,
     .run = run,
 };

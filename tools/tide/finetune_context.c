@@ -12,10 +12,11 @@
 #include "tools/tide/cli.h"
 #include "tools/tide/finetune_stop.h"
 
-static void keep_line(struct tune_events *events, bool error, bool warning, const char *line)
+static void keep_line(struct finetune_events *events, bool error, bool warning, const char *line)
 {
     if (error || warning) {
-        tune_events_add(events, error ? TUNE_EVENT_ERROR : TUNE_EVENT_WARNING, "%s", line);
+        finetune_events_add(events, error ? FINETUNE_EVENT_ERROR : FINETUNE_EVENT_WARNING, "%s",
+                            line);
     }
 }
 
@@ -27,7 +28,7 @@ static void keep_own(void *user, enum core_log_level level, const char *line)
 
 static void write_line(void *user, uint32_t level, const char *line)
 {
-    struct tune_context *talk = user;
+    struct finetune_context *talk = user;
     static const char *const names[] = {"error", "warn", "info", "debug"};
     /* Overwrites the live line, which is printed again with the next step. */
     fprintf(stderr, "%stide: %s: ", talk->live.terminal ? "\r\033[K" : "", names[level]);
@@ -38,17 +39,17 @@ static void write_line(void *user, uint32_t level, const char *line)
 
 static int show_progress(void *user, const struct tide_progress *progress)
 {
-    struct tune_context *talk = user;
-    tune_live_progress(&talk->live, progress);
-    return talk->may_stop && tune_stop_asked();
+    struct finetune_context *talk = user;
+    finetune_live_progress(&talk->live, progress);
+    return talk->may_stop && finetune_stop_asked();
 }
 
-int tune_context_init(struct tune_context *talk, int verbose)
+int finetune_context_init(struct finetune_context *talk, int verbose)
 {
     static const enum tide_log_level levels[] = {TIDE_LOG_ERROR, TIDE_LOG_WARN, TIDE_LOG_INFO,
                                                  TIDE_LOG_DEBUG};
-    tune_live_init(&talk->live, stderr, verbose < 0, 0, 1);
-    tune_events_init(&talk->events);
+    finetune_live_init(&talk->live, stderr, verbose < 0, 0, 1);
+    finetune_events_init(&talk->events);
     const struct tide_context_options options = {
         .struct_bytes = sizeof options,
         .log_level = levels[verbose < 2 ? verbose + 1 : 3],
@@ -58,19 +59,19 @@ int tune_context_init(struct tune_context *talk, int verbose)
     };
     int rc = tide_context_create(&options, &talk->context);
     if (rc != 0) {
-        tune_events_fini(&talk->events);
+        finetune_events_fini(&talk->events);
         return core_err_adopt(rc, tide_last_error());
     }
     cli_log_also(keep_own, &talk->events);
     return 0;
 }
 
-void tune_context_fini(struct tune_context *talk)
+void finetune_context_fini(struct finetune_context *talk)
 {
-    tune_live_end(&talk->live);
+    finetune_live_end(&talk->live);
     tide_context_destroy(talk->context);
     cli_log_also(NULL, NULL);
-    tune_events_fini(&talk->events);
+    finetune_events_fini(&talk->events);
     talk->context = NULL;
 }
 
@@ -118,8 +119,8 @@ static int refuse_missing(const char *path)
                : core_err_set(-ENOENT, "--model %s does not exist", path);
 }
 
-int tune_context_inspect(struct tune_context *talk, const char *path, bool weights,
-                         struct tide_inspection *out)
+int finetune_context_inspect(struct finetune_context *talk, const char *path, bool weights,
+                             struct tide_inspection *out)
 {
     *out = (struct tide_inspection){.struct_bytes = sizeof *out};
     if (access(path, F_OK) != 0 && errno == ENOENT) {
@@ -150,20 +151,20 @@ int tune_context_inspect(struct tune_context *talk, const char *path, bool weigh
 static void show_reading(void *user, double part)
 {
     enum { STEPS = 1000 };
-    struct tune_context *talk = user;
+    struct finetune_context *talk = user;
     const struct tide_progress progress = {.struct_bytes = sizeof progress,
                                            .phase = "count rows of data",
                                            .done = (uint64_t)(part * STEPS),
                                            .total = STEPS};
     if (core_clock_now_ns() - talk->reads_ns > INT64_C(1000000000)) {
-        tune_live_progress(&talk->live, &progress);
+        finetune_live_progress(&talk->live, &progress);
     }
 }
 
-int tune_context_data(struct tune_context *talk, const struct tune_data_options *options,
-                      struct tune_data **out)
+int finetune_context_data(struct finetune_context *talk,
+                          const struct finetune_data_options *options, struct finetune_data **out)
 {
-    struct tune_data_options shown = *options;
+    struct finetune_data_options shown = *options;
     shown.progress = show_reading;
     shown.user = talk;
     talk->reads_ns = core_clock_now_ns();
@@ -173,12 +174,12 @@ int tune_context_data(struct tune_context *talk, const struct tune_data_options 
                 "chooses another folder)\n",
                 text_spool_folder());
     }
-    const int rc = tune_data_open(&shown, out);
-    tune_live_end(&talk->live);
+    const int rc = finetune_data_open(&shown, out);
+    finetune_live_end(&talk->live);
     return rc;
 }
 
-int tune_exit_code(int rc)
+int finetune_exit_code(int rc)
 {
     static const int given_wrong[] = {-EINVAL, -ENOENT,       -EEXIST, -ENOTDIR, -EISDIR,
                                       -EACCES, -EPERM,        -EROFS,  -ENOTSUP, -ENODEV,

@@ -9,29 +9,29 @@
 #include "tools/tide/finetune_events.h"
 #include "tools/tide/finetune_live.h"
 
-struct tune_context {
+struct finetune_context {
     struct tide_context *context; /* owned */
-    struct tune_live live;
-    struct tune_events events; /* warnings of libtide and of the command, for the log */
-    int64_t reads_ns;          /* time at which counting of rows began */
+    struct finetune_live live;
+    struct finetune_events events; /* warnings of libtide and of the command, for the log */
+    int64_t reads_ns;              /* time at which counting of rows began */
     bool may_stop; /* a signal interrupts libtide; false once there is something to save */
 };
 
 /* `verbose` as in struct cli_common. `talk` must not move until fini. */
-int tune_context_init(struct tune_context *talk, int verbose);
-void tune_context_fini(struct tune_context *talk);
+int finetune_context_init(struct finetune_context *talk, int verbose);
+void finetune_context_fini(struct finetune_context *talk);
 
 /* Inspects a model folder: 0 if it is consistent, or -errno. Without `weights`, config.json is
  * enough, and other problems are warnings. */
-int tune_context_inspect(struct tune_context *talk, const char *path, bool weights,
-                         struct tide_inspection *out);
+int finetune_context_inspect(struct finetune_context *talk, const char *path, bool weights,
+                             struct tide_inspection *out);
 
 /* Opens data. Shows progress if counting the rows takes more than a second. */
-int tune_context_data(struct tune_context *talk, const struct tune_data_options *options,
-                      struct tune_data **out);
+int finetune_context_data(struct finetune_context *talk,
+                          const struct finetune_data_options *options, struct finetune_data **out);
 
 /* Returns the enum cli_exit of a negative errno; 2 for wrong input. -EFBIG is 1, as from a file
  * system: only the caller knows of a plan that does not fit, which is 3. */
-int tune_exit_code(int rc);
+int finetune_exit_code(int rc);
 
 #endif

@@ -24,17 +24,17 @@ static const struct {
     const char *name;
     size_t offset;
 } fields[] = {
-    {"rows", offsetof(struct tune_data_info, rows)},
-    {"longest", offsetof(struct tune_data_info, longest)},
-    {"tokens", offsetof(struct tune_data_info, tokens)},
-    {"targets", offsetof(struct tune_data_info, targets)},
-    {"read", offsetof(struct tune_data_info, read)},
-    {"wrong", offsetof(struct tune_data_info, wrong)},
-    {"cut", offsetof(struct tune_data_info, cut)},
-    {"untrained", offsetof(struct tune_data_info, untrained)},
-    {"dated", offsetof(struct tune_data_info, dated)},
-    {"memory", offsetof(struct tune_data_info, memory)},
-    {"row_memory", offsetof(struct tune_data_info, row_memory)},
+    {"rows", offsetof(struct finetune_data_info, rows)},
+    {"longest", offsetof(struct finetune_data_info, longest)},
+    {"tokens", offsetof(struct finetune_data_info, tokens)},
+    {"targets", offsetof(struct finetune_data_info, targets)},
+    {"read", offsetof(struct finetune_data_info, read)},
+    {"wrong", offsetof(struct finetune_data_info, wrong)},
+    {"cut", offsetof(struct finetune_data_info, cut)},
+    {"untrained", offsetof(struct finetune_data_info, untrained)},
+    {"dated", offsetof(struct finetune_data_info, dated)},
+    {"memory", offsetof(struct finetune_data_info, memory)},
+    {"row_memory", offsetof(struct finetune_data_info, row_memory)},
 };
 enum { FIELDS = sizeof fields / sizeof fields[0] };
 
@@ -126,7 +126,7 @@ static bool add_build(uint64_t *key)
     return true;
 }
 
-static uint64_t hash_options(const struct tune_data_options *options, int64_t rows)
+static uint64_t hash_options(const struct finetune_data_options *options, int64_t rows)
 {
     const bool order = options->shuffle && (options->pack || rows < INT64_MAX);
     const uint64_t words[] = {(uint64_t)options->length_max,
@@ -144,14 +144,14 @@ static uint64_t hash_options(const struct tune_data_options *options, int64_t ro
     return key;
 }
 
-void tune_counts_place(const struct tune_data_options *options, int64_t rows,
-                       struct tune_counts *out)
+void finetune_counts_place(const struct finetune_data_options *options, int64_t rows,
+                           struct finetune_counts *out)
 {
     uint64_t bytes = 0;
     out->path[0] = '\0';
     out->key = hash_options(options, rows);
     if (options->cache != NULL && strcmp(options->path, "-") != 0 &&
-        add_data(options->path, &out->key, &bytes) && bytes >= TUNE_COUNTS_BYTES &&
+        add_data(options->path, &out->key, &bytes) && bytes >= FINETUNE_COUNTS_BYTES &&
         add_model(options->model, &out->key) && add_build(&out->key)) {
         (void)core_cache_path(options->cache, "rows", out->key, out->path);
     }
@@ -169,17 +169,18 @@ static bool read_field(const struct core_json_value *root, const char *name, int
 }
 
 /* Whether the numbers are plausible together. */
-static bool fit_together(const struct tune_data_info *info)
+static bool fit_together(const struct finetune_data_info *info)
 {
     int64_t most;
     return info->targets <= info->tokens && info->longest <= info->tokens &&
            (__builtin_mul_overflow(info->rows, info->longest, &most) || info->tokens <= most);
 }
 
-bool tune_counts_find(const struct tune_counts *counts, int64_t now, struct tune_data_info *info)
+bool finetune_counts_find(const struct finetune_counts *counts, int64_t now,
+                          struct finetune_data_info *info)
 {
     struct core_json *doc = NULL;
-    struct tune_data_info found = {0};
+    struct finetune_data_info found = {0};
     int64_t whole = 0;
     int64_t then = 0;
     if (counts->path[0] == '\0' || !core_cache_counts(counts->path) ||
@@ -208,14 +209,14 @@ bool tune_counts_find(const struct tune_counts *counts, int64_t now, struct tune
 
 /* Content of the file. */
 struct record {
-    const struct tune_data_info *info; /* borrowed */
+    const struct finetune_data_info *info; /* borrowed */
     int64_t now;
 };
 
 static void write_record(struct core_json_write *json, const void *from)
 {
     const struct record *record = from;
-    const struct tune_data_info *info = record->info;
+    const struct finetune_data_info *info = record->info;
     core_json_write_object_begin(json, NULL);
     core_json_write_integer(json, "now", record->now);
     core_json_write_integer(json, "whole", info->whole);
@@ -227,8 +228,8 @@ static void write_record(struct core_json_write *json, const void *from)
     core_json_write_object_end(json);
 }
 
-void tune_counts_keep(const struct tune_counts *counts, int64_t now,
-                      const struct tune_data_info *info)
+void finetune_counts_keep(const struct finetune_counts *counts, int64_t now,
+                          const struct finetune_data_info *info)
 {
     const struct record record = {.info = info, .now = now};
     const int rc = counts->path[0] != '\0' ? core_cache_write(counts->path, write_record, &record)
@@ -239,7 +240,7 @@ void tune_counts_keep(const struct tune_counts *counts, int64_t now,
     }
 }
 
-bool tune_counts_forget(const struct tune_counts *counts)
+bool finetune_counts_forget(const struct finetune_counts *counts)
 {
     return counts->path[0] != '\0' && unlink(counts->path) == 0;
 }

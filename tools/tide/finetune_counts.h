@@ -9,7 +9,7 @@
 
 #include "core/json/cache.h"
 
-struct tune_data_options {
+struct finetune_data_options {
     const char *path;   /* a file, a pattern, or "-": standard input, kept to be read again */
     const char *model;  /* the folder with the tokenizer */
     int64_t vocab;      /* ids are below it */
@@ -36,7 +36,7 @@ struct tune_data_options {
 };
 
 /* Figures of an epoch, or of its beginning if fewer rows are trained on. */
-struct tune_data_info {
+struct finetune_data_info {
     bool whole; /* figures of the whole epoch */
     int64_t rows;
     int64_t longest; /* tokens of the longest row, at most length_max */
@@ -52,24 +52,25 @@ struct tune_data_info {
     int64_t row_memory; /* share of that which one row may take */
 };
 
-enum { TUNE_COUNTS_BYTES = 16 << 20 }; /* total size; smaller data is counted again each time */
+enum { FINETUNE_COUNTS_BYTES = 16 << 20 }; /* total size; smaller data is counted again each time */
 
-struct tune_counts {
+struct finetune_counts {
     char path[CORE_CACHE_PATH_BYTES]; /* "": counts are not kept */
     uint64_t key;
 };
 
 /* Finds the file for the counts of this data; `rows` is how many rows are counted. There is none
  * for data that cannot be identified, such as a pipe. */
-void tune_counts_place(const struct tune_data_options *options, int64_t rows,
-                       struct tune_counts *out);
+void finetune_counts_place(const struct finetune_data_options *options, int64_t rows,
+                           struct finetune_counts *out);
 /* Reads the kept counts; false if there are none or they are unusable. Counts that depend on the
  * time are valid for that time only. */
-bool tune_counts_find(const struct tune_counts *counts, int64_t now, struct tune_data_info *info);
+bool finetune_counts_find(const struct finetune_counts *counts, int64_t now,
+                          struct finetune_data_info *info);
 /* Writes the counts. A failure is logged and is not an error. */
-void tune_counts_keep(const struct tune_counts *counts, int64_t now,
-                      const struct tune_data_info *info);
+void finetune_counts_keep(const struct finetune_counts *counts, int64_t now,
+                          const struct finetune_data_info *info);
 /* Removes the file, so that the rows are counted again. Returns whether there was one. */
-bool tune_counts_forget(const struct tune_counts *counts);
+bool finetune_counts_forget(const struct finetune_counts *counts);
 
 #endif

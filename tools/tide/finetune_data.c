@@ -23,30 +23,30 @@ struct held {
     int32_t *starts;    /* owned; NULL unless packed */
 };
 
-struct tune_data {
-    struct tune_data_options options;
+struct finetune_data {
+    struct finetune_data_options options;
     struct text_feed_options feed_options;
     struct text_feed *feed; /* owned; NULL until the first step, and after a failed rewind */
     int input;              /* owned: file that keeps standard input; -1: not used */
-    struct tune_data_info info;
+    struct finetune_data_info info;
     struct text_memory memory; /* of the feed: first the one that counts, then the one of the run */
-    struct tune_counts counts; /* file that keeps `info` */
-    bool counted_before;       /* counts are from an earlier run */
-    struct tide_batch *batches; /* owned */
-    struct held *held;          /* owned, one for each batch; rows of `length_max` */
-    struct text_batch next;     /* borrowed from the feed */
+    struct finetune_counts counts; /* file that keeps `info` */
+    bool counted_before;           /* counts are from an earlier run */
+    struct tide_batch *batches;    /* owned */
+    struct held *held;             /* owned, one for each batch; rows of `length_max` */
+    struct text_batch next;        /* borrowed from the feed */
     bool has_next;
     int64_t tokens;             /* of the last step */
     int64_t wait_ns;            /* for the last step */
     struct text_position place; /* position after the rows of the last step */
 };
 
-static const char *name_of(const struct tune_data *data)
+static const char *name_of(const struct finetune_data *data)
 {
     return data->input >= 0 ? "standard input" : data->options.path;
 }
 
-static int open_feed(struct tune_data *data, const struct text_position *from)
+static int open_feed(struct finetune_data *data, const struct text_position *from)
 {
     text_feed_close(data->feed);
     data->feed = NULL;
@@ -56,7 +56,7 @@ static int open_feed(struct tune_data *data, const struct text_position *from)
 }
 
 /* Rows that the whole run reads; INT64_MAX if its length is given in epochs. */
-static int64_t rows_needed(const struct tune_data_options *options)
+static int64_t rows_needed(const struct finetune_data_options *options)
 {
     int64_t rows;
     const bool small = options->steps > 0 &&
@@ -68,13 +68,13 @@ static int64_t rows_needed(const struct tune_data_options *options)
 enum { MANY_ROWS = 4096 };
 
 /* Reads the rows once: their number, and the longest one. */
-static int scan(struct tune_data *data)
+static int scan(struct finetune_data *data)
 {
     const int64_t most = rows_needed(&data->options);
     struct text_feed_options options = data->feed_options;
     struct text_feed *feed = NULL;
     struct text_batch batch = {0};
-    struct tune_data_info *info = &data->info;
+    struct finetune_data_info *info = &data->info;
     options.batch_rows = 1;
     options.epochs = 1;
     /* Nothing else runs yet. For few rows one thread is enough, and reads no further than them. */
@@ -108,26 +108,26 @@ static int scan(struct tune_data *data)
 }
 
 /* Counts the rows unless an earlier run did. */
-static int count_rows(struct tune_data *data)
+static int count_rows(struct finetune_data *data)
 {
-    struct tune_counts after;
+    struct finetune_counts after;
     const int64_t most = rows_needed(&data->options);
-    tune_counts_place(&data->options, most, &data->counts);
-    data->counted_before = tune_counts_find(&data->counts, data->options.now, &data->info);
+    finetune_counts_place(&data->options, most, &data->counts);
+    data->counted_before = finetune_counts_find(&data->counts, data->options.now, &data->info);
     if (data->counted_before) {
         return 0;
     }
     int rc = scan(data);
-    tune_counts_place(&data->options, most, &after);
+    finetune_counts_place(&data->options, most, &after);
     if (rc == 0 && data->counts.key == after.key) { /* the files did not change meanwhile */
-        tune_counts_keep(&data->counts, data->options.now, &data->info);
+        finetune_counts_keep(&data->counts, data->options.now, &data->info);
     }
     return rc;
 }
 
-static int check_scan(const struct tune_data *data)
+static int check_scan(const struct finetune_data *data)
 {
-    const struct tune_data_info *info = &data->info;
+    const struct finetune_data_info *info = &data->info;
     const char *path = name_of(data);
     if (info->rows == 0) {
         return core_err_set(-EINVAL, "%s has no rows", path);
@@ -166,9 +166,9 @@ static int check_scan(const struct tune_data *data)
     return 0;
 }
 
-static int count_batches(struct tune_data *data)
+static int count_batches(struct finetune_data *data)
 {
-    struct tune_data_info *info = &data->info;
+    struct finetune_data_info *info = &data->info;
     const int64_t batch = data->options.batch;
     info->micro_batches = (info->rows + (data->options.drop_last ? 0 : batch - 1)) / batch;
     if (info->micro_batches == 0) {
@@ -181,7 +181,7 @@ static int count_batches(struct tune_data *data)
 }
 
 /* Packed rows of a later epoch may be longer than those of the first. */
-static int64_t row_room(const struct tune_data *data)
+static int64_t row_room(const struct finetune_data *data)
 {
     return data->options.pack || data->options.split ? data->options.length_max
                                                      : data->info.longest;
@@ -189,7 +189,7 @@ static int64_t row_room(const struct tune_data *data)
 
 /* Limits a row of the feed to the memory that the counted rows took. Rows that are read ahead but
  * never used may be larger; their refusal is never seen. */
-static void limit_memory(struct tune_data *data)
+static void limit_memory(struct finetune_data *data)
 {
     const uint64_t line_bytes = data->memory.line_bytes;
     text_memory_init(&data->memory, (uint64_t)data->info.row_memory);
@@ -198,7 +198,7 @@ static void limit_memory(struct tune_data *data)
 }
 
 /* Bytes of the list of row offsets of a shuffled window; it grows by doubling. */
-static uint64_t window_bytes(const struct tune_data *data)
+static uint64_t window_bytes(const struct finetune_data *data)
 {
     enum { ROW_BYTES = 16, BYTES_MAX = 8 << 20 };
     const uint64_t rows = (uint64_t)(data->info.read + data->info.wrong);
@@ -206,7 +206,7 @@ static uint64_t window_bytes(const struct tune_data *data)
     return data->options.shuffle ? bytes : 0;
 }
 
-uint64_t tune_data_memory(const struct tune_data *data)
+uint64_t finetune_data_memory(const struct finetune_data *data)
 {
     const uint64_t arrays = data->options.pack ? 4 : 2;
     const uint64_t batch = arrays * data->options.batch * (uint64_t)row_room(data) *
@@ -216,7 +216,7 @@ uint64_t tune_data_memory(const struct tune_data *data)
     return (uint64_t)data->info.memory + batches * batch + window_bytes(data);
 }
 
-static int alloc_batches(struct tune_data *data)
+static int alloc_batches(struct finetune_data *data)
 {
     const size_t count = data->options.step_max;
     size_t bytes = 0;
@@ -248,7 +248,7 @@ static unsigned ahead_of(unsigned step_max)
 }
 
 /* Keeps standard input in a file, because rows are read more than once. */
-static int keep_input(struct tune_data *data)
+static int keep_input(struct finetune_data *data)
 {
     uint64_t copied = 0;
     int rc = text_spool_input(&data->input, &copied);
@@ -259,9 +259,9 @@ static int keep_input(struct tune_data *data)
     return rc;
 }
 
-int tune_data_open(const struct tune_data_options *options, struct tune_data **out)
+int finetune_data_open(const struct finetune_data_options *options, struct finetune_data **out)
 {
-    struct tune_data *data = calloc(1, sizeof *data);
+    struct finetune_data *data = calloc(1, sizeof *data);
     if (data == NULL) {
         return core_err_set(-ENOMEM, "no memory to read %s", options->path);
     }
@@ -307,11 +307,11 @@ int tune_data_open(const struct tune_data_options *options, struct tune_data **o
     *out = data;
     return 0;
 fail:
-    tune_data_close(data);
+    finetune_data_close(data);
     return rc;
 }
 
-void tune_data_close(struct tune_data *data)
+void finetune_data_close(struct finetune_data *data)
 {
     if (data == NULL) {
         return;
@@ -331,16 +331,16 @@ void tune_data_close(struct tune_data *data)
     free(data);
 }
 
-void tune_data_describe(const struct tune_data *data, struct tune_data_info *out)
+void finetune_data_describe(const struct finetune_data *data, struct finetune_data_info *out)
 {
     *out = data->info;
 }
 
 /* Removes the kept counts after an error of the feed, because wrong counts would make the next run
  * fail, too. */
-static int forget_counts(struct tune_data *data, int rc)
+static int forget_counts(struct finetune_data *data, int rc)
 {
-    return rc != -ENOMEM && tune_counts_forget(&data->counts)
+    return rc != -ENOMEM && finetune_counts_forget(&data->counts)
                ? core_err_prefix(rc,
                                  "%s is removed, so that the next run counts the rows of %s again",
                                  data->counts.path, name_of(data))
@@ -348,7 +348,7 @@ static int forget_counts(struct tune_data *data, int rc)
 }
 
 /* Gets the next micro-batch of the feed unless there is one: 0 or -errno. */
-static int look_ahead(struct tune_data *data)
+static int look_ahead(struct finetune_data *data)
 {
     while (!data->has_next) {
         int rc = text_feed_next(data->feed, &data->next);
@@ -361,7 +361,7 @@ static int look_ahead(struct tune_data *data)
     return 0;
 }
 
-static void copy_batch(struct tune_data *data, unsigned index)
+static void copy_batch(struct finetune_data *data, unsigned index)
 {
     const struct text_batch *from = &data->next;
     const struct held *held = &data->held[index];
@@ -385,7 +385,7 @@ static void copy_batch(struct tune_data *data, unsigned index)
     data->place = from->after;
 }
 
-int tune_data_step(struct tune_data *data, const struct tide_batch **batches)
+int finetune_data_step(struct finetune_data *data, const struct tide_batch **batches)
 {
     uint64_t epoch = 0;
     unsigned count = 0;
@@ -413,28 +413,28 @@ int tune_data_step(struct tune_data *data, const struct tide_batch **batches)
     return (int)count;
 }
 
-double tune_data_wait(const struct tune_data *data)
+double finetune_data_wait(const struct finetune_data *data)
 {
     return (double)data->wait_ns / 1e9;
 }
 
-int64_t tune_data_tokens(const struct tune_data *data)
+int64_t finetune_data_tokens(const struct finetune_data *data)
 {
     return data->tokens;
 }
 
-int tune_data_rewind(struct tune_data *data)
+int finetune_data_rewind(struct finetune_data *data)
 {
     return open_feed(data, NULL);
 }
 
-void tune_data_tell(const struct tune_data *data, struct tune_data_place *out)
+void finetune_data_tell(const struct finetune_data *data, struct finetune_data_place *out)
 {
     _Static_assert(sizeof out->word == sizeof data->place.word, "a place is a position");
     memcpy(out->word, data->place.word, sizeof out->word);
 }
 
-int tune_data_seek(struct tune_data *data, const struct tune_data_place *place)
+int finetune_data_seek(struct finetune_data *data, const struct finetune_data_place *place)
 {
     struct text_position from;
     memcpy(from.word, place->word, sizeof from.word);
@@ -442,7 +442,7 @@ int tune_data_seek(struct tune_data *data, const struct tune_data_place *place)
     return rc == 0 ? 0 : core_err_prefix(rc, "%s", name_of(data));
 }
 
-int64_t tune_data_steps(const struct tune_data_info *info, unsigned step_max, double epochs)
+int64_t finetune_data_steps(const struct finetune_data_info *info, unsigned step_max, double epochs)
 {
     double steps = (double)((info->micro_batches + step_max - 1) / step_max) * epochs;
     return steps < 1 ? 1 : steps > 1e15 ? (int64_t)1e15 : (int64_t)ceil(steps - 1e-9);

@@ -8,39 +8,40 @@
 
 #include "tools/tide/finetune_counts.h"
 
-struct tune_data;
+struct finetune_data;
 
 /* Reads the rows that will be trained on once, to find the longest and, for a run given in epochs,
  * their number. Paths are borrowed until close. -EINVAL for a bad or too long row, and if there is
  * nothing to train on. */
-int tune_data_open(const struct tune_data_options *options, struct tune_data **out);
-void tune_data_close(struct tune_data *data);
+int finetune_data_open(const struct finetune_data_options *options, struct finetune_data **out);
+void finetune_data_close(struct finetune_data *data);
 
-void tune_data_describe(const struct tune_data *data, struct tune_data_info *out);
+void finetune_data_describe(const struct finetune_data *data, struct finetune_data_info *out);
 /* Bytes that the data takes during the run. */
-uint64_t tune_data_memory(const struct tune_data *data);
+uint64_t finetune_data_memory(const struct finetune_data *data);
 
 /* Gets the micro-batches of the next step, up to `step_max` of one epoch, borrowed until the next
  * call. Returns their number or -errno. The next epoch begins after the last one of an epoch. */
-int tune_data_step(struct tune_data *data, const struct tide_batch **batches);
+int finetune_data_step(struct finetune_data *data, const struct tide_batch **batches);
 
 /* Tokens of that step without padding. */
-int64_t tune_data_tokens(const struct tune_data *data);
+int64_t finetune_data_tokens(const struct finetune_data *data);
 /* Seconds of waiting for the rows of that step; 0 for the first step after opening. */
-double tune_data_wait(const struct tune_data *data);
+double finetune_data_wait(const struct finetune_data *data);
 
 /* Continues with the first row of the first epoch. */
-int tune_data_rewind(struct tune_data *data);
+int finetune_data_rewind(struct finetune_data *data);
 
 /* Position of the next step in the rows: plain bytes for a checkpoint. */
-struct tune_data_place {
+struct finetune_data_place {
     uint64_t word[8];
 };
-void tune_data_tell(const struct tune_data *data, struct tune_data_place *out);
+void finetune_data_tell(const struct finetune_data *data, struct finetune_data_place *out);
 /* Continues at this position. -EINVAL if the file or the options that select rows have changed. */
-int tune_data_seek(struct tune_data *data, const struct tune_data_place *place);
+int finetune_data_seek(struct finetune_data *data, const struct finetune_data_place *place);
 
 /* Number of steps of `epochs` epochs; a step does not cross epochs. */
-int64_t tune_data_steps(const struct tune_data_info *info, unsigned step_max, double epochs);
+int64_t finetune_data_steps(const struct finetune_data_info *info, unsigned step_max,
+                            double epochs);
 
 #endif

@@ -8,34 +8,35 @@
 #include "core/json/write.h"
 
 static const char *const kinds[] = {
-    [TUNE_EVENT_RESUMED] = "resumed",
-    [TUNE_EVENT_SAVE] = "save",
-    [TUNE_EVENT_WARNING] = "warning",
-    [TUNE_EVENT_ERROR] = "error",
+    [FINETUNE_EVENT_RESUMED] = "resumed",
+    [FINETUNE_EVENT_SAVE] = "save",
+    [FINETUNE_EVENT_WARNING] = "warning",
+    [FINETUNE_EVENT_ERROR] = "error",
 };
 
-void tune_events_init(struct tune_events *events)
+void finetune_events_init(struct finetune_events *events)
 {
     events->count = 0;
     events->lost = 0;
     pthread_mutex_init(&events->lock, NULL);
 }
 
-void tune_events_fini(struct tune_events *events)
+void finetune_events_fini(struct finetune_events *events)
 {
     pthread_mutex_destroy(&events->lock);
 }
 
-void tune_events_add(struct tune_events *events, enum tune_event_kind kind, const char *format, ...)
+void finetune_events_add(struct finetune_events *events, enum finetune_event_kind kind,
+                         const char *format, ...)
 {
     if (events == NULL) {
         return;
     }
     pthread_mutex_lock(&events->lock);
-    if (events->count == TUNE_EVENTS_MAX) {
+    if (events->count == FINETUNE_EVENTS_MAX) {
         events->lost++;
     } else {
-        struct tune_event *event = &events->kept[events->count++];
+        struct finetune_event *event = &events->kept[events->count++];
         va_list list;
         event->kind = kind;
         va_start(list, format);
@@ -53,7 +54,7 @@ static void write_event(struct core_json_write *json, const char *kind, const ch
     core_json_write_object_end(json);
 }
 
-void tune_events_write(struct tune_events *events, struct core_json_write *json)
+void finetune_events_write(struct finetune_events *events, struct core_json_write *json)
 {
     if (events == NULL) {
         return;
@@ -67,7 +68,7 @@ void tune_events_write(struct tune_events *events, struct core_json_write *json)
         if (events->lost > 0) {
             char text[64];
             snprintf(text, sizeof text, "%" PRIu64 " more in this step", events->lost);
-            write_event(json, kinds[TUNE_EVENT_WARNING], text);
+            write_event(json, kinds[FINETUNE_EVENT_WARNING], text);
         }
         core_json_write_array_end(json);
     }

@@ -10,36 +10,36 @@
 struct core_json_write;
 
 /* Further events between two steps are counted but not kept. */
-enum { TUNE_EVENTS_MAX = 32, TUNE_EVENT_BYTES = 320 };
+enum { FINETUNE_EVENTS_MAX = 32, FINETUNE_EVENT_BYTES = 320 };
 
-enum tune_event_kind {
-    TUNE_EVENT_RESUMED,
-    TUNE_EVENT_SAVE,
-    TUNE_EVENT_WARNING,
-    TUNE_EVENT_ERROR,
+enum finetune_event_kind {
+    FINETUNE_EVENT_RESUMED,
+    FINETUNE_EVENT_SAVE,
+    FINETUNE_EVENT_WARNING,
+    FINETUNE_EVENT_ERROR,
 };
 
-struct tune_event {
-    enum tune_event_kind kind;
-    char text[TUNE_EVENT_BYTES];
+struct finetune_event {
+    enum finetune_event_kind kind;
+    char text[FINETUNE_EVENT_BYTES];
 };
 
-struct tune_events {
+struct finetune_events {
     pthread_mutex_t lock;
-    struct tune_event kept[TUNE_EVENTS_MAX];
+    struct finetune_event kept[FINETUNE_EVENTS_MAX];
     size_t count;
     uint64_t lost;
 };
 
-void tune_events_init(struct tune_events *events);
-void tune_events_fini(struct tune_events *events);
+void finetune_events_init(struct finetune_events *events);
+void finetune_events_fini(struct finetune_events *events);
 
 /* Adds an event; a text that is too long is cut. `events` may be NULL. */
-void tune_events_add(struct tune_events *events, enum tune_event_kind kind, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void finetune_events_add(struct finetune_events *events, enum finetune_event_kind kind,
+                         const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Writes the kept events as member "events" of the open object and forgets them; writes nothing if
  * there are none. */
-void tune_events_write(struct tune_events *events, struct core_json_write *json);
+void finetune_events_write(struct finetune_events *events, struct core_json_write *json);
 
 #endif

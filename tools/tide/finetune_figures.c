@@ -7,7 +7,7 @@
 
 #include "core/json/write.h"
 
-#define AT(member) offsetof(struct tune_record, member)
+#define AT(member) offsetof(struct finetune_record, member)
 #define WAIT(what, cause)                                                                          \
     {                                                                                              \
         .group = "wait", .key = what, .tag = "wait/" what,                                         \
@@ -19,21 +19,24 @@
     }
 #define BYTES(what, member)                                                                        \
     {                                                                                              \
-        .key = what "_bytes", .tag = "bytes/" what, .kind = TUNE_FIGURE_WHOLE,                     \
+        .key = what "_bytes", .tag = "bytes/" what, .kind = FINETUNE_FIGURE_WHOLE,                 \
         .offset = AT(member)                                                                       \
     }
 
-static const struct tune_figure figures[] = {
-    {.key = "step", .kind = TUNE_FIGURE_WHOLE, .offset = AT(step.step)},
+static const struct finetune_figure figures[] = {
+    {.key = "step", .kind = FINETUNE_FIGURE_WHOLE, .offset = AT(step.step)},
     {.key = "loss", .tag = "train/loss", .offset = AT(step.loss)},
     {.key = "grad_norm", .tag = "train/grad_norm", .offset = AT(step.grad_norm)},
     {.key = "lr", .tag = "train/lr", .offset = AT(lr)},
     {.key = "loss_scale", .tag = "train/loss_scale", .offset = AT(step.loss_scale)},
     {.key = "skipped",
      .tag = "train/skipped",
-     .kind = TUNE_FIGURE_TRUTH,
+     .kind = FINETUNE_FIGURE_TRUTH,
      .offset = AT(step.skipped)},
-    {.key = "tokens", .tag = "perf/tokens", .kind = TUNE_FIGURE_WHOLE, .offset = AT(step.tokens)},
+    {.key = "tokens",
+     .tag = "perf/tokens",
+     .kind = FINETUNE_FIGURE_WHOLE,
+     .offset = AT(step.tokens)},
     {.key = "seconds", .tag = "perf/step_seconds", .offset = AT(step.seconds)},
     {.key = "tokens_per_second", .tag = "perf/tokens_per_second", .offset = AT(tokens_per_second)},
     BYTES("store_read", step.store_read_bytes),
@@ -47,49 +50,51 @@ static const struct tune_figure figures[] = {
     WAIT("imbalance", TIDE_WAIT_IMBALANCE),
     WAIT("other", TIDE_WAIT_OTHER),
     {.group = "wait", .key = "data", .tag = "wait/data", .offset = AT(data_wait)},
-    GUESS("right", TUNE_FIGURE_SHORT, step.guess_right),
-    GUESS("wrong", TUNE_FIGURE_SHORT, step.guess_wrong),
-    GUESS("bytes", TUNE_FIGURE_WHOLE, step.guess_bytes),
-    GUESS("seconds", TUNE_FIGURE_REAL, step.guess_seconds),
+    GUESS("right", FINETUNE_FIGURE_SHORT, step.guess_right),
+    GUESS("wrong", FINETUNE_FIGURE_SHORT, step.guess_wrong),
+    GUESS("bytes", FINETUNE_FIGURE_WHOLE, step.guess_bytes),
+    GUESS("seconds", FINETUNE_FIGURE_REAL, step.guess_seconds),
     {.key = "rss_gb", .tag = "memory/rss_gb", .offset = AT(rss_gb)},
     {.key = "eval_loss", .tag = "eval/loss", .offset = AT(eval_loss), .evaluations = true},
 };
 enum { FIGURES = sizeof figures / sizeof figures[0] };
 
-const struct tune_figure *tune_figure_at(size_t index)
+const struct finetune_figure *finetune_figure_at(size_t index)
 {
     return index < FIGURES ? &figures[index] : NULL;
 }
 
-void tune_figures_derive(struct tune_record *record)
+void finetune_figures_derive(struct finetune_record *record)
 {
     const struct tide_step *step = &record->step;
     record->tokens_per_second = step->seconds > 0 ? (double)step->tokens / step->seconds : 0;
     record->rss_gb = (double)record->memory.rss_bytes / 1e9;
 }
 
-bool tune_figure_known(const struct tune_figure *figure, const struct tune_record *record)
+bool finetune_figure_known(const struct finetune_figure *figure,
+                           const struct finetune_record *record)
 {
     return !figure->evaluations || record->evaluated;
 }
 
-static uint64_t whole_of(const struct tune_figure *figure, const struct tune_record *record)
+static uint64_t whole_of(const struct finetune_figure *figure, const struct finetune_record *record)
 {
     const char *at = (const char *)record + figure->offset;
     uint64_t whole = 0;
     uint32_t brief = 0;
-    if (figure->kind != TUNE_FIGURE_SHORT) {
+    if (figure->kind != FINETUNE_FIGURE_SHORT) {
         memcpy(&whole, at, sizeof whole);
-        return figure->kind == TUNE_FIGURE_TRUTH ? whole != 0 : whole;
+        return figure->kind == FINETUNE_FIGURE_TRUTH ? whole != 0 : whole;
     }
     memcpy(&brief, at, sizeof brief);
     return brief;
 }
 
-double tune_figure_value(const struct tune_figure *figure, const struct tune_record *record)
+double finetune_figure_value(const struct finetune_figure *figure,
+                             const struct finetune_record *record)
 {
     double real = 0;
-    if (figure->kind != TUNE_FIGURE_REAL) {
+    if (figure->kind != FINETUNE_FIGURE_REAL) {
         return (double)whole_of(figure, record);
     }
     memcpy(&real, (const char *)record + figure->offset, sizeof real);
@@ -115,18 +120,18 @@ static const char *switch_group(struct core_json_write *json, const char *open, 
     return next;
 }
 
-void tune_figures_write(struct core_json_write *json, const struct tune_record *record)
+void finetune_figures_write(struct core_json_write *json, const struct finetune_record *record)
 {
     const char *open = NULL;
     for (size_t i = 0; i < FIGURES; i++) {
-        const struct tune_figure *figure = &figures[i];
-        if (!tune_figure_known(figure, record)) {
+        const struct finetune_figure *figure = &figures[i];
+        if (!finetune_figure_known(figure, record)) {
             continue;
         }
         open = switch_group(json, open, figure->group);
-        if (figure->kind == TUNE_FIGURE_REAL) {
-            core_json_write_real(json, figure->key, tune_figure_value(figure, record));
-        } else if (figure->kind == TUNE_FIGURE_TRUTH) {
+        if (figure->kind == FINETUNE_FIGURE_REAL) {
+            core_json_write_real(json, figure->key, finetune_figure_value(figure, record));
+        } else if (figure->kind == FINETUNE_FIGURE_TRUTH) {
             core_json_write_bool(json, figure->key, whole_of(figure, record) != 0);
         } else {
             core_json_write_unsigned(json, figure->key, whole_of(figure, record));
@@ -135,16 +140,16 @@ void tune_figures_write(struct core_json_write *json, const struct tune_record *
     switch_group(json, open, NULL);
 }
 
-void tune_figures_print(FILE *file, const struct tune_record *record)
+void finetune_figures_print(FILE *file, const struct finetune_record *record)
 {
     for (size_t i = 0; i < FIGURES; i++) {
-        const struct tune_figure *figure = &figures[i];
-        const double value = tune_figure_value(figure, record);
+        const struct finetune_figure *figure = &figures[i];
+        const double value = finetune_figure_value(figure, record);
         fputs(i > 0 ? "," : "", file);
-        if (!tune_figure_known(figure, record)) {
+        if (!finetune_figure_known(figure, record)) {
             continue;
         }
-        if (figure->kind != TUNE_FIGURE_REAL) {
+        if (figure->kind != FINETUNE_FIGURE_REAL) {
             fprintf(file, "%" PRIu64, whole_of(figure, record));
         } else if (isfinite(value)) {
             fprintf(file, "%.9g", value);
@@ -153,10 +158,10 @@ void tune_figures_print(FILE *file, const struct tune_record *record)
     fputc('\n', file);
 }
 
-void tune_figures_print_names(FILE *file)
+void finetune_figures_print_names(FILE *file)
 {
     for (size_t i = 0; i < FIGURES; i++) {
-        const struct tune_figure *figure = &figures[i];
+        const struct finetune_figure *figure = &figures[i];
         fprintf(file, "%s%s%s%s", i > 0 ? "," : "", figure->group != NULL ? figure->group : "",
                 figure->group != NULL ? "_" : "", figure->key);
     }

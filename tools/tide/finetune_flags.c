@@ -9,7 +9,7 @@
 
 static const double most = 1e15;
 
-#define AT(member) offsetof(struct tune_flags, member)
+#define AT(member) offsetof(struct finetune_flags, member)
 #define ENGINE(key_, member)                                                                       \
     {                                                                                              \
         key_, offsetof(struct tide_engine_options, member),                                        \
@@ -36,16 +36,16 @@ _Static_assert(offsetof(struct tide_engine_options, beta2) ==
     }
 
 /* clang-format off */
-const struct tune_flag tune_flags_table[] = {
+const struct finetune_flag finetune_flags_table[] = {
     {"model", CLI_TEXT, AT(model), "DIR", 0, 0, NULL, NULL, "Hugging Face folder of the model", NO_KEY, false},
     {"data", CLI_FILES, AT(data), "FILE", 0, 0, NULL, NULL, "rows to train on: JSON lines, .gz, .zst, a pattern, or - for standard input", NO_KEY, false},
     {"out", CLI_TEXT, AT(out), "DIR", 0, 0, NULL, NULL, "folder for the trained model and the checkpoints", NO_KEY, true},
     {"config", CLI_TEXT, AT(config), "FILE", 0, 0, NULL, "none", "a ds_config.json; flags win over it", NO_KEY, false},
     {"seq-len", CLI_INTEGER, AT(length), "N", 1, 1 << 24, NULL, "longest row", "tokens per row; longer rows are cut; without --data: 1024 or the model's limit", NO_KEY, false},
-    {"steps", CLI_INTEGER, AT(steps), "N", 1, TUNE_STEPS_MAX, NULL, "epochs", "optimizer steps of the run", NO_KEY, false},
+    {"steps", CLI_INTEGER, AT(steps), "N", 1, FINETUNE_STEPS_MAX, NULL, "epochs", "optimizer steps of the run", NO_KEY, false},
     {"epochs", CLI_REAL, AT(epochs), "X", 1e-9, 1e9, "1", NULL, "passes over the data, instead of --steps", NO_KEY, false},
     {"batch", CLI_INTEGER, AT(batch), "ROWS", 1, 1 << 20, "8", NULL, "rows per micro-batch", {ENGINE("train_micro_batch_size_per_gpu", batch)}, false},
-    {"accum", CLI_INTEGER, AT(accum), "N", 1, TUNE_ACCUM_MAX, "1", NULL, "micro-batches per step (gradient accumulation)", {ENGINE("gradient_accumulation_steps", accum)}, false},
+    {"accum", CLI_INTEGER, AT(accum), "N", 1, FINETUNE_ACCUM_MAX, "1", NULL, "micro-batches per step (gradient accumulation)", {ENGINE("gradient_accumulation_steps", accum)}, false},
     {"seed", CLI_INTEGER, AT(seed), "N", 0, most, "42", NULL, "seed of all random numbers", NO_KEY, false},
     {"shuffle", CLI_FLAG, AT(shuffle), NULL, 0, 0, NULL, "no", "shuffle the rows by --seed; else file order", NO_KEY, false},
     {"pack", CLI_FLAG, AT(pack), NULL, 0, 0, NULL, "no", "pack examples into --seq-len tokens", NO_KEY, false},
@@ -91,9 +91,9 @@ const struct tune_flag tune_flags_table[] = {
     {"tensorboard", CLI_TEXT, AT(tensorboard), "DIR", 0, 0, NULL, "none", "event files for TensorBoard", NO_KEY, true},
 };
 /* clang-format on */
-enum { ROWS = sizeof tune_flags_table / sizeof tune_flags_table[0] };
-_Static_assert(ROWS <= TUNE_OPTIONS_MAX - 8, "callers add options of their own");
-const size_t tune_flags_count = ROWS;
+enum { ROWS = sizeof finetune_flags_table / sizeof finetune_flags_table[0] };
+_Static_assert(ROWS <= FINETUNE_OPTIONS_MAX - 8, "callers add options of their own");
+const size_t finetune_flags_count = ROWS;
 
 #define NO_ADAPTERS                                                                                \
     "adapters are not supported yet; all weights are trained, except those that --freeze PATTERN " \
@@ -101,7 +101,7 @@ const size_t tune_flags_count = ROWS;
 #define NO_QUANTIZATION                                                                            \
     "quantized weights are not supported yet; --place weights=store keeps them out of memory"
 
-const struct cli_synonym tune_flags_synonyms[] = {
+const struct cli_synonym finetune_flags_synonyms[] = {
     {"learning-rate", "--lr X"},
     {"max-lr", "--lr X"},
     {"lr-rate", "--lr X"},
@@ -236,7 +236,7 @@ const struct cli_synonym tune_flags_synonyms[] = {
     {NULL, NULL},
 };
 
-static struct cli_option option_of(const struct tune_flag *row, struct tune_flags *flags)
+static struct cli_option option_of(const struct finetune_flag *row, struct finetune_flags *flags)
 {
     return (struct cli_option){
         .name = row->name,
@@ -250,37 +250,37 @@ static struct cli_option option_of(const struct tune_flag *row, struct tune_flag
     };
 }
 
-void tune_flags_init(struct tune_flags *flags)
+void finetune_flags_init(struct finetune_flags *flags)
 {
-    *flags = (struct tune_flags){.model = NULL};
+    *flags = (struct finetune_flags){.model = NULL};
     for (size_t i = 0; i < ROWS; i++) {
-        const struct cli_option option = option_of(&tune_flags_table[i], flags);
-        const char *standard = tune_flags_table[i].standard;
+        const struct cli_option option = option_of(&finetune_flags_table[i], flags);
+        const char *standard = finetune_flags_table[i].standard;
         const int rc = standard != NULL ? cli_take(&option, standard) : 0;
         assert(rc == 0);
         (void)rc;
     }
 }
 
-size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out)
+size_t finetune_flags_options(struct finetune_flags *flags, struct cli_option *out)
 {
     for (size_t i = 0; i < ROWS; i++) {
-        out[i] = option_of(&tune_flags_table[i], flags);
+        out[i] = option_of(&finetune_flags_table[i], flags);
     }
     return ROWS;
 }
 
-bool tune_flags_given(const struct tune_flags *flags, size_t at)
+bool finetune_flags_given(const struct finetune_flags *flags, size_t at)
 {
     size_t i = 0;
-    while (tune_flags_table[i].at != at) {
+    while (finetune_flags_table[i].at != at) {
         i++;
         assert(i < ROWS);
     }
     return cli_is_given(&flags->given, i);
 }
 
-enum { ITEM_BYTES = 160, ITEMS_MAX = TUNE_OPTIONS_MAX };
+enum { ITEM_BYTES = 160, ITEMS_MAX = FINETUNE_OPTIONS_MAX };
 
 /* "--name VALUE [default]" */
 static void write_item(const struct cli_option *option, const char *standard, char out[ITEM_BYTES])
@@ -309,13 +309,13 @@ static void print_items(char (*items)[ITEM_BYTES], size_t count)
     }
 }
 
-void tune_flags_print(const struct cli_option *more, size_t count, bool trains, bool verbose)
+void finetune_flags_print(const struct cli_option *more, size_t count, bool trains, bool verbose)
 {
     static const char *const others[] = {"-q quiet", "-v verbose", "-h this text", "-v -h more"};
     char items[ITEMS_MAX][ITEM_BYTES];
     size_t used = 0;
     for (size_t i = 0; i < count + ROWS; i++) {
-        const struct tune_flag *row = i < count ? NULL : &tune_flags_table[i - count];
+        const struct finetune_flag *row = i < count ? NULL : &finetune_flags_table[i - count];
         const struct cli_option option = row == NULL ? more[i] : option_of(row, NULL);
         const char *standard = row == NULL          ? option.kind == CLI_FLAG ? "no" : "none"
                                : row->shown != NULL ? row->shown
@@ -336,7 +336,8 @@ void tune_flags_print(const struct cli_option *more, size_t count, bool trains, 
     print_items(items, used);
 }
 
-int tune_flags_check(const struct cli_command *command, const struct tune_flags *flags, bool trains)
+int finetune_flags_check(const struct cli_command *command, const struct finetune_flags *flags,
+                         bool trains)
 {
     const char *missing = flags->model == NULL            ? "--model DIR"
                           : trains && flags->data == NULL ? "--data FILE"
@@ -346,23 +347,24 @@ int tune_flags_check(const struct cli_command *command, const struct tune_flags 
         return cli_fail(command, CLI_WRONG, "%s is missing; see tide %s --help", missing,
                         command->name);
     }
-    if (TUNE_GIVEN(flags, steps) && TUNE_GIVEN(flags, epochs)) {
+    if (FINETUNE_GIVEN(flags, steps) && FINETUNE_GIVEN(flags, epochs)) {
         return cli_fail(command, CLI_WRONG,
                         "--steps and --epochs exclude each other; give one of them");
     }
-    if ((flags->pack || flags->split) && !TUNE_GIVEN(flags, length)) {
+    if ((flags->pack || flags->split) && !FINETUNE_GIVEN(flags, length)) {
         return cli_fail(command, CLI_WRONG, "--%s needs --seq-len N, the length of its rows",
                         flags->pack ? "pack" : "split");
     }
-    if (TUNE_GIVEN(flags, eval_every) && flags->eval_data == NULL) {
+    if (FINETUNE_GIVEN(flags, eval_every) && flags->eval_data == NULL) {
         return cli_fail(command, CLI_WRONG, "--eval-every needs --eval-data FILE");
     }
     return -1;
 }
 
-void tune_flags_paths(const struct tune_flags *flags, struct cli_path paths[TUNE_FLAGS_PATHS])
+void finetune_flags_paths(const struct finetune_flags *flags,
+                          struct cli_path paths[FINETUNE_FLAGS_PATHS])
 {
-    const struct cli_path all[TUNE_FLAGS_PATHS] = {
+    const struct cli_path all[FINETUNE_FLAGS_PATHS] = {
         {CLI_PATH_WRITTEN, "--trace", flags->trace},
         {CLI_PATH_MADE, "--out", flags->out},
         {CLI_PATH_KEPT, "--model", flags->model},

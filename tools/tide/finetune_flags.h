@@ -9,14 +9,14 @@
 #include "tools/tide/cli.h"
 #include "tools/tide/paths.h"
 
-enum { TUNE_OPTIONS_MAX = 64 };
+enum { FINETUNE_OPTIONS_MAX = 64 };
 
 /* Limits: steps of a run (their times are kept), and micro-batches of a step (limit of the
  * engine). */
-enum { TUNE_STEPS_MAX = 100 * 1000 * 1000, TUNE_ACCUM_MAX = 1 << 14 };
+enum { FINETUNE_STEPS_MAX = 100 * 1000 * 1000, FINETUNE_ACCUM_MAX = 1 << 14 };
 
 /* The values of the flags; of a flag that was not given, the default of the table or 0. */
-struct tune_flags {
+struct finetune_flags {
     struct cli_given given; /* by the index in the table; copied from struct cli_parsed */
     const char *model, *data, *out, *config;
     int64_t steps;
@@ -55,52 +55,54 @@ struct tune_flags {
 };
 
 /* A key of ds_config.json that sets the same thing as a flag, and where its value is kept. */
-struct tune_flag_key {
+struct finetune_flag_key {
     const char *key;
     size_t at, bytes; /* in struct tide_engine_options */
     bool of_schedule; /* `at` is in struct schedule instead */
 };
 
-struct tune_flag {
+struct finetune_flag {
     const char *name;
     enum cli_kind kind;
-    size_t at;         /* in struct tune_flags */
+    size_t at;         /* in struct finetune_flags */
     const char *value; /* its name in --help; of a CLI_CHOICE, the choices */
     double low, high;
     const char *standard; /* the default, parsed as a value; NULL: none */
     const char *shown;    /* the default for --help, if it is not a value; both NULL: required */
     const char *help;
-    struct tune_flag_key keys[3];
+    struct finetune_flag_key keys[3];
     bool trains; /* does not change a plan */
 };
 
-extern const struct tune_flag tune_flags_table[];
-extern const size_t tune_flags_count;
+extern const struct finetune_flag finetune_flags_table[];
+extern const size_t finetune_flags_count;
 
-/* Whether a flag was on the command line; `at` is the offset of its member in struct tune_flags. */
-bool tune_flags_given(const struct tune_flags *flags, size_t at);
-#define TUNE_GIVEN(flags, member) tune_flags_given(flags, offsetof(struct tune_flags, member))
+/* Whether a flag was on the command line; `at` is the offset of its member in struct finetune_flags. */
+bool finetune_flags_given(const struct finetune_flags *flags, size_t at);
+#define FINETUNE_GIVEN(flags, member)                                                              \
+    finetune_flags_given(flags, offsetof(struct finetune_flags, member))
 
 /* Sets every flag to its default. */
-void tune_flags_init(struct tune_flags *flags);
+void finetune_flags_init(struct finetune_flags *flags);
 
-/* Fills `out` (room for TUNE_OPTIONS_MAX) with the table's rows as options that write into `flags`, and
+/* Fills `out` (room for FINETUNE_OPTIONS_MAX) with the table's rows as options that write into `flags`, and
  * returns their count. After cli_parse() the caller copies `given`. */
-size_t tune_flags_options(struct tune_flags *flags, struct cli_option *out);
+size_t finetune_flags_options(struct finetune_flags *flags, struct cli_option *out);
 
 /* Returns -1 to continue, or CLI_WRONG after a message: a required flag is missing, or two flags
  * contradict each other. */
-int tune_flags_check(const struct cli_command *command, const struct tune_flags *flags,
-                     bool trains);
+int finetune_flags_check(const struct cli_command *command, const struct finetune_flags *flags,
+                         bool trains);
 
 /* Names of these flags in transformers, TRL, Axolotl, LLaMA-Factory and DeepSpeed. */
-extern const struct cli_synonym tune_flags_synonyms[];
+extern const struct cli_synonym finetune_flags_synonyms[];
 
 /* Prints `more` options and those of the table for --help. */
-void tune_flags_print(const struct cli_option *more, size_t count, bool trains, bool verbose);
+void finetune_flags_print(const struct cli_option *more, size_t count, bool trains, bool verbose);
 
 /* The files and folders that these flags read and write, for cli_paths_check. */
-enum { TUNE_FLAGS_PATHS = 7 };
-void tune_flags_paths(const struct tune_flags *flags, struct cli_path paths[TUNE_FLAGS_PATHS]);
+enum { FINETUNE_FLAGS_PATHS = 7 };
+void finetune_flags_paths(const struct finetune_flags *flags,
+                          struct cli_path paths[FINETUNE_FLAGS_PATHS]);
 
 #endif

@@ -10,24 +10,24 @@
 
 #include "tools/tide/cli.h"
 
-static const char *const causes[TUNE_WAITS] = {
+static const char *const causes[FINETUNE_WAITS] = {
     [TIDE_WAIT_STORE_READ] = "store reads", [TIDE_WAIT_STORE_WRITE] = "store writes",
     [TIDE_WAIT_UPDATE] = "the update",      [TIDE_WAIT_COPY] = "copies",
     [TIDE_WAIT_IMBALANCE] = "other ranks",  [TIDE_WAIT_OTHER] = "other work",
 };
 
-void tune_live_init(struct tune_live *live, FILE *stream, bool quiet, uint64_t steps,
-                    uint64_t print_every)
+void finetune_live_init(struct finetune_live *live, FILE *stream, bool quiet, uint64_t steps,
+                        uint64_t print_every)
 {
     const char *terminal = getenv("TERM");
-    *live = (struct tune_live){.stream = quiet ? NULL : stream,
-                               .terminal = isatty(fileno(stream)) && terminal != NULL &&
-                                           strcmp(terminal, "dumb") != 0,
-                               .steps = steps,
-                               .print_every = print_every > 0 ? print_every : 1};
+    *live = (struct finetune_live){.stream = quiet ? NULL : stream,
+                                   .terminal = isatty(fileno(stream)) && terminal != NULL &&
+                                               strcmp(terminal, "dumb") != 0,
+                                   .steps = steps,
+                                   .print_every = print_every > 0 ? print_every : 1};
 }
 
-const char *tune_live_clock(double seconds, char *out, size_t bytes)
+const char *finetune_live_clock(double seconds, char *out, size_t bytes)
 {
     uint64_t all = seconds >= 0 && seconds < 1e12 ? (uint64_t)llround(seconds) : 0;
     uint64_t hours = all / 3600;
@@ -61,7 +61,7 @@ static size_t fitting(const char *text, size_t width)
 }
 
 /* Prints the live line. It must not wrap, because then it could not be overwritten. */
-static void print_line(struct tune_live *live, const char *text)
+static void print_line(struct finetune_live *live, const char *text)
 {
     if (live->terminal) {
         fprintf(live->stream, "\r\033[K%.*s", (int)fitting(text, width_of(live->stream)), text);
@@ -72,7 +72,7 @@ static void print_line(struct tune_live *live, const char *text)
     fflush(live->stream);
 }
 
-void tune_live_end(struct tune_live *live)
+void finetune_live_end(struct finetune_live *live)
 {
     if (live->open) {
         fputc('\n', live->stream);
@@ -81,9 +81,10 @@ void tune_live_end(struct tune_live *live)
     }
 }
 
-static double mean_seconds(const struct tune_live *live)
+static double mean_seconds(const struct finetune_live *live)
 {
-    uint64_t count = live->recent_count < TUNE_LIVE_RECENT ? live->recent_count : TUNE_LIVE_RECENT;
+    uint64_t count = live->recent_count < FINETUNE_LIVE_RECENT ? live->recent_count
+                                                               : FINETUNE_LIVE_RECENT;
     double sum = 0;
     for (uint64_t i = 0; i < count; i++) {
         sum += live->recent[i];
@@ -92,11 +93,11 @@ static double mean_seconds(const struct tune_live *live)
 }
 
 /* "41 % stalled on store reads", or "no stalls" below one percent. */
-static void print_wait(const struct tune_record *record, char *out, size_t bytes)
+static void print_wait(const struct finetune_record *record, char *out, size_t bytes)
 {
     const struct tide_step *step = &record->step;
     int most = 0;
-    for (int i = 1; i < TUNE_WAITS; i++) {
+    for (int i = 1; i < FINETUNE_WAITS; i++) {
         most = record->waits[i] > record->waits[most] ? i : most;
     }
     const char *cause = causes[most];
@@ -117,8 +118,8 @@ static void print_wait(const struct tune_record *record, char *out, size_t bytes
 }
 
 /* Prints the figures; those that do not fit into the line of a terminal are only in the logs. */
-static void print_figures(const struct tune_live *live, const struct tune_record *record, char *out,
-                          size_t bytes)
+static void print_figures(const struct finetune_live *live, const struct finetune_record *record,
+                          char *out, size_t bytes)
 {
     const struct tide_step *step = &record->step;
     const double rate = step->seconds > 0 ? (double)step->tokens / step->seconds : 0;
@@ -131,11 +132,11 @@ static void print_figures(const struct tune_live *live, const struct tune_record
     }
 }
 
-void tune_live_step(struct tune_live *live, const struct tune_record *record)
+void finetune_live_step(struct finetune_live *live, const struct finetune_record *record)
 {
     const struct tide_step *step = &record->step;
     if (step->step > 1) {
-        live->recent[live->recent_count++ % TUNE_LIVE_RECENT] = step->seconds;
+        live->recent[live->recent_count++ % FINETUNE_LIVE_RECENT] = step->seconds;
     }
     const bool due = live->terminal || step->step % live->print_every == 0 || step->step == 1 ||
                      step->step == live->steps || record->evaluated;
@@ -150,7 +151,7 @@ void tune_live_step(struct tune_live *live, const struct tune_record *record)
     uint64_t left = live->steps > step->step ? live->steps - step->step : 0;
     double pace = live->recent_count > 0 ? mean_seconds(live) : step->seconds;
     print_wait(record, wait, sizeof wait);
-    tune_live_clock((double)left * pace, eta, sizeof eta);
+    finetune_live_clock((double)left * pace, eta, sizeof eta);
     if (record->evaluated) {
         snprintf(eval, sizeof eval, "  eval loss %.4f", record->eval_loss);
     }
@@ -161,7 +162,7 @@ void tune_live_step(struct tune_live *live, const struct tune_record *record)
     print_line(live, text);
 }
 
-void tune_live_progress(struct tune_live *live, const struct tide_progress *progress)
+void finetune_live_progress(struct finetune_live *live, const struct tide_progress *progress)
 {
     unsigned percent = 0;
     if (progress->total > 0 && progress->done <= progress->total) {

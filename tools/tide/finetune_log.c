@@ -14,15 +14,15 @@
 #include "tools/tide/event_file.h"
 #include "tools/tide/plan_json.h"
 
-struct tune_log {
+struct finetune_log {
     struct core_json_write json;
     FILE *json_file;          /* owned; NULL: not wanted */
     FILE *csv_file;           /* owned; NULL: not wanted */
     struct event_file *board; /* owned; NULL: not wanted */
     char *json_path;          /* owned */
     char *csv_path;           /* owned */
-    struct tune_events *events;
-    struct tune_log_head head;
+    struct finetune_events *events;
+    struct finetune_log_head head;
     bool append; /* keep the content of the files */
     bool ran;    /* the run was not refused */
     bool began;  /* the first line, with the head, has been written */
@@ -87,7 +87,7 @@ static int open_file(const char *path, bool append, FILE **file, char **kept)
 }
 
 /* Keeps the first failure. `rc` has its sentence. */
-static void note_failure(struct tune_log *log, int rc)
+static void note_failure(struct finetune_log *log, int rc)
 {
     if (log->rc == 0) {
         log->rc = rc;
@@ -102,7 +102,7 @@ static int set_write_error(const char *path, int cause)
 }
 
 /* Flushes each line, so that a run can be watched and a killed run loses nothing. */
-static void flush(struct tune_log *log, FILE **file, const char *path, int rc)
+static void flush(struct finetune_log *log, FILE **file, const char *path, int rc)
 {
     errno = 0;
     if (rc != 0 || fflush(*file) != 0 || ferror(*file)) {
@@ -112,7 +112,7 @@ static void flush(struct tune_log *log, FILE **file, const char *path, int rc)
     }
 }
 
-static void check_board(struct tune_log *log, int rc)
+static void check_board(struct finetune_log *log, int rc)
 {
     if (rc != 0) {
         note_failure(log, rc);
@@ -121,7 +121,7 @@ static void check_board(struct tune_log *log, int rc)
     }
 }
 
-static int open_files(struct tune_log *log, const struct tune_log_options *options)
+static int open_files(struct finetune_log *log, const struct finetune_log_options *options)
 {
     int rc = open_file(options->json_path, options->append, &log->json_file, &log->json_path);
     if (rc == 0 && options->csv_path != NULL && options->csv_folder) {
@@ -136,9 +136,9 @@ static int open_files(struct tune_log *log, const struct tune_log_options *optio
     return rc;
 }
 
-int tune_log_open(const struct tune_log_options *options, struct tune_log **out)
+int finetune_log_open(const struct finetune_log_options *options, struct finetune_log **out)
 {
-    struct tune_log *log = calloc(1, sizeof *log);
+    struct finetune_log *log = calloc(1, sizeof *log);
     if (log == NULL) {
         return core_err_set(-ENOMEM, "no memory for a log");
     }
@@ -146,7 +146,7 @@ int tune_log_open(const struct tune_log_options *options, struct tune_log **out)
     log->append = options->append;
     int rc = open_files(log, options);
     if (rc != 0) {
-        tune_log_close(log);
+        finetune_log_close(log);
         return rc;
     }
     if (log->json_file != NULL) {
@@ -157,7 +157,7 @@ int tune_log_open(const struct tune_log_options *options, struct tune_log **out)
     return 0;
 }
 
-int tune_log_close(struct tune_log *log)
+int finetune_log_close(struct finetune_log *log)
 {
     if (log == NULL) {
         return 0;
@@ -187,7 +187,7 @@ int tune_log_close(struct tune_log *log)
 }
 
 /* Empties a file of an earlier run. Returns true if the file is empty then. */
-static bool begin_file(const struct tune_log *log, FILE *file, const char *path)
+static bool begin_file(const struct finetune_log *log, FILE *file, const char *path)
 {
     struct stat info;
     if (file == NULL || fstat(fileno(file), &info) != 0) {
@@ -204,13 +204,13 @@ static bool begin_file(const struct tune_log *log, FILE *file, const char *path)
     return info.st_size == 0;
 }
 
-void tune_log_begin(struct tune_log *log, const struct tune_log_head *head)
+void finetune_log_begin(struct finetune_log *log, const struct finetune_log_head *head)
 {
     log->head = *head;
     log->ran = true;
     (void)begin_file(log, log->json_file, log->json_path);
     if (begin_file(log, log->csv_file, log->csv_path)) {
-        tune_figures_print_names(log->csv_file);
+        finetune_figures_print_names(log->csv_file);
         flush(log, &log->csv_file, log->csv_path, 0);
     }
     if (log->board != NULL) {
@@ -218,7 +218,7 @@ void tune_log_begin(struct tune_log *log, const struct tune_log_head *head)
     }
 }
 
-static void write_run(struct core_json_write *json, const struct tune_log_head *head,
+static void write_run(struct core_json_write *json, const struct finetune_log_head *head,
                       const struct tide_engine_memory *memory)
 {
     char clock[32] = "";
@@ -228,7 +228,7 @@ static void write_run(struct core_json_write *json, const struct tune_log_head *
         strftime(clock, sizeof clock, "%Y-%m-%dT%H:%M:%SZ", &parts);
     }
     core_json_write_object_begin(json, "run");
-    core_json_write_integer(json, "schema_version", TUNE_LOG_VERSION);
+    core_json_write_integer(json, "schema_version", FINETUNE_LOG_VERSION);
     core_json_write_string(json, "time", clock);
     core_json_write_integer(json, "steps", head->steps);
     core_json_write_integer(json, "begun", head->begun);
@@ -241,41 +241,41 @@ static void write_run(struct core_json_write *json, const struct tune_log_head *
 }
 
 /* Writes a line; the first line also describes the run. */
-static int write_json(struct tune_log *log, const struct tune_record *record)
+static int write_json(struct finetune_log *log, const struct finetune_record *record)
 {
     struct core_json_write *json = &log->json;
     core_json_write_object_begin(json, NULL);
-    tune_figures_write(json, record);
+    finetune_figures_write(json, record);
     if (!log->began && log->head.plan != NULL) {
         write_run(json, &log->head, &record->memory);
         cli_plan_write_json(json, "plan", log->head.plan, log->head.engine);
     }
     log->began = true;
-    tune_events_write(log->events, json);
+    finetune_events_write(log->events, json);
     core_json_write_object_end(json);
     return core_json_write_end(json);
 }
 
-static int write_board(struct event_file *board, const struct tune_record *record)
+static int write_board(struct event_file *board, const struct finetune_record *record)
 {
-    const struct tune_figure *figure = NULL;
+    const struct finetune_figure *figure = NULL;
     event_file_begin(board, record->step.step);
-    for (size_t i = 0; (figure = tune_figure_at(i)) != NULL; i++) {
-        if (figure->tag != NULL && tune_figure_known(figure, record)) {
-            event_file_value(board, figure->tag, tune_figure_value(figure, record));
+    for (size_t i = 0; (figure = finetune_figure_at(i)) != NULL; i++) {
+        if (figure->tag != NULL && finetune_figure_known(figure, record)) {
+            event_file_value(board, figure->tag, finetune_figure_value(figure, record));
         }
     }
     return event_file_end(board);
 }
 
-void tune_log_step(struct tune_log *log, struct tune_record *record)
+void finetune_log_step(struct finetune_log *log, struct finetune_record *record)
 {
-    tune_figures_derive(record);
+    finetune_figures_derive(record);
     if (log->json_file != NULL) {
         flush(log, &log->json_file, log->json_path, write_json(log, record));
     }
     if (log->csv_file != NULL) {
-        tune_figures_print(log->csv_file, record);
+        finetune_figures_print(log->csv_file, record);
         flush(log, &log->csv_file, log->csv_path, 0);
     }
     if (log->board != NULL) {
@@ -283,7 +283,7 @@ void tune_log_step(struct tune_log *log, struct tune_record *record)
     }
 }
 
-void tune_log_summary(struct tune_log *log, const struct tune_summary *summary)
+void finetune_log_summary(struct finetune_log *log, const struct finetune_summary *summary)
 {
     struct core_json_write *json = &log->json;
     if (log->json_file == NULL) {
@@ -305,7 +305,7 @@ void tune_log_summary(struct tune_log *log, const struct tune_summary *summary)
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) {
         core_json_write_real(json, figures[i].key, figures[i].value);
     }
-    tune_events_write(log->events, json);
+    finetune_events_write(log->events, json);
     core_json_write_object_end(json);
     flush(log, &log->json_file, log->json_path, core_json_write_end(json));
 }

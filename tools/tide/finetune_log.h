@@ -1,6 +1,6 @@
 /* finetune_log.h: writes the figures of a run to files: one JSON object for each step (--log), one
  * CSV line for each step (--csv), event files for TensorBoard (--tensorboard), and the summary. If
- * a file cannot be written, an error is logged once, the run goes on, and tune_log_close() returns
+ * a file cannot be written, an error is logged once, the run goes on, and finetune_log_close() returns
  * the error. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_LOG_H
 #define TOOLS_TIDE_FINETUNE_LOG_H
@@ -8,20 +8,20 @@
 #include "tools/tide/finetune_events.h"
 #include "tools/tide/finetune_figures.h"
 
-struct tune_log;
+struct finetune_log;
 
 /* Version of the object "run" in the first line. */
-enum { TUNE_LOG_VERSION = 1 };
+enum { FINETUNE_LOG_VERSION = 1 };
 
-struct tune_log_options {
+struct finetune_log_options {
     const char *json_path, *csv_path, *board_folder; /* NULL: not wanted */
-    bool csv_folder;            /* create the folder of the CSV table if it is missing */
-    bool append;                /* append, for a resumed run; otherwise replace the files */
-    struct tune_events *events; /* borrowed; NULL: none */
+    bool csv_folder;                /* create the folder of the CSV table if it is missing */
+    bool append;                    /* append, for a resumed run; otherwise replace the files */
+    struct finetune_events *events; /* borrowed; NULL: none */
 };
 
 /* What is the same for all steps; written in the first line. All is borrowed until then. */
-struct tune_log_head {
+struct finetune_log_head {
     const struct tide_plan *plan;
     const struct tide_engine_options *engine;
     int64_t steps;                  /* of the whole run */
@@ -29,7 +29,7 @@ struct tune_log_head {
     int64_t eval_every, save_every; /* 0: evaluate only at the end; never save */
 };
 
-struct tune_summary {
+struct finetune_summary {
     double median_seconds; /* of all steps but the first */
     double tokens_per_second;
     double peak_rss_gb;
@@ -40,13 +40,13 @@ struct tune_summary {
 };
 
 /* -errno with the path. */
-int tune_log_open(const struct tune_log_options *options, struct tune_log **out);
+int finetune_log_open(const struct finetune_log_options *options, struct finetune_log **out);
 /* Closes the files. 0, or the first failure of a write. NULL is allowed. */
-int tune_log_close(struct tune_log *log);
+int finetune_log_close(struct finetune_log *log);
 
 /* Called before the first step. */
-void tune_log_begin(struct tune_log *log, const struct tune_log_head *head);
-void tune_log_step(struct tune_log *log, struct tune_record *record);
-void tune_log_summary(struct tune_log *log, const struct tune_summary *summary);
+void finetune_log_begin(struct finetune_log *log, const struct finetune_log_head *head);
+void finetune_log_step(struct finetune_log *log, struct finetune_record *record);
+void finetune_log_summary(struct finetune_log *log, const struct finetune_summary *summary);
 
 #endif

@@ -79,7 +79,7 @@ static int take_place(const char *part, size_t length, unsigned *seen,
     return refuse_place(part, length);
 }
 
-int tune_place_parse(const char *text, struct tide_engine_options *out)
+int finetune_place_parse(const char *text, struct tide_engine_options *out)
 {
     struct tide_engine_options taken = *out;
     unsigned seen = 0;
@@ -98,8 +98,8 @@ int tune_place_parse(const char *text, struct tide_engine_options *out)
     return 0;
 }
 
-int tune_store_parse(const char *text, struct tide_engine_options *out,
-                     struct tide_store_path *paths, char *directory, size_t room)
+int finetune_store_parse(const char *text, struct tide_engine_options *out,
+                         struct tide_store_path *paths, char *directory, size_t room)
 {
     const char *colon = strrchr(text, ':');
     uint64_t bytes = 0;
@@ -142,7 +142,7 @@ int tune_store_parse(const char *text, struct tide_engine_options *out,
     return 0;
 }
 
-int tune_betas_parse(const char *text, double *beta1, double *beta2)
+int finetune_betas_parse(const char *text, double *beta1, double *beta2)
 {
     char *end = NULL;
     double first = strtod(text, &end);

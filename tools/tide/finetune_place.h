@@ -7,15 +7,15 @@
 
 /* Parses "weights=host,acts=recompute" into weights, states, grads and acts of `out`. -EINVAL with
  * the allowed values; then nothing is set. */
-int tune_place_parse(const char *text, struct tide_engine_options *out);
+int finetune_place_parse(const char *text, struct tide_engine_options *out);
 
 /* Adds "DIR" or "DIR:SIZE" to the stores of `out`, an array that begins at `paths` (room for
  * TIDE_STORES_MAX). Writes the name of the directory to `directory`, which has `room` bytes. Both
  * must outlive `out`. A colon without a size after it is part of the name. */
-int tune_store_parse(const char *text, struct tide_engine_options *out,
-                     struct tide_store_path *paths, char *directory, size_t room);
+int finetune_store_parse(const char *text, struct tide_engine_options *out,
+                         struct tide_store_path *paths, char *directory, size_t room);
 
 /* Parses "0.9,0.999". */
-int tune_betas_parse(const char *text, double *beta1, double *beta2);
+int finetune_betas_parse(const char *text, double *beta1, double *beta2);
 
 #endif

@@ -28,11 +28,11 @@ struct place {
     int64_t skipped;
     double first_loss;
     double last_loss;
-    struct tune_data_place data;
+    struct finetune_data_place data;
     int64_t now;
 };
 
-static struct tide_checkpoint_options options_of(const struct tune_run *run)
+static struct tide_checkpoint_options options_of(const struct finetune_run *run)
 {
     return (struct tide_checkpoint_options){.struct_bytes = sizeof(struct tide_checkpoint_options),
                                             .directory = run->out,
@@ -43,7 +43,7 @@ static struct tide_checkpoint_options options_of(const struct tune_run *run)
 
 /* Notes whether the previous checkpoint, which was written during later steps, was published: then
  * its folder has its final name. */
-static void note_unpublished(struct tune_run *run, int64_t newer)
+static void note_unpublished(struct finetune_run *run, int64_t newer)
 {
     char path[4096];
     bool there = true;
@@ -58,13 +58,13 @@ static void note_unpublished(struct tune_run *run, int64_t newer)
     run->save_begun = 0;
 }
 
-static void note_failed(struct tune_run *run, int64_t step, const char *why)
+static void note_failed(struct finetune_run *run, int64_t step, const char *why)
 {
     run->saves_failed++;
     snprintf(run->save_problem, sizeof run->save_problem, "checkpoint-%" PRId64 ": %s", step, why);
 }
 
-static int write_checkpoint(struct tune_run *run)
+static int write_checkpoint(struct finetune_run *run)
 {
     struct tide_checkpoint_options options = options_of(run);
     struct place place = {.steps = run->steps,
@@ -73,11 +73,11 @@ static int write_checkpoint(struct tune_run *run)
                           .last_loss = run->last_loss,
                           .now = run->settings->now};
     memcpy(place.mark, mark, sizeof place.mark);
-    tune_data_tell(run->data, &place.data);
+    finetune_data_tell(run->data, &place.data);
     options.application = &place;
     options.application_bytes = sizeof place;
     int rc = tide_engine_checkpoint(run->engine, &options);
-    tune_live_end(run->live);
+    finetune_live_end(run->live);
     note_unpublished(run, run->steps);
     run->saves++;
     if (rc != 0) {
@@ -90,12 +90,12 @@ static int write_checkpoint(struct tune_run *run)
 }
 
 /* Whether a checkpoint is due after `steps` steps. */
-static bool is_due(const struct tune_run *run, int64_t steps)
+static bool is_due(const struct finetune_run *run, int64_t steps)
 {
     return run->save_every > 0 && (run->save_owed || steps % run->save_every == 0);
 }
 
-static void request_checkpoint(struct tune_run *run)
+static void request_checkpoint(struct finetune_run *run)
 {
     const struct tide_checkpoint_options options = options_of(run);
     if (is_due(run, run->steps + 1)) {
@@ -104,7 +104,7 @@ static void request_checkpoint(struct tune_run *run)
     }
 }
 
-static int write_due_checkpoint(struct tune_run *run, bool skipped)
+static int write_due_checkpoint(struct finetune_run *run, bool skipped)
 {
     const bool due = is_due(run, run->steps);
     const bool last = run->steps == run->settings->steps;
@@ -114,7 +114,7 @@ static int write_due_checkpoint(struct tune_run *run, bool skipped)
     }
     int rc = write_checkpoint(run);
     if (rc == 0) {
-        tune_events_add(run->events, TUNE_EVENT_SAVE, "checkpoint-%" PRId64, run->steps);
+        finetune_events_add(run->events, FINETUNE_EVENT_SAVE, "checkpoint-%" PRId64, run->steps);
     }
     if (rc == 0 || run->stopped) {
         return rc;
@@ -126,7 +126,7 @@ static int write_due_checkpoint(struct tune_run *run, bool skipped)
     return 0;
 }
 
-static void finish_checkpoint(struct tune_run *run)
+static void finish_checkpoint(struct finetune_run *run)
 {
     if (tide_engine_checkpoint_wait(run->engine) != 0) {
         note_failed(run, run->save_begun, tide_last_error());
@@ -148,7 +148,7 @@ static bool read_place(const void *bytes, size_t count, struct place *out, bool 
     return *dated || undated;
 }
 
-int tune_checkpoint_now(struct tide_context *context, const char *out, int64_t *now)
+int finetune_checkpoint_now(struct tide_context *context, const char *out, int64_t *now)
 {
     struct place place;
     struct place kept;
@@ -163,11 +163,11 @@ int tune_checkpoint_now(struct tide_context *context, const char *out, int64_t *
 }
 
 /* Checks that the rows were read with the time of the checkpoint from which the engine resumed. */
-static int check_now(const struct tune_run *run, const struct place *place, bool dated,
+static int check_now(const struct finetune_run *run, const struct place *place, bool dated,
                      const char *path)
 {
-    struct tune_data_info info;
-    tune_data_describe(run->data, &info);
+    struct finetune_data_info info;
+    finetune_data_describe(run->data, &info);
     if (info.dated == 0 || (dated && place->now == run->settings->now)) {
         return 0;
     }
@@ -186,7 +186,7 @@ static int check_now(const struct tune_run *run, const struct place *place, bool
     return 0;
 }
 
-int tune_checkpoint_resume(struct tune_run *run, bool talks)
+int finetune_checkpoint_resume(struct finetune_run *run, bool talks)
 {
     struct tide_resumed resumed = {.struct_bytes = sizeof resumed};
     struct place place;
@@ -211,15 +211,15 @@ int tune_checkpoint_resume(struct tune_run *run, bool talks)
     run->skipped = place.skipped;
     run->first_loss = place.first_loss;
     run->last_loss = place.last_loss;
-    tune_events_add(run->events, TUNE_EVENT_RESUMED, "%s, after step %" PRId64, resumed.path,
-                    run->steps);
+    finetune_events_add(run->events, FINETUNE_EVENT_RESUMED, "%s, after step %" PRId64,
+                        resumed.path, run->steps);
     if (talks) {
         fprintf(stderr, "resumed from %s, after step %" PRId64 " of %" PRId64 "\n", resumed.path,
                 run->steps, run->settings->steps);
     }
     rc = check_now(run, &place, dated, resumed.path);
     if (rc == 0) {
-        rc = tune_data_seek(run->data, &place.data);
+        rc = finetune_data_seek(run->data, &place.data);
     }
     return rc == 0 ? 0 : core_err_prefix(rc, "cannot resume from %s", resumed.path);
 }
@@ -232,19 +232,19 @@ static int adopt(int rc)
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-static int evaluate(struct tune_run *run, double *loss)
+static int evaluate(struct finetune_run *run, double *loss)
 {
-    struct tune_data_info info;
+    struct finetune_data_info info;
     const struct tide_batch *batches = NULL;
     double sum = 0;
     uint64_t targets = 0;
-    tune_data_describe(run->eval, &info);
-    int rc = tune_data_rewind(run->eval);
+    finetune_data_describe(run->eval, &info);
+    int rc = finetune_data_rewind(run->eval);
     if (rc != 0) {
         return rc;
     }
     for (int64_t at = 0; at < info.micro_batches;) {
-        int count = tune_data_step(run->eval, &batches);
+        int count = finetune_data_step(run->eval, &batches);
         if (count < 0) {
             return count;
         }
@@ -263,13 +263,13 @@ static int evaluate(struct tune_run *run, double *loss)
     return 0;
 }
 
-static bool wants_evaluation(const struct tune_run *run, int64_t step, bool last)
+static bool wants_evaluation(const struct finetune_run *run, int64_t step, bool last)
 {
     return run->eval != NULL && (last || (run->eval_every > 0 && step % run->eval_every == 0));
 }
 
 /* If the schedule changes betas, sets those of the next update. */
-static int set_betas(struct tune_run *run, int64_t update)
+static int set_betas(struct finetune_run *run, int64_t update)
 {
     const struct schedule *schedule = &run->settings->schedule;
     return schedule->moves_beta
@@ -277,9 +277,9 @@ static int set_betas(struct tune_run *run, int64_t update)
                : 0;
 }
 
-static int read_waits(const struct tide_engine *engine, struct tune_record *record)
+static int read_waits(const struct tide_engine *engine, struct finetune_record *record)
 {
-    for (unsigned i = 0; i < TUNE_WAITS; i++) {
+    for (unsigned i = 0; i < FINETUNE_WAITS; i++) {
         struct tide_engine_wait wait = {.struct_bytes = sizeof wait};
         int rc = tide_engine_wait_at(engine, i, &wait);
         if (rc != 0) {
@@ -290,17 +290,17 @@ static int read_waits(const struct tide_engine *engine, struct tune_record *reco
     return 0;
 }
 
-static int make_step(struct tune_run *run, struct tune_record *record)
+static int make_step(struct finetune_run *run, struct finetune_record *record)
 {
     const struct tide_batch *batches = NULL;
-    int count = tune_data_step(run->data, &batches);
+    int count = finetune_data_step(run->data, &batches);
     if (count < 0) {
         return count;
     }
-    *record = (struct tune_record){
+    *record = (struct finetune_record){
         .step.struct_bytes = sizeof record->step,
         .memory.struct_bytes = sizeof record->memory,
-        .data_wait = tune_data_wait(run->data),
+        .data_wait = finetune_data_wait(run->data),
         .lr = schedule_lr(&run->settings->schedule, run->steps - run->skipped),
     };
     int rc = set_betas(run, run->steps - run->skipped);
@@ -312,7 +312,7 @@ static int make_step(struct tune_run *run, struct tune_record *record)
         return adopt(rc);
     }
     /* The engine counts padding, too. */
-    record->step.tokens = (uint64_t)tune_data_tokens(run->data);
+    record->step.tokens = (uint64_t)finetune_data_tokens(run->data);
     return 0;
 }
 
@@ -325,7 +325,7 @@ static int compare_reals(const void *left, const void *right)
 
 /* Computes the summary. The first step is left out if there are others, because it opens files and
  * selects algorithms. */
-static void summarize(struct tune_run *run, double *seconds, const uint64_t *tokens)
+static void summarize(struct finetune_run *run, double *seconds, const uint64_t *tokens)
 {
     const size_t made = (size_t)run->steps;
     const size_t begun = (size_t)run->begun;
@@ -359,15 +359,15 @@ static void summarize(struct tune_run *run, double *seconds, const uint64_t *tok
         run->summary.plan_seconds = clipped ? plan.clipped_seconds : plan.step_seconds;
     }
     if (made > begun) { /* otherwise the log has the summary of the run that made the steps */
-        tune_log_summary(run->log, &run->summary);
+        finetune_log_summary(run->log, &run->summary);
     }
 }
 
-static int loop(struct tune_run *run, double *seconds, uint64_t *tokens)
+static int loop(struct finetune_run *run, double *seconds, uint64_t *tokens)
 {
     int rc = 0;
     while (rc == 0 && run->steps < run->settings->steps && !run->stopped) {
-        struct tune_record record;
+        struct finetune_record record;
         request_checkpoint(run);
         rc = make_step(run, &record);
         if (rc != 0) {
@@ -381,14 +381,14 @@ static int loop(struct tune_run *run, double *seconds, uint64_t *tokens)
         run->first_loss = run->steps == 1 ? record.step.loss : run->first_loss;
         run->last_loss = record.step.loss;
         const bool last = run->steps == run->settings->steps;
-        if (wants_evaluation(run, run->steps, last) && !tune_stop_asked()) {
+        if (wants_evaluation(run, run->steps, last) && !finetune_stop_asked()) {
             rc = evaluate(run, &record.eval_loss);
             record.evaluated = rc == 0;
             run->eval_loss = record.evaluated ? record.eval_loss : run->eval_loss;
         }
-        tune_log_step(run->log, &record);
-        tune_live_step(run->live, &record);
-        run->stopped = tune_stop_asked() && !last;
+        finetune_log_step(run->log, &record);
+        finetune_live_step(run->live, &record);
+        run->stopped = finetune_stop_asked() && !last;
         if (rc == 0) {
             rc = write_due_checkpoint(run, record.step.skipped != 0);
         }
@@ -396,7 +396,7 @@ static int loop(struct tune_run *run, double *seconds, uint64_t *tokens)
     return rc;
 }
 
-int tune_run_steps(struct tune_run *run)
+int finetune_run_steps(struct finetune_run *run)
 {
     const size_t steps = (size_t)run->settings->steps;
     double *seconds = calloc(steps, sizeof *seconds);
@@ -412,7 +412,7 @@ int tune_run_steps(struct tune_run *run)
         }
         summarize(run, seconds, tokens);
     }
-    tune_live_end(run->live);
+    finetune_live_end(run->live);
     free(seconds);
     free(tokens);
     return rc;

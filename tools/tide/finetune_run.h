@@ -8,20 +8,20 @@
 #include "tools/tide/finetune_log.h"
 #include "tools/tide/finetune_settings.h"
 
-struct tune_run {
-    const struct tune_settings *settings; /* borrowed, as all below */
+struct finetune_run {
+    const struct finetune_settings *settings; /* borrowed, as all below */
     struct tide_engine *engine;
-    struct tune_data *data;
-    struct tune_data *eval; /* NULL: none */
-    struct tune_log *log;
-    struct tune_live *live;
+    struct finetune_data *data;
+    struct finetune_data *eval; /* NULL: none */
+    struct finetune_log *log;
+    struct finetune_live *live;
     int64_t eval_every; /* 0: after the last step only */
     const char *out;    /* where checkpoints go */
     int64_t save_every; /* steps between checkpoints; 0: only one at a signal */
     bool save_owed;     /* a checkpoint is due since a step that was skipped */
     uint32_t keep;
     bool replace; /* replace checkpoints of other runs in `out` */
-    struct tune_events *events;
+    struct finetune_events *events;
 
     /* Results. */
     int64_t steps; /* all steps made, including those before a resume */
@@ -29,7 +29,7 @@ struct tune_run {
     int64_t skipped;
     int64_t ahead; /* steps whose speculative update was right */
     double first_loss, last_loss, eval_loss;
-    struct tune_summary summary;
+    struct finetune_summary summary;
     bool stopped;       /* by a signal */
     int64_t save_begun; /* step of the checkpoint that may still be in progress; 0: none */
     int64_t saves, saves_failed;
@@ -38,13 +38,13 @@ struct tune_run {
 
 /* Trains until the last step or a signal. Writes the summary in any case, also to the log. Returns
  * errors of libtide and of the data. */
-int tune_run_steps(struct tune_run *run);
+int finetune_run_steps(struct finetune_run *run);
 
 /* The time that the run's rows depend on: the one that the checkpoints in `out` keep, from which a run
  * with --resume continues (NULL: no such run), or else the present (text_feed_now). */
-int tune_checkpoint_now(struct tide_context *context, const char *out, int64_t *now);
+int finetune_checkpoint_now(struct tide_context *context, const char *out, int64_t *now);
 
 /* Sets the run to the step at which the engine began, and prints which checkpoint that was. */
-int tune_checkpoint_resume(struct tune_run *run, bool talks);
+int finetune_checkpoint_resume(struct finetune_run *run, bool talks);
 
 #endif

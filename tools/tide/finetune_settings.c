@@ -19,7 +19,7 @@ enum { BATCH_MAX = 1 << 20 };
 /* Placeholder for the length of a run that is unknown until the data has been read. */
 static const int64_t total_later = INT64_MAX / 4;
 
-static bool is_in_config(const struct tune_settings *settings, const char *key,
+static bool is_in_config(const struct finetune_settings *settings, const char *key,
                          struct core_cfg_note *out)
 {
     size_t count = settings->cfg != NULL ? core_cfg_notes_count(settings->cfg) : 0;
@@ -34,7 +34,7 @@ static bool is_in_config(const struct tune_settings *settings, const char *key,
     return false;
 }
 
-static bool is_given(const struct tune_settings *settings, const char *key)
+static bool is_given(const struct finetune_settings *settings, const char *key)
 {
     struct core_cfg_note note;
     return is_in_config(settings, key, &note);
@@ -78,24 +78,25 @@ static void log_notes(const struct core_cfg *cfg)
     log_notes_of(cfg, CORE_CFG_NOTE_IGNORED, "without effect here");
 }
 
-static int load_config(struct tune_settings *settings, const struct tune_flags *flags,
+static int load_config(struct finetune_settings *settings, const struct finetune_flags *flags,
                        const struct tide_inspection *model)
 {
     struct core_cfg_options options;
     core_cfg_options_init(&options);
     options.world_size = flags->ranks;
     options.micro_batch_size = flags->batch;
-    options.accumulation_steps = TUNE_GIVEN(flags, accum) ? flags->accum : CORE_CFG_NONE;
-    options.warmup_steps = TUNE_GIVEN(flags, warmup) ? flags->warmup : CORE_CFG_NONE;
-    options.total_steps = TUNE_GIVEN(flags, steps) ? flags->steps : total_later;
+    options.accumulation_steps = FINETUNE_GIVEN(flags, accum) ? flags->accum : CORE_CFG_NONE;
+    options.warmup_steps = FINETUNE_GIVEN(flags, warmup) ? flags->warmup : CORE_CFG_NONE;
+    options.total_steps = FINETUNE_GIVEN(flags, steps) ? flags->steps : total_later;
     options.hidden_size = model->hidden;
-    options.lr = TUNE_GIVEN(flags, lr) ? flags->lr : options.lr;
-    options.eps = TUNE_GIVEN(flags, eps) ? flags->eps : options.eps;
-    options.weight_decay = TUNE_GIVEN(flags, decay) ? flags->decay : options.weight_decay;
-    options.gradient_clipping = TUNE_GIVEN(flags, clip) ? flags->clip : options.gradient_clipping;
+    options.lr = FINETUNE_GIVEN(flags, lr) ? flags->lr : options.lr;
+    options.eps = FINETUNE_GIVEN(flags, eps) ? flags->eps : options.eps;
+    options.weight_decay = FINETUNE_GIVEN(flags, decay) ? flags->decay : options.weight_decay;
+    options.gradient_clipping = FINETUNE_GIVEN(flags, clip) ? flags->clip
+                                                            : options.gradient_clipping;
     options.betas[0] = settings->engine.beta1;
     options.betas[1] = settings->engine.beta2;
-    if (TUNE_GIVEN(flags, precision)) {
+    if (FINETUNE_GIVEN(flags, precision)) {
         options.precision = flags->precision == TIDE_FP32   ? CORE_CFG_FP32
                             : flags->precision == TIDE_FP16 ? CORE_CFG_FP16
                                                             : CORE_CFG_BF16;
@@ -105,14 +106,14 @@ static int load_config(struct tune_settings *settings, const struct tune_flags *
     return rc == 0 ? core_cfg_check(settings->cfg) : rc;
 }
 
-static int take_config_batch(struct tune_settings *settings, const struct core_cfg *cfg)
+static int take_config_batch(struct finetune_settings *settings, const struct core_cfg *cfg)
 {
-    if (cfg->micro_batch_size > BATCH_MAX || cfg->accumulation_steps > TUNE_ACCUM_MAX) {
+    if (cfg->micro_batch_size > BATCH_MAX || cfg->accumulation_steps > FINETUNE_ACCUM_MAX) {
         return core_err_set(-EINVAL,
                             "%s: %lld micro-batches of %lld rows per step; the maximum is %d "
                             "micro-batches of %d rows",
                             core_cfg_source(cfg), (long long)cfg->accumulation_steps,
-                            (long long)cfg->micro_batch_size, TUNE_ACCUM_MAX, BATCH_MAX);
+                            (long long)cfg->micro_batch_size, FINETUNE_ACCUM_MAX, BATCH_MAX);
     }
     settings->engine.batch = (uint32_t)cfg->micro_batch_size;
     settings->engine.accum = (uint32_t)cfg->accumulation_steps;
@@ -126,7 +127,7 @@ static uint32_t clamp_uint32(int64_t value)
     return value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
 }
 
-static void take_config_precision(struct tune_settings *settings, const struct core_cfg *cfg)
+static void take_config_precision(struct finetune_settings *settings, const struct core_cfg *cfg)
 {
     struct tide_engine_options *engine = &settings->engine;
     engine->precision = cfg->fp16.enabled ? TIDE_FP16 : cfg->bf16.enabled ? TIDE_BF16 : TIDE_FP32;
@@ -149,7 +150,7 @@ static void take_config_precision(struct tune_settings *settings, const struct c
     }
 }
 
-static void take_config_optimizer(struct tune_settings *settings, const struct core_cfg *cfg)
+static void take_config_optimizer(struct finetune_settings *settings, const struct core_cfg *cfg)
 {
     struct tide_engine_options *engine = &settings->engine;
     engine->clip = cfg->gradient_clipping;
@@ -176,7 +177,7 @@ static void take_config_optimizer(struct tune_settings *settings, const struct c
     engine->no_bias_correction = !cfg->optimizer.bias_correction;
 }
 
-static void take_config_warmup(struct tune_settings *settings, const struct core_cfg *cfg)
+static void take_config_warmup(struct finetune_settings *settings, const struct core_cfg *cfg)
 {
     struct schedule *schedule = &settings->schedule;
     schedule->warmup = cfg->scheduler.warmup_num_steps;
@@ -192,7 +193,7 @@ static void take_config_warmup(struct tune_settings *settings, const struct core
     schedule->total = settings->total_unknown ? 0 : cfg->scheduler.total_num_steps;
 }
 
-static void take_config_cycle(struct tune_settings *settings, const struct core_cfg *cfg)
+static void take_config_cycle(struct finetune_settings *settings, const struct core_cfg *cfg)
 {
     struct schedule *schedule = &settings->schedule;
     schedule->moves_beta = cfg->scheduler.cycle_momentum;
@@ -213,7 +214,7 @@ static void take_config_cycle(struct tune_settings *settings, const struct core_
     schedule->decay_rate = cfg->scheduler.decay_lr_rate;
 }
 
-static void take_config_schedule(struct tune_settings *settings, const struct core_cfg *cfg)
+static void take_config_schedule(struct finetune_settings *settings, const struct core_cfg *cfg)
 {
     struct schedule *schedule = &settings->schedule;
     switch (cfg->scheduler.type) {
@@ -243,7 +244,7 @@ static uint32_t tier_of(int device)
                                            : TIDE_DEVICE;
 }
 
-static int add_config_store(struct tune_settings *settings, const char *path)
+static int add_config_store(struct finetune_settings *settings, const char *path)
 {
     struct tide_engine_options *engine = &settings->engine;
     for (size_t i = 0; path != NULL && i < engine->store_count; i++) {
@@ -254,20 +255,20 @@ static int add_config_store(struct tune_settings *settings, const char *path)
     if (path == NULL || path[0] == '\0') {
         return 0;
     }
-    if (strlen(path) >= TUNE_PATH_BYTES) {
+    if (strlen(path) >= FINETUNE_PATH_BYTES) {
         return core_err_set(-EINVAL, "nvme_path has %zu bytes; the maximum is %d", strlen(path),
-                            TUNE_PATH_BYTES - 1);
+                            FINETUNE_PATH_BYTES - 1);
     }
     char *kept = settings->stores[engine->store_count];
-    snprintf(kept, TUNE_PATH_BYTES, "%s", path);
+    snprintf(kept, FINETUNE_PATH_BYTES, "%s", path);
     settings->store_paths[engine->store_count++] = (struct tide_store_path){
         .struct_bytes = sizeof(struct tide_store_path), .directory = kept};
     engine->stores = settings->store_paths;
     return 0;
 }
 
-static int take_config_offload(struct tune_settings *settings, const struct tune_flags *flags,
-                               const struct core_cfg *cfg)
+static int take_config_offload(struct finetune_settings *settings,
+                               const struct finetune_flags *flags, const struct core_cfg *cfg)
 {
     struct tide_engine_options *engine = &settings->engine;
     engine->zero_stage = (uint32_t)cfg->zero.stage;
@@ -301,17 +302,17 @@ static int take_config_monitor(const char *flag, const char *key, const char *fo
         core_log(CORE_LOG_WARN, "--%s wins over %s", flag, key);
         return 0;
     }
-    int length = snprintf(path, TUNE_PATH_BYTES, "%s%s%s%s", here ? "" : folders[0],
+    int length = snprintf(path, FINETUNE_PATH_BYTES, "%s%s%s%s", here ? "" : folders[0],
                           here ? "" : "/", folders[1], csv ? "/steps.csv" : "");
-    if (length < 0 || length >= TUNE_PATH_BYTES) {
+    if (length < 0 || length >= FINETUNE_PATH_BYTES) {
         return core_err_set(-EINVAL, "%s names a path of %d bytes; the maximum is %d", key, length,
-                            TUNE_PATH_BYTES - 1);
+                            FINETUNE_PATH_BYTES - 1);
     }
     *out = path;
     return 0;
 }
 
-static int take_config_monitors(struct tune_settings *settings, const struct core_cfg *cfg)
+static int take_config_monitors(struct finetune_settings *settings, const struct core_cfg *cfg)
 {
     int rc = 0;
     if (cfg->tensorboard.enabled) {
@@ -329,7 +330,7 @@ static int take_config_monitors(struct tune_settings *settings, const struct cor
     return rc;
 }
 
-static int take_config(struct tune_settings *settings, const struct tune_flags *flags,
+static int take_config(struct finetune_settings *settings, const struct finetune_flags *flags,
                        const struct tide_inspection *model)
 {
     int rc = load_config(settings, flags, model);
@@ -352,23 +353,24 @@ static int take_config(struct tune_settings *settings, const struct tune_flags *
 
 /* Takes the values of the optimizer from the flags: all of them, or only from flags that were
  * given. */
-static int take_learning(struct tune_settings *settings, const struct tune_flags *flags, bool all)
+static int take_learning(struct finetune_settings *settings, const struct finetune_flags *flags,
+                         bool all)
 {
     struct tide_engine_options *engine = &settings->engine;
-    if ((all || TUNE_GIVEN(flags, betas)) &&
-        tune_betas_parse(flags->betas, &engine->beta1, &engine->beta2) != 0) {
+    if ((all || FINETUNE_GIVEN(flags, betas)) &&
+        finetune_betas_parse(flags->betas, &engine->beta1, &engine->beta2) != 0) {
         return -EINVAL;
     }
-    engine->eps = all || TUNE_GIVEN(flags, eps) ? flags->eps : engine->eps;
-    engine->decay = all || TUNE_GIVEN(flags, decay) ? flags->decay : engine->decay;
-    engine->clip = all || TUNE_GIVEN(flags, clip) ? flags->clip : engine->clip;
-    if (all || TUNE_GIVEN(flags, optimizer)) {
+    engine->eps = all || FINETUNE_GIVEN(flags, eps) ? flags->eps : engine->eps;
+    engine->decay = all || FINETUNE_GIVEN(flags, decay) ? flags->decay : engine->decay;
+    engine->clip = all || FINETUNE_GIVEN(flags, clip) ? flags->clip : engine->clip;
+    if (all || FINETUNE_GIVEN(flags, optimizer)) {
         engine->optimizer = (uint32_t)flags->optimizer;
     }
-    if (all || TUNE_GIVEN(flags, precision)) {
+    if (all || FINETUNE_GIVEN(flags, precision)) {
         engine->precision = (uint32_t)flags->precision;
     }
-    if (all || TUNE_GIVEN(flags, moments)) {
+    if (all || FINETUNE_GIVEN(flags, moments)) {
         engine->moments = (uint32_t)flags->moments;
     }
     engine->gradients_fp32 |= flags->gradients_fp32;
@@ -378,7 +380,7 @@ static int take_learning(struct tune_settings *settings, const struct tune_flags
 }
 
 /* Takes the defaults of the table. Flags that were given are taken again after the configuration. */
-static int take_defaults(struct tune_settings *settings, const struct tune_flags *flags)
+static int take_defaults(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
     (void)tide_engine_options_init(engine, sizeof *engine);
@@ -403,8 +405,9 @@ static int take_defaults(struct tune_settings *settings, const struct tune_flags
 }
 
 /* Whether a key has another value now than the file gave it. */
-static bool has_changed(const struct tune_flag_key *key, const struct tune_settings *settings,
-                        const struct tune_settings *before)
+static bool has_changed(const struct finetune_flag_key *key,
+                        const struct finetune_settings *settings,
+                        const struct finetune_settings *before)
 {
     const char *now = key->of_schedule ? (const char *)&settings->schedule
                                        : (const char *)&settings->engine;
@@ -415,17 +418,18 @@ static bool has_changed(const struct tune_flag_key *key, const struct tune_setti
 
 /* Warns of each key of the file that a flag has overridden with another value. `before`: the
  * settings after the file was read. */
-static void warn_overridden(const struct tune_settings *settings, const struct tune_flags *flags,
-                            const struct tune_settings *before)
+static void warn_overridden(const struct finetune_settings *settings,
+                            const struct finetune_flags *flags,
+                            const struct finetune_settings *before)
 {
-    for (size_t i = 0; i < tune_flags_count; i++) {
-        const struct tune_flag *row = &tune_flags_table[i];
+    for (size_t i = 0; i < finetune_flags_count; i++) {
+        const struct finetune_flag *row = &finetune_flags_table[i];
         for (int k = 0; k < 3 && row->keys[k].key != NULL; k++) {
-            const struct tune_flag_key *key = &row->keys[k];
+            const struct finetune_flag_key *key = &row->keys[k];
             struct core_cfg_note note;
             if (!cli_is_given(&flags->given, i) || !has_changed(key, settings, before) ||
                 !is_in_config(settings, key->key, &note) ||
-                (row->at == offsetof(struct tune_flags, precision) &&
+                (row->at == offsetof(struct finetune_flags, precision) &&
                  strcmp(note.value, "false") == 0)) {
                 continue;
             }
@@ -438,13 +442,13 @@ static void warn_overridden(const struct tune_settings *settings, const struct t
 
 /* train batch = micro-batch x accumulation x ranks. If one of the two flags is given alone, the
  * train_batch_size of the file stays, unless the file sets the other factor. */
-static int take_batch(struct tune_settings *settings, const struct tune_flags *flags)
+static int take_batch(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
     static const char *const keys[] = {"train_micro_batch_size_per_gpu",
                                        "gradient_accumulation_steps"};
-    const int64_t asked[] = {TUNE_GIVEN(flags, batch) ? flags->batch : CORE_CFG_NONE,
-                             TUNE_GIVEN(flags, accum) ? flags->accum : CORE_CFG_NONE};
+    const int64_t asked[] = {FINETUNE_GIVEN(flags, batch) ? flags->batch : CORE_CFG_NONE,
+                             FINETUNE_GIVEN(flags, accum) ? flags->accum : CORE_CFG_NONE};
     uint32_t *const out[] = {&engine->batch, &engine->accum};
     struct core_cfg_note note;
     for (int i = 0; i < 2; i++) {
@@ -481,15 +485,16 @@ static int take_batch(struct tune_settings *settings, const struct tune_flags *f
 }
 
 /* Sets defaults that depend on the type of optimizer, unless other values were given. */
-static void take_type_defaults(struct tune_settings *settings, const struct tune_flags *flags)
+static void take_type_defaults(struct finetune_settings *settings,
+                               const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
     struct core_cfg_note note;
-    if (flags->optimizer == TIDE_LION && !TUNE_GIVEN(flags, betas) &&
+    if (flags->optimizer == TIDE_LION && !FINETUNE_GIVEN(flags, betas) &&
         !is_in_config(settings, "optimizer.params.betas", &note)) {
         engine->beta2 = 0.99;
     }
-    if (flags->optimizer == TIDE_ADAGRAD && !TUNE_GIVEN(flags, eps) &&
+    if (flags->optimizer == TIDE_ADAGRAD && !FINETUNE_GIVEN(flags, eps) &&
         !is_in_config(settings, "optimizer.params.eps", &note)) {
         engine->eps = 1e-10;
     }
@@ -502,7 +507,8 @@ static bool has_own_rates(const struct schedule *schedule)
 }
 
 /* A schedule that changes betas needs an optimizer with betas, and --betas must not be given. */
-static void take_moving_betas(struct tune_settings *settings, const struct tune_flags *flags)
+static void take_moving_betas(struct finetune_settings *settings,
+                              const struct finetune_flags *flags)
 {
     struct schedule *schedule = &settings->schedule;
     const uint32_t optimizer = settings->engine.optimizer;
@@ -514,7 +520,7 @@ static void take_moving_betas(struct tune_settings *settings, const struct tune_
         core_log(CORE_LOG_WARN,
                  "scheduler.params.cycle_momentum has no effect: the optimizer has no betas");
         schedule->moves_beta = false;
-    } else if (TUNE_GIVEN(flags, betas)) {
+    } else if (FINETUNE_GIVEN(flags, betas)) {
         core_log(CORE_LOG_WARN,
                  "--betas wins over scheduler.params.cycle_momentum: the betas are constant");
         schedule->moves_beta = false;
@@ -527,7 +533,7 @@ static void take_moving_betas(struct tune_settings *settings, const struct tune_
 }
 
 /* If the first beta grows after the cycle, it must stay below one until the last step. */
-static int check_moving_betas(const struct tune_settings *settings, int64_t steps)
+static int check_moving_betas(const struct finetune_settings *settings, int64_t steps)
 {
     const struct schedule *schedule = &settings->schedule;
     if (!schedule->moves_beta || steps <= 0 || schedule_beta1(schedule, steps - 1) < 1) {
@@ -541,10 +547,10 @@ static int check_moving_betas(const struct tune_settings *settings, int64_t step
         schedule_beta1(schedule, steps - 1), steps);
 }
 
-static void take_schedule(struct tune_settings *settings, const struct tune_flags *flags)
+static void take_schedule(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct schedule *schedule = &settings->schedule;
-    if (TUNE_GIVEN(flags, schedule)) {
+    if (FINETUNE_GIVEN(flags, schedule)) {
         *schedule = (struct schedule){.kind = (enum schedule_kind)flags->schedule,
                                       .lr = has_own_rates(schedule) ? settings->cfg->optimizer.lr
                                                                     : schedule->lr};
@@ -552,19 +558,19 @@ static void take_schedule(struct tune_settings *settings, const struct tune_flag
     }
     take_moving_betas(settings, flags);
     if (has_own_rates(schedule)) {
-        if (TUNE_GIVEN(flags, lr) || TUNE_GIVEN(flags, warmup)) {
+        if (FINETUNE_GIVEN(flags, lr) || FINETUNE_GIVEN(flags, warmup)) {
             core_log(CORE_LOG_WARN, "--lr and --warmup have no effect: %s of %s sets all rates",
                      schedule_name(schedule->kind), core_cfg_source(settings->cfg));
         }
         return;
     }
-    schedule->lr = TUNE_GIVEN(flags, lr) ? flags->lr : schedule->lr;
-    if (TUNE_GIVEN(flags, warmup)) {
+    schedule->lr = FINETUNE_GIVEN(flags, lr) ? flags->lr : schedule->lr;
+    if (FINETUNE_GIVEN(flags, warmup)) {
         schedule->warmup = flags->warmup;
     }
 }
 
-static int take_memory(struct tune_settings *settings, const struct tune_flags *flags)
+static int take_memory(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
     const struct {
@@ -573,11 +579,13 @@ static int take_memory(struct tune_settings *settings, const struct tune_flags *
         uint64_t value;
         uint64_t *out;
     } sizes[] = {
-        {"device-memory", TUNE_GIVEN(flags, device_memory), flags->device_memory,
+        {"device-memory", FINETUNE_GIVEN(flags, device_memory), flags->device_memory,
          &engine->device_bytes},
-        {"host-memory", TUNE_GIVEN(flags, host_memory), flags->host_memory, &engine->host_bytes},
-        {"tile-bytes", TUNE_GIVEN(flags, tile_bytes), flags->tile_bytes, &engine->tile_bytes},
-        {"data-memory", TUNE_GIVEN(flags, data_memory), flags->data_memory, &settings->row_bytes}};
+        {"host-memory", FINETUNE_GIVEN(flags, host_memory), flags->host_memory,
+         &engine->host_bytes},
+        {"tile-bytes", FINETUNE_GIVEN(flags, tile_bytes), flags->tile_bytes, &engine->tile_bytes},
+        {"data-memory", FINETUNE_GIVEN(flags, data_memory), flags->data_memory,
+         &settings->row_bytes}};
     for (size_t i = 0; i < 4; i++) {
         if (sizes[i].given && sizes[i].value == 0) {
             return core_err_set(-EINVAL,
@@ -588,12 +596,12 @@ static int take_memory(struct tune_settings *settings, const struct tune_flags *
     }
     for (size_t i = 0; i < flags->store.count; i++) {
         size_t at = engine->store_count < TIDE_STORES_MAX ? engine->store_count : 0;
-        if (tune_store_parse(flags->store.items[i], engine, settings->store_paths,
-                             settings->stores[at], TUNE_PATH_BYTES) != 0) {
+        if (finetune_store_parse(flags->store.items[i], engine, settings->store_paths,
+                                 settings->stores[at], FINETUNE_PATH_BYTES) != 0) {
             return -EINVAL;
         }
     }
-    if (flags->place != NULL && tune_place_parse(flags->place, engine) != 0) {
+    if (flags->place != NULL && finetune_place_parse(flags->place, engine) != 0) {
         return -EINVAL;
     }
     const bool wants_store = engine->weights == TIDE_STORE || engine->states == TIDE_STORE ||
@@ -606,7 +614,7 @@ static int take_memory(struct tune_settings *settings, const struct tune_flags *
 }
 
 /* Finds the cache folder by the XDG base directory specification. */
-static void find_cache(struct tune_settings *settings)
+static void find_cache(struct finetune_settings *settings)
 {
     const char *cache = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
@@ -619,7 +627,7 @@ static void find_cache(struct tune_settings *settings)
     settings->engine.cache = fits ? settings->cache : NULL;
 }
 
-static int take_machine(struct tune_settings *settings, const struct tune_flags *flags)
+static int take_machine(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
     static const char *const backends[] = {"uring", "libaio", "threads", "mem"};
@@ -645,13 +653,13 @@ static int take_machine(struct tune_settings *settings, const struct tune_flags 
     engine->trace = flags->trace;
     engine->threads = (uint32_t)flags->threads;
     engine->ranks = (uint32_t)flags->ranks;
-    if (TUNE_GIVEN(flags, zero)) {
+    if (FINETUNE_GIVEN(flags, zero)) {
         engine->zero_stage = (uint32_t)flags->zero;
     }
     return 0;
 }
 
-static int take_length(struct tune_settings *settings, const struct tune_flags *flags,
+static int take_length(struct finetune_settings *settings, const struct finetune_flags *flags,
                        const struct tide_inspection *model)
 {
     settings->vocab = model->vocab;
@@ -667,11 +675,11 @@ static int take_length(struct tune_settings *settings, const struct tune_flags *
     return 0;
 }
 
-int tune_settings_init(struct tune_settings *out, const struct tune_flags *flags,
-                       const struct tide_inspection *model)
+int finetune_settings_init(struct finetune_settings *out, const struct finetune_flags *flags,
+                           const struct tide_inspection *model)
 {
-    *out = (struct tune_settings){0};
-    struct tune_settings before;
+    *out = (struct finetune_settings){0};
+    struct finetune_settings before;
     int rc = take_defaults(out, flags);
     if (rc != 0 || (rc = take_length(out, flags, model)) != 0) {
         goto fail;
@@ -691,22 +699,22 @@ int tune_settings_init(struct tune_settings *out, const struct tune_flags *flags
     warn_overridden(out, flags, &before);
     return 0;
 fail:
-    tune_settings_fini(out);
+    finetune_settings_fini(out);
     return rc;
 }
 
-void tune_settings_fini(struct tune_settings *settings)
+void finetune_settings_fini(struct finetune_settings *settings)
 {
     core_cfg_destroy(settings->cfg);
-    *settings = (struct tune_settings){0};
+    *settings = (struct finetune_settings){0};
 }
 
-struct tune_data_options tune_settings_data(const struct tune_settings *settings, const char *path,
-                                            bool trains)
+struct finetune_data_options finetune_settings_data(const struct finetune_settings *settings,
+                                                    const char *path, bool trains)
 {
     const struct tide_engine_options *engine = &settings->engine;
     const bool fitted = engine->length > 0; /* no row may be longer than the plan assumes */
-    return (struct tune_data_options){
+    return (struct finetune_data_options){
         .path = path,
         .model = engine->model,
         .vocab = settings->vocab,
@@ -729,15 +737,15 @@ struct tune_data_options tune_settings_data(const struct tune_settings *settings
     };
 }
 
-int tune_settings_fit(struct tune_settings *settings, const struct tune_data_info *info,
-                      int64_t steps)
+int finetune_settings_fit(struct finetune_settings *settings, const struct finetune_data_info *info,
+                          int64_t steps)
 {
     const int64_t longest = info->longest;
     struct schedule *schedule = &settings->schedule;
     int64_t length = settings->length > 0 ? settings->length : longest;
     if (length == 0) {
-        length = settings->length_max < TUNE_LENGTH_UNKNOWN ? settings->length_max
-                                                            : TUNE_LENGTH_UNKNOWN;
+        length = settings->length_max < FINETUNE_LENGTH_UNKNOWN ? settings->length_max
+                                                                : FINETUNE_LENGTH_UNKNOWN;
     }
     settings->engine.length = (uint32_t)length;
     if (info->rows > 0) {
@@ -746,9 +754,9 @@ int tune_settings_fit(struct tune_settings *settings, const struct tune_data_inf
     if (steps == 0) {
         return 0;
     }
-    if (steps > TUNE_STEPS_MAX) {
+    if (steps > FINETUNE_STEPS_MAX) {
         return core_err_set(-EINVAL, "--epochs %g is %" PRId64 " steps; the maximum is %d",
-                            settings->epochs, steps, TUNE_STEPS_MAX);
+                            settings->epochs, steps, FINETUNE_STEPS_MAX);
     }
     settings->steps = steps;
     if (settings->total_unknown) {

@@ -11,12 +11,12 @@
 #include "tools/tide/finetune_flags.h"
 #include "tools/tide/schedule.h"
 
-enum { TUNE_PATH_BYTES = 1024, TUNE_LENGTH_UNKNOWN = 1024 };
+enum { FINETUNE_PATH_BYTES = 1024, FINETUNE_LENGTH_UNKNOWN = 1024 };
 
 struct core_cfg;
 
-struct tune_settings {
-    struct tide_engine_options engine; /* `length` is 0 until tune_settings_fit() */
+struct finetune_settings {
+    struct tide_engine_options engine; /* `length` is 0 until finetune_settings_fit() */
     struct schedule schedule;          /* `total` is 0 until then, too, unless it was given */
     int64_t steps;                     /* 0: `epochs` is given */
     double epochs;                     /* 0: `steps` is given */
@@ -35,26 +35,26 @@ struct tune_settings {
     struct core_cfg *cfg;                                /* owned; NULL without --config */
     bool total_unknown;                                  /* the schedule is as long as the run */
     struct tide_store_path store_paths[TIDE_STORES_MAX]; /* engine.stores */
-    char stores[TIDE_STORES_MAX][TUNE_PATH_BYTES];
-    char cache[TUNE_PATH_BYTES]; /* "": no cache */
-    char csv_path[TUNE_PATH_BYTES];
-    char board_path[TUNE_PATH_BYTES];
+    char stores[TIDE_STORES_MAX][FINETUNE_PATH_BYTES];
+    char cache[FINETUNE_PATH_BYTES]; /* "": no cache */
+    char csv_path[FINETUNE_PATH_BYTES];
+    char board_path[FINETUNE_PATH_BYTES];
 };
 
 /* `flags` must outlive `out`. On failure there is nothing to fini. -EINVAL and others with a
  * sentence. */
-int tune_settings_init(struct tune_settings *out, const struct tune_flags *flags,
-                       const struct tide_inspection *model);
-void tune_settings_fini(struct tune_settings *settings);
+int finetune_settings_init(struct finetune_settings *out, const struct finetune_flags *flags,
+                           const struct tide_inspection *model);
+void finetune_settings_fini(struct finetune_settings *settings);
 
 /* How to read a file of rows: for training, or for evaluation, which neither leaves out nor
  * shuffles rows. `path` is borrowed. */
-struct tune_data_options tune_settings_data(const struct tune_settings *settings, const char *path,
-                                            bool trains);
+struct finetune_data_options finetune_settings_data(const struct finetune_settings *settings,
+                                                    const char *path, bool trains);
 
 /* Sets what depends on the data: tokens of a row (info->rows is 0 without data) and steps of the
  * run (0: unknown; then schedules use their own length). */
-int tune_settings_fit(struct tune_settings *settings, const struct tune_data_info *info,
-                      int64_t steps);
+int finetune_settings_fit(struct finetune_settings *settings, const struct finetune_data_info *info,
+                          int64_t steps);
 
 #endif

@@ -50,20 +50,20 @@ static void install_handler(void (*handler)(int number))
     begun = true;
 }
 
-void tune_stop_early(void (*undo)(void *context), void *context)
+void finetune_stop_early(void (*undo)(void *context), void *context)
 {
     undo_context = context;
     undo_made = undo;
     install_handler(end_process);
 }
 
-void tune_stop_begin(void)
+void finetune_stop_begin(void)
 {
     asked = 0;
     install_handler(note_signal);
 }
 
-void tune_stop_end(void)
+void finetune_stop_end(void)
 {
     for (int i = 0; begun && i < SIGNALS; i++) {
         sigaction(signals[i], &before[i], NULL);
@@ -71,7 +71,7 @@ void tune_stop_end(void)
     begun = false;
 }
 
-bool tune_stop_asked(void)
+bool finetune_stop_asked(void)
 {
     return asked != 0;
 }

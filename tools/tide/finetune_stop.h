@@ -9,12 +9,12 @@
 
 /* Until the next call, a signal calls `undo`, which must be safe in a signal handler, and ends the
  * process; nothing else has been created yet. NULL: there is nothing to undo. */
-void tune_stop_early(void (*undo)(void *context), void *context);
-/* Until tune_stop_end(), signals only request a stop. */
-void tune_stop_begin(void);
-void tune_stop_end(void); /* does nothing if neither was called */
+void finetune_stop_early(void (*undo)(void *context), void *context);
+/* Until finetune_stop_end(), signals only request a stop. */
+void finetune_stop_begin(void);
+void finetune_stop_end(void); /* does nothing if neither was called */
 
 /* Whether a stop was requested. Any thread. */
-bool tune_stop_asked(void);
+bool finetune_stop_asked(void);
 
 #endif

@@ -14,37 +14,39 @@
 #include "tools/tide/plan_text.h"
 
 struct wish {
-    struct tune_flags flags;
+    struct finetune_flags flags;
     bool json;
     bool tape;
     const char *rates_out;
 };
 
 /* Counts the rows of --data, if given, to learn their length. */
-static int look_at_data(const struct tune_flags *flags, struct tune_context *talk,
-                        struct tune_settings *settings)
+static int look_at_data(const struct finetune_flags *flags, struct finetune_context *talk,
+                        struct finetune_settings *settings)
 {
     const struct tide_engine_options *engine = &settings->engine;
-    struct tune_data *data = NULL;
-    struct tune_data_info info = {0};
+    struct finetune_data *data = NULL;
+    struct finetune_data_info info = {0};
     int64_t steps = settings->steps;
     if (flags->data != NULL) {
         int rc = text_feed_now(&settings->now);
         if (rc != 0) {
             return rc;
         }
-        const struct tune_data_options options = tune_settings_data(settings, flags->data, true);
-        rc = tune_context_data(talk, &options, &data);
+        const struct finetune_data_options options = finetune_settings_data(settings, flags->data,
+                                                                            true);
+        rc = finetune_context_data(talk, &options, &data);
         if (rc != 0) {
             return rc;
         }
-        tune_data_describe(data, &info);
-        settings->engine.application_bytes = tune_data_memory(data);
-        tune_data_close(data);
-        steps = steps > 0 ? steps
-                          : tune_data_steps(&info, engine->accum * engine->ranks, settings->epochs);
+        finetune_data_describe(data, &info);
+        settings->engine.application_bytes = finetune_data_memory(data);
+        finetune_data_close(data);
+        steps = steps > 0
+                    ? steps
+                    : finetune_data_steps(&info, engine->accum * engine->ranks, settings->epochs);
     }
-    return tune_settings_fit(settings, &info, steps);
+    return finetune_settings_fit(settings, &info, steps);
 }
 
 static int print(const struct cli_command *command, const struct wish *wish,
@@ -75,10 +77,10 @@ static int print(const struct cli_command *command, const struct wish *wish,
 
 static int check_written(const struct wish *wish)
 {
-    struct cli_path paths[1 + TUNE_FLAGS_PATHS] = {
+    struct cli_path paths[1 + FINETUNE_FLAGS_PATHS] = {
         {CLI_PATH_WRITTEN, "--save-rates", wish->rates_out},
     };
-    tune_flags_paths(&wish->flags, paths + 1);
+    finetune_flags_paths(&wish->flags, paths + 1);
     int rc = cli_paths_check(paths, sizeof paths / sizeof paths[0]);
     if (rc != 0 || (rc = cli_path_try("--trace", wish->flags.trace, CLI_PATH_FILE)) != 0) {
         return rc;
@@ -87,31 +89,31 @@ static int check_written(const struct wish *wish)
 }
 
 static int make(const struct cli_command *command, const struct wish *wish,
-                struct tune_context *talk)
+                struct finetune_context *talk)
 {
     struct tide_inspection model;
-    struct tune_settings settings;
+    struct finetune_settings settings;
     struct tide_plan *plan = NULL;
     bool unfit = false;
     int rc = check_written(wish);
-    if (rc != 0 || (rc = tune_context_inspect(talk, wish->flags.model, false, &model)) != 0 ||
-        (rc = tune_settings_init(&settings, &wish->flags, &model)) != 0) {
-        return cli_fail(command, tune_exit_code(rc), NULL);
+    if (rc != 0 || (rc = finetune_context_inspect(talk, wish->flags.model, false, &model)) != 0 ||
+        (rc = finetune_settings_init(&settings, &wish->flags, &model)) != 0) {
+        return cli_fail(command, finetune_exit_code(rc), NULL);
     }
     rc = look_at_data(&wish->flags, talk, &settings);
     if (rc == 0) {
         settings.engine.trace = NULL; /* nothing runs; the simulated timeline is written below */
         rc = tide_plan_create(talk->context, &settings.engine, &plan);
         unfit = rc == -EFBIG;
-        tune_live_end(&talk->live);
+        finetune_live_end(&talk->live);
         if (rc != 0) {
             rc = core_err_adopt(rc, tide_last_error());
         }
     }
     int code = rc == 0 ? print(command, wish, plan, &settings.engine)
-                       : cli_fail(command, unfit ? CLI_NO_FIT : tune_exit_code(rc), NULL);
+                       : cli_fail(command, unfit ? CLI_NO_FIT : finetune_exit_code(rc), NULL);
     tide_plan_destroy(plan);
-    tune_settings_fini(&settings);
+    finetune_settings_fini(&settings);
     return code;
 }
 
@@ -139,15 +141,15 @@ static void own_options(struct wish *wish, struct cli_option out[OWN_OPTIONS])
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct wish wish = {.json = false};
-    struct tune_context talk;
-    struct cli_option options[TUNE_OPTIONS_MAX];
+    struct finetune_context talk;
+    struct cli_option options[FINETUNE_OPTIONS_MAX];
     struct cli_parsed parsed = {.count = 0};
-    tune_flags_init(&wish.flags);
-    const size_t count = tune_flags_options(&wish.flags, options);
+    finetune_flags_init(&wish.flags);
+    const size_t count = finetune_flags_options(&wish.flags, options);
     own_options(&wish, options + count);
     int code = cli_parse(command, options, count + OWN_OPTIONS, argc, argv, &parsed);
     wish.flags.given = parsed.given;
-    code = code >= 0 ? code : tune_flags_check(command, &wish.flags, false);
+    code = code >= 0 ? code : finetune_flags_check(command, &wish.flags, false);
     if (code >= 0) {
         return code;
     }
@@ -155,11 +157,11 @@ static int run(const struct cli_command *command, int argc, char **argv)
         return cli_fail(command, CLI_WRONG,
                         "--json and --tape exclude each other; give one of them");
     }
-    if (tune_context_init(&talk, parsed.common.verbose) != 0) {
+    if (finetune_context_init(&talk, parsed.common.verbose) != 0) {
         return cli_fail(command, CLI_FAILED, NULL);
     }
     code = make(command, &wish, &talk);
-    tune_context_fini(&talk);
+    finetune_context_fini(&talk);
     return cli_close(command, code);
 }
 
@@ -167,7 +169,7 @@ static void print_options(bool verbose)
 {
     struct cli_option options[OWN_OPTIONS];
     own_options(NULL, options);
-    tune_flags_print(options, OWN_OPTIONS, false, verbose);
+    finetune_flags_print(options, OWN_OPTIONS, false, verbose);
     printf("  Other flags of tide finetune have no effect.\n");
 }
 
@@ -178,6 +180,6 @@ const struct cli_command cli_command_plan = {
     .print_options = print_options,
     .example = "tide plan --model Qwen3-4B --store /nvme --host-memory 8GiB --device-memory 4GiB\n "
                "     exit code 3 if the model does not fit; names the smallest sufficient budgets",
-    .synonyms = tune_flags_synonyms,
+    .synonyms = finetune_flags_synonyms,
     .run = run,
 };

@@ -185,7 +185,7 @@ static int make_report(const struct cli_command *command, const char *given, con
     struct report_run run = {0};
     int rc = log_of(given, log);
     if (rc != 0 || (rc = report_log_read(log, &run)) != 0) {
-        return cli_fail(command, tune_exit_code(rc), NULL);
+        return cli_fail(command, finetune_exit_code(rc), NULL);
     }
     if (out == NULL) {
         page_of(log, page);
@@ -203,7 +203,7 @@ static int make_report(const struct cli_command *command, const char *given, con
         print_outcome(&run, out);
     }
     report_run_fini(&run);
-    return rc == 0 ? CLI_DONE : cli_fail(command, tune_exit_code(rc), NULL);
+    return rc == 0 ? CLI_DONE : cli_fail(command, finetune_exit_code(rc), NULL);
 }
 
 static int run_report(const struct cli_command *command, int argc, char **argv)

@@ -461,8 +461,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct tokenize t = {.command = command, .show = -1};
     int train_on = 0;
     int on_bad_row = 0;
-    struct tune_flags finetune;
-    tune_flags_init(&finetune);
+    struct finetune_flags finetune;
+    finetune_flags_init(&finetune);
     int64_t seed = finetune.seed;
     const struct cli_option options[] = {
         {.name = "model",
