@@ -231,3 +231,8 @@ bool core_file_is_weights(const char *name)
     }
     return same;
 }
+
+bool core_file_is_of_model(const char *name)
+{
+    return strcmp(name, "config.json") == 0 || core_file_is_weights(name);
+}

@@ -4,7 +4,7 @@
 
 #include "tools/tide/commands.h"
 #include "tools/tide/finetune_context.h"
-#include "tools/tide/paths.h"
+#include "tools/tide/out.h"
 
 static int run(const struct cli_command *command, int argc, char **argv)
 {

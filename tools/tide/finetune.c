@@ -13,6 +13,7 @@
 #include "tools/tide/finetune_data.h"
 #include "tools/tide/finetune_run.h"
 #include "tools/tide/finetune_stop.h"
+#include "tools/tide/out.h"
 #include "tools/tide/paths.h"
 #include "tools/tide/plan_text.h"
 

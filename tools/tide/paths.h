@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 enum cli_path_kind {
     CLI_PATH_WRITTEN, /* an output: a file, or a folder for files */
@@ -36,24 +35,13 @@ enum cli_path_shape {
  * is allowed. */
 int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape);
 
-/* The output folder of a model. */
-struct cli_out {
-    const char *path;  /* value of --out */
-    const char *model; /* the model that is trained; NULL: none is */
-    bool overwrite;
-    bool resume;
-    bool claimed; /* --out is locked, and the results of a killed run have been moved there */
-};
+/* Paths as text, of at most PATH_MAX bytes. */
 
-/* Resolves ".", ".." and a symbolic link to the folder they lead to, because the model is written
- * beside that folder first. */
-int cli_out_resolve(const char *path, char whole[PATH_MAX]);
-
-/* Whether --out can be used; called before anything long begins. -EEXIST, -ENOTDIR ... */
-int cli_out_check(const struct cli_out *out);
-
-/* Steps of the model in a folder according to its note (see model_folder_note), if none of its
- * files has changed since; 0: there is no such model. */
-int64_t cli_out_steps(const char *path);
+/* Writes the three parts one after the other; -ENAMETOOLONG. */
+int cli_path_join(char *out, const char *one, const char *between, const char *other);
+/* Cuts off the last name and returns it in `name`; leaves "." or "/" if nothing was before it. */
+void cli_path_cut_name(char *path, char name[PATH_MAX]);
+/* Removes slashes from the end, except a first one. */
+void cli_path_cut_slashes(char *path);
 
 #endif
