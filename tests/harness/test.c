@@ -6,6 +6,7 @@
 #include <ftw.h>
 #include <linux/magic.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -182,9 +183,23 @@ static enum verdict run_case(const struct test_case *one)
     }
 }
 
+/* nohup, and shells that start a command in the background, have signals ignored, which tide would
+ * inherit from the test. */
+static void signals_reset(void)
+{
+    static const int ends[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    sigset_t none;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        signal(ends[i], SIG_DFL);
+    }
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 int test_main(int argc, char **argv, const struct test_case *cases, size_t count)
 {
     int failed = 0;
+    signals_reset();
     printf("1..%zu\n", count);
     for (size_t i = 0; i < count; i++) {
         const char *name = cases[i].name;
