@@ -1,17 +1,17 @@
-/* kern.h: the ops of a training step: one id and one argument struct an op, shared by all devices.
- * An op is called by id through the device (core/dev); `kernels/cpu` and `kernels/cuda` fill one
+/* kern.h: the ops of a training step: one id and one argument struct per op, shared by all devices.
+ * Ops are called by id through the device (core/dev); `kernels/cpu` and `kernels/cuda` fill one
  * table each with the same base names. All pointers are memory of that device, borrowed for the
- * call; the structs themselves are read on the host when the op is launched and may be on a stack.
+ * call. The structs themselves are read on the host when the op is launched and may be on a stack.
  *
  * Words used below
- *   type     how activations, weights and activation gradients of one op are stored; arithmetic is
- *            in fp32 and every stored value is rounded once, to nearest even
+ *   type     storage of an op's activations, weights and activation gradients; arithmetic is in
+ *            fp32 and every stored value is rounded once, to nearest even
  *   token    row t of an activation; a micro-batch has rows * length of them, row after row
  *   stride   elements between the first elements of two tokens, at least the width of one; arrays
- *            without a stride are dense. Strides let q, k and v, or gate and up, be parts of one
- *            product's result
- *   alias    no two arrays overlap, except where "may be" says so, and then they coincide exactly
- *            (same first element, same stride)
+ *            without a stride are dense. With strides, q, k and v, or gate and up, can be parts of
+ *            one product's result
+ *   alias    no two arrays overlap, unless "may be" allows it; then they coincide exactly (same
+ *            first element, same stride)
  *   dense    weights are dense and row-major, as Hugging Face stores them: [outputs][inputs]
  * Pointers are aligned to their element; dense rows at multiples of 64 bytes are fastest.
  *
@@ -39,7 +39,7 @@ enum kern_type {
     KERN_F32,
     KERN_BF16,
     KERN_FP16,
-    KERN_F64, /* of the references (ref/) alone; no device takes it */
+    KERN_F64, /* only for the references (ref/); no device takes it */
 };
 
 /* Bytes of one element: 4, 2, 2, 8. */
@@ -62,7 +62,7 @@ enum kern_op {
     KERN_ACT_GRAD,
     KERN_ADD,
     KERN_LOSS,
-    KERN_UPDATE,  /* this and the next on CUDA only: on the CPU, cpu_adam does it */
+    KERN_UPDATE,  /* this and the next: CUDA only; on the CPU, cpu_adam does it */
     KERN_SQUARES, /* with struct core_squares_args */
     KERN_OP_COUNT /* below DEV_OP_MAX */
 };
@@ -72,12 +72,12 @@ const char *kern_op_name(enum kern_op op);
 /* Bytes of the op's argument struct. */
 size_t kern_op_argument_bytes(enum kern_op op);
 
-/* Where the gradient of one parameter goes. With p the fp32 gradient of this micro-batch:
+/* Destination of the gradient of one parameter. With p the fp32 gradient of this micro-batch:
  *   s = first ? p : sum + p;      last && out ? out = round(s) : sum = s
- * A step of one micro-batch has first = last = true and needs no `sum`; the bits are those of the
- * way through `sum`. After out was written, what `sum` holds is undefined. Both NULL: the gradient
- * is not wanted (a frozen parameter). A parameter with two uses gives each use its own `sum` and no
- * `out`, and adds them with KERN_ADD. `sum` may be `out` where out_type is KERN_F32. */
+ * A step of one micro-batch has first = last = true and needs no `sum`; the bits are the same as
+ * through `sum`. After `out` is written, `sum` is undefined. Both NULL: the gradient is not wanted
+ * (a frozen parameter). A parameter with two uses gives each use its own `sum` and no `out`, and
+ * adds them with KERN_ADD. `sum` may be `out` if out_type is KERN_F32. */
 struct kern_grad {
     float *sum;
     void *out;
@@ -87,8 +87,8 @@ struct kern_grad {
 };
 
 /* KERN_LINEAR: y[m][n] = x[m][k] w[n][k]^T + bias[n].
- * A large linear is computed by tile: a call for each run of kern_tile_rows() rows of w, with w,
- * bias, y (and dw) moved to the tile's first row and n its rows. */
+ * A large linear is computed by tiles: one call for each kern_tile_rows() rows of w, with w, bias,
+ * y (and dw) advanced to the tile's first row and n set to the tile's rows. */
 struct kern_linear_arguments {
     enum kern_type type;
     int64_t m, n, k;
@@ -101,8 +101,8 @@ struct kern_linear_arguments {
 };
 
 /* KERN_LINEAR_GRAD_INPUT: dx[m][k] = dy[m][n] w[n][k].
- * Whole: sum = NULL, first = last = true. By tile, the tiles of w in order, over a dense fp32
- * `sum`[m][k]: s = first ? product : sum + product; last ? dx = round(s) : sum = s. */
+ * Whole: sum = NULL, first = last = true. By tiles: one call per tile of w, in order, over a dense
+ * fp32 `sum`[m][k]: s = first ? product : sum + product; last ? dx = round(s) : sum = s. */
 struct kern_linear_grad_input_arguments {
     enum kern_type type;
     int64_t m, n, k;
@@ -136,8 +136,9 @@ struct kern_bias_grad_arguments {
     struct kern_grad db;
 };
 
-/* Rows of a weight [n][k] that one tile holds: n where all of it fits into tile_bytes (0: no
- * limit), else the largest multiple of 64 rows that does, at least 64. Depends on nothing else. */
+/* Rows of a weight [n][k] in one tile: n if the whole weight fits into tile_bytes (0: no limit),
+ * else the largest multiple of 64 rows that fits, but at least min(n, 64). Depends on nothing
+ * else. */
 int64_t kern_tile_rows(int64_t n, int64_t k, enum kern_type type, uint64_t tile_bytes);
 
 /* KERN_EMBED: y[t] = table[ids[t]] (+ position_table[positions[t]]), y dense [tokens][width].
@@ -154,8 +155,8 @@ struct kern_embed_arguments {
     void *y;
 };
 
-/* KERN_EMBED_GRAD: dtable[id] = sum, in token order, of dy[t] with ids[t] == id; other rows are 0.
- * So is the row of `padding_id` where has_padding says that there is one. The position table's
+/* KERN_EMBED_GRAD: dtable[id] = sum, in token order, of dy[t] with ids[t] == id. Rows of ids that
+ * do not occur are 0, and so is the row of `padding_id` if has_padding is set. The position table's
  * gradient is a second call with ids = positions (NULL: t % length). */
 struct kern_embed_grad_arguments {
     enum kern_type type;
@@ -164,7 +165,7 @@ struct kern_embed_grad_arguments {
     int64_t length;
     const void *dy; /* dense [tokens][width] */
     bool has_padding;
-    int64_t padding_id; /* with has_padding alone */
+    int64_t padding_id; /* valid only with has_padding */
     struct kern_grad dtable;
 };
 
@@ -183,10 +184,10 @@ struct kern_norm_arguments {
     const void *x;
     int64_t x_stride;
     const void *add; /* residual branch; NULL: s is x */
-    void *sum;       /* s, with `add` alone; may be x or add */
+    void *sum;       /* s; only with `add`; may be x or add */
     const void *weight;
     const void *bias; /* LAYER; NULL: none */
-    void *y;          /* may be x where add is NULL */
+    void *y;          /* may be x if add is NULL */
     int64_t y_stride;
     float *mean; /* LAYER: [tokens * heads], saved for the gradient */
     float *rstd; /* [tokens * heads], saved for the gradient */
@@ -214,8 +215,9 @@ struct kern_norm_grad_arguments {
 
 /* KERN_ROPE, in place: for i < rotary / 2, with (c, s) = (cos, sin)[position][i]:
  *   x[i], x[i + rotary / 2] = x[i] c - x[i + rotary / 2] s, x[i + rotary / 2] c + x[i] s
- * Elements from `rotary` on stay. `backward` turns the other way (the gradient; not the inverse
- * where the tables carry YaRN's factor). Neighbouring q and k are one call with heads = both. */
+ * Elements from `rotary` on are unchanged. `backward` rotates the other way: this is the gradient,
+ * but not the inverse if the tables carry YaRN's factor. Adjacent q and k are one call with the
+ * heads of both. */
 struct kern_rope_arguments {
     enum kern_type type;
     int64_t tokens, heads, head_dim, rotary;
@@ -229,10 +231,10 @@ struct kern_rope_arguments {
 };
 
 /* KERN_ATTENTION: o = softmax(scale q k^T + mask) v, causal, by tiles with a running maximum; the
- * score matrix is never whole. Query head h reads key head h / (heads / kv_heads). Within a row,
- * query i sees key j where starts[i] <= j <= i and, with a window, i - j < window. A row with
- * several documents gives the same bits as its documents in calls of their own, if all of its numbers are
- * finite: what a document does not see may weigh 0 times a NaN of its neighbour. */
+ * score matrix is never stored whole. Query head h reads key head h / (heads / kv_heads). Within a
+ * row, query i sees key j if starts[i] <= j <= i and, with a window, i - j < window. A row with
+ * several documents gives the same bits as one call per document if all of its numbers are finite;
+ * otherwise a masked pair may add 0 times a NaN of another document. */
 struct kern_attention_arguments {
     enum kern_type type;
     int64_t rows, length;
@@ -268,8 +270,8 @@ struct kern_attention_grad_arguments {
 
 enum kern_act_kind { KERN_ACT_SILU, KERN_ACT_GELU_TANH, KERN_ACT_GELU, KERN_ACT_RELU };
 
-/* KERN_ACT: y = act(gate) * up; without `up`, y = act(gate). SwiGLU is SILU with `up`; GELU is the
- * exact one, by erf. Element (t, i) is at t * stride + i. */
+/* KERN_ACT: y = act(gate) * up; without `up`, y = act(gate). SwiGLU is SILU with `up`; GELU is
+ * exact, by erf. Element (t, i) is at t * stride + i. */
 struct kern_act_arguments {
     enum kern_type type;
     enum kern_act_kind kind;
@@ -282,8 +284,8 @@ struct kern_act_arguments {
     int64_t y_stride;
 };
 
-/* KERN_ACT_GRAD: dgate = dy * up * act'(gate), dup = dy * act(gate), and, where asked for, y again
- * (for the gradient of the next weight, so that y need not be kept). */
+/* KERN_ACT_GRAD: dgate = dy * up * act'(gate), dup = dy * act(gate), and, if `y` is not NULL, y
+ * again (the gradient of the next weight reads it, so y need not be kept). */
 struct kern_act_grad_arguments {
     enum kern_type type;
     enum kern_act_kind kind;
@@ -296,13 +298,13 @@ struct kern_act_grad_arguments {
     int64_t dy_stride;
     void *dgate; /* may be gate */
     int64_t dgate_stride;
-    void *dup; /* may be up; NULL where up is */
+    void *dup; /* may be up; NULL if up is */
     int64_t dup_stride;
     void *y; /* NULL: not wanted; may be dy */
     int64_t y_stride;
 };
 
-/* KERN_ADD: y = a + b, or a cast of a. Dense. y may be a or b where the types are equal. */
+/* KERN_ADD: y = a + b, or a cast of a. Dense. y may be a or b if their types are equal. */
 struct kern_add_arguments {
     int64_t count;
     enum kern_type a_type;
@@ -315,23 +317,24 @@ struct kern_add_arguments {
 
 enum { KERN_LABEL_IGNORED = -100 };
 
-/* The loss of one micro-batch: what the step adds up over micro-batches and divides once. */
+/* The loss of one micro-batch; a step adds these up over micro-batches and divides once. */
 struct kern_loss {
     double sum;    /* of -log p(label) over the targets */
     int64_t count; /* tokens whose label is not KERN_LABEL_IGNORED */
 };
 
-/* KERN_LOSS: logits = x w^T, their cross-entropy and, unless dx is NULL, the gradients of *scale * sum. By tiles of
- * the vocabulary, whose logits are computed a second time for the gradients; on a card whose `logits_bytes` hold
- * the gradients of all logits, by runs of tokens, and once. Labels are already
- * shifted: labels[t] is what token t predicts. A label that is neither KERN_LABEL_IGNORED nor in
- * 0 .. vocab - 1 is -EINVAL on the CPU. */
+/* KERN_LOSS: logits = x w^T, their cross-entropy and, unless dx is NULL, the gradients of
+ * *scale * sum. The op works on tiles of the vocabulary and computes their logits a second time for
+ * the gradients. A card whose `logits_bytes` are enough works on runs of tokens instead, keeps the
+ * gradients of all logits and computes logits once. Labels are already shifted: labels[t] is what
+ * token t predicts. A label that is neither KERN_LABEL_IGNORED nor in 0 .. vocab - 1 is -EINVAL on
+ * the CPU. */
 struct kern_loss_arguments {
     enum kern_type type;
     int64_t tokens, vocab, width;
     int64_t tile; /* rows of w in a tile; 0: as many as the device's limit for logits allows */
     uint64_t
-        logits_bytes; /* a card's limit, with tile = 0, where it is above the card's own; changes bits */
+        logits_bytes; /* card, tile = 0: scratch for the loss, if tiles take less; changes bits */
     const void *x;
     int64_t x_stride;
     const void *w;         /* [vocab][width] */
@@ -343,18 +346,18 @@ struct kern_loss_arguments {
     struct kern_grad dw; /* [vocab][width] */
 };
 
-/* KERN_UPDATE: the bits of cpu_adam. With 8-bit moments `first` is a multiple of CORE_UPDATE_Q8_BLOCK,
- * and `count` is too, or ends with the array: blocks whose parameters have several scalars are not
- * cut. */
+/* KERN_UPDATE: the bits of cpu_adam. With 8-bit moments `first` is a multiple of
+ * CORE_UPDATE_Q8_BLOCK, and so is `count` unless the range ends with the array: a card does not
+ * update a block whose parameters have different scalars. */
 struct kern_update_arguments {
     struct core_update_args update;
-    uint32_t *met; /* enum core_nonfinite_flags flags are or-ed into it; NULL: not asked for */
+    uint32_t *met; /* enum core_nonfinite_flags are or-ed into it; NULL: not wanted */
 };
 
-/* How products are computed. On CUDA KERN_PRODUCTS_PLAIN is without tensor cores and all others are
- * cuBLASLt if it is present. On the CPU KERN_PRODUCTS_BEST: oneDNN for the types for which the processor
- * has instructions of its own (bf16 with AVX512_BF16 or AMX), the blocked product for all others;
- * a choice by the processor alone, so that bits do not depend on timing. */
+/* How products are computed. CUDA: KERN_PRODUCTS_PLAIN uses no tensor cores; all others use
+ * cuBLASLt if it is present. CPU: KERN_PRODUCTS_BEST uses oneDNN for the types for which the
+ * processor has instructions of its own (bf16 with AVX512_BF16 or AMX) and the blocked product for
+ * all others. The choice depends on the processor alone, so bits do not depend on timing. */
 enum kern_products { KERN_PRODUCTS_BEST, KERN_PRODUCTS_PLAIN, KERN_PRODUCTS_ONEDNN };
 
 /* How a device's ops are attached (kernels/table.h). */

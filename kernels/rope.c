@@ -23,7 +23,7 @@ static int64_t original_positions(const struct kern_rope_config *c)
     return c->original_max_positions > 0 ? c->original_max_positions : c->max_positions;
 }
 
-/* NTK: the base grows with the sequence beyond what the model was trained on. */
+/* NTK: the base grows if the sequence is longer than those the model was trained on. */
 static void dynamic(const struct kern_rope_config *c, int64_t sequence, double *frequency)
 {
     const double trained = (double)c->max_positions;
@@ -137,7 +137,7 @@ static int check(const struct kern_rope_config *c)
     return 0;
 }
 
-/* Returns what cosine and sine are multiplied with. */
+/* Returns the factor for cosine and sine. */
 static double frequencies(const struct kern_rope_config *c, int64_t sequence, double *frequency)
 {
     switch (c->kind) {

@@ -1,4 +1,4 @@
-/* table.c: which kinds of device have ops, and who brings them. */
+/* table.c: attaches to a device the ops of its kind, and asks that kind for their scratch. */
 #include "kernels/table.h"
 
 #include <errno.h>

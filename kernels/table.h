@@ -1,5 +1,5 @@
 /* table.h: gives a device its ops, and says how much scratch they take.
- * Host side; any thread, one at a time a device. */
+ * Host side; any thread, one at a time per device. */
 #ifndef KERNELS_TABLE_H
 #define KERNELS_TABLE_H
 
@@ -12,18 +12,19 @@ struct dev_device;
 struct kern_ops;
 
 /* Adds the ops of the device's kind to its table, before any queue of the device exists. `options`
- * NULL takes the defaults. The result holds caches (primitives by shape) and outlives the device's
- * queues. Only one queue of the device at a time may run ops. -ENOTSUP for a device without ops. */
+ * NULL takes the defaults. The result holds caches (primitives by shape) and must outlive the
+ * device's queues. Only one queue of the device at a time may run ops. -ENOTSUP for a device
+ * without ops. */
 int kern_ops_attach(struct dev_device *device, const struct kern_options *options,
                     struct kern_ops **out);
-/* After the device's queues were destroyed. NULL is fine. */
+/* Call after the device's queues are destroyed. NULL is fine. */
 void kern_ops_detach(struct kern_ops *ops);
 
 /* How products are computed, in words, for a log line: "oneDNN 2.6.3 (fp32, bf16 by fp32)". */
 const char *kern_ops_describe(const struct kern_ops *ops);
 
-/* Scratch that the op takes with these arguments on the kind of device ("cpu", "cuda") by a queue
- * of `threads`: never more than this is touched. Pure: pointers are looked at for NULL alone. A
+/* Scratch bytes that the op takes with these arguments on the kind of device ("cpu", "cuda") in a
+ * queue of `threads`; the op never touches more. Pure: pointers are only compared with NULL. A
  * queue's scratch_bytes is the largest over the ops it will run. */
 size_t kern_scratch_bytes(const char *kind, enum kern_op op, const void *arguments,
                           unsigned threads);

@@ -1,9 +1,9 @@
-/* asm.cuh: what CUDA C++ has no word for, one function an instruction: matrix products of a warp,
- * copies to shared memory that go on by themselves, and the block's dynamic shared memory. A test
+/* asm.cuh: instructions that CUDA C++ has no word for, one function each (matrix products of a
+ * warp, asynchronous copies to shared memory), and the block's dynamic shared memory. A test
  * replaces this file by one in plain C++ (tests/cuda).
  * Layout of a warp's fragments, with g = lane / 4 and t = lane % 4; a word holds two elements:
  *   a[0 .. 3]  rows g, g + 8, g, g + 8 of 16; columns 2 t, 2 t + 1 (a[2], a[3]: + 8)
- *   b[0 .. 1]  row 2 t, 2 t + 1 (b[1]: + 8) of 16; column g of 8
+ *   b[0 .. 1]  rows 2 t, 2 t + 1 (b[1]: + 8) of 16; column g of 8
  *   d[0 .. 3]  row g (d[2], d[3]: + 8) of 16; columns 2 t, 2 t + 1 of 8 */
 #ifndef KERNELS_CUDA_ASM_CUH
 #define KERNELS_CUDA_ASM_CUH
@@ -44,7 +44,7 @@ __device__ __forceinline__ void kern_mma(kern_fp16, float (&d)[4], const uint32_
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Two numbers rounded to nearest even; the first in the low half. */
+/* Packs two numbers, rounded to nearest even; the first in the low half. */
 __device__ __forceinline__ uint32_t kern_pack(kern_bf16, float first, float second)
 {
     uint32_t word;
@@ -59,8 +59,8 @@ __device__ __forceinline__ uint32_t kern_pack(kern_fp16, float first, float seco
     return word;
 }
 
-/* Four 8 x 8 matrices: lane l brings the address of row l % 8 of matrix l / 8 (16 bytes) and gets, of
- * each matrix i, elements 2 t and 2 t + 1 of row g in r[i]; turned: of column g. */
+/* Loads four 8 x 8 matrices. Lane l passes the address of row l % 8 of matrix l / 8 (16 bytes) and
+ * gets in r[i] the elements 2 t and 2 t + 1 of row g of matrix i; _turned: of column g. */
 __device__ __forceinline__ void kern_ldmatrix(uint32_t (&r)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -77,8 +77,8 @@ __device__ __forceinline__ void kern_ldmatrix_turned(uint32_t (&r)[4], const voi
                  : "memory");
 }
 
-/* 16 bytes to shared memory, or zeros where `inside` is false and `from` is not looked at. Done when
- * a wait for its batch has ended. */
+/* Starts to copy 16 bytes to shared memory; if `inside` is false, writes zeros and does not read
+ * `from`. The copy is complete after a wait for its batch. */
 __device__ __forceinline__ void kern_copy16(void *shared, const void *from, bool inside)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
@@ -94,7 +94,7 @@ __device__ __forceinline__ void kern_copy_batch()
     asm volatile("cp.async.commit_group;" : : : "memory");
 }
 
-/* Waits until no more than N of this thread's batches are under way. */
+/* Waits until at most N of this thread's batches are under way. */
 template <int N> __device__ __forceinline__ void kern_copy_wait()
 {
     asm volatile("cp.async.wait_group %0;" : : "n"(N) : "memory");

@@ -1,38 +1,43 @@
-/* asm_sm90.cuh: Hopper's own instructions: products of a warpgroup (four warps, 64 rows), which go on by
- * themselves and read shared memory by descriptors; bulk copies of tiles (TMA); barriers in shared memory
- * that count arrivals and bytes; registers handed from warpgroup to warpgroup. A test replaces this file by one in plain C++ (tests/cuda).
+/* asm_sm90.cuh: Hopper's own instructions: asynchronous products of a warpgroup (four warps, 64
+ * rows), which read shared memory by descriptors; bulk copies of tiles (TMA); barriers in shared
+ * memory that count arrivals and bytes; registers that move between warpgroups. A test replaces
+ * this file by one in plain C++ (tests/cuda).
  *
- * A tile in shared memory stands in slices of 64 columns: slice c has all rows of columns 64 c .. 64 c + 63,
- * 128 bytes a row, begins at a multiple of 1024 bytes, and keeps the 16 bytes i of row r at place
- * i ^ (r % 8). Fragments of a and d are those of asm.cuh, the warp's 16 rows of the warpgroup's 64. */
+ * A tile in shared memory is cut into slices of 64 columns. Slice c has all rows of columns
+ * 64 c .. 64 c + 63, 128 bytes per row, begins at a multiple of 1024 bytes, and stores 16-byte
+ * chunk i of row r at chunk i ^ (r % 8). Fragments of a and d are those of asm.cuh: each warp has
+ * 16 of the warpgroup's 64 rows. */
 #ifndef KERNELS_CUDA_ASM_SM90_CUH
 #define KERNELS_CUDA_ASM_SM90_CUH
 
 #include "kernels/cuda/asm.cuh"
 #include "kernels/cuda/tensor_map.h"
 
-/* Where a tile, or a part of one, begins; `slice_bytes` lie between slices. */
+/* Descriptor: where a tile, or a part of one, begins, and how far its slices are apart. */
 struct kern_wg_tile {
     uint64_t bits;
 };
 
-/* The descriptor's fields, in units of 16 bytes: address in bits 0 .. 13, bytes between slices in 16 .. 29
- * (LBO), bytes between groups of eight rows in 32 .. 45 (SBO), where a pattern begins in 49 .. 51, swizzle
- * in 62 .. 63 (1: over 128 bytes).
+/* Fields of the descriptor: bits 0 .. 13 address, 16 .. 29 bytes between slices (LBO), 32 .. 45
+ * bytes between groups of eight rows (SBO), all three in units of 16 bytes; 49 .. 51 where a
+ * pattern begins; 62 .. 63 swizzle (1: over 128 bytes).
  *
- * Why these values, from the PTX manual's "Canonical Layouts" of wgmma, written as (shape):(stride)
- * in elements, T = 8 of them in 16 bytes, over 128 bytes of swizzle:
+ * The values follow "Canonical Layouts" of wgmma in the PTX manual for a swizzle over 128 bytes.
+ * The manual writes layouts as (shape):(stride) in elements; T = 8 elements are 16 bytes.
  *   K-major (q, k)   ((8, m), (T, 2k)) : ((8T, SBO), (1, T))
- *     Row 8 b + r begins at r * 64 elements + b * SBO: rows of 128 bytes, SBO = 8 of them = 1024. Columns
- *     run on without a stride of their own, so LBO is not read; the next 16 columns of a slice are 32 bytes
- *     on, within the pattern, which goes by bits of the address and so needs no other base.
+ *     Row 8 b + r begins at r * 64 elements + b * SBO: rows have 128 bytes, and SBO is 8 of
+ *     them = 1024. Columns follow one another without a stride, so LBO is not read. The next 16
+ *     columns of a slice are 32 bytes further, within the pattern; the swizzle depends on bits of
+ *     the address, so the pattern's beginning does not change.
  *   N-major (v)      ((T, 8, m), (8, k)) : ((1, T, LBO), (8T, SBO))
- *     n is the column, k the row (a key). Column 64 c + 8 i + t stands at t + i * T + c * LBO: 64 columns in
- *     128 bytes, then LBO: the next slice. Row 8 b + r stands at r * 64 elements + b * SBO: the same rows,
- *     SBO = 1024. The next 16 keys are two groups, 2048 bytes on.
- * Slices begin at multiples of 1024 bytes, the length of a pattern (8 rows), so that its beginning is 0.
- * Were LBO and SBO the other way round in the N-major case, as they are without swizzle, the product would take
- * keys 8 .. 15 from the next slice: attention_check.c has keys that differ, and would say so. */
+ *     n is the column, k the row (a key). Column 64 c + 8 i + t is at t + i * T + c * LBO: 64
+ *     columns fill 128 bytes, and LBO further begins the next slice. Row 8 b + r is at r * 64
+ *     elements + b * SBO: the same rows, SBO = 1024. The next 16 keys are two groups, 2048 bytes
+ *     further.
+ * Slices begin at multiples of 1024 bytes, the length of a pattern (8 rows), so the pattern begins
+ * at 0. If LBO and SBO were exchanged in the N-major case, as they are without swizzle, the product
+ * would take keys 8 .. 15 from the next slice; attention_check.c would notice, because its keys
+ * differ. */
 __device__ __forceinline__ kern_wg_tile kern_wg_tile_of(uint32_t address, uint32_t slice_bytes)
 {
     return {(static_cast<uint64_t>(address & 0x3ffffu) >> 4) |
@@ -40,14 +45,14 @@ __device__ __forceinline__ kern_wg_tile kern_wg_tile_of(uint32_t address, uint32
             static_cast<uint64_t>(1) << 62};
 }
 
-/* The tile from `bytes` on: columns within a slice, or groups of eight rows. */
+/* The tile moved on by `bytes`: by columns within a slice, or by groups of eight rows. */
 __device__ __forceinline__ kern_wg_tile kern_wg_tile_from(kern_wg_tile tile, uint32_t bytes)
 {
     return {tile.bits + (bytes >> 4)};
 }
 
-/* A barrier in shared memory, 8 bytes at `barrier`: a phase ends when `arrivals` threads have arrived and
- * all bytes that were announced for it have come. Phases count 0, 1, 0, 1 ... */
+/* A barrier in shared memory, 8 bytes at `barrier`: a phase ends when `arrivals` threads have
+ * arrived and all bytes announced for it have been copied. Phases count 0, 1, 0, 1 ... */
 __device__ __forceinline__ void kern_barrier_init(uint32_t barrier, uint32_t arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;"
@@ -56,13 +61,14 @@ __device__ __forceinline__ void kern_barrier_init(uint32_t barrier, uint32_t arr
                  : "memory");
 }
 
-/* Barriers that this thread has initialised are visible to copies after the next __syncthreads. */
+/* Makes the barriers that this thread has initialised visible to copies after the next
+ * __syncthreads. */
 __device__ __forceinline__ void kern_barrier_publish()
 {
     asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
 }
 
-/* Threads arrive that are told to: without a branch around it. */
+/* Arrives if `arrives` is true; uses a predicate instead of a branch. */
 __device__ __forceinline__ void kern_barrier_arrive(uint32_t barrier, bool arrives)
 {
     asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\n"
@@ -72,7 +78,7 @@ __device__ __forceinline__ void kern_barrier_arrive(uint32_t barrier, bool arriv
                  : "memory");
 }
 
-/* Arrives and announces `bytes` that copies will bring in this phase. */
+/* Arrives, and announces that copies will bring `bytes` in this phase. */
 __device__ __forceinline__ void kern_barrier_announce(uint32_t barrier, uint32_t bytes)
 {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
@@ -96,7 +102,7 @@ __device__ __forceinline__ void kern_barrier_wait(uint32_t barrier, uint32_t pha
 }
 
 /* Starts to copy the map's box at (column, position, row) to shared memory; its bytes arrive at the
- * barrier. Products read what came after a wait for the barrier without a fence. */
+ * barrier. After a wait for the barrier, products read them without a fence. */
 __device__ __forceinline__ void kern_tensor_copy(uint32_t shared, const kern_tensor_map *map,
                                                  uint32_t barrier, int32_t column, int32_t position,
                                                  int32_t row)
@@ -108,14 +114,14 @@ __device__ __forceinline__ void kern_tensor_copy(uint32_t shared, const kern_ten
                  : "memory");
 }
 
-/* A value that all lanes have alike, in a register of the whole warp. What a loop makes of it is made again
- * in each turn, instead of being kept in registers of all lanes. */
+/* Keeps a value that all lanes share in one register of the whole warp. A loop then computes values
+ * derived from it in each iteration instead of keeping them in registers of all lanes. */
 __device__ __forceinline__ uint32_t kern_uniform(uint32_t value)
 {
     return __shfl_sync(0xffffffffu, value, 0);
 }
 
-/* From here on the warpgroup has N registers a thread, more or fewer than before. */
+/* From here on the warpgroup has N registers per thread, more or fewer than before. */
 template <int N> __device__ __forceinline__ void kern_registers_raise()
 {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(N));
@@ -126,7 +132,7 @@ template <int N> __device__ __forceinline__ void kern_registers_lower()
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(N));
 }
 
-/* Before the first product of a batch: registers are as they were written. */
+/* Called before the first product of a batch, so that products see earlier writes to registers. */
 __device__ __forceinline__ void kern_wg_begin()
 {
     asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
@@ -137,13 +143,15 @@ __device__ __forceinline__ void kern_wg_batch()
     asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
 }
 
-/* Waits until no more than N batches are under way. What they wrote is settled afterwards. */
+/* Waits until at most N batches are under way. kern_wg_settle then makes the registers of the
+ * finished ones usable. */
 template <int N> __device__ __forceinline__ void kern_wg_wait()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");
 }
 
-/* Nothing that uses these registers moves in front of this, and they are kept until then. */
+/* For the compiler: uses of these registers do not move to before this point, and the registers are
+ * kept until here. */
 template <int N> __device__ __forceinline__ void kern_wg_settle(float (&d)[N][4])
 {
 #pragma unroll
@@ -174,7 +182,7 @@ template <int N> __device__ __forceinline__ void kern_wg_settle(uint32_t (&a)[N]
     ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "           \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
-/* d[64][n] = (FIRST ? 0 : d) + a b^T, a[64][16] and b[n][16] parts of tiles, n 64 or 128. */
+/* d[64][n] = (FIRST ? 0 : d) + a b^T; a[64][16] and b[n][16] are parts of tiles, n is 64 or 128. */
 #define KERN_WG_SCORES(tag, name)                                                                  \
     template <bool FIRST>                                                                          \
     __device__ __forceinline__ void kern_wg_scores(tag, float(&d)[16][4], kern_wg_tile a,          \
@@ -200,7 +208,7 @@ template <int N> __device__ __forceinline__ void kern_wg_settle(uint32_t (&a)[N]
     }
 KERN_WG_SCORES(kern_bf16, "bf16.bf16")
 
-/* d[64][n] += a b, a[64][16] in registers, b[16][n] rows of a tile. */
+/* d[64][n] += a b; a[64][16] is in registers, b[16][n] are rows of a tile. */
 #define KERN_WG_GATHER(tag, name)                                                                  \
     __device__ __forceinline__ void kern_wg_gather(tag, float(&d)[16][4], const uint32_t(&a)[4],   \
                                                    kern_wg_tile b)                                 \

@@ -1,6 +1,6 @@
-/* attention.cuh: what the tensor cores' kernels of attention and its gradient share: tiles of rows in
- * shared memory, and products of fragments with them. A row in shared memory is D elements and 16 bytes
- * more, so that the eight rows of a matrix lie in different banks. */
+/* attention.cuh: shared by the tensor-core kernels of attention and its gradient: tiles of rows in
+ * shared memory, and products of fragments with them. A row in shared memory has D elements and 16
+ * bytes of padding, so that the eight rows of a matrix are in different banks. */
 #ifndef KERNELS_CUDA_ATTENTION_CUH
 #define KERNELS_CUDA_ATTENTION_CUH
 
@@ -16,7 +16,7 @@ template <int D> struct kern_row {
     static constexpr int stride = D + 8;
 };
 
-/* Rows of a [tokens][stride] array of 16-bit elements, from the row of position `first` on. */
+/* Rows of a [tokens][stride] array of 16-bit elements, from position `first` on. */
 struct kern_rows {
     const uint16_t *base;
     int64_t stride;
@@ -29,14 +29,14 @@ __device__ inline kern_rows kern_rows_of(const void *base, int64_t stride, int64
     return {static_cast<const uint16_t *>(base) + row_token * stride + column, stride, 0};
 }
 
-/* Starts to copy ROWS rows of `head_dim` elements, filled up to D with zeros, to shared memory; rows
+/* Starts to copy ROWS rows of `head_dim` elements, padded to D with zeros, to shared memory; rows
  * from position `end` on are zeros. The caller ends the batch. */
 template <int D, int ROWS, int THREADS>
 __device__ inline void kern_rows_copy(uint16_t *to, const kern_rows &rows, int32_t end,
                                       int64_t head_dim)
 {
     constexpr int CHUNKS = D / 8;
-#pragma unroll 1 /* addresses that wait for their turn cost registers that the sums need */
+#pragma unroll 1 /* unrolled, addresses would take registers that the sums need */
     for (int i = 0; i < ROWS * CHUNKS; i += THREADS) {
         const int chunk = i + static_cast<int>(threadIdx.x);
         const int row = chunk / CHUNKS;
@@ -50,7 +50,7 @@ __device__ inline void kern_rows_copy(uint16_t *to, const kern_rows &rows, int32
     }
 }
 
-/* The a-fragments of 16 rows, columns 16 s .. 16 s + 15. */
+/* Loads the a-fragments of 16 rows from `row` on, columns 16 s .. 16 s + 15. */
 template <int D>
 __device__ inline void kern_a_load(uint32_t (&a)[4], const uint16_t *tile, int row, int s)
 {
@@ -58,8 +58,8 @@ __device__ inline void kern_a_load(uint32_t (&a)[4], const uint16_t *tile, int r
     kern_ldmatrix(a, tile + (row + lane % 16) * kern_row<D>::stride + s * 16 + lane / 16 * 8);
 }
 
-/* The b-fragments of a product with the transposed tile: b[k][n] = tile[n][k], n from `row` on, 16 of
- * them: r[0], r[1] of the first eight n, r[2], r[3] of the others. k from 16 s on. */
+/* Loads the b-fragments of a product with the transposed tile, b[k][n] = tile[n][k], for 16 k from
+ * 16 s on and 16 n from `row` on: r[0], r[1] are the first eight n, r[2], r[3] the others. */
 template <int D>
 __device__ inline void kern_b_turned_load(uint32_t (&r)[4], const uint16_t *tile, int row, int s)
 {
@@ -68,8 +68,8 @@ __device__ inline void kern_b_turned_load(uint32_t (&r)[4], const uint16_t *tile
                          lane / 8 % 2 * 8);
 }
 
-/* The b-fragments of a product with the tile: b[k][n] = tile[k][n], k from `row` on, n from `column`
- * on, 16 of them: as above. */
+/* Loads the b-fragments of a product with the tile, b[k][n] = tile[k][n], for 16 k from `row` on
+ * and 16 n from `column` on; r as above. */
 template <int D>
 __device__ inline void kern_b_load(uint32_t (&r)[4], const uint16_t *tile, int row, int column)
 {
@@ -125,7 +125,7 @@ __device__ inline void kern_scores_kept(float (&c)[N / 8][4], const uint32_t (&a
     }
 }
 
-/* sums[16][D] += p rows[K], p as results of K columns, rounded to the type. */
+/* sums[16][D] += p rows[K]; p is a product's result of K columns, first rounded to the type. */
 template <typename T, int D, int K>
 __device__ inline void kern_gather(float (&sums)[D / 8][4], const float (&p)[K / 8][4],
                                    const uint16_t *tile, int row)
@@ -144,8 +144,9 @@ __device__ inline void kern_gather(float (&sums)[D / 8][4], const float (&p)[K /
     }
 }
 
-/* A warp's 16 rows of results, times a factor for rows g and g + 8, through shared memory of its own
- * to the array's rows of positions below `end`. */
+/* Writes a warp's 16 rows of results to the array from element `at` on, at most `rows_left` of
+ * them; rows g are multiplied by factor[0], rows g + 8 by factor[1]. `room` is the warp's own
+ * shared memory. */
 template <typename T, int D>
 __device__ inline void kern_rows_write(const float (&sums)[D / 8][4], const float (&factor)[2],
                                        uint16_t *room, void *to_base, int64_t to_stride, int64_t at,
@@ -191,13 +192,13 @@ __device__ inline int32_t kern_tile_count(const kern_tiles &tiles, int64_t row)
     return tiles.list != nullptr ? tiles.counts[row] : tiles.slots;
 }
 
-/* Keys at this distance from a query and further are not seen. */
+/* A query does not see keys at this distance or further. */
 __device__ inline int32_t kern_window(const kern_attention_arguments &a)
 {
     return a.window > 0 && a.window < INT32_MAX ? static_cast<int32_t>(a.window) : INT32_MAX;
 }
 
-/* The first key of the first tile of keys that the queries from `begin` on see. */
+/* The first key of the first tile of keys that the tile's queries see. */
 __device__ inline int32_t kern_first_keys(const kern_tile &tile, int64_t window, int32_t step)
 {
     const int64_t oldest = window > 0 ? tile.begin - window + 1 : 0;

@@ -1,4 +1,4 @@
-/* attention.h: what the kernels of attention share; private to attention*.cu. Host side. */
+/* attention.h: what the files of attention share; private to kernels/cuda. Host side. */
 #ifndef KERNELS_CUDA_ATTENTION_H
 #define KERNELS_CUDA_ATTENTION_H
 
@@ -20,18 +20,18 @@ struct kern_tile {
 };
 
 /* The tiles of all rows. Tiles begin at multiples of `step` from their document's start, so that a
- * document's bits do not depend on what stands around it. */
+ * document's bits do not depend on its neighbours. */
 struct kern_tiles {
     const struct kern_tile
-        *list;             /* [rows][length]; NULL: a row is a document, tiles are computed */
+        *list;             /* [rows][length]; NULL: a row is one document, tiles are computed */
     const int32_t *counts; /* [rows] */
     int32_t step;
     int32_t length;
-    int32_t slots; /* of a row that a launch works on at once; further tiles follow on the same */
+    int32_t slots; /* tiles of a row in progress at once; a slot takes its further tiles in turn */
 };
 
 size_t kern_cuda_tiles_bytes(const struct kern_attention_arguments *a);
-/* Lists the tiles in `scratch` where the rows have several documents. */
+/* Sets *out; if rows have several documents, lists their tiles in `scratch`. */
 int kern_cuda_tiles_list(const struct dev_launch *where, const char *op,
                          const struct kern_attention_arguments *a, int32_t step, void *scratch,
                          struct kern_tiles *out);
@@ -41,33 +41,34 @@ size_t kern_cuda_delta_bytes(const struct kern_attention_arguments *a);
 int kern_cuda_delta(const struct dev_launch *where, const struct kern_attention_grad_arguments *g,
                     float *delta);
 
-/* What the gradient by tensor cores begins with, in the queue's scratch: deltas, then tiles. */
+/* First step of the gradient on tensor cores: deltas, then tiles, in the queue's scratch. */
 int kern_cuda_attention_grad_begin(const struct dev_launch *where,
                                    const struct kern_attention_grad_arguments *g, int32_t step,
                                    struct kern_tiles *tiles, const float **delta);
 
-/* Whether the tensor cores' kernels take these arrays: 16 bits, head_dim a multiple of 8 up to 128,
- * rows at multiples of 16 bytes. */
+/* Whether the tensor-core kernels take these arguments: 16 bits, scale above 0, head_dim a multiple
+ * of 8 up to 128, rows at multiples of 16 bytes. */
 bool kern_cuda_attention_fits(const struct kern_attention_arguments *a);
 bool kern_cuda_attention_grad_fits(const struct kern_attention_grad_arguments *g);
 
-/* By the tensor cores of all cards that are taken (attention_mma.cu). */
+/* On the tensor cores of every supported card (attention_mma.cu, attention_grad.cu). */
 int kern_cuda_attention_mma(const struct dev_launch *where,
                             const struct kern_attention_arguments *a);
 
 int kern_cuda_attention_grad_mma(const struct dev_launch *where,
                                  const struct kern_attention_grad_arguments *g);
 
-/* By Hopper's own products (attention_sm90.cu, attention_grad_sm90.cu): heads of 64 and 128. Only after
- * the check of each. */
+/* By Hopper's own products (attention_sm90.cu, attention_grad_sm90.cu): bf16, heads of 64 and 128.
+ * Used only if its check below has passed. */
 bool kern_cuda_attention_sm90_fits(const struct kern_attention_arguments *a);
 int kern_cuda_attention_sm90(const struct dev_launch *where,
                              const struct kern_attention_arguments *a);
 bool kern_cuda_attention_grad_sm90_fits(const struct kern_attention_grad_arguments *g);
 int kern_cuda_attention_grad_sm90(const struct dev_launch *where,
                                   const struct kern_attention_grad_arguments *g);
-/* Whether the card has them, and they agree with attention_mma.cu and attention_grad.cu: in the queue's
- * scratch, which has that many bytes; waits for the card. A disagreement is a warning. */
+/* Whether the card has these products and their results agree with attention_mma.cu or
+ * attention_grad.cu. Takes _check_bytes() of the queue's scratch and waits for the card. Logs a
+ * warning if they disagree or cannot be compared. */
 bool kern_cuda_attention_check(const struct dev_launch *where);
 size_t kern_cuda_attention_check_bytes(void);
 bool kern_cuda_attention_grad_check(const struct dev_launch *where);

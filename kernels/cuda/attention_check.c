@@ -1,7 +1,8 @@
-/* attention_check.c: whether attention_sm90.cu computes on this card what attention_mma.cu computes, and
- * attention_grad_sm90.cu what attention_grad.cu does. Their instructions read memory by descriptors, and a
- * card that takes them otherwise would train on wrong numbers: so each is asked once, before it is used. On
- * the queue's stream, in its scratch; the thread that submits waits. */
+/* attention_check.c: checks on this card that attention_sm90.cu agrees with attention_mma.cu, and
+ * attention_grad_sm90.cu with attention_grad.cu. The Hopper kernels read memory by descriptors, and
+ * a card that interprets these differently would train on wrong numbers, so each kernel is checked
+ * once before it is used. Runs on the queue's stream, in its scratch; the submitting thread
+ * waits. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <math.h>
@@ -15,14 +16,14 @@
 #include "kernels/cuda/cuda.h"
 
 enum {
-    LENGTH = 300, /* two or three tiles of queries, the last not whole; a document ends within */
+    LENGTH = 300, /* two or three tiles of queries, the last partial; a document ends within one */
     HEADS = 2,
     DIM_MAX = 128,
     WIDTH_MAX = HEADS * DIM_MAX,
     DOCUMENT = 70,
 };
 
-/* What lies in the scratch, in this order; tiles are listed behind it. */
+/* Contents of the scratch, in this order; tiles and deltas follow. */
 struct sheet {
     _Alignas(256) uint16_t q[LENGTH * WIDTH_MAX];
     _Alignas(256) uint16_t k[LENGTH * DIM_MAX];
@@ -36,7 +37,7 @@ struct sheet {
     _Alignas(256) uint16_t dv[2][LENGTH * DIM_MAX];
 };
 
-/* What is compared: one kernel's way (0) and the other's (1), of a type and a shape. */
+/* A comparison of kernel 0 (all cards) with kernel 1 (Hopper) for one type and shape. */
 struct check_case {
     enum kern_type type;
     int64_t dim, window;
@@ -67,7 +68,7 @@ static struct kern_attention_arguments arguments_of(struct sheet *at, const stru
     };
 }
 
-/* Of the first way's results. */
+/* Both gradients use the results of kernel 0. */
 static struct kern_attention_grad_arguments grad_of(struct sheet *at, const struct check_case *c,
                                                     int way)
 {
@@ -103,7 +104,7 @@ static float larger(float worst, float part)
     return part <= worst ? worst : part; /* NaN is the worst */
 }
 
-/* The largest difference, against what two roundings of probabilities and results allow. */
+/* The largest difference, relative to what two roundings of probabilities and results allow. */
 static float worst_of(const struct sheet *sheet, const struct check_case *c)
 {
     float worst = 0;
@@ -122,7 +123,8 @@ static float worst_of(const struct sheet *sheet, const struct check_case *c)
     return worst;
 }
 
-/* The same of a gradient, whose numbers are as large as the sums that they come from. */
+/* Same for a gradient. Its errors grow with the sums it comes from, so the root mean square of the
+ * array is part of the bound. */
 static float worst_between(enum kern_type type, const uint16_t *a, const uint16_t *b, size_t count)
 {
     double squares = 0;
@@ -175,7 +177,7 @@ static int attend_grad(const struct dev_launch *where, struct sheet *card,
     return kern_cuda_attention_grad_sm90(where, &other);
 }
 
-/* One of the two questions. */
+/* One of the two checks: attention or its gradient. */
 struct question {
     const char *name;
     int (*compute)(const struct dev_launch *where, struct sheet *card, const struct check_case *c);
@@ -188,7 +190,8 @@ static int fail(cudaError_t error)
     return core_err_set(-EIO, "%s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
-/* Both ways over the same numbers; 0 and the worst difference, or why they could not be compared. */
+/* Runs both kernels on the same numbers. Returns 0 and sets *worst, or returns the error that
+ * prevented the comparison. */
 static int compare(const struct dev_launch *where, struct sheet *sheet,
                    const struct question *question, const struct check_case *c, float *worst)
 {
@@ -213,7 +216,7 @@ static int compare(const struct dev_launch *where, struct sheet *sheet,
     error = rc != 0 ? cudaSuccess
                     : cudaMemcpyAsync(sheet, card, sizeof *sheet, cudaMemcpyDeviceToHost,
                                       where->stream);
-    /* After a failure, too: the copies that were queued still read or write the sheet. */
+    /* After a failure, too: queued copies still read or write the sheet. */
     const cudaError_t waited = cudaStreamSynchronize(where->stream);
     if (rc != 0) {
         return rc;
@@ -237,7 +240,7 @@ size_t kern_cuda_attention_grad_check_bytes(void)
     return kern_cuda_attention_check_bytes();
 }
 
-/* Whether this is a card for which the kernels are compiled. */
+/* Whether the Hopper kernels are compiled for this card. */
 static bool card_is_hopper(void)
 {
     struct cudaDeviceProp card;
@@ -254,7 +257,7 @@ static bool answer(const struct dev_launch *where, const struct question *questi
 {
     static const struct check_case cases[] = {{KERN_BF16, 128, 0}, {KERN_BF16, 64, 150}};
     if (!card_is_hopper()) {
-        return false; /* attention_mma.cu and attention_grad.cu are what it has */
+        return false; /* the kernels of all cards are used */
     }
     struct sheet *sheet = malloc(sizeof *sheet);
     float worst = 0;

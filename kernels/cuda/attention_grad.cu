@@ -1,7 +1,7 @@
-/* attention_grad.cu: the gradient of attention on tensor cores, in two kernels that each own what they
- * write, so that nothing is added by whoever comes first: one for dk and dv (a block has 64 keys of a
- * key head, and goes over the query heads and queries that see them), one for dq (a block has 64
- * queries). Both compute probabilities again from the saved logs of sums. */
+/* attention_grad.cu: the gradient of attention on tensor cores, in two kernels. A block owns what
+ * it writes, so no sum depends on the order of blocks. For dk and dv a block has 64 keys of a key
+ * head and goes over the query heads and queries that see them; for dq it has 64 queries. Both
+ * kernels recompute probabilities from the saved lse. */
 #include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -9,13 +9,13 @@ namespace
 {
 
 constexpr int TILE = 64; /* keys of a block of dk and dv; queries of a block of dq */
-constexpr int STEP = 32; /* what the other side goes by */
+constexpr int STEP = 32; /* queries, or keys, that a block processes at a time */
 constexpr int THREADS = 128;
 constexpr int WARP_ROWS = 16;
 
 /* ---- dk and dv: rows are keys, columns are queries. ---- */
 
-/* Shared memory of a step: queries, their d_o, and two numbers of each. */
+/* Shared memory of a step: queries, their d_o, lse and delta. */
 template <int D> struct step_room {
     uint16_t q[STEP * kern_row<D>::stride];
     uint16_t d_o[STEP * kern_row<D>::stride];
@@ -41,7 +41,7 @@ __device__ void step_copy(step_room<D> &to, const kern_grad_job &j, int64_t row_
     kern_rows_copy<D, STEP, THREADS>(to.d_o, d_o, stop, a.head_dim);
 }
 
-/* Two numbers of a query that comes; threads below STEP have one query each. */
+/* lse and delta of one query of the next step, for each thread below STEP. */
 struct query_numbers {
     float lse, delta;
 };
@@ -56,7 +56,7 @@ __device__ query_numbers numbers_ask(const kern_grad_job &j, int64_t row_token, 
     return {has ? a.lse[at] : 0.0f, has ? j.delta[at] : 0.0f};
 }
 
-/* After the products of a step: by then the numbers have come, and nobody has waited. */
+/* Called after the products of a step, which hide the latency of the loads. */
 template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbers &numbers)
 {
     if (threadIdx.x < STEP) {
@@ -65,7 +65,7 @@ template <int D> __device__ void numbers_put(step_room<D> &to, const query_numbe
     }
 }
 
-/* Scores become probabilities, dp the gradient of the scores. */
+/* Turns scores p into probabilities, and dp into the gradient of the scores. */
 template <int D>
 __device__ void turn_keys(float (&p)[STEP / 8][4], float (&dp)[STEP / 8][4],
                           const step_room<D> &step, const kern_attention_arguments &a,
@@ -145,7 +145,7 @@ __device__ void keys_tile(const kern_grad_job &j, const kern_tile &tile, int64_t
     __syncthreads();
 }
 
-/* The first tiles are seen by most queries: they go first. */
+/* The first tiles of a row are seen by the most queries and go first. */
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, 2) attend_dkdv(struct kern_grad_job j)
 {
@@ -169,7 +169,7 @@ template <int D> struct queries_room {
     } stages[2];
 };
 
-/* Two numbers of rows g and g + 8. */
+/* lse and delta of rows g and g + 8. */
 struct row_numbers {
     float lse[2]; /* times log2 e */
     float delta[2];
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(THREADS, 2) attend_dq(struct kern_grad_job j)
     }
 }
 
-constexpr size_t SHARED_MAX = 99 << 10; /* of a block on sm_89, which has least */
+constexpr size_t SHARED_MAX = 99 << 10; /* limit of a block on sm_89, the smallest of all cards */
 
 template <typename T, int D>
 int launch(const struct dev_launch *where, const struct kern_grad_job &j)
@@ -287,7 +287,7 @@ int launch(const struct dev_launch *where, const struct kern_grad_job &j)
                           .threads = THREADS,
                           .lines = rows,
                           .shared_bytes = sizeof(queries_room<D>)};
-    /* dq may be d_o, which dk and dv are made of: it comes last. */
+    /* dq may be d_o, which dk and dv are computed from, so it goes last. */
     int rc = kern_cuda_launch(where, "attention_grad", dkdv, attend_dkdv<T, D>, j);
     return rc != 0 ? rc : kern_cuda_launch(where, "attention_grad", dq, attend_dq<T, D>, j);
 }

@@ -1,5 +1,5 @@
-/* attention_grad.cuh: what the kernels of attention's gradient share: what they work on, who sees whom, and
- * the way of a block of keys over the queries that see them. */
+/* attention_grad.cuh: shared by the kernels of attention's gradient: their arguments, which query
+ * sees which key, and the walk of a block of keys over the queries that see them. */
 #ifndef KERNELS_CUDA_ATTENTION_GRAD_CUH
 #define KERNELS_CUDA_ATTENTION_GRAD_CUH
 
@@ -27,7 +27,7 @@ __device__ inline bool kern_sees(int32_t query, int32_t key, int32_t stop, int32
     return key <= query && query < stop && query - key < window;
 }
 
-/* Where a block of keys stands on its way over the queries of a group's heads. */
+/* Position of a block of keys in its walk over the queries of a group's heads. */
 struct kern_walk {
     int32_t head, head_end;
     int32_t query, first, last;
@@ -43,7 +43,7 @@ __device__ inline kern_walk kern_walk_begin(const kern_attention_arguments &a,
     return {head, head + group, tile.begin, tile.begin, last};
 }
 
-/* Goes on by `step` queries; false behind the last head. */
+/* Advances by `step` queries; false after the last head. */
 __device__ inline bool kern_walk_next(kern_walk &w, int32_t step)
 {
     w.query += step;

@@ -1,8 +1,9 @@
-/* attention_grad_sm90.cu: the gradient of attention on Hopper's warpgroup products and bulk copies, in the
- * two kernels of attention_grad.cu that each own what they write: a block has 128 keys of a key head (or
- * 128 queries), a consumer 64 of them, and goes over the other side, whose rows come to shared memory some
- * steps ahead. One consumer computes probabilities under the other's products. Compiled for sm_90a alone,
- * and used where attention_check.c has found it to agree with attention_grad.cu on the card at hand. */
+/* attention_grad_sm90.cu: the gradient of attention with Hopper's warpgroup products and bulk
+ * copies. As in attention_grad.cu there are two kernels, and a block owns what it writes. A block
+ * has 128 keys of a key head (or 128 queries), a consumer 64 of them. The block goes over the other
+ * side, whose rows are copied to shared memory some steps ahead. One consumer computes
+ * probabilities while the other's products run. Compiled for sm_90a only, and used only if
+ * attention_check.c finds that it agrees with attention_grad.cu on this card. */
 #include "kernels/cuda/attention_grad.cuh"
 #include "kernels/cuda/attention_sm90.cuh"
 #include "kernels/cuda/attention_softmax.cuh"
@@ -41,8 +42,8 @@ constexpr int QUERIES = 64; /* of a step */
 static_assert(QUERIES == 2 * KERN_LANES);
 template <int D> constexpr int query_bytes = kern_wg_tile_bytes<D, QUERIES>;
 
-/* Shared memory: keys and values; stages of queries and their d_o; two numbers of each query: lse times
- * log2 e of a stage's queries, then their delta. */
+/* Shared memory: keys and values; stages of queries and their d_o; for each stage the lse of its
+ * queries, times log2 e, then their delta. */
 template <int D> struct keys_room {
     static constexpr int stages = 4;
     static constexpr int k = 0;
@@ -65,15 +66,15 @@ template <int D> struct keys_rings {
         : tile(shared + keys_room<D>::tile_ring), step(shared + keys_room<D>::step_ring)
     {
     }
-    /* The barrier of the stage whose phase ends when all consumers' threads have read its numbers. */
+    /* The stage's barrier whose phase ends when all consumers' threads have read its numbers. */
     __device__ uint32_t numbers_read() const
     {
         return step.full() + (keys_room<D>::numbers_read - keys_room<D>::step_ring);
     }
 };
 
-/* Calls f(tile, row, head) for each tile of the block, which has a slot of a row for a head; the first tiles
- * of a row are seen by most queries and go first. */
+/* Calls f(tile, row, head) for each tile of the block, which has one slot of one row for one key
+ * head. The first tiles of a row are seen by the most queries and go first. */
 template <typename F> __device__ __forceinline__ void keys_each(const kern_grad_job &j, F f)
 {
     const uint32_t rows = static_cast<uint32_t>(j.g.forward.rows);
@@ -87,8 +88,8 @@ template <typename F> __device__ __forceinline__ void keys_each(const kern_grad_
     }
 }
 
-/* Calls f(head, query) for each step of a tile: the queries that see its keys, of one head of the group after
- * the other. */
+/* Calls f(head, query) for each step over the queries that see the tile's keys, one head of the
+ * group after another. */
 template <typename F>
 __device__ __forceinline__ void steps_each(const kern_grad_job &j, const kern_tile &tile,
                                            int32_t kv_head, F f)
@@ -101,7 +102,7 @@ __device__ __forceinline__ void steps_each(const kern_grad_job &j, const kern_ti
     }
 }
 
-/* One thread starts the copies ... */
+/* One thread starts the bulk copies. */
 template <int D>
 __device__ __forceinline__ void keys_copy(const kern_grad_job &j, const tensors &from,
                                           uint32_t shared)
@@ -128,7 +129,8 @@ __device__ __forceinline__ void keys_copy(const kern_grad_job &j, const tensors 
     });
 }
 
-/* ... and a warp each brings one of the two numbers, which begin at no multiple of 16 bytes. */
+/* A warp copies one of the two numbers (`which`: 0 lse, 1 delta). Bulk copies cannot, because the
+ * numbers of a step need not begin at a multiple of 16 bytes. */
 template <int D>
 __device__ __forceinline__ void keys_numbers(const kern_grad_job &j, int which, char *shared)
 {
@@ -153,7 +155,8 @@ __device__ __forceinline__ void keys_numbers(const kern_grad_job &j, int which, 
     });
 }
 
-/* Scores of keys from first_key on that queries from first_query on do not see become minus infinity. */
+/* Sets to minus infinity the scores of keys (from first_key on) that queries (from first_query on)
+ * do not see. */
 __device__ __forceinline__ void keys_mask(float (&p)[QUERIES / 8][4], int32_t first_key,
                                           int32_t first_query, int32_t stop, int32_t window)
 {
@@ -327,7 +330,8 @@ template <int D> struct queries_rings {
     }
 };
 
-/* Calls f(tile, row, head) for each tile of the block, the last ones of a row, which see most, first. */
+/* Calls f(tile, row, head) for each tile of the block. The last tiles of a row see the most keys
+ * and go first. */
 template <typename F> __device__ __forceinline__ void queries_each(const kern_grad_job &j, F f)
 {
     const kern_attention_arguments &a = j.g.forward;
@@ -369,7 +373,7 @@ __device__ __forceinline__ void queries_copy(const kern_grad_job &j, const tenso
     });
 }
 
-/* Two numbers of rows g and g + 8. */
+/* lse and delta of rows g and g + 8. */
 struct row_numbers {
     float lse[2]; /* times log2 e */
     float delta[2];
@@ -522,7 +526,7 @@ template <int D> int launch_dq(const struct dev_launch *where, const kern_grad_j
     return kern_cuda_launch(where, "attention_grad", grid, attend_dq<kern_bf16, D>, j, from);
 }
 
-/* dq may be d_o, which dk and dv are made of: it comes last. */
+/* dq may be d_o, which dk and dv are computed from, so it goes last. */
 template <int D> int launch(const struct dev_launch *where, const kern_grad_job &j)
 {
     const int rc = launch_dkdv<D>(where, j);

@@ -1,6 +1,7 @@
-/* attention_mma.cu: attention on tensor cores, the way of FlashAttention-2. A block has 128 queries of one
- * head, a warp 16 of them with their sums in registers; tiles of 64 keys and values come to shared
- * memory while the one before is worked on. The order of all sums depends on the document alone. */
+/* attention_mma.cu: attention on tensor cores, after FlashAttention-2. A block has 128 queries of
+ * one head, a warp 16 of them with their sums in registers. Tiles of 64 keys and values are copied
+ * to shared memory while the previous tile is processed. The order of all sums depends on the
+ * document alone. */
 #include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/cuda.h"
 
@@ -15,7 +16,7 @@ template <typename T, int D>
 __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &tile, int64_t row,
                             int64_t head, uint16_t *shared)
 {
-    constexpr int TILE = KEYS * kern_row<D>::stride; /* keys of stage s at 2 s TILE, then values */
+    constexpr int TILE = KEYS * kern_row<D>::stride; /* stage s: keys at 2 s TILE, then values */
     const int64_t row_token = row * a.length;
     const int64_t kv = head / (a.heads / a.kv_heads) * a.head_dim;
     const int warp_row = threadIdx.x / KERN_LANES * KERN_WARP_ROWS;
@@ -25,7 +26,7 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     int32_t key = kern_first_keys(tile, a.window, KEYS);
     q.first = tile.begin;
     k.first = v.first = key;
-    /* Queries pass through the room of the second stage. */
+    /* The memory of the second stage holds the queries until they are in registers. */
     kern_rows_copy<D, QUERIES, THREADS>(shared + 2 * TILE, q, tile.end, a.head_dim);
     kern_rows_copy<D, KEYS, THREADS>(shared, k, tile.end, a.head_dim);
     kern_rows_copy<D, KEYS, THREADS>(shared + TILE, v, tile.end, a.head_dim);
@@ -73,7 +74,8 @@ __device__ void attend_tile(const kern_attention_arguments &a, const kern_tile &
     __syncthreads();
 }
 
-/* Blocks in x: the heads of a slot, slot after slot, the last tiles, which see most, first. */
+/* Blocks in x: the heads of a slot, slot after slot. The last tiles see the most keys and go
+ * first. */
 template <typename T, int D>
 __global__ void __launch_bounds__(THREADS, 1)
     attend(struct kern_attention_arguments a, struct kern_tiles tiles)

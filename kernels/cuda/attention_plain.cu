@@ -1,6 +1,7 @@
-/* attention_plain.cu: attention and its gradient without tensor cores, for fp32 and for what their
- * kernels do not take. A warp has one query (or, for dk and dv, one key) of one head and takes those on
- * the other side 32 at a time: a lane each for the scores, then all together for what they add up to. */
+/* attention_plain.cu: attention and its gradient without tensor cores, for fp32 and for arguments
+ * that the tensor-core kernels do not take. A warp has one query of one head (for dk and dv: one
+ * key) and takes the keys (the queries) 32 at a time: each lane computes one score, then all lanes
+ * together add up the weighted vectors. */
 #include "kernels/cuda/attention.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -25,7 +26,8 @@ template <typename T> __device__ void store(void *base, int64_t index, float val
     static_cast<typename T::store *>(base)[index] = T::narrow(value);
 }
 
-/* The warp's place: an item of `heads` heads a token, the last tokens, which see most, first. */
+/* The token and head of this warp, with `heads` heads per token. The last tokens see the most keys
+ * and go first. */
 struct place {
     bool lives;
     int64_t row, position, token, head;
@@ -142,7 +144,7 @@ __global__ void __launch_bounds__(THREADS) attend(struct kern_attention_argument
     }
 }
 
-/* The gradient of the score of a pair, and its probability. */
+/* Returns the gradient of a pair's score and sets its probability. */
 __device__ float score_grad(const kern_attention_grad_arguments &g, const float *delta, float score,
                             float dp, int64_t at, float *probability)
 {
@@ -186,7 +188,7 @@ __global__ void __launch_bounds__(THREADS)
     vector_store<T>(dq, 1.0f, g.dq, p.token * g.dq_stride + p.head * d, d);
 }
 
-/* Behind the last query that sees the key: the document's end, or the window's. */
+/* One past the last query that sees the key: the end of the document or of the window. */
 __device__ int64_t last_query(const kern_attention_arguments &a, const place &p)
 {
     int64_t low = p.position + 1;
@@ -280,7 +282,7 @@ int kern_cuda_attention_grad_plain(const struct dev_launch *where,
     const int rc = check("attention_grad", a);
     return rc != 0 ? rc : kern_by_type("attention_grad", a->type, [&](auto type) {
         using T = decltype(type);
-        /* dq may be d_o, which dk and dv are made of: it comes last. */
+        /* dq may be d_o, which dk and dv are computed from, so it goes last. */
         int launched = kern_cuda_launch(where, "attention_grad", grid_of(a, a->kv_heads),
                                         attend_dkdv<T>, *g, delta);
         return launched != 0 ? launched

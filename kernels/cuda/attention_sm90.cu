@@ -1,8 +1,9 @@
-/* attention_sm90.cu: attention on Hopper's warpgroup products and bulk copies. A block goes over tiles of
- * queries of one head after the other. A consumer has 64 of a tile's queries, goes over the tiles of 128
- * keys from the last to the first, and has the scores of the next keys and the gathering of the last
- * probabilities under way while it turns scores into probabilities. Compiled for sm_90a alone, and used
- * where attention_check.c has found it to agree with attention_mma.cu on the card at hand. */
+/* attention_sm90.cu: attention with Hopper's warpgroup products and bulk copies. A block processes
+ * tiles of queries, each of one head, one after another. A consumer has 64 of a tile's queries and
+ * goes over the tiles of 128 keys from the last to the first. It starts two products together, the
+ * scores of a tile of keys and the previous probabilities times their values, and turns the scores
+ * into probabilities while the second one runs. Compiled for sm_90a only, and used only if
+ * attention_check.c finds that it agrees with attention_mma.cu on this card. */
 #include "kernels/cuda/attention_sm90.cuh"
 #include "kernels/cuda/attention_softmax.cuh"
 #include "kernels/cuda/cuda.h"
@@ -12,7 +13,7 @@ namespace
 
 constexpr int KEYS = 128;
 
-/* What a head size takes: consumers, stages of keys and of values, registers of a thread. */
+/* For each head size: consumers, stages of keys and of values, registers per thread. */
 template <int D> struct shape {
     static constexpr int groups = D == 64 ? 3 : 2;
     static constexpr int queries = groups * KERN_WG_ROWS;
@@ -50,7 +51,7 @@ template <int D> struct rings {
     }
 };
 
-/* The keys that a tile of queries sees: tiles of them from position `first` on. */
+/* The tiles of keys that a tile of queries sees, from position `first` on. */
 struct key_range {
     int32_t first;
     int count;
@@ -62,7 +63,8 @@ __device__ key_range keys_of(const kern_attention_arguments &a, const kern_tile 
     return {first, (tile.end - first + KEYS - 1) / KEYS};
 }
 
-/* Calls f(tile, row, head) for each tile of the block, the last ones of a row, which see most, first. */
+/* Calls f(tile, row, head) for each tile of the block. The last tiles of a row see the most keys
+ * and go first. */
 template <typename F>
 __device__ __forceinline__ void tiles_each(const kern_attention_arguments &a,
                                            const kern_tiles &tiles, F f)

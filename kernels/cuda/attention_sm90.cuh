@@ -1,8 +1,8 @@
-/* attention_sm90.cuh: what attention and its gradient share on Hopper: tiles of rows in shared memory as
- * warpgroup products read them (asm_sm90.cuh), runs of such products, and how a block divides its work.
- * The first warpgroup of a block, the producer, fills buffers with bulk copies; the others, the consumers,
- * compute. A ring of buffers lies between them. A tile has a multiple of 64 rows; a slice of it 128 bytes
- * of each. */
+/* attention_sm90.cuh: shared by attention and its gradient on Hopper: tiles of rows in shared
+ * memory as warpgroup products read them (asm_sm90.cuh), runs of such products, and the division of
+ * work among blocks. The first warpgroup of a block, the producer, fills a ring of buffers with
+ * bulk copies; the others, the consumers, compute. A tile has a multiple of 64 rows; a slice of it
+ * has 128 bytes of each row. */
 #ifndef KERNELS_CUDA_ATTENTION_SM90_CUH
 #define KERNELS_CUDA_ATTENTION_SM90_CUH
 
@@ -20,8 +20,8 @@ constexpr int KERN_BARRIER_BYTES = 8;
 
 template <int D, int ROWS> constexpr int kern_wg_tile_bytes = ROWS *D * 2;
 
-/* Whether the registers that a block of `groups` consumers begins with are enough for what its warpgroups
- * take afterwards: one that asks for more than the others have left waits for ever. */
+/* Whether the registers that a block of `groups` consumers starts with are enough for what its
+ * warpgroups request later. A warpgroup that requests more than the others leave waits forever. */
 constexpr bool kern_wg_registers_fit(int groups, int producer, int consumer)
 {
     return producer + groups * consumer <=
@@ -58,7 +58,7 @@ template <int ROWS> __device__ inline kern_wg_tile kern_wg_tile_at(uint32_t addr
     return kern_wg_tile_of(address + row * KERN_WG_ROW_BYTES, ROWS * KERN_WG_ROW_BYTES);
 }
 
-/* Starts to copy ROWS positions of D columns, from `column` and `position` on of a row. */
+/* Starts to copy ROWS positions of D columns, from (`column`, `position`) of row `row` on. */
 template <int D, int ROWS>
 __device__ inline void kern_wg_tile_copy(uint32_t address, const kern_tensor_map *map,
                                          uint32_t barrier, int32_t column, int32_t position,
@@ -71,8 +71,9 @@ __device__ inline void kern_wg_tile_copy(uint32_t address, const kern_tensor_map
     }
 }
 
-/* STAGES buffers on their way round, with two barriers each: `full` when what the producer copied has
- * come, `empty` when all consumers have read it. Each side has a ring of its own and goes on with next(). */
+/* A ring of STAGES buffers with two barriers each: a phase of `full` ends when the producer's
+ * copies are complete, a phase of `empty` when all consumers have read them. Each side has its own
+ * kern_ring and advances it with next(). */
 template <int STAGES> struct kern_ring {
     static constexpr int bytes = 2 * STAGES * KERN_BARRIER_BYTES;
     uint32_t barriers;
@@ -89,7 +90,7 @@ template <int STAGES> struct kern_ring {
     {
         return full() + STAGES * KERN_BARRIER_BYTES;
     }
-    /* By one thread of the block, before all others begin. */
+    /* Called by one thread of the block, before all others begin. */
     __device__ void init(uint32_t producers, uint32_t consumers) const
     {
         for (uint32_t i = 0; i < STAGES; i++) {
@@ -97,7 +98,7 @@ template <int STAGES> struct kern_ring {
             kern_barrier_init(barriers + (STAGES + i) * KERN_BARRIER_BYTES, consumers);
         }
     }
-    /* Producer: until the buffer may be written over. */
+    /* Producer: waits until the buffer may be overwritten. */
     __device__ void wait_empty() const
     {
         kern_barrier_wait(empty(), phase ^ 1);
@@ -106,7 +107,7 @@ template <int STAGES> struct kern_ring {
     {
         kern_barrier_wait(full(), phase);
     }
-    /* A consumer's warp: the products that read the buffer have been waited for. */
+    /* A consumer's warp calls this after it has waited for the products that read the buffer. */
     __device__ void release() const
     {
         kern_barrier_arrive(empty(), threadIdx.x % KERN_LANES == 0);
@@ -121,9 +122,9 @@ template <int STAGES> struct kern_ring {
     }
 };
 
-/* Calls f(slot, row, head) for each item of the block's share: items are the heads of the rows of a slot,
- * slot after slot, and blocks take them in turns that go to and fro, so that shares are of one size where
- * items get smaller. */
+/* Calls f(slot, row, head) for each item of the block's share. Items are the heads of the rows of a
+ * slot, slot after slot. Blocks take them in turns, in alternating direction, so that shares are of
+ * equal size even if items get smaller. */
 template <typename F>
 __device__ __forceinline__ void kern_wg_items(const kern_tiles &tiles, int32_t rows, int32_t heads,
                                               F f)
@@ -138,8 +139,9 @@ __device__ __forceinline__ void kern_wg_items(const kern_tiles &tiles, int32_t r
     }
 }
 
-/* How many blocks take all items: as many as multiprocessors where items are known to get smaller; else
- * a block an item, so that the card gives them to whoever is free. */
+/* Sets *out to the number of blocks for all items: one per multiprocessor if items are known to get
+ * smaller (tiles are not listed), else one per item, so that the card gives items to whichever
+ * multiprocessor is free. */
 static inline int kern_wg_blocks(const char *op, const kern_tiles &tiles, int64_t rows,
                                  int64_t heads, int64_t *out)
 {
@@ -163,7 +165,7 @@ static inline int kern_wg_blocks(const char *op, const kern_tiles &tiles, int64_
     return 0;
 }
 
-/* The map of `heads` heads of all rows, in boxes of `box_rows` positions of 64 columns. */
+/* Makes the map of `heads` heads of all rows, in boxes of `box_rows` positions of 64 columns. */
 static inline int kern_wg_map(const char *op, const kern_attention_arguments &a, const void *base,
                               int64_t stride, int64_t heads, uint32_t box_rows,
                               struct kern_tensor_map *out)
@@ -176,7 +178,7 @@ static inline int kern_wg_map(const char *op, const kern_attention_arguments &a,
     return kern_cuda_tensor_map(op, &tensor, box_rows, out);
 }
 
-/* Begins scores[64][8 N] = a b^T over D, from tiles of A and B rows. */
+/* Begins scores[64][8 N] = a b^T over D; a is part of a tile of A rows, b of one of B rows. */
 template <typename T, int D, int A, int B, int N>
 __device__ __forceinline__ void kern_wg_scores_begin(float (&scores)[N][4], kern_wg_tile a,
                                                      kern_wg_tile b)
@@ -191,7 +193,7 @@ __device__ __forceinline__ void kern_wg_scores_begin(float (&scores)[N][4], kern
     }
 }
 
-/* Begins sums[64][8 N] += p rows, 16 K rows of a tile. */
+/* Begins sums[64][8 N] += p rows; `rows` are 16 K rows of a tile. */
 template <typename T, int K, int N>
 __device__ __forceinline__ void kern_wg_gather_begin(float (&sums)[N][4], const uint32_t (&p)[K][4],
                                                      kern_wg_tile rows)
@@ -202,7 +204,7 @@ __device__ __forceinline__ void kern_wg_gather_begin(float (&sums)[N][4], const 
     }
 }
 
-/* Results of 16 K columns become the other operand of a gathering. */
+/* Packs results of 16 K columns as the left operand of kern_wg_gather. */
 template <typename T, int K>
 __device__ __forceinline__ void kern_wg_pack(uint32_t (&p)[K][4], const float (&scores)[2 * K][4])
 {
@@ -212,7 +214,7 @@ __device__ __forceinline__ void kern_wg_pack(uint32_t (&p)[K][4], const float (&
     }
 }
 
-/* Lane t of four has word i of four rows of four; gives it word t of row i for row t of word i. */
+/* Transposes four words of four lanes: w[i] of lane t becomes w[t] of lane i. */
 __device__ __forceinline__ void kern_quad_turn(uint32_t (&w)[4])
 {
     const int lane = threadIdx.x % 4;
@@ -231,8 +233,8 @@ __device__ __forceinline__ void kern_quad_turn(uint32_t (&w)[4])
     }
 }
 
-/* A warp's 16 rows of results, times a factor for rows g and g + 8, to the array's rows from `to` on, of
- * which `left` are to be written. */
+/* Writes a warp's 16 rows of results to the array's rows from `to` on, at most `left` of them; rows
+ * g are multiplied by factor[0], rows g + 8 by factor[1]. */
 template <typename T, int D>
 __device__ __forceinline__ void kern_wg_rows_write(const float (&sums)[D / 8][4],
                                                    const float (&factor)[2], uint16_t *to,

@@ -1,6 +1,6 @@
-/* attention_softmax.cuh: what attention gathers while it goes over keys: sums of values weighed by
- * probabilities against the largest score so far. A warp has 16 rows, a thread g and g + 8 of them, in the
- * layout of the products' results. */
+/* attention_softmax.cuh: the running softmax of attention: sums of values weighted by probabilities
+ * relative to the largest score so far. A warp has 16 rows, a thread rows g and g + 8 of them, in
+ * the layout of the products' results. */
 #ifndef KERNELS_CUDA_ATTENTION_SOFTMAX_CUH
 #define KERNELS_CUDA_ATTENTION_SOFTMAX_CUH
 
@@ -10,7 +10,7 @@ constexpr int KERN_WARP_ROWS = 16;
 
 template <int D> struct kern_softmax {
     float o[D / 8][4];
-    float top[2]; /* of the scores so far, before scaling */
+    float top[2]; /* largest score so far, before scaling */
     float sum[2]; /* of this thread's columns */
 };
 
@@ -30,7 +30,8 @@ template <int D> __device__ inline void kern_softmax_begin(kern_softmax<D> &s)
     }
 }
 
-/* Query `row` sees keys up to its own and, with a window, not older than that. */
+/* Masks scores: query `row` sees keys up to its own position and, with a window, only those less
+ * than `window` older. */
 template <int N>
 __device__ inline void kern_scores_mask(float (&scores)[N][4], int32_t first_row, int32_t first_key,
                                         int32_t window)
@@ -48,7 +49,7 @@ __device__ inline void kern_scores_mask(float (&scores)[N][4], int32_t first_row
     }
 }
 
-/* Scores become probabilities against the new maximum; what was gathered is to be multiplied by
+/* Turns scores into probabilities relative to the new maximum. The caller multiplies s.o by
  * `shrink`. */
 template <int D, int N>
 __device__ inline void kern_softmax_add(kern_softmax<D> &s, float (&scores)[N][4],
@@ -63,7 +64,7 @@ __device__ inline void kern_softmax_add(kern_softmax<D> &s, float (&scores)[N][4
         }
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        /* A row that has seen nothing yet keeps its zeros. */
+        /* A row that has not seen a key yet keeps its zeros. */
         const float base = top > -__uint_as_float(0x7f800000u) ? top * scale_log2 : 0.0f;
         shrink[half] = kern_exp2(__fmaf_rn(s.top[half], scale_log2, -base));
         float sum = 0.0f;
@@ -92,8 +93,8 @@ __device__ inline void kern_softmax_shrink(kern_softmax<D> &s, const float (&shr
     }
 }
 
-/* The sums of whole rows: what a warp's results are to be multiplied by, and their logarithms to memory.
- * `warp_row`: the warp's first row in the tile. */
+/* Completes the sums of the rows: sets the factors for a warp's results and writes lse. `warp_row`:
+ * the warp's first row in the tile. */
 template <int D>
 __device__ inline void kern_softmax_finish(const kern_softmax<D> &s,
                                            const kern_attention_arguments &a, const kern_tile &tile,
@@ -116,7 +117,7 @@ __device__ inline void kern_softmax_finish(const kern_softmax<D> &s,
     }
 }
 
-/* Results and the logarithms of the sums, through `room` in shared memory. */
+/* Writes the results, through `room` in shared memory, and lse. */
 template <typename T, int D>
 __device__ inline void kern_softmax_end(kern_softmax<D> &s, const kern_attention_arguments &a,
                                         const kern_tile &tile, int64_t row_token, int64_t head,

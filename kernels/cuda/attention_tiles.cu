@@ -1,5 +1,5 @@
-/* attention_tiles.cu: which tiles of which documents there are, and the sums of o times d_o that the
- * gradient begins with. */
+/* attention_tiles.cu: lists the tiles of documents, and computes delta, the sums of o times d_o
+ * that the gradient begins with. */
 #include "kernels/cuda/attention.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -30,7 +30,7 @@ __device__ int32_t stop_of(const int32_t *starts, int32_t length, int32_t from, 
     return low;
 }
 
-/* A block a row: position after position, those where a tile begins are numbered in order. */
+/* One block per row. Numbers the positions at which a tile begins in order. */
 __global__ void __launch_bounds__(LISTERS)
     list_tiles(const int32_t *all_starts, int32_t length, int32_t step, struct kern_tile *list,
                int32_t *counts)
@@ -67,7 +67,8 @@ __global__ void __launch_bounds__(LISTERS)
     }
 }
 
-/* A head of a token for LANES of a warp; all lanes of a warp add up together. */
+/* LANES lanes of a warp sum one head of one token. All lanes of the warp take part in the
+ * shuffles. */
 template <typename T, int LANES>
 __global__ void __launch_bounds__(THREADS)
     head_deltas(struct kern_attention_grad_arguments g, float *delta, int64_t tokens, bool wide)
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(THREADS)
     const int64_t d_o_at = at.token * g.d_o_stride + at.head * width;
     float sum = 0.0f;
     for (int64_t i = threadIdx.x % LANES * KERN_GROUP; i < width; i += LANES * KERN_GROUP) {
-        kern_words<T> words[2]; /* both on their way before one is used */
+        kern_words<T> words[2]; /* both loads are in flight before one is used */
         float o[KERN_GROUP];
         float d_o[KERN_GROUP];
         kern_words_load<T>(words[0], g.forward.o, o_at + i, width - i, wide);
@@ -143,7 +144,7 @@ int kern_cuda_tiles_list(const struct dev_launch *where, const char *op,
     const kern_grid grid = kern_grid_of(a->rows, LISTERS);
     out->list = list;
     out->counts = counts;
-    out->slots *= 2; /* documents end within tiles */
+    out->slots *= 2; /* a document that ends within a tile adds one */
     return kern_cuda_launch(where, op, grid, list_tiles, a->starts, out->length, step, list,
                             counts);
 }

@@ -1,5 +1,6 @@
-/* columns.cuh: sums over rows, in one order that depends on the shape alone: partial sums over runs of
- * rows stand one below the other, and are added up here and finished as a gradient of one row. */
+/* columns.cuh: sums over rows, in one order that depends on the shape alone. Kernels write partial
+ * sums over runs of rows one below the other; here they are added up and written as a gradient of
+ * one row. */
 #ifndef KERNELS_CUDA_COLUMNS_CUH
 #define KERNELS_CUDA_COLUMNS_CUH
 
@@ -12,7 +13,7 @@
 int kern_cuda_columns_finish(const struct dev_launch *where, const char *op, const float *parts,
                              int64_t count, int64_t width, const struct kern_grad *grad);
 
-/* Element `index` of a parameter's gradient is `value` in this micro-batch. */
+/* Writes element `index` of a parameter's gradient, which is `value` in this micro-batch. */
 __device__ inline void kern_grad_put(const struct kern_grad &grad, int64_t index, float value)
 {
     const float sum = grad.first ? value : grad.sum[index] + value;
@@ -27,7 +28,7 @@ __device__ inline void kern_grad_put(const struct kern_grad &grad, int64_t index
     }
 }
 
-/* The same for a group of elements from `index` on, `left` of them. */
+/* Same for a group of elements from `index` on, `left` of them. */
 __device__ inline void kern_grad_put_group(const struct kern_grad &grad, int64_t index,
                                            float (&value)[KERN_GROUP], int64_t left, bool wide)
 {

@@ -1,7 +1,7 @@
-/* cuda.h: private to kernels/: the ops of CUDA devices, one function an op, and what they share.
- * Host side.
- * An op runs on the thread that submits, puts its kernels on the queue's stream and returns.
- * `kern_cuda_<op>_bytes` is the scratch it takes. */
+/* cuda.h: private to kernels/: the ops of CUDA devices, one function each, and their shared
+ * context. Host side.
+ * An op runs on the submitting thread, puts its kernels on the queue's stream and returns.
+ * `kern_cuda_<op>_bytes` is the scratch that it takes. */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
 
@@ -17,7 +17,7 @@ struct kern_lt;
 
 enum kern_sm90 { KERN_SM90_UNKNOWN, KERN_SM90_WORKS, KERN_SM90_LEFT_OUT };
 
-/* What dev_launch.context points at. Only the submitting thread changes it. */
+/* The struct that dev_launch.context points to. Only the submitting thread changes it. */
 struct kern_cuda {
     struct kern_lt *lt;       /* owned; NULL: all products are plain */
     enum kern_sm90 sm90;      /* attention_sm90.cu */
@@ -25,7 +25,7 @@ struct kern_cuda {
     char description[160];
 };
 
-/* Without scratch, and with. */
+/* Ops without scratch, then ops with. */
 #define KERN_CUDA_OPS(each)                                                                        \
     each(KERN_EMBED, embed, kern_embed_arguments) each(KERN_NORM, norm, kern_norm_arguments)       \
         each(KERN_ROPE, rope, kern_rope_arguments) each(KERN_ACT, act, kern_act_arguments)         \

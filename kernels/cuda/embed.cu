@@ -1,5 +1,5 @@
-/* embed.cu: rows of a table by id, and their gradient: tokens are sorted by id, stably, so that each
- * row of the table is written once, by one block, and sums its tokens in order. */
+/* embed.cu: rows of a table by id, and their gradient. For the gradient, tokens are sorted by id,
+ * stably, so that one block writes each row of the table once and adds its tokens in order. */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
@@ -9,10 +9,11 @@
 namespace
 {
 
-constexpr int STRIP = 64; /* threads of a block that sums; each has a group of columns */
-constexpr int AHEAD = 4;  /* tokens whose rows it reads at once */
+constexpr int STRIP = 64; /* threads of a block that sums; each has one group of columns */
+constexpr int AHEAD = 4;  /* tokens whose rows such a thread reads at once */
 
-/* An id that is not in the table reads as NaN: it must not reach a device, and shows if it does. */
+/* An id outside the table must not reach a device; if one does, its row is NaN, so that the error
+ * shows. */
 template <typename T>
 __global__ void __launch_bounds__(KERN_ROWS_THREADS)
     embed_rows(struct kern_embed_arguments a, uint32_t parts, bool wide)
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(STRIP)
             kern_load<T>(dy[k], a.dy, token * a.width + i, place + k < end ? left : 0, wide);
         }
 #pragma unroll
-        for (int k = 0; k < AHEAD; k++) { /* behind the end dy is 0, but -0 + 0 is not -0 */
+        for (int k = 0; k < AHEAD; k++) { /* past the end dy is 0, but -0 + 0 is not -0 */
 #pragma unroll
             for (int j = 0; j < KERN_GROUP; j++) {
                 sum[j] = place + k < end ? sum[j] + dy[k][j] : sum[j];

@@ -1,5 +1,6 @@
-/* half.cuh: bf16 and fp16 to fp32 and back on the device, with the bits of core/base/half.h: nearest
- * even, NaN becomes the canonical quiet one of its sign, a widened NaN keeps its payload. */
+/* half.cuh: bf16 and fp16 to fp32 and back on the device, with the bits of core/base/half.h: rounds
+ * to nearest even, narrows a NaN to the canonical quiet one of its sign, and keeps the payload of a
+ * NaN that it widens. */
 #ifndef KERNELS_CUDA_HALF_CUH
 #define KERNELS_CUDA_HALF_CUH
 
@@ -7,7 +8,7 @@
 
 #include "kernels/cuda/asm_half.cuh"
 
-/* A type of array: `store` is what lies in memory. */
+/* An element type; `store` is its form in memory. */
 struct kern_f32 {
     using store = uint32_t;
     static __device__ float widen(store bits)

@@ -1,4 +1,4 @@
-/* launch.cuh: how the functions of this folder put kernels on their queue's stream. Host side. */
+/* launch.cuh: puts the kernels of this folder on their queue's stream. Host side. */
 #ifndef KERNELS_CUDA_LAUNCH_CUH
 #define KERNELS_CUDA_LAUNCH_CUH
 
@@ -14,8 +14,8 @@ extern "C" {
 #include "kernels/cuda/half.cuh"
 #include "kernels/kern.h"
 
-/* 0, or -EIO with the runtime's words: the kernel was not put on its stream. What goes wrong while it
- * runs shows up at the queue's next event. */
+/* Returns 0, or -EIO with the runtime's message if the kernel was not put on its stream. An error
+ * while it runs shows up at the queue's next event. */
 static inline int kern_cuda_launched(const char *op)
 {
     cudaError_t error = cudaGetLastError();
@@ -71,7 +71,7 @@ int kern_cuda_launch(const struct dev_launch *where, const char *op, struct kern
     return kern_cuda_launched(op);
 }
 
-/* Calls f with the type's words (half.cuh). */
+/* Calls f with the type's class of half.cuh. */
 template <typename F> int kern_by_type(const char *op, enum kern_type type, F f)
 {
     switch (type) {

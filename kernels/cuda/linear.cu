@@ -9,9 +9,9 @@ namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int RUNS = 128;   /* of rows, each summed alone */
-constexpr int COLUMNS = 32; /* of a block that adds up parts */
-constexpr int SLICES = 32;  /* of its parts */
+constexpr int RUNS = 128;   /* runs of rows, each summed alone */
+constexpr int COLUMNS = 32; /* columns of a block that adds up parts */
+constexpr int SLICES = 32;  /* slices of its parts */
 
 /* parts[run][i] = the sum of column i over the run's rows. */
 template <typename T>

@@ -1,15 +1,17 @@
-/* loss.c: linear + cross-entropy, in one of two ways, which sizes and limits alone decide.
- * Whole: runs of tokens with all of the vocabulary. A run's logits are computed once, in fp32; their gradients,
- * in the type, are kept for all tokens, and two products follow. Where those gradients are within the limit.
- * By tile: statistics of all tiles of the vocabulary first, then gradients, for which a tile's logits are
- * computed a second time. Only one tile of logits exists at a time; the gradients of the logits replace them.
+/* loss.c: linear + cross-entropy, in one of two ways; sizes and limits alone decide which.
+ * Whole, if its scratch is within the limit: runs of tokens with all of the vocabulary. The logits
+ * of a run are computed once, in fp32; their gradients, in the type, are kept for all tokens, and
+ * two products follow.
+ * By tile: first the statistics of all tiles of the vocabulary, then the gradients, for which a
+ * tile's logits are computed a second time. Only one tile of logits exists at a time; the gradients
+ * of the logits replace them.
  * Host side; the kernels are in loss_rows.cu. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/loss_rows.h"
 #include "kernels/cuda/product.h"
 
 enum { LOGITS_BYTES = 256 << 20, TILE_GRAIN = 64, TILE_MIN = 512 };
-enum { RUN_BYTES = 512 << 20, RUN_GRAIN = 128 }; /* of a run's logits; of its tokens */
+enum { RUN_BYTES = 512 << 20, RUN_GRAIN = 128 }; /* limit of a run's logits; grain of its tokens */
 
 static size_t floats_bytes(int64_t floats)
 {
@@ -105,7 +107,7 @@ static int stats_run(const struct dev_launch *where, const struct kern_loss_argu
     return rc != 0 ? rc : kern_cuda_loss_stats_rows(where, rows);
 }
 
-/* The weight's gradient of the tile's rows. */
+/* The destination of a gradient, moved on to element `first`. */
 static struct kern_grad grad_at(const struct kern_grad *grad, int64_t first)
 {
     struct kern_grad at = *grad;
@@ -118,7 +120,7 @@ static struct kern_grad grad_at(const struct kern_grad *grad, int64_t first)
     return at;
 }
 
-/* The gradient of the weights of a run of words, by the gradients of their logits. */
+/* Computes the gradient of the weights of rows->n words from the gradients of their logits. */
 static int weight_gradient(const struct dev_launch *where, const struct kern_loss_arguments *a,
                            const struct kern_loss_rows *rows, void *scratch)
 {
@@ -141,7 +143,7 @@ static int weight_gradient(const struct dev_launch *where, const struct kern_los
     return kern_cuda_product_sum(where, "loss", &dw, &finish, scratch);
 }
 
-/* What a run of words adds to dx; where it goes is the caller's. */
+/* The product that rows->n words add to dx; the caller sets its destination. */
 static struct kern_cuda_product input_gradient(const struct kern_loss_arguments *a,
                                                const struct kern_loss_rows *rows)
 {
@@ -255,12 +257,12 @@ static size_t whole_bytes(const struct kern_loss_arguments *a)
 
 static bool is_whole(const struct kern_loss_arguments *a)
 {
-    const size_t own = tiles_bytes(a); /* no less than was taken anyway */
+    const size_t own = tiles_bytes(a); /* the limit is never below what tiles take */
     const size_t limit = a->logits_bytes > own ? (size_t)a->logits_bytes : own;
     return a->tile == 0 && whole_bytes(a) <= limit;
 }
 
-/* Tokens begin .. begin + rows->tokens - 1: statistics, and gradients if asked for. */
+/* Computes the statistics of tokens begin .. begin + rows->tokens - 1, and gradients if wanted. */
 static int whole_run(const struct dev_launch *where, const struct kern_loss_arguments *a,
                      const struct kern_loss_rows *rows, int64_t begin)
 {
@@ -271,7 +273,7 @@ static int whole_run(const struct dev_launch *where, const struct kern_loss_argu
     return rc != 0 || a->dx == NULL ? rc : kern_cuda_loss_grad_rows(where, a->type, rows, a->scale);
 }
 
-/* dw before dx, which may be x. */
+/* dw goes before dx, which may be x. */
 static int whole_products(const struct dev_launch *where, const struct kern_loss_arguments *a,
                           const struct kern_loss_rows *all, void *scratch)
 {

@@ -1,5 +1,5 @@
-/* loss_rows.cu: running maxima and sums of rows of logits, their gradients, and the sum of the loss. A
- * block has one row. */
+/* loss_rows.cu: running maxima and sums of rows of logits, the gradients of logits, and the sum of
+ * the loss. A block has one row. */
 #include "kernels/cuda/loss_rows.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -53,8 +53,8 @@ __global__ void __launch_bounds__(THREADS) stats_rows(struct kern_loss_rows a, b
     }
 }
 
-/* All threads read a slice of the row before any of them writes: where gradients replace logits, what is
- * written lies within the slices that were read. */
+/* All threads read a slice of the row before any of them writes: if gradients replace logits,
+ * writes stay within the slices that were read. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     grad_rows(struct kern_loss_rows a, const float *factor, bool wide, bool wide_grads)
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* The sums of the threads are added by halves, in a fixed order. */
+/* Adds the sums of the threads by halves, in a fixed order. */
 __global__ void __launch_bounds__(SUMMERS)
     sum_losses(struct kern_loss_rows a, struct kern_loss *loss)
 {

@@ -1,4 +1,5 @@
-/* loss_rows.h: the cross-entropy of logits, a tile or a run of tokens; private to loss*.c and loss*.cu. Host side. */
+/* loss_rows.h: the cross-entropy of logits, for a tile of the vocabulary or a run of tokens;
+ * private to loss.c and loss_rows.cu. Host side. */
 #ifndef KERNELS_CUDA_LOSS_ROWS_H
 #define KERNELS_CUDA_LOSS_ROWS_H
 
@@ -9,23 +10,24 @@
 extern "C" {
 #endif
 
-/* Columns begin .. begin + n - 1 of the vocabulary for all tokens, and the arrays over all tiles. */
+/* Columns begin .. begin + n - 1 of the vocabulary for `tokens` tokens, and the arrays over all
+ * tiles. */
 struct kern_loss_rows {
     int64_t tokens, n, begin;
     float *logits; /* [tokens][n] */
     const int32_t *labels;
     float *maxima; /* [tokens], over the tiles so far */
     float *sums;   /* [tokens], of exp(logit - maximum) */
-    float *picked; /* [tokens], the label's logit, once its tile was read */
-    void *grads;   /* of the logits, in the type: a row may begin where its logits begin */
+    float *picked; /* [tokens], the label's logit, once its tile has been read */
+    void *grads;   /* of the logits, in the type; a row may begin where its logits begin */
     int64_t grads_stride;
 };
 
 int kern_cuda_loss_stats_rows(const struct dev_launch *where, const struct kern_loss_rows *rows);
-/* The gradients of the logits, after the statistics of all tiles. */
+/* Computes the gradients of the logits. Call after the statistics of all tiles. */
 int kern_cuda_loss_grad_rows(const struct dev_launch *where, enum kern_type type,
                              const struct kern_loss_rows *rows, const float *scale);
-/* After the statistics of all tiles. */
+/* Call after the statistics of all tiles. */
 int kern_cuda_loss_sum(const struct dev_launch *where, const struct kern_loss_rows *rows,
                        struct kern_loss *loss);
 

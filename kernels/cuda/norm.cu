@@ -1,7 +1,8 @@
-/* norm.cu: RMSNorm and LayerNorm over rows, forward. A row belongs to a team: lanes of a warp if the row is
- * short, else a block. Each thread keeps its groups in registers between the passes over the row, up to
- * KEPT of them, and reads the others again. A thread writes only what no other thread reads, so a result
- * may replace its input. bf16 has a kernel for each width, the other types one for short rows and one for all others. */
+/* norm.cu: RMSNorm and LayerNorm over rows, forward. A team processes a row: lanes of a warp if the
+ * row is short, else a block. Each thread keeps up to KEPT of its groups in registers between the
+ * passes over the row and reads the others again. A thread writes only what no other thread reads,
+ * so a result may replace its input. bf16 has kernels for several widths; the other types have one
+ * for short rows and one for all others. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -12,7 +13,7 @@ namespace
 {
 
 constexpr int THREADS = 256;
-constexpr int KEPT_MAX = 4; /* groups of a thread; with fewer a row has no more */
+constexpr int KEPT_MAX = 4; /* most groups a thread keeps; bf16 rows with fewer are kept whole */
 
 /* Element 0 of a row (token, head) in an array of this stride. */
 __device__ int64_t row_at(const kern_norm_arguments &a, int64_t row, int64_t stride)
@@ -21,7 +22,7 @@ __device__ int64_t row_at(const kern_norm_arguments &a, int64_t row, int64_t str
     return at.token * stride + at.head * a.width;
 }
 
-/* A thread's groups of one row: group g of thread r of a team stands at (g * TEAM + r) * 8. */
+/* A thread's groups of one row: group g of thread r of a team is at (g * TEAM + r) * 8. */
 template <typename T, int TEAM, int KEPT> struct row {
     const kern_norm_arguments &a;
     int64_t index;
@@ -29,7 +30,7 @@ template <typename T, int TEAM, int KEPT> struct row {
     int64_t at;
     bool wide;
     kern_words<T> kept[KEPT];
-    kern_words<T> weights[KEPT]; /* of the same places */
+    kern_words<T> weights[KEPT]; /* at the same places */
 
     __device__ row(const kern_norm_arguments &norm, int64_t i, bool is_wide)
         : a(norm), index(i), width(i < norm.tokens * norm.heads ? norm.width : 0),
@@ -42,7 +43,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         return (static_cast<int64_t>(g) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
     }
 
-    /* Whether the row goes on from group g, for all threads of the team alike. */
+    /* Whether the row continues at group g; the same for all threads of the team. */
     __device__ bool has_rest(int g) const
     {
         return (KEPT == KEPT_MAX || !kern_is_bf16<T>)&&static_cast<int64_t>(g) * TEAM * KERN_GROUP <
@@ -69,7 +70,8 @@ template <typename T, int TEAM, int KEPT> struct row {
         kern_words_store<T>(x, a.sum, at + place(g), width - place(g), wide);
     }
 
-    /* Reads the groups that are kept, all before the first is used; weights come while sums are taken. */
+    /* Reads the kept groups, all of them before the first is used; weights arrive while the sums
+     * are computed. */
     __device__ void begin()
     {
 #pragma unroll
@@ -93,7 +95,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         }
     }
 
-    /* A group that is not kept. */
+    /* Reads a group that is not kept. */
     __device__ void read(kern_words<T> &to, int g, bool first)
     {
         load(to, a.add != nullptr && !first ? a.sum : a.x, g);
@@ -104,7 +106,8 @@ template <typename T, int TEAM, int KEPT> struct row {
         }
     }
 
-    /* f(values, g, whether it is kept) for each group; `first`: after begin. */
+    /* Calls f(values, g, whether the group is kept) for each group; `first`: the first call after
+     * begin. */
     template <typename F> __device__ void each(bool first, F f)
     {
 #pragma unroll
@@ -152,7 +155,8 @@ template <typename T, int TEAM, int KEPT> struct row {
 
 template <int TEAM> constexpr int threads_of = TEAM > KERN_WARP ? TEAM : THREADS;
 
-/* All lanes of a warp go through all of it: the sums of teams that share a warp are taken together. */
+/* All lanes of a warp run all of it: teams that share a warp compute their sums in the same
+ * shuffles. */
 template <typename T, int TEAM, int KEPT>
 __global__ void __launch_bounds__(threads_of<TEAM>)
     norm_rows(struct kern_norm_arguments a, bool wide)
@@ -202,7 +206,8 @@ int launch(const struct dev_launch *where, const struct kern_norm_arguments *a, 
     return kern_cuda_launch(where, "norm", grid, norm_rows<T, TEAM, KEPT>, *a, wide);
 }
 
-/* Short rows: two groups a lane, as what a lane does for a row is soon more than its groups take. */
+/* Short rows. In bf16 a lane takes two groups, because its fixed work per row soon costs more than
+ * the groups. */
 template <typename T>
 int launch_short(const struct dev_launch *where, const struct kern_norm_arguments *a, bool wide)
 {

@@ -1,8 +1,10 @@
-/* norm_grad.cu: the gradient of the norms. Each team (lanes of a warp for short rows, else a block) processes
- * every so many-th row and sums what the rows add to the weight's gradient in registers; a block adds up those of
- * its teams, and the sums of the blocks are added up afterwards (columns.cuh). Which rows depends on the shape alone. bf16 has
- * kernels for each width, and RMSNorm kernels of its own for aligned rows of whole groups; those for anything are marked ANY. Rows of the other
- * types that are longer than a warp's go through memory (norm_grad_wide_rows). */
+/* norm_grad.cu: the gradient of the norms. A team (lanes of a warp for short rows, else a block)
+ * processes every n-th row, n being the number of teams, and adds up in registers what the rows add
+ * to the weight's gradient. A block adds up its teams, and columns.cuh the blocks. Which rows a
+ * team gets depends on the shape alone. bf16 has kernels for several widths, and RMSNorm in bf16
+ * has its own for aligned rows of whole groups; the kernels for all other cases are marked ANY.
+ * Rows too wide for registers, in fp16 and fp32 all rows wider than a warp's groups, go through
+ * memory; a block then has consecutive rows (norm_grad_wide_rows). */
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
@@ -27,7 +29,7 @@ __device__ int64_t row_at(const kern_norm_grad_arguments &a, int64_t row, int64_
     return at.token * stride + at.head * a.width;
 }
 
-/* A thread's part of what its team gathers over rows. */
+/* A thread's part of its team's sums over rows. */
 template <int KEPT> struct gathered {
     float dweight[KEPT][KERN_GROUP];
     float dbias[KEPT][KERN_GROUP];
@@ -38,7 +40,7 @@ template <int TEAM> __device__ int64_t place_of(int k)
     return (static_cast<int64_t>(k) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
 }
 
-/* A thread's part of a row, as it lies in memory: loads in flight while another row is computed. */
+/* A thread's part of a row, as in memory; it is loaded while another row is computed. */
 template <typename T, int TEAM, int KEPT, bool WHOLE> struct inputs {
     kern_words<T> s[KEPT];
     kern_words<T> dy[KEPT];
@@ -89,7 +91,7 @@ __device__ void grad_row(const kern_norm_grad_arguments &a, int64_t index, bool 
         kern_words_widen<T>(g[k], in.dy[k]);
         kern_words_widen<T>(weight, weights[k]);
 #pragma unroll
-        for (int j = 0; j < KERN_GROUP; j++) { /* after the end dy and weight are 0 */
+        for (int j = 0; j < KERN_GROUP; j++) { /* past the end dy and weight are 0 */
             n[k][j] = (n[k][j] - mean) * rstd;
             sums.dweight[k][j] = __fmaf_rn(g[k][j], n[k][j], sums.dweight[k][j]);
             if (ANY) {
@@ -123,7 +125,7 @@ __device__ void grad_row(const kern_norm_grad_arguments &a, int64_t index, bool 
     }
 }
 
-/* Writes what the block has gathered: the sum of its teams, in order. */
+/* Writes the block's sums: those of its teams, added in order. */
 template <int TEAM, int KEPT>
 __device__ void gathered_write(const float (&sums)[KEPT][KERN_GROUP], float *out, int64_t width,
                                float *room)
@@ -156,14 +158,14 @@ __device__ void gathered_write(const float (&sums)[KEPT][KERN_GROUP], float *out
     }
 }
 
-/* Whether the loads of the next row are in flight while a row is computed: where registers allow it. */
+/* Whether the next row is loaded while a row is computed; depends on free registers. */
 template <bool ANY, int KEPT> constexpr bool is_ahead = !ANY && KEPT <= 2;
 
 template <typename T, bool ANY, int TEAM, int KEPT>
 __global__ void __launch_bounds__(THREADS, (is_ahead<ANY, KEPT> ? 2 : 1))
     norm_grad_rows(struct kern_norm_grad_arguments a, struct runs out, bool wide)
 {
-    /* Each half is used for every second row, so the barriers of one row separate its uses. */
+    /* Rows alternate between the halves, so the barriers of one row separate two uses of a half. */
     __shared__ float rooms[2][2 * (THREADS / KERN_WARP)];
     __shared__ float teams_room[TEAM == THREADS ? 1 : THREADS * KEPT * KERN_GROUP];
     const int64_t teams = static_cast<int64_t>(gridDim.x) * (THREADS / TEAM);
@@ -198,7 +200,7 @@ __global__ void __launch_bounds__(THREADS, (is_ahead<ANY, KEPT> ? 2 : 1))
     }
 }
 
-/* Rows too wide for registers: two more passes over memory, with the running sums in `out`. */
+/* Rows too wide for registers: two passes over memory, with the running sums in `out`. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     norm_grad_wide_rows(struct kern_norm_grad_arguments a, struct runs out)

@@ -1,5 +1,5 @@
-/* pointwise.cu: ops in which a token or an element stands alone: RoPE, activations, addition.
- * Bound by memory: a thread moves groups of eight elements. It reads a group of every array before it
+/* pointwise.cu: ops on single tokens or elements: RoPE, activations, addition. They are bound by
+ * memory: a thread moves groups of eight elements. It reads its group of every array before it
  * writes, so a result may replace its input. */
 #include <string.h>
 
@@ -13,10 +13,10 @@ namespace
 
 constexpr int THREADS = KERN_ROWS_THREADS;
 
-/* ---- Activations: bf16 has kernels of its own; fp16 and fp32 share kernels that read the type. ---- */
+/* ---- Activations: bf16 has its own kernels; fp16 and fp32 share some that test the type. ---- */
 
 template <typename T> struct shared_by {
-    using type = kern_f32; /* also of fp16 */
+    using type = kern_f32; /* fp16 too */
 };
 template <> struct shared_by<kern_bf16> {
     using type = kern_bf16;
@@ -132,7 +132,7 @@ template <int N> struct kind {
     static constexpr int value = N;
 };
 
-/* Reads `from` as a number: it may hold an invalid kind. */
+/* Copies *from into an int, because it may hold an invalid kind. */
 template <typename F> int by_kind(const char *op, const enum kern_act_kind *from, F f)
 {
     int which;

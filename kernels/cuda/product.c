@@ -1,4 +1,4 @@
-/* product.c: who computes a product, and products whose rows are added to sums. */
+/* product.c: chooses who computes a product; computes products whose rows are added to sums. */
 #include "kernels/cuda/product.h"
 
 #include "kernels/cuda/cuda.h"
@@ -23,7 +23,7 @@ int kern_cuda_product(const struct dev_launch *where, const char *op,
     return kern_cuda_product_plain(where, op, product);
 }
 
-/* Rows of a run: a function of the width alone, whatever the results are for. */
+/* Rows of a run depend only on m and n, not on the destination of the results. */
 static int64_t run_rows(int64_t m, int64_t n)
 {
     const int64_t rows = SUM_BYTES / (int64_t)sizeof(float) / (n > 0 ? n : 1) / SUM_GRAIN *
@@ -42,7 +42,7 @@ static const void *at(const void *base, enum kern_type type, int64_t index)
     return (const char *)base + (size_t)index * kern_type_bytes(type);
 }
 
-/* Where the run's results can go straight to: fp32 memory that takes them as they are, or NULL. */
+/* fp32 memory that the run's results can go to unchanged, or NULL. */
 static float *direct(const struct kern_cuda_finish *finish, int64_t begin, int64_t *stride)
 {
     if (!finish->first || (finish->out != NULL && finish->out_type != KERN_F32)) {

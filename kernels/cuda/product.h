@@ -1,7 +1,7 @@
-/* product.h: matrix products of a CUDA card, whoever computes them.
- * out[m][n] = round(sum over k of a[m][k] b[k][n] + bias[n]), summed in fp32. What is added to sums of
- * earlier products goes through fp32 scratch and kern_cuda_finish, so that the bits of a product do
- * not depend on where it goes. Host side; puts work on the queue's stream. */
+/* product.h: matrix products on a CUDA card, by cuBLASLt or the plain kernel.
+ * out[m][n] = round(sum over k of a[m][k] b[k][n] + bias[n]), summed in fp32. A product that is
+ * added to sums of earlier ones goes through fp32 scratch and kern_cuda_finish, so that its bits do
+ * not depend on its destination. Host side; puts work on the queue's stream. */
 #ifndef KERNELS_CUDA_PRODUCT_H
 #define KERNELS_CUDA_PRODUCT_H
 
@@ -20,7 +20,7 @@ struct kern_cuda_product {
     enum kern_type type; /* of a, b and bias */
     int64_t m, n, k;
     const void *a;
-    int64_t a_stride; /* between rows as they are stored */
+    int64_t a_stride; /* between rows as stored */
     bool a_turned;    /* stored [k][m] */
     const void *b;
     int64_t b_stride;
@@ -31,10 +31,10 @@ struct kern_cuda_product {
     int64_t out_stride;
 };
 
-/* By cuBLASLt where it is there and takes the product, else by the plain kernel. */
+/* Uses cuBLASLt if it is loaded and takes the product, else the plain kernel. */
 int kern_cuda_product(const struct dev_launch *where, const char *op,
                       const struct kern_cuda_product *product);
-/* By tiles in shared memory, without tensor cores: any shape, stride and alignment. */
+/* Tiles in shared memory, without tensor cores: any shape, stride and alignment. */
 int kern_cuda_product_plain(const struct dev_launch *where, const char *op,
                             const struct kern_cuda_product *product);
 
@@ -52,17 +52,18 @@ struct kern_cuda_finish {
 int kern_cuda_finish(const struct dev_launch *where, const char *op,
                      const struct kern_cuda_finish *finish);
 
-/* A product whose rows are finished: in runs of rows, each through fp32 scratch. The product's out
- * is ignored. `scratch` has kern_cuda_product_sum_bytes. */
+/* Computes a product in runs of rows and applies `finish` to each. A run goes through fp32 scratch
+ * unless its destination takes fp32 unchanged. The product's own out is ignored. `scratch` has
+ * kern_cuda_product_sum_bytes. */
 int kern_cuda_product_sum(const struct dev_launch *where, const char *op,
                           const struct kern_cuda_product *product,
                           const struct kern_cuda_finish *finish, void *scratch);
 size_t kern_cuda_product_sum_bytes(int64_t m, int64_t n);
 
-/* The finish that writes a parameter's gradient, dense rows of `width`. */
+/* The finish that writes a parameter's gradient, in dense rows of `width`. */
 struct kern_cuda_finish kern_cuda_finish_grad(const struct kern_grad *grad, int64_t width);
 
-/* The end of a queue's scratch, which is cuBLASLt's own. */
+/* cuBLASLt's workspace, at the end of a queue's scratch. */
 enum { KERN_CUDA_WORKSPACE_BYTES = 32 << 20 };
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* product_lt.c: the wrapper of cuBLASLt. The library stores matrices by columns, so out[m][n] by rows is
- * its n x m result of b (its A) and a (its B). fp32 is computed in fp32, never in TF32. */
+/* product_lt.c: the wrapper of cuBLASLt. The library stores matrices by columns, so our out[m][n]
+ * is its n x m result of b (its A) and a (its B). fp32 is computed in fp32, never in TF32. */
 #include "kernels/cuda/product_lt.h"
 
 #include <cublasLt.h>
@@ -39,7 +39,7 @@ typedef cublasStatus_t matmul_function(cublasLtHandle_t, cublasLtMatmulDesc_t, c
                                        cublasLtMatrixLayout_t, void *, cublasLtMatrixLayout_t,
                                        const cublasLtMatmulAlgo_t *, void *, size_t, cudaStream_t);
 
-/* What the library's proposal may depend on; compared as bytes. */
+/* Everything that the library's proposal may depend on; compared as bytes. */
 struct key {
     int64_t m, n, k;
     int64_t a_stride, b_stride, out_stride;
@@ -59,7 +59,7 @@ struct kern_lt {
     cublasLtHandle_t handle;
     struct algorithm *algorithms; /* owned, [ALGORITHMS_MAX]; the oldest is replaced */
     size_t count, next;
-    bool warned; /* of a shape without an algorithm */
+    bool warned; /* about a shape without an algorithm */
     char description[64];
 };
 
@@ -178,14 +178,15 @@ static struct key key_of(const struct kern_cuda_product *p)
     };
 }
 
-/* The number of algorithms that the library proposes, the best by its own estimate first. */
+/* Returns the number of proposed algorithms; the library puts its best estimate first. */
 static int proposals_of(const struct kern_lt *lt, const struct key *key, struct shape *shape,
                         cublasLtMatmulHeuristicResult_t proposals[PROPOSALS_MAX])
 {
     cublasLtMatmulPreferenceOpaque_t preference;
     const uint64_t bytes = KERN_CUDA_WORKSPACE_BYTES - 256;
-    /* If k is split, its parts are added in fp32: the library's default allows the result's type. Not
-     * split with a bias, which cuBLASLt 13.1 on an H100 added after it had rounded the sum to bf16. */
+    /* If k is split, its parts are added in fp32; the library's default also allows the result's
+     * type. With a bias k is not split: cuBLASLt 13.1 on an H100 then added the bias after it had
+     * rounded the sum to bf16. */
     const uint32_t schemes = key->bias != 0 ? CUBLASLT_REDUCTION_SCHEME_NONE
                                             : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const uint32_t a = key->b_align;
@@ -241,7 +242,7 @@ static const struct algorithm *algorithm_find(const struct kern_lt *lt, const st
     return NULL;
 }
 
-/* Asks the library, and keeps its answer in place of the oldest one where the table is full. */
+/* Asks the library and stores its answer, in place of the oldest one if the table is full. */
 static const struct algorithm *algorithm_ask(struct kern_lt *lt, const char *op,
                                              const struct key *key, struct shape *shape)
 {

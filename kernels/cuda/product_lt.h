@@ -1,7 +1,7 @@
-/* product_lt.h: matrix products by cuBLASLt; private to product*.c. The library is opened at run time
- * when a device's ops are attached, so that a program starts without it. The first algorithm that the
- * library proposes for a shape is used: the same card, library and driver give the same bits. Only the
- * submitting thread enters. */
+/* product_lt.h: matrix products by cuBLASLt; private to kernels/cuda. The library is opened at run
+ * time when a device's ops are attached, so that a program starts without it. The first usable
+ * algorithm that the library proposes for a shape is used: the same card, library and driver give
+ * the same bits. Only the submitting thread calls it. */
 #ifndef KERNELS_CUDA_PRODUCT_LT_H
 #define KERNELS_CUDA_PRODUCT_LT_H
 
@@ -12,10 +12,10 @@ struct kern_lt;
 /* -ENOTSUP with a sentence if the library is missing. */
 int kern_lt_create(struct kern_lt **out);
 void kern_lt_destroy(struct kern_lt *lt); /* NULL is fine */
-/* "cuBLASLt 13.0.2", valid until destroy. */
+/* "cuBLASLt 130002, driver 13000, NVIDIA H200": library, driver, card; valid until destroy. */
 const char *kern_lt_describe(const struct kern_lt *lt);
 
-/* Sets *taken to false, and does nothing, if the library proposes no algorithm for the shape. The
+/* Sets *taken to false and does nothing if the library proposes no algorithm for the shape. The
  * last KERN_CUDA_WORKSPACE_BYTES of the queue's scratch are the library's workspace. */
 int kern_lt_product(struct kern_lt *lt, const struct dev_launch *where, const char *op,
                     const struct kern_cuda_product *product, bool *taken);
@@ -36,8 +36,9 @@ enum kern_lt_symbol {
     KERN_LT_SYMBOLS
 };
 
-/* Fills in the library's functions; the caller casts each to its type. The library is never unloaded:
- * a later call finds it in memory, with the kernels that it has already put on the card. */
+/* Fills in the library's functions; the caller casts each to its type. The library is never
+ * unloaded: a later call finds it in memory, with the kernels that it has already put on the
+ * card. */
 int kern_lt_load(void (*symbols[KERN_LT_SYMBOLS])(void));
 
 #endif

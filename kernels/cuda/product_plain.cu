@@ -1,5 +1,5 @@
-/* product_plain.cu: matrix products without tensor cores, and the finish of products that are added to
- * sums. A block computes 64 x 64 results, a thread 4 x 4 of them, in fp32 with k in order. */
+/* product_plain.cu: matrix products without tensor cores, and the finish of products that are added
+ * to sums. A block computes 64 x 64 results, a thread 4 x 4 of them, in fp32 with k in order. */
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/rows.cuh"
@@ -29,7 +29,7 @@ struct operand {
     int64_t first, outer, inner;
 };
 
-/* STEP x TILE of an operand to shared memory. */
+/* Loads STEP x TILE elements of an operand into shared memory. */
 __device__ void tile_load(float (&to)[STEP][TILE + 1], const operand &o, int64_t k_left,
                           int64_t i_left)
 {

@@ -1,5 +1,6 @@
-/* reduce.cuh: sums and maxima over the threads of a warp or of a block, in one order, the result in
- * every thread. `room` is shared memory of one value a warp, one room a call between two barriers. */
+/* reduce.cuh: sums and maxima over the threads of a warp or of a block, in one order, with the
+ * result in every thread. `room` is shared memory for one value per warp; calls without a barrier
+ * between them need different rooms. */
 #ifndef KERNELS_CUDA_REDUCE_CUH
 #define KERNELS_CUDA_REDUCE_CUH
 
@@ -7,7 +8,7 @@
 
 constexpr int KERN_WARP = 32;
 
-/* LANES of a warp that follow one another; all lanes of the warp call it. */
+/* Over LANES consecutive lanes of a warp; all lanes of the warp call it. */
 template <int LANES = KERN_WARP> __device__ inline float kern_warp_sum(float value)
 {
 #pragma unroll
@@ -26,7 +27,7 @@ __device__ inline float kern_warp_max(float value)
     return value;
 }
 
-/* TEAM threads that follow one another: lanes of a warp, or all of a block. */
+/* Over TEAM consecutive threads: lanes of a warp, or all of a block. */
 template <int TEAM> __device__ inline float kern_team_sum(float value, float *room)
 {
     constexpr int LANES = TEAM < KERN_WARP ? TEAM : KERN_WARP;

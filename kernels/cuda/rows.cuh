@@ -1,4 +1,5 @@
-/* rows.cuh: rows cut into groups of eight elements, a group a thread and some blocks a row. */
+/* rows.cuh: rows cut into groups of eight elements, one group per thread, one or more blocks per
+ * row. */
 #ifndef KERNELS_CUDA_ROWS_CUH
 #define KERNELS_CUDA_ROWS_CUH
 
@@ -8,7 +9,7 @@
 constexpr int KERN_ROWS_THREADS = 256;
 constexpr int KERN_ROWS_WARP = 32;
 
-/* The row and the first element of this thread's group, where each row takes `parts` blocks. */
+/* The row and the first element of this thread's group, if each row takes `parts` blocks. */
 struct kern_place {
     int64_t token;
     int64_t i;
@@ -21,7 +22,8 @@ __device__ inline kern_place kern_place_of(uint32_t parts)
             (part * blockDim.x + threadIdx.x) * KERN_GROUP};
 }
 
-/* Row `row` of heads that follow one another. A division of 32 bits is a quarter of one of 64. */
+/* Token and head of row `row`, with the heads of a token in consecutive rows. A 32-bit division
+ * costs a quarter of a 64-bit one. */
 struct kern_head_row {
     int64_t token, head;
 };
@@ -38,7 +40,7 @@ __device__ inline kern_head_row kern_head_row_of(int64_t row, int64_t heads)
     return {row / heads, row % heads};
 }
 
-/* Blocks for rows of `groups` groups: no more threads than the row fills. */
+/* Blocks for rows of `groups` groups, with no more threads than a row fills. */
 struct kern_cut {
     kern_grid grid;
     uint32_t parts;

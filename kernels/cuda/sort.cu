@@ -1,6 +1,7 @@
-/* sort.cu: a radix sort of tokens by id, eight bits a pass. Three kernels a pass: each block counts the
- * digits of its run of tokens; one block turns counts into places, by digit and then by run; each
- * block puts its tokens there, in order. Nothing depends on which thread comes first. */
+/* sort.cu: a radix sort of tokens by id, eight bits per pass. A pass has three kernels: each block
+ * counts the digits of its run of tokens; one block turns the counts into places, by digit and then
+ * by run; each block moves its tokens there, in order. The result does not depend on the order of
+ * threads. */
 #include "kernels/cuda/sort.h"
 
 #include "kernels/cuda/launch.cuh"
@@ -10,13 +11,13 @@ namespace
 
 constexpr int BITS = 8;
 constexpr int DIGITS = 1 << BITS;
-constexpr int THREADS = DIGITS; /* of a block that counts or places: one a digit */
+constexpr int THREADS = DIGITS; /* of a block that counts or places: one per digit */
 constexpr int WARP = 32;
 constexpr int WARPS = THREADS / WARP;
 constexpr int RUN = 4 * THREADS; /* tokens of a block */
 constexpr int SCANNERS = 1024;   /* threads of the block that turns counts into places */
 
-/* Tokens as the pass before left them; of the first pass `order` is NULL: as they come. */
+/* Tokens in the order of the previous pass; in the first pass `order` is NULL: input order. */
 struct tokens {
     kern_unsorted in;
     const int32_t *ids;
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(THREADS)
     counts[threadIdx.x * runs + blockIdx.x] = room[threadIdx.x];
 }
 
-/* counts[i] becomes the sum of those before it. */
+/* Replaces counts[i] by the sum of the counts before it. */
 __global__ void __launch_bounds__(SCANNERS) scan_counts(int32_t *counts, int64_t count)
 {
     __shared__ int32_t room[SCANNERS];
@@ -70,8 +71,9 @@ __global__ void __launch_bounds__(SCANNERS) scan_counts(int32_t *counts, int64_t
     }
 }
 
-/* A slice of THREADS tokens after another: warps count their digits, each digit's thread turns those
- * into places, each token adds its rank among the lanes of its warp. */
+/* Goes over slices of THREADS tokens: warps count their digits, the thread of each digit turns the
+ * counts into places, and each token adds its rank among the lanes of its warp with the same
+ * digit. */
 __global__ void __launch_bounds__(THREADS)
     place_tokens(struct tokens t, int shift, const int32_t *places, int64_t runs, int32_t *ids,
                  int32_t *order)

@@ -1,4 +1,4 @@
-/* sort.h: tokens by their ids, stably. Host side; puts work on the queue's stream. */
+/* sort.h: sorts tokens by their ids, stably. Host side; puts work on the queue's stream. */
 #ifndef KERNELS_CUDA_SORT_H
 #define KERNELS_CUDA_SORT_H
 
@@ -15,7 +15,7 @@ struct kern_unsorted {
     const int32_t *ids; /* NULL: t % length */
     int64_t length;
     int64_t tokens; /* below 2^31 */
-    int64_t limit;  /* ids are 0 .. limit - 1; others come in an order that means nothing */
+    int64_t limit;  /* ids are 0 .. limit - 1; the order of others is undefined */
 };
 
 /* In scratch: place p holds token order[p], whose id is ids[p]. */

@@ -1,18 +1,18 @@
-/* squares.cu: sums of squares, tile by tile; the bits are those of cpu_adam. */
+/* squares.cu: sums of squares, tile by tile, with the bits of cpu_adam. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace
 {
 
-constexpr int THREADS = 64; /* few: a step has about as many tiles as a card has room for warps */
+constexpr int THREADS = 64; /* few: a step has about as many tiles as a card holds warps */
 constexpr int WARP = 32;
 constexpr int64_t TILE = CORE_UPDATE_TILE;
-constexpr int AHEAD = 32; /* loads of a thread in flight while as many are added up */
+constexpr int AHEAD = 32; /* loads of a thread in flight while as many values are added up */
 
 static_assert(TILE % (2 * WARP * AHEAD) == 0, "a whole tile is read in pairs of batches");
 
-/* A lane's part of `AHEAD` rows of 32 elements; those of a WHOLE tile are all there. */
+/* A lane's part of AHEAD rows of 32 elements; a WHOLE tile has all of them. */
 template <typename T, bool WHOLE>
 __device__ void batch_load(typename T::store (&to)[AHEAD], const typename T::store *x, int64_t i,
                            int64_t count)
@@ -53,7 +53,7 @@ __device__ double lane_sum(const typename T::store *x, int64_t count)
     return sum;
 }
 
-/* A warp a tile. */
+/* One warp per tile. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) tile_squares(struct core_squares_args a, int64_t tiles)
 {

@@ -1,4 +1,4 @@
-/* table.c: the rows of CUDA devices, and the scratch of each. */
+/* table.c: the table of CUDA ops, the scratch of each, and their context. */
 #include "kernels/cuda/table.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product_lt.h"
 
-/* -ENOMEM with a sentence where the queue's scratch is smaller than `bytes`. */
+/* Returns -ENOMEM with a sentence if the queue's scratch is smaller than `bytes`. */
 static int need(const struct dev_launch *where, enum kern_op op, size_t bytes)
 {
     if (where->scratch_bytes >= bytes) {
@@ -56,7 +56,7 @@ size_t kern_cuda_scratch_bytes(enum kern_op op, const void *arguments)
     return bytes_of[op] != NULL ? bytes_of[op](arguments) : 0;
 }
 
-/* TIDE_ATTENTION=mma disables the Hopper kernels, for a card on which they fault (docs/cuda.md). */
+/* TIDE_ATTENTION=mma disables the Hopper kernels, for cards on which they fault (docs/cuda.md). */
 static int choose_attention(struct kern_cuda *cuda)
 {
     const char *wanted = getenv("TIDE_ATTENTION");

@@ -1,4 +1,4 @@
-/* table.h: private to kernels/: what the ops of CUDA devices give to kernels/table.c. */
+/* table.h: private to kernels/: the table of CUDA ops that kernels/table.c attaches. */
 #ifndef KERNELS_CUDA_TABLE_H
 #define KERNELS_CUDA_TABLE_H
 
@@ -9,7 +9,7 @@
 
 struct kern_cuda;
 
-/* The context of the rows, for the card that is the calling thread's. */
+/* Creates the context of the ops, for the calling thread's current card. */
 int kern_cuda_create(const struct kern_options *options, struct kern_cuda **out);
 /* NULL is fine. */
 void kern_cuda_destroy(struct kern_cuda *cuda);

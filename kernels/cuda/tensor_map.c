@@ -1,4 +1,5 @@
-/* tensor_map.c: see tensor_map.h. The driver's function is found through the runtime: no link to libcuda. */
+/* tensor_map.c: see tensor_map.h. Gets the driver's function from the runtime, so nothing links to
+ * libcuda. */
 #include "kernels/cuda/tensor_map.h"
 
 #include <cuda.h>
@@ -17,7 +18,7 @@ enum { DIMENSIONS = 3, BOX_COLUMNS = 64, ENCODE_SINCE = 12000 };
 
 _Static_assert(sizeof(CUtensorMap) == sizeof(struct kern_tensor_map), "the driver's words");
 
-/* NULL where the driver has none. */
+/* NULL if the driver has no such function. */
 static encode_fn *encode_find(void)
 {
     encode_fn *encode = NULL;

@@ -1,4 +1,4 @@
-/* tensor_map.h: how bulk copies (TMA) find tiles of 16-bit rows in memory. Host side; any thread. */
+/* tensor_map.h: tells bulk copies (TMA) where tiles of 16-bit rows are. Host side; any thread. */
 #ifndef KERNELS_CUDA_TENSOR_MAP_H
 #define KERNELS_CUDA_TENSOR_MAP_H
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-/* CUtensorMap, which only the driver reads and writes: a kernel takes it as a __grid_constant__. */
+/* A CUtensorMap, which only the driver makes and reads; kernels take it as a __grid_constant__. */
 struct kern_tensor_map {
 #ifdef __cplusplus
     alignas(64)
@@ -18,15 +18,16 @@ struct kern_tensor_map {
         uint64_t words[16];
 };
 
-/* An array [rows][length][stride] of 16-bit elements, of whose `stride` the first `columns` count. */
+/* An array [rows][length][stride] of 16-bit elements; only the first `columns` of `stride`
+ * count. */
 struct kern_tensor {
     const void *base;
     int64_t rows, length, stride, columns;
 };
 
-/* Boxes of 64 columns of `box_rows` positions, in shared memory as asm_sm90.cuh describes a slice;
- * positions from `length` on are zeros. base and stride are multiples of 16 bytes. -ENOSYS: the driver
- * has no tensor maps. */
+/* Makes a map with boxes of 64 columns of `box_rows` positions, stored in shared memory as a slice
+ * (asm_sm90.cuh); positions from `length` on are zeros. base and stride must be multiples of 16
+ * bytes. -ENOSYS: the driver has no tensor maps; -EIO: it refuses this one. */
 int kern_cuda_tensor_map(const char *op, const struct kern_tensor *tensor, uint32_t box_rows,
                          struct kern_tensor_map *out);
 

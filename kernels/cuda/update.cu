@@ -1,7 +1,8 @@
-/* update.cu: the fused update. A warp has the 256 parameters of one group (by global index), which
- * share random numbers and, in 8 bits, a scale: each lane four of the first half and four of the
- * second, so that a warp's accesses are dense. A group that arrays begin or end within goes element by
- * element; so do arrays that are not aligned. Each rule and format of moments has a kernel. */
+/* update.cu: the fused update. A warp updates one group of 256 parameters (by global index) at a
+ * time; the parameters of a group share random numbers and, in 8 bits, a scale. Each lane has four
+ * of the first half and four of the second, so that a warp's accesses are dense. Groups that are
+ * only partly in the arrays, and arrays that are not aligned, are processed element by element.
+ * Each rule and format of moments has its own kernel. */
 #include "kernels/cuda/update.cuh"
 
 #include "kernels/cuda/cuda.h"
@@ -13,20 +14,20 @@ namespace
 constexpr int THREADS = 128;
 constexpr int WARP = 32;
 constexpr int WARPS = THREADS / WARP;
-constexpr int BLOCKS_MIN = 7; /* of a multiprocessor, of dense groups */
+constexpr int BLOCKS_MIN = 7; /* blocks per multiprocessor, for dense groups */
 constexpr int HALVES = 2;     /* of a group */
-constexpr int QUAD = 4;       /* elements of a lane in each */
-constexpr int PAIR = 2;       /* groups of a warp, which draws their random numbers at once */
-constexpr int WORDS = 64;     /* random words of a group, each used by a pair of either half */
+constexpr int QUAD = 4;       /* elements of a lane in each half */
+constexpr int PAIR = 2;       /* groups of a warp; it draws their random numbers at once */
+constexpr int WORDS = 64;     /* random words of a group, each used for a pair of either half */
 
-/* Four elements that follow one another. A group is DENSE if all of it is the arrays' and they are aligned:
+/* Four consecutive elements. A group is DENSE if all of it is in the arrays and they are aligned:
  * then nothing below branches, and all loads of a warp are in flight at once. */
 struct quad {
-    int64_t i;     /* of the first, in the arrays; below 0 where the arrays begin later */
-    uint32_t live; /* bit j: element i + j is one of the arrays' */
+    int64_t i;     /* of the first, in the arrays; negative if the arrays begin later */
+    uint32_t live; /* bit j: element i + j is in the arrays */
 };
 
-/* A quad of any type, as it lies in memory. */
+/* A quad of any type, as in memory. */
 union raw {
     uint4 four;
     uint2 two;
@@ -36,7 +37,7 @@ union raw {
     uint8_t bytes[QUAD];
 };
 
-/* Elements of BYTES. */
+/* Loads a quad of elements of BYTES bytes. */
 template <int BYTES, bool DENSE> __device__ void raw_load(raw &to, const void *base, const quad &q)
 {
     if (DENSE) {
@@ -143,7 +144,7 @@ __device__ uint32_t size_of(float x)
 
 constexpr uint32_t INFINITE = 0x7f800000u; /* larger sizes are NaN */
 
-/* The largest size of all. */
+/* The largest size of all elements. */
 __device__ uint32_t sizes_max(const float (&x)[HALVES][QUAD])
 {
     uint32_t most = 0;
@@ -154,7 +155,7 @@ __device__ uint32_t sizes_max(const float (&x)[HALVES][QUAD])
     return most;
 }
 
-/* Makes each NaN the quiet one of its sign; `most` is the largest size. */
+/* Replaces each NaN by the quiet one of its sign; `most` is the largest size. */
 __device__ void canonical(float (&x)[HALVES][QUAD], uint32_t most)
 {
     if (most <= INFINITE) {
@@ -185,7 +186,7 @@ __device__ void master_load(master &to, const core_update_args &u, const quad (&
     }
 }
 
-/* Of halves: bits, shifted up; NaN keeps its payload. */
+/* Joins halves as bits, shifted up; a NaN keeps its payload. */
 __device__ void master_widen(float (&p)[HALVES][QUAD], const master &from, bool split)
 {
 #pragma unroll
@@ -202,7 +203,7 @@ __device__ void master_widen(float (&p)[HALVES][QUAD], const master &from, bool 
     }
 }
 
-/* A NaN of halves is canonical already. */
+/* With a split master, the caller has made NaNs canonical. */
 template <bool DENSE>
 __device__ void master_store(const float (&p)[QUAD], const core_update_args &u, const quad &q)
 {
@@ -235,7 +236,7 @@ __device__ void master_store(const float (&p)[QUAD], const core_update_args &u, 
     raw_store<2, DENSE>(out, u.w16, q);
 }
 
-/* Of the largest gradient and weight. */
+/* The flags for the largest sizes of gradients and of weights. */
 __device__ uint32_t met_of(core_update_master master, uint32_t gradient, uint32_t weight)
 {
     const uint32_t limit = master == CORE_UPDATE_MASTER_FP16  ? 0x477ff000u
@@ -285,19 +286,20 @@ __device__ void moment_widen(moment &to, const raw (&from)[HALVES], float unit)
     }
 }
 
-/* The scale of a block: its largest magnitude, `most` in this lane; NaN counts above infinity. */
+/* The scale of a block: its largest magnitude, at least KERN_Q8_SCALE_MIN. `most` is the largest of
+ * this lane; a NaN counts above infinity. */
 __device__ float block_scale(uint32_t most)
 {
     const float largest = __uint_as_float(__reduce_max_sync(0xffffffffu, most));
     return largest < KERN_Q8_SCALE_MIN ? KERN_Q8_SCALE_MIN : largest;
 }
 
-/* A number for each of the moments. */
+/* One number for each of the two moments. */
 struct both {
     float m, v;
 };
 
-/* Quotients of both, each in half of the warp: one division. */
+/* Divides both with one division: each half of the warp computes one quotient. */
 __device__ both both_divide(const both &a, const both &b)
 {
     const bool first = threadIdx.x % WARP < WARP / 2;
@@ -334,7 +336,8 @@ __device__ void moment_store(moment &from, void *base, const quad (&q)[HALVES],
 
 /* ---- A group ---- */
 
-/* Draws the random words of two groups, half a warp each. Word w of position c is at w * 16 + c of its group. */
+/* Draws the random words of two groups, each with half of the warp. Word w of position c is at
+ * w * 16 + c of its group. */
 __device__ void words_draw(uint32_t (&room)[PAIR][WORDS], const core_update_args &u, uint64_t group)
 {
     const unsigned lane = threadIdx.x % WARP;
@@ -374,7 +377,7 @@ __device__ void gradients_widen(float (&g)[HALVES][QUAD], const raw (&from)[HALV
     }
 }
 
-/* Everything is loaded before anything is computed: a warp waits once. */
+/* Loads everything before it computes anything, so a warp waits once. */
 template <core_update_type MOMENTS, core_update_rule RULE, bool DENSE>
 __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
                                  const uint32_t (&room)[WORDS])
@@ -403,7 +406,7 @@ __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
     master_load<DENSE>(weights, u, q);
     uint32_t words[2] = {0, 0};
     if (MOMENTS !=
-        CORE_UPDATE_F32) { /* those of the pairs of elements 4 l .. 4 l + 3, l the lane */
+        CORE_UPDATE_F32) { /* words of the pairs of elements 4 l .. 4 l + 3, l being the lane */
         words[0] = room[threadIdx.x % WARP * 2];
         words[1] = room[threadIdx.x % WARP * 2 + 1];
     }
@@ -421,7 +424,7 @@ __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
     gradients_widen(g, g_raw, u.gradients);
     master_widen(p, weights, u.master == CORE_UPDATE_MASTER_SPLIT);
 #pragma unroll
-    for (int i = 0; i < HALVES * QUAD; i++) { /* elements that are not the arrays' stay zeros */
+    for (int i = 0; i < HALVES * QUAD; i++) { /* elements outside the arrays stay zeros */
         const int h = i / QUAD;
         const int j = i % QUAD;
         kern_element e = {p[h][j], m.x[h][j], v.x[h][j]};
@@ -461,7 +464,8 @@ __device__ uint32_t update_group(const core_update_args &u, uint64_t index,
     return found;
 }
 
-/* Groups begin .. end - 1 of those that the arrays touch. A warp has PAIR of them, one after the other. */
+/* Updates groups begin .. end - 1 of those that the arrays touch. A warp takes PAIR of them, one
+ * after the other. */
 template <core_update_type MOMENTS, core_update_rule RULE, bool DENSE>
 __global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
     update_groups(struct core_update_args u, uint32_t *met, uint64_t begin, uint64_t end)
@@ -483,7 +487,8 @@ __global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
     }
 }
 
-/* Whether the first group's first quad would stand at a multiple of its bytes. */
+/* Whether the array is aligned for whole quads: the first group's first quad is, or would be, at a
+ * multiple of its bytes. */
 bool is_dense(const struct core_update_args &u, const void *base, uint64_t bytes)
 {
     const uint64_t into = u.first % CORE_UPDATE_GROUP * bytes;
@@ -500,7 +505,8 @@ int launch_groups(const struct dev_launch *where, const struct kern_update_argum
                             a->met, begin, end);
 }
 
-/* The groups that are whole, then one before and one after them. */
+/* Launches the whole groups, then the partial one before and the one after them. If the arrays are
+ * not aligned, the second launch has all groups. */
 template <core_update_type MOMENTS, core_update_rule RULE>
 int launch_rule(const struct dev_launch *where, const struct kern_update_arguments *a,
                 uint64_t groups, bool wide)

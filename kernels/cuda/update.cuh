@@ -1,5 +1,6 @@
-/* update.cuh: the parts of the update that work on one number: rules, codes of 8-bit moments, random
- * numbers. Formulas: docs/optimizers.md; every rounding is written, so that the bits are the CPU's. */
+/* update.cuh: the parts of the update that work on one number: rules, codes of 8-bit moments,
+ * random numbers. docs/optimizers.md has the formulas. Every rounding is explicit, so that the bits
+ * are the CPU's. */
 #ifndef KERNELS_CUDA_UPDATE_CUH
 #define KERNELS_CUDA_UPDATE_CUH
 
@@ -16,7 +17,7 @@ struct kern_element {
 
 __device__ inline float kern_div_or_zero(float a, float b)
 {
-    const float quotient = __fdiv_rn(a, b); /* computed in any case: no branch */
+    const float quotient = __fdiv_rn(a, b); /* always computed, to avoid a branch */
     return b == 0.0f ? 0.0f : quotient;
 }
 

@@ -1,5 +1,5 @@
-/* wide.cuh: groups of eight elements from and to memory, in accesses of 16 bytes where the host has
- * found everything aligned (`wide`), else one by one; elements beyond `left` read as 0 and are not
+/* wide.cuh: loads and stores groups of eight elements, in accesses of 16 bytes if the host has
+ * found everything aligned (`wide`), else one by one. Elements beyond `left` read as 0 and are not
  * written. */
 #ifndef KERNELS_CUDA_WIDE_CUH
 #define KERNELS_CUDA_WIDE_CUH
@@ -18,7 +18,7 @@ template <typename T> union kern_words {
     typename T::store elements[KERN_GROUP];
 };
 
-/* As it lies in memory: what is wanted later takes fewer registers so. */
+/* Loads a group without widening it: a group that is used later then takes fewer registers. */
 template <typename T>
 __device__ inline void kern_words_load(kern_words<T> &group, const void *base, int64_t index,
                                        int64_t left, bool wide)
@@ -37,7 +37,7 @@ __device__ inline void kern_words_load(kern_words<T> &group, const void *base, i
     }
 }
 
-/* The same; WHOLE: everything is aligned and rows have whole groups, which takes few registers. */
+/* Same; WHOLE: everything is aligned and rows have whole groups, which takes few registers. */
 template <typename T, bool WHOLE>
 __device__ inline void kern_words_fetch(kern_words<T> &group, const void *base, int64_t index,
                                         int64_t left, bool wide)
@@ -78,7 +78,8 @@ __device__ inline void kern_words_narrow(kern_words<T> &group, const float (&fro
     }
 }
 
-/* Two numbers an instruction; a group with a NaN, which that makes 0x7fff, is narrowed again. */
+/* Narrows two numbers per instruction. The instruction turns a NaN into 0x7fff, so a group with a
+ * NaN is narrowed again. */
 template <>
 __device__ inline void kern_words_narrow(kern_words<kern_bf16> &group,
                                          const float (&from)[KERN_GROUP])
@@ -128,7 +129,7 @@ __device__ inline void kern_store(const float (&from)[KERN_GROUP], void *base, i
     kern_words_store<T>(group, base, index, left, wide);
 }
 
-/* The same where the type is known at run time alone. */
+/* Same for a type that is known only at run time. */
 __device__ inline void kern_load_any(enum kern_type type, float (&to)[KERN_GROUP], const void *base,
                                      int64_t index, int64_t left, bool wide)
 {
@@ -153,7 +154,7 @@ __device__ inline void kern_store_any(enum kern_type type, const float (&from)[K
     }
 }
 
-/* Host: whether an array (NULL counts) and its rows begin at multiples of 16 bytes. */
+/* Host: whether an array and its rows begin at multiples of 16 bytes; true for NULL. */
 static inline bool kern_is_wide(enum kern_type type, const void *base, int64_t stride)
 {
     const uint64_t bytes = type == KERN_F32 ? 4 : 2;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# bundle_names.sh: every program that `bundle` names is one of the build, and every program that run_on_card
-# runs is one of the bundle. Nobody builds a bundle before a card is there, and then it has to work.
+# bundle_names.sh: checks that every program that `bundle` names is a target of the build, and that
+# every program that run_on_card runs is in the bundle. A bundle is built only when a card is there,
+# and then it has to work.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 listed=$("$here/bundle" --list)

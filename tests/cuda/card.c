@@ -1,5 +1,5 @@
-/* card.c: see card.h. Threads are stacks that hand the processor to each other; a scheduler resumes
- * whoever is not waiting. */
+/* card.c: see card.h. Each thread has a stack; threads hand the processor to each other, and a
+ * scheduler resumes any thread that is not waiting. */
 #include "tests/cuda/card.h"
 
 #include <pthread.h>

@@ -1,8 +1,8 @@
-/* card.h: a card that is not there: runs the threads of a kernel one after another on one processor,
- * each on a stack of its own, and lets them meet at barriers. What a kernel computes is proven so, and
- * that it computes the same in any order of its threads; how fast it is, and what a real card's
- * memory and schedulers do, is not. emulated.cuh gives kernels the words of CUDA over this.
- * One block of one kernel at a time in the process; the lock is inside. */
+/* card.h: an emulated card: runs the threads of a kernel one after another on one processor, each
+ * on its own stack, and lets them meet at barriers. This proves what a kernel computes, and that
+ * the result does not depend on the order of its threads. It does not prove how fast a kernel is,
+ * or what a real card's memory and schedulers do. emulated.cuh defines the words of CUDA on top of
+ * this. Runs one block of one kernel at a time in the process; the lock is inside. */
 #ifndef TESTS_CUDA_CARD_H
 #define TESTS_CUDA_CARD_H
 

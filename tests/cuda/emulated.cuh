@@ -1,5 +1,5 @@
-/* emulated.cuh: the words of CUDA as the host's compiler may know them, over card.h; included before
- * every .cu of kernels/cuda that is compiled for the emulated card. */
+/* emulated.cuh: defines the words of CUDA for the host's compiler, on top of card.h; included
+ * before every .cu of kernels/cuda that is compiled for the emulated card. */
 #ifndef TESTS_CUDA_EMULATED_CUH
 #define TESTS_CUDA_EMULATED_CUH
 

@@ -1,5 +1,5 @@
-/* fake_driver.c: the driver's tensor maps as far as tensor_map.c asks for them. Checks what the driver's
- * documents ask for, and writes what card.h reads. */
+/* fake_driver.c: the part of the driver's tensor maps that tensor_map.c uses. Checks what the
+ * driver's documents require, and writes what card.h reads. */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <string.h>

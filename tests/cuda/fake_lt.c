@@ -1,6 +1,7 @@
-/* fake_lt.c: cuBLASLt as far as product_lt.c calls it, in plain loops. It takes what the library's
- * documents promise to take (columns first, both operands turned or not, a bias a row) and checks what
- * they ask for: dimensions that fit, leading dimensions, alignment, a workspace as large as said. */
+/* fake_lt.c: the part of cuBLASLt that product_lt.c calls, in plain loops. Takes what the library's
+ * documents promise to take (matrices by columns, both operands transposed or not, one bias per
+ * row) and checks what they require: matching dimensions, leading dimensions, alignment, a
+ * workspace of the stated size. */
 #include <cublasLt.h>
 #include <errno.h>
 #include <stdbool.h>

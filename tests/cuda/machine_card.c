@@ -1,4 +1,4 @@
-/* machine_card.c: the machine as it is, and its card. */
+/* machine_card.c: the real machine and its card. */
 #include "tests/kernels/rig.h"
 
 const char *rig_machine(void)

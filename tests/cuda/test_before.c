@@ -1,6 +1,8 @@
-/* Proves what a run does with a card before its steps, on the emulated one: host memory that cannot be
- * pinned is told once, and trains the same bits, for copies from it are slow and never wrong; a layer, the
- * embedding and the head are timed over numbers of its own. */
+/* Proves, on the emulated card, what a run does before its steps: it warns once about host memory
+ * that cannot be pinned, and trains the same bits, because copies from such memory are slow but
+ * never wrong; it measures a layer, the embedding and the head on numbers of its own; other
+ * programs on the card do not change how its loss is computed. Also proves that a step records one
+ * event per plan command. */
 #include <stdio.h>
 
 #include "kernels/table.h"

@@ -1,7 +1,7 @@
-/* Proves that training steps of the engine run over a card, the emulated one or one that is there: the
- * same bits wherever the bytes lie and whatever the order, and the losses of the CPU's plain step up to
- * roundings. All precisions, orders and timings go over a card that is there, and where TIDE_TEST_FULL is
- * set. */
+/* Proves that the engine's training steps run on a card, emulated or real: the bits are the same
+ * for every placement and order, and the losses equal those of the CPU's plain step up to
+ * roundings. All precisions, orders and timings run on a real card, and on the emulated one if
+ * TIDE_TEST_FULL is set. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Proves that cuBLASLt is loaded once in a process: an engine that is destroyed does not unload it, so
- * that the next one finds it with its state. */
+/* Proves that a process loads cuBLASLt once: destroying an engine does not unload it, so the next
+ * engine finds it with its state. */
 #include <stdio.h>
 
 #include "kernels/cuda/product_lt.h"

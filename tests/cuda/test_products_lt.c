@@ -1,5 +1,6 @@
-/* Proves which of the library's algorithms computes a product, on the emulated card with the played
- * library: the first one proposed, asked for once for each shape; without one the plain kernel. */
+/* Proves, on the emulated card with the emulated cuBLASLt, which algorithm computes a product: the
+ * first usable one that the library proposes, which is asked once for each shape; without one, the
+ * plain kernel. */
 #include "core/base/log.h"
 #include "tests/cuda/card.h"
 #include "tests/harness/heard.h"

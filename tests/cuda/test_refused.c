@@ -1,5 +1,5 @@
-/* Proves that a card's ops refuse what they cannot do before anything is launched, with a sentence:
- * too little scratch, types, sizes; and that an argument that asks for nothing launches nothing. */
+/* Proves that a card's ops refuse bad arguments (too little scratch, types, sizes) before they
+ * launch anything, and say why; and that arguments without work launch nothing. */
 #include <errno.h>
 
 #include "core/base/err.h"

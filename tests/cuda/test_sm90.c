@@ -1,6 +1,6 @@
-/* Proves that Hopper's own attention, and its gradient, is used where it agrees with the other, and only
- * there: a card that reads its descriptors otherwise is found out, told of once, and computes by the other
- * kernel. */
+/* Proves that Hopper's kernels of attention and its gradient are used if they agree with the
+ * kernels of all cards, and only then: on a card that reads descriptors differently the check warns
+ * once, and the other kernels compute. */
 #include <errno.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* Proves that the update and the tile sums of a card have the bits of cpu_adam: every rule and format,
- * sizes, tails, alignments and numbers at the ends of formats. */
+/* Proves that the update and the tile sums on a card have the bits of cpu_adam, for every rule and
+ * format, and for sizes, tails, alignments and numbers at the ends of formats. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

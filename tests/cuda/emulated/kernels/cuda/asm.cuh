@@ -1,5 +1,5 @@
-/* asm.cuh: the instructions of kernels/cuda/asm.cuh in plain C++, for the emulated card. Copies that
- * go on by themselves are held back until they are waited for, so that a wait left out shows. */
+/* asm.cuh: the instructions of kernels/cuda/asm.cuh in plain C++, for the emulated card. An
+ * asynchronous copy is held back until a wait for it, so that a missing wait shows. */
 #ifndef KERNELS_CUDA_ASM_CUH
 #define KERNELS_CUDA_ASM_CUH
 

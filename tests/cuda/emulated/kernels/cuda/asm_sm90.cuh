@@ -1,6 +1,7 @@
-/* asm_sm90.cuh: the instructions of kernels/cuda/asm_sm90.cuh in plain C++, for the emulated card. A
- * product is done when it is waited for, with what its registers and its tiles hold by then, so that
- * a wait or a barrier left out shows. Descriptors are taken apart as the PTX manual lays them out. */
+/* asm_sm90.cuh: the instructions of kernels/cuda/asm_sm90.cuh in plain C++, for the emulated card.
+ * A product is computed when a thread waits for it, from the contents of its registers and tiles at
+ * that time, so that a missing wait or barrier shows. Descriptors are decoded as the PTX manual
+ * lays them out. */
 #ifndef KERNELS_CUDA_ASM_SM90_CUH
 #define KERNELS_CUDA_ASM_SM90_CUH
 
