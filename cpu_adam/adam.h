@@ -3,8 +3,8 @@
  * A `struct adam` describes the rule, the formats of weights, gradients and moments, the group of
  * each parameter, the random seed and the team. It owns no array: each call passes a window of the
  * arrays, with some or all of the parameters. A step may be split at any element (8-bit moments: at
- * multiples of CORE_UPDATE_Q8_BLOCK); the result is the same to the bit, for any number of threads and
- * any instruction set. docs/optimizers.md has the formulas and the effect of each format.
+ * multiples of CORE_UPDATE_Q8_BLOCK); the result is the same to the bit, for any number of threads
+ * and any instruction set. docs/optimizers.md has the formulas and the effect of each format.
  *
  * One thread at a time uses an `adam`; its team takes part. Nothing is allocated after create. */
 #ifndef CPU_ADAM_ADAM_H
@@ -79,8 +79,8 @@ void adam_destroy(struct adam *adam); /* NULL is fine */
 int adam_group_set(struct adam *adam, size_t index, const struct adam_group *group);
 
 /* Updates the parameters begin .. end - 1. Gradients are multiplied by `gradient_scale` (1 / loss
- * scale x clip factor) first. *met (may be NULL) says in enum core_nonfinite_flags flags what was not
- * finite. On -EINVAL nothing has been written. */
+ * scale x clip factor) first. *met (may be NULL) says in enum core_nonfinite_flags flags what was
+ * not finite. On -EINVAL nothing has been written. */
 int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begin, uint64_t end,
               double gradient_scale, unsigned *met);
 

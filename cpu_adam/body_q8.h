@@ -21,7 +21,7 @@
 #define Q8_V_C       0x1p-31f          /* 32 binades: codes 0 to 255 */
 #define Q8_M_TOP     (1.875f - Q8_M_C) /* the value of code 127 */
 #define Q8_V_TOP     (1.875f - Q8_V_C) /* the value of code 255 */
-#define Q8_V_LEAST   0x1.2p-31f        /* c and code 1 */
+#define Q8_V_LEAST   0x1.2p-31f        /* c plus the value of code 1 */
 #define Q8_SCALE_MIN 0x1p-80f
 
 /* Converts a block's codes to values: the unit, and c in units, which is subtracted again. */
@@ -36,7 +36,8 @@ V_INLINE struct q8_unit q8_unit_of(float scale, float top, float c)
     return (struct q8_unit){v_set(unit), v_set(-(c * unit))};
 }
 
-/* The value of the code in bits Q8_SHIFT and up of `bits`, `mask` wide; c has none of these bits. */
+/* The value of the code in bits Q8_SHIFT and up of `bits`, `mask` wide; c has none of these
+ * bits. */
 V_INLINE vf q8_value(vu bits, uint32_t mask, float c, struct q8_unit unit)
 {
     vf y = v_float(u_and_or(bits, u_set(mask), v_bits(v_set(c))));
@@ -100,7 +101,7 @@ V_INLINE vu q8_v_codes(struct pair v, vf rate, struct pair_of_words part)
     return u_pick(u_set(0xff), u_shr(even, Q8_SHIFT), u_shr(odd, Q8_SHIFT - 8));
 }
 
-/* The larger magnitude, as bits: NaN counts above infinity. */
+/* The larger magnitude, as bits: NaN is larger than infinity. */
 V_INLINE vu q8_larger(vu most, struct pair x)
 {
     vu even = u_and(v_bits(x.even), u_set(0x7fffffffu));

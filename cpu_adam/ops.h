@@ -1,7 +1,7 @@
 /* ops.h: the inner loops of the update and the norm, as a table of functions: plain C first, then
  * overwritten by the best variant of the processor. Every function takes whole groups: counts, and
- * `first` where there is one, are multiples of CORE_UPDATE_GROUP; norm.c and pass.c pad other lengths.
- * Any thread; no state. Private to cpu_adam. */
+ * `first` where there is one, are multiples of CORE_UPDATE_GROUP; norm.c and pass.c pad other
+ * lengths. Any thread; no state. Private to cpu_adam. */
 #ifndef CPU_ADAM_OPS_H
 #define CPU_ADAM_OPS_H
 
@@ -12,9 +12,9 @@
 
 enum { ADAM_NORM_LANES = 32 }; /* partial sums of a tile: element i adds to lane i % 32 */
 
-/* Whole blocks of 8-bit moments and their fp32 values in plain arrays. `first` is the
- * global index of element 0, a multiple of CORE_UPDATE_Q8_BLOCK; so is `count`. m is signed, v is not
- * negative; either may be NULL. */
+/* Whole blocks of 8-bit moments and their fp32 values in plain arrays. `first` is the global index
+ * of element 0, a multiple of CORE_UPDATE_Q8_BLOCK; so is `count`. m is signed, v is not negative;
+ * either may be NULL. */
 struct adam_q8 {
     uint64_t first;
     uint64_t count;

@@ -1,5 +1,5 @@
-/* vec_avx512.h: the vector functions of body_*.h with sixteen lanes: AVX-512 F, BW, DQ and VL. vec_scalar.h
- * says what each function does. */
+/* vec_avx512.h: the vector functions of body_*.h with sixteen lanes: AVX-512 F, BW, DQ and VL.
+ * vec_scalar.h says what each function does. */
 #ifndef CPU_ADAM_VEC_AVX512_H
 #define CPU_ADAM_VEC_AVX512_H
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)

@@ -1,5 +1,5 @@
-/* vec_neon.h: the vector functions of body_*.h with four lanes: AArch64's base instructions. vec_scalar.h
- * says what each function does. */
+/* vec_neon.h: the vector functions of body_*.h with four lanes: AArch64's base instructions.
+ * vec_scalar.h says what each function does. */
 #ifndef CPU_ADAM_VEC_NEON_H
 #define CPU_ADAM_VEC_NEON_H
 #if defined(__aarch64__)

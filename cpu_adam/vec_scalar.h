@@ -1,5 +1,6 @@
-/* vec_scalar.h: the vector functions of body_*.h with one lane, in plain C. The reference of the
- * other three; any machine. Names that start with u_ work on 32-bit integers, d_ on doubles. */
+/* vec_scalar.h: the vector functions of body_*.h with one lane, in plain C, for any machine. It is
+ * the reference for the other three. Names that start with u_ work on 32-bit integers, d_ on
+ * doubles. */
 #ifndef CPU_ADAM_VEC_SCALAR_H
 #define CPU_ADAM_VEC_SCALAR_H
 

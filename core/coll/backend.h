@@ -1,5 +1,5 @@
-/* backend.h: what a back end of coll fills in; read by the files of core/coll only.
- * The wrappers in coll.c have checked everything that a function here is given. */
+/* backend.h: the interface that a back end of coll implements; only files of core/coll include it.
+ * The wrappers in coll.c have already checked all arguments of these functions. */
 #ifndef CORE_COLL_BACKEND_H
 #define CORE_COLL_BACKEND_H
 
@@ -8,7 +8,7 @@
 #include "core/base/queue.h"
 #include "core/coll/coll.h"
 
-/* A command as it travels: the edges are the queue's matter. */
+/* A checked command as the queue copies it; members that its op does not use are 0 or NULL. */
 struct coll_work {
     enum coll_op op;
     enum coll_type type;
@@ -16,17 +16,18 @@ struct coll_work {
     const void *from;
     void *to;
     uint64_t count;
-    const uint64_t *borders; /* NULL: the default; read through coll_part */
+    const uint64_t *borders; /* NULL: the default borders; read through coll_part */
 };
 
 struct coll_backend {
     const char *kind;
     int (*open)(const struct coll_options *options, struct coll *base, struct coll **out);
     void (*close)(struct coll *coll);
-    /* Does one command to its end, on the queue's thread. */
+    /* Runs one command to its end, on the queue's thread. */
     int (*run)(struct coll *coll, const struct coll_work *work);
-    /* Makes everybody leave with `code` and this thread's sentence; returns the code, and leaves
-     * the sentence, that stand: those of the first failure. */
+    /* Ends the run for all ranks with `code` and this thread's sentence. If an earlier failure has
+     * already ended it, returns the code of that failure and leaves its sentence set for this
+     * thread. */
     int (*abort)(struct coll *coll, int code);
 };
 
@@ -37,14 +38,14 @@ struct coll {
     const struct coll_backend *backend;
     unsigned rank;
     unsigned world;
-    bool host_visible; /* the arrays may be read and written by the processor */
+    bool host_visible; /* the CPU may read and write the arrays */
     int64_t limit_ns;
     struct core_queue *jobs;   /* owned */
     _Atomic uint64_t commands; /* relaxed: counters; written by the queue's thread */
     _Atomic uint64_t received_bytes[COLL_OPS];
 };
 
-/* The elements [*begin, *end) that are rank r's. */
+/* Rank r owns the elements [*begin, *end). */
 void coll_part(const struct coll *coll, const struct coll_work *work, unsigned r, uint64_t *begin,
                uint64_t *end);
 

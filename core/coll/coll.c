@@ -1,4 +1,4 @@
-/* coll.c: the checking wrappers, the registry, and the queue under every back end. */
+/* coll.c: argument checks, the registry of back ends, and the queue that every back end runs on. */
 #include "core/coll/coll.h"
 
 #include <assert.h>

@@ -1,9 +1,9 @@
 /* coll_local.c: ranks are threads of one process that read each other's arrays.
- * A collective has two steps, an all-reduce three: everybody comes and shows what it brings;
- * everybody works on what is its own; everybody leaves when all are done. Between steps all wait for
- * all, so a rank's arrays are its own again when its fence is reached, and no sum depends on who
- * came first.
- * The thread of each rank's queue enters, and whoever aborts. */
+ * A collective has two steps, an all-reduce three: each rank arrives and publishes its command;
+ * each rank works on its own part; each leaves when all are done. Between steps every rank waits
+ * for all others. When a rank's fence is reached, nobody else uses its arrays, and no sum depends
+ * on the order of arrival.
+ * Entered by the thread of each rank's queue and by any thread that aborts. */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -16,11 +16,12 @@
 #include "core/coll/backend.h"
 #include "core/coll/sum.h"
 
-/* What a rank shows. Its thread writes `work` before it releases `step`; others read it after they
- * acquired that step, and it stays until all have passed the collective's last step. */
+/* What one rank publishes. Its thread writes `work` before it releases `step`; others read it after
+ * they acquired that step. It does not change until all ranks have passed the last step of the
+ * collective. */
 struct seat {
-    _Alignas(64) _Atomic uint64_t step; /* steps that the rank has reached */
-    _Atomic bool working;               /* touches others' arrays: work_begin */
+    _Alignas(64) _Atomic uint64_t step; /* the number of steps that the rank has reached */
+    _Atomic bool working;               /* uses arrays of other ranks: work_begin */
     _Atomic bool taken;
     _Atomic bool left; /* the rank has closed */
     struct coll_work work;
@@ -28,9 +29,9 @@ struct seat {
 
 struct coll_meeting {
     unsigned world;
-    struct core_bell bell; /* rung with each step, leaving and failure */
+    struct core_bell bell; /* rung on each step, on leaving and on failure */
     pthread_mutex_t lock;  /* of the sentence, while it is written */
-    _Atomic int error;     /* 0 or the -errno with which all end; release after the sentence */
+    _Atomic int error;     /* 0 or the -errno that ends all ranks; released after the sentence */
     char sentence[CORE_LINE_SENTENCE_BYTES];
     struct seat seats[]; /* [world] */
 };
@@ -39,8 +40,8 @@ struct local {
     struct coll base;
     struct coll_meeting *meeting; /* borrowed */
     const void **arrays;          /* owned, [world]: scratch for sums */
-    uint64_t step;                /* the thread's own count */
-    uint64_t number;              /* of the collective, from 1, for sentences */
+    uint64_t step;                /* steps of this rank, counted by its thread */
+    uint64_t number;              /* of the collective, counted from 1, for sentences */
 };
 
 int coll_meeting_create(unsigned world, struct coll_meeting **out)
@@ -69,7 +70,7 @@ void coll_meeting_destroy(struct coll_meeting *meeting)
     }
 }
 
-/* ---- Failure: the first one is everybody's. ---- */
+/* ---- Failure: the first one ends all ranks. ---- */
 
 static int meeting_error(struct coll_meeting *meeting)
 {
@@ -77,13 +78,14 @@ static int meeting_error(struct coll_meeting *meeting)
     return error == 0 ? 0 : core_err_adopt(error, meeting->sentence);
 }
 
-/* Ends the meeting with this thread's error, unless it has ended. Returns the meeting's error. */
+/* Ends the meeting with this thread's error unless it has already ended. Returns the meeting's
+ * error. */
 static int meeting_fail(struct coll_meeting *meeting, int code)
 {
     pthread_mutex_lock(&meeting->lock);
     if (atomic_load_explicit(&meeting->error, memory_order_relaxed) == 0) {
         snprintf(meeting->sentence, sizeof meeting->sentence, "%s", core_err_sentence());
-        atomic_store_explicit(&meeting->error, code, memory_order_seq_cst); /* work_begin */
+        atomic_store_explicit(&meeting->error, code, memory_order_seq_cst); /* see work_begin */
     }
     pthread_mutex_unlock(&meeting->lock);
     core_bell_ring(&meeting->bell);
@@ -104,7 +106,8 @@ static const char *describe(const struct coll_work *work, char *text, size_t byt
     return text;
 }
 
-/* "rank 3", "ranks 1, 3", "ranks 0, 1, 2, 3 and 12 others": the ranks that have not reached `step`. */
+/* Lists the ranks that have not reached `step`: "rank 3", "ranks 1, 3", "ranks 0, 1, 2, 3 and 12
+ * others". */
 static void name_missing(const struct coll_meeting *meeting, uint64_t step, char *text,
                          size_t bytes)
 {
@@ -159,7 +162,7 @@ static unsigned first_missing(const struct coll_meeting *meeting, uint64_t step)
     return r;
 }
 
-/* Comes to the next step and waits until everybody has. */
+/* Enters the next step and waits until all ranks have. */
 static int next_step(struct local *local, const struct coll_work *work)
 {
     struct coll_meeting *meeting = local->meeting;
@@ -213,7 +216,7 @@ static bool matches(const struct coll *coll, const struct coll_work *a, const st
            (!parts || (a->borders == NULL && b->borders == NULL) || same_borders(coll, a, b));
 }
 
-/* Every rank finds the same first rank that disagrees with rank 0. */
+/* All ranks find the same first rank whose command differs from rank 0's. */
 static int check_match(struct local *local)
 {
     struct coll_meeting *meeting = local->meeting;
@@ -236,10 +239,11 @@ static int check_match(struct local *local)
     return 0;
 }
 
-/* ---- Work: between begin and end a rank reads others' arrays, and only then. ---- */
+/* ---- Work: a rank reads arrays of others only between begin and end. ---- */
 
-/* Either this rank sees the failure here, or whoever leaves because of it sees that it works:
- * `working` and `error` are written and then read in opposite order, all in one total order. */
+/* Either this rank sees the failure here, or a rank that leaves because of the failure sees that
+ * this one is working: they write and then read `working` and `error` in opposite order, in one
+ * total order. */
 static int work_begin(struct local *local)
 {
     struct coll_meeting *meeting = local->meeting;
@@ -260,8 +264,8 @@ static void work_end(struct local *local)
     core_bell_ring(&meeting->bell);
 }
 
-/* After a failure: waits until no other rank uses this rank's arrays. Others only copy and add, so this
- * ends by itself. */
+/* After a failure: waits until no other rank uses this rank's arrays. It always ends, because the
+ * others only copy and add. */
 static void wait_for_readers(struct coll_meeting *meeting)
 {
     for (unsigned r = 0; r < meeting->world;) {
@@ -299,7 +303,7 @@ static void gather(struct local *local, const struct coll_work *work)
     }
 }
 
-/* Sums elements [begin, end) of everybody's arrays. */
+/* Sums elements [begin, end) of all ranks' arrays. */
 static void sum_part(struct local *local, const struct coll_work *work, uint64_t begin,
                      uint64_t end, void *to)
 {
@@ -313,7 +317,7 @@ static void sum_part(struct local *local, const struct coll_work *work, uint64_t
     }
 }
 
-/* This rank's `to` has the part that it summed; copies the other parts from their ranks. */
+/* `to` already has the part that this rank summed; copies the other parts from their ranks. */
 static void take_sums(struct local *local, const struct coll_work *work)
 {
     size_t type_bytes = coll_type_bytes(work->type);

@@ -1,4 +1,5 @@
-/* coll_self.c: a world of one rank. Every collective is a copy, or nothing where it is in place. */
+/* coll_self.c: a world of one rank. Every collective is a copy, or does nothing if it is in
+ * place. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

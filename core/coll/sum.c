@@ -1,4 +1,4 @@
-/* sum.c: tiles of sums that stay in the first cache. */
+/* sum.c: sums tile by tile; a tile of sums stays in the L1 cache. */
 #include "core/coll/sum.h"
 
 #include <assert.h>

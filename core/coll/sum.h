@@ -4,8 +4,8 @@
 
 #include "core/coll/coll.h"
 
-/* to[i] = round(from[0][first + i] + from[1][first + i] + ...) for i < count, formed in fp32 (F64:
- * fp64), in the order of `from`. `to` may be from[k] + first for any k. */
+/* to[i] = round(from[0][first + i] + from[1][first + i] + ...) for i < count, summed in fp32 (F64:
+ * fp64) in the order of `from`. `to` may be from[k] + first for any k. */
 void coll_sum(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
               uint64_t count, void *to);
 

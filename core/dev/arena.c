@@ -1,4 +1,4 @@
-/* arena.c: first fit over a sorted list of live parts. */
+/* arena.c: first-fit allocation over a sorted list of live parts. */
 #include "core/dev/arena.h"
 
 #include <assert.h>
@@ -33,7 +33,7 @@ static size_t red_zone_bytes(const struct dev_arena *arena)
 
 size_t dev_arena_range_bytes(size_t budget_bytes, bool host)
 {
-    /* The smallest part takes DEV_ALIGN_BYTES of the budget and one red zone beside it. */
+    /* The smallest part takes DEV_ALIGN_BYTES of the budget and is followed by one red zone. */
     return host && RED_ZONE_BYTES > 0 ? 2 * budget_bytes : budget_bytes;
 }
 
@@ -57,7 +57,7 @@ void dev_arena_fini(struct dev_arena *arena)
     pthread_mutex_destroy(&arena->lock);
 }
 
-/* Where the gap before part `index` (or after the last) begins and ends. */
+/* Bounds of the gap before part `index` (or after the last part). */
 static void gap_at(const struct dev_arena *arena, size_t index, size_t *begin, size_t *end)
 {
     const struct dev_arena_part *parts = arena->parts;
@@ -97,7 +97,7 @@ static int grow(struct dev_arena *arena)
     return 0;
 }
 
-/* The first gap that holds `bytes`: the index that the new part gets, or `count + 1`. */
+/* Finds the first gap of at least `bytes`; returns the index for the new part, or `count + 1`. */
 static size_t find_gap(const struct dev_arena *arena, size_t bytes, size_t *offset)
 {
     for (size_t i = 0; i <= arena->count; i++) {
@@ -153,7 +153,7 @@ int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out)
     return rc;
 }
 
-/* The last part that begins at or before `memory`; `count` where there is none. */
+/* The last part that begins at or before `memory`; `count` if there is none. */
 static size_t find_part(const struct dev_arena *arena, const void *memory)
 {
     uintptr_t address = (uintptr_t)memory;

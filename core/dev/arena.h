@@ -1,7 +1,8 @@
 /* arena.h: hands out parts of one address range under a hard budget.
- * Keeps its books outside the range, so that the range may be memory of a card. Any thread; locked,
- * because nothing is allocated while a step runs. Where the range is host memory, AddressSanitizer sees
- * everything outside the live parts as poisoned, with a red zone after each part. */
+ * Its bookkeeping is outside the range, because the range may be memory of a GPU. Any thread; a
+ * lock is acceptable because nothing is allocated during a step. If the range is host memory,
+ * AddressSanitizer sees everything outside the live parts as poisoned, with a red zone after each
+ * part. */
 #ifndef CORE_DEV_ARENA_H
 #define CORE_DEV_ARENA_H
 
@@ -18,7 +19,7 @@ struct dev_arena_part {
 
 struct dev_arena {
     pthread_mutex_t lock;
-    unsigned char *base; /* borrowed from the device; fixed, as are the next three */
+    unsigned char *base; /* borrowed from the device; it and the next three members do not change */
     size_t range_bytes;
     size_t budget_bytes;
     bool host; /* the range is host memory */
@@ -29,13 +30,13 @@ struct dev_arena {
     size_t capacity;
 };
 
-/* How much address range a budget needs: more than itself where red zones are laid. */
+/* Bytes of address range that a budget needs: more than the budget if there are red zones. */
 size_t dev_arena_range_bytes(size_t budget_bytes, bool host);
 
 void dev_arena_init(struct dev_arena *arena, void *base, size_t budget_bytes, bool host);
 void dev_arena_fini(struct dev_arena *arena);
 
-/* -ENOMEM with the numbers; the device puts its name before them. */
+/* -ENOMEM with the numbers; the caller (the device) prefixes its name. */
 int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out);
 void dev_arena_free(struct dev_arena *arena, void *memory);
 void dev_arena_report(struct dev_arena *arena, struct dev_memory *out);

@@ -1,6 +1,6 @@
-/* backend.h: what a kind of device fills in; read by dev.c, registry.c and the dev_*.c files only.
- * A new kind is one more file with one more recipe in registry.c. The wrappers in dev.c have checked
- * everything that a function here is given. */
+/* backend.h: the interface that a kind of device implements; only dev.c, registry.c and dev_*.c
+ * include it. A new kind is one more file and one more entry in registry.c. The wrappers in dev.c
+ * have already checked all arguments of these functions. */
 #ifndef CORE_DEV_BACKEND_H
 #define CORE_DEV_BACKEND_H
 
@@ -12,7 +12,7 @@
 
 struct dev_backend {
     const char *kind;
-    /* At least 1, or -errno with a sentence. */
+    /* The number of devices, at least 1, or -errno with a sentence. */
     int (*count)(void);
     int (*open)(unsigned index, const struct dev_options *options, struct dev_device **out);
     void (*close)(struct dev_device *device);
@@ -20,7 +20,7 @@ struct dev_backend {
     int (*host_register)(struct dev_device *device, void *memory, size_t bytes);
     void (*host_unregister)(struct dev_device *device, void *memory, size_t bytes);
 
-    /* Sets `line` of the base; `where` is set already. */
+    /* Sets `line` of `base`; the caller has already set `where`. */
     int (*queue_create)(struct dev_device *device, const struct dev_queue_options *options,
                         struct dev_queue *base, struct dev_queue **out);
     void (*queue_destroy)(struct dev_queue *queue);
@@ -36,11 +36,11 @@ extern const struct dev_backend dev_backend_cuda;
 
 /* A registered range of host memory. */
 struct dev_host_range {
-    unsigned char *base; /* borrowed from who registered it */
+    unsigned char *base; /* borrowed from the caller that registered it */
     size_t bytes;
 };
 
-/* An op as registered: the row with the context that came with it. */
+/* A registered op: the row and the context that was passed with it. */
 struct dev_op_entry {
     struct dev_op row;
     void *context; /* borrowed from the caller of dev_ops_register */
@@ -52,8 +52,8 @@ struct dev_device {
     struct dev_arena arena;
     struct dev_op_entry ops[DEV_OP_MAX]; /* fixed once a queue exists */
 
-    pthread_mutex_t lock;                    /* of what follows; never taken while working */
-    struct dev_queue *queues[DEV_QUEUE_MAX]; /* owned by their creators; NULL where free */
+    pthread_mutex_t lock;                    /* of the members below; not held during work */
+    struct dev_queue *queues[DEV_QUEUE_MAX]; /* owned by their creators; NULL: free */
     struct dev_host_range *ranges;           /* owned, [range_count] */
     size_t range_count;
 };
@@ -63,10 +63,10 @@ struct dev_queue {
     enum dev_queue_kind kind;
     char name[CORE_LINE_NAME_BYTES]; /* "cuda:0 compute" */
     struct core_line *line;          /* owned by the back end's queue */
-    struct dev_launch where;         /* its scratch is owned: from the arena */
+    struct dev_launch where;         /* its scratch is owned, allocated from the arena */
 };
 
-/* For back ends: the parts of a device that are the same everywhere. */
+/* For back ends: initialises the parts that all devices share. */
 void dev_device_init(struct dev_device *device, const struct dev_backend *backend);
 void dev_device_fini(struct dev_device *device);
 

@@ -1,4 +1,4 @@
-/* dev.c: the checking wrappers; what is the same for every kind of device. */
+/* dev.c: argument checks, and everything that is the same for all kinds of device. */
 #include "core/dev/dev.h"
 
 #include <assert.h>
@@ -180,7 +180,8 @@ static int queue_options_check(const struct dev_device *device,
     return 0;
 }
 
-/* The place of `queue` in the device's list (of NULL: a free place); DEV_QUEUE_MAX: none. */
+/* The index of `queue` (NULL: of a free entry) in the device's list; DEV_QUEUE_MAX if there is
+ * none. */
 static size_t queue_place(const struct dev_device *device, const struct dev_queue *queue)
 {
     size_t place = 0;

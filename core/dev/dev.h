@@ -1,8 +1,8 @@
-/* dev.h: a device gives memory under a budget, queues, copies and a table of ops.
- * The CPU device is one file behind this interface and CUDA another; callers know neither. Every
- * function here checks what it is given before a back end sees it.
+/* dev.h: a device provides memory under a budget, queues, copies and a table of ops.
+ * The CPU and CUDA are back ends behind this interface; callers do not know which one they use.
+ * Every function here checks its arguments before it calls a back end.
  * A device and its memory: any thread. A queue: one thread at a time submits to it.
- * There is no state outside the objects. */
+ * There is no global state. */
 #ifndef CORE_DEV_DEV_H
 #define CORE_DEV_DEV_H
 
@@ -17,34 +17,34 @@
 struct dev_device;
 struct dev_queue;
 
-/* ---- Registry: which kinds of device this build knows. ---- */
+/* ---- Registry: the kinds of device that this build knows. ---- */
 
-/* The name of the index-th kind ("cpu", "cuda"), NULL beyond the last. Kinds that were not built
- * in are listed too. */
+/* The name of the index-th kind ("cpu", "cuda"); NULL past the last one. Kinds that are not built
+ * in are listed, too. */
 const char *dev_kind_name(unsigned index);
 bool dev_kind_built(unsigned index);
-/* Whether a device of this kind or name ("cpu", "cuda:1") is the processor, which works in host
+/* Whether a device of this kind or name ("cpu", "cuda:1") is the CPU, which works in host
  * memory. */
 bool dev_is_cpu(const char *name);
-/* How many devices of the kind this machine has now, at least 1; or -ENODEV, or -ENOTSUP where the
- * kind is not built in, with a sentence that says why and what would cure it. */
+/* The number of devices of the kind in this machine, at least 1. -ENODEV if none is usable,
+ * -ENOTSUP if the kind is not built in; the sentence gives the cause and the remedy. */
 int dev_kind_count(unsigned index);
 
 /* ---- Device ---- */
 
 struct dev_options {
-    size_t memory_bytes;          /* hard budget of the DEVICE tier; 0: what the device proposes,
-                                     a quarter of the machine's memory or of the cgroup's limit on
-                                     the CPU, what is free less 1 GiB on a card */
-    const struct core_cpus *cpus; /* CPU: where its queues run unless they say; read at open; NULL:
-                                     where the caller may */
+    size_t memory_bytes;          /* hard budget of the DEVICE tier; 0: the default: on the CPU, a
+                                     quarter of the machine's memory or of the cgroup's limit; on a
+                                     GPU, the free memory less 1 GiB */
+    const struct core_cpus *cpus; /* CPU: default processors of its queues; read at open; NULL: the
+                                     caller's processors */
 };
 
-/* `name` is "cpu", "cuda" or "cuda:N". Unknown: -EINVAL listing the kinds; absent: as
- * dev_kind_count. `options` NULL takes the defaults. */
+/* `name` is "cpu", "cuda" or "cuda:N". Unknown name: -EINVAL, and the sentence lists the kinds. No
+ * such device: the errors of dev_kind_count. `options` NULL: the defaults. */
 int dev_open(const char *name, const struct dev_options *options, struct dev_device **out);
-/* After its queues were destroyed. Memory that is still allocated is returned with a warning. NULL
- * is fine. */
+/* Destroy its queues first. Logs a warning if memory is still allocated, and frees it. NULL is
+ * fine. */
 void dev_close(struct dev_device *device);
 
 enum { DEV_NAME_BYTES = 32, DEV_DESCRIPTION_BYTES = 128 };
@@ -54,9 +54,9 @@ struct dev_properties {
     char kind[DEV_NAME_BYTES];               /* "cpu", "cuda" */
     char description[DEV_DESCRIPTION_BYTES]; /* the product, its clock, its address */
     uint64_t memory_total_bytes;             /* of the hardware */
-    unsigned units;    /* processors that the CPU device may use; multiprocessors of a card */
+    unsigned units;    /* CPU: processors that it may use; GPU: multiprocessors */
     unsigned arch;     /* 10 * major + minor of the compute capability; 0 on the CPU */
-    int numa_node;     /* nearest host memory; -1 where unknown */
+    int numa_node;     /* nearest host memory; -1: unknown */
     bool host_visible; /* the host may read and write the device's memory through its pointers */
 };
 
@@ -70,28 +70,31 @@ struct dev_memory {
     size_t budget_bytes;
     size_t used_bytes; /* allocations, each rounded up to DEV_ALIGN_BYTES */
     size_t peak_bytes;
-    size_t largest_bytes; /* of an allocation that would succeed now */
+    size_t largest_bytes; /* the largest allocation that would succeed now */
     unsigned count;
 };
 
-/* Contents are undefined. -ENOMEM names what is left and what was asked for; zero bytes: -EINVAL.
- * Not while working: the tape's slots lie in allocations made before. */
+/* Contents are undefined. -ENOMEM: the sentence gives the bytes requested, in use and in the
+ * budget. Zero bytes: -EINVAL. Not called during a step: the tape's slots are in allocations made
+ * before. */
 int dev_memory_alloc(struct dev_device *device, size_t bytes, void **out);
-/* NULL is fine. Nothing in flight may touch it. */
+/* NULL is fine. No command in flight may use the memory. */
 void dev_memory_free(struct dev_device *device, void *memory);
 void dev_memory_report(struct dev_device *device, struct dev_memory *out);
 
-/* Makes host memory fit for asynchronous copies (pins it; on the CPU device only noted). The range
- * starts at a page, is not registered yet and stays mapped until dev_host_unregister. Failing is
- * no end: copies from memory that is not registered are right, though slow and not asynchronous. */
+/* Prepares host memory for asynchronous copies: a GPU pins it, the CPU device only records the
+ * range. The range starts at a page, is not registered yet and stays mapped until
+ * dev_host_unregister. Failure is not fatal: copies from unregistered memory are correct, but slow
+ * and synchronous. */
 int dev_host_register(struct dev_device *device, void *memory, size_t bytes);
-/* `memory` as it was registered. NULL is fine. */
+/* `memory` is the address that was registered. NULL is fine. */
 void dev_host_unregister(struct dev_device *device, void *memory);
 
 /* ---- Ops ---- */
 
 /* Adds rows to the device's table; a later row for the same op replaces the earlier one. `context`
- * is handed to those rows' launches and outlives the device's queues. Before any queue exists. */
+ * is passed to the launches of these rows and must outlive the device's queues. Call it before any
+ * queue exists. */
 int dev_ops_register(struct dev_device *device, const struct dev_op *rows, size_t count,
                      void *context);
 
@@ -113,36 +116,37 @@ enum { DEV_QUEUE_MAX = 16, DEV_QUEUE_DEPTH_MAX = 1 << 16 };
 struct dev_queue_options {
     enum dev_queue_kind kind;
     uint32_t depth;               /* commands in flight, rounded up to a power of two; 0: 64 */
-    unsigned threads;             /* CPU: members of its team; 0: one a processor of `cpus` for
+    unsigned threads;             /* CPU: members of its team; 0: one per processor of `cpus` for
                                      compute and update, 1 for the copy queues */
-    const struct core_cpus *cpus; /* CPU: where it runs; NULL: the device's */
-    bool pin;                     /* CPU: one processor a member of the team */
-    size_t scratch_bytes;         /* device memory for its ops, taken from the budget; 0: none */
-    struct core_bell *bell;       /* borrowed: rung with each move of its line; NULL: its own */
+    const struct core_cpus *cpus; /* CPU: the processors it runs on; NULL: the device's */
+    bool pin;                     /* CPU: binds each member of the team to one processor */
+    size_t scratch_bytes;         /* device memory for its ops, counted in the budget; 0: none */
+    struct core_bell *bell;       /* borrowed: rung whenever its line moves; NULL: its own */
 };
 
-/* A queue does its commands in order; its line counts them. At most DEV_QUEUE_MAX a device. */
+/* A queue runs its commands in order; its line counts them. At most DEV_QUEUE_MAX per device. */
 int dev_queue_create(struct dev_device *device, const struct dev_queue_options *options,
                      struct dev_queue **out);
-/* Waits for what was submitted (abandon first where that can no longer end). NULL is fine. Fences
- * of the queue end with it. */
+/* Waits for all submitted commands; if they can no longer end, abandon the queue first. NULL is
+ * fine. The queue's fences become invalid. */
 void dev_queue_destroy(struct dev_queue *queue);
 
 struct dev_command {
     unsigned op;
     const void *arguments; /* copied */
     size_t arguments_bytes;
-    bool more; /* launches of the same unit of work follow, the last one without `more`. A card then
-                  records one event for all of them; their fences are reached with the last one's and
-                  must not be waited for before it was submitted. The CPU device ignores it */
+    bool more; /* more launches of this unit of work follow; the last one is without `more`. A GPU
+                  then records one event for all of them: their fences are reached together with the
+                  last one's and must not be waited for before it is submitted. The CPU device
+                  ignores it */
 };
 
 enum dev_copy_direction {
     DEV_COPY_UP,
     DEV_COPY_DOWN,
     DEV_COPY_WITHIN,
-    DEV_COPY_ZEROS, /* fills memory that ops of the device may write with zero bytes: its own, or the
-                       host's, too, where host_visible; `from` is NULL */
+    DEV_COPY_ZEROS, /* writes zeros to memory that the device's ops may write: its own, or, if
+                       host_visible, also the host's; `from` is NULL */
     DEV_COPY_DIRECTIONS
 };
 
@@ -150,37 +154,39 @@ struct dev_copy {
     enum dev_copy_direction direction;
     void *to;
     const void *from;
-    size_t bytes; /* 0 is fine: a fence alone */
-    bool more;    /* as of dev_command */
+    size_t bytes; /* 0 is fine: only a fence */
+    bool more;    /* as in dev_command */
 };
 
-/* Both never block, and wait for nothing but the queue's earlier commands: who needs another queue's
- * results waits for its fence first. 0 and a fence that is reached when the command is done;
- * -EAGAIN (without a sentence) when the queue is full: try again later;
- * -ENOTSUP for an op that the device does not have, -EINVAL for arguments that are not the op's or
- * a copy that leaves the arena: the queue lives on;
- * or the error with which the queue has ended. An op that fails ends its queue: later commands are
- * dropped and their fences carry the sentence. */
+/* Neither call blocks. A command waits only for earlier commands of its queue: a caller that needs
+ * the results of another queue waits for its fence first. Returns 0 and a fence that is reached
+ * when the command is done;
+ * -EAGAIN (without a sentence) if the queue is full: try again later;
+ * -ENOTSUP for an op that the device does not have, -EINVAL for arguments of the wrong size or a
+ * copy that leaves the arena or overlaps itself: the queue remains usable;
+ * or the error that has ended the queue. An op that fails ends its queue: later commands are
+ * dropped, and their fences carry the sentence. */
 int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
                      struct core_fence *out);
 int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
 
 /* A fence that is reached when everything submitted so far is done. */
 struct core_fence dev_queue_tail(const struct dev_queue *queue);
-/* Ends the queue with `code` and this thread's sentence: commands not started are dropped. */
+/* Ends the queue with `code` and this thread's sentence; commands that have not started are
+ * dropped. */
 void dev_queue_abandon(struct dev_queue *queue, int code);
 
 /* ---- Rates ---- */
 
-struct dev_rates { /* bytes a second */
+struct dev_rates { /* bytes per second */
     double up;
     double down;
-    double both;   /* each of an up and a down copy of the same size that run at once */
+    double both;   /* each of two concurrent copies of the same size, one up and one down */
     double within; /* bytes copied; each is read and written */
 };
 
-/* Measures with copies of `bytes`, for which it takes 2 * bytes of the budget and as much host
- * memory, and two queues; 20 copies. The device's other queues should rest. */
+/* Measures with 20 copies of `bytes` on two queues; needs 2 * bytes of the budget and as much host
+ * memory. The device's other queues should be idle. */
 int dev_rates_measure(struct dev_device *device, size_t bytes, struct dev_rates *out);
 
 #endif

@@ -1,6 +1,6 @@
-/* dev_cpu.c: the processor as a device.
- * Its DEVICE tier is a mapping with a budget, its queues are threads (core_queue), each with a team
- * for ops and wide copies. An op or a copy runs to its end on its queue's thread. */
+/* dev_cpu.c: the CPU as a device.
+ * Its DEVICE tier is a mapping with a budget. Each queue is a thread (core_queue) with a team for
+ * ops and large copies. An op or a copy runs to its end on its queue's thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ struct cpu_device {
 
 struct cpu_queue;
 
-/* What a job needs besides its arguments: its queue and its op. */
+/* What a job needs besides its arguments. */
 struct cpu_op {
     struct cpu_queue *queue;
     unsigned op;
@@ -71,7 +71,7 @@ static uint64_t machine_bytes(void)
 static int map_arena(struct cpu_device *device, size_t budget_bytes)
 {
     size_t bytes = dev_arena_range_bytes(budget_bytes, true);
-    errno = ENOMEM; /* where the range itself is beyond all addresses */
+    errno = ENOMEM; /* for a range that overflows size_t */
     void *range = bytes < budget_bytes ? MAP_FAILED
                                        : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -79,7 +79,7 @@ static int map_arena(struct cpu_device *device, size_t budget_bytes)
         return core_err_set(-ENOMEM, "the device cpu cannot have a budget of %zu bytes: %s",
                             budget_bytes, strerror(errno));
     }
-    /* Advice: without huge pages everything still works. */
+    /* Only advice: everything works without huge pages, too. */
     (void)madvise(range, bytes, MADV_HUGEPAGE);
     device->range = range;
     device->range_bytes = bytes;
@@ -126,7 +126,7 @@ static int cpu_open(unsigned index, const struct dev_options *options, struct de
     size_t budget_bytes = options->memory_bytes;
     if (budget_bytes == 0) {
         struct core_mem_limits limits = {.cgroup_bytes = UINT64_MAX};
-        (void)core_mem_limits("", &limits); /* without /proc: the machine's */
+        (void)core_mem_limits("", &limits); /* without /proc: the machine's memory */
         uint64_t most = properties->memory_total_bytes;
         budget_bytes = (size_t)((limits.cgroup_bytes < most ? limits.cgroup_bytes : most) / 4);
     }
@@ -192,7 +192,7 @@ static int cpu_queue_create(struct dev_device *base, const struct dev_queue_opti
         goto fail;
     }
     queue->base.where.team = queue->team;
-    /* Member 0 is the queue's thread: with `pin` it takes the set's first processor. */
+    /* Member 0 is the queue's thread: with `pin` it is bound to the first processor of the set. */
     struct core_cpus first = {0};
     if (options->pin) {
         int cpu = core_cpus_nth(cpus, 0);
@@ -247,7 +247,7 @@ struct span {
     size_t bytes;
 };
 
-/* Below this a copy is not worth waking the team for. */
+/* For a smaller copy it is not worth waking the team. */
 enum { COPY_WIDE_BYTES = 1 << 20, COPY_GRAIN_BYTES = 1 << 16 };
 
 static void move_bytes(const struct span *span, size_t begin, size_t end)

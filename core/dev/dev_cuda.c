@@ -1,6 +1,6 @@
-/* dev_cuda.c: a CUDA card as a device: what it is, its memory, pinned host memory.
- * With dev_cuda_queue.c the door of the CUDA runtime. The DEVICE tier is one cudaMalloc of the
- * budget. Any thread enters. */
+/* dev_cuda.c: a CUDA GPU as a device: its properties, its memory, pinned host memory.
+ * This file and dev_cuda_queue.c are the wrapper of the CUDA runtime. The DEVICE tier is one
+ * cudaMalloc of the budget. Any thread enters. */
 #include <ctype.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -12,11 +12,12 @@
 #include "core/base/log.h"
 #include "core/dev/dev_cuda.h"
 
-/* Pins go by pieces, since one registration is limited; a copy is cut where two pieces meet. */
+/* The size of one registration is limited, so memory is pinned in pieces; a copy is split at the
+ * borders between them. */
 static const size_t PIECE_BYTES = (size_t)64 << 30;
-static const size_t SPARE_BYTES = (size_t)1 << 30; /* left free where no budget is given */
+static const size_t SPARE_BYTES = (size_t)1 << 30; /* left free if no budget is given */
 
-/* ---- Errors: the runtime's codes stop here. ---- */
+/* ---- Errors: translates codes of the runtime to -errno. ---- */
 
 static int code_of(cudaError_t error)
 {
@@ -96,7 +97,7 @@ int dev_cuda_enter(const struct cuda_device *device)
 
 /* ---- Device ---- */
 
-/* The host's node next to the card, from sysfs; -1 where it is not told. */
+/* The NUMA node nearest to the GPU, from sysfs; -1 if unknown. */
 static int numa_node_of(int index, char *address, size_t address_bytes)
 {
     char path[128];

@@ -1,7 +1,7 @@
-/* dev_cuda_queue.c: a queue of a CUDA card: a stream with a ring of events, one for each unit of work
- * (a copy, or launches up to the one without `more`).
- * The thread that submits puts work on the stream; one thread a device watches the events and moves
- * the lines (`reached`). */
+/* dev_cuda_queue.c: a queue of a CUDA GPU: a stream with a ring of events, one event per unit of
+ * work (a copy, or the launches up to the one without `more`).
+ * The submitting thread puts work on the stream; one thread per device watches the events and
+ * advances the lines (`reached`). */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -30,9 +30,9 @@ static const char *name_of(const struct cuda_device *device)
     return device->base.properties.name;
 }
 
-/* ---- The watch: events to lines. ---- */
+/* ---- The watch: advances lines when events complete. ---- */
 
-/* Everything on a card ends together: its context is gone after such an error. */
+/* Fails all queues of the GPU: after such an error its context is lost. */
 static void fail_all(struct cuda_device *device, int code, const char *sentence)
 {
     for (size_t i = 0; i < DEV_QUEUE_MAX; i++) {
@@ -43,7 +43,7 @@ static void fail_all(struct cuda_device *device, int code, const char *sentence)
     }
 }
 
-/* Moves one line; whether it moved, and in *in_flight whether something is still on its way. */
+/* Advances one line. Returns whether it moved; sets *in_flight if work is still in flight. */
 static bool watch_queue(struct cuda_device *device, struct cuda_queue *queue, bool *in_flight)
 {
     struct core_line *line = &queue->line;
@@ -93,7 +93,7 @@ static void *watch_main(void *argument)
     struct cuda_device *device = argument;
     core_log_bind(device->log);
     pthread_setname_np(pthread_self(), "cuda watch");
-    /* Else the kernel adds up to 50 us to each of the short sleeps below. */
+    /* Otherwise the kernel adds up to 50 us to each of the short sleeps below. */
     (void)prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     (void)dev_cuda_enter(device);
     int64_t moved_ns = core_clock_now_ns();
@@ -139,7 +139,7 @@ void dev_cuda_watch_stop(struct cuda_device *device)
 
 /* ---- Create and destroy ---- */
 
-/* Puts `queue` where `before` stands in the list of the watch (NULL: a free place). */
+/* Replaces `before` by `queue` in the list of watched queues (NULL: a free entry). */
 static void list_swap(struct cuda_device *device, struct cuda_queue *before,
                       struct cuda_queue *queue)
 {
@@ -166,7 +166,7 @@ void dev_cuda_queue_destroy(struct dev_queue *base)
     }
     bool in_flight = false;
     pthread_mutex_lock(&device->watch_lock);
-    (void)watch_queue(device, queue, &in_flight); /* whoever still waits hears the end of it */
+    (void)watch_queue(device, queue, &in_flight); /* waiting threads see the last commands */
     pthread_mutex_unlock(&device->watch_lock);
     list_swap(device, queue, NULL);
     for (uint32_t i = 0; i < queue->event_count; i++) {
@@ -241,25 +241,27 @@ int dev_cuda_queue_create(struct dev_device *base, const struct dev_queue_option
     return 0;
 }
 
-/* ---- Submitting: the owner's thread. ---- */
+/* ---- Submission: runs on the owner's thread. ---- */
 
-/* The queue fails with what stands as this thread's sentence. */
+/* Fails the queue with this thread's sentence. */
 static int fail_queue(struct cuda_queue *queue, int code)
 {
     core_line_fail(&queue->line, code, core_err_sentence());
     return code;
 }
 
-/* Whether as many commands are in flight as may be; one is up to some dozens of kernels. A runtime whose
- * own queue of about 1,024 kernels is full waits in the launch with its lock held, and the watch sees nothing until then. A unit that is
- * longer than that goes on: nothing before it would free anything. */
+/* Whether too many launches are in flight; a launch can be some dozens of kernels. If the runtime's
+ * own queue of about 1,024 kernels is full, the runtime waits inside the launch and holds its lock,
+ * and the watch sees nothing until it returns. A longer unit continues if nothing before it is in
+ * flight: waiting would free nothing. */
 static bool launches_full(const struct cuda_queue *queue, uint64_t issued, uint64_t reached)
 {
     const uint64_t done = reached > 0 ? queue->ends[(reached - 1) % queue->depth] : 0;
     return reached < issued && queue->launches - done >= LAUNCHES_MAX;
 }
 
-/* Before the work itself: 0 when the stream is ready for it, -EAGAIN when the queue is full. */
+/* Called before the work is put on the stream: 0 if the stream is ready, -EAGAIN if the queue is
+ * full. */
 static int submit_begin(struct cuda_queue *queue)
 {
     struct core_line *line = &queue->line;
@@ -276,8 +278,8 @@ static int submit_begin(struct cuda_queue *queue)
     return rc == 0 ? 0 : fail_queue(queue, rc);
 }
 
-/* Everything after the work: the event, the count, the watch; with `more` all of these come with a
- * later launch. */
+/* Called after the work is on the stream: records the event, counts the launch and wakes the watch;
+ * with `more` the event and the wake-up come with a later launch. */
 static int submit_end(struct cuda_queue *queue, int rc, bool more, struct core_fence *out)
 {
     struct cuda_device *device = (struct cuda_device *)queue->base.device;
@@ -324,7 +326,7 @@ int dev_cuda_launch(struct dev_queue *base, const struct dev_command *command,
     return submit_end(queue, rc, command->more, out);
 }
 
-/* How far a copy goes before its host side meets a border of pinned pieces. */
+/* Bytes of a copy until its host side reaches the next border between pinned pieces. */
 static size_t span_bytes(const struct cuda_device *device, uintptr_t host, size_t bytes)
 {
     size_t count = atomic_load_explicit(&device->border_count, memory_order_acquire);
@@ -392,7 +394,7 @@ struct core_fence dev_cuda_tail(const struct dev_queue *base)
     };
 }
 
-/* What is on the stream runs on, until dev_cuda_queue_destroy has waited for it. */
+/* Work on the stream continues until dev_cuda_queue_destroy has waited for it. */
 void dev_cuda_abandon(struct dev_queue *base, int code)
 {
     (void)fail_queue((struct cuda_queue *)base, code);

@@ -1,12 +1,12 @@
-/* launch.h: what an op sees when a device runs it; the seam between core/dev and kernels.
- * C and C++ (nvcc) read it. An op is one function a device kind:
+/* launch.h: the interface between core/dev and kernels: what an op is given when a device runs it.
+ * Compiled as C and C++ (nvcc). An op is one function per kind of device:
  *
  *     int kern_cpu_rope(const struct dev_launch *where, const struct kern_rope_arguments *a);
  *
- * DEV_OP_LAUNCH(kern_cpu_rope, kern_rope_arguments) beside the table defines the function
- * kern_cpu_rope_launch, of the type that a row of the table holds.
- * On the CPU device an op runs on the queue's thread and has done its work when it returns. On CUDA
- * it runs on the thread that submits, puts its kernels on `stream` and returns at once. */
+ * DEV_OP_LAUNCH(kern_cpu_rope, kern_rope_arguments), in the file of the table, defines the function
+ * kern_cpu_rope_launch, which has the type that a row of the table needs.
+ * On the CPU an op runs on the queue's thread and has done its work when it returns. On CUDA it
+ * runs on the submitting thread, puts its kernels on `stream` and returns at once. */
 #ifndef CORE_DEV_LAUNCH_H
 #define CORE_DEV_LAUNCH_H
 
@@ -19,24 +19,24 @@ extern "C" {
 struct core_team;
 
 struct dev_launch {
-    struct core_team *team; /* borrowed from the queue; NULL on devices that are not the CPU. The
+    struct core_team *team; /* borrowed from the queue; NULL on devices other than the CPU. The
                                calling thread is member 0 */
-    void *stream;           /* borrowed from the queue; the cudaStream_t; NULL on the CPU */
-    void *scratch;          /* borrowed from the queue: device memory that the op may use from its
-                               start to its end; ops of one queue follow one another */
+    void *stream;           /* borrowed from the queue: the cudaStream_t; NULL on the CPU */
+    void *scratch;          /* borrowed from the queue: device memory that the op may use while it
+                               runs; the ops of one queue run one after another */
     size_t scratch_bytes;
-    void *context; /* borrowed: what dev_ops_register was given (library handles, caches) */
+    void *context; /* borrowed: the context passed to dev_ops_register (library handles, caches) */
 };
 
-/* 0, or -errno with the sentence set (core/base/err.h); an error ends the queue. `arguments` are
- * the queue's copy, aligned to 16 bytes and valid during the call only. */
+/* Returns 0, or -errno with the sentence set (core/base/err.h); an error ends the queue.
+ * `arguments` is the queue's copy, aligned to 16 bytes and valid only during the call. */
 typedef int dev_op_launch(const struct dev_launch *where, const void *arguments);
 
 struct dev_op {
-    unsigned op;            /* below DEV_OP_MAX; the numbers are given out by kernels */
+    unsigned op;            /* below DEV_OP_MAX; kernels assigns the numbers */
     const char *name;       /* for sentences */
     size_t arguments_bytes; /* exact size of its argument struct, at most DEV_ARGUMENT_BYTES */
-    dev_op_launch *launch;  /* NULL: this device does not have it, and says so as -ENOTSUP */
+    dev_op_launch *launch;  /* NULL: this device does not have the op; a launch gives -ENOTSUP */
 };
 
 enum { DEV_OP_MAX = 128, DEV_ARGUMENT_BYTES = 256 };

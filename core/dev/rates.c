@@ -1,4 +1,4 @@
-/* rates.c: how fast a device's copies are, measured through its own queues. */
+/* rates.c: measures the rates of a device's copies through its own queues. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -34,7 +34,8 @@ static void bench_fini(struct bench *bench)
     }
 }
 
-/* More than there is would end in a kill, not in an error. */
+/* If there is too little memory, the kernel would kill the process instead of returning an
+ * error. */
 static int check_room(const struct bench *bench)
 {
     struct core_mem_limits limits;
@@ -83,8 +84,8 @@ static int bench_init(struct bench *bench)
                             &bench->down);
 }
 
-/* The shortest of ROUNDS times that both copies (`down` NULL: the other alone) take from one start,
- * after one that does not count. Seconds, or -errno. */
+/* The shortest of ROUNDS times for both copies from a common start (`down` NULL: only `up`), after
+ * one round that is not counted. Seconds, or -errno. */
 static int best_seconds(struct bench *bench, const struct dev_copy *up, const struct dev_copy *down,
                         double *out)
 {

@@ -1,4 +1,4 @@
-/* registry.c: the kinds of device that this build knows, and how a name becomes a device. */
+/* registry.c: the kinds of device that this build knows, and opening a device by its name. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 struct kind {
     const char *name;
     const struct dev_backend *backend; /* NULL: not built in */
-    const char *absent;                /* why, and what would cure it */
+    const char *absent;                /* the cause, and the remedy */
 };
 
 static const struct kind kinds[] = {
@@ -52,7 +52,7 @@ int dev_kind_count(unsigned index)
     return kind->backend->count();
 }
 
-/* Splits "cuda:1" into the index of its kind and the number; 0 or -EINVAL. */
+/* Splits "cuda:1" into the index of its kind and its number; 0 or -EINVAL. */
 static int parse_name(const char *name, unsigned *kind, unsigned *number)
 {
     const char *colon = strchr(name, ':');

@@ -1,11 +1,12 @@
-/* attention.c: cuts a micro-batch into documents and tiles of queries, and lets the team take them
- * one after another. Every item is computed alone, so bits do not depend on who takes it. */
+/* attention.c: cuts a micro-batch into documents and tiles of queries; the members of the team take
+ * these items one after another. Each item is computed independently, so the bits do not depend on
+ * which member takes it. */
 #include <stdatomic.h>
 
 #include "core/base/team.h"
 #include "kernels/cpu/cpu.h"
 
-/* A document's tile, or a whole document for the gradient; in scratch. */
+/* One tile of a document, or for the gradient a whole document; kept in scratch. */
 struct piece {
     int32_t row;
     int32_t start, stop;
@@ -20,7 +21,7 @@ struct job {
     int64_t piece_count;
     char *scratch;
     size_t part_bytes;
-    _Atomic int64_t next; /* item to take; relaxed: team_run orders the rest */
+    _Atomic int64_t next; /* next item to take; relaxed: team_run orders everything else */
 };
 
 static int64_t document_end(const struct kern_attention_arguments *a, int64_t row, int64_t start)
@@ -57,7 +58,7 @@ static void run_items(void *argument, unsigned index, unsigned count)
         if (item >= items) {
             return;
         }
-        /* The last pieces are the longest: they go first. */
+        /* The last pieces take longest, so they go first. */
         const struct piece *piece = &job->pieces[job->piece_count - 1 - item / job->a->kv_heads];
         const struct kern_attention_item what = {
             .row = piece->row,

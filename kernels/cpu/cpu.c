@@ -1,5 +1,5 @@
-/* cpu.c: what the ops of the CPU device share: scratch, shares of a team, sums over rows, and the
- * choice of who computes a product. */
+/* cpu.c: helpers shared by the ops of the CPU device: scratch, sharing work over the team, sums
+ * over rows, and the choice between oneDNN and our own product. */
 #include "kernels/cpu/cpu.h"
 
 #include <assert.h>

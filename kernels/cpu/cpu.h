@@ -1,6 +1,6 @@
-/* cpu.h: private to kernels/: the ops of the CPU device, one function an op, and what they share.
+/* cpu.h: private to kernels/: the ops of the CPU device, one function per op, and their helpers.
  * An op runs on the queue's thread, which is member 0 of the team, and has done its work when it
- * returns. `kern_cpu_<op>_bytes` is the scratch it takes. */
+ * returns. `kern_cpu_<op>_bytes` returns the scratch that it needs. */
 #ifndef KERNELS_CPU_CPU_H
 #define KERNELS_CPU_CPU_H
 
@@ -13,10 +13,11 @@
 
 struct kern_dnnl;
 
-/* What dev_launch.context points at. Read-only while queues run, but for the cache in `dnnl`. */
+/* The object that dev_launch.context points at. Read-only while queues run, except for the cache in
+ * `dnnl`. */
 struct kern_cpu {
     const struct kern_isa *isa;
-    struct kern_dnnl *dnnl; /* owned; NULL: all products are plain */
+    struct kern_dnnl *dnnl; /* owned; NULL: all products use our own code */
     char description[160];
 };
 
@@ -35,29 +36,30 @@ struct kern_cpu {
 KERN_CPU_OPS(KERN_CPU_DECLARE)
 #undef KERN_CPU_DECLARE
 
-/* -ENOMEM with a sentence where the queue's scratch is smaller than `bytes`. */
+/* -ENOMEM with a sentence if the queue's scratch is smaller than `bytes`. */
 int kern_cpu_need(const struct dev_launch *where, enum kern_op op, size_t bytes);
 
 /* Takes the first `bytes` of *scratch and advances it past them; both stay multiples of 64. */
 void *kern_cpu_take(char **scratch, size_t bytes);
 size_t kern_cpu_round(size_t bytes);
 
-/* A product by whatever this machine does best; scratch of kern_cpu_product_bytes. */
+/* Computes a product by the fastest method of this machine; `scratch` has
+ * kern_cpu_product_bytes. */
 int kern_cpu_product(const struct dev_launch *where, const struct kern_product *product,
                      void *scratch);
-/* Enough for every way and instruction set. */
+/* Enough for every method and instruction set. */
 size_t kern_cpu_product_bytes(enum kern_type type, int64_t m, int64_t n, int64_t k,
                               unsigned threads);
 
-/* Runs `part(argument, begin, end)` over shares of [0, total) on the team; in one call on the
- * caller where there are fewer than `grain` items a member. */
+/* Runs `part(argument, begin, end)` over shares of [0, total) on the team; as one call on the
+ * calling thread if there are fewer than `grain` items per member. */
 typedef void kern_cpu_range(const void *argument, int64_t begin, int64_t end);
 void kern_cpu_spread(const struct dev_launch *where, int64_t total, int64_t grain,
                      kern_cpu_range *part, const void *argument);
 
-/* Sums over rows are made of KERN_CPU_PARTS partial sums over fixed runs of rows, whatever the
- * number of threads: adds parts [KERN_CPU_PARTS][width] in order onto the first and finishes it as
- * a gradient of one row. */
+/* Sums over rows consist of KERN_CPU_PARTS partial sums over fixed ranges of rows, independent of
+ * the number of threads. Adds parts [KERN_CPU_PARTS][width] in order into the first and finishes
+ * the result as a gradient of one row. */
 enum { KERN_CPU_PARTS = 64 };
 void kern_cpu_parts_finish(const struct kern_isa *isa, float *parts, int64_t width,
                            const struct kern_grad *grad);

@@ -1,6 +1,7 @@
-/* dnnl_api.h: the functions of oneDNN that product_dnnl.c calls, found when it is first wanted.
- * The library is opened at run time because OpenMP, which comes with it, reads OMP_WAIT_POLICY once, when
- * it is loaded: the tide command sets it to passive first, unless the user has set it. */
+/* dnnl_api.h: the functions of oneDNN that product_dnnl.c calls, looked up at first use.
+ * The library is opened at run time because OpenMP, which comes with it, reads OMP_WAIT_POLICY only
+ * once, when it is loaded: before that, the tide command sets it to passive unless the user has set
+ * it. */
 #ifndef KERNELS_CPU_DNNL_API_H
 #define KERNELS_CPU_DNNL_API_H
 

@@ -1,5 +1,6 @@
-/* embed.c: rows of a table by id, and their gradient: tokens are sorted by id (stably), so that
- * every row of the table is written once, by one member, and sums its tokens in order. */
+/* embed.c: looks up rows of a table by id, and computes their gradient: tokens are sorted by id
+ * (stably), so that each row of the table is written once, by one member, and sums its tokens in
+ * order. */
 #include <errno.h>
 #include <string.h>
 
@@ -60,8 +61,8 @@ struct grad_job {
     const struct kern_isa *isa;
     const struct kern_embed_grad_arguments *a;
     struct kern_finish finish;
-    int32_t *order; /* tokens, by id and then by place */
-    int32_t *other; /* the same, while sorting */
+    int32_t *order; /* tokens sorted by id, then by position */
+    int32_t *other; /* the second buffer of the sort */
     float *rows;    /* [threads][width] */
 };
 
@@ -100,7 +101,7 @@ static void sort(struct grad_job *job)
     }
 }
 
-/* The first place in the order whose id is `id` or more. */
+/* The first position in `order` with an id of at least `id`. */
 static int64_t place_of(const struct grad_job *job, int64_t id)
 {
     int64_t low = 0;

@@ -1,7 +1,7 @@
-/* isa.h: private to kernels/: the inner loops of the CPU device, one table an instruction set.
- * Sources under isa/ are compiled once for each, and kern_isa_best takes the widest that the
- * processor has. Functions work on a part (rows, heads, a tile) that the op's file gives to each
- * member of the team; they own nothing. */
+/* isa.h: private to kernels/: the inner loops of the CPU device, one table per instruction set.
+ * Sources under isa/ are compiled once for each set; kern_isa_best picks the widest that the
+ * processor has. Each function works on a part (rows, heads, a tile) that the op assigns to a
+ * member of the team; it owns nothing. */
 #ifndef KERNELS_CPU_ISA_H
 #define KERNELS_CPU_ISA_H
 
@@ -18,7 +18,7 @@ struct kern_product_part {
     float *scratch; /* kern_isa.product_bytes */
 };
 
-/* Rows that are summed: the i-th is data's row order[i], or its row i without an order. */
+/* Rows to sum: the i-th is row order[i] of `data`, or row i if `order` is NULL. */
 struct kern_rows {
     enum kern_type type;
     const void *data;
@@ -27,7 +27,7 @@ struct kern_rows {
     const int32_t *order;
 };
 
-/* A tile of logits: columns begin .. begin + n - 1 of the vocabulary, all tokens. */
+/* A tile of logits: columns begin .. begin + n - 1 of the vocabulary, for all tokens. */
 struct kern_loss_tile {
     int64_t n;
     int64_t begin;
@@ -35,17 +35,16 @@ struct kern_loss_tile {
     const int32_t *labels;
     float *maxima;
     float *sums;
-    float *picked; /* stats */
-    bool first;    /* stats */
+    float *picked; /* only for statistics */
+    bool first;    /* only for statistics */
     enum kern_type
-        type; /* grad: of the gradients, which replace the logits, [tokens][grad_stride] */
+        type; /* only for gradients: their type; they replace the logits, [tokens][grad_stride] */
     int64_t grad_stride;
-    float scale; /* grad */
+    float scale; /* only for gradients */
 };
 
-/* A part of an attention: the queries [begin, end) (positions in the row) of the document
- * [start, stop), for all query heads that read key head kv_head. For the gradient, the whole
- * document. */
+/* A part of an attention: the queries [begin, end) (positions in the row) of the document [start,
+ * stop), for all query heads that use key head kv_head. For the gradient, the whole document. */
 struct kern_attention_item {
     int64_t row;
     int64_t start, stop;
@@ -53,19 +52,21 @@ struct kern_attention_item {
     int64_t kv_head;
 };
 
-enum { KERN_ATTENTION_QUERIES = 60 }; /* of an item */
+enum { KERN_ATTENTION_QUERIES = 60 }; /* the most queries of an item */
 
 struct kern_isa {
     const char *name;
-    unsigned flag;           /* core_cpu_flag that it needs, 0: none */
-    int64_t product_rows;    /* grain of a part's rows */
+    unsigned flag;           /* core_cpu_flag that the set needs; 0: none */
+    int64_t product_rows;    /* granularity of a part's rows */
     int64_t product_columns; /* and of its columns */
     void (*product)(const struct kern_product_part *part);
     size_t (*product_bytes)(enum kern_type type, int64_t rows, int64_t columns, int64_t k);
-    /* Finishes rows x columns results at (i, j) of the product. */
+    /* Finishes a tile of size[0] rows and size[1] columns at row at[0] and column at[1] of the
+     * product. */
     void (*finish)(const struct kern_finish *finish, const float *tile, int64_t tile_stride,
                    const int64_t at[2], const int64_t size[2]);
-    /* Rows are (token, head); tokens or elements [begin, end). */
+    /* [begin, end): rows (token, head) for the norms, elements for `add`, tokens for rope, act,
+     * act_grad and embed. */
     void (*norm)(const struct kern_norm_arguments *a, int64_t begin, int64_t end);
     /* Stores the sums over these rows in dweight and dbias [width], unless NULL. */
     void (*norm_grad)(const struct kern_norm_grad_arguments *a, int64_t begin, int64_t end,
@@ -87,8 +88,8 @@ struct kern_isa {
     size_t (*attention_grad_bytes)(const struct kern_attention_arguments *a);
 };
 
-/* Those of this build that this processor has, widest first, the base set last. No function of another
- * one may be called, not even one that answers with a size: all of its code is compiled for it. */
+/* The tables that this processor can run, widest first, the base set last. Never call a function of
+ * another table, not even one that only computes a size: it is compiled for its instruction set. */
 unsigned kern_isa_count(void);
 const struct kern_isa *kern_isa_at(unsigned index);
 
@@ -97,7 +98,7 @@ extern const struct kern_isa kern_isa_avx2;
 extern const struct kern_isa kern_isa_avx512;
 extern const struct kern_isa kern_isa_avx512bf16;
 
-/* The widest table that `flags` (core_cpu_flags) allow. */
+/* The widest table that `flags` (core_cpu_flags) allows. */
 const struct kern_isa *kern_isa_best(unsigned flags);
 
 #endif

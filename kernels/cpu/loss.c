@@ -1,6 +1,6 @@
-/* loss.c: linear + cross-entropy over tiles of the vocabulary: statistics of all tiles first, then
- * gradients, for which a tile's logits are computed a second time. Only one tile of logits exists at a
- * time; the gradients of the logits replace them. */
+/* loss.c: linear + cross-entropy over tiles of the vocabulary: first statistics of all tiles, then
+ * gradients, which compute each tile's logits again. Only one tile of logits exists at a time; its
+ * gradients replace its logits. */
 #include <errno.h>
 #include <math.h>
 
@@ -43,7 +43,7 @@ static size_t logits_bytes(int64_t tokens, int64_t n)
     return kern_cpu_round((size_t)(tokens * n) * sizeof(float));
 }
 
-/* Arrays over all tiles. */
+/* Arrays for all tiles. */
 struct arrays {
     float *maxima, *sums, *picked; /* [tokens] */
     float *dx_sum;                 /* [tokens][width] */
@@ -59,7 +59,7 @@ static const void *weights_at(const struct kern_loss_arguments *a, int64_t row)
     return (const char *)a->w + (size_t)(row * a->width) * kern_type_bytes(a->type);
 }
 
-/* logits[tokens][n] = x w^T in fp32, to the scratch. */
+/* logits[tokens][n] = x w^T in fp32, written to the scratch. */
 static int logits_product(const struct dev_launch *where, const struct kern_loss_arguments *a,
                           struct part part, char **scratch, float **out)
 {
@@ -114,7 +114,7 @@ static struct kern_loss sum_losses(const struct kern_loss_arguments *a, const st
     return loss;
 }
 
-/* The weight's gradient from element `first` on. */
+/* The weight's gradient, starting at element `first`. */
 static struct kern_grad grad_at(const struct kern_grad *grad, int64_t first)
 {
     struct kern_grad at = *grad;

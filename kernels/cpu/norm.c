@@ -1,4 +1,4 @@
-/* norm.c: rows of a norm spread over the team. */
+/* norm.c: shares the rows of a norm among the team. */
 #include "kernels/cpu/cpu.h"
 
 enum { ROW_GRAIN = 4 };

@@ -1,7 +1,7 @@
-/* product.h: matrix products of the CPU device, whoever computes them.
- * c[m][n] = sum over k of a[m][k] b[k][n] in fp32, then finished once: bias, the addition to a sum
- * of earlier products and the rounding to what is stored (struct kern_finish).
- * Called by the thread that runs ops; the work is spread over its team. */
+/* product.h: matrix products of the CPU device, computed by oneDNN or by our own code.
+ * c[m][n] = sum over k of a[m][k] b[k][n] in fp32, then finished once: adds the bias, adds the sum
+ * of earlier products and rounds to the stored type (struct kern_finish).
+ * Called by the thread that runs ops; the work is shared among its team. */
 #ifndef KERNELS_CPU_PRODUCT_H
 #define KERNELS_CPU_PRODUCT_H
 
@@ -14,9 +14,11 @@
 struct core_team;
 struct kern_isa;
 
-/* With p the product (+ bias): s = first ? p : sum + p; out ? out = round(s) : sum = s. */
+/* With p the product (+ bias) and s = first ? p : sum + p: stores out = round(s) if there is an
+ * `out`, otherwise sum = s. */
 struct kern_finish {
-    bool parameter; /* a parameter's gradient: rounded from fp32 whatever the way to `out` */
+    bool parameter; /* a parameter's gradient: always computed in fp32 before it is rounded to
+                       `out` */
     enum kern_type bias_type;
     const void *bias; /* [n]; NULL: none */
     float *sum;
@@ -31,21 +33,23 @@ struct kern_product {
     enum kern_type type; /* of a and b */
     int64_t m, n, k;
     const void *a;
-    int64_t a_stride; /* between rows as they are stored */
-    bool a_turned;    /* stored [k][m] */
+    int64_t a_stride; /* between rows as stored */
+    bool a_turned;    /* a is stored [k][m] */
     const void *b;
     int64_t b_stride;
-    bool b_turned; /* stored [n][k] */
+    bool b_turned; /* b is stored [n][k] */
     struct kern_finish finish;
 };
 
-/* The finish that writes a parameter's gradient, dense rows of `width`. */
+/* The finish that writes a parameter's gradient in dense rows of `width`. */
 struct kern_finish kern_finish_grad(const struct kern_grad *grad, int64_t width);
 
-/* Where every product can go straight to: fp32 memory that takes it as it is, or NULL. */
+/* fp32 memory that a product may write directly, because it needs no finish; NULL if there is
+ * none. */
 float *kern_finish_direct(const struct kern_finish *finish, int64_t *stride);
 
-/* Blocked product in C: product_plain.c. Scratch depends on shape and threads alone. */
+/* Blocked product in C: product_plain.c. The scratch depends only on shape, type, instruction set
+ * and threads. */
 void kern_product_plain(const struct kern_isa *isa, struct core_team *team,
                         const struct kern_product *product, void *scratch);
 size_t kern_product_plain_bytes(const struct kern_isa *isa, enum kern_type type, int64_t m,

@@ -1,8 +1,9 @@
-/* product_dnnl.c: the wrapper of oneDNN. How a shape is computed is chosen at its first use:
- * the operands as they lie, or b in oneDNN's own layout, or a turned before. All candidates run and
- * the fastest stays, but only among those that give the same bits as the first: so timing decides
- * about speed alone. Primitives are kept by shape.
- * Results come as fp32 and are finished by our own loops, or go straight to where they are stored. */
+/* product_dnnl.c: the wrapper of oneDNN. The first use of a shape chooses how it is computed: with
+ * b as it is stored, or with b reordered into oneDNN's own layout. Both ways run. The second is
+ * chosen only if it is faster and gives the same bits, so that timing affects nothing but speed.
+ * Primitives are cached by shape.
+ * Results are fp32 and are finished by our own loops, or are written directly to their
+ * destination. */
 #include "kernels/cpu/product_dnnl.h"
 
 #include <assert.h>
@@ -24,7 +25,7 @@ enum { SHAPES_MAX = 512, WAYS = 2, TRIES = 2, SCRATCH_GRAIN = 64 };
 
 static const int64_t result_bytes_max = (int64_t)64 << 20;
 
-/* What tells two products apart; all of it decides about the primitive. */
+/* Identifies a product; the primitive depends on all members. */
 struct shape {
     dnnl_data_type_t type, result;
     int64_t m, n, k;
@@ -53,11 +54,11 @@ struct kern_dnnl {
     void (*threads_set)(int);
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    bool f32, bf16; /* types that are taken */
-    void *own;      /* owned: scratch where it takes what queues have no scratch for (`all`) */
+    bool f32, bf16; /* types that oneDNN computes */
+    void *own;      /* owned: scratch for products for which queues have none (`all`) */
     size_t own_bytes;
     size_t count;
-    struct entry *entries; /* owned, [SHAPES_MAX]; when full, new shapes are computed plainly */
+    struct entry *entries; /* owned, [SHAPES_MAX]; when full, new shapes use our own product */
     char description[64];
 };
 
@@ -67,8 +68,8 @@ static int failed(dnnl_status_t status, const char *what)
                         "oneDNN failed to %s (status %d)", what, (int)status);
 }
 
-/* oneDNN asks the processor itself, so TIDE_ISA is passed to it. The environment of the process is the
- * application's and is not changed. */
+/* oneDNN detects the processor itself, so the limit of TIDE_ISA is passed to it by a call. The
+ * environment of the process belongs to the application and is not changed. */
 static int limit_library(const struct kern_dnnl *d)
 {
     const unsigned flags = core_cpu_flags(CORE_CPU_ALL);
@@ -82,7 +83,7 @@ static int limit_library(const struct kern_dnnl *d)
                                 : (flags & CORE_CPU_AVX2) != 0   ? dnnl_cpu_isa_avx2
                                                                  : dnnl_cpu_isa_sse41;
     (void)d->dnnl_set_max_cpu_isa(
-        most); /* fails once the library was used; then the limit may hold */
+        most); /* fails if the library is already in use; the limit may hold nevertheless */
     const unsigned beyond = (unsigned)d->dnnl_get_effective_cpu_isa() & ~(unsigned)most;
     return beyond == 0
                ? 0
@@ -118,7 +119,7 @@ static int library_open(struct kern_dnnl *d)
 
 int kern_dnnl_create(unsigned flags, bool all, struct kern_dnnl **out)
 {
-    /* Its products of bf16 need AVX-512; without AMX ours are faster. */
+    /* oneDNN's bf16 products need AVX-512; without AMX our own are faster. */
     const bool bf16 = (flags & (all ? CORE_CPU_AVX512 : CORE_CPU_AMX_BF16)) != 0;
     if (!bf16 && !all) {
         *out = NULL;
@@ -218,7 +219,8 @@ static dnnl_status_t memory(const struct kern_dnnl *d, const dnnl_memory_desc_t 
     return d->dnnl_memory_create(out, desc, d->engine, DNNL_MEMORY_NONE);
 }
 
-/* The product's primitive over a given layout of b, and its reorder where that is not b's own. */
+/* Builds the product's primitive for a given layout of b, and a reorder if that differs from b's
+ * stored layout. */
 static dnnl_status_t way_build(const struct kern_dnnl *d, struct way *way,
                                const dnnl_memory_desc_t desc[3], const dnnl_memory_desc_t *b)
 {
@@ -307,7 +309,7 @@ struct operands {
 
 static int way_run(const struct kern_dnnl *d, const struct way *way, const struct operands *with)
 {
-    /* oneDNN takes pointers to its inputs without const and reads them only. */
+    /* oneDNN's pointers to inputs are not const, but it only reads them. */
     const dnnl_memory_t b = way->reorder != NULL ? way->packed : way->b;
     dnnl_status_t status = d->dnnl_memory_set_data_handle(way->a, (void *)(uintptr_t)with->a);
     status |= d->dnnl_memory_set_data_handle(way->b, (void *)(uintptr_t)with->b);
@@ -340,7 +342,8 @@ static int way_time(const struct kern_dnnl *d, const struct way *way, const stru
     return rc;
 }
 
-/* Leaves the result of the first way in c. The copy of it takes memory once a shape. */
+/* Times both ways and leaves the result of the first in c. Allocates a copy of the result, once per
+ * shape. */
 static int entry_choose(const struct kern_dnnl *d, struct entry *entry, const struct operands *with)
 {
     const struct shape *s = &entry->shape;
@@ -385,7 +388,7 @@ static size_t scratch_round(size_t bytes)
     return (bytes + SCRATCH_GRAIN - 1) / SCRATCH_GRAIN * SCRATCH_GRAIN;
 }
 
-/* Rows of a run whose fp32 result is kept in scratch. */
+/* Rows that are computed at once, so that their fp32 result fits in scratch. */
 static int64_t run_rows(int64_t m, int64_t n)
 {
     const int64_t rows = result_bytes_max / ((int64_t)sizeof(float) * n);
@@ -398,7 +401,7 @@ static size_t result_bytes(int64_t m, int64_t n)
     return scratch_round((size_t)(rows * n) * sizeof(float));
 }
 
-/* oneDNN's layouts pad both sizes of b to 64 at most. */
+/* oneDNN's layouts pad both sizes of b to multiples of at most 64. */
 static size_t packed_bytes(int64_t n, int64_t k, size_t element)
 {
     return scratch_round((size_t)((n + 63) / 64 * 64 * ((k + 63) / 64 * 64)) * element + 4096);
@@ -415,7 +418,7 @@ size_t kern_product_dnnl_bytes(enum kern_type type, int64_t m, int64_t n, int64_
     return result_bytes(m, n) + packed_bytes(n, k, kern_type_bytes(type));
 }
 
-/* Where the result may go without our finish: fp32 as it is, or an activation's one rounding. */
+/* The destination if no finish is needed: fp32 as it is, or an activation that is rounded once. */
 static void *direct(const struct kern_product *p, int64_t *stride, dnnl_data_type_t *type)
 {
     const struct kern_finish *f = &p->finish;
@@ -430,7 +433,7 @@ static void *direct(const struct kern_product *p, int64_t *stride, dnnl_data_typ
     return f->out;
 }
 
-/* The queue's scratch, or our own where the queue could not know. */
+/* The queue's scratch, or our own if the queue could not reserve any (`all`). */
 static int scratch_for(struct kern_dnnl *d, const struct kern_product *p, void **scratch)
 {
     if (!d->f32) {

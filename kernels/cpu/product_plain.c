@@ -1,4 +1,4 @@
-/* product_plain.c: the blocked product spread over a team, in a grid of parts. Results do not
+/* product_plain.c: the blocked product, shared among a team in a grid of parts. Results do not
  * depend on the grid. */
 #include <assert.h>
 
@@ -7,8 +7,8 @@
 #include "kernels/cpu/product.h"
 
 struct grid {
-    unsigned down;   /* parts of the rows */
-    unsigned across; /* parts of the columns */
+    unsigned down;   /* number of parts along the rows */
+    unsigned across; /* number of parts along the columns */
     int64_t rows;    /* of the largest part */
     int64_t columns;
 };
@@ -21,7 +21,7 @@ static int64_t share_max(int64_t total, int64_t grain, unsigned parts)
     return (int64_t)end;
 }
 
-/* The grid whose largest part is the smallest, and among those the one that packs the least. */
+/* The grid with the smallest largest part; among those, the one that packs least. */
 static struct grid grid_choose(const struct kern_isa *isa, int64_t m, int64_t n, unsigned threads)
 {
     struct grid best = {0};

@@ -1,7 +1,7 @@
-/* ref.h: every op once more, in plain loops and double, on host memory: what the devices' ops are
- * checked against. Takes all storage types, KERN_F64 too, so that gradients can be checked by finite
- * differences. Memory that ops save for their gradients (statistics) is written and used as fp32.
- * No threads, no scratch, no speed. */
+/* ref.h: a reference for every op, in plain loops and double, on host memory; devices' ops are
+ * checked against it. Takes all storage types, also KERN_F64, so that gradients can be checked by
+ * finite differences. Statistics that ops save for their gradients are written and read as fp32.
+ * No threads, no scratch; not optimised. */
 #ifndef KERNELS_REF_REF_H
 #define KERNELS_REF_REF_H
 
@@ -24,7 +24,7 @@ void kern_ref_act_grad(const struct kern_act_grad_arguments *a);
 void kern_ref_add(const struct kern_add_arguments *a);
 void kern_ref_loss(const struct kern_loss_arguments *a);
 
-/* One op by its id, with the op's argument struct. */
+/* Runs an op by its id, with the op's argument struct. */
 void kern_ref_run(enum kern_op op, const void *arguments);
 
 #endif

@@ -1,4 +1,4 @@
-/* ref_attention.c: attention in double, with the whole row of probabilities of a query. */
+/* ref_attention.c: attention in double; holds a query's whole row of probabilities. */
 #include <math.h>
 #include <stdlib.h>
 

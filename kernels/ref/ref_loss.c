@@ -14,7 +14,7 @@ static double logit(enum kern_type type, const void *x, int64_t x_at, const void
     return sum;
 }
 
-/* The gradients of x and w from those of the logits, [tokens][vocab]. */
+/* Writes the gradients of x and w from those of the logits, [tokens][vocab]. */
 static void grads_write(const struct kern_loss_arguments *a, const double *slopes)
 {
     for (int64_t j = 0; j < a->vocab * a->width; j++) {

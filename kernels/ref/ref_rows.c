@@ -78,7 +78,7 @@ void kern_ref_norm_grad(const struct kern_norm_grad_arguments *a)
 {
     double *sums = calloc(2 * (size_t)a->width, sizeof *sums);
     if (sums == NULL) {
-        abort(); /* a reference that gave wrong sums would be worse */
+        abort(); /* a reference with wrong sums would be worse */
     }
     for (int64_t row = 0; row < a->tokens * a->heads; row++) {
         norm_grad_row(a, row, sums, sums + a->width);

@@ -14,8 +14,8 @@
 #include "tests/adam/ref.h"
 #include "tests/harness/test.h"
 
-/* All arrays of an optimizer with what lies before and behind, so that one comparison sees a write
- * out of bounds. */
+/* All arrays of an optimizer with memory before and after them, so that one comparison finds a
+ * write out of bounds. */
 struct room {
     float w32[CHECK_ROOM];
     float g[CHECK_ROOM];
@@ -83,7 +83,7 @@ static struct adam_arrays window(struct room *room, const struct adam_options *o
     };
 }
 
-/* Equal bits; NaN by class. */
+/* Equal bits, except that all NaN are equal. */
 static void check_rooms(const char *what, const struct adam_options *o, const struct room *a,
                         const struct room *b)
 {
@@ -190,7 +190,7 @@ static void update_sgd(void)
     verify_rule(CORE_UPDATE_SGD);
 }
 
-/* Which variants this machine could check. */
+/* Reports which variants this machine can check. */
 static void variants_present(void)
 {
     for (int i = 0; i < CHECK_VARIANTS; i++) {

@@ -1,5 +1,5 @@
-/* ref.h: the optimizer element by element, as docs/optimizers.md writes it down: the reference that
- * every variant is held against. Slow and plain; shares no line with cpu_adam. */
+/* ref.h: the optimizer element by element, as docs/optimizers.md defines it: the reference for
+ * every variant. Slow and simple; shares no code with cpu_adam. */
 #ifndef TESTS_ADAM_REF_H
 #define TESTS_ADAM_REF_H
 
@@ -9,7 +9,7 @@
 unsigned ref_step(const struct adam_options *options, const struct adam_arrays *arrays,
                   uint64_t begin, uint64_t end, double gradient_scale);
 
-/* The n-th of the formats under a rule; one group, step 3. */
+/* The n-th combination of formats for a rule; one group, step 3. */
 enum { REF_FORMATS = 4 * 3 * 3 }; /* master x gradients x moments */
 struct adam_options ref_options(enum core_update_rule rule, int n);
 
@@ -20,7 +20,7 @@ void ref_read(const struct adam_options *options, const struct adam_arrays *arra
 float ref_load(const void *x, enum core_update_type type, uint64_t i);
 void ref_store(void *x, enum core_update_type type, uint64_t i, float value);
 
-/* The sum of one tile or of its beginning. */
+/* The sum of one tile, or of its first `count` elements. */
 double ref_tile_sum(const void *x, enum core_update_type type, uint64_t count);
 
 #endif

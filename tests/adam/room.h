@@ -1,5 +1,4 @@
-/* room.h: all arrays of an optimizer of 70,000 parameters, and a description that fits them, for the
- * cases that step them. */
+/* room.h: all arrays of an optimizer of 70,000 parameters, and a matching description. */
 #ifndef TESTS_ADAM_ROOM_H
 #define TESTS_ADAM_ROOM_H
 
@@ -21,12 +20,12 @@ struct room {
 /* lr 1e-2, decay 0.01, step 1. */
 extern const struct adam_group room_group;
 
-/* Weights within 1/2, small gradients, no moments. */
+/* Weights in [-1/2, 1/2], small gradients, zero moments. */
 void room_fill(struct room *room, const struct adam_options *options);
 struct adam_arrays room_arrays(struct room *room);
 /* AdamW on split masters with bf16 gradients. */
 struct adam_options room_options(enum core_update_type moments);
-/* A failed check where it cannot be made. */
+/* Fails the case if the optimizer cannot be created. */
 struct adam *room_adam(const struct adam_options *options);
 
 #endif

@@ -1,4 +1,4 @@
-/* Proves that creating an optimizer succeeds or fails cleanly when memory is short, and that nothing
+/* Proves that creating an optimizer succeeds or fails cleanly if memory is short, and that nothing
  * is allocated afterwards: not by steps over windows, by new scalars or by loading state. */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static enum core_update_type moments;
 static unsigned steps;
 static bool with_team;
 
-/* One optimizer, `steps` steps over two windows each. */
+/* One optimizer; each of the `steps` steps works on two windows. */
 static int life(void)
 {
     static float state[1024];
@@ -43,7 +43,7 @@ static int life(void)
     return rc;
 }
 
-/* Each request fails once; then as many requests for forty steps as for none. */
+/* Each allocation fails once. Then forty steps must make as many allocations as none. */
 static void nothing_after_create(void)
 {
     static const enum core_update_type types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
@@ -54,7 +54,7 @@ static void nothing_after_create(void)
         moments = types[n % 3];
         with_team = n >= 3;
         steps = 1;
-        check_int(life(), ==, 0); /* what fills caches for good */
+        check_int(life(), ==, 0); /* fills caches that stay */
         steps = 0;
         const unsigned before = test_fail_nth(life);
         steps = 40;

@@ -1,5 +1,5 @@
-/* Proves that tile sums are right, that they do not depend on threads or on how an array is cut into
- * calls, and which arguments are refused. */
+/* Proves that tile sums are right, that they do not depend on threads or on how an array is cut
+ * into calls, and which arguments are refused. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -21,7 +21,8 @@ static void fill(enum core_update_type type)
     }
 }
 
-/* One call or one per tile, one thread or a team of 64: the same sums; their total is right. */
+/* In one call or one per tile, with one thread or a team of 64, the sums are the same, and their
+ * total is right. */
 static void tiles_are_the_same(void)
 {
     struct core_team *team = NULL;
@@ -60,7 +61,7 @@ static void tiles_are_the_same(void)
     core_team_destroy(team);
 }
 
-/* The largest finite numbers do not overflow; an infinity shows in the sum of its tile. */
+/* The largest finite numbers do not overflow; an infinity makes the sum of its tile infinite. */
 static void nonfinite_is_exact(void)
 {
     struct adam_norm work;
@@ -86,8 +87,8 @@ static void refuse(struct core_squares_args of, const char *word)
     check_contains(core_err_sentence(), word);
 }
 
-/* Arrays that are missing, misaligned or too long, types without numbers, and a start within a
- * tile: refused with a message, and no sum is written. */
+/* Arrays that are missing, misaligned or too long, types that are not numbers, and a start inside a
+ * tile are refused with a message, and no sum is written. */
 static void bad_input_is_refused(void)
 {
     double sum = 7.0;

@@ -1,5 +1,5 @@
-/* Proves the rules against torch and DeepSpeed, and the master weights against float64. The fixture
- * is written by tests/oracle/adam.py; gradients come from the same integer recurrence. */
+/* Proves the rules against torch and DeepSpeed, and the master weights against float64.
+ * tests/oracle/adam.py writes the fixture and computes gradients by the same integer recurrence. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,10 +34,10 @@ static void make_inputs(void)
     }
 }
 
-/* The largest magnitude of each weight on the way of the last run_ours. */
+/* The largest magnitude that each weight had during the last run_ours. */
 static double way[COUNT];
 
-/* Runs 1,000 steps of fp32 master and moments; `end` gets the weights. */
+/* Runs 1,000 steps with fp32 moments; `end` gets the weights. */
 static void run_ours(enum core_update_rule rule, enum core_update_master master,
                      struct adam_group group, float *end)
 {
@@ -82,8 +82,9 @@ static enum core_update_rule rule_of(const char *name)
     test_fail(__FILE__, __LINE__, "no rule %s", name);
 }
 
-/* The largest difference of a case's weights from theirs, relative to 0.1 for smaller weights (the
- * start is within 1/2); split and whole masters end with the same bits. */
+/* The largest difference between our weights and `theirs`, relative to the weight or to 0.1,
+ * whichever is larger (weights start within 1/2). Split and whole masters must end with the same
+ * bits. */
 static double difference(enum core_update_rule rule, struct adam_group group,
                          const double theirs[COUNT])
 {
@@ -99,16 +100,17 @@ static double difference(enum core_update_rule rule, struct adam_group group,
     return worst;
 }
 
-/* torch rounds 1 - lr x decay to fp32, a decay that is up to 0.3 % another at lr x decay = 1e-5. */
+/* torch rounds 1 - lr x decay to fp32: at lr x decay = 1e-5 that changes the decay by up to 0.3
+ * %. */
 static double decay_of_torch(const struct adam_group *group)
 {
     return (1.0 - (double)(float)(1.0 - group->lr * group->decay)) / group->lr;
 }
 
-/* Each peer's end, from the same start on the same gradients: within 1e-5 of torch, in fp32 and in
- * float64. Where 1 - lr x decay is no number of fp32, fp32 torch ends 2e-5 away from float64 torch
- * and so from us; with the decay that it rounded to we end within 1e-5 of it too. DeepSpeed's
- * 1 - beta comes from a rounded beta: within 1e-4. */
+/* From the same start and gradients we end within 1e-5 of torch, in fp32 and in float64. If fp32
+ * cannot hold 1 - lr x decay, fp32 torch ends 2e-5 away from float64 torch and so from us; with the
+ * decay that torch rounded to, we end within 1e-5 of it. DeepSpeed computes 1 - beta from a rounded
+ * beta: within 1e-4. */
 static void peers_agree(void)
 {
     char path[512];
@@ -143,8 +145,8 @@ static void peers_agree(void)
     check_int(cases, ==, 11);
 }
 
-/* AdamW in double with the scalars that an fp32 pass has, the weight rounded to fp32 after each
- * step where `rounded`. */
+/* AdamW in double with the scalars of the fp32 pass; if `rounded`, the weight is rounded to fp32
+ * after each step. */
 static void run_double(const struct adam_group *group, bool rounded, double *end)
 {
     double m[COUNT] = {0};
@@ -173,9 +175,9 @@ static double ulp_of(double x)
     return (double)(nextafterf((float)fabs(x), INFINITY) - (float)fabs(x));
 }
 
-/* 1,000 steps of AdamW against float64, in ulp of each weight's largest magnitude on the way. What
- * fp32 allows is a run that computes in double and rounds nothing but the stored master: our largest
- * error is at most 2 ulp above its largest, our mean at most a twentieth above its mean. */
+/* 1,000 steps of AdamW against float64, in ulp of the largest magnitude that each weight had. The
+ * bound comes from a run in double that rounds only the stored master to fp32: our largest error is
+ * at most 2 ulp above its largest error, our mean at most a twentieth above its mean. */
 static void master_is_as_good_as_fp32(void)
 {
     const struct adam_group group = {.lr = 1e-3,

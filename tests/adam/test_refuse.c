@@ -1,5 +1,5 @@
-/* Proves what is refused, by name and with nothing written: scalars, descriptions and arrays that mean
- * nothing; and that streams have the bytes the documents say. */
+/* Proves that invalid scalars, descriptions and arrays are refused by name with nothing written,
+ * and that the streams have the documented sizes. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -10,7 +10,7 @@
 static struct room ours;
 static struct room theirs;
 
-/* Bytes a parameter of each stream: what the table of docs/optimizers.md says. */
+/* Bytes of each stream per parameter, as in the table of docs/optimizers.md. */
 static void streams_have_bytes(void)
 {
     struct adam_options options = room_options(CORE_UPDATE_Q8);
@@ -46,7 +46,7 @@ static void refuse_group(struct adam_group group, const char *word)
     adam_destroy(adam);
 }
 
-/* Scalars that mean nothing are refused by name, and the old ones stay. */
+/* Invalid scalars are refused by name, and the old ones stay. */
 static void bad_scalars_are_refused(void)
 {
     struct adam_group group = room_group;
@@ -88,7 +88,7 @@ static void bad_scalars_are_refused(void)
 }
 
 #if defined(__x86_64__)
-/* In a child: how many of the calls were not answered as they should. */
+/* Runs in a child process; returns how many calls did not give the expected result. */
 static int refused_under_traps(void *argument)
 {
     const struct adam_options options = room_options(CORE_UPDATE_F32);
@@ -132,7 +132,7 @@ static void refuse_options(struct adam_options options)
     check_true(core_err_sentence()[0] != '\0' && adam == NULL);
 }
 
-/* Descriptions that mean nothing. */
+/* Invalid descriptions are refused. */
 static void bad_options_are_refused(void)
 {
     struct adam_options options = room_options(CORE_UPDATE_FP16);
@@ -174,7 +174,8 @@ static void refuse_step(const struct adam_options *options, const struct adam_ar
     adam_destroy(adam);
 }
 
-/* Overlapping, misaligned and missing arrays, ranges outside of the window: nothing is written. */
+/* Overlapping, misaligned and missing arrays and ranges outside the window are refused; nothing is
+ * written. */
 static void bad_arrays_are_refused(void)
 {
     const struct adam_options options = room_options(CORE_UPDATE_F32);

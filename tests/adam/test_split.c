@@ -1,6 +1,6 @@
-/* Proves that the split master is lossless: every one of the 2^32 fp32 patterns, taken apart by the
- * definition, comes back from the pass as it was, in both halves; NaN is made canonical. Since the
- * pass put back the very number that it had put together, two patterns never share their halves. */
+/* Proves that the split master is lossless: all 2^32 fp32 patterns, split by the definition, come
+ * back from the pass unchanged, in both halves; NaN becomes canonical. Because the pass restores
+ * the very number that the halves stand for, no two patterns have the same halves. */
 #include <stdlib.h>
 
 #include "core/base/cpus.h"
@@ -69,7 +69,7 @@ static bool writes_halves(struct adam *adam, const struct adam_arrays *arrays, s
 static void sweep_part(void *argument, unsigned index, unsigned count)
 {
     struct sweep *sweep = argument;
-    const struct adam_group group = {.lr = 0.0, .step = 1}; /* p + 0 x m: p */
+    const struct adam_group group = {.lr = 0.0, .step = 1}; /* p + 0 x m = p */
     const struct adam_options options = {.rule = CORE_UPDATE_SGD,
                                          .master = CORE_UPDATE_MASTER_SPLIT,
                                          .gradients = CORE_UPDATE_BF16,
@@ -115,7 +115,7 @@ static void every_pattern(void)
     sweep(0, STRIDE);
 }
 
-/* Pieces of every binade in each slower variant. */
+/* A part of every binade, in each of the slower variants. */
 static void slower_variants(void)
 {
     sweep(CORE_CPU_AVX512, 61 * STRIDE);

@@ -1,5 +1,5 @@
-/* Proves that a step does not depend on how it is cut, on threads, groups of equal scalars or the
- * processor's mode, and that state goes out and in. */
+/* Proves that a step does not depend on how it is cut, on threads, on groups with equal scalars or
+ * on the processor's mode, and that state can be written and read back. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -39,7 +39,7 @@ static void run_cut(const struct adam_options *options, struct room *room, const
 static const enum core_update_type moment_types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
                                                      CORE_UPDATE_Q8};
 
-/* One call, many odd pieces, pieces in a window of their own: the same bits. */
+/* One call, many odd pieces, and pieces with windows of their own give the same bits. */
 static void cuts_change_nothing(void)
 {
     const uint64_t once[] = {ROOM_COUNT};
@@ -53,7 +53,7 @@ static void cuts_change_nothing(void)
     }
 }
 
-/* A window that holds only a part of the arrays works as the whole does. */
+/* A window that holds only a part of the arrays gives the same result as the whole. */
 static void windows_change_nothing(void)
 {
     for (size_t t = 0; t < 3; t++) {
@@ -82,7 +82,7 @@ static void windows_change_nothing(void)
     }
 }
 
-/* A team of one, of three and of 64 computes what the caller alone does. */
+/* Teams of 1, 3 and 64 threads compute the same as the caller alone. */
 static void teams_change_nothing(void)
 {
     const uint64_t once[] = {ROOM_COUNT};
@@ -104,8 +104,8 @@ static void teams_change_nothing(void)
     core_team_destroy(team);
 }
 
-/* Runs with odd borders whose groups have the same scalars give the bits of one group, in 8-bit
- * moments too, where a block then belongs to several runs. */
+/* Runs with odd borders whose groups have the same scalars give the bits of one group, also with
+ * 8-bit moments, whose blocks then belong to several runs. */
 static void runs_change_nothing(void)
 {
     const uint64_t once[] = {ROOM_COUNT};
@@ -125,7 +125,7 @@ static void runs_change_nothing(void)
     }
 }
 
-/* A group of its own lr and decay changes its run and nothing else. */
+/* A group with its own lr and decay changes only its run. */
 static void groups_are_their_own(void)
 {
     struct adam_options options = room_options(CORE_UPDATE_F32);
@@ -149,7 +149,7 @@ static void groups_are_their_own(void)
     adam_destroy(adam);
 }
 
-/* A thread that flushes denormals to zero gets the same bits, and keeps its mode. */
+/* A thread that flushes denormals to zero gets the same bits and keeps its mode. */
 static void mode_changes_nothing(void)
 {
 #if defined(__x86_64__)
@@ -207,7 +207,7 @@ static void nonfinite_is_reported(void)
     adam_destroy(adam);
 }
 
-/* An fp16 working weight that overflows is reported although its master is finite. */
+/* An fp16 working weight that overflows is reported, although its master is finite. */
 static void working_overflow_is_reported(void)
 {
     struct adam_options options = room_options(CORE_UPDATE_F32);
@@ -223,7 +223,7 @@ static void working_overflow_is_reported(void)
     adam_destroy(adam);
 }
 
-/* eps 0 over a v of 0 leaves the weight where it is instead of making it NaN. */
+/* With eps 0 a v of 0 leaves the weight unchanged instead of making it NaN. */
 static void zero_over_zero_is_zero(void)
 {
     struct adam_group group = room_group;
@@ -248,8 +248,8 @@ static void zero_over_zero_is_zero(void)
     }
 }
 
-/* Writing decoded state back restores the same bits: of the master, and of moments in fp32, bf16 and
- * 8-bit codes. A moment that the rule does not have is refused. */
+/* Writing decoded state back restores the same bits: of the master, and of moments in fp32, bf16
+ * and 8-bit codes. A moment that the rule does not have is refused. */
 static void state_write_restores_bits(void)
 {
     static float x[ROOM_COUNT];
@@ -287,7 +287,7 @@ static void state_write_restores_bits(void)
     adam_destroy(adam);
 }
 
-/* A short range beyond element 2^32 of arrays that are mapped and almost never touched. */
+/* A short range past element 2^32, of arrays that are mapped and almost never touched. */
 static void range_beyond_four_billion(void)
 {
     enum { SIZE = 1000 };

@@ -1,7 +1,8 @@
-/* Proves that narrow moments train as fp32 ones do: a small regression and a small classifier, the
- * mean of several seeds, end within 1 % of the fp32 loss. Where the network can learn its rows by
- * heart, the path decides and fp32 itself ends elsewhere when its batches begin half a batch later:
- * there the mean of more seeds is not worse by 1 %, and no run differs by more than fp32 from itself. */
+/* Proves that narrow moments train as well as fp32 ones: a small regression and a small classifier
+ * end within 1 % of the fp32 loss, in the mean of several seeds. If the network can memorise its
+ * rows, the result depends on the path: even fp32 ends elsewhere if its batches begin half a batch
+ * later. There the mean of more seeds is less than 1 % worse, and no run differs from fp32 by more
+ * than fp32 does from itself. */
 #include <stdlib.h>
 
 #include "core/base/half.h"
@@ -32,7 +33,7 @@ struct shape {
     bool classifies;
 };
 
-/* A row's inputs, and what it shall become: numbers, or one class. */
+/* The inputs of a row, and its targets: numbers, or one class. */
 struct row {
     float x[INPUTS];
     float y[CLASSES_MAX];
@@ -51,7 +52,7 @@ static float normal(uint64_t seed, uint64_t stream, uint64_t i)
     return (float)(sqrt(-2.0 * log(u)) * cos(6.283185307179586 * (double)core_rng_unit(w.word[1])));
 }
 
-/* Noisy answers of a teacher that a small network cannot match exactly. */
+/* A teacher's answers with noise, which a small network cannot match exactly. */
 static void make_task(struct task *task, const struct shape *shape, uint64_t seed)
 {
     const int classes = shape->classes;
@@ -92,7 +93,7 @@ static struct layers layers_of(const struct shape *shape, float *p)
     return (struct layers){p, b1, w2, w2 + shape->classes * shape->hidden};
 }
 
-/* out: the answer less what it should be; returns the loss of the row. */
+/* `out` gets the answer minus the target; returns the loss of the row. */
 static double row_loss(const struct task *task, const struct row *row, float *out)
 {
     const int classes = task->shape.classes;
@@ -168,8 +169,8 @@ struct run {
     float scale[2][COUNT_MAX / CORE_UPDATE_Q8_BLOCK + 1];
 };
 
-/* Linear decay to zero, so that the end is a place and not a cloud. The first batch begins at row
- * `from`. */
+/* The learning rate decays linearly to zero, so that weights converge instead of fluctuating at the
+ * end. The first batch begins at row `from`. */
 static double train(const struct task *task, enum core_update_type moments, int from)
 {
     const struct shape *const shape = &task->shape;

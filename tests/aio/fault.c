@@ -1,6 +1,6 @@
-/* fault.c: the fault-injecting back end. Each operation passed to the inner back end has an entry that
- * says how to change its completion; invented and delayed completions wait in an array. The drive's
- * thread. */
+/* fault.c: the fault-injecting back end. Each operation passed to the inner back end has an entry
+ * that says how to change its completion; invented and delayed completions wait in an array. Runs
+ * on the drive's thread. */
 #include "tests/aio/fault.h"
 
 #include <assert.h>
@@ -17,23 +17,23 @@ enum { SECTOR_BYTES = 512, COPY_ALIGN_BYTES = 4096, LATE_MAX = 8, NONE = -1 };
 static const int64_t stalled_wait_ns = 5000000;
 
 struct entry {
-    struct aio_op op; /* as it was asked */
+    struct aio_op op; /* the operation as submitted */
     bool used;
-    bool stalled; /* not handed on */
+    bool stalled; /* not passed to the inner back end */
     int fault;    /* enum aio_fault_kind, or NONE */
     uint32_t argument;
-    void *copy; /* owned: what is written instead; the caller's memory may be read meanwhile */
+    void *copy; /* owned: changed data to write; the caller's memory may be in use */
 };
 
 struct held {
     struct aio_event event;
-    uint64_t due; /* count of reaps */
+    uint64_t due; /* the count of reaps at which it is due */
 };
 
 struct fault {
     struct aio_fault *plan;            /* borrowed */
     const struct aio_backend *backend; /* the inner one */
-    void *inner;                       /* owned: its state */
+    void *inner;                       /* owned: state of the inner back end */
     uint32_t depth;
     struct entry *entries; /* owned, [depth] */
     struct held *held;     /* owned, [held_size] */
@@ -71,7 +71,7 @@ static void fault_close(void *state)
     free(fault);
 }
 
-/* The inner back end where the test names none. */
+/* The inner back end if the test does not name one. */
 static int find_inner(const struct aio_fault *plan, const struct aio_backend_options *options,
                       const struct aio_backend **out)
 {
@@ -150,7 +150,7 @@ static void hit(struct fault *fault, enum aio_fault_kind kind)
     atomic_fetch_add_explicit(&fault->plan->hits[kind], 1, memory_order_relaxed);
 }
 
-/* A rule that makes a whole call fail; NULL: none does. */
+/* The rule that makes this whole call fail; NULL if none does. */
 static const struct aio_fault_rule *call_rule(struct fault *fault, enum aio_fault_kind kind,
                                               uint64_t number)
 {
@@ -224,7 +224,7 @@ static void flip(const struct entry *entry, unsigned char *memory)
     memory[bit / 8] ^= (unsigned char)(1u << (bit % 8));
 }
 
-/* One bit is turned in a copy, which goes out instead. */
+/* Copies the data and flips one bit of the copy, which is written instead. */
 static int write_copy(struct entry *entry, struct aio_op *op)
 {
     if (posix_memalign(&entry->copy, COPY_ALIGN_BYTES, op->bytes) != 0) {
@@ -244,7 +244,8 @@ static void drop_copy(struct entry *entry)
     entry->copy = NULL;
 }
 
-/* A part of the bytes, never none and never all; whole sectors where the inner one is a drive. */
+/* A part of the bytes, at least one unit and less than all; whole sectors if the inner back end is
+ * a drive. */
 static uint32_t part_of(const struct fault *fault, const struct entry *entry)
 {
     uint32_t grain = fault->backend == &aio_mem ? 1 : SECTOR_BYTES;
@@ -258,7 +259,7 @@ static uint32_t part_of(const struct fault *fault, const struct entry *entry)
     return (part == 0 ? 1 : part) * grain;
 }
 
-/* What the inner back end is asked instead of `op`. */
+/* Changes the operation that is passed to the inner back end. */
 static int change(const struct fault *fault, struct entry *entry, struct aio_op *op)
 {
     if (entry->fault == AIO_FAULT_SHORT || entry->fault == AIO_FAULT_TORN) {
@@ -342,7 +343,7 @@ static int fault_submit(void *state, const struct aio_op *ops, unsigned count)
     return (int)taken;
 }
 
-/* What becomes of an answer of the inner back end; it is held in every case. */
+/* Changes a completion of the inner back end and holds it. */
 static void change_answer(struct fault *fault, const struct aio_event *event)
 {
     struct entry *entry = entry_of(fault, event->token);
@@ -385,7 +386,7 @@ static void release_held(struct fault *fault)
     }
 }
 
-/* Takes what is due, the newest first where a rule wants another order. */
+/* Takes completions that are due; the newest first if a rule wants another order. */
 static unsigned deliver(struct fault *fault, struct aio_event *events, unsigned max)
 {
     unsigned got = 0;

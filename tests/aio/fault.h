@@ -1,7 +1,7 @@
 /* fault.h: a back end for tests that wraps another one and injects faults: errors, short transfers,
- * stalls, lost and corrupted writes. Faults are reproducible: they depend only on the rules, the seed
- * and the number of operations so far. The drive's thread applies them; the rules may change while
- * nothing is in flight. */
+ * stalls, lost and corrupted writes. Faults are reproducible: they depend only on the rules, the
+ * seed and the number of operations so far. The drive's thread applies the rules; they may change
+ * while nothing is in flight. */
 #ifndef TESTS_AIO_FAULT_H
 #define TESTS_AIO_FAULT_H
 
@@ -12,40 +12,40 @@
 #include "aio/backend.h"
 
 enum aio_fault_kind {
-    AIO_FAULT_SHORT,       /* moves `argument` bytes only (0: from the seed) and says so */
-    AIO_FAULT_ERROR,       /* does nothing and answers -argument (0: EIO) */
-    AIO_FAULT_END,         /* does nothing and answers 0, as beyond the end of a file */
-    AIO_FAULT_LATE,        /* answers `argument` reaps later (0: from the seed) */
-    AIO_FAULT_REORDER,     /* answers after others that were asked for later */
-    AIO_FAULT_DUPLICATE,   /* answers twice */
-    AIO_FAULT_UNKNOWN,     /* besides, an answer to nothing that was asked */
-    AIO_FAULT_LOST,        /* does nothing and answers as if it had */
-    AIO_FAULT_TORN,        /* moves only a part (`argument` bytes; 0: from the seed), claims all */
-    AIO_FAULT_MISDIRECTED, /* at another offset, claims all */
-    AIO_FAULT_CORRUPT,     /* one bit differs (bit `argument`; 0: from the seed) */
-    AIO_FAULT_STALLED,     /* never answers, until cancelled or aio_fault_release */
-    AIO_FAULT_SUBMIT,      /* submit answers -argument (0: EAGAIN), nothing taken */
-    AIO_FAULT_REAP,        /* reap answers -argument (0: EINTR), nothing collected */
+    AIO_FAULT_SHORT,       /* transfers only `argument` bytes (0: from the seed) and reports that */
+    AIO_FAULT_ERROR,       /* does nothing and returns -argument (0: EIO) */
+    AIO_FAULT_END,         /* does nothing and returns 0, as past the end of a file */
+    AIO_FAULT_LATE,        /* completes `argument` reaps later (0: from the seed) */
+    AIO_FAULT_REORDER,     /* completes after operations that were submitted later */
+    AIO_FAULT_DUPLICATE,   /* completes twice */
+    AIO_FAULT_UNKNOWN,     /* adds a completion of an operation that was never submitted */
+    AIO_FAULT_LOST,        /* does nothing and reports success */
+    AIO_FAULT_TORN,        /* transfers only `argument` bytes (0: from the seed), reports all */
+    AIO_FAULT_MISDIRECTED, /* transfers at another offset, reports success */
+    AIO_FAULT_CORRUPT,     /* flips one bit (bit `argument`; 0: from the seed) */
+    AIO_FAULT_STALLED,     /* never completes, until cancelled or aio_fault_release */
+    AIO_FAULT_SUBMIT,      /* submit returns -argument (0: EAGAIN) and takes nothing */
+    AIO_FAULT_REAP,        /* reap returns -argument (0: EINTR) and collects nothing */
     AIO_FAULT_KINDS,
 };
 
 enum { AIO_FAULT_RULES_MAX = 16, AIO_FAULT_FOREVER = 0x7fffffff };
 
-/* Hits the `from`-th matching operation (counted from 1; for SUBMIT and REAP the call) and the
- * `count` - 1 after it; or, with `one_in` set, one in that many at random. */
+/* Applies to the `from`-th matching operation (counted from 1; calls for SUBMIT and REAP) and the
+ * `count` - 1 after it; or, with `one_in` set, to one in that many at random. */
 struct aio_fault_rule {
     enum aio_fault_kind kind;
     uint64_t from;     /* 0: 1 */
     uint64_t count;    /* 0: 1 */
-    uint32_t one_in;   /* 0: by count */
-    uint32_t argument; /* see above */
+    uint32_t one_in;   /* 0: use `count` */
+    uint32_t argument; /* depends on the kind, see above */
     bool reads_only, writes_only;
     uint64_t offset_from, offset_end; /* only operations that begin here; 0, 0: all */
 };
 
 /* What to inject. Owned by the test; outlives the drives that use it. */
 struct aio_fault {
-    const struct aio_backend *inner; /* NULL: mem where the drive has a disk, else by probing */
+    const struct aio_backend *inner; /* NULL: mem if the drive has a disk, otherwise by probing */
     uint64_t seed;
     unsigned rules_count;
     struct aio_fault_rule rules[AIO_FAULT_RULES_MAX];
@@ -55,8 +55,8 @@ struct aio_fault {
     struct aio_backend recipe;              /* see aio_fault_recipe */
 };
 
-/* The back end that injects these faults, for the `backend` or `recipe` member of options. Belongs to
- * `fault`. NULL gives NULL. */
+/* The back end that injects these faults, for the `backend` or `recipe` member of options. Belongs
+ * to `fault`. NULL gives NULL. */
 const struct aio_backend *aio_fault_recipe(struct aio_fault *fault);
 
 /* Lets stalled operations continue. Any thread. */

@@ -29,24 +29,25 @@ struct rig {
 
 struct rig_options {
     const char *backend;     /* uring, libaio, threads, mem */
-    struct aio_fault *fault; /* wrapped around it; `inner` is set; NULL: none */
+    struct aio_fault *fault; /* wraps the back end; rig_open sets `inner`; NULL: none */
     uint64_t bytes;
-    struct aio_drive_options drive; /* backend and context are filled in */
+    struct aio_drive_options drive; /* rig_open sets backend and context */
     uint32_t queue_depth;
 };
 
-/* The back ends that exist and work here, NULL at the end. */
+/* The back ends that are built in and work here; ends with NULL. */
 const char *const *rig_backends(void);
 
-/* Fails the case if it cannot. The file holds zeros. */
+/* Fails the case on an error. The file holds zeros. */
 void rig_open(struct rig *rig, const struct rig_options *options);
-/* Queue and drive closed in good order, the file removed. */
+/* Closes queue and drive in the right order and removes the file. */
 void rig_close(struct rig *rig);
 
 /* 4 KiB-aligned memory, freed by rig_free. */
 void *rig_memory(uint64_t bytes);
 void rig_free(void *memory);
-/* Bytes that tell position and seed apart. Not looked at by ThreadSanitizer: it would take minutes. */
+/* Fills memory with bytes that depend on position and seed. Excluded from ThreadSanitizer, where it
+ * would take minutes. */
 void rig_fill(void *memory, uint64_t bytes, uint64_t seed);
 
 #endif

@@ -1,5 +1,6 @@
-/* Proves that a drive and its queues are made or refused when memory is short, and that requests
- * allocate nothing afterwards, on any back end: neither the thread that submits nor the drive's. */
+/* Proves for every back end that creating a drive and its queues succeeds or fails cleanly if
+ * memory is short, and that requests allocate nothing afterwards, neither on the submitting thread
+ * nor on the drive's. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -29,7 +30,7 @@ static int move(struct aio_queue *queue, enum aio_kind kind, uint32_t file,
     return rc == 0 ? core_fence_wait(*fence, patience_ns) : rc;
 }
 
-/* A drive, a queue, and `rounds` times everything written and read with checksums. */
+/* A drive and a queue; writes and reads everything with checksums, `rounds` times. */
 static int life(void)
 {
     struct aio_drive *drive = NULL;
@@ -50,7 +51,7 @@ static int life(void)
     return rc != 0 ? rc : closed != 0 ? closed : ended;
 }
 
-/* Each request to the system fails once; then as many for fifty rounds as for none. */
+/* Each system request fails once. Then fifty rounds must make as many requests as none. */
 static void nothing_after_create(void)
 {
     char path[512];
@@ -64,7 +65,7 @@ static void nothing_after_create(void)
     for (const char *const *name = rig_backends(); *name != NULL; name++) {
         backend = aio_backend_find(*name);
         rounds = 2;
-        check_int(life(), ==, 0); /* what fills caches for good */
+        check_int(life(), ==, 0); /* fills caches that stay */
         rounds = 0;
         const unsigned before = test_fail_nth(life);
         rounds = RIG_SLOW ? 5 : 50;

@@ -1,5 +1,5 @@
-/* test_dir.c: a store's directory is ours alone: links, strangers, other runs, and what is left
- * after a crash. */
+/* test_dir.c: the directory of a store belongs to one run: links, foreign files, other runs, and
+ * files that a crash has left. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -22,7 +22,7 @@
 
 enum { STORE_BYTES = 4 << 20 };
 
-/* "<test directory>/<name>"; the text holds for a while. */
+/* "<test directory>/<name>"; one of a few static buffers, reused later. */
 static const char *place(const char *name)
 {
     static char paths[64][512];
@@ -46,8 +46,8 @@ static void expect(const char *directory, int code, const char *part)
     check_contains(core_err_sentence(), part);
 }
 
-/* A directory that is not there is made with mode 0700 and is gone after a clean end; one that is
- * there stays, empty. */
+/* A missing directory is created with mode 0700 and removed by a clean end; an existing one stays
+ * and is empty. */
 static void empty_after_a_clean_end(void)
 {
     struct aio_store *store = NULL;
@@ -68,8 +68,8 @@ static void empty_after_a_clean_end(void)
     check_int(rmdir(path), ==, 0); /* it was empty */
 }
 
-/* Links on the way, open modes, no directory at all: an error that says what to do; nothing is
- * followed or changed. */
+/* Links in the path, wrong modes and missing directories give an error that says what to do;
+ * nothing is followed or changed. */
 static void what_is_not_ours_is_refused(void)
 {
     struct stat info;
@@ -101,7 +101,8 @@ static void what_is_not_ours_is_refused(void)
     }
 }
 
-/* Files of the store's name that are something else are left as they are, to the byte. */
+/* Files that have the name of the store's file but are something else stay unchanged, to the
+ * byte. */
 static void foreign_files_are_not_touched(void)
 {
     const char *file = place("foreign/" AIO_PATH_FILE_NAME);
@@ -117,7 +118,7 @@ static void foreign_files_are_not_touched(void)
     check_true(fgets(text, sizeof text, stream) != NULL);
     fclose(stream);
     check_string(text, "my thesis");
-    /* open to others, several names */
+    /* readable by others, several names */
     check_int(truncate(file, 0), ==, 0);
     check_int(chmod(file, 0644), ==, 0);
     expect(place("foreign"), -EPERM, "others may open it");
@@ -125,13 +126,13 @@ static void foreign_files_are_not_touched(void)
     check_int(link(file, place("second")), ==, 0);
     expect(place("foreign"), -EPERM, "several names");
     check_int(unlink(place("second")), ==, 0);
-    /* locked by a process that runs */
+    /* locked by a running process */
     int fd = open(file, O_RDWR);
     check_int(flock(fd, LOCK_EX), ==, 0);
     expect(place("foreign"), -EPERM, "running process");
     close(fd);
     check_int(unlink(file), ==, 0);
-    /* no files at all */
+    /* not regular files */
     check_int(symlink(place("plain"), file), ==, 0);
     expect(place("foreign"), -ELOOP, "symbolic link");
     check_int(unlink(file), ==, 0);
@@ -143,7 +144,7 @@ static void foreign_files_are_not_touched(void)
     check_int(unlink(file), ==, 0);
 }
 
-/* One directory, one run. */
+/* A second run cannot use the directory. */
 static void a_directory_in_use_is_busy(void)
 {
     struct aio_store *first = NULL;
@@ -154,8 +155,8 @@ static void a_directory_in_use_is_busy(void)
     check_int(aio_store_close(first), ==, 0);
 }
 
-/* The directory, or the file in it, replaced while a run has it: what was put there stays, and the
- * end says so. */
+/* If the directory or its file is replaced during a run, the replacement stays, and closing reports
+ * it. */
 static void what_was_swapped_is_not_removed(void)
 {
     struct aio_store *store = NULL;
@@ -198,8 +199,8 @@ static int run_until_killed(const char *path)
     return 4;
 }
 
-/* Killed at random moments, also while the file is being made: the next start takes the directory
- * over, works, and leaves it empty. */
+/* Runs are killed at random moments, also while the file is being created: the next run takes the
+ * directory over, works, and leaves it empty. */
 static void killed_runs_are_cleaned_up(void)
 {
     const char *path = place("killed");
@@ -228,7 +229,7 @@ static void killed_runs_are_cleaned_up(void)
     check_int(rmdir(path), ==, 0);
 }
 
-/* The header is checked to the last bit. */
+/* A change of any bit of the header is detected. */
 static void headers_are_checked(void)
 {
     struct aio_header header = {.magic = "TIDEEXT", .version = AIO_HEADER_VERSION, .run = 1};
@@ -241,7 +242,7 @@ static void headers_are_checked(void)
     }
 }
 
-/* What is said about each kind of file system, and that this one and tmpfs are recognised. */
+/* Verdicts for each kind of file system; this one and tmpfs are recognised. */
 static void file_systems_are_known(void)
 {
     static const struct {
@@ -277,7 +278,7 @@ static void file_systems_are_known(void)
     close(fd);
 }
 
-/* A store on tmpfs works through the page cache and says so. */
+/* A store on tmpfs works through the page cache and warns about it. */
 static void tmpfs_is_buffered_with_a_warning(void)
 {
     char path[] = "/dev/shm/tide-test-XXXXXX";
@@ -294,7 +295,7 @@ static void tmpfs_is_buffered_with_a_warning(void)
     check_int(rmdir(path), ==, 0);
 }
 
-/* The small functions: descriptors, files made exclusively. */
+/* The helper functions: descriptors, exclusive creation of files. */
 static void directories_and_files(void)
 {
     struct aio_dir *dir = NULL;

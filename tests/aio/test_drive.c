@@ -1,4 +1,4 @@
-/* test_drive.c: the same table of requests on every back end. */
+/* test_drive.c: runs the same table of requests on every back end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "tests/harness/child.h"
 #include "tests/harness/test.h"
 
-/* Sanitizers get the same cases on smaller pieces. */
+/* Sanitizers run the same cases with smaller pieces. */
 enum { UNIT = RIG_SLOW ? 1 << 17 : 1 << 18 };
 static const int64_t patience_ns = 20000000000;
 
@@ -32,8 +32,8 @@ static void read_all(struct rig *rig, uint64_t offset, void *memory, uint64_t by
     check_int(core_fence_wait(fence, patience_ns), ==, 0);
 }
 
-/* Requests of every kind of size and place come back as they were written, on all back ends, cut
- * into blocks smaller and larger than the request, at several depths. */
+/* Requests of all kinds of sizes and places read back what was written, on all back ends, with
+ * blocks smaller and larger than the request, at several depths. */
 static void what_is_written_is_read(void)
 {
     enum { BYTES = 12 * UNIT };
@@ -80,7 +80,7 @@ static void what_is_written_is_read(void)
     rig_free(out);
 }
 
-/* Many requests at once: the queue keeps its order and its bound, and no byte is mixed up. */
+/* Many requests at once: the queue keeps its order and its limit, and no bytes are mixed up. */
 static void many_requests_in_order(void)
 {
     enum { BYTES = 32 * UNIT, PIECE = UNIT / 16, COUNT = BYTES / PIECE };
@@ -120,8 +120,8 @@ static void many_requests_in_order(void)
     rig_free(out);
 }
 
-/* As deep as drives go, all of it in flight at once: nothing fails, and a back end of fewer hands says
- * so instead of being asked without a rest. */
+/* The maximum depth, all of it in flight at once: nothing fails, and a back end that can do less
+ * reports its own depth instead of being called without end. */
 static void as_deep_as_it_goes(void)
 {
     enum { BLOCK = 4096, BYTES = 2 * AIO_DEPTH_MAX * BLOCK };
@@ -146,7 +146,7 @@ static void as_deep_as_it_goes(void)
     rig_free(out);
 }
 
-/* A lease for writing is given where nobody else has the file open. */
+/* The kernel grants a write lease only if nobody else has the file open. */
 static bool is_alone(const char *path)
 {
     const int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -156,7 +156,7 @@ static bool is_alone(const char *path)
     return alone;
 }
 
-/* Whether this file system gives such leases at all. */
+/* Whether this file system supports such leases. */
 static bool has_leases(const char *beside)
 {
     char path[600];
@@ -169,7 +169,7 @@ static bool has_leases(const char *beside)
     return has;
 }
 
-/* A drive that ended holds no file: the room of removed ones is there at once. */
+/* A drive that has ended holds no file open, so the space of removed files is free at once. */
 static void no_file_is_held(void)
 {
     enum { BYTES = 2 * UNIT };

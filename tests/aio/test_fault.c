@@ -1,5 +1,6 @@
-/* test_fault.c: what drives do on bad days, from seeds: recovered, or an error that names file,
- * offset and cause; never a wrong byte, never a hang. The seed of each loop is printed. */
+/* test_fault.c: faults of drives, reproducible by seed: a drive recovers, or gives an error that
+ * names file, offset and cause; never a wrong byte, never a hang. The seed of each loop is
+ * printed. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +18,8 @@ enum { PART_OF_CASES = RIG_SLOW ? 8 : 1 };
 static const int64_t patience_ns = 20000000000;
 static const uint64_t seed = 20261121;
 
-/* Writes `bytes` and reads them back in `pieces` requests; 0 when every byte is right, else the
- * first error. */
+/* Writes `bytes` and reads them back in `pieces` requests. Returns 0 if every byte is right,
+ * otherwise the first error. */
 static int there_and_back(struct rig *rig, uint64_t bytes, uint64_t pieces, uint64_t salt)
 {
     static unsigned char in[1 << 16] __attribute__((aligned(4096)));
@@ -52,8 +53,8 @@ static void open_mem(struct rig *rig, struct aio_fault *fault, uint64_t bytes, u
                                         .drive = {.block_bytes = 4096, .depth = depth}});
 }
 
-/* A transfer cut short at every byte goes on where it stopped, for reads and writes; on direct
- * files at every sector; again and again until a transfer of one byte each. */
+/* A transfer that is cut short at any byte continues where it stopped, for reads and writes; on
+ * direct files at any sector; repeatedly, down to transfers of one byte each. */
 static void short_at_every_split(void)
 {
     for (uint32_t split = 1; split <= 511; split++) {
@@ -86,7 +87,7 @@ static void short_at_every_split(void)
     }
 }
 
-/* The end of the file where there should be bytes is an error at once, not a loop. */
+/* A file that ends too early gives an error at once, not a loop. */
 static void early_end_is_an_error(void)
 {
     struct aio_fault fault = {.rules_count = 1, .rules = {{.kind = AIO_FAULT_END, .from = 2}}};
@@ -97,8 +98,8 @@ static void early_end_is_an_error(void)
     rig_close(&rig);
 }
 
-/* EIO on the n-th request for n = 1, 2, 3 ... until a run is clean: once, it is tried again and
- * logged; for ever, it ends in an error with file, offset and cause after three retries. */
+/* EIO on the n-th request for n = 1, 2, 3 ... until a run is clean. Once: it is retried and logged.
+ * For ever: after three retries it ends in an error with file, offset and cause. */
 static void eio_on_every_request(void)
 {
     for (int forever = 0; forever < 2; forever++) {
@@ -136,7 +137,7 @@ static void eio_on_every_request(void)
     }
 }
 
-/* A full drive at every write: at once, without retries, and said as such. */
+/* ENOSPC on any write ends the request at once, without retries, with its own message. */
 static void enospc_on_every_write(void)
 {
     for (uint64_t n = 1; n <= 16; n++) {
@@ -153,8 +154,8 @@ static void enospc_on_every_write(void)
 }
 
 /* EINTR, EAGAIN, EBUSY and ENOMEM from submit, from the wait and as results, and ECANCELED as a
- * result, over ten thousand of them: nobody above notices. A call that fails for good ends all queues
- * with the drive's name. */
+ * result, over ten thousand of them: callers do not notice. A call that keeps failing ends all
+ * queues with the drive's name. */
 static void transient_errors_pass(void)
 {
     static const uint32_t codes[] = {EINTR, EAGAIN, EBUSY, ENOMEM, EAGAIN};
@@ -194,8 +195,8 @@ static void transient_errors_pass(void)
     }
 }
 
-/* Completions come late, in any order, twice, and with unknown tokens: no byte and no count is
- * wrong, and unknown tokens are noticed. */
+/* Completions that arrive late, in any order, twice, or with unknown tokens corrupt no byte and no
+ * count; unknown tokens are detected. */
 static void disorder_is_harmless(void)
 {
     struct aio_fault fault = {.rules_count = 4,
@@ -237,8 +238,9 @@ static void wait_for_stall(struct aio_drive *drive, uint64_t stalls)
     check_uint(stats.stalls, ==, stalls);
 }
 
-/* A drive that answers late is warned about after five seconds and goes on; one that does not
- * answer for a minute is an error that names it, for all its queues, and closing does not hang. */
+/* A drive that responds late causes a warning after five seconds and continues. One that does not
+ * respond for a minute gives an error that names it, for all its queues, and closing does not
+ * hang. */
 static void stalled_drive_is_named(void)
 {
     for (int recovers = 0; recovers < 2; recovers++) {
@@ -272,7 +274,8 @@ static void stalled_drive_is_named(void)
             check_int(core_fence_wait(stuck, patience_ns), ==, -ETIMEDOUT);
             check_contains(core_err_sentence(),
                            "nvme7 does not respond: read of 4096 bytes at offset 4096 of rig-file");
-            /* The drive tells its queues one after the other: this write is refused, or fails. */
+            /* The drive fails its queues one after another: this write is refused, or fails
+             * later. */
             int rc = aio_queue_write(second, rig.file, 0, memory, 4096, &other);
             check_int(rc == 0 ? core_fence_wait(other, patience_ns) : rc, ==, -ETIMEDOUT);
         }
@@ -283,13 +286,14 @@ static void stalled_drive_is_named(void)
     }
 }
 
-/* What never comes back keeps its memory: closing says so, within its limit, and leaks it. */
+/* A request that never completes keeps its memory: closing reports it within the limit and leaks
+ * the memory. */
 static void lost_completion_ends_in_an_error(void)
 {
     static unsigned char memory[4096] __attribute__((aligned(4096)));
     static struct aio_fault fault = {
         .rules_count = 1, .rules = {{.kind = AIO_FAULT_LATE, .one_in = 1, .argument = 0x7fffffff}}};
-    static struct rig rig; /* what is leaked on purpose stays reachable */
+    static struct rig rig; /* deliberately leaked; must stay reachable */
     struct core_fence fence;
     rig_open(&rig, &(struct rig_options){
                        .backend = "mem",
@@ -304,8 +308,8 @@ static void lost_completion_ends_in_an_error(void)
     check_contains(core_err_sentence(), "never completed");
 }
 
-/* Closing with requests in flight and pending, memory freed right after: nothing writes to it any
- * more (AddressSanitizer looks), and what was not done is said. */
+/* The queue is closed with requests in flight and pending, and memory is freed right after: nothing
+ * writes to it any more (AddressSanitizer checks). */
 static void close_in_flight(void)
 {
     for (const char *const *name = rig_backends(); *name != NULL; name++) {
@@ -318,7 +322,7 @@ static void close_in_flight(void)
             unsigned char *memory = rig_memory(4 * bytes);
             rig_fill(memory, 4 * bytes, round);
             struct core_fence fence;
-            for (int i = 0; i < 4; i++) { /* each its own: what is in flight is the drive's */
+            for (int i = 0; i < 4; i++) { /* the drive owns each one's memory meanwhile */
                 unsigned char *own = memory + (uint64_t)i * bytes;
                 check_int(i % 2 == 0 ? aio_queue_read(rig.queue, rig.file, 0, own, bytes, &fence)
                                      : aio_queue_write(rig.queue, rig.file, 0, own, bytes, &fence),

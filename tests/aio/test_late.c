@@ -1,6 +1,6 @@
-/* test_late.c: who waits for whom, and what counts as late: a pause holds up its own block alone, the
- * watchdog counts neither answers that wait to be collected nor time in which the process was stopped,
- * and a queue that fails twice at once completes nothing. */
+/* test_late.c: which requests wait for which, and what counts as late. A pause delays only its own
+ * block. The watchdog counts neither completions that wait to be collected nor time in which the
+ * process was stopped. A queue that fails twice at once completes nothing. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -22,7 +22,7 @@ static int64_t told_clock(void *user)
     return atomic_load_explicit((_Atomic int64_t *)user, memory_order_acquire);
 }
 
-/* ---- A back end that answers when the test says so ---- */
+/* ---- A back end that completes requests when the test allows it ---- */
 
 static _Atomic bool gate_shut;
 
@@ -53,8 +53,8 @@ static void open_gated(struct rig *rig, struct aio_drive_options *options, uint6
               ==, 0);
 }
 
-/* More answers than one call collects wait after a long pause of the drive's thread: none of their
- * blocks is late. */
+/* After a long pause of the drive's thread more completions wait than one call collects: none of
+ * their blocks is late. */
 static void a_backlog_is_not_late(void)
 {
     enum { BLOCKS = 400 };
@@ -72,7 +72,7 @@ static void a_backlog_is_not_late(void)
     open_gated(&rig, &options, BLOCKS * 4096);
     check_int(aio_queue_write(rig.queue, rig.file, 0, memory, BLOCKS * 4096, &fence), ==, 0);
     struct aio_drive_stats stats = {0};
-    for (int i = 0; i < 5000 && stats.waits == 0; i++) { /* all are with the back end */
+    for (int i = 0; i < 5000 && stats.waits == 0; i++) { /* until all are submitted */
         usleep(1000);
         aio_drive_stats(rig.drive, &stats);
     }
@@ -85,11 +85,11 @@ static void a_backlog_is_not_late(void)
     rig_free(memory);
 }
 
-/* A call into the back end that takes longer than the limit is a stall, by the real clock: the thread
- * that waits for the request counts the time in which the drive's thread is held. */
+/* A call into the back end that takes longer than the limit is a stall, by the real clock: the
+ * thread that waits for the request counts the time during which the drive's thread is blocked. */
 static void a_call_that_blocks_is_late(void)
 {
-    static struct rig rig; /* what is leaked on purpose stays reachable */
+    static struct rig rig; /* deliberately leaked; must stay reachable */
     static unsigned char memory[4096] __attribute__((aligned(4096)));
     const int64_t limit_ns = 300000000;
     struct core_fence fence;
@@ -125,8 +125,8 @@ static void wait_for_repeats(const struct rig *rig, uint64_t repeats)
     check_uint(repeats_of(rig), ==, repeats);
 }
 
-/* A block that waits to be repeated holds up nothing else: while its pause lasts (the clock stands
- * still) other queues' requests are served and it is not tried again. */
+/* A block that pauses before a retry delays nothing else: during its pause (the clock does not
+ * move) requests of other queues are served, and the block is not retried. */
 static void a_pause_is_one_queues_own(void)
 {
     enum { UNPAUSED = 9, OTHERS = 200 };
@@ -161,7 +161,7 @@ static void a_pause_is_one_queues_own(void)
     rig_close(&rig);
 }
 
-/* While calls into the back end fail, others are served and the call waits for its time. */
+/* While a failing call into the back end pauses before its retry, other work is served. */
 static void a_failing_call_pauses_alone(void)
 {
     enum { UNPAUSED = 9, FAILURES = 40 };
@@ -197,13 +197,13 @@ static void a_failing_call_pauses_alone(void)
     }
 }
 
-/* ---- A drive that fails its part while another one does ---- */
+/* ---- A drive fails its part of a request while another drive fails, too ---- */
 
 static unsigned char *held_sentence;
 static _Atomic bool sentence_read;
 static _Atomic bool sentence_released;
 
-/* The sentence's page cannot be read until the test says so: whoever reads it is held here. */
+/* The page of the sentence cannot be read until the test allows it: a reading thread waits here. */
 static void hold_reader(int number, siginfo_t *info, void *context)
 {
     (void)context;
@@ -218,15 +218,15 @@ static void hold_reader(int number, siginfo_t *info, void *context)
     mprotect(held_sentence, 4096, PROT_READ);
 }
 
-/* Fails the queue's line as another drive would that is still writing its error message. */
+/* Fails the queue's line, as a drive does that is still writing its error message. */
 static void *fail_queue(void *queue)
 {
     core_line_fail(aio_queue_line(queue), -EIO, (const char *)held_sentence);
     return NULL;
 }
 
-/* A drive that fails a part of a request while another drive is still failing the same queue does not
- * complete the request. */
+/* A drive that fails a part of a request while another drive is still failing the same queue does
+ * not complete the request. */
 static void the_second_failure_completes_nothing(void)
 {
     static unsigned char memory[8192] __attribute__((aligned(4096)));
@@ -255,7 +255,7 @@ static void the_second_failure_completes_nothing(void)
         usleep(1000);
     }
     check_int(aio_queue_read(rig.queue, rig.file, 0, memory, 4096, &fence), ==, 0);
-    for (int i = 0; i < 3; i++) { /* the drive is past the request by then */
+    for (int i = 0; i < 3; i++) { /* afterwards the drive is done with the request */
         check_int(aio_queue_read(other, rig.file, 4096, memory + 4096, 4096, &passed), ==, 0);
         check_int(core_fence_wait(passed, patience_ns), ==, 0);
     }
@@ -290,7 +290,7 @@ static int reads_and_stops(void *argument)
         aio_drive_stats(rig.drive, &stats);
     }
     raise(SIGSTOP);
-    const uint64_t waits = stats.waits + 4; /* the watchdog has looked by then */
+    const uint64_t waits = stats.waits + 4; /* by then the watchdog has checked */
     while (stats.waits < waits && core_fence_poll(fence) == 0) {
         usleep(1000);
         aio_drive_stats(rig.drive, &stats);
@@ -301,8 +301,8 @@ static int reads_and_stops(void *argument)
     return rc == 0 ? 0 : 1;
 }
 
-/* A stop of the process that lasts longer than the limit is nobody's delay: requests that were in
- * flight go on. */
+/* If the process is stopped for longer than the limit, no drive is blamed: requests in flight
+ * continue. */
 static void a_stopped_process_is_not_late(void)
 {
     static char names[][8] = {"mem", "threads"};

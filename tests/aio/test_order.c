@@ -1,4 +1,4 @@
-/* test_order.c: who goes first on a drive: queues by their urgency, and requests around a sync. */
+/* test_order.c: priorities on a drive: queues by urgency, and requests around a sync. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -8,8 +8,8 @@
 
 static const int64_t patience_ns = 20000000000;
 
-/* Queues of all four urgencies over one slow drive, all full: each step down gets less, none gets
- * nothing, and a late urgent request passes those that wait. */
+/* Queues of all four urgencies on one slow drive, all full: a less urgent queue gets less, but
+ * never nothing, and a late urgent request overtakes waiting ones. */
 static void urgency_goes_first_and_none_starves(void)
 {
     enum { PIECE = 64 << 10, COUNT = 400 };
@@ -48,7 +48,7 @@ static void urgency_goes_first_and_none_starves(void)
     check_uint(reached[2], >=, reached[3]);
 }
 
-/* A sync waits for the writes before it and holds those behind it; on every back end. */
+/* A sync waits for the writes before it and holds back those after it, on every back end. */
 static void sync_is_a_barrier(void)
 {
     for (const char *const *name = rig_backends(); *name != NULL; name++) {

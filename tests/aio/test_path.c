@@ -1,6 +1,6 @@
-/* Proves the life of one path of a store: made at its exact size and written once, served, left empty,
- * busy while it is used, looked at by others, taken over or discarded after a crash, stopped or refused
- * without anything left behind. */
+/* Proves the life of one path of a store: it is created at its exact size and written once, used,
+ * removed, busy while a run has it, inspected by others, taken over or discarded after a crash, and
+ * interrupted or refused with nothing left. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ static struct aio_path_options options_of(void)
         .directory = directory(), .data_bytes = DATA, .align_bytes = ALIGN, .run = 77, .count = 1};
 }
 
-/* The directory is gone, or holds nothing. */
+/* The directory does not exist, or is empty. */
 static void check_nothing_left(void)
 {
     DIR *names = opendir(directory());
@@ -48,7 +48,7 @@ static void check_nothing_left(void)
     check_uint(count, <=, 2);
 }
 
-/* Writes `memory` behind the header and reads it back into its second half. */
+/* Writes `memory` after the header and reads it back into its second half. */
 static void move(struct aio_path *path, unsigned char *memory)
 {
     struct aio_drive *drive = aio_path_drive(path);
@@ -79,8 +79,8 @@ static int told(void *user, const char *where, uint64_t done_bytes, uint64_t tot
     return 0;
 }
 
-/* A file of header and data, a header that holds, progress up to the end, bytes that come back, and
- * nothing left; on memory there is no header. */
+/* The file has a header and the data, the header is valid, progress reaches the end, bytes come
+ * back, and nothing is left. A path in memory has no header. */
 static void made_served_removed(void)
 {
     struct aio_path_options options = options_of();
@@ -122,7 +122,7 @@ static void made_served_removed(void)
     rig_free(memory);
 }
 
-/* While one run has it another gets EBUSY, with the name. */
+/* While one run has the path, another gets EBUSY with its name. */
 static void busy_while_used(void)
 {
     struct aio_path_options options = options_of();
@@ -144,8 +144,8 @@ static int die_with_a_path(void *argument)
     return kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
 }
 
-/* What a run leaves that is killed once it has its path. The kernel gives the lock of its file back a
- * moment after the process is gone. */
+/* Leaves the file of a run that is killed once it has its path. The kernel releases the lock
+ * shortly after the process has ended. */
 static void leave_behind(void)
 {
     struct aio_look look = {.in_use = true};
@@ -157,7 +157,7 @@ static void leave_behind(void)
     check_true(!look.in_use);
 }
 
-/* A run that was killed leaves a file that the next one takes over and serves. */
+/* A killed run leaves a file that the next run takes over and uses. */
 static void taken_over_after_a_crash(void)
 {
     struct aio_path_options options = options_of();
@@ -181,8 +181,8 @@ static const char *file_name(void)
     return name;
 }
 
-/* Who looks sees whose it is and whether a run has it, and is in nobody's way: the run serves on, and
- * another one takes over right behind. */
+/* aio_look reports the owner of the path and whether a run uses it. It disturbs nobody: the run
+ * continues, and another one can take over right afterwards. */
 static void looked_at(void)
 {
     struct aio_path_options options = options_of();
@@ -222,7 +222,7 @@ static void expect_wrong(const char *sentence)
     check_contains(core_err_sentence(), sentence);
 }
 
-/* Writes one byte of the file that a dead run left. */
+/* Changes one byte of the file that a dead run has left. */
 static void change(off_t at)
 {
     unsigned char byte = 0;
@@ -233,8 +233,8 @@ static void change(off_t at)
     close(fd);
 }
 
-/* A file that is cut, longer, empty, changed in its header, somebody else's or a link is not sound, and
- * the sentence says why; while somebody has the lock it is being made. */
+/* A file that is cut, longer, empty, changed in its header, foreign or a link is reported with the
+ * reason. While a process holds the lock, the file is reported as being created. */
 static void looked_at_and_wrong(void)
 {
     leave_behind();
@@ -296,8 +296,8 @@ static int stop(void *user, const char *where, uint64_t done_bytes, uint64_t tot
     return done_bytes < total_bytes;
 }
 
-/* Stopped while it is written, more than there is, a back end that is not known: a sentence, and
- * nothing left. */
+/* Interrupted while it is written, larger than the free space, or with an unknown back end: an
+ * error with a sentence, and nothing left. */
 static void stopped_or_refused(void)
 {
     struct aio_path_options options = options_of();

@@ -1,5 +1,5 @@
-/* test_store.c: extents on one path and on several: where the bytes lie, that they come back, and
- * that the store can be filled to the last unit. */
+/* test_store.c: extents on one path and on several: where the bytes are, that they can be read
+ * back, and that the store can be filled to the last unit. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -22,9 +22,10 @@
 static const int64_t patience_ns = 20000000000;
 enum { MIB = 1 << 20 };
 
-/* Time that only throttled drives in memory move: while it runs, a drive's wait for its next answer
- * returns at once and puts the clock where that answer is due, so that rates do not depend on the
- * machine. With `together` drives asked for, the clock stands until so many wait at once. */
+/* A simulated clock that only throttled drives in memory advance. A drive's wait for its next
+ * completion returns at once and moves the clock to the time at which it is due, so that rates do
+ * not depend on the machine. If `together` is set, the clock does not move until so many drives
+ * wait at once. */
 static struct {
     pthread_mutex_t mutex;
     int64_t now_ns; /* 0: the system's clock is used */
@@ -45,7 +46,7 @@ int64_t __wrap_core_clock_now_ns(void)
     return now_ns != 0 ? now_ns : __real_core_clock_now_ns();
 }
 
-/* A drive that waits for an answer does so for less than the 100 ms for which an idle one sleeps. */
+/* A wait for a completion is shorter than the 100 ms for which an idle drive sleeps. */
 int __wrap_core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns)
 {
     const int64_t idle_ns = 100000000;
@@ -67,7 +68,7 @@ int __wrap_core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeou
     return moved ? -ETIMEDOUT : __real_core_bell_sleep(bell, seen, timeout_ns);
 }
 
-/* Goes on from where the clock is; false: the system's clock from here on. */
+/* Starts at the clock's current time; false: back to the system's clock. */
 static void simulate_clock(bool on, unsigned together)
 {
     pthread_mutex_lock(&simulated.mutex);
@@ -94,8 +95,8 @@ static void store_read(struct aio_queue *queue, const struct aio_extent *extent,
     check_int(core_fence_wait(fence, patience_ns), ==, 0);
 }
 
-/* Shares follow the weights to one unit over any number of extents, never exceed what is free, and
- * use everything up. */
+/* Shares follow the weights to one unit over any number of extents, never exceed the free space,
+ * and use all of it. */
 static void shares_follow_weights(void)
 {
     for (uint64_t round = 0; round < 300; round++) {
@@ -140,8 +141,8 @@ static void shares_follow_weights(void)
     check_uint(out[2], ==, 20);
 }
 
-/* Ranges taken and given at random: they never overlap, what is free adds up, and all given back is
- * one range again. */
+/* Ranges are taken and given back at random: they never overlap, the free space adds up, and in the
+ * end it is one range again. */
 static void space_is_exact(void)
 {
     enum { UNITS = 512, HELD = 64 };
@@ -171,7 +172,7 @@ static void space_is_exact(void)
             check_true(!used[slot->offset - 4096 + i]);
             used[slot->offset - 4096 + i] = true;
         }
-        if (slot->bytes > 3) { /* a part of it goes back at once */
+        if (slot->bytes > 3) { /* gives a part of it back at once */
             slot->bytes -= 2;
             aio_space_split(space, (struct aio_range){slot->offset + slot->bytes, 2});
             memset(used + (slot->offset - 4096 + slot->bytes), 0, 2);
@@ -228,8 +229,8 @@ static void close_striped(struct striped *s)
     }
 }
 
-/* Three paths of unequal speed, measured at open: extents are spread in proportion, and the parts of one
- * request are with all three drives at once, so that a long transfer has the speed of all together. */
+/* Three paths of different speed, measured at open: extents are spread in proportion, and all three
+ * drives work on one request at once, so that a long transfer has their combined speed. */
 static void unequal_paths_add_up(void)
 {
     const uint64_t rates[3] = {80 * MIB, 40 * MIB, 20 * MIB};
@@ -267,8 +268,8 @@ static void unequal_paths_add_up(void)
     close_striped(&s);
 }
 
-/* Extents of many sizes until it is full, to the last unit, with a sentence; given back, the same
- * again. */
+/* Extents of many sizes are allocated until the store is full, to the last unit, which gives a
+ * sentence; after freeing them the same works again. */
 static void full_to_the_last_unit(void)
 {
     const uint64_t rates[3] = {0};
@@ -296,8 +297,8 @@ static void full_to_the_last_unit(void)
     close_striped(&s);
 }
 
-/* On files of two directories, on every back end: extents of odd sizes come back, in whole and in
- * parts, with block sizes below and above a checksum's. */
+/* On files in two directories, on every back end: extents of odd sizes are read back, in whole and
+ * in parts, with blocks smaller and larger than the range of a checksum. */
 static void files_of_two_directories(void)
 {
     static const uint32_t blocks[] = {128 << 10, 1 << 20, 4 << 20};
@@ -346,8 +347,9 @@ static void files_of_two_directories(void)
     rig_free(out);
 }
 
-/* Data hashed by the caller while it was hot is verified like any other; a wrong hash is found. What
- * was never written cannot be read. Parts must begin and end with whole sums. */
+/* Data that the caller has hashed while it was in the cache is verified like any other; a wrong
+ * hash is detected. Data that was never written cannot be read. Parts must begin and end at borders
+ * of sums. */
 static void sums_by_the_caller(void)
 {
     const uint64_t rates[3] = {0};
@@ -390,8 +392,8 @@ static void sums_by_the_caller(void)
     check_true(aio_sum_seed(&sums, 0, 1) != aio_sum_seed(&sums, 0, 2));
 }
 
-/* Bytes of another file are read as an extent, against the sums that were told; they are never given to
- * others, and a part that no sum could be taken of is refused. */
+/* A range of another file is read as an extent and verified with the given sums. Its space is never
+ * allocated to others. A part that no sum covers exactly is refused. */
 static void an_extent_elsewhere(void)
 {
     const uint64_t rates[3] = {0};
@@ -443,7 +445,7 @@ static int stop_half_way(void *user, const char *directory, uint64_t done, uint6
     return done * 2 >= total;
 }
 
-/* Bad options are refused with a sentence; formatting tells how far it is and can be stopped, and
+/* Bad options are refused with a sentence. Formatting reports its progress and can be interrupted;
  * then nothing is left. */
 static void bad_stores_are_refused(void)
 {
@@ -487,14 +489,15 @@ static void bad_stores_are_refused(void)
     check_int(aio_store_close(NULL), ==, 0);
 }
 
-/* How far a measured rate is from the throttle's. */
+/* The relative difference of a measured rate from the throttle's. */
 static double off(double measured, double throttle)
 {
     return fabs(measured / throttle - 1);
 }
 
-/* A path is measured, with checksums where that is asked and a block is what one covers, and a
- * throttled one at its speed, in about the time that was given, however many bytes may be in flight. */
+/* A path is measured, with checksums if requested and if a block has the size that one covers. A
+ * throttled path has its throttle's speed. Measuring takes about the given time, however many bytes
+ * may be in flight. */
 static void paths_are_measured(void)
 {
     struct aio_rates rates = {0};

@@ -1,5 +1,5 @@
-/* test_sums.c: what a drive does without telling: bits flipped, blocks torn, lost and misdirected.
- * Only checksums see it, and they see all of it. The seed is printed. */
+/* test_sums.c: silent faults of a drive: bits flipped, blocks torn, lost and misdirected. Only
+ * checksums detect them, and they detect all of them. The seed is printed. */
 #include <errno.h>
 
 #include "aio/store.h"
@@ -50,14 +50,14 @@ static void close_guarded(struct guarded *g)
     rig_free(g->out);
 }
 
-/* A new queue where the old one has failed. */
+/* Opens a new queue if the old one has failed. */
 static void renew(struct guarded *g)
 {
     check_int(aio_queue_close(g->queue), ==, 0);
     check_int(aio_store_queue(g->store, &(struct aio_queue_options){0}, &g->queue), ==, 0);
 }
 
-/* The next operation, or `count` of them, goes wrong. */
+/* Makes the next operation, or the next `count`, go wrong. */
 static void arm(struct guarded *g, enum aio_fault_kind kind, uint32_t argument, uint64_t times)
 {
     g->fault.rules[0] = (struct aio_fault_rule){
@@ -80,7 +80,7 @@ static int guarded_read(struct guarded *g, unsigned extent)
     return rc == 0 ? core_fence_wait(fence, patience_ns) : rc;
 }
 
-/* Which bit: the first ones, the last ones, those around the middle, any. */
+/* Chooses a bit: the first ones, the last ones, those around the middle, or any. */
 static uint32_t pick_bit(uint64_t i, uint32_t random)
 {
     const uint32_t bits = EXTENT_BYTES * 8;
@@ -89,7 +89,7 @@ static uint32_t pick_bit(uint64_t i, uint32_t random)
     return choice[i % 4];
 }
 
-/* A fault of a write is on the medium: found when read, and lasting. */
+/* A fault of a write is on the medium: it is found by reading, and it stays. */
 static void bad_write(struct guarded *g, enum aio_fault_kind kind, uint64_t i, uint32_t random)
 {
     unsigned extent = (unsigned)(i % EXTENTS);
@@ -110,7 +110,7 @@ static void bad_write(struct guarded *g, enum aio_fault_kind kind, uint64_t i, u
     check_int(guarded_read(g, extent), ==, 0);
 }
 
-/* A fault of a read is cured by reading again, and counted. */
+/* A fault of a read is repaired by reading again, and counted. */
 static void bad_read(struct guarded *g, enum aio_fault_kind kind, uint64_t i, uint32_t random)
 {
     unsigned extent = (unsigned)(i % EXTENTS);
@@ -122,8 +122,8 @@ static void bad_read(struct guarded *g, enum aio_fault_kind kind, uint64_t i, ui
     check_memory(g->in, g->out, EXTENT_BYTES);
 }
 
-/* Bits flipped, blocks torn, lost and misdirected, of writes and of reads: at least ten thousand
- * seeded cases, every one detected; those of reads are cured. */
+/* Bits flipped, blocks torn, lost and misdirected, in writes and in reads: at least ten thousand
+ * seeded cases. All are detected; faults of reads are repaired. */
 static void every_silent_fault_is_seen(void)
 {
     static const enum aio_fault_kind kinds[] = {AIO_FAULT_CORRUPT, AIO_FAULT_TORN, AIO_FAULT_LOST,
@@ -153,8 +153,8 @@ static void every_silent_fault_is_seen(void)
     close_guarded(&g);
 }
 
-/* A corruption that lasts for two reads is an error with both sums; never a wrong byte. A sector
- * that cannot be read after some steps is an error that names it. */
+/* A corruption in two consecutive reads is an error with both sums; never a wrong byte. A sector
+ * that stays unreadable is an error that names it. */
 static void lasting_read_faults_end(void)
 {
     struct guarded g;

@@ -1,5 +1,5 @@
-/* test_system.c: what the machine forbids or lacks: io_uring behind a seccomp filter, kernels that
- * refuse flags, locked memory, file systems that are really full. */
+/* test_system.c: things that the machine forbids or lacks: io_uring under a seccomp filter, kernels
+ * that refuse flags, limits on locked memory, file systems that are really full. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -32,7 +32,7 @@
 
 static const int64_t patience_ns = 20000000000;
 
-/* Writes and reads a rig once; 0 if the bytes are right. */
+/* Writes and reads once; fails the case if a byte is wrong. */
 static void there_and_back(struct rig *rig, uint64_t bytes)
 {
     struct core_fence fence;
@@ -48,7 +48,7 @@ static void there_and_back(struct rig *rig, uint64_t bytes)
     rig_free(out);
 }
 
-/* Answers io_uring_setup with an error, as containers do; libaio's too if asked. */
+/* Makes io_uring_setup fail with `code`, as containers do; optionally also libaio. */
 static void forbid(int code, bool libaio)
 {
     const uint32_t refuse = SECCOMP_RET_ERRNO | (uint32_t)code;
@@ -92,8 +92,8 @@ static int run_forbidden(void *argument)
     return 0;
 }
 
-/* io_uring forbidden with EPERM or hidden with ENOSYS, libaio too: the next one works, and the
- * reason is told. */
+/* If io_uring is forbidden (EPERM) or missing (ENOSYS), or libaio, too, the next back end works,
+ * and the reason is reported. */
 static void io_uring_forbidden(void)
 {
     char reason[AIO_REASON_BYTES] = "built without liburing or libaio";
@@ -115,7 +115,7 @@ static void io_uring_forbidden(void)
     check_int(aio_probe_threads(reason, sizeof reason), ==, 0);
 }
 
-/* Every set of flags that an older kernel may refuse: the ring is set up with what is left, and
+/* An older kernel may refuse any of these sets of flags: the ring is set up with the others and
  * works. */
 static void refused_flags_are_dropped(void)
 {
@@ -154,7 +154,7 @@ static void refused_flags_are_dropped(void)
     rig_close(&rig);
 }
 
-/* Memory registered and not, requests inside, across and outside of what is registered. */
+/* Memory that is registered and not; requests inside, across and outside the registered part. */
 static void registered_memory(void)
 {
     enum { BYTES = 1 << 20 };
@@ -189,7 +189,7 @@ static void registered_memory(void)
     rig_free(memory);
 }
 
-/* What a back end was given to register. */
+/* The memory that the back end was asked to register. */
 static struct iovec seen_slabs[8];
 static unsigned seen_count;
 
@@ -203,12 +203,12 @@ static int see_slabs(void *state, const struct iovec *slabs, unsigned count)
     return 0;
 }
 
-/* What is not whole huge pages is registered by itself, for one small page makes the kernel treat
- * all of its slab as small ones; and no slab is too large for the kernel. */
+/* The parts that are not whole huge pages are registered separately, because one small page makes
+ * the kernel treat its whole slab as small pages; and no slab is too large for the kernel. */
 static void ragged_ends_stand_alone(void)
 {
     static const struct {
-        uint64_t first, bytes; /* from a boundary of 1 GiB */
+        uint64_t first, bytes; /* relative to a border of 1 GiB */
         unsigned count;
         uint64_t sizes[5];
     } rows[] = {
@@ -280,7 +280,8 @@ static int run_locked(void *argument)
     return 0;
 }
 
-/* Too little locked memory: one warning with the limit that would do, and it works without. */
+/* If too little memory may be locked, one warning names the sufficient limit, and everything works
+ * without registration. */
 static void memlock_is_named(void)
 {
     char reason[AIO_REASON_BYTES];
@@ -294,8 +295,8 @@ static void memlock_is_named(void)
     check_int(rc, ==, 0);
 }
 
-/* A file system that cannot reserve space (ext2 has no fallocate) is measured, and holds a store that is
- * written out first; one that does not fit is refused at once. */
+/* A file system that cannot reserve space (ext2 has no fallocate) can be measured and hold a store,
+ * whose file is written in full first. A store that does not fit is refused at once. */
 static void without_reservation(void)
 {
     const char *mount = test_mount_image("unreserved", "ext2", 64);
@@ -334,7 +335,7 @@ static void without_reservation(void)
     check_contains(test_heard(), "cannot reserve space, so the store's 0.02 GB are written first");
 }
 
-/* A folder that cannot be written is refused in plain words, by measuring and by a store. */
+/* A folder that cannot be written is refused with a clear message, by measuring and by a store. */
 static void read_only(void)
 {
     const char *mounted = test_mount_memory("read-only", "size=8m");
@@ -363,8 +364,9 @@ static void read_only(void)
     check_contains(said[1], "store is on a read-only file system");
 }
 
-/* On a file system of 64 MiB: a store too large is refused at once and leaves nothing; one that
- * fits works; a file that grows until the drive is full ends in "full" on every back end. */
+/* On a file system of 64 MiB: a store that is too large is refused at once and leaves nothing; one
+ * that fits works; a file that grows until the drive is full gives the error "full" on every back
+ * end. */
 static void a_really_full_drive(void)
 {
     const char *mount = test_mount_image("mount", "ext4", 64);
@@ -431,7 +433,7 @@ static void on_alarm(int number)
     (void)number;
 }
 
-/* A thousand signals a second into the threads that wait: nobody notices. */
+/* A thousand signals per second to the waiting threads have no effect. */
 static void signals_are_harmless(void)
 {
     struct sigaction action = {.sa_handler = on_alarm}; /* no SA_RESTART */
@@ -449,8 +451,8 @@ static void signals_are_harmless(void)
     }
 }
 
-/* Polled completions: the bytes come back and a drive that was idle goes on, or the drive has no poll
- * queues and the error says so. */
+/* With polled completions the bytes are right, also after the drive was idle; or the drive has no
+ * poll queues, and the error says so. */
 static void completions_are_polled(void)
 {
     struct rig rig;
@@ -465,7 +467,7 @@ static void completions_are_polled(void)
     check_contains(aio_drive_describe(rig.drive), "iopoll");
     check_int(aio_queue_write(rig.queue, rig.file, 0, memory, 1 << 20, &fence), ==, 0);
     int rc = core_fence_wait(fence, patience_ns);
-    if (rc == 0) { /* a first write may go another way than a read */
+    if (rc == 0) { /* a first write may take another path than a read */
         nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
         check_int(aio_queue_read(rig.queue, rig.file, 0, memory + (1 << 20), 1 << 20, &fence), ==,
                   0);
@@ -482,7 +484,7 @@ static void completions_are_polled(void)
     rig_free(memory);
 }
 
-/* Options, places and sizes that cannot be are refused with a sentence before anything happens. */
+/* Invalid options, places and sizes are refused with a sentence before anything happens. */
 static void bad_requests_are_refused(void)
 {
     static unsigned char memory[8192] __attribute__((aligned(4096)));

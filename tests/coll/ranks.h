@@ -1,5 +1,5 @@
-/* ranks.h: a world of threads: each rank runs a body over its coll; the case's thread looks at what
- * came of it. */
+/* ranks.h: a world of threads: each rank runs a body with its coll; the case's thread checks the
+ * results. */
 #ifndef TESTS_COLL_RANKS_H
 #define TESTS_COLL_RANKS_H
 
@@ -12,7 +12,7 @@ static const int64_t LONG_NS = 20000000000;
 
 struct run;
 
-/* A rank's thread: its coll, and what came of it. Checks are made by the case's thread. */
+/* A rank's thread: its coll and its results. The case's thread does the checks. */
 struct rank {
     struct run *run; /* borrowed */
     unsigned index;
@@ -31,7 +31,7 @@ struct run {
     uint64_t count;
     enum coll_type type;
     const uint64_t *borders;
-    unsigned delay; /* which rank comes late */
+    unsigned delay; /* the rank that arrives late */
     struct rank *ranks;
 };
 

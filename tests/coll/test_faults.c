@@ -1,4 +1,4 @@
-/* test_faults.c: what happens to ranks that are threads when one hangs, dies, aborts or differs. */
+/* test_faults.c: ranks are threads; one of them hangs, dies, aborts or submits something else. */
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -17,7 +17,7 @@ static int barrier(struct coll *coll)
     return submit_wait(coll, &(struct coll_command){.op = COLL_BARRIER});
 }
 
-/* Ranks that have left the collective that one of them does not come to. */
+/* The number of ranks that have left the collective in which one rank is missing. */
 static atomic_uint left;
 
 /* Rank 2 goes through one barrier and then hangs until the others have given up. */
@@ -38,8 +38,8 @@ static int hangs(struct rank *rank)
     return rc;
 }
 
-/* A rank that hangs is named with the collective, by all ranks alike, and by itself when it comes
- * back; those that waited leave before it does. */
+/* If a rank hangs, all ranks report it by name and with the collective, also the rank itself when
+ * it continues; the waiting ranks return before that. */
 static void hanging_rank(void)
 {
     struct run run = {.world = 4, .limit_ns = LIMIT_NS, .body = hangs};
@@ -52,7 +52,7 @@ static void hanging_rank(void)
     free(run.ranks);
 }
 
-/* Ranks 1 to 3 never come at all. */
+/* Ranks 1 to 3 never enter a collective. */
 static int mostly_absent(struct rank *rank)
 {
     if (rank->index != 0) {
@@ -62,7 +62,7 @@ static int mostly_absent(struct rank *rank)
     return barrier(rank->coll);
 }
 
-/* All who are missing are named. */
+/* All missing ranks are named. */
 static void several_missing(void)
 {
     struct run run = {.world = 4, .limit_ns = LIMIT_NS / 3, .body = mostly_absent};
@@ -76,9 +76,9 @@ static int stops(struct rank *rank)
 {
     int rc = barrier(rank->coll);
     if (rc == 0 && rank->index == 1) {
-        pause_ms(200); /* the others wait by then */
+        pause_ms(200); /* by then the others wait */
         raise(SIGSTOP);
-        pause_ms(300); /* and look at their limit after the stop */
+        pause_ms(300); /* after the stop the others check their limit */
     }
     return rc != 0 ? rc : barrier(rank->coll);
 }
@@ -117,8 +117,8 @@ static int leaves(struct rank *rank)
                                                                 .count = 64});
 }
 
-/* A rank that dies (closes while others go on) is named at once: the limit is longer than the others'
- * patience. */
+/* A rank that dies (closes while others continue) is reported at once: the limit is longer than the
+ * others would wait. */
 static void dead_rank(void)
 {
     struct run run = {.world = 3, .limit_ns = 2 * LONG_NS, .body = leaves};
@@ -145,7 +145,7 @@ static int aborts(struct rank *rank)
     return rc == again ? rc : 0;
 }
 
-/* A rank that cannot go on takes the others with it, with its own sentence and number. */
+/* A rank that cannot continue ends the others, with its sentence and its number. */
 static void aborting_rank(void)
 {
     struct run run = {.world = 4, .limit_ns = 60 * LIMIT_NS, .body = aborts};
@@ -188,7 +188,7 @@ static int differs(struct rank *rank)
     return submit_wait(rank->coll, &command);
 }
 
-/* Ranks that call different things all hear who differs and how, at once. */
+/* If ranks submit different commands, all are told at once which rank differs and how. */
 static void mismatched(void)
 {
     for (unsigned i = 0; i < sizeof mismatches / sizeof mismatches[0]; i++) {
@@ -203,7 +203,7 @@ static void mismatched(void)
     }
 }
 
-/* Works on an array of its own that it frees as soon as its fence has failed. */
+/* Uses an array of its own and frees it as soon as its fence has failed. */
 static int frees_early(struct rank *rank)
 {
     enum { COUNT = 1 << 18 };
@@ -225,7 +225,7 @@ static int frees_early(struct rank *rank)
     return rc;
 }
 
-/* After a failure nobody touches the arrays of a rank that has left (seen by the sanitizers). */
+/* After a failure nobody uses the arrays of a rank that has returned (sanitizers would see it). */
 static void left_in_peace(void)
 {
     for (unsigned i = 0; i < TEST_COUNT(20, 6); i++) {
@@ -238,7 +238,7 @@ static void left_in_peace(void)
     }
 }
 
-/* A rank opens once, in a world of the meeting's size. */
+/* A rank can open only once, in a world of the size of its meeting. */
 static void opening(void)
 {
     struct coll_meeting *meeting = NULL;
@@ -285,7 +285,7 @@ static int self_life(void)
     return rc;
 }
 
-/* Whatever cannot be had when ranks open, it is said and nothing is left over. */
+/* If anything cannot be allocated when ranks open, that is reported and nothing leaks. */
 static void failing_allocations(void)
 {
     check_int(test_fail_nth(rank_life), >=, 5);

@@ -1,4 +1,4 @@
-/* test_local.c: what ranks that are threads compute together, whoever comes last. */
+/* test_local.c: results of ranks that are threads, for every order of arrival. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -7,7 +7,8 @@
 #include "tests/coll/ranks.h"
 #include "tests/harness/test.h"
 
-/* The word at `i` of a rank's array: small numbers that fp16 holds, whose order of summation shows. */
+/* The element at `i` of a rank's array: a small number that fp16 holds; sums of them depend on the
+ * order. */
 static uint32_t word(enum coll_type type, unsigned rank, uint64_t i)
 {
     uint32_t hash = (uint32_t)(i * 2654435761U + rank * 40503U) >> 7;
@@ -68,7 +69,8 @@ static uint64_t border(const struct run *run, unsigned r)
     return run->borders != NULL ? run->borders[r] : coll_border(run->count, run->world, r);
 }
 
-/* All five collectives in a row, once in place and once not, the delayed rank coming late to each. */
+/* All five collectives one after another, with separate arrays and in place; the delayed rank is
+ * late for each. */
 static int all_collectives(struct rank *rank)
 {
     const struct run *run = rank->run;
@@ -163,8 +165,8 @@ static void check_traffic(const struct run *run)
     }
 }
 
-/* Every collective, type, world and many counts, with each rank coming last in turn: the sums are
- * those in rank order, to the bit, and the traffic is what it has to be. */
+/* Every collective in worlds of all sizes, with many counts; type and delayed rank vary with them.
+ * Sums are those in rank order, to the bit, and the traffic is exact. */
 static void results(void)
 {
     static const uint64_t counts[] = {0, 1, 4, 1027, COUNT_MAX};
@@ -185,7 +187,7 @@ static void results(void)
     }
 }
 
-/* Parts of any size, empty ones too, at borders that the caller gives. */
+/* Parts of any size, including empty ones, at borders given by the caller. */
 static void uneven_borders(void)
 {
     static const uint64_t borders[] = {0, 0, 700, 701, 2900, 3000};
@@ -203,7 +205,7 @@ static void uneven_borders(void)
     }
 }
 
-/* Many commands in flight on every rank, each needing the one before. */
+/* Many commands in flight on every rank; each needs the result of the one before. */
 static int pipelined(struct rank *rank)
 {
     float sums[2] = {1, 0};

@@ -1,4 +1,4 @@
-/* test_self.c: the interface, its checks and the world of one. */
+/* test_self.c: the interface, its checks and a world of one rank. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -7,7 +7,8 @@
 
 static const int64_t LONG_NS = 20000000000;
 
-/* Back ends are listed, names and sizes are right, and what is not built in says so. */
+/* Back ends are listed, names and sizes are right, and a back end that is not built in reports
+ * that. */
 static void registry(void)
 {
     static const char *const names[] = {"self", "local", "mpi", "nccl"};
@@ -59,7 +60,7 @@ static int run(struct coll *coll, struct coll_command command)
     return rc != 0 ? rc : core_fence_wait(fence, LONG_NS);
 }
 
-/* In a world of one each collective copies, or does nothing in place. */
+/* In a world of one rank each collective is a copy, or does nothing in place. */
 static void copies(void)
 {
     struct coll *coll = open_self();
@@ -84,7 +85,7 @@ static void copies(void)
     coll_close(NULL);
 }
 
-/* Commands that no rank could mean are refused, and the coll lives on. */
+/* Invalid commands are refused, and the coll remains usable. */
 static void refused(void)
 {
     struct coll *coll = open_self();

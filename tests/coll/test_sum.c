@@ -18,7 +18,7 @@ static float widen(enum coll_type type, const void *from, size_t i)
     return 0;
 }
 
-/* Compares element i of `to` with the sum in rank order, NaN by class. */
+/* Compares element i of `to` with the sum in rank order; all NaN are equal. */
 static void check_element(enum coll_type type, const void *const *from, unsigned ranks,
                           size_t source, const void *to, size_t i)
 {
@@ -48,8 +48,8 @@ static uint32_t random_word(uint32_t *state)
     return *state >> 8 ^ *state << 13;
 }
 
-/* Random bit patterns, NaN, infinities and subnormals among them, over counts around the tile and
- * from a place within the arrays: the same bits as one element after the other. */
+/* Random bit patterns, including NaN, infinities and subnormals, with counts around the size of a
+ * tile and a start inside the arrays: the bits are those of summing one element at a time. */
 static void random_bits(void)
 {
     static const enum coll_type types[] = {COLL_F32, COLL_BF16, COLL_FP16};
@@ -85,7 +85,7 @@ static void random_bits(void)
     free(to);
 }
 
-/* Every bf16 value added to every 257th one, in place of the first array. */
+/* Adds every 257th bf16 value to every bf16 value, in place of the first array. */
 static void in_place(void)
 {
     enum { VALUES = 65536 };

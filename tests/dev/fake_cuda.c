@@ -1,4 +1,5 @@
-/* fake_cuda.c: see fake_cuda.h. A stream is a queue of core/base; an event is a copy of its tail. */
+/* fake_cuda.c: see fake_cuda.h. A stream is a queue of core/base; an event is a copy of its
+ * tail. */
 #include "tests/dev/fake_cuda.h"
 
 #include <cuda_runtime_api.h>
@@ -122,7 +123,7 @@ static cudaError_t say(cudaError_t error)
     return error;
 }
 
-/* The error that this call has to give. */
+/* The error that this call must return. */
 static cudaError_t due(void)
 {
     int broken = atomic_load(&fake.broken);
@@ -203,7 +204,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     return due();
 }
 
-/* A file of set bits: pages that nobody has written show it. */
+/* A file in which all bits are set, so that pages nobody has written are recognised. */
 static int set_bits_file(void)
 {
     static int file = -1;
@@ -221,7 +222,7 @@ static int set_bits_file(void)
     return file;
 }
 
-/* A card's memory is not zeros: as numbers this is NaN. */
+/* Fresh memory of a GPU is not zero: its set bits read as NaN. */
 static void *fresh_memory(size_t bytes)
 {
     char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -385,7 +386,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     return error;
 }
 
-/* Each pair took longer than the one before, so that the first is the fastest. */
+/* Each measurement is longer than the one before, so that the first is the shortest. */
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
     (void)begin;
@@ -400,7 +401,7 @@ cudaError_t cudaGetDevice(int *device)
     return due();
 }
 
-/* A card of two multiprocessors. */
+/* A GPU with two multiprocessors. */
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
     if (attribute != cudaDevAttrMultiProcessorCount || device != 0) {
@@ -413,7 +414,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value)
 {
     (void)function;
-    const int most = 227 << 10; /* bytes of shared memory that a block of this card may have */
+    const int most = 227 << 10; /* bytes of shared memory that a block may have on this GPU */
     return attribute == cudaFuncAttributeMaxDynamicSharedMemorySize && value <= most
                ? due()
                : say(cudaErrorInvalidValue);
@@ -464,7 +465,8 @@ static int run_copy(void *context, const void *arguments)
     return 0;
 }
 
-/* A host range that begins in one pinned range and ends beyond it is refused, as the runtime does. */
+/* The runtime refuses a host range that begins in one pinned range and ends outside it; so does
+ * this. */
 static int crosses_pins(const unsigned char *host, size_t bytes)
 {
     for (size_t i = 0; i < PINS_MAX; i++) {
@@ -504,7 +506,7 @@ static int run_memset(void *context, const void *arguments)
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
     cudaError_t error = value == 0 ? due()
-                                   : say(cudaErrorInvalidValue); /* zeros alone are asked for */
+                                   : say(cudaErrorInvalidValue); /* dev_cuda*.c only sets zeros */
     if (error != cudaSuccess) {
         return error;
     }

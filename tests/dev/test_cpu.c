@@ -7,7 +7,8 @@
 #include "tests/dev/device.h"
 #include "tests/harness/test.h"
 
-/* The kinds are listed, the CPU is one device, and wrong names are refused with the right ones. */
+/* The kinds are listed, there is one CPU device, and an unknown name is refused with the list of
+ * valid ones. */
 static void registry(void)
 {
     check_string(dev_kind_name(0), "cpu");
@@ -40,7 +41,7 @@ static void registry(void)
     dev_close(NULL);
 }
 
-/* Allocations are exact to 256 bytes, freed ones come back, and the budget is never passed. */
+/* Allocations are exact to 256 bytes, freed memory is reused, and the budget is never exceeded. */
 static void budget(void)
 {
     struct dev_device *device = device_open(1 << 20);
@@ -84,8 +85,8 @@ static void budget(void)
     dev_close(device);
 }
 
-/* Copies up, within and down move exactly their bytes, and zeros fill theirs, for every small size and alignment and some
- * large ones, over a team and without one. */
+/* Copies up, within and down move exactly their bytes, and zeros fill exactly theirs, for every
+ * small size and alignment and some large ones, with a team and without one. */
 static void copies(void)
 {
     enum { SMALL = 67, LARGE = (3 << 20) + 5, ROOM = LARGE + 128 };
@@ -127,8 +128,8 @@ static void copies(void)
     dev_close(device);
 }
 
-/* A copy that leaves the arena or overlaps itself is refused; the queue lives on. Traffic counts
- * what was submitted, by direction. */
+/* A copy that leaves the arena or overlaps itself is refused; the queue remains usable. Traffic
+ * counts what was submitted, by direction. */
 static void copies_refused(void)
 {
     struct dev_device *device = device_open(4096);
@@ -159,7 +160,8 @@ static void copies_refused(void)
     dev_close(device);
 }
 
-/* Host memory is registered once, by whole pages from its start, and forgotten at close. */
+/* Host memory is registered once, in whole pages from its start; closing the device unregisters
+ * it. */
 static void host_memory(void)
 {
     struct dev_device *device = device_open(4096);
@@ -181,7 +183,7 @@ static void host_memory(void)
     free(memory);
 }
 
-/* Rates are measured through the device's own queues and leave nothing behind. */
+/* Rates are measured through the device's own queues, and nothing is left allocated. */
 static void rates(void)
 {
     struct dev_device *device = device_open(8 << 20);

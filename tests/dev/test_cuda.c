@@ -1,5 +1,5 @@
-/* test_cuda.c: the CUDA device over a runtime that is played by threads: order, edges, limits and
- * faults of our side, on machines without a card. What a real card does is not proven here. */
+/* test_cuda.c: the CUDA device on a runtime that threads emulate: order, limits and faults of our
+ * side, on machines without a GPU. It proves nothing about a real GPU. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 #include "tests/dev/fake_cuda.h"
 #include "tests/harness/test.h"
 
-/* Numbers of the runtime's errors, as it documents them. */
+/* Error codes of the runtime, from its documentation. */
 enum { OUT_OF_MEMORY = 2, DRIVER_TOO_OLD = 35, NO_DEVICE = 100, LAUNCH_FAILURE = 719 };
 enum { OP_MIX = 1, OP_FAIL = 2, QUEUES = 4, CELLS = 300, SOURCES = 3 };
 static const int64_t LONG_NS = 20000000000;
@@ -94,7 +94,7 @@ static struct core_fence copy(struct dev_queue *queue, struct dev_copy command)
     return fence;
 }
 
-/* Why there is no card is told apart, with a cure. */
+/* Each cause of a missing GPU has its own message, with a remedy. */
 static void absence(void)
 {
     struct dev_device *device = NULL;
@@ -114,8 +114,8 @@ static void absence(void)
     check_true(device == NULL);
 }
 
-/* The card describes itself; the budget is what was asked, or what is free less a GiB, and never
- * more than is free. */
+/* The GPU's properties are right. The budget is the requested one, or the free memory less 1 GiB,
+ * and never more than is free. */
 static void budget(void)
 {
     struct dev_device *device = open_card(0);
@@ -141,7 +141,8 @@ static uint64_t next_random(uint64_t *state)
     return *state >> 33;
 }
 
-/* Each command reads three cells that earlier commands of any queue wrote, each waited for first. */
+/* Each command reads three cells that earlier commands of any queue have written, after waiting for
+ * each of those commands. */
 static void run_graph(struct dev_device *device, struct dev_queue **queues, uint64_t seed)
 {
     uint64_t *cells = alloc(device, 8 * CELLS);
@@ -172,8 +173,8 @@ static void run_graph(struct dev_device *device, struct dev_queue **queues, uint
     dev_memory_free(device, cells);
 }
 
-/* Fences of several queues, through rings of events that are used over and over: results are those of
- * the serial order. */
+/* Fences of several queues, whose rings of events are reused many times: results are those of the
+ * serial order. */
 static void random_graphs(void)
 {
     struct dev_device *device = open_card(1 << 20);
@@ -191,8 +192,8 @@ static void random_graphs(void)
     check_int(fake_live(), ==, 0);
 }
 
-/* Launches up to the one without `more` are one unit of work: one event, one step of the line, in order
- * with what another queue waits for; a unit that fails in its middle ends the queue. */
+/* Launches up to the one without `more` are one unit of work: one event, one step of the line;
+ * another queue's copy that waits for it sees the results of all. */
 static void a_unit_has_one_event(void)
 {
     struct dev_device *device = open_card(1 << 20);
@@ -232,8 +233,8 @@ static void a_unit_has_one_event(void)
     check_int(fake_live(), ==, 0);
 }
 
-/* No more than 64 commands are in flight, and the unit under way: the runtime's own queue never fills,
- * in which it would wait with its lock held. A unit that is longer is still taken whole. */
+/* At most 64 launches plus the unit in progress are in flight: the runtime's own queue never fills
+ * up, which would make it wait with its lock held. A longer unit is still taken as a whole. */
 static void launches_in_flight_are_bounded(void)
 {
     enum { LAUNCHES = 3000, IN_FLIGHT_MAX = 64 };
@@ -267,7 +268,8 @@ static void launches_in_flight_are_bounded(void)
     check_int(fake_live(), ==, 0);
 }
 
-/* An op that refuses its arguments ends its queue; the others go on. An abandoned queue too. */
+/* An op that refuses its arguments ends its queue; the other queues continue. So does abandoning a
+ * queue. */
 static void failing_op(void)
 {
     struct dev_device *device = open_card(1 << 20);
@@ -296,7 +298,7 @@ static void failing_op(void)
     check_int(fake_live(), ==, 0);
 }
 
-/* A card that is lost in the middle fails every queue with one sentence, and is still destroyed. */
+/* A GPU that is lost during a run fails every queue with the same error and can still be closed. */
 static void lost_card(void)
 {
     struct dev_device *device = open_card(1 << 20);
@@ -323,7 +325,7 @@ static void lost_card(void)
     check_int(fake_live(), ==, 0);
 }
 
-/* The thread that watches finds the loss by itself while others wait. */
+/* The watching thread detects the loss by itself while others wait. */
 static void lost_while_waiting(void)
 {
     struct dev_device *device = open_card(1 << 20);
@@ -347,8 +349,8 @@ static void lost_while_waiting(void)
     dev_close(device);
 }
 
-/* More than 64 GiB are pinned by pieces, a copy over a border goes in two, and a piece that cannot
- * be pinned takes the earlier ones back and leaves no error behind. */
+/* More than 64 GiB are pinned in pieces, and a copy across a border is split. If a piece cannot be
+ * pinned, the earlier ones are released and no error is left behind. */
 static void pieces(void)
 {
     const size_t bytes = (size_t)130 << 30;
@@ -360,7 +362,7 @@ static void pieces(void)
         test_skip("130 GiB of addresses are not to be had here");
     }
     int live = fake_live();
-    fake_fail(4, OUT_OF_MEMORY); /* set the card, two pieces, then this one */
+    fake_fail(4, OUT_OF_MEMORY); /* calls: set the GPU, pin two pieces, pin a third */
     check_int(dev_host_register(device, host, bytes), ==, -ENOMEM);
     check_contains(core_err_sentence(),
                    "cudaHostRegister of 2147483648 bytes failed: out of memory");
@@ -409,7 +411,7 @@ static int live_once(void)
     return rc;
 }
 
-/* Whichever call of the runtime fails, the error is reported and nothing is left over. */
+/* Whichever call of the runtime fails, the error is reported and nothing is left allocated. */
 static void every_call_fails(void)
 {
     int n = 1;

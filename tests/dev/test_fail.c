@@ -1,4 +1,4 @@
-/* test_fail.c: devices, queues and measurements when something cannot be had. */
+/* test_fail.c: devices, queues and measurements if an allocation fails. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -44,7 +44,7 @@ static int rates_life(void)
     return rc;
 }
 
-/* Whatever cannot be had, it is said, and everything is given back. */
+/* Whichever allocation fails, that is reported, and everything is freed. */
 static void failing_allocations(void)
 {
     check_int(test_fail_nth(queue_life), >=, 8);

@@ -1,4 +1,4 @@
-/* test_queue.c: ops, edges, limits and failures of the CPU device's queues. */
+/* test_queue.c: ops, order, limits and failures of the CPU device's queues. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -60,8 +60,8 @@ static struct dev_device *open_with_ops(size_t memory_bytes)
     return device;
 }
 
-/* Absent ops, ops out of range and arguments of the wrong size are refused and the queue lives on;
- * a row registered later replaces the earlier one. */
+/* Missing ops, ops out of range and arguments of the wrong size are refused, and the queue remains
+ * usable; a row registered later replaces the earlier one. */
 static void op_table(void)
 {
     struct dev_device *device = open_with_ops(4096);
@@ -86,7 +86,7 @@ static void op_table(void)
     check_int(dev_queue_launch(queue, &command, &fence), ==, -EINVAL);
     uint64_t *cell = device_alloc(device, 8);
     *cell = 1;
-    for (uint64_t i = 0; i < 10; i++) { /* the arguments are copied: this one is overwritten */
+    for (uint64_t i = 0; i < 10; i++) { /* arguments are copied: `add` is reused */
         struct add_arguments add = {.at = cell, .value = i, .multiply = 3};
         command = (struct dev_command){
             .op = OP_ADD, .arguments = &add, .arguments_bytes = sizeof add};
@@ -116,8 +116,8 @@ static int op_where(const struct dev_launch *where, const struct where_arguments
 }
 DEV_OP_LAUNCH(op_where, where_arguments)
 
-/* An op sees its queue's team and scratch, which comes out of the budget and goes back to it, and
- * the context that was registered with it. */
+/* An op gets its queue's team, its scratch, which is taken from the budget and returned to it, and
+ * the context with which it was registered. */
 static void launch_context(void)
 {
     struct dev_device *device = open_with_ops(8192);
@@ -150,8 +150,8 @@ static void launch_context(void)
     dev_close(device);
 }
 
-/* Queues stop at their depth with -EAGAIN and go on when there is room; kinds, depths and the
- * number of queues have limits. */
+/* A full queue returns -EAGAIN and accepts commands again when there is space; kinds, depths and
+ * the number of queues have limits. */
 static void limits(void)
 {
     struct dev_device *device = open_with_ops(4096);
@@ -189,7 +189,8 @@ static void limits(void)
     dev_close(device);
 }
 
-/* A failing op ends its queue with its sentence: later commands never run, other queues go on. */
+/* A failing op ends its queue with its sentence: later commands never run, other queues
+ * continue. */
 static void failing_op(void)
 {
     struct dev_device *device = open_with_ops(4096);
@@ -282,8 +283,8 @@ static uint64_t next_random(uint64_t *state)
     return *state >> 33;
 }
 
-/* One graph: each command reads three cells that earlier commands on any queue wrote, with an edge
- * to each. The cells come out as in the serial order. */
+/* One graph: each command reads three cells that earlier commands on any queue have written, after
+ * waiting for their fences. The cells have the values of the serial order. */
 static void run_graph(struct dev_device *device, struct dev_queue **queues, uint64_t seed)
 {
     uint64_t *cells = device_alloc(device, 8 * GRAPH_CELLS);
@@ -317,7 +318,7 @@ static void run_graph(struct dev_device *device, struct dev_queue **queues, uint
     dev_memory_free(device, cells);
 }
 
-/* Edges order commands between queues, over many random graphs. */
+/* Fences order commands between queues, in many random graphs. */
 static void random_graphs(void)
 {
     struct dev_device *device = open_with_ops(1 << 16);

@@ -1,4 +1,4 @@
-/* machine.c: the machine as it is. */
+/* machine.c: the rig on the real machine. */
 #include "tests/kernels/rig.h"
 
 const char *rig_machine(void)
@@ -8,5 +8,5 @@ const char *rig_machine(void)
 
 bool rig_machine_is_visible(void)
 {
-    return false; /* the CPU device lays its red zones itself */
+    return false; /* the CPU device adds its red zones itself */
 }

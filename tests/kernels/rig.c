@@ -1,4 +1,4 @@
-/* rig.c: arrays with two sides, ops by id through the device, comparisons. */
+/* rig.c: arrays on host and device, running ops by id on the device, comparisons. */
 #include "tests/kernels/rig.h"
 
 #include <errno.h>
@@ -35,10 +35,10 @@ static struct {
     uint64_t seed, drawn;
 } rig;
 
-enum { TAIL_BYTES = 64, ENUM_LIMIT = 4096 }; /* behind each array: 0 up there, not to be touched */
-enum { PLACES_MAX = 64 };                    /* tried for an array */
+enum { TAIL_BYTES = 64, ENUM_LIMIT = 4096 }; /* zeros after each array on the device */
+enum { PLACES_MAX = 64 };                    /* attempts to place an array */
 
-/* Where device memory is host memory, a sanitizer sees what touches the tail. */
+/* If device memory is host memory, a sanitizer detects accesses to the tail. */
 static void tail_watch(const struct array *array, bool on)
 {
     if (!rig_machine_is_visible()) {
@@ -121,7 +121,7 @@ void rig_each_kernel(void (*test)(void))
     }
 }
 
-/* Plain products, and the library's. */
+/* Runs `test` with our own products, then with the library's. */
 static void each_of_card(void (*test)(void))
 {
     const enum kern_products ways[] = {KERN_PRODUCTS_PLAIN, KERN_PRODUCTS_BEST};
@@ -188,8 +188,9 @@ int64_t rig_int(int64_t low, int64_t high)
     return low + (int64_t)(rig_unit() * (double)(high - low + 1));
 }
 
-/* No address in it has a lower half that an enum could be (see translate), for which it has to lie
- * within 4 GiB. Where it does not, there is another place while this one is taken. */
+/* Allocates memory in which no address has a lower half in the range of an enum (see translate), so
+ * it must not cross a border of 4 GiB. An unsuitable place stays allocated until there is a
+ * suitable one. */
 static char *host_alloc(size_t bytes)
 {
     char *taken[PLACES_MAX];
@@ -300,8 +301,9 @@ static struct array *array_of(const void *host)
     return array;
 }
 
-/* Pointers in an argument struct stand at multiples of 8: those into an array move to its device
- * side. An enum and what its padding happens to hold are no pointer. */
+/* Pointers in an argument struct are at multiples of 8. A pointer into an array is replaced by the
+ * address on the device. An enum, together with whatever its padding holds, is not taken for a
+ * pointer. */
 static void translate(char *arguments, size_t bytes)
 {
     for (size_t at = 0; at + sizeof(char *) <= bytes; at += sizeof(char *)) {
@@ -316,7 +318,7 @@ static void translate(char *arguments, size_t bytes)
     }
 }
 
-/* What lies behind an array is 0, as it was. */
+/* The bytes after an array must still be 0. */
 static void tail_check(const struct array *array, const char *what)
 {
     static const char zeros[TAIL_BYTES];
@@ -370,11 +372,11 @@ static double unit_of(enum kern_type type)
 
 enum { TOLD_MAX = 3 };
 
-/* Compares; notes the first elements that differ. How many do. */
+/* Compares, notes the first elements that differ and returns how many differ. */
 static int64_t differences(const char *what, const struct array *array, const void *got,
                            struct rig_bound bound)
 {
-    double most = 0.05; /* inputs are of size 1: what cancels to nothing keeps their noise */
+    double most = 0.05; /* inputs are of size 1: results that cancel keep their noise */
     int64_t wrong = 0;
     for (int64_t i = 0; i < array->count; i++) {
         most = fmax(most, fabs(kern_ref_load(array->type, array->host, i)));
@@ -405,8 +407,8 @@ void rig_compare(const char *what, const void *host, struct rig_bound bound)
     }
 }
 
-/* The words of an argument struct, for whoever reads a failure far from the machine it came from:
- * numbers as they are, pointers as what they point to. */
+/* Notes the words of an argument struct, so that a failure can be understood without the machine:
+ * numbers as they are, pointers as the array that they point to. */
 static void arguments_note(enum kern_op op, const void *arguments)
 {
     for (size_t at = 0; at + sizeof(uint64_t) <= kern_op_argument_bytes(op);

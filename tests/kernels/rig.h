@@ -1,8 +1,8 @@
-/* rig.h: runs ops on the device that the tests are for, and the references beside them.
- * A test describes the op's arguments with arrays of the rig; rig_check runs the op on the device
- * and the reference on the host with the same arguments (pointers exchanged), fetches what the op
- * wrote and compares. `--dev NAME` chooses the device: cpu unless said; a
- * device that is not there skips the cases. One thread. */
+/* rig.h: runs ops on the device under test, and the references beside them.
+ * A test describes the op's arguments with arrays of the rig. rig_check runs the op on the device
+ * and the reference on the host with the same arguments (pointers replaced), fetches what the op
+ * has written and compares. `--dev NAME` selects the device, by default that of rig_machine; if the
+ * machine lacks it, the cases are skipped. One thread. */
 #ifndef TESTS_KERNELS_RIG_H
 #define TESTS_KERNELS_RIG_H
 
@@ -28,17 +28,17 @@ enum { RIG_ARRAYS_MAX = 48 };
 /* Opens the device with these options and `threads`; one rig at a time. */
 void rig_open(const struct kern_options *options, unsigned threads);
 void rig_close(void);
-/* Calls `test` under every way that this device can compute: each instruction set, and on the CPU
- * oneDNN too where it is built in. */
+/* Calls `test` for every way in which this device can compute: each instruction set, and on the CPU
+ * oneDNN, too, if it is built in. */
 void rig_each(void (*test)(void));
-/* The same for ops without products: on a card there is one way. */
+/* The same for ops without products: a GPU has one way. */
 void rig_each_kernel(void (*test)(void));
 
-/* Whether the device is a card, whose products and sums round at other places. */
+/* Whether the device is a GPU; its products and sums round at other points. */
 bool rig_is_card(void);
 
-/* Whether attention takes its probabilities rounded to this type, as tensor cores and the CPU's bf16
- * products want them. */
+/* Whether attention rounds its probabilities to this type, as tensor cores and the CPU's bf16
+ * products need it. */
 bool rig_rounds_tiles(enum kern_type type);
 
 /* Starts a case: drops all arrays and seeds the numbers. */
@@ -52,23 +52,23 @@ void *rig_zeros(enum kern_type type, int64_t count);
 void *rig_ints(const int32_t *values, int64_t count);
 void *rig_bytes(size_t bytes);
 
-/* Runs the op on the device alone; what it wrote is then in the arrays' device side. Returns the
- * error of the launch or of the queue. */
+/* Runs the op only on the device; its results are then on the device side of the arrays. Returns
+ * the error of the launch or of the queue. */
 int rig_run(enum kern_op op, const void *arguments);
 /* Runs the reference on the arrays' host side. */
 void rig_reference(enum kern_op op, const void *arguments);
-/* The device's side of an array, fetched; valid until the next case. */
+/* Fetches the device side of an array; valid until the next case. */
 const void *rig_fetch(const void *array);
 
-/* What one comparison allows: |got - want| <= relative |want| + absolute max |want|, where
- * `relative` counts roundings of the stored type and `absolute` roundings of fp32. */
+/* The tolerance of one comparison: |got - want| <= relative |want| + absolute max |want|.
+ * `relative` counts roundings of the stored type, `absolute` roundings of fp32. */
 struct rig_bound {
     double roundings; /* of the type */
     double noise;     /* times 2^-24 */
 };
 /* Compares an array's two sides. */
 void rig_compare(const char *what, const void *array, struct rig_bound bound);
-/* rig_run, rig_reference and the comparison of the arrays named (up to NULL). */
+/* rig_run, rig_reference and a comparison of the listed arrays (NULL ends the list). */
 void rig_check(enum kern_op op, const void *arguments, struct rig_bound bound, ...)
     __attribute__((sentinel));
 
@@ -80,8 +80,8 @@ void rig_check(enum kern_op op, const void *arguments, struct rig_bound bound, .
     }
 int rig_main(int argc, char **argv, const struct test_case *cases, size_t count);
 
-/* What rig_main begins with: the name of the device that is meant where none is said. In machine.c
- * "cpu"; tests/cuda has one that makes an emulated card and says "cuda". */
+/* rig_main calls it first: it returns the default device's name. In machine.c that is "cpu";
+ * tests/cuda has one that creates an emulated GPU and returns "cuda". */
 const char *rig_machine(void);
 /* Whether device memory is host memory that a sanitizer may watch. */
 bool rig_machine_is_visible(void);

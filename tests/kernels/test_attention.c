@@ -1,4 +1,5 @@
-/* Proves attention and its gradient against the references in double, and the bits of documents. */
+/* Proves attention and its gradient against the references in double, and that a document's bits do
+ * not depend on its row. */
 #include "tests/kernels/rig.h"
 
 static const struct rig_bound bounds = {2.0, 64.0};
@@ -7,7 +8,7 @@ struct shape {
     int64_t rows, length, heads, kv_heads, head_dim, window;
 };
 
-/* q, k and v lie side by side in one array, as one product leaves them. */
+/* q, k and v are parts of one array, as one product writes them. */
 static struct kern_attention_arguments arguments_of(enum kern_type type, const struct shape *s,
                                                     const int32_t *starts)
 {
@@ -66,9 +67,10 @@ static void documents_draw(int32_t *starts, int64_t rows, int64_t length)
     }
 }
 
-/* Where probabilities and the gradients of scores are rounded to the type before they go into a
- * product, each contributes half a unit in its last place of what it weighs: of outputs at most as
- * much of the largest value. Gradients may cancel, so that theirs is more of what is left. */
+/* If probabilities and the gradients of scores are rounded to the type before a product, each one
+ * adds an error of half a unit in the last place, times its weight. For outputs the sum is at most
+ * half a unit of the largest value. Gradients may cancel, so their error is larger relative to the
+ * result. */
 static struct rig_bound output_bound(enum kern_type type)
 {
     static const double noise[] = {64.0, 0x1p15, 0x1p12};
@@ -85,11 +87,11 @@ static void one_attention(enum kern_type type, const struct shape *s, bool docum
     const struct kern_attention_grad_arguments g = grad_of(&a);
     const double noise[] = {256.0, rig_rounds_tiles(KERN_BF16) ? 1e5 : 3e4, 3e4};
     const struct rig_bound loose = {2.0, noise[type]};
-    /* The gradient's delta comes from o as it was stored: both sides have their own o. */
+    /* The gradient computes delta from the stored o, and each side uses its own o. */
     rig_check(KERN_ATTENTION_GRAD, &g, loose, g.dq, g.dk, g.dv, NULL);
 }
 
-/* Cases under a sanitizer: TSan and an emulated card make them slower still. */
+/* The number of cases under a sanitizer; TSan and an emulated GPU are slower still. */
 static size_t few(size_t cases)
 {
     return rig_is_card() || TEST_RACES ? 1 : cases;
@@ -104,8 +106,7 @@ static void attention_sizes(void)
         rig_case(i);
         one_attention((enum kern_type)(i % 3), &fixed[i], false);
     }
-    const size_t drawn = rig_is_card() && rig_machine_is_visible() ? 6
-                                                                   : 12; /* a played card is slow */
+    const size_t drawn = rig_is_card() && rig_machine_is_visible() ? 6 : 12; /* emulation is slow */
     for (uint64_t seed = 10; seed < 10 + (RIG_SANITIZED ? few(4) : drawn); seed++) {
         rig_case(seed);
         const int64_t kv_heads = rig_int(1, 3);
@@ -119,8 +120,8 @@ static void attention_sizes(void)
     }
 }
 
-/* Shapes that fill the tiles of tensor cores and end within them: head sizes, tails, windows,
- * documents, groups. The first has three tiles of queries, so that one is neither first nor last. */
+/* Shapes that fill tiles of tensor cores or end inside them: head sizes, tails, windows, documents,
+ * groups. The first has three tiles of queries, so that one is neither first nor last. */
 static void tile_sizes(void)
 {
     const struct shape fixed[] = {{1, 300, 1, 1, 64, 0},  {2, 140, 2, 2, 96, 0},
@@ -140,8 +141,8 @@ static void tiles_are_right(void)
     rig_each_kernel(tile_sizes);
 }
 
-/* More tiles than a card has multiprocessors, so that blocks go on with another one; the emulated card has
- * two. */
+/* More tiles than a GPU has multiprocessors, so that blocks must take a second one; the emulated
+ * GPU has two. */
 static void many_tiles(void)
 {
     const int64_t heads = rig_is_card() && !rig_machine_is_visible() ? 140 : 2;
@@ -157,14 +158,14 @@ static void blocks_go_on(void)
     rig_each_kernel(many_tiles);
 }
 
-/* Forward, saved sums and all three gradients agree with double: causal, grouped heads, windows,
- * documents, every tail. */
+/* Output, saved sums and all three gradients agree with double: causal masks, grouped heads,
+ * windows, documents, all tails. */
 static void attention_is_right(void)
 {
     rig_each_kernel(attention_sizes);
 }
 
-/* Rows of a fetched array that belong to tokens [first, first + count). */
+/* The rows of tokens [first, first + count) in a fetched array. */
 static const char *tokens_of(const void *array, enum kern_type type, int64_t width, int64_t first)
 {
     return (const char *)rig_fetch(array) + (size_t)(first * width) * kern_type_bytes(type);
@@ -222,13 +223,13 @@ static void documents_case(void)
     }
 }
 
-/* A row of four documents has the bits of the four alone, forward and backward. */
+/* A row of four documents has the same bits as the four documents alone, forward and backward. */
 static void documents_have_their_own_bits(void)
 {
     rig_each_kernel(documents_case);
 }
 
-/* Teams of one, two and five give the same bits: items are taken by whoever comes first. */
+/* Teams of one, two and five give the same bits, although any member may compute any item. */
 static void bits_do_not_depend_on_threads(void)
 {
     static char kept[3][200000];

@@ -19,7 +19,7 @@ static void ops_are_named(void)
     check_string(kern_op_name(KERN_LINEAR), "linear");
 }
 
-/* Types have the sizes and names that files and log lines rely on. */
+/* Types have the sizes and names that files and log lines depend on. */
 static void types_have_sizes(void)
 {
     check_int(kern_type_bytes(KERN_F32), ==, 4);
@@ -29,7 +29,8 @@ static void types_have_sizes(void)
     check_string(kern_type_name(KERN_BF16), "bf16");
 }
 
-/* A tile is whole, or a multiple of 64 rows within the bytes, or 64 rows when nothing fits. */
+/* A tile is the whole, or a multiple of 64 rows that fits in the bytes, or 64 rows if that does not
+ * fit. */
 static void tiles_fit(void)
 {
     check_int(kern_tile_rows(1000, 100, KERN_BF16, 0), ==, 1000);
@@ -40,8 +41,8 @@ static void tiles_fit(void)
     check_int(kern_tile_rows(30, 100, KERN_F32, 1), ==, 30);
 }
 
-/* The references of addition and of the tiled loss against numbers worked out by hand: two tokens of
- * width one, a vocabulary of two, logits (0, ln 3) for both, the second token not learnt. */
+/* The references of addition and of the tiled loss against numbers computed by hand: two tokens of
+ * width one, a vocabulary of two, logits (0, ln 3) for both, the second token's label ignored. */
 static void references(void)
 {
     const float a[] = {1.5f, -2, 3};
@@ -72,15 +73,15 @@ static void references(void)
     kern_ref_loss(&whole);
     check_int(loss.count, ==, 1);
     check_double(fabs(loss.sum - log(4.0 / 3.0)), <, 1e-6);
-    /* p = (1/4, 3/4): slopes 2 p - 2 hit = (1/2, -1/2) of the first token's logits. */
+    /* p = (1/4, 3/4): the gradients of the first token's logits are 2 p - 2 hit = (1/2, -1/2). */
     check_double(fabs((double)dw[0] - 0.5), <, 1e-6);
     check_double(fabs((double)dw[1] + 0.5), <, 1e-6);
     check_double(fabs((double)dx[0] + 0.5 * log(3.0)), <, 1e-6);
     check_double(dx[1], ==, 0);
 }
 
-/* Only the sets that this processor has are handed out: a function of another one, even one that only
- * computes a size, ends the process with SIGILL. */
+/* Only tables that this processor can run are returned: a function of another one, even one that
+ * only computes a size, would end the process with SIGILL. */
 static void sets_run_here(void)
 {
     const unsigned flags = core_cpu_flags(CORE_CPU_ALL);

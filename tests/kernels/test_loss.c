@@ -1,4 +1,5 @@
-/* Proves the chunked linear + cross-entropy against the reference in double, whole and by tiles. */
+/* Proves the tiled linear + cross-entropy against the reference in double, as a whole and by
+ * tiles. */
 #include "tests/kernels/rig.h"
 
 #include <errno.h>
@@ -31,7 +32,8 @@ static struct kern_loss_arguments arguments_of(enum kern_type type, int64_t toke
     return a;
 }
 
-/* The gradients of logits are stored in the type between products: one more rounding. */
+/* The gradients of the logits are stored in the type between products, which is one more
+ * rounding. */
 static struct rig_bound bound_of(enum kern_type type)
 {
     static const double noise[] = {128.0, 0x1p16, 0x1p13};
@@ -54,7 +56,7 @@ static void loss_sizes(void)
                                                     rig_int(1, 50));
         rig_check(KERN_LOSS, &a, bound_of(type), a.dx, a.dw.out, NULL);
         check_loss(rig_fetch(a.loss), a.loss);
-        /* The loss alone has the same bits. */
+        /* Without gradients the loss has the same bits. */
         struct kern_loss before;
         memcpy(&before, rig_fetch(a.loss), sizeof before);
         a.dx = NULL;
@@ -69,8 +71,8 @@ static void losses_are_right(void)
     rig_each(loss_sizes);
 }
 
-/* The size of a tile is given, and changes nothing but roundings: tiles that end with the vocabulary and
- * tiles that do not, one that holds all of it, and a gradient that is added to a sum. */
+/* The size of a tile changes only roundings: tiles that divide the vocabulary and tiles that do
+ * not, one that holds all of it, and a gradient that is added to a sum. */
 static void tiled_case(void)
 {
     static const int64_t tiles[] = {64, 50, 149, 1000};
@@ -93,7 +95,7 @@ static void tiles_are_right(void)
     rig_each(tiled_case);
 }
 
-/* The scratch is that of the largest tile: a smaller tile takes less. */
+/* The scratch is that of the largest tile: a smaller tile needs less. */
 static void smaller_tiles_take_less_scratch(void)
 {
     struct kern_loss_arguments a = {.type = KERN_BF16, .tokens = 64, .vocab = 4096, .width = 8};

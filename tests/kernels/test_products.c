@@ -10,7 +10,7 @@ static const struct rig_bound bounds = {2.0, 64.0};
 
 static struct kern_grad grad_of(enum kern_type type, int64_t count, int way)
 {
-    /* Out alone; first into the sum; onto the sum; the last, rounded out. */
+    /* Ways: 0 writes `out` directly, 1 sets the sum, 2 adds to it, 3 adds and writes `out`. */
     struct kern_grad grad = {.out_type = type, .first = way < 2, .last = way == 0 || way == 3};
     grad.sum = way > 0 ? rig_random(KERN_F32, count, 1.0) : NULL;
     grad.out = way == 0 || way == 3 ? rig_zeros(type, count) : NULL;
@@ -91,8 +91,8 @@ static void *copy_of(const void *from, size_t bytes)
     return copy;
 }
 
-/* Two micro-batches by way of the sum give the bits of rounding the two fp32 gradients' sum, and one
- * micro-batch gives the same bits with a sum and without: the numerics contract. */
+/* The numerics contract: writing a micro-batch's gradient directly gives the bits of rounding its
+ * fp32 sum, and a later micro-batch adds its fp32 product to the sum. */
 static void contract_case(void)
 {
     for (int type = 0; type < 3; type++) {
@@ -125,7 +125,8 @@ static void contract_case(void)
                 a.dw = kept;
             }
         }
-        /* Onto the first product, which a second call with first = false must add to. */
+        /* Writes the second product to the sum; the next call, with first = false, adds it
+         * again. */
         a.dw = (struct kern_grad){.sum = rig_zeros(KERN_F32, n * k), .first = true};
         check_int(rig_run(KERN_LINEAR_GRAD_WEIGHT, &a), ==, 0);
         a.dw.first = false;
@@ -183,13 +184,14 @@ static void embed_sizes(void)
     }
 }
 
-/* Rows by id, and the gradient of rows that occur often, once and never; of padding there is none. */
+/* Looks up rows by id; the gradients of rows that occur often, once and never, and of padding,
+ * which has none. */
 static void embeds_are_right(void)
 {
     rig_each(embed_sizes);
 }
 
-/* An id outside the table is an error that names the token, not a read beyond it. */
+/* An id outside the table is an error that names the token, not a read outside the table. */
 static void bad_ids_are_refused(void)
 {
     if (rig_is_card()) {
@@ -210,7 +212,7 @@ static void bad_ids_are_refused(void)
     }
 }
 
-/* Sizes of zero do nothing, and a product over nothing is zero. */
+/* Sizes of zero do nothing, and a product with k = 0 is zero. */
 static void empty_sizes(void)
 {
     rig_open(NULL, 2);

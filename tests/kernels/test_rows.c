@@ -36,7 +36,7 @@ static void one_norm(uint64_t seed, const struct norm_shape *shape)
     y.y = rig_zeros(type, tokens * y.y_stride);
     y.rstd = rig_zeros(KERN_F32, tokens * heads);
     y.mean = layer ? rig_zeros(KERN_F32, tokens * heads) : NULL;
-    const struct rig_bound long_rows = {2.0, 128.0}; /* sums of that many squares */
+    const struct rig_bound long_rows = {2.0, 128.0}; /* for long rows: sums of that many squares */
     rig_check(KERN_NORM, &y, width > 1000 ? long_rows : bounds, y.y, y.rstd,
               y.sum != NULL ? y.sum : y.y, NULL);
 
@@ -74,7 +74,7 @@ static void norm_sizes(void)
                                          .width = rig_int(1, 150)};
         one_norm(seed, &shape);
     }
-    /* Rows that take more than a warp of a card, more than its registers, and unaligned ones. */
+    /* Rows that need more than a warp of a GPU or more than its registers, and unaligned ones. */
     const int64_t widths[] = {256, 257, 2048, 2060, 8192, 8200};
     for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 6 : 36); seed++) {
         rig_case(seed + 1000);
@@ -132,7 +132,7 @@ static void act_sizes(void)
         rig_check(KERN_ACT_GRAD, &d, bounds, out, d.y, NULL);
         check_memory(rig_fetch(d.y), rig_fetch(y.y),
                      (size_t)(tokens * width) * kern_type_bytes(type));
-        /* In place, the same bits. */
+        /* In place the bits are the same. */
         const size_t bytes = (size_t)(tokens * stride) * kern_type_bytes(type);
         char apart[60000];
         check_true(bytes <= sizeof apart);
@@ -149,7 +149,8 @@ static void act_sizes(void)
     }
 }
 
-/* All activations, with a gate and without; y made again has the bits of the forward. */
+/* All activations, with and without a gate; the y that the backward pass recomputes has the bits of
+ * the forward pass. */
 static void acts_are_right(void)
 {
     rig_each_kernel(act_sizes);
@@ -194,13 +195,14 @@ static void rope_sizes(void)
     }
 }
 
-/* Pairs turn by their position's angle, elements beyond `rotary` stay, both ways. */
+/* Pairs are rotated by their position's angle, elements past `rotary` stay unchanged, in both
+ * directions. */
 static void ropes_are_right(void)
 {
     rig_each_kernel(rope_sizes);
 }
 
-/* A configuration without a table is refused with the name of the field. */
+/* A configuration for which no table can be built is refused with the name of the field. */
 static void bad_ropes_are_refused(void)
 {
     float table[8];
@@ -238,7 +240,7 @@ static void add_sizes(void)
     }
 }
 
-/* Sums and casts between all types, every tail. */
+/* Sums and casts between all types, with all tails. */
 static void adds_are_right(void)
 {
     rig_each_kernel(add_sizes);

@@ -1,5 +1,5 @@
-/* Proves the references' gradients by finite differences in float64; the devices' ops are held
- * against the references elsewhere. No device. */
+/* Proves the references' gradients by finite differences in float64; other tests compare the
+ * devices' ops with the references. Needs no device. */
 #include <stdlib.h>
 
 #include "core/base/rng.h"
@@ -18,7 +18,7 @@ static void draw(double *values, int64_t count)
     }
 }
 
-/* A function of `input` whose gradient stands in `slope`: its outputs weighted with `weights`. */
+/* A function whose gradient is checked: the sum of its outputs, weighted with `weights`. */
 struct function {
     void (*run)(void);
     const double *output;
@@ -120,7 +120,7 @@ static void embed_run(void)
     kern_ref_embed(&embed);
 }
 
-/* Embedding: the table, with an id that occurs twice and one that never does. */
+/* Embedding: the table, with one id that occurs twice and one that never occurs. */
 static void embed_slopes(void)
 {
     draw(w, 12);
@@ -152,8 +152,8 @@ static void norm_run(void)
     kern_ref_norm(&norm);
 }
 
-/* Both norms: input, weight, bias. Statistics are kept in fp32, hence inputs that fp32 holds and a
- * bound that its rounding meets. */
+/* Both norms: input, weight, bias. Statistics are stored in fp32; hence inputs that fp32 holds
+ * exactly and a bound that allows for that rounding. */
 static void norm_slopes(void)
 {
     for (int kind = 0; kind < 2; kind++) {
@@ -256,7 +256,7 @@ static void rope_run(void)
     kern_ref_rope(&rope);
 }
 
-/* RoPE: `backward` is the transposed turn, also where the tables are no rotation. */
+/* RoPE: `backward` is the transposed rotation, also if the tables are not a rotation. */
 static void rope_slopes(void)
 {
     static float tables[2][6];

@@ -1,5 +1,5 @@
-/* Proves ops against PyTorch, and RoPE tables against transformers: torch_ops.bin is written by
- * tests/oracle/ops.py and read here in the same order, case after case. */
+/* Proves ops against PyTorch, and RoPE tables against transformers. tests/oracle/ops.py writes
+ * torch_ops.bin; it is read here in the same order, case after case. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@
 
 static FILE *file;
 
-/* The next array of the file, as both sides of an array of the rig. */
+/* The next array of the file, stored to both sides of an array of the rig. */
 static float *next(int64_t count)
 {
     int64_t stored = 0;
@@ -178,7 +178,7 @@ static void losses(void)
     a.w = next(620);
     const float *sum = next(1);
     a.labels = rig_ints(labels, 9);
-    a.scale = next(1); /* what PyTorch's result was weighted with */
+    a.scale = next(1); /* the weight of PyTorch's result */
     a.loss = rig_bytes(sizeof *a.loss);
     a.dx = rig_zeros(KERN_F32, 180);
     a.dw = whole(620);

@@ -1,4 +1,4 @@
-/* fixture.c: opening the committed cases. */
+/* fixture.c: opens the committed cases. */
 #include "tests/model/fixture.h"
 #include "offload/model/config_read.h"
 

@@ -1,5 +1,5 @@
-/* fixture.h: the folders of tests/model/fixtures, which transformers wrote, and functions that write
- * files that are wrong. tests/oracle/model_fixtures.py makes the folders. */
+/* fixture.h: the folders of tests/model/fixtures, written by transformers
+ * (tests/oracle/model_fixtures.py), and functions that write invalid files. */
 #ifndef TESTS_MODEL_FIXTURE_H
 #define TESTS_MODEL_FIXTURE_H
 
@@ -10,7 +10,7 @@
 #include "offload/model/model.h"
 #include "offload/model/safetensors.h"
 
-/* Names of all cases; the count. */
+/* The names of all cases, and their number. */
 extern const char *const fixture_names[];
 extern const size_t fixture_count;
 
@@ -22,19 +22,19 @@ struct fixture {
     struct model_safetensors *expect; /* owned: expect.safetensors */
 };
 
-/* Ends the case as failed where anything is wrong. */
+/* Fails the case on any error. */
 void fixture_open(struct fixture *fixture, const char *name);
 void fixture_close(struct fixture *fixture);
 
-/* A tensor of expect.safetensors as floats (ids as integers); the caller frees. */
+/* A tensor of expect.safetensors as floats (ids as integers); the caller frees it. */
 float *fixture_floats(const struct fixture *fixture, const char *name, size_t *count);
 int32_t *fixture_ids(const struct fixture *fixture, int64_t *rows, int64_t *length);
 
 /* |a - b| / |b|, Euclidean norms. */
 double fixture_distance(const float *a, const float *b, size_t count);
 
-/* A safetensors file in the test directory: header text, then `data_bytes` zeros. Returns its
- * path. */
+/* Writes a safetensors file in the test directory: the header text, then `data_bytes` zeros.
+ * Returns its path. */
 const char *fixture_safetensors(const char *name, const char *header, size_t data_bytes);
 
 #endif

@@ -1,4 +1,5 @@
-/* test_claim.c: the right to write a folder, and the mark by which a run's files are told from others'. */
+/* test_claim.c: the claim on a folder that a run will write, and the mark that tells a run's files
+ * from others'. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,8 +16,8 @@
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
 
-/* Of two who are to write one folder the second one is told; what is claimed is written by who claimed
- * it; what was published, or left behind empty, is in nobody's way. */
+/* If two runs claim one folder, the second is refused; only the owner of the claim can write there.
+ * A folder whose claim was given back, or that was left empty, can be claimed again. */
 static void one_writer(void)
 {
     char out[600];
@@ -38,7 +39,7 @@ static void one_writer(void)
     check_true(!model_claim_holds(&second, out));
     check_int(model_save_open(fixture.model, &options, &save), ==, -EBUSY);
     options.claim = &first;
-    for (int i = 0; i < 2; i++) { /* what is claimed stays so, and without a file in it */
+    for (int i = 0; i < 2; i++) { /* closing a save keeps the claim and removes the files */
         check_int(model_save_open(fixture.model, &options, &save), ==, 0);
         model_save_close(save);
         check_true(model_claim_holds(&first, out));
@@ -49,7 +50,7 @@ static void one_writer(void)
     model_save_close(save);
     check_int(access(partial, F_OK), !=, 0);
     model_claim_drop(&first);
-    /* However it is spelled. */
+    /* The same folder under another spelling. */
     snprintf(other, sizeof other, "%s/./claimed", test_directory());
     check_int(model_claim_take(out, &first), ==, 0);
     check_true(model_claim_holds(&first, other));
@@ -62,17 +63,17 @@ static void one_writer(void)
     check_true(!model_claim_holds(&first, out));
     model_claim_undo(&first);
     model_claim_drop(&first);
-    check_int(mkdir(partial, 0777), ==, 0); /* of a run that was killed */
+    check_int(mkdir(partial, 0777), ==, 0); /* left by a killed run */
     check_int(model_claim_take(out, &first), ==, 0);
     model_claim_drop(&first);
     check_int(access(partial, F_OK), !=, 0);
     model_claim_drop(&first);
-    /* What a killed run noted is the next one's to read; a claim that is dropped leaves no note. */
+    /* The next run can read the note of a killed run; a claim that is dropped leaves no note. */
     check_int(model_claim_take(out, &first), ==, 0);
     check_true(first.noted == NULL);
     check_int(model_claim_note(&first, "/nvme/one\n/nvme/two\n"), ==, 0);
     check_int(model_claim_note(&first, "/nvme/three\n"), ==, 0);
-    close(first.fd); /* as a kill does */
+    close(first.fd); /* as when the process is killed */
     free(first.path);
     check_int(model_claim_take(out, &second), ==, 0);
     check_string(second.noted, "/nvme/three\n");
@@ -93,8 +94,8 @@ static bool has(const char *folder, const char *name)
     return access(path, F_OK) == 0;
 }
 
-/* FOLDER.partial is emptied where a run left it, and is refused, and left as it is, where its files are
- * somebody's own. */
+/* FOLDER.partial is emptied if a run has left it; if its files belong to somebody else, it is
+ * refused and left unchanged. */
 static void somebodys(void)
 {
     static const char *const owned[] = {"own.partial/diary", "own.partial/" MODEL_CLAIM_MARK "/x"};
@@ -121,7 +122,7 @@ static void somebodys(void)
         snprintf(path, sizeof path, "rm -r '%s'", partial);
         check_int(system(path), ==, 0);
     }
-    /* What a run left that was killed. */
+    /* Left by a killed run. */
     check_int(mkdir(partial, 0777), ==, 0);
     test_file("own.partial/" MODEL_CLAIM_MARK, "", 0);
     test_file("own.partial/half", "half", 4);
@@ -129,7 +130,7 @@ static void somebodys(void)
     check_true(!has(partial, "half") && has(partial, MODEL_CLAIM_MARK));
     model_save_close(save);
     check_int(access(partial, F_OK), !=, 0);
-    /* What somebody puts beside a run's files is theirs when the run gives the folder back. */
+    /* Foreign files beside a run's stay when the run drops its claim. */
     check_int(model_claim_take(out, &claim), ==, 0);
     test_file("own.partial/diary", "dear", 4);
     model_claim_drop(&claim);

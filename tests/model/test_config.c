@@ -1,4 +1,4 @@
-/* test_config.c: what a config.json means, in both spellings, and what is refused. */
+/* test_config.c: the meaning of a config.json, in both spellings, and what is refused. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static int parse(const char *text, struct model_config *out)
     "\"model_type\":\"qwen3\",\"vocab_size\":64,\"hidden_size\":32,\"num_hidden_layers\":3,"       \
     "\"num_attention_heads\":32,\"intermediate_size\":48"
 
-/* Absent keys have the family's defaults in transformers. */
+/* Missing keys have the default of the family in transformers. */
 static void defaults(void)
 {
     struct model_config c;
@@ -55,7 +55,8 @@ static void defaults(void)
     check_int(c.kv_heads, ==, 32);
 }
 
-/* The sizes, too: a file that names the family alone means the model that transformers makes of it. */
+/* Missing sizes, too: a file that names only the family means the model that transformers creates
+ * from it. */
 static void default_sizes(void)
 {
     const struct {
@@ -86,7 +87,8 @@ static void default_sizes(void)
     }
 }
 
-/* The row of pad_token_id is padding in families whose table has padding_idx; -1 is the last row. */
+/* The row of pad_token_id is padding in families whose table has padding_idx; -1 is the last
+ * row. */
 static void padding(void)
 {
     struct model_config c;
@@ -100,7 +102,8 @@ static void padding(void)
     check_int(c.padding_id, ==, -1);
 }
 
-/* Rows may be as long as scaled positions reach: the factor times the length trained at first. */
+/* Rows may be as long as scaled positions reach: the factor times the length of the first
+ * training. */
 static void reach(void)
 {
     static const struct {
@@ -129,7 +132,7 @@ static void reach(void)
     }
 }
 
-/* Windows by layer come from layer_types, or from max_window_layers where there are none. */
+/* Windows per layer come from layer_types, or from max_window_layers if that is missing. */
 static void windows(void)
 {
     struct model_config c;
@@ -186,8 +189,8 @@ static void spellings(void)
     check_int(parse("{" LLAMA ",\"rope_scaling\":null,\"rope_parameters\":{}}", &old), ==, 0);
 }
 
-/* As transformers reads them: zero is as good as absent for some numbers of YaRN, two dictionaries that
- * say the same are one, and GPT-2's sizes have a second name. */
+/* As transformers reads them: zero means the same as missing for some numbers of YaRN, two
+ * dictionaries with the same content count as one, and GPT-2's sizes have second names. */
 static void equal_spellings(void)
 {
     struct model_config plain;
@@ -301,7 +304,8 @@ static void refuses(void)
     check_contains(core_err_sentence(), "/nonexistent/config.json");
 }
 
-/* A dropout that the file asks for, or that is the family's default, is kept for whoever trains to tell. */
+/* A dropout of the file, or the default of the family, is recorded, so that a training run can
+ * report it. */
 static void dropout(void)
 {
     struct model_config c;
@@ -318,8 +322,9 @@ static void dropout(void)
     check_true(c.tied);
 }
 
-/* What a type does not use is told: the factor of one that does not scale. Where YaRN has the trained
- * length its factor may be left to both lengths. */
+/* A setting that a type does not use is reported, such as the factor of a type that does not scale.
+ * With YaRN the factor may be null if the trained length is given: it follows from the two
+ * lengths. */
 static void rope_factors(void)
 {
     struct model_config c;
@@ -339,7 +344,7 @@ static void rope_factors(void)
     check_int(c.rope.original_max_positions, ==, 512);
 }
 
-/* The factor of attention scores: by head size, by layer, or one. */
+/* The factor of attention scores: from the head size, from the layer, or one. */
 static void scales(void)
 {
     struct model_config c;
@@ -362,7 +367,7 @@ static void families(void)
     check_true(model_family_find("gemma") == NULL);
 }
 
-/* Config of every fixture, which transformers wrote, is understood. */
+/* The config of every fixture, as written by transformers, is accepted. */
 static void fixtures(void)
 {
     for (size_t i = 0; i < fixture_count; i++) {

@@ -1,4 +1,4 @@
-/* test_curve.c: fifty steps of training against PyTorch's fifty (tests/oracle/model_curve.py). */
+/* test_curve.c: fifty steps of training compared with PyTorch's (tests/oracle/model_curve.py). */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -76,19 +76,19 @@ static void follow(const char *name)
     fixture_close(&fixture);
 }
 
-/* The losses and norms of a Llama's fifty steps in fp32 are PyTorch's to 1e-4. */
+/* The losses and norms of a Llama's fifty steps in fp32 agree with PyTorch's to 1e-4. */
 static void llama(void)
 {
     follow("llama");
 }
 
-/* The same for GPT-2, whose head is tied: two uses of a table, added up. */
+/* The same for GPT-2, whose head is tied: the gradients of both uses of the table are added. */
 static void gpt2(void)
 {
     follow("gpt2");
 }
 
-/* The same for Qwen3, tied, with normalised heads. */
+/* The same for Qwen3, tied, with normalised attention heads. */
 static void qwen3(void)
 {
     follow("qwen3");

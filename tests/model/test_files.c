@@ -1,4 +1,4 @@
-/* test_files.c: model folders: matching, reading ranges, and writing them again. */
+/* test_files.c: model folders: matching tensors, reading ranges, and writing them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@ static float *read_block(const struct model_files *files, const struct model_blo
     return data;
 }
 
-/* Each tensor stands where its parameter says, turned where the family stores it turned, and what
- * is between parameters is zero. */
+/* Parameters are aligned and in order, all of them are there, and everything between them is
+ * zero. */
 static void places(void)
 {
     for (size_t f = 0; f < fixture_count; f++) {
@@ -59,7 +59,7 @@ static void places(void)
     }
 }
 
-/* GPT-2's [in][out] matrices come out as [out][in]. */
+/* GPT-2's [in][out] matrices are read as [out][in]. */
 static void turned(void)
 {
     struct fixture fixture;
@@ -85,7 +85,7 @@ static void turned(void)
     fixture_close(&fixture);
 }
 
-/* A range of a block is the same as that part of the whole, wherever it begins and ends; a team
+/* A range of a block is equal to that part of the whole block, wherever it begins and ends; a team
  * reads the same as one thread. */
 static void ranges(void)
 {
@@ -130,7 +130,7 @@ static void put_all(const struct fixture *fixture, struct model_save *save, uint
     }
 }
 
-/* Written in chunks of an odd size, sharded or not, the folder reads back the same bits, and has
+/* A folder written in chunks of an odd size, sharded or not, reads back with the same bits and has
  * the files that were beside the weights. */
 static void writes(void)
 {
@@ -180,7 +180,8 @@ static void writes(void)
     }
 }
 
-/* A file of two tensors of 4 x 2 elements, of zeros but for the last of the second. */
+/* Writes a file of two tensors of 4 x 2 elements: zeros, except that with `apart` the last element
+ * of the second differs. */
 static void write_pair(const char *second, const char *type, unsigned bytes, bool apart)
 {
     char header[400];
@@ -198,8 +199,8 @@ static void write_pair(const char *second, const char *type, unsigned bytes, boo
     check_int(fclose(file), ==, 0);
 }
 
-/* Files of a tied model with a head that is not the table's make it an untied one, which is said and
- * saved; a head that is the same, in any type, does not. */
+/* If the files of a tied model have a head that differs from the table, the model becomes untied,
+ * which is reported and saved; a head with the same values, in any type, changes nothing. */
 static void own_heads(void)
 {
     const struct model_family *llama = model_family_find("llama");
@@ -240,8 +241,8 @@ static void own_heads(void)
     fixture_close(&fixture);
 }
 
-/* A folder that exists is left alone unless it may be replaced; a writing that ends early leaves
- * nothing; finishing needs every element. */
+/* An existing folder is left alone unless it may be replaced; a save that ends early leaves
+ * nothing; finishing needs all elements. */
 static void keeps(void)
 {
     char out[600];
@@ -261,7 +262,7 @@ static void keeps(void)
     check_int(model_save_open(fixture.model, &options, &save), ==, -EEXIST);
     check_int(rename(out, moved), ==, 0);
     check_int(symlink(moved, out), ==, 0);
-    for (int replace = 0; replace < 2; replace++) { /* not what a link leads to, either */
+    for (int replace = 0; replace < 2; replace++) { /* nor is the target of a link replaced */
         options.replace = replace != 0;
         check_int(model_save_open(fixture.model, &options, &save), ==, -EINVAL);
         check_contains(core_err_sentence(), "symbolic link");
@@ -302,7 +303,7 @@ static const char *folder_with(const char *name, const char *file, const char *t
     return folder;
 }
 
-/* Folders whose index and shards do not fit together. */
+/* The index and the shards of a folder do not match. */
 static void bad_folders(void)
 {
     static const char index[] = "model.safetensors.index.json";
@@ -338,14 +339,14 @@ static void bad_folders(void)
     check_int(model_files_open(folder, &files), ==, -EINVAL);
 }
 
-/* What the file of long_runs() holds at an element. */
+/* The element that the file of long_runs() has at this index. */
 static uint16_t pattern(uint64_t element)
 {
     return (uint16_t)(element * 40503u + element / 65536);
 }
 
-/* A block of more elements than are read at once, and not from its beginning: every element is in
- * its place, whether one thread reads or a team, the whole or a range. */
+/* A block with more elements than are read at once, also from inside it: every element is in its
+ * place, read by one thread or by a team, as a whole or as a range. */
 static void long_runs(void)
 {
     enum { VOCAB = 140001, CUT = 3 };
@@ -392,8 +393,8 @@ static void long_runs(void)
     fixture_close(&fixture);
 }
 
-/* A tensor that is missing, of another shape or of a type that nobody trains is named; tensors that
- * are too many are named in one line; those that the family knows are not. */
+/* A tensor that is missing or has a wrong shape or a type that cannot be trained is named. Surplus
+ * tensors are named in one line, except those that are usual for the family. */
 static void mismatches(void)
 {
     struct fixture fixture;
@@ -425,7 +426,7 @@ static void mismatches(void)
     model_files_close(files);
     fixture_close(&fixture);
     test_listen(CORE_LOG_WARN);
-    fixture_open(&fixture, "gpt2_untied"); /* has a mask that GPT-2 files carry */
+    fixture_open(&fixture, "gpt2_untied"); /* has a mask that is usual in GPT-2 files */
     check_true(strstr(test_heard(), "not part of the model") == NULL);
     struct model_config config = fixture.config;
     struct model *model = NULL;
@@ -439,7 +440,7 @@ static void mismatches(void)
     fixture_close(&fixture);
 }
 
-/* Replaces a name in a file's header by one that is not longer. */
+/* Replaces a name in a file's header by one of at most the same length. */
 static void rename_tensor(const char *path, const char *from, const char *to)
 {
     char *text = NULL;
@@ -454,8 +455,8 @@ static void rename_tensor(const char *path, const char *from, const char *to)
     free(text);
 }
 
-/* A tied model whose file has its one table by the head's name is the same model; an untied one lacks its token
- * table then. */
+/* If the only table of a file has the head's name, a tied model is the same model; an untied one
+ * lacks its token table. */
 static void table_by_the_heads_name(void)
 {
     static const char *const names[] = {"llama3", "gpt2"};
@@ -500,7 +501,8 @@ static void table_by_the_heads_name(void)
     }
 }
 
-/* Runs of one decay cover a block; frozen parameters are found by pattern, and only whole. */
+/* Runs of equal decay cover a block; frozen parameters are found by pattern, and only as a
+ * whole. */
 static void runs(void)
 {
     struct fixture fixture;
@@ -529,7 +531,7 @@ static void runs(void)
     check_uint(model->trained_parameters, <, model->parameters);
     model_destroy(model);
     static const char *const none[] = {"model.layers.1.*", "model.layers.9.*"};
-    options.frozen = none; /* a slip: what was to be frozen would be trained */
+    options.frozen = none; /* a mistake: something that should be frozen would be trained */
     check_int(model_create(&fixture.config, &options, &model), ==, -EINVAL);
     check_contains(core_err_sentence(), "--freeze pattern \"model.layers.9.*\" matches no tensor");
     check_contains(core_err_sentence(), "model.embed_tokens.weight");

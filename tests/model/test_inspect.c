@@ -1,4 +1,4 @@
-/* test_inspect.c: tide_inspect and the command over it. */
+/* test_inspect.c: tide_inspect and the command that uses it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static const char *fixture(const char *name)
     return path;
 }
 
-/* A folder's figures are those of its config and files; each tensor is handed over once. */
+/* A folder's figures are those of its config and files; each tensor is reported once. */
 static void folder(void)
 {
     uint64_t bytes = 0;
@@ -44,7 +44,8 @@ static void folder(void)
     check_uint(one.tied, ==, 0);
 }
 
-/* A model with surplus tensors can be trained, and a note says what a run warns of. */
+/* A model with surplus tensors can be trained; a note contains the warning that a run would
+ * give. */
 static void surplus(void)
 {
     char command[3200];
@@ -65,7 +66,7 @@ static void surplus(void)
     check_string(one.note, "");
 }
 
-/* One file, a file that is none, a folder without weights, and no path at all. */
+/* One file, a file of another format, a folder without weights, and no path at all. */
 static void others(void)
 {
     struct tide_inspection one = {.struct_bytes = sizeof one};
@@ -77,7 +78,7 @@ static void others(void)
     check_int(tide_inspect(NULL, fixture("gpt2/config.json"), NULL, &one), ==, -EINVAL);
     check_contains(tide_last_error(), "config.json is not a safetensors file");
     check_int(tide_inspect(NULL, test_directory(), NULL, &one), ==, 0);
-    check_uint(one.verified, ==, 1); /* empty, as a store that no run uses */
+    check_uint(one.verified, ==, 1); /* empty, like a store that no run uses */
     check_uint(one.what, ==, TIDE_STORE_FOLDER);
     test_file("letter", "dear", 4);
     check_int(tide_inspect(NULL, test_directory(), NULL, &one), ==, 0);
@@ -103,8 +104,8 @@ static int command(const char *arguments, char *out, size_t bytes)
     return pclose(pipe) / 256;
 }
 
-/* The command prints what is there and ends as it should: 0, 4 for what does not fit, 2 for what
- * is not there. */
+/* The command prints what it finds and has the right exit code: 0, 4 for files that do not match, 2
+ * for a missing path. */
 static void prints(void)
 {
     char out[16384];
@@ -121,7 +122,8 @@ static void prints(void)
     check_contains(out, "\"tied\": true");
     check_int(command(fixture("gpt2/config.json"), out, sizeof out), ==, 2);
     check_contains(out, "config.json is not a safetensors file");
-    /* The file is shorter than its header says: what could be read of it is nothing, and not "0". */
+    /* The file is shorter than its header says: a figure that could not be read is not printed as
+     * "0". */
     char path[600];
     const char *config = "{\"model_type\":\"llama\",\"vocab_size\":8,\"hidden_size\":4,"
                          "\"num_hidden_layers\":1,\"num_attention_heads\":1,"
@@ -132,7 +134,7 @@ static void prints(void)
     check_int(command(test_path("cut"), out, sizeof out), ==, 4);
     check_contains(out, "WRONG: ");
     check_true(strstr(out, "tensors in") == NULL);
-    /* A pipe is no config.json, and nobody waits for its writer. */
+    /* A pipe named config.json is refused without waiting for a writer. */
     snprintf(path, sizeof path, "%s", test_path("cut/config.json"));
     check_int(unlink(path), ==, 0);
     check_int(mkfifo(path, 0600), ==, 0);
@@ -143,7 +145,7 @@ static void prints(void)
     check_int(command("--json /nonexistent", out, sizeof out), ==, 2);
     check_contains(out, "\"what\": null");
     check_contains(out, "\"problem\": \"/nonexistent cannot be opened");
-    /* A store that no run uses is empty, and right. */
+    /* A store that no run uses is an empty folder, which is valid. */
     check_int(mkdir(test_path("empty"), 0700), ==, 0);
     check_int(command(test_path("empty"), out, sizeof out), ==, 0);
     check_contains(out, "empty: empty, like a store that no run uses");

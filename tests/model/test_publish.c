@@ -1,6 +1,6 @@
-/* test_publish.c: a finished folder gets its name beside whatever its owner keeps there. The process is
- * killed at, or the system refuses, each request of it in turn: the model is the old one, none, or the
- * new one, and the owner's files are always as they were. */
+/* test_publish.c: a finished folder gets its name, whatever else its owner keeps there. For each of
+ * its system requests in turn the process is killed or the request fails: the model is then the old
+ * one, none, or the new one, and the owner's files are always unchanged. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
 
-/* ---- the n-th request is refused, or the last that is made ---- */
+/* ---- the n-th request fails, or the process is killed there ---- */
 
 static int countdown; /* 1: the next one; 0: none */
 static bool kills;
@@ -73,9 +73,9 @@ WRAP_OPEN(open64)
 WRAP_OPENAT(openat)
 WRAP_OPENAT(openat64)
 
-/* A write to a shard that is lost, or of which a bit is flipped, without a word. */
+/* A write to a shard is lost, or one of its bits is flipped, and it reports success. */
 static enum { HONEST, LOSES, FLIPS } drive;
-static int lies_at; /* the write that it happens to, from 1 */
+static int lies_at; /* the write to which that happens, from 1 */
 ssize_t __real_pwrite64(int fd, const void *from, size_t bytes, off64_t at);
 ssize_t __wrap_pwrite64(int fd, const void *from, size_t bytes, off64_t at);
 ssize_t __wrap_pwrite64(int fd, const void *from, size_t bytes, off64_t at)
@@ -141,7 +141,8 @@ static void remove_all(void)
     check_int(system(command), ==, 0);
 }
 
-/* Old: two shards. Its owner's: two files, one named as nothing of ours is, and a folder of checkpoints. */
+/* The old model has two shards. Its owner has two files, one with a name similar to ours, and a
+ * folder of checkpoints. */
 static void make_old(void)
 {
     test_directory_in_memory();
@@ -180,7 +181,7 @@ static bool is_new(void)
            !has("model-00002-of-00002.safetensors") && !has("model.safetensors.index.json");
 }
 
-/* 0, or what publishing gave; without a trial of anything before it. */
+/* 0, or the error of publishing; everything before it must succeed. */
 static int write_and_publish(int at, bool kill)
 {
     char *path = NULL;
@@ -201,7 +202,7 @@ static int write_and_publish(int at, bool kill)
     return rc;
 }
 
-/* Whoever writes there next gives what is complete its name. */
+/* The next run that writes there gives a complete result its name. */
 static void go_on(void)
 {
     struct model_claim claim;
@@ -211,7 +212,7 @@ static void go_on(void)
     check_true(!has(MODEL_CLAIM_MARK) && !has(MODEL_PUBLISH_LIST));
 }
 
-/* Nothing but the old model's own files goes. */
+/* Only the old model's own files are removed. */
 static void replaced(void)
 {
     make_old();
@@ -222,7 +223,7 @@ static void replaced(void)
     check_owners();
     check_int(access(partial, F_OK), !=, 0);
     check_true(!has(MODEL_CLAIM_MARK) && !has(MODEL_PUBLISH_LIST));
-    /* Without anything there, and into a folder that is empty. */
+    /* With no folder, and with an empty one. */
     for (int i = 0; i < 2; i++) {
         remove_all();
         check_int(i == 1 ? mkdir(out, 0755) : 0, ==, 0);
@@ -231,7 +232,7 @@ static void replaced(void)
     }
 }
 
-/* A folder in a file's way is told before anything is changed. */
+/* If a folder has the name of a file to be written, that is reported before anything is changed. */
 static void in_the_way(void)
 {
     make_old();
@@ -245,7 +246,7 @@ static void in_the_way(void)
     check_owners();
 }
 
-/* Killed at each request. */
+/* The process is killed at each request. */
 static void killed(void)
 {
     int old = 0;
@@ -283,7 +284,7 @@ static void killed(void)
     check_int(whole, >, 2);
 }
 
-/* Each request is refused: it is told, and what was trained gets its name in the end. */
+/* Each request fails: the error is reported, and in the end the trained model gets its name. */
 static void refused(void)
 {
     static const int codes[] = {EIO, EMFILE, EXDEV, EINVAL};
@@ -304,7 +305,7 @@ static void refused(void)
                 check_int(rc, ==, 0);
                 break;
             }
-            if (access(partial, F_OK) == 0 && rc == 0) { /* only a mark or the folder stayed */
+            if (access(partial, F_OK) == 0 && rc == 0) { /* only a mark or the folder is left */
                 check_true(is_new());
             }
             go_on();
@@ -316,7 +317,7 @@ static void refused(void)
     }
 }
 
-/* A list that was cut short is none: its files may not be complete. */
+/* A truncated list counts as none, because the files may be incomplete. */
 static void torn_list(void)
 {
     make_old();
@@ -335,7 +336,7 @@ static void torn_list(void)
     close(fd);
 }
 
-/* A result that has all its files and is still to be moved; its folder is open. */
+/* Creates a result that has all its files but was not moved yet; returns its open folder. */
 static int make_result(void)
 {
     make_old();
@@ -347,7 +348,7 @@ static int make_result(void)
     return open(partial, O_RDONLY | O_DIRECTORY);
 }
 
-/* A folder that was restored after a run was stopped is left alone; so is what is outside of it. */
+/* A folder that was restored after a run was stopped is not changed; nor are files outside it. */
 static void restored(void)
 {
     static const char bad[] = "tide-publish 2 1\0new 1 1 1.000000001 ../thesis.tex\0";
@@ -355,7 +356,7 @@ static void restored(void)
     struct model_claim claim;
     const int fd = make_result();
     check_int(model_publish_keep(partial, fd, out), ==, 0);
-    usleep(50000); /* coarse clocks of file systems */
+    usleep(50000); /* clocks of file systems are coarse */
     check_int(unlink(in("config.json")), ==, 0);
     put("config.json", "old");
     check_int(model_claim_take(out, &claim), ==, -EEXIST);
@@ -388,7 +389,8 @@ static void in_out(const char *command)
     check_int(system(text), ==, 0);
 }
 
-/* The rest of a result that was copied since is not taken for one that was moved: it stays with its marks. */
+/* A result that was partly moved and then copied is not taken for the original: it stays, with its
+ * marks. */
 static void copied_rest(void)
 {
     struct model_claim claim;
@@ -405,7 +407,7 @@ static void copied_rest(void)
     in_out("rm -r out.partial");
 }
 
-/* Weights that are links are replaced as files are: the link goes, what it points to stays. */
+/* Weights that are links are replaced like files: the link is removed, its target stays. */
 static void linked_weights(void)
 {
     const int fd = make_result();
@@ -417,8 +419,8 @@ static void linked_weights(void)
     in_out("test ! -L out/model-00009-of-00009.safetensors && grep -q blob blob && rm blob");
 }
 
-/* Stopped at the n-th request of publishing; `backup` is a copy of what was there
- * before. Whether it came that far. */
+/* Stops at the n-th request of publishing; `backup` is a copy of the folder before that. Returns
+ * whether it got that far. */
 static bool stop_at(int n)
 {
     int status = 0;
@@ -435,14 +437,14 @@ static bool stop_at(int n)
     return WEXITSTATUS(status) != 0;
 }
 
-/* Wherever a run was stopped: what was put into the folder since then, or in its place, is never replaced nor
- * removed, also where its files have the sizes and times of those that were there. */
+/* Wherever a run was stopped: what was since put into the folder, or in its place, is never
+ * replaced or removed, even if its files have the sizes and times of the old ones. */
 static void restored_anywhere(void)
 {
     static const char *const ways[] = {
-        "rm -r out; mv backup out",                       /* the folder itself */
+        "rm -r out; mv backup out",                       /* the whole folder */
         "rm -r out/*; cp -a backup/. out/",               /* every file, with its times */
-        "cp -a backup/model.safetensors.index.json out/", /* one of several */
+        "cp -a backup/model.safetensors.index.json out/", /* one of several files */
         "cp -a backup/model-00001-of-00002.safetensors out/",
     };
     int refused = 0;
@@ -472,7 +474,8 @@ static void restored_anywhere(void)
     check_int(rest, >, 2);
 }
 
-/* If OUT is removed after a part of the result was moved there, the rest is not taken for a model. */
+/* If OUT is removed after a part of the result was moved there, the remaining part is not taken for
+ * a model. */
 static void folder_is_gone(void)
 {
     int whole = 0;
@@ -492,7 +495,7 @@ static void folder_is_gone(void)
         const int rc = model_claim_take(out, &claim);
         check_int(rc, ==, all || none ? 0 : -ENOENT);
         check_true(rc == 0 || !has("config.json"));
-        check_true(is_new() || !has("config.json")); /* a list that was cut short is none */
+        check_true(is_new() || !has("config.json")); /* a truncated list counts as none */
         if (rc == 0) {
             model_claim_drop(&claim);
         } else {
@@ -530,8 +533,8 @@ static int save_all(struct fixture *fixture, const struct model_save_options *op
     return core_err_first(&kept, 0);
 }
 
-/* A write of the weights that is lost, or changed by one bit, is found before the model has its name; also
- * where tensors are written by columns and where there are several shards. */
+/* A write of the weights that is lost or changed by one bit is detected before the model gets its
+ * name; also if tensors are written by columns, and with several shards. */
 static void drives_lie(void)
 {
     static const char *const folders[] = {"llama3", "gpt2"};
@@ -555,7 +558,7 @@ static void drives_lie(void)
                 check_true(!is_old());
                 break;
             }
-            if (rc == 0) { /* zeros in place of zeros: nothing is wrong */
+            if (rc == 0) { /* every faulty write must be detected */
                 test_fail(__FILE__, __LINE__, "%s: write %d lied and nobody saw it", folders[i % 2],
                           n);
             }
@@ -573,7 +576,7 @@ static void drives_lie(void)
     }
 }
 
-/* A model that cannot be given its name is not thrown away: the sentence says where it is, and the next run
+/* A model that cannot be given its name is kept: the sentence says where it is, and the next run
  * moves it. */
 static void kept(void)
 {

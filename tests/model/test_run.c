@@ -1,4 +1,4 @@
-/* test_run.c: steps on a device queue that has less room than there are steps. */
+/* test_run.c: a device queue that holds fewer commands than a list has steps. */
 #include <stddef.h>
 #include <string.h>
 
@@ -33,7 +33,7 @@ static void rig_close(struct rig *rig)
     dev_close(rig->device);
 }
 
-/* A step that adds IN to OUT; every third one stands for what a recomputation runs, too. */
+/* A step that adds IN to OUT; every third step is also part of a recomputation. */
 static struct model_step addition(int index)
 {
     struct model_step step = {.op = KERN_ADD, .recompute = index % 3 == 0, .patch_count = 3};
@@ -48,7 +48,7 @@ static struct model_step addition(int index)
     return step;
 }
 
-/* All steps of the kind asked for run once each, in order, however often the queue is full. */
+/* All steps of the requested kind run once each, in order, however often the queue is full. */
 static void more_steps_than_room(void)
 {
     struct rig rig = {0};

@@ -1,4 +1,4 @@
-/* test_safetensors.c: the header's rules, one by one, and reading. */
+/* test_safetensors.c: the rules of the header, one by one, and reading. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,8 +70,8 @@ static void refuses(void)
     }
 }
 
-/* A length in front that the file does not have, or that is more than the format allows, is refused
- * before anything is allocated; so are files without one, missing files and folders. */
+/* A header length that exceeds the file or the limit of the format is refused before anything is
+ * allocated; so are files that are too short for a length, missing files and folders. */
 static void refuses_lengths(void)
 {
     struct model_safetensors *file = NULL;
@@ -84,15 +84,15 @@ static void refuses_lengths(void)
     check_int(model_safetensors_open("/nonexistent/x", &file), ==, -ENOENT);
     check_int(model_safetensors_open(test_directory(), &file), ==, -EINVAL);
     check_contains(core_err_sentence(), "not a regular file");
-    char pipe_path[600]; /* nobody writes into it: it must not be waited for */
+    char pipe_path[600]; /* it has no writer, and opening it must not wait for one */
     snprintf(pipe_path, sizeof pipe_path, "%s/pipe.safetensors", test_directory());
     check_int(mkfifo(pipe_path, 0600), ==, 0);
     check_int(model_safetensors_open(pipe_path, &file), ==, -EINVAL);
     check_contains(core_err_sentence(), "pipe.safetensors: is not a regular file");
 }
 
-/* What the format allows is read: tensors without elements, scalars, types that nobody trains,
- * names with escapes, any order, metadata, spaces behind. */
+/* Everything that the format allows is read: tensors without elements, scalars, types that cannot
+ * be trained, names with escapes, any order, metadata, trailing spaces. */
 static void accepts(void)
 {
     struct model_safetensors *file = NULL;
@@ -118,7 +118,7 @@ static void accepts(void)
     check_int(model_safetensors_read(file, tensor, 4, bytes, 4), ==, 0);
     check_int(model_safetensors_read(file, tensor, 4, bytes, 5), ==, -EINVAL);
     check_int(model_safetensors_read(file, tensor, 9, bytes, 0), ==, -EINVAL);
-    model_safetensors_expect(file, tensor, 4, 4); /* advice: beyond the end it is none */
+    model_safetensors_expect(file, tensor, 4, 4); /* only advice: past the end it has no effect */
     model_safetensors_expect(file, tensor, 4, 500);
     model_safetensors_expect(file, tensor, 9, 0);
     check_int(model_safetensors_read(file, tensor, 4, bytes, 4), ==, 0);
@@ -140,8 +140,8 @@ static void file_shrinks(void)
     model_safetensors_close(file);
 }
 
-/* The table is the same whether it comes from a file or from text, and a header with ten thousand
- * tensors is sorted and searched. */
+/* The table is the same from a file and from text, and a header with ten thousand tensors is sorted
+ * and searched. */
 static void many(void)
 {
     enum { COUNT = 10000, ENTRY_BYTES = 80 };
@@ -164,7 +164,7 @@ static void many(void)
     free(text);
 }
 
-/* Conversions: widening is exact, narrowing to nearest even, and names go both ways. */
+/* Conversions: widening is exact, narrowing rounds to nearest even; names convert both ways. */
 static void converts(void)
 {
     const float values[] = {1.0f, -2.5f, 1.00390625f, 3.0e38f, 0.0f, INFINITY};

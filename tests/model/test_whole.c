@@ -1,5 +1,5 @@
-/* test_whole.c: whole models against what transformers computes (tests/oracle/model_fixtures.py),
- * and against themselves where the way must not matter. */
+/* test_whole.c: whole models compared with transformers (tests/oracle/model_fixtures.py), and with
+ * themselves where another method must give the same result. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static struct plain_options options_of(const struct model_batch *batch, enum ker
         .shape = {.rows = batch->rows, .length = batch->length, .type = type}};
 }
 
-/* `count` elements of the type as floats; the caller frees. */
+/* `count` elements of `type` as floats; the caller frees them. */
 static float *floats_of(const void *data, enum kern_type type, size_t count)
 {
     float *out = malloc((count + 1) * sizeof *out);
@@ -64,7 +64,7 @@ static float *floats_of(const void *data, enum kern_type type, size_t count)
     return out;
 }
 
-/* The gradient of one part, in the order of the file. */
+/* The gradient of one part, in the file's order. */
 static float *part_grad(const struct plain *plain, const struct model *model, unsigned block,
                         const struct model_param *param, const struct model_part *part,
                         enum kern_type type)
@@ -98,10 +98,10 @@ static double allowed(const struct fixture *fixture, enum kern_type type, const 
 }
 
 struct score {
-    double logits;     /* the largest of ours over what is allowed */
+    double logits;     /* our largest error relative to the allowed one */
     double grads;      /* the same */
-    double matrices;   /* the same, of gradients that are matrices */
-    double mean_grads; /* of ours over theirs */
+    double matrices;   /* the same, only of gradients that are matrices */
+    double mean_grads; /* our mean error relative to theirs */
     char worst[160];
 };
 
@@ -186,10 +186,11 @@ static void fp32(void)
     }
 }
 
-/* bf16: no further from the truth than transformers' own bf16: logits and the mean over all
- * gradients; no matrix half as far again. What is worst alone is a matter of chance: a vector of few
- * elements (a bias, a norm's weight), another one for every input, and up to 1.8 times as far whether
- * probabilities are rounded to bf16 before their products or not. */
+/* bf16: logits and the mean over all gradients are not further from the exact values than
+ * transformers' own bf16, and no matrix is more than 1.5 times as far. The worst single gradient is
+ * a matter of chance: it is a vector of few elements (a bias, a norm's weight), a different one for
+ * every input, and up to 1.8 times as far, whether or not probabilities are rounded to bf16 before
+ * their products. */
 static void bf16(void)
 {
     for (size_t i = 0; i < fixture_count; i++) {
@@ -203,7 +204,7 @@ static void bf16(void)
     }
 }
 
-/* All gradients and working weights of all blocks, one behind the other; the caller frees. */
+/* All gradients and working weights of all blocks, one after another; the caller frees them. */
 static char *snapshot(const struct trainer *trainer, const struct model *model, enum kern_type type,
                       size_t *bytes)
 {
@@ -223,7 +224,8 @@ static char *snapshot(const struct trainer *trainer, const struct model *model, 
     return all;
 }
 
-/* Two steps over the case's rows; what is left, and the loss and norm of the second. */
+/* Runs two steps over the case's rows; returns the final gradients and weights, and the second
+ * step's loss and norm. */
 static char *two_steps(const struct fixture *fixture, struct plain_options options,
                        struct plain_result *result, size_t *bytes)
 {
@@ -270,8 +272,8 @@ static void same_bits(const char *name, struct plain_options a, struct plain_opt
 static const char *const some[] = {"gpt2", "llama3", "qwen3", "mistral"};
 enum { SOME = 4 };
 
-/* Recomputed activations give the bits of kept ones, in every type, also over micro-batches; and
- * the same run gives the same bits again. */
+/* Recomputed activations give the bits of kept ones, in every type, also over micro-batches; the
+ * same run gives the same bits again. */
 static void recompute(void)
 {
     static const enum kern_type types[] = {KERN_F32, KERN_BF16, KERN_FP16};
@@ -288,8 +290,8 @@ static void recompute(void)
     }
 }
 
-/* Tiled linears and a tiled head: the same model within rounding, and one order of tiles, so the
- * same bits whether activations are kept or not. */
+/* Tiled linears and a tiled head give the same model within rounding. There is one order of tiles,
+ * so the bits are the same with kept and with recomputed activations. */
 static void tiles(void)
 {
     for (int i = 0; i < SOME; i++) {
@@ -313,7 +315,7 @@ static void tiles(void)
     }
 }
 
-/* Micro-batches add up to the step of all rows at once, within rounding. */
+/* Several micro-batches give the step of all rows at once, within rounding. */
 static void micro_batches(void)
 {
     for (int i = 0; i < SOME; i++) {
@@ -333,8 +335,8 @@ static void micro_batches(void)
     }
 }
 
-/* Two documents packed into a row, with positions that begin again and a mask, give the loss and
- * the gradients of the two in rows of their own. */
+/* Two documents packed into a row, with positions that start again and a mask, give the loss and
+ * the gradients of the two documents in separate rows. */
 static void documents(void)
 {
     for (int i = 0; i < SOME; i++) {
@@ -374,8 +376,8 @@ static void documents(void)
     }
 }
 
-/* Labels of -100 count for nothing: the loss and gradients are those of the targets that are left,
- * and a step without any target changes nothing but does not fail. */
+/* Labels of -100 are ignored: loss and gradients are those of the other targets. A step without any
+ * target changes nothing and succeeds. */
 static void ignored(void)
 {
     struct fixture fixture;
@@ -406,7 +408,7 @@ static void ignored(void)
     fixture_close(&fixture);
 }
 
-/* Frozen parameters keep their bits and have no gradient; the others learn. */
+/* Frozen parameters keep their bits and have no gradient; the others are trained. */
 static void frozen(void)
 {
     struct fixture fixture;
@@ -441,7 +443,7 @@ static void frozen(void)
     fixture_close(&fixture);
 }
 
-/* Rows that the model cannot take are refused with row and place. */
+/* Rows that the model cannot use are refused with row and position. */
 static void bad_rows(void)
 {
     struct fixture fixture;
@@ -482,7 +484,7 @@ static void bad_rows(void)
     fixture_close(&fixture);
 }
 
-/* The device holds what the tables say, to the byte. */
+/* The device memory in use is exactly what the tables say. */
 static void memory(void)
 {
     for (int i = 0; i < SOME; i++) {

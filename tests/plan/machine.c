@@ -1,4 +1,4 @@
-/* machine.c: buffers as lists of numbers at their places, and commands over them. */
+/* machine.c: buffers as lists of numbers at offsets, and the commands that use them. */
 #include "tests/plan/machine.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "tests/plan/machine_parts.h"
 #include "tests/plan/truth.h"
 
-/* ---- places ---- */
+/* ---- numbers in buffers ---- */
 
 void machine_put(struct machine *machine, uint32_t buffer, uint64_t offset, uint64_t bytes,
                  uint64_t value)
@@ -47,7 +47,7 @@ uint64_t machine_take(const struct machine *machine, uint32_t buffer, uint64_t o
         plan_buffer(machine->plan, buffer)->name);
 }
 
-/* Everything that lies in a range goes to the same places of another. */
+/* Copies every number of a range to the same place of another range. */
 static void copy_range(struct machine *machine, uint32_t from, uint64_t from_offset, uint32_t to,
                        uint64_t to_offset, uint64_t bytes)
 {
@@ -169,7 +169,7 @@ static void forward(struct machine *machine, const struct plan_command *command,
     }
 }
 
-/* Adds to, or stores into, a cell as the operand's access says; returns what then stands there. */
+/* Adds to a cell or stores into it, as the operand's access says; returns the cell's new value. */
 static uint64_t add_cell(struct machine *machine, const struct plan_operand *operand,
                          uint32_t block, uint64_t cell, uint64_t width, uint64_t value)
 {
@@ -228,7 +228,7 @@ static void backward(struct machine *machine, const struct plan_command *command
     leave_gradients(machine, command, digest);
 }
 
-/* The two uses of a shared parameter. */
+/* Adds up the two uses of a shared parameter. */
 static void round_shared(struct machine *machine, const struct plan_command *command)
 {
     const struct plan_operand *shared = machine_need(command, PLAN_AS_SHARED_SUM);
@@ -245,7 +245,7 @@ static void round_shared(struct machine *machine, const struct plan_command *com
     }
 }
 
-/* ---- copies and drive ---- */
+/* ---- copies and I/O ---- */
 
 static void copy(struct machine *machine, const struct plan_command *command)
 {
@@ -388,7 +388,7 @@ struct plan_command machine_resolve(const struct machine *machine,
     return resolved;
 }
 
-/* An update of the other generation begins with what stands. */
+/* An update that writes the other generation first copies the current one. */
 static void bring(struct machine *machine, const struct plan_command *from,
                   const struct plan_command *to)
 {
@@ -401,7 +401,7 @@ static void bring(struct machine *machine, const struct plan_command *from,
     }
 }
 
-/* The norm is known: what was made ahead becomes current, or never does. */
+/* The norm is known: what was written ahead becomes the current generation, or is discarded. */
 static void decide(struct machine *machine, uint32_t step)
 {
     bool stands = !truth_by_norm(machine->truth, step);
@@ -416,7 +416,7 @@ static void decide(struct machine *machine, uint32_t step)
     }
 }
 
-/* ---- doing ---- */
+/* ---- running commands ---- */
 
 void machine_do(struct machine *machine, const struct plan_command *as_told, enum plan_kind kind,
                 uint32_t step)

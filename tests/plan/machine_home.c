@@ -1,11 +1,12 @@
-/* machine_home.c: where weights and states lie for good: filled before, checked after. */
+/* machine_home.c: the permanent places of weights and states: filled before training, checked after
+ * it. */
 #include <stdlib.h>
 
 #include "tests/harness/test.h"
 #include "tests/plan/machine_parts.h"
 #include "tests/plan/truth.h"
 
-/* Calls `visit` for each cell of weights and states that this rank keeps: where it lies. */
+/* The place of a cell of weights or states that this rank keeps; `visit` is called with each. */
 struct home {
     uint32_t buffer;
     uint64_t offset;
@@ -49,7 +50,8 @@ static void visit_chunks(struct machine *machine, uint32_t block, bool is_state,
             home.buffer = places[p];
             home.offset = at.offset;
             home.bytes = at.bytes;
-            /* Beside weights on the DEVICE only what the update changes is kept up to date. */
+            /* If weights are also in DEVICE, the copy in HOST is current only for the cells that
+             * this rank updates. */
             struct machine_cells own = machine_part(machine, block);
             bool kept = p == 0 || places[0] == PLAN_NONE ||
                         (home.cell >= own.first && home.cell < own.end);

@@ -1,4 +1,4 @@
-/* machine_parts.h: what the files of the machine share; private to machine*.c. */
+/* machine_parts.h: shared by the files of the machine; private to machine*.c. */
 #ifndef TESTS_PLAN_MACHINE_PARTS_H
 #define TESTS_PLAN_MACHINE_PARTS_H
 
@@ -7,7 +7,7 @@
 
 enum { STATE_CELL_BYTES = 64 };
 
-/* A number that lies at a place. */
+/* A number at a place. */
 struct item {
     uint64_t offset;
     uint64_t bytes;
@@ -20,24 +20,24 @@ struct memory {
     uint32_t room;
 };
 
-/* What the norm of a step said to the update that was made ahead of it. */
+/* Whether the norm of a step confirms the update that was made ahead of it. */
 enum machine_word { MACHINE_UNSAID, MACHINE_STANDS, MACHINE_FALLS };
 
 struct machine {
     const struct plan_input *input;
     const struct plan *plan;
     const struct machine_truth *truth;
-    struct memory *memories; /* owned, a buffer each */
+    struct memory *memories; /* owned, one per buffer */
     enum machine_word words[MACHINE_STEPS_MAX + 1];
     const struct plan_command *now;
 };
 
-/* The command as its operands lie: what is ahead of its norm writes to the other generation, until
- * that has become the current one. */
+/* The command with the buffers that it really uses: a command ahead of its norm writes to the other
+ * generation, until that has become the current one. */
 struct plan_command machine_resolve(const struct machine *machine,
                                     const struct plan_command *command, uint32_t step);
 
-/* A cell of an array of `width` bytes an element whose element `first` lies at the operand's
+/* A cell of an array of `width` bytes per element. The array's element `first` is at the operand's
  * offset. */
 struct machine_cell {
     uint64_t offset;

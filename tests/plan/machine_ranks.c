@@ -1,4 +1,4 @@
-/* machine_ranks.c: what the machines of several ranks do together. */
+/* machine_ranks.c: commands that the machines of several ranks run together. */
 #include "tests/harness/test.h"
 #include "tests/plan/machine_parts.h"
 #include "tests/plan/truth.h"
@@ -23,7 +23,7 @@ static void gather(struct machine *const *machines, uint32_t world,
     }
 }
 
-/* Sums first, for in place they are where the terms stand. */
+/* Computes all sums first, because in place they overwrite the terms. */
 static void reduce_gradient(struct machine *const *machines, uint32_t world,
                             const struct plan_command *const *commands)
 {
@@ -53,7 +53,7 @@ static void reduce_gradient(struct machine *const *machines, uint32_t world,
     }
 }
 
-/* Each rank's tiles are its own; everywhere else stands what stood there at the start, nothing. */
+/* Each rank has written only its own tiles; all others still have their initial value, zero. */
 static void reduce_tiles(struct machine *const *machines, uint32_t world,
                          const struct plan_command *const *commands)
 {

@@ -1,4 +1,4 @@
-/* order.c: edges against what each queue has done. */
+/* order.c: checks edges against the progress of each queue. */
 #include "tests/plan/order.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ bool order_ready(struct order *order, int queue)
     uint32_t t = order->tape[queue];
     for (uint32_t before = 0; before + 1 < t; before++) {
         if (order->left[before] > 0) {
-            return false; /* at most two tapes are under way */
+            return false; /* at most two tapes are in progress */
         }
     }
     if (t >= order->tape_count) {

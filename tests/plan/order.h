@@ -1,5 +1,5 @@
-/* order.h: which commands of a row of tapes the edges allow next, for tests that run tapes in many
- * orders. */
+/* order.h: finds the commands of a sequence of tapes that the edges allow to run next, for tests
+ * that run tapes in many orders. */
 #ifndef TESTS_PLAN_ORDER_H
 #define TESTS_PLAN_ORDER_H
 
@@ -12,29 +12,28 @@ enum { ORDER_TAPES_MAX = 8 };
 struct order {
     const struct plan_tape *tapes[ORDER_TAPES_MAX];
     uint32_t tape_count;
-    uint32_t tape[PLAN_Q_COUNT]; /* where each queue stands */
+    uint32_t tape[PLAN_Q_COUNT]; /* the tape of each queue's next command */
     uint32_t index[PLAN_Q_COUNT];
     uint32_t reached[ORDER_TAPES_MAX][PLAN_Q_COUNT];
     uint32_t left[ORDER_TAPES_MAX];
-    bool
-        guesses[ORDER_TAPES_MAX]; /* the caller's: the next tape waits for this one's norm, the last
-                                      command of its update queue */
+    bool guesses[ORDER_TAPES_MAX]; /* set by the caller: the next tape waits for this tape's norm,
+                                     which is the last command of its update queue */
 };
 
-/* `tapes` and `tape_count` are the caller's; starts from the beginning. */
+/* Starts from the beginning; the caller has set `tapes` and `tape_count`. */
 void order_begin(struct order *order);
 
-/* May the queue's next command start? False too where it has none left. */
+/* Whether the queue's next command may start; false, too, if the queue has none left. */
 bool order_ready(struct order *order, int queue);
 
-/* The queue's next command, which is ready. */
+/* The queue's next command, for which order_ready was true. */
 const struct plan_command *order_at(const struct order *order, int queue);
 
-/* The queue has done it. */
+/* Records that the queue's next command is done. */
 void order_done(struct order *order, int queue);
 
-/* Draws a ready queue from the seed, or -1. Queues are favoured by turns, so that some run far ahead
- * and others lag; `turn` counts the commands done. */
+/* Picks a ready queue at random from the seed, or -1. Some queues are favoured for a while, so that
+ * they run far ahead and others lag; `turn` counts the commands done. */
 int order_draw(struct order *order, uint64_t seed, uint32_t turn);
 
 #endif

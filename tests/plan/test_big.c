@@ -1,5 +1,5 @@
-/* Proves that large models fit into small memory, that their steps are near what their machines
- * allow, and that planning them takes no time worth speaking of. */
+/* Proves that large models fit into small memory, that their predicted steps are near the limits of
+ * their machines, and that planning takes negligible time. */
 #include <stdio.h>
 
 #include "core/base/err.h"
@@ -84,7 +84,7 @@ static struct plan_input input_of(const struct big *big, const struct plan_block
                                          .shared_cores = true}};
 }
 
-/* The longer one of the processor's work and the drive's, of a part of a step. */
+/* The work of the processor and of the drive in one part of a step. */
 struct load {
     double cores;
     double drive;
@@ -95,7 +95,8 @@ static double longer(const struct load *load)
     return load->cores > load->drive ? load->cores : load->drive;
 }
 
-/* Of the whole step; deferred of each part: forward with the updates, and backward. */
+/* A lower bound of the step's time. If updates are deferred, the step has two parts: forward with
+ * the updates, and backward. */
 static double bound_of(const struct plan_input *input, const struct plan_tape *tape, bool deferred)
 {
     struct load parts[2] = {{0, 0}, {0, 0}};

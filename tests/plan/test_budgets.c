@@ -1,6 +1,6 @@
-/* Proves what memory buys: from the least that will do to more than enough no predicted step is slower
- * by more than a hundredth for more of it; without budgets the plan takes little more memory than its time is worth, and wears
- * the drives no more for that. */
+/* Proves the effect of memory budgets: from the smallest that suffices to more than enough, more
+ * memory never makes the predicted step more than 1 % slower. Without budgets the plan takes little
+ * more memory than its time is worth, and does not write more to the drives for that. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -13,8 +13,8 @@
 
 static const uint64_t mib = 1 << 20;
 
-/* On the CPU device, with layers of 4M parameters; the processor and the drive have about as much
- * to do where everything lies in the store. */
+/* The CPU device with layers of 4M parameters. If everything is in the store, the processor and the
+ * drive have about the same amount of work. */
 static void world_of_layers(struct world *world, bool clip)
 {
     world_init(world, false, 1);
@@ -40,7 +40,7 @@ struct point {
     uint64_t written;
 };
 
-/* False where it does not fit. */
+/* Returns false if the model does not fit. */
 static bool plan_point(const struct world *world, struct point *out)
 {
     struct plan *plan = NULL;
@@ -57,7 +57,7 @@ static bool plan_point(const struct world *world, struct point *out)
     return true;
 }
 
-/* Budgets in steps of a tenth from nothing to more than everything takes. */
+/* Budgets in steps of 10 % from 8 MiB to more than everything needs. */
 static void check_curve(struct world *world, const char *name, uint64_t most)
 {
     struct point last = {.seconds = HUGE_VAL};
@@ -70,7 +70,7 @@ static void check_curve(struct world *world, const char *name, uint64_t most)
         world->input.budgets.joint_bytes = (uint64_t)bytes;
         struct point point;
         if (!plan_point(world, &point)) {
-            check_int(points, ==, 0); /* what fits once fits with more */
+            check_int(points, ==, 0); /* what fits once also fits with more */
             continue;
         }
         first = points++ == 0 ? point : first;
@@ -102,8 +102,8 @@ static void more_memory_is_no_slower(void)
     }
 }
 
-/* A thrifty plan is a little slower at most, takes less, and writes no more; one that may be slower
- * takes still less. */
+/* A thrifty plan is at most slightly slower, takes less memory and writes no more; one that may be
+ * slower takes even less. */
 static void thrift_saves_memory(void)
 {
     for (int clip = 0; clip < 2; clip++) {
@@ -132,8 +132,8 @@ static void thrift_saves_memory(void)
     }
 }
 
-/* Where the processor is what a step waits for, memory is not saved down to where a drive that gives a
- * tenth less would hold the step up. */
+/* If a step is bound by the processor, thrift leaves enough memory that the step stays within its
+ * limit even if the drive is 10 % slower. */
 static void thrift_leaves_slack(void)
 {
     for (int clip = 0; clip < 2; clip++) {
@@ -162,8 +162,8 @@ static void thrift_leaves_slack(void)
     }
 }
 
-/* Memory is not saved on the slots that keep a drive as busy as it was while it was measured; where a
- * budget was given, or for a model with few bytes to stage, that is no reason to take more. */
+/* Thrift keeps enough slots for the drive to be as busy as during its measurement. That is no
+ * reason to take more memory if a budget was given or if the model has few bytes to stage. */
 static uint64_t staged(const struct world *world)
 {
     struct plan *plan = NULL;
@@ -201,8 +201,8 @@ static void thrift_keeps_drives_busy(void)
     }
 }
 
-/* What is in memory stays there where taking it out would write to the drives, however much slower a
- * step may be. */
+/* Data in memory stays there if moving it out would cause writes to the drives, however slow a step
+ * may be. */
 static void thrift_does_not_wear_drives(void)
 {
     struct world world;

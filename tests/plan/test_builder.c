@@ -1,5 +1,5 @@
-/* Proves that edges follow from accesses: each kind of conflict, ranges, queue order, what follows
- * from other edges, joins, and the border between two tapes. */
+/* Proves that edges follow from accesses: each kind of conflict, ranges, order on a queue, edges
+ * implied by others, joins, and the border between two tapes. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -57,8 +57,8 @@ static void check_edge(const struct plan_command *command, int e, enum plan_queu
     check_int(command->edges[e].count, ==, count);
 }
 
-/* Read after write, write after read and write after write make an edge; two reads do not, and
- * neither do ranges that do not meet. */
+/* Read after write, write after read and write after write need an edge; two reads and ranges that
+ * do not overlap need none. */
 static void conflicts_make_edges(void)
 {
     struct plan_builder *builder = builder_of();
@@ -75,7 +75,7 @@ static void conflicts_make_edges(void)
     check_edge(&tape.commands[1], 0, PLAN_Q_UP, 1);
     check_edge(&tape.commands[2], 0, PLAN_Q_UP, 1);
     check_int(edges_of(&tape.commands[3]), ==, 0);
-    /* The write waits for the three readers; the first write follows from them. */
+    /* the write waits for the three readers, which implies the first write */
     check_int(edges_of(&tape.commands[4]), ==, 3);
     check_edge(&tape.commands[4], 0, PLAN_Q_COMPUTE, 1);
     check_edge(&tape.commands[4], 1, PLAN_Q_DOWN, 1);
@@ -84,7 +84,7 @@ static void conflicts_make_edges(void)
     plan_builder_destroy(builder);
 }
 
-/* Order on one queue and order through another edge need no edge of their own. */
+/* Order that follows from one queue or from other edges needs no edge of its own. */
 static void implied_edges_are_left_out(void)
 {
     struct plan_builder *builder = builder_of();
@@ -105,7 +105,7 @@ static void implied_edges_are_left_out(void)
     plan_builder_destroy(builder);
 }
 
-/* More than three edges: a join in front takes three of them. */
+/* A command with more than three edges gets a join in front, which takes three of them. */
 static void joins_take_the_rest(void)
 {
     struct plan_builder *builder = builder_of();
@@ -130,7 +130,7 @@ static void joins_take_the_rest(void)
     plan_builder_destroy(builder);
 }
 
-/* An edge into the tape before counts back from its end; two tapes back needs none. */
+/* An edge into the tape before counts back from that tape's end; two tapes back none is needed. */
 static void edges_cross_one_border(void)
 {
     struct plan_builder *builder = builder_of();
@@ -167,7 +167,7 @@ static void operands_stay_inside(void)
     plan_builder_destroy(NULL);
 }
 
-/* What a tape moves is counted by direction, and sums add up. */
+/* The bytes that a tape moves are counted by direction, and the sums are right. */
 static void traffic(void)
 {
     struct plan_command commands[] = {

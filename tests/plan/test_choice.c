@@ -1,5 +1,6 @@
-/* Proves that what is chosen gains: updates split between backward and forward, activations kept where
- * memory is left, slots where they help, two generations; and that checksums cost the cores that compute them. */
+/* Proves that the planner's choices pay off: splitting updates between backward and forward,
+ * keeping activations if there is memory, slots where they help, two generations; and that
+ * checksums cost time of the cores that compute them. */
 #include <errno.h>
 
 #include "offload/plan/layout.h"
@@ -8,7 +9,7 @@
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
 
-/* A world on the CPU device, all of it on the drive, whose compute and drive take about as long. */
+/* The CPU device with everything on the drive; compute and I/O take about the same time. */
 static void world_balanced(struct world *world)
 {
     world_init(world, false, 1);
@@ -36,8 +37,8 @@ static double step_seconds(const struct world *world, enum plan_timing *timing)
     return seconds;
 }
 
-/* Where nobody waits for the norm, some updates go under the next forward, which has the drive to
- * itself: faster than all of them inside backward. */
+/* If no update waits for the norm, some updates run during the next forward, which does not use the
+ * drive otherwise: faster than all of them inside backward. */
 static void a_split_gains(void)
 {
     struct world world;
@@ -65,14 +66,15 @@ static void a_split_gains(void)
     check_true(timing != PLAN_TIMING_SPLIT && timing != PLAN_TIMING_INSIDE);
 }
 
-/* Two generations cost what an update overwrites once more, in each tier, and nothing else; they are
- * chosen where they gain, where there is room, and where anything waits for the norm. */
+/* Two generations cost a second copy of what an update overwrites, in each tier, and nothing else.
+ * They are chosen only if they gain time, if there is space, and if something waits for the
+ * norm. */
 static void two_generations_are_weighed(void)
 {
     struct world world;
     enum plan_timing timing = PLAN_TIMING_AUTO;
     world_balanced(&world);
-    world.input.wishes.state_slots = 4; /* little room to read ahead and to write behind */
+    world.input.wishes.state_slots = 4; /* little memory to read ahead and to delay writes */
     world.input.wishes.may_clip = true;
     world.shapes[2].trained = false;
     double ahead = step_seconds(&world, &timing);
@@ -113,8 +115,8 @@ static void two_generations_are_weighed(void)
     plan_destroy(twice);
 }
 
-/* With memory for some of them, some blocks keep their activations; the step gets faster by steps,
- * not at once. */
+/* With memory for the activations of some blocks, some blocks keep them; the step gets faster
+ * gradually. */
 static void memory_keeps_activations(void)
 {
     struct world world;
@@ -144,7 +146,7 @@ static void memory_keeps_activations(void)
     check_int(kept_some, >, 0);
 }
 
-/* What is read and written is summed by the same cores that compute. */
+/* Checksums of reads and writes are computed by the cores that do the other work. */
 static void checksums_cost_cores(void)
 {
     struct world world;
@@ -157,7 +159,7 @@ static void checksums_cost_cores(void)
     check_double(charged, <, free_of_charge * 1.5);
 }
 
-/* Without a store weights still go to the DEVICE where it has room. */
+/* Without a store, weights still go to DEVICE if they fit there. */
 static void memory_is_used_without_a_store(void)
 {
     struct world world;
@@ -170,7 +172,7 @@ static void memory_is_used_without_a_store(void)
     plan_destroy(plan);
 }
 
-/* On the CPU device states use DEVICE's budget where HOST's is spent. */
+/* On the CPU device, states use the budget of DEVICE when that of HOST is used up. */
 static void states_go_where_there_is_room(void)
 {
     struct world world;

@@ -1,5 +1,4 @@
-/* Proves that planning ends with a sentence and gives everything back, whichever request for memory
- * fails. */
+/* Proves that planning ends with a sentence and frees everything if any allocation fails. */
 #include "core/base/err.h"
 #include "offload/plan/trace.h"
 #include "tests/harness/fail_alloc.h"
@@ -39,7 +38,7 @@ static void every_request_fails_once(void)
     check_int(failed, >=, 50);
 }
 
-/* The same on the last of two ranks and on the first, which lays out anew. */
+/* The same on each of two ranks. */
 static void ranks_plan_or_fail(void)
 {
     for (uint32_t rank = 0; rank < 2; rank++) {

@@ -1,5 +1,5 @@
-/* Proves that a tape's edges are enough: every order that they allow reads what program order would
- * have read; and that the proof can fail. */
+/* Proves that the edges of tapes suffice: every order that they allow reads what program order
+ * would read; and that this proof can fail. */
 #include <stdlib.h>
 
 #include "tests/harness/test.h"
@@ -7,7 +7,7 @@
 #include "tests/plan/order.h"
 #include "tests/plan/world.h"
 
-/* Runs the tapes in an order drawn from the seed (0: program order) and fills one digest a
+/* Runs the tapes in an order drawn from the seed (0: program order) and writes one digest per
  * command. */
 static void run_shuffled(struct model *model, uint64_t seed, uint64_t *digests)
 {
@@ -101,7 +101,7 @@ static void edges_are_sufficient(void)
     }
 }
 
-/* A check of the check: with an edge taken out, some interleaving goes wrong. */
+/* Checks the check: without one of the edges, some interleaving goes wrong. */
 static void missing_edges_are_noticed(void)
 {
     struct world world;

@@ -1,5 +1,6 @@
-/* Proves that tapes train: run in program order and in many orders that the edges allow, on one rank
- * and on several, they give the weights and states that plain loops give, wherever everything lies. */
+/* Proves that tapes train: in program order and in many orders that the edges allow, on one rank
+ * and on several, they give the weights and states that simple loops give, wherever the data is
+ * kept. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -53,7 +54,7 @@ static void do_one(struct ranks *ranks, uint32_t rank, int queue)
     order_done(order, queue);
 }
 
-/* A collective starts when every rank has come to it; a join is each rank's own. */
+/* A collective starts when every rank has reached it; a join belongs to one rank. */
 static bool do_together(struct ranks *ranks)
 {
     const struct plan_command *commands[MACHINE_RANKS_MAX] = {NULL};
@@ -139,7 +140,7 @@ static void ranks_end(struct ranks *ranks)
     }
 }
 
-/* The steps whose updates need their norms. */
+/* The steps whose updates need their norm. */
 static uint32_t by_norm(const struct row *row, enum plan_timing timing)
 {
     uint32_t mask = timing == PLAN_TIMING_DEFERRED || timing == PLAN_TIMING_SPECULATIVE ? 0xff : 0;
@@ -179,7 +180,7 @@ static const struct row evaluated = {
     {PLAN_FIRST, PLAN_DRAIN, PLAN_EVAL, PLAN_FIRST, PLAN_NEXT, PLAN_DRAIN}, 6, 0};
 static const struct row inside = {{PLAN_FIRST, PLAN_FIRST, PLAN_EVAL, PLAN_FIRST}, 4, 0};
 
-/* Right and wrong guesses behind each other, behind steps that defer, and in front of all that can
+/* Right and wrong guesses after each other, after steps that defer, and before everything that can
  * follow. */
 static const struct row guessed[] = {
     {{PLAN_GUESS, PLAN_GUESS, PLAN_EVAL, PLAN_GUESS}, 4, 0},
@@ -199,7 +200,7 @@ static const struct row *row_for(enum plan_timing timing, uint64_t i)
                                                : &evaluated;
 }
 
-/* Numbers from a variant's digits. */
+/* The next digit of a variant's number. */
 static uint32_t digit(uint32_t *variant, uint32_t base)
 {
     uint32_t value = *variant % base;
@@ -244,7 +245,7 @@ static void vary(struct world *world, uint64_t number)
     wishes->chunk_elements = (1 + digit(&v, 3)) * UNIT;
 }
 
-/* All wishes by turns: every number of a long row of variants is one machine's life. */
+/* Goes through all wishes: each number of a long sequence of variants is one run of a machine. */
 static void tapes_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(400, 60); i++) {
@@ -255,7 +256,8 @@ static void tapes_train(void)
     }
 }
 
-/* The same with two generations of what updates overwrite, on one rank and on several. */
+/* The same with two generations of everything that updates overwrite, on one rank and on
+ * several. */
 static void guesses_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(400, 60); i++) {
@@ -276,7 +278,7 @@ static void guesses_train(void)
     }
 }
 
-/* Frozen blocks, at the bottom and in the middle, leave everything else as it should be. */
+/* Frozen blocks, at the bottom and in the middle, do not affect anything else. */
 static void frozen_blocks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(64, 16); i++) {
@@ -291,7 +293,7 @@ static void frozen_blocks_train(void)
     }
 }
 
-/* Every kind of placement that memory between least and ample gives. */
+/* All kinds of placement that result from memory between the smallest and ample. */
 static void budgets_train(void)
 {
     for (uint64_t mib = 8; mib <= 64; mib += TEST_COUNT(2, 8)) {
@@ -312,7 +314,7 @@ static void budgets_train(void)
     }
 }
 
-/* Two and four ranks at every stage, wherever everything lies: what all ranks together compute. */
+/* Two and four ranks at every stage, with data in all tiers: the combined result of all ranks. */
 static void ranks_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(240, 40); i++) {
@@ -330,7 +332,7 @@ static void ranks_train(void)
     }
 }
 
-/* A card that updates what it holds. */
+/* A GPU that updates the blocks that it holds. */
 static void give_card(struct world *world)
 {
     world->input.budgets.device_is_host = false;
@@ -347,7 +349,7 @@ static uint32_t blocks_on_card(const struct plan *plan)
     return count;
 }
 
-/* States that stay on a card and are updated there, all of them. */
+/* All states are on a GPU and updated there. */
 static void cards_train(void)
 {
     for (uint64_t i = 0; i < TEST_COUNT(100, 30); i++) {
@@ -364,8 +366,8 @@ static void cards_train(void)
     }
 }
 
-/* The card takes what its memory has room for, the processor updates the rest; where HOST is too small
- * for the rest, the card takes that much more. */
+/* The GPU updates what fits in its memory, the CPU the rest; if HOST is too small for the rest, the
+ * GPU takes more. */
 static void cards_share(void)
 {
     uint32_t shared = 0;
@@ -392,7 +394,7 @@ static void cards_share(void)
     check_int(shared, >=, 3);
 }
 
-/* Neither gradients nor weights of a block on the card cross the link. */
+/* Gradients and weights of a block on the GPU do not cross the link. */
 static void cards_keep_what_is_theirs(void)
 {
     struct world world;
@@ -420,8 +422,9 @@ static uint64_t bytes_together(const struct plan_tape *tape)
     return bytes;
 }
 
-/* What a stage sends: as much as an all-reduce of the gradients in stages 0 to 2, at most half as
- * much again in stage 3; and what it keeps: less with each stage. All ranks' plans have one hash. */
+/* The bytes that each stage sends: about those of an all-reduce of the gradients in stages 0 to 2,
+ * and at most half as much again in stage 3. The memory that it keeps: less with each stage. The
+ * plans of all ranks have the same hash. */
 static void stages_keep_their_promises(void)
 {
     uint64_t bytes[4][PLAN_TIER_COUNT];

@@ -1,5 +1,5 @@
-/* Proves plans: tiers stay in their budgets, placement follows wishes and grows with memory, traffic
- * is what the design counts. */
+/* Proves plans: tiers stay within their budgets, placement follows wishes and uses more memory if
+ * there is more, traffic is what the design counts. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -28,7 +28,7 @@ static void buffers_do_not_overlap(void)
 }
 
 /* The bytes that DESIGN section 5 counts: everything on the drive with gradients in HOST, deferred:
- * 14 read and 12 written a parameter less what a slot still holds. */
+ * 14 read and 12 written per parameter, minus what is still in a slot. */
 static void traffic_is_what_the_design_counts(void)
 {
     struct world world;
@@ -60,7 +60,7 @@ static void traffic_is_what_the_design_counts(void)
     plan_destroy(plan);
 }
 
-/* More HOST memory never makes the predicted step slower, and traffic falls to nothing. */
+/* More HOST memory never makes the predicted step slower, and I/O falls to zero. */
 static void time_falls_with_memory(void)
 {
     struct world world;
@@ -90,13 +90,13 @@ static void time_falls_with_memory(void)
     check_int(traffic, ==, 0);
 }
 
-/* A store that holds only a part takes that part, and memory the rest; what is wished into the store
- * stays there, and then it cannot fit. */
+/* A store that is too small for everything takes a part, and memory takes the rest. What is
+ * explicitly placed in the store stays there, and then it cannot fit. */
 static void small_stores(void)
 {
     struct world world;
     world_init(&world, false, 2);
-    world.input.wishes.timing = PLAN_TIMING_DEFERRED; /* everything lies there once */
+    world.input.wishes.timing = PLAN_TIMING_DEFERRED; /* so that everything is stored once */
     world.input.wishes.weights = world.input.wishes.states = PLAN_WHERE_STORE;
     struct plan *plan = world_plan(&world);
     const uint64_t all = plan_tier_bytes(plan, PLAN_STORE);
@@ -178,7 +178,7 @@ static void bad_input_is_refused(void)
     plan_destroy(NULL);
 }
 
-/* Without a store everything lies in memory, and nothing is read or written. */
+/* Without a store everything is in memory, and nothing is read or written. */
 static void no_store_is_needed(void)
 {
     struct world world;
@@ -195,7 +195,7 @@ static void no_store_is_needed(void)
     plan_destroy(plan);
 }
 
-/* What lies together in a chunk, with and without scales; the offsets of a slot. */
+/* The layout of states in a chunk, with and without scales, and the offsets in a slot. */
 static void states_lie_packed(void)
 {
     const struct plan_format split = {
@@ -229,7 +229,7 @@ static void states_lie_packed(void)
     }
 }
 
-/* Shards cover a block in order and differ by one unit at most. */
+/* Shards cover a block in order; their sizes differ by at most one unit. */
 static void shards_cover_a_block(void)
 {
     const uint64_t elements = 10 * UNIT + 5;
@@ -246,7 +246,7 @@ static void shards_cover_a_block(void)
     }
 }
 
-/* A limit on both memories together holds. */
+/* The limit on the sum of both memories holds. */
 static void joint_limit_holds(void)
 {
     struct world world;
@@ -267,7 +267,7 @@ static void joint_limit_holds(void)
     check_int(plan_create(&world.input, &plan), ==, -EFBIG);
 }
 
-/* The same input, the same hash; another wish, another hash. */
+/* The same input has the same hash, another wish another one. */
 static void hash_tells_plans_apart(void)
 {
     struct world world;
@@ -283,7 +283,7 @@ static void hash_tells_plans_apart(void)
     plan_destroy(plan);
 }
 
-/* How often a step's commands of an op name a role. */
+/* How many commands of an op in a step have an operand with the role. */
 static uint32_t count_roles(const struct plan_tape *tape, enum plan_op op, enum plan_role role)
 {
     uint32_t count = 0;
@@ -294,7 +294,7 @@ static uint32_t count_roles(const struct plan_tape *tape, enum plan_op op, enum 
     return count;
 }
 
-/* Gradients go where they are needed and to no sum that is not. */
+/* Gradients go only where they are needed, and unneeded sums are not computed. */
 static void sums_are_made_where_needed(void)
 {
     struct world world;
@@ -326,7 +326,7 @@ static void sums_are_made_where_needed(void)
     }
 }
 
-/* Nothing goes backward below the first block that is trained, and the frozen get no update. */
+/* Backward stops at the first trained block; frozen blocks get no update. */
 static void frozen_blocks_rest(void)
 {
     struct world world;
@@ -347,8 +347,8 @@ static void frozen_blocks_rest(void)
     plan_destroy(plan);
 }
 
-/* On the CPU device the update inside backward finds its weights in backward's slot: 14 + 12 bytes
- * a parameter, no copies, and never working weights in a state slot. */
+/* On the CPU device an update inside backward finds its weights in backward's slot: 14 + 12 bytes
+ * per parameter, no copies, and working weights are never in a state slot. */
 static void inside_updates_in_the_slot(void)
 {
     struct world world;
@@ -375,7 +375,7 @@ static void inside_updates_in_the_slot(void)
     plan_destroy(plan);
 }
 
-/* One command in full, and a line that fits for each of the others. */
+/* Prints one command in full; each of the others fits on a line. */
 static void tapes_print(void)
 {
     struct world world;
@@ -403,7 +403,7 @@ static void tapes_print(void)
     plan_destroy(plan);
 }
 
-/* Every op, queue and tier has a name, none the same as another; streams add up. */
+/* Every op, queue and tier has its own name; streams add up. */
 static void names_are_told_apart(void)
 {
     for (int a = 0; a < PLAN_OP_COUNT; a++) {

@@ -1,5 +1,6 @@
-/* Proves refusals: each budget that a refusal names does, alone or with the others that it names, and a
- * MiB less does not; the set behind it keeps what nothing beats. */
+/* Proves refusals: each budget that a refusal names suffices, alone or with the others that it
+ * names, and a slightly smaller one does not; and the set of needs keeps only those that no other
+ * one beats. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 
 static const uint64_t mib = 1 << 20;
 
-/* Members that are beaten go, or do not come; ties come once. */
+/* Members that are beaten are removed or not added; equal ones are added once. */
 static void the_set_keeps_what_nothing_beats(void)
 {
     struct plan_needs needs = {.count = 0};
@@ -59,7 +60,8 @@ static int plans(const struct world *world, uint64_t device, uint64_t host, uint
     return rc;
 }
 
-/* The number behind a flag among those of which any one would do; 0 where it is not. */
+/* The number after a flag in the list of alternatives ("any one of"); 0 if the flag is not
+ * there. */
 static uint64_t alone(const char *sentence, const char *flag)
 {
     const char *any = strstr(sentence, "any one of: ");
@@ -68,7 +70,8 @@ static uint64_t alone(const char *sentence, const char *flag)
     return at != NULL && (end == NULL || at < end) ? strtoull(at + strlen(flag), NULL, 10) : 0;
 }
 
-/* Everything that the refusal of these budgets names. Returns how many there were. */
+/* Checks everything that the refusal of these budgets names. Returns how many alternatives there
+ * were. */
 static int check_refusal(const struct world *world, const char *name, uint64_t device,
                          uint64_t host, uint64_t store)
 {
@@ -78,8 +81,8 @@ static int check_refusal(const struct world *world, const char *name, uint64_t d
     test_note("%s: %s", name, sentence);
     const uint64_t more[3] = {alone(sentence, "--device-memory "),
                               alone(sentence, "--host-memory "), alone(sentence, "--store DIR:")};
-    /* Exact, but where STORE holds a part alone: how much memory then holds depends on what whole blocks
-     * and chunks leave over. */
+    /* Exact to 1 MiB unless STORE holds only a part: then the memory needed depends on how whole
+     * blocks and chunks fit. */
     const uint64_t part = store < 100;
     const uint64_t fewer[3] = {1 + part * 6, 1 + part * 6, more[2] / 8};
     int named = 0;
@@ -142,8 +145,8 @@ static void the_processor_is_refused_with_what_would_do(void)
     check_int(check_refusal(&world, "kept", 4, 4, 1000), >=, 0);
 }
 
-/* Where both memories are one, a store may be what is lacking; nothing is promised of a memory that
- * there is not. */
+/* If both memories are one, the missing thing may be a store; nothing is promised about a memory
+ * that does not exist. */
 static void one_memory_is_not_named_twice(void)
 {
     struct world world;
@@ -165,7 +168,8 @@ static void refused(const struct world *world, const char *sentence)
     check_contains(core_err_sentence(), sentence);
 }
 
-/* What a card is to update lies there with all that belongs to it, or is told why not. */
+/* If a GPU is to update states, weights and gradients must be on it, too; otherwise the refusal
+ * says why. */
 static void what_a_card_cannot_update_is_told(void)
 {
     struct world good;
@@ -193,7 +197,7 @@ static void what_a_card_cannot_update_is_told(void)
     refused(&world, "gradients stay in DEVICE only together with the states");
 }
 
-/* Budgets of ranks are parts of their process's, and the sentence speaks of the process. */
+/* A rank's budget is its part of the process's, and the sentence gives the process's. */
 static void ranks_are_told_together(void)
 {
     struct world world;

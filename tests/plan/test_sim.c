@@ -1,5 +1,5 @@
-/* Proves the simulator: commands that meet at a resource share it as machines do, and a step's prediction
- * lies between what its busiest resource needs alone and little more. */
+/* Proves the simulator: commands that use a resource at the same time share it as on real machines,
+ * and a step's predicted time is between what its busiest resource needs alone and little more. */
 #include <errno.h>
 
 #include "offload/plan/print.h"
@@ -7,7 +7,7 @@
 #include "tests/harness/test.h"
 #include "tests/plan/world.h"
 
-/* A step takes at least as long as each resource is busy alone, and is near the largest of them. */
+/* A step takes at least as long as each resource alone, and is near the longest of them. */
 static void prediction_keeps_its_bounds(void)
 {
     for (int clip = 0; clip < 2; clip++) {
@@ -62,7 +62,7 @@ static void simulator_shares_resources(void)
     struct plan_time *const times_of[] = {times};
     double end = 0;
     check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, 0);
-    check_double(fabs(times[0].end_seconds - 2), <, 1e-9); /* half speed until it is done */
+    check_double(fabs(times[0].end_seconds - 2), <, 1e-9); /* half speed until the other is done */
     check_double(fabs(end - 3), <, 1e-9);
     commands[1].edges[0] = (struct plan_edge){.count = 1, .queue = PLAN_Q_READ_WEIGHT};
     check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, 0);
@@ -75,7 +75,7 @@ static void simulator_shares_resources(void)
     tape.queue_count[PLAN_Q_READ_STATE] = 0;
     tape.queue_count[PLAN_Q_WRITE_STATE] = 1;
     check_int(plan_sim_run(&rates, false, tapes, 1, times_of, &end), ==, 0);
-    check_double(fabs(end - 2.5), <, 1e-9); /* both at 40 a second, to 100 */
+    check_double(fabs(end - 2.5), <, 1e-9); /* both at 40 per second, up to 100 */
     check_double(plan_sim_alone(&rates, &commands[1]), ==, 2);
     commands[0].edges[0] = (struct plan_edge){.count = 1, .queue = PLAN_Q_WRITE_STATE};
     commands[1].edges[0] = (struct plan_edge){.count = 1, .queue = PLAN_Q_READ_WEIGHT};
@@ -84,7 +84,7 @@ static void simulator_shares_resources(void)
     check_int(plan_sim_predict(&rates, false, &tape, &predicted), ==, -EDEADLK);
 }
 
-/* Two commands that need nothing of each other; when each ends. */
+/* Runs two independent commands; returns when each ends. */
 static void run_pair(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_command *first, const struct plan_command *second,
                      struct plan_time times[2])

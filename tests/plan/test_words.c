@@ -1,5 +1,5 @@
-/* Proves what a plan says to people: the timeline is JSON with a bar for each command at its time,
- * the words name bytes that add up, and the bottleneck is told. */
+/* Proves what a plan reports: the timeline is JSON with a bar for each command at its time, the
+ * text names bytes that add up, and the bottleneck is named. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -32,8 +32,8 @@ static const char *member(const struct core_json_value *object, const char *key)
     return core_json_string(value, NULL);
 }
 
-/* Measured times are written as they are, under names with op and block; joins and commands that
- * never ran are left out. */
+/* Measured times are written unchanged, with names that contain op and block; joins and commands
+ * that never ran are left out. */
 static void measured_times_are_drawn(void)
 {
     struct world world;
@@ -75,7 +75,7 @@ static void measured_times_are_drawn(void)
     plan_destroy(plan);
 }
 
-/* The simulated timeline has the same names and ends when the simulation does. */
+/* The simulated timeline has the same names and ends at the end of the simulation. */
 static void predicted_times_are_drawn(void)
 {
     struct world world;
@@ -140,7 +140,8 @@ static void bottlenecks_have_words(void)
     check_string(plan_consumer_name(PLAN_FOR_SLOTS), "slots");
 }
 
-/* Every policy that fits but the chosen one, the fastest first; the words follow the numbers. */
+/* Lists every fitting policy except the chosen one, the fastest first; the text agrees with the
+ * numbers. */
 static void alternatives_have_reasons(void)
 {
     struct world world;
@@ -187,7 +188,8 @@ static void alternatives_have_reasons(void)
     plan_destroy(plan);
 }
 
-/* A tape of several ranks prints in full: its REDUCE of the tile sums belongs to no block. */
+/* A tape of several ranks can be printed in full: its REDUCE of the tile sums belongs to no
+ * block. */
 static void tapes_of_ranks_print(void)
 {
     struct world world;

@@ -1,4 +1,4 @@
-/* truth.c: training in plain loops. */
+/* truth.c: training in simple loops. */
 #include "tests/plan/truth.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* truth.h: the arithmetic of the machine (machine.h), and what training must give by it: plain
- * loops over blocks and cells, without buffers or tapes. */
+/* truth.h: the arithmetic of the machine (machine.h), and the results that training must give with
+ * it: simple loops over blocks and cells, without buffers or tapes. */
 #ifndef TESTS_PLAN_TRUTH_H
 #define TESTS_PLAN_TRUTH_H
 
@@ -14,9 +14,9 @@ struct truth_cell {
 
 uint64_t truth_mix(uint64_t a, uint64_t b);
 uint64_t truth_cells(const struct plan_input *input, uint32_t block);
-/* Cells of the parameter that the block borrows; 0 where it has no gradient. */
+/* Cells of the parameter that the block borrows; 0 if that has no gradient. */
 uint64_t truth_shared_cells(const struct plan_input *input, uint32_t block);
-/* What the embedding reads. */
+/* The value that the embedding reads. */
 uint64_t truth_data(uint32_t step, uint32_t rank, uint32_t micro);
 /* The gradient of IN, from IN, kept activations, weights and the gradient of OUT. */
 uint64_t truth_backward(uint64_t in, uint64_t kept, uint64_t weights, uint64_t after);
@@ -26,7 +26,7 @@ struct truth_cell truth_update(struct truth_cell was, uint64_t gradient, uint64_
 
 bool truth_by_norm(const struct machine_truth *truth, uint32_t step);
 
-/* After `steps` updates. */
+/* The cell after `steps` updates. */
 struct truth_cell truth_cell_at(const struct machine_truth *truth, uint32_t steps, uint32_t block,
                                 uint64_t cell);
 uint64_t truth_gradient_at(const struct machine_truth *truth, uint32_t step, uint32_t block,

@@ -11,14 +11,14 @@ struct world {
     struct plan_input input;
 };
 
-/* An embedding of eight units, six layers of five and a head (tied: next to nothing
- * of its own, and seven units of the embedding's), bf16 with the split master, budgets
- * beyond need and a drive that is slower than the rest. */
+/* An embedding of eight units, six layers of five and a head (if tied, it has next to nothing of
+ * its own and uses seven units of the embedding), bf16 with the split master, more than enough
+ * budgets, and a drive that is slower than everything else. */
 void world_init(struct world *world, bool tied, uint32_t micros);
 
 uint64_t world_parameters(const struct world *world);
 
-/* The plan of a world that has one; a failed check where it has none. */
+/* The plan of the world; fails the case if there is none. */
 struct plan *world_plan(const struct world *world);
 
 #endif

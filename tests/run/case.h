@@ -1,5 +1,5 @@
-/* case.h: small models with random weights, made by the test, and training runs with each of them: the
- * plain trainer's and the engine's, with everything that is compared bit by bit. */
+/* case.h: small models with random weights, made by the test, and training runs with each of them:
+ * the plain trainer's and the engine's, with everything that is compared bit by bit. */
 #ifndef TESTS_RUN_CASE_H
 #define TESTS_RUN_CASE_H
 
@@ -23,8 +23,8 @@ struct case_model {
     struct model_files *files; /* owned */
 };
 
-/* "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep", "wide". Blocks are larger than a chunk
- * of 64 Ki; of the last model, larger than 512 Ki. */
+/* "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep", "wide". Blocks are larger than a
+ * chunk of 64 Ki; of the last model, larger than 512 Ki. */
 void case_model_make(struct case_model *made, const char *name);
 /* The same, with the parameters that these shell patterns match frozen. */
 void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count);
@@ -61,8 +61,8 @@ void case_run_engine(const struct case_model *made, const struct run_options *op
 int case_try_engine(const struct case_model *made, const struct run_options *options,
                     unsigned steps, struct case_outcome *out);
 
-/* A part of a run: steps [first, end), from a checkpoint or from the files; may save checkpoints. `out`
- * gets the results of these steps, and keeps those of earlier ones. */
+/* A part of a run: steps [first, end), from a checkpoint or from the files; may save checkpoints.
+ * `out` gets the results of these steps, and keeps those of earlier ones. */
 struct case_part {
     unsigned first, end;
     const char *resume;                  /* a checkpoint's folder; NULL: the files */

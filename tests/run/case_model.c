@@ -63,7 +63,7 @@ static double random_unit(uint64_t *state)
     return (double)(case_random(state) >> 11) / (double)(UINT64_C(1) << 53) * 2 - 1;
 }
 
-/* Norms around one, everything else small. */
+/* Norm weights around one, everything else small. */
 static void put_random(struct model_save *save, const struct model *model, unsigned index,
                        uint64_t *state)
 {

@@ -1,7 +1,7 @@
-/* test_adopt.c: a resumed run whose store adopts the checkpoint's files has the same bits as the run
- * that was not interrupted. It writes nothing for what it adopts, and releases the checkpoint when
- * all of that was updated. A checkpoint that changes meanwhile is detected before its bytes are
- * trained on. */
+/* test_adopt.c: a resumed run whose store adopts the checkpoint's files has the same bits as the
+ * run that was not interrupted. It writes nothing for what it adopts, and releases the checkpoint
+ * when all of that was updated. A checkpoint that changes meanwhile is detected before its bytes
+ * are trained on. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -69,7 +69,8 @@ static void goes_on(void)
 }
 
 /* Every step after resuming is saved, and one checkpoint is kept: rotation removes the checkpoint
- * while the store still has bytes in its files. With a wrong guess, and an evaluation in between. */
+ * while the store still has bytes in its files. With a wrong guess, and an evaluation in
+ * between. */
 static void rotated_away(void)
 {
     for (int two = TEST_COUNT(0, 1); two < 2; two++) {

@@ -1,5 +1,5 @@
-/* test_bytes.c: a step moves no more bytes per parameter between STORE and memory, by the drive's own
- * counters, than the update and backward need. */
+/* test_bytes.c: a step moves no more bytes per parameter between STORE and memory, by the drive's
+ * own counters, than the update and backward need. */
 #include <stdio.h>
 
 #include "offload/run/engine_internal.h"
@@ -64,8 +64,8 @@ static void check_bytes(const struct case_model *made, const struct run_options 
     check_true(counted >= told && counted <= told * 1.01);
 }
 
-/* All but gradients in STORE: the update reads 12 B and writes 12 B; backward reads weights again (2
- * B) unless they are still in a slot. Weights in HOST save 4 B, spilled gradients cost 4 B. */
+/* All but gradients in STORE: the update reads 12 B and writes 12 B; backward reads weights again
+ * (2 B) unless they are still in a slot. Weights in HOST save 4 B, spilled gradients cost 4 B. */
 static void bytes_of_a_step(void)
 {
     struct case_model made;

@@ -151,8 +151,8 @@ static void run_tapes(struct bench *bench, uint32_t tapes)
     check_int(run_executor_drive(bench->executor, 0), ==, 0);
 }
 
-/* A step, a step with a pending update and a drain on ten threads: every command reads what it would
- * read in program order. */
+/* A step, a step with a pending update and a drain on ten threads: every command reads what it
+ * would read in program order. */
 static void threads_read_what_program_order_reads(void)
 {
     for (int variant = 0; variant < 4; variant++) {
@@ -290,8 +290,8 @@ static void the_gate_holds_compute(void)
     plan_destroy(bench.plan);
 }
 
-/* Stops the process for longer than the stall limit while the executor waits; the data arrives a little
- * later. */
+/* Stops the process for longer than the stall limit while the executor waits; the data arrives a
+ * little later. */
 static void *stop_then_reach(void *line)
 {
     usleep(2 * CORE_CLOCK_BEAT_NS / 1000);
@@ -409,7 +409,8 @@ static int submit_done(void *context, const struct plan_command *command, struct
     return 0;
 }
 
-/* The executor's own work: if lanes are done at once, a turn of its loop serves several commands. */
+/* The executor's own work: if lanes are done at once, a turn of its loop serves several
+ * commands. */
 static void a_turn_serves_several_commands(void)
 {
     struct bench bench = {0};

@@ -1,5 +1,6 @@
 /* test_faults.c: a drive misbehaves at any point of a run. The run ends with the bits of an
- * undisturbed one, or with an error that has a sentence; never with other bits, and it never hangs. */
+ * undisturbed one, or with an error that has a sentence; never with other bits, and it never
+ * hangs. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

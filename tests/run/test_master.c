@@ -1,7 +1,7 @@
 /* test_master.c: moving data never changes a bit. Weights, moments, losses and norms equal those of
- * the plain trainer, which keeps everything in one memory and overlaps nothing, for every placement,
- * policy of activations, order of micro-batches, timing of updates, number of slots and I/O back
- * end. */
+ * the plain trainer, which keeps everything in one memory and overlaps nothing, for every
+ * placement, policy of activations, order of micro-batches, timing of updates, number of slots and
+ * I/O back end. */
 #include <stdio.h>
 
 #include "tests/harness/test.h"

@@ -1,5 +1,5 @@
-/* test_parts.c: the parts of a run, each alone: formats of streams, the tokens of a step as compute
- * sees them, rates in a file, the memory of buffers. */
+/* test_parts.c: the parts of a run, each separately: formats of streams, the tokens of a step as
+ * compute sees them, rates in a file, the memory of buffers. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,7 +214,8 @@ static char *text_of(const char *path)
     return text;
 }
 
-/* A file in which the first `from` is replaced is refused with a sentence that names file and key. */
+/* A file in which the first `from` is replaced is refused with a sentence that names file and
+ * key. */
 static void refuse_rates(const char *good, const char *from, const char *to, const char *word)
 {
     char text[16384];
@@ -414,8 +415,8 @@ static void memory_by_buffer(void)
     case_model_free(&made);
 }
 
-/* Of two generations, commands read the current one; speculative commands write the other one, until
- * both are swapped. */
+/* Of two generations, commands read the current one; speculative commands write the other one,
+ * until both are swapped. */
 static void memory_of_two_generations(void)
 {
     struct case_model made;

@@ -1,5 +1,6 @@
-/* test_pieces.c: what a run is built on, each alone: checks and shifts of micro-batches, the pieces
- * of a block's array, programs and their bindings, shards, timelines, and the manifest of a run. */
+/* test_pieces.c: the components of a run, each separately: checks and shifts of micro-batches, the
+ * pieces of a block's array, programs and their bindings, shards, timelines, and the manifest of a
+ * run. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,8 +86,8 @@ static void labels_are_shifted(void)
 
 /* ---- blocks and programs ---- */
 
-/* Trained parameters, padding and frozen ones cover a block's array, in agreement with the runs that
- * updates are cut into. */
+/* Trained parameters, padding and frozen ones cover a block's array, in agreement with the runs
+ * that updates are cut into. */
 static void gaps_cover_a_block(void)
 {
     static const char *const patterns[] = {"*.mlp.*"};

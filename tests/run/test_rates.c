@@ -251,7 +251,8 @@ static void measuring_takes_little(void)
     case_model_free(&made);
 }
 
-/* The most memory that a device was opened with; the number of devices; the one that fails, from 1. */
+/* The most memory that a device was opened with; the number of devices; the number of the one that
+ * fails, from 1. */
 static uint64_t device_bytes;
 static int device_count, device_fails;
 int __real_dev_open(const char *name, const struct dev_options *options, struct dev_device **out);

@@ -161,8 +161,8 @@ static void narrow_moments(void)
     hold(&options, 1, "bf16 moments");
 }
 
-/* Saved while the next steps run: neither the run that saves nor the run that resumes from there has
- * other bits. */
+/* Saved while the next steps run: neither the run that saves nor the run that resumes from there
+ * has other bits. */
 static void under_the_next_step(void)
 {
     static const char *const families[] = {"llama", "qwen3 tied"};

@@ -1,7 +1,7 @@
 /* test_save.c: a checkpoint that is written while steps go on, with every timing of updates and on
  * several ranks. The run that saves keeps its bits, waits for nothing and reads nothing out. A run
- * that resumes has the bits of the run that was never interrupted; with another number of ranks, the
- * states that were saved. */
+ * that resumes has the bits of the run that was never interrupted; with another number of ranks,
+ * the states that were saved. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -47,8 +47,8 @@ static void neutral_runs_guess(void)
     check_double(tally.lost, ==, 0);
 }
 
-/* Norms far below the limit: the policy guesses after one step. Later it defers two steps to measure
- * them, so that the account of seconds has something to compare with. */
+/* Norms far below the limit: the policy guesses after one step. Later it defers two steps to
+ * measure them, so that the account of seconds has something to compare with. */
 static void far_norms_guess_at_once(void)
 {
     struct run_speculation guess;
@@ -68,8 +68,8 @@ static void far_norms_guess_at_once(void)
     }
 }
 
-/* Something lies between all steps, so that none can be measured: the policy tries twice and goes on
- * guessing. */
+/* Something lies between all steps, so that none can be measured: the policy tries twice and goes
+ * on guessing. */
 static void unsteady_runs_guess(void)
 {
     struct run_speculation guess;
@@ -97,8 +97,8 @@ static void clipped_runs_defer(void)
     check_int(tally.deferred, ==, 1000);
 }
 
-/* After n neutral norms comes one that is not, again and again: wrong guesses become rare, and their
- * cost is known and small. */
+/* After n neutral norms comes one that is not, again and again: wrong guesses become rare, and
+ * their cost is known and small. */
 static void wrong_guesses_teach(void)
 {
     for (int n = 1; n < 12; n++) {

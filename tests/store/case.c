@@ -1,4 +1,4 @@
-/* case.c: bytes out of a generator, chunk by chunk as a run would put them. */
+/* case.c: bytes from a generator, chunk by chunk as a run would write them. */
 #include "tests/store/case.h"
 
 #include <stdio.h>
@@ -78,7 +78,7 @@ static void describe(uint64_t step, struct store_manifest *out)
     *out = manifest;
 }
 
-/* The bytes of a stream of a block after a step. */
+/* The content of a block's stream after a step. */
 static char *content(const struct store_image *image, enum store_stream stream, uint32_t block,
                      uint64_t step)
 {

@@ -1,5 +1,6 @@
-/* test_checkpoint.c: what is written comes back to the byte, in every format; the files are safetensors
- * to anybody; the shelf keeps what it should, is one run's alone, and cleans up after the dead. */
+/* test_checkpoint.c: checkpoints read back exactly, in every format; any reader of safetensors can
+ * read their files; a shelf keeps the right ones, belongs to one run, and removes what a dead run
+ * has left. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -33,7 +34,7 @@ static void round_trip(void)
     case_set_format("bf16");
 }
 
-/* Any reader of safetensors finds each block's tensor, and sums that it can check itself. */
+/* Any reader of safetensors finds each block's tensor, and checksums that it can verify itself. */
 static void others_can_read_it(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -66,7 +67,7 @@ static void others_can_read_it(void)
     store_shelf_close(shelf);
 }
 
-/* A manifest says again what it was given. */
+/* A manifest reads back what was written to it. */
 static void manifest(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -99,7 +100,7 @@ static void manifest(void)
     store_shelf_close(shelf);
 }
 
-/* Cuts of a block cover it once, and its last one the padding behind it. */
+/* The cuts of a block cover it once; the last one includes the padding after it. */
 static void cuts(void)
 {
     struct plan_format format;
@@ -135,7 +136,8 @@ static bool there(const struct store_shelf *shelf, uint64_t step)
            0;
 }
 
-/* The newest stay; a checkpoint of the same step is replaced; nothing but checkpoints is touched. */
+/* The newest checkpoints stay; a checkpoint of the same step is replaced; only checkpoints are
+ * changed. */
 static void rotation(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -157,14 +159,14 @@ static void rotation(void)
     store_shelf_close(shelf);
 }
 
-/* A run that passed over a damaged checkpoint writes others in front of it, which are kept; the damaged one
- * goes when the run has come so far. */
+/* A run that skipped a damaged checkpoint writes checkpoints of earlier steps, which are kept; the
+ * damaged one is removed when the run has passed its step. */
 static void rotation_in_front_of_a_damaged_one(void)
 {
     struct store_shelf *shelf = case_shelf();
     case_shrink(true);
     check_int(case_write(shelf, 8, 0, NULL), ==, 0);
-    check_int(case_write(shelf, 14, 0, NULL), ==, 0); /* which is the damaged one */
+    check_int(case_write(shelf, 14, 0, NULL), ==, 0); /* this is the damaged one */
     check_int(case_write(shelf, 10, 1, NULL), ==, 0);
     check_true(!there(shelf, 8) && there(shelf, 10) && there(shelf, 14));
     check_int(case_write(shelf, 12, 1, NULL), ==, 0);
@@ -188,7 +190,7 @@ static ino_t inode_of(const struct store_shelf *shelf, const char *folder)
     return stat(path, &info) == 0 ? info.st_ino : 0;
 }
 
-/* Not every file system tells who has a file open. */
+/* Some file systems cannot tell whether a file is open. */
 static bool leases_work(const struct store_shelf *shelf)
 {
     char path[700];
@@ -200,8 +202,8 @@ static bool leases_work(const struct store_shelf *shelf)
     return work;
 }
 
-/* Files of a checkpoint that rotation took away are written over for the next one, and go with the shelf or
- * with the next writer. */
+/* The files of a checkpoint that rotation has removed are overwritten by the next one; they are
+ * deleted with the shelf or by the next writer. */
 static void a_spare(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -234,8 +236,8 @@ static void a_spare(void)
     store_shelf_close(shelf);
 }
 
-/* Who reads a checkpoint while it is taken away goes on reading it, under another name or by what is open;
- * and files of another size are of no use. */
+/* A reader of a checkpoint that rotation removes can go on reading it, under another name or
+ * through an open file; and files of another size are not reused. */
 static void a_spare_in_use(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -270,7 +272,8 @@ static void a_spare_in_use(void)
     store_shelf_close(shelf);
 }
 
-/* One writer; what a dead one left is removed; what it had complete gets its name. */
+/* A shelf has one writer; it removes what a dead one has left and gives a complete checkpoint its
+ * name. */
 static void one_writer(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -293,7 +296,7 @@ static void one_writer(void)
         snprintf(path, sizeof path, "%s/checkpoint-%s", directory, left[i]);
         check_int(mkdir(path, 0700), ==, 0);
     }
-    /* Moved into the one that it replaces, of which a kill has left a part. */
+    /* The checkpoint replaces one of which a kill has left only a part. */
     snprintf(path, sizeof path,
              "cd '%s' && cp -r checkpoint-5 checkpoint-5.partial && "
              "rm checkpoint-5/manifest.json",
@@ -326,8 +329,8 @@ static void in_shelf(const struct store_shelf *shelf, const char *command)
     check_int(system(text), ==, 0);
 }
 
-/* Rotation and the next run remove what tide wrote, and no file of anybody else: neither in a checkpoint's
- * folder nor in one that only has a name like those of tide's. */
+/* Rotation and the next run remove what tide has written, and no foreign file: neither in a
+ * checkpoint's folder nor in a folder that only has a similar name. */
 static void files_of_others(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -356,11 +359,11 @@ static void files_of_others(void)
                    "checkpoint-1 is kept, because it has files that are not the checkpoint's"),
                ==, 1);
     check_int(store_shelf_list(directory, &steps, &count), ==, 0);
-    check_uint(count, ==, 3); /* 3 is named, as a damaged one is */
+    check_uint(count, ==, 3); /* 3 is listed like a damaged one */
     check_uint(steps[0], ==, 3);
     check_uint(steps[1], ==, 4);
     free(steps);
-    /* What others put into a spare stays, too. */
+    /* Foreign files in a spare stay, too. */
     check_int(case_write(shelf, 6, 2, NULL), ==, 0);
     in_shelf(shelf, "echo mine > checkpoint-4.spare/notes.txt");
     store_shelf_close(shelf);
@@ -375,8 +378,9 @@ static void files_of_others(void)
     test_listen_end();
 }
 
-/* A removal that was cut short is gone on with, wherever that was; a checkpoint is none from its first moment
- * on. Of a damaged manifest no name is believed: what every checkpoint has goes, and nothing else. */
+/* An interrupted removal is continued, wherever it stopped. From its first moment the folder is no
+ * checkpoint any more. Names in a damaged manifest are not trusted: only the files that every
+ * checkpoint has are removed. */
 static void half_removed(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -407,7 +411,7 @@ static void half_removed(void)
         check_true(access(path, F_OK) != 0);
     }
     check_int(case_compare(directory, 5), ==, 0);
-    /* A mark beside a manifest says nothing: the checkpoint was written since. */
+    /* A mark beside a manifest means nothing: the checkpoint was written later. */
     in_shelf(shelf, "cp checkpoint-5/manifest.json checkpoint-5/.tide-removed");
     store_shelf_close(shelf);
     check_int(store_shelf_open(directory, &shelf), ==, 0);
@@ -415,7 +419,7 @@ static void half_removed(void)
     store_shelf_close(shelf);
 }
 
-/* A checkpoint of which something was not put is none. */
+/* A checkpoint with missing parts does not count. */
 static void unfinished(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -433,7 +437,7 @@ static void unfinished(void)
     check_int(store_checkpoint_peek(path, &found), ==, 0);
     found.step = 2;
     check_int(store_checkpoint_begin(&options, &found, &write), ==, 0);
-    check_true(found.blocks == NULL); /* taken over */
+    check_true(found.blocks == NULL); /* now owned by the checkpoint */
     check_int(store_checkpoint_finish(write), ==, -EINVAL);
     check_contains(core_err_sentence(), "0 of 9 cuts");
     check_int(store_checkpoint_end(write), ==, 0);
@@ -442,7 +446,7 @@ static void unfinished(void)
     store_shelf_close(shelf);
 }
 
-/* What is known only when everything was put stands in the manifest. */
+/* Values that are known only at the end are in the manifest. */
 static void told_at_the_end(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -461,7 +465,7 @@ static void told_at_the_end(void)
     told.scale.value = 32;
     check_int(store_manifest_set_application(&told, "the end", 8), ==, 0);
     store_checkpoint_tell(write, &told);
-    check_true(told.application == NULL && told.blocks == NULL); /* taken over */
+    check_true(told.application == NULL && told.blocks == NULL); /* now owned by the checkpoint */
     check_int(case_put(write, 6), ==, 0);
     check_int(store_checkpoint_finish(write), ==, 0);
     check_int(store_checkpoint_end(write), ==, 0);
@@ -474,8 +478,8 @@ static void told_at_the_end(void)
     store_shelf_close(shelf);
 }
 
-/* Ranges are read ahead; one that is damaged is an error for who waits for it, not for who waits for
- * what was begun before, and the last word of that reader. */
+/* Ranges are read ahead. A damaged range is an error for a caller that waits for it, not for one
+ * that waits for ranges begun before it; after that the reader returns only this error. */
 static void read_ahead(void)
 {
     struct store_shelf *shelf = case_shelf();

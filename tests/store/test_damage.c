@@ -1,6 +1,6 @@
-/* test_damage.c: a checkpoint of which any byte is different, any file missing, cut or from another
- * checkpoint is refused, with the name of what is wrong; a manifest that was tampered with and sealed
- * again is never more than refused. */
+/* test_damage.c: a checkpoint with any byte changed, or with any file missing, truncated or from
+ * another checkpoint, is refused, and the sentence names it; a manifest that was changed and sealed
+ * again is at worst refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static const char *const files[] = {"manifest.json",      "sums.safetensors", "w
                                     "master.safetensors", "m.safetensors",    "v.safetensors"};
 enum { FILES = sizeof files / sizeof files[0] };
 
-/* What is proved here is not about a drive: it happens in memory where it can. */
+/* These cases do not depend on a drive, so they run in memory if possible. */
 static struct store_shelf *shelf_in_memory(void)
 {
     test_directory_in_memory();
@@ -52,7 +52,7 @@ static void write_file(const char *path, const char *text, size_t bytes)
     check_int(fclose(file), ==, 0);
 }
 
-/* Refused, with a sentence that names the file. */
+/* Checks that it is refused with a sentence that names the file. */
 static void check_refused(const struct store_shelf *shelf, const char *name, const char *what)
 {
     int rc = case_compare(store_shelf_directory(shelf), 4);
@@ -62,7 +62,7 @@ static void check_refused(const struct store_shelf *shelf, const char *name, con
     }
 }
 
-/* One change of a file's bytes. */
+/* Makes one change to a file's bytes. */
 static void mutate(const char *path, const char *text, size_t bytes)
 {
     char *copy = malloc(bytes + 64);
@@ -80,7 +80,7 @@ static void mutate(const char *path, const char *text, size_t bytes)
     free(copy);
 }
 
-/* Any bit of any file, its length, and files of other steps. */
+/* Changes any bit of any file or its length, and replaces files by those of other steps. */
 static void any_byte(void)
 {
     struct store_shelf *shelf = shelf_in_memory();
@@ -94,7 +94,7 @@ static void any_byte(void)
                   0);
     }
     test_note("seed %" PRIu64, state);
-    const int cases = test_full() ? 5000 : TEST_COUNT(1500, 5000); /* all where ASan watches */
+    const int cases = test_full() ? 5000 : TEST_COUNT(1500, 5000); /* all of them under ASan */
     for (int n = 0; n < cases; n += TEST_STRIDE(20)) {
         const int i = n % FILES;
         const char *path = path_of(shelf, 4, files[i]);
@@ -121,7 +121,7 @@ static void any_byte(void)
     store_shelf_close(shelf);
 }
 
-/* The manifest's text with one thing changed, sealed again: for who wants to be believed. */
+/* Parses a manifest whose text was changed and sealed again, as by an attacker. */
 static int parse_changed(const char *text, size_t bytes)
 {
     char *sealed = NULL;
@@ -131,7 +131,7 @@ static int parse_changed(const char *text, size_t bytes)
     int rc = store_manifest_parse(sealed, sealed_bytes, "manifest.json", &manifest);
     if (rc != 0) {
         check_true(core_err_sentence()[0] != '\0');
-    } else { /* what is accepted can be laid out, or is refused there */
+    } else { /* an accepted image can be laid out, or is refused there */
         struct store_image image;
         if (store_image_init(&image, &manifest.format, manifest.weight_dtype, manifest.blocks,
                              manifest.block_count) == 0) {
@@ -147,7 +147,7 @@ static char *unsealed(const struct store_shelf *shelf, size_t *bytes)
 {
     char *text = NULL;
     check_int(core_file_read(path_of(shelf, 4, "manifest.json"), 1 << 20, &text, bytes), ==, 0);
-    *bytes -= 32; /* the seal; then the object's end is missing */
+    *bytes -= 32; /* removes the seal; then the end of the object is missing */
     char *whole = malloc(*bytes + 8);
     check_true(whole != NULL);
     memcpy(whole, text, *bytes);

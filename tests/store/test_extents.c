@@ -1,5 +1,5 @@
-/* test_extents.c: every chunk that a plan keeps in STORE has a place of its own there, on any back end
- * and over several paths; what is in the way is said, and what was made is removed. */
+/* test_extents.c: every chunk that a plan keeps in STORE has its own place there, on any back end
+ * and on several paths; obstacles are reported, and created files are removed. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static struct case_model made;
 static struct run_prepared *prepared;
 static struct run_options options;
 
-/* A plan with everything in STORE, of two micro-batches. */
+/* Creates a plan with everything in STORE and two micro-batches. */
 static void plan_begin(void)
 {
     case_model_make(&made, "llama");
@@ -54,7 +54,7 @@ struct spot {
     uint64_t bytes;
 };
 
-/* Everything that the plan keeps in STORE, worked out by hand. */
+/* Everything that the plan keeps in STORE, computed independently. */
 static unsigned all_spots(struct spot spots[PLACES_MAX])
 {
     const struct plan_input *input = &prepared->input;
@@ -90,7 +90,7 @@ static void fill(unsigned char *memory, uint64_t bytes, unsigned seed)
     }
 }
 
-/* Writes every place, then reads all in another order: each holds what was written to it. */
+/* Writes every place, then reads all in another order: each has the data that was written to it. */
 static void there_and_back(struct store *store)
 {
     struct spot spots[PLACES_MAX];
@@ -135,7 +135,7 @@ static void there_and_back(struct store *store)
     check_uint(stats.read_bytes, >=, moved);
     check_uint(stats.mismatches, ==, before.mismatches);
     check_uint(stats.retries + stats.stalls, ==, 0);
-    /* What no plan has. */
+    /* Places that no plan has. */
     const struct store_place beyond[] = {{STORE_WEIGHTS, 0, 1000},
                                          {STORE_ACTS, 0, 2},
                                          {STORE_ACTS, prepared->input.block_count - 1, 0}};
@@ -171,8 +171,8 @@ static void every_back_end(void)
     plan_end();
 }
 
-/* Striped over three paths, one of them memory that the caller owns; a directory that was there, and
- * what others keep in it, stays. */
+/* A store striped over two paths, and one in memory that the caller owns. An existing directory and
+ * the foreign files in it stay. */
 static void several_paths(void)
 {
     char directories[2][600];
@@ -210,15 +210,16 @@ static void several_paths(void)
     check_int(store_open(&in_memory, &prepared->input, prepared->plan, &store), ==, 0);
     there_and_back(store);
     check_int(store_close(store), ==, 0);
-    check_true(disk->memory != NULL); /* still the caller's */
+    check_true(disk->memory != NULL); /* still owned by the caller */
     aio_mem_destroy(disk);
     plan_end();
 }
 
 /* ---- limits ---- */
 
-/* Shares are proportional to speed as far as the limits admit it, never above a limit, and always enough:
- * whatever the speeds, a store takes all that its capacity promised the planner. */
+/* Shares are proportional to speed as far as limits allow, never above a limit (but at least one
+ * unit of 2 MiB), and always sufficient: whatever the speeds, a store takes everything that its
+ * capacity promised the planner. */
 static void shares_fit(void)
 {
     enum { MIB = 1 << 20 };
@@ -250,7 +251,8 @@ static void shares_fit(void)
     check_uint(shares[1], ==, (100 + 32) * (uint64_t)MIB);
 }
 
-/* A fast drive with little room and a slow one with just the rest: the plan that counts both fits. */
+/* A fast drive with little space and a slow one with exactly the rest: a plan that counts on both
+ * fits. */
 static void limits_of_several(void)
 {
     static const double weights[][2] = {{9, 1}, {1, 9}, {1, 1}};
@@ -281,9 +283,9 @@ static void limits_of_several(void)
     plan_end();
 }
 
-/* ---- what is in the way ---- */
+/* ---- refusals ---- */
 
-/* Less room than the plan needs, a directory in use, one that cannot be made. */
+/* Less space than the plan needs, a directory in use, one that cannot be created. */
 static void refusals(void)
 {
     char directory[600];
@@ -302,7 +304,7 @@ static void refusals(void)
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, 0);
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &other), ==, -EBUSY);
     check_contains(core_err_sentence(), directory);
-    store_options.rank = 1; /* another rank of the same run lies beside it */
+    store_options.rank = 1; /* another rank of the same run can use the same directory */
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &other), ==, 0);
     check_int(store_close(store), ==, 0);
     check_int(stat(directory, &info), ==, 0);
@@ -313,7 +315,7 @@ static void refusals(void)
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, -ENOENT);
     check_contains(core_err_sentence(), "/nowhere/at/all");
     path.directory = directory;
-    path.weight = 0; /* measured where there are several; one needs none */
+    path.weight = 0; /* measured only if there are several paths */
     store_options.backend = "abacus";
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, -EINVAL);
     check_contains(core_err_sentence(), "abacus");
@@ -324,7 +326,7 @@ static void refusals(void)
 
 /* ---- a file system that is really full ---- */
 
-/* What a run on the file system ends with, while `taken_mb` of its 40 are somebody else's. */
+/* The result of a run on the file system, of whose 40 MB other files take `taken_mb`. */
 static int run_beside(const char *mount, unsigned taken_mb, struct case_outcome *out)
 {
     char command[1400];
@@ -362,8 +364,8 @@ static int die_with_three_ranks(void *argument)
     return kill(getpid(), rc == 0 ? SIGKILL : SIGTERM);
 }
 
-/* What a run of three ranks leaves that is killed: as one rank after the other would make it. The kernel
- * gives the locks of its files back a moment after the process is gone. */
+/* Leaves the files of a killed run of three ranks; one process creates them, rank after rank. The
+ * kernel releases the locks of the files shortly after the process has ended. */
 static void leave_behind(const char *directory, uint64_t run)
 {
     struct store_look look = {.in_use = true};
@@ -375,8 +377,8 @@ static void leave_behind(const char *directory, uint64_t run)
     }
 }
 
-/* What a dead run of more ranks has left goes when one with fewer begins, and what somebody uses stays;
- * meanwhile who looks is told what is there. */
+/* If a dead run had more ranks than the next run, its surplus files are removed, and files in use
+ * stay; store_look reports what is there at each point. */
 static void left_by_more_ranks(void)
 {
     char directory[512];
@@ -418,7 +420,7 @@ static void left_by_more_ranks(void)
     plan_end();
 }
 
-/* What is not ours beside a run's own folder is left there, with a warning, and the run goes on. */
+/* Foreign files beside a run's own folder stay, with a warning, and the run continues. */
 static void left_by_somebody(void)
 {
     char directory[512];
@@ -446,8 +448,8 @@ static void left_by_somebody(void)
     plan_end();
 }
 
-/* A drive with too little room refuses the store with its numbers, and nothing of it stays; with
- * room the same run works there. */
+/* If a drive has too little space, the store is refused with its directory, and nothing of it
+ * stays; with enough space the same run works there. */
 static void a_full_file_system(void)
 {
     char directory[700];

@@ -1,5 +1,6 @@
-/* test_faults.c: whatever fails while a checkpoint is written, the old one is intact and found, or the
- * new one is complete: requests to the system, I/O of the drive, drives that lie, and kill -9. */
+/* test_faults.c: whatever fails while a checkpoint is written, either the old one is intact and
+ * found or the new one is complete: failing system requests, failing I/O, faulty drives, and kill
+ * -9. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -18,16 +19,16 @@
 #include "tests/harness/test.h"
 #include "tests/store/case.h"
 
-/* What is proved here is not about a drive: it happens in memory where it can. */
+/* These cases do not depend on a drive, so they run in memory if possible. */
 static struct store_shelf *shelf_in_memory(void)
 {
     test_directory_in_memory();
     return case_shelf();
 }
 
-/* ---- the n-th request to the system fails ---- */
+/* ---- the n-th system request fails ---- */
 
-static _Atomic int countdown; /* 1: the next one; 0: none. Relaxed: any one may be hit */
+static _Atomic int countdown; /* 1: the next one; 0: none. Relaxed: any request may be hit */
 static _Atomic int hits;
 static _Atomic bool inside;
 static int failure = EIO;
@@ -106,7 +107,8 @@ WRAP(int, posix_memalign, ENOMEM, (void **out, size_t align, size_t bytes), (out
 WRAP(int, fcntl, -1, (int fd, int command, long argument), (fd, command, argument))
 WRAP(int, fcntl64, -1, (int fd, int command, long argument), (fd, command, argument))
 
-/* Old or new, never anything else; and where it was said to be there, the new one. */
+/* The newest checkpoint is the old or the new one, never anything else; if success was reported,
+ * the new one. */
 static void check_outcome(const struct store_shelf *shelf, int rc, const char *what, uint64_t n)
 {
     const uint64_t found = case_newest(store_shelf_directory(shelf));
@@ -117,13 +119,13 @@ static void check_outcome(const struct store_shelf *shelf, int rc, const char *w
     check_int(case_compare(store_shelf_directory(shelf), 1), ==, 0);
 }
 
-/* Rotation has taken one away, whose files are there to be written over. */
+/* Lets rotation remove a checkpoint whose files can then be overwritten. */
 static void make_spare(struct store_shelf *shelf)
 {
     char text[700];
     snprintf(text, sizeof text, "%s/checkpoint-0.spare", store_shelf_directory(shelf));
     store_shelf_spare_drop(shelf);
-    if (store_checkpoint_is_marked(text)) { /* where a request failed that was to remove it */
+    if (store_checkpoint_is_marked(text)) { /* the request to remove it failed */
         store_checkpoint_remove(text);
     }
     check_int(access(text, F_OK), !=, 0);
@@ -170,13 +172,13 @@ static void requests_fail(void)
     every_request(EIO, false);
 }
 
-/* Also over the files of an older one. */
+/* Also when it overwrites the files of an older one. */
 static void the_disk_is_full(void)
 {
     every_request(ENOSPC, true);
 }
 
-/* Nothing is written over as long as its name may come back. */
+/* Files are not overwritten as long as a crash may bring their old name back. */
 static void a_name_that_stays(void)
 {
     char text[700];
@@ -195,14 +197,14 @@ static void a_name_that_stays(void)
     store_shelf_close(shelf);
 }
 
-/* ---- the drive fails, or lies ---- */
+/* ---- faults of the drive ---- */
 
 static struct aio_fault drive_of(uint64_t seed)
 {
     return (struct aio_fault){.inner = &aio_threads, .seed = seed, .rules_count = 1};
 }
 
-/* From the n-th operation on nothing works; and the n-th once, which is repeated. */
+/* From the n-th operation on all operations fail; or only the n-th, which is retried. */
 static void operations_fail(void)
 {
     struct store_shelf *shelf = shelf_in_memory();
@@ -226,8 +228,8 @@ static void operations_fail(void)
     }
 }
 
-/* A drive that does not answer, at any point: an error that names the checkpoint, in the time that was
- * given and not never. */
+/* A drive that stops responding at any point gives an error that names the checkpoint, within the
+ * time limit. */
 static void drives_stall(void)
 {
     struct store_shelf *shelf = case_shelf();
@@ -253,8 +255,8 @@ static void drives_stall(void)
     store_shelf_close(shelf);
 }
 
-/* Lost, torn, misdirected and changed bytes, on the way there or back: seen before the checkpoint has
- * its name. */
+/* Bytes that are lost, torn, misdirected or changed, when written or read back, are detected before
+ * the checkpoint gets its name. */
 static void drives_lie(void)
 {
     static const enum aio_fault_kind kinds[] = {AIO_FAULT_LOST, AIO_FAULT_TORN,
@@ -300,8 +302,8 @@ static void write_for_ever(const char *directory, uint64_t step)
     }
 }
 
-/* Killed at any moment of any save: the newest one verifies, and so does every other that has a
- * name; the next run goes on behind it. */
+/* Killed at any moment of any save: the newest checkpoint verifies, and so does every other that
+ * has a name; the next run continues after it. */
 static void killed(void)
 {
     const int rounds = test_full() ? 200 : TEST_COUNT(50, 20);

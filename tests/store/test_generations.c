@@ -1,5 +1,6 @@
-/* test_generations.c: which of a chunk's two generations is read: the last write that is done and that
- * was decided to stand; one that failed, fell, or has not been decided leaves what was there. */
+/* test_generations.c: which of a chunk's two generations is read: that of the last write that is
+ * done and was confirmed. After a write that failed, was discarded or is undecided, the earlier
+ * data is read. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -13,13 +14,13 @@
 static const int64_t patience_ns = INT64_C(60) * 1000000000;
 enum { CHUNK_BYTES = 1 << 20 };
 
-/* ---- the switch alone ---- */
+/* ---- one chunk ---- */
 
-/* Extents are told apart by their addresses alone. */
+/* Extents are distinguished only by their addresses. */
 static struct aio_extent *const one = (struct aio_extent *)(uintptr_t)16;
 static struct aio_extent *const two = (struct aio_extent *)(uintptr_t)32;
 
-/* A write counts when it is done, not before; the next one goes to the other extent. */
+/* A write takes effect when it is done, not before; the next one goes to the other extent. */
 static void done_writes_count(void)
 {
     struct core_line line;
@@ -35,7 +36,7 @@ static void done_writes_count(void)
     check_true(store_chunk_current(&chunk) == two && store_chunk_next(&chunk) == one);
 }
 
-/* What is ahead waits for its decision and for its write, in either order. */
+/* A write ahead needs both its decision and its completion, in either order. */
 static void decisions_count(void)
 {
     for (int order = 0; order < 2; order++) {
@@ -56,13 +57,13 @@ static void decisions_count(void)
             }
             check_true(store_chunk_current(&chunk) == (stands ? two : one));
             check_true(store_chunk_next(&chunk) == (stands ? one : two));
-            store_chunk_decide(&chunk, !stands); /* nothing waits any more */
+            store_chunk_decide(&chunk, !stands); /* without effect: nothing waits any more */
             check_true(store_chunk_current(&chunk) == (stands ? two : one));
         }
     }
 }
 
-/* A chunk held once is written in place, whatever is decided. */
+/* A chunk with one extent is written in place, whatever is decided. */
 static void one_extent_stays(void)
 {
     struct core_line line;
@@ -75,8 +76,8 @@ static void one_extent_stays(void)
     check_true(store_chunk_current(&chunk) == one && store_chunk_next(&chunk) == one);
 }
 
-/* What is borrowed from a checkpoint counts until a write of the chunk's own stands, which goes to its
- * first extent; then the generations go on as ever. */
+/* An extent borrowed from a checkpoint is read until a write of the chunk's own takes effect. That
+ * write goes to the first extent; after it the generations alternate as usual. */
 static void what_is_borrowed_goes(void)
 {
     struct aio_extent *const other = (struct aio_extent *)(uintptr_t)48;
@@ -89,10 +90,10 @@ static void what_is_borrowed_goes(void)
         if (twice) {
             store_chunk_wrote(&chunk, (struct core_fence){&line, 1}, true);
             core_line_reach(&line, 1);
-            store_chunk_decide(&chunk, false); /* a guess that was wrong */
+            store_chunk_decide(&chunk, false); /* a wrong guess */
             check_true(store_chunk_current(&chunk) == other && store_chunk_next(&chunk) == one);
         }
-        store_chunk_wrote(&chunk, (struct core_fence){&line, 2}, !twice); /* no norm is asked */
+        store_chunk_wrote(&chunk, (struct core_fence){&line, 2}, !twice); /* needs no decision */
         check_true(store_chunk_current(&chunk) == other);
         core_line_reach(&line, 2);
         check_true(store_chunk_current(&chunk) == one && !chunk.borrows);
@@ -169,7 +170,8 @@ static int read_value(struct bench *bench, const struct store_place *place)
 static const struct store_place weights = {STORE_WEIGHTS, 1, 0};
 static const struct store_place states = {STORE_STATES, 2, 1};
 
-/* Decisions hold for the writes ahead that they count, those that come later too. */
+/* A decision applies to the number of writes ahead that it counts, also to those that come
+ * later. */
 static void a_store_decides(void)
 {
     struct bench bench;
@@ -179,7 +181,7 @@ static void a_store_decides(void)
     check_int(write_all(&bench, &weights, 3, true), ==, 0);
     check_int(read_value(&bench, &weights), ==, 1);
     store_decide(bench.store, 2, false);
-    check_int(write_all(&bench, &states, 4, true), ==, 0); /* the second of the two */
+    check_int(write_all(&bench, &states, 4, true), ==, 0); /* the second of the two writes */
     check_int(read_value(&bench, &weights), ==, 1);
     check_int(read_value(&bench, &states), ==, 2);
     check_int(write_all(&bench, &weights, 5, true), ==, 0);
@@ -193,8 +195,8 @@ static void a_store_decides(void)
     bench_end(&bench);
 }
 
-/* Every block of a write fails: ahead or not, what was there is read whole, and no reader sees a
- * checksum that does not hold. */
+/* If every block of a write fails, ahead or not, the earlier data is read in full, and no reader
+ * gets a wrong checksum. */
 static void failed_writes_leave_the_old(void)
 {
     for (int ahead = 0; ahead < 2; ahead++) {

@@ -1,5 +1,5 @@
-/* attention.c: one tile of queries (of all heads that share a key head) against the keys before
- * it, tile of keys by tile of keys, with a running maximum and sum a row. */
+/* attention.c: one tile of queries (of all heads that share a key head) against the keys up to it,
+ * one tile of keys at a time, with a running maximum and sum per row. */
 #include <math.h>
 
 #include "kernels/cpu/isa/attention.h"
@@ -9,14 +9,14 @@ struct work {
     const struct kern_attention_arguments *a;
     const struct kern_attention_item *item;
     bool pairs;
-    int64_t heads;   /* of the group */
+    int64_t heads;   /* of the group of query heads */
     int64_t queries; /* of the tile */
     int64_t rows;    /* heads * QUERIES: row h * QUERIES + i is query i of head h */
     float *q;        /* dense rows of cells: [rows][head_dim] */
     float *k;        /* column panels [head_dim][KEYS] */
     float *v;        /* column panels [KEYS][head_dim] */
     float *scores;   /* of one head: [QUERIES][KEYS] */
-    float *p;        /* of pairs: cells [QUERIES][KEYS]; else `scores` */
+    float *p;        /* with `pairs`: cells [QUERIES][KEYS]; otherwise the same as `scores` */
     float *o;        /* [rows][head_dim] */
     float *top;      /* [rows] */
     float *sum;      /* [rows] */
@@ -82,7 +82,7 @@ static void begin(struct work *w)
     }
 }
 
-/* What row i of the head at hand was given so far shrinks with its maximum. */
+/* Scales the output of `row` so far, because its maximum has changed. */
 VF_INLINE void row_shrink(const struct work *w, int64_t row, float shrink)
 {
     float *o = w->o + row * w->a->head_dim;
@@ -92,7 +92,7 @@ VF_INLINE void row_shrink(const struct work *w, int64_t row, float shrink)
     }
 }
 
-/* A row of probabilities in the format of the product that follows. */
+/* Stores a row of probabilities in the format that the next product needs. */
 VF_INLINE void row_store(const struct work *w, int64_t i, const vf p[VECTORS])
 {
 #if VF_DOTS
@@ -108,7 +108,7 @@ VF_INLINE void row_store(const struct work *w, int64_t i, const vf p[VECTORS])
     }
 }
 
-/* Scores of query i of head h become exp(scale score - maximum). */
+/* Replaces the scores of query i of head h by exp(scale * score - maximum). */
 VF_INLINE void row_softmax(const struct work *w, int64_t h, int64_t i, struct seen seen)
 {
     const float *scores = w->scores + i * KEYS;
@@ -226,7 +226,8 @@ void kern_attention_run(const struct kern_attention_arguments *a,
     begin(&w);
     for (int64_t first = first_tile(a, item->start, item->begin); first < item->end;
          first += KEYS) {
-        /* Keys up to the tile's border, so that the order of sums does not depend on what follows. */
+        /* Always a tile up to its border, so that the order of sums does not depend on later
+         * keys. */
         keys_tile(&w, first, smaller(item->stop - first, KEYS));
     }
 #define BODY(t) rows_write(&w, t)

@@ -1,5 +1,5 @@
-/* attention.h: what the forward and the backward part of attention share: tiles of scores with
- * their masks. One member's part; memory is the caller's. */
+/* attention.h: shared by the forward and backward part of attention: tiles of scores and their
+ * masks. Used by one member on its part; the caller owns the memory. */
 #ifndef KERNELS_CPU_ISA_ATTENTION_H
 #define KERNELS_CPU_ISA_ATTENTION_H
 
@@ -12,7 +12,7 @@ enum {
     VECTORS = KEYS / LANES,
 };
 
-/* Keys [low, high) of the tile that starts at key `first` are seen by the query at `position`. */
+/* The query at `position` sees the keys [low, high) of the tile that starts at key `first`. */
 struct seen {
     int64_t low, high;
 };
@@ -27,8 +27,8 @@ VF_INLINE struct seen keys_seen(const struct kern_attention_arguments *a, int64_
     return seen;
 }
 
-/* The first tile of keys that a query at `position` sees, counted from the document's start, so
- * that a document's tiles do not depend on its position in the row. */
+/* The start of the first tile of keys that a query at `position` sees. Tiles are counted from the
+ * document's start, so that they do not depend on the document's position in the row. */
 VF_INLINE int64_t first_tile(const struct kern_attention_arguments *a, int64_t start,
                              int64_t position)
 {
@@ -54,7 +54,7 @@ VF_INLINE int64_t rows_of_group(const struct kern_attention_arguments *a)
     return a->heads / a->kv_heads;
 }
 
-/* Floats of what is packed for a block. */
+/* The floats of a packed block. */
 VF_INLINE int64_t dense_rows(int64_t rows, int64_t cells)
 {
     return round_up(rows * cells + PANEL_SLACK, 16);

@@ -1,6 +1,7 @@
 /* attention_grad.c: the gradient of one document's attention for the query heads of one key head.
- * Tiles of keys in order; for each, the tiles of queries that see it, whose probabilities are
- * computed again from the saved log of sums. dq is gathered in fp32 over all tiles of keys. */
+ * Goes through the tiles of keys in order; for each, through the tiles of queries that see it, and
+ * recomputes their probabilities from the saved log of sums. dq is summed in fp32 over all tiles of
+ * keys. */
 #include <math.h>
 
 #include "kernels/cpu/isa/attention.h"
@@ -16,13 +17,13 @@ struct work {
     float *dq;                    /* [heads][tokens][head_dim] */
     float *delta;                 /* [heads][tokens]: sum over i of o[i] d_o[i] */
     float *dk, *dv;               /* [KEYS][head_dim] */
-    float *k_columns, *v_columns; /* column panels over head_dim: of scores and of dp */
-    float *k_steps;               /* column panels over keys: of dq */
+    float *k_columns, *v_columns; /* column panels over head_dim, for the scores and dp */
+    float *k_steps;               /* column panels over keys, for dq */
     float *q_rows, *do_rows;      /* dense rows of cells over head_dim */
-    float *q_steps, *do_steps;    /* column panels over queries: of dk, dv */
+    float *q_steps, *do_steps;    /* column panels over queries, for dk and dv */
     float *p, *ds;                /* [QUERIES][KEYS] */
-    float *p_cells, *ds_cells;    /* with pairs: of two queries each, [QUERIES / 2][KEYS] */
-    float *ds_rows;               /* with pairs: of two keys each, [QUERIES][KEYS / 2] */
+    float *p_cells, *ds_cells;    /* with `pairs`: a cell holds two queries, [QUERIES / 2][KEYS] */
+    float *ds_rows;               /* with `pairs`: a cell holds two keys, [QUERIES][KEYS / 2] */
 };
 
 static int64_t layout(struct work *w, const struct kern_attention_arguments *a, int64_t tokens,
@@ -144,12 +145,12 @@ static void queries_pack(const struct work *w, int64_t h, int64_t first, int64_t
     kern_pack_columns(&d_o_across, all_d, all_queries, w->do_steps);
 }
 
-/* One query's probabilities and gradients of scale * score. */
+/* The probabilities and the gradients of scale * score of one query. */
 struct turned {
     vf p[VECTORS], ds[VECTORS];
 };
 
-/* Of query from[0] + i of the tile: p held scores and ds held dp. */
+/* For query from[0] + i of the tile; w->p holds its scores and w->ds its dp. */
 VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, const int64_t from[2],
                                  int64_t keys)
 {
@@ -171,7 +172,7 @@ VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, con
 }
 
 #if VF_DOTS
-/* Queries i and i + 1, of which the second may be none, as the three products take them. */
+/* Stores queries i and i + 1 (zeros if there is none) in the formats of the three products. */
 VF_INLINE void rows_store(const struct work *w, int64_t i, const struct turned rows[2])
 {
     for (int v = 0; v < VECTORS; v++) {
@@ -206,7 +207,7 @@ static void rows_turn_pairs(const struct work *w, int64_t h, const int64_t from[
 }
 #endif
 
-/* p holds scores and ds holds dp; they become probabilities and gradients of scale * score. */
+/* Replaces the scores in w->p by probabilities, and dp in w->ds by gradients of scale * score. */
 static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], const int64_t size[2])
 {
 #if VF_DOTS
@@ -224,7 +225,7 @@ static void rows_turn(const struct work *w, int64_t h, const int64_t from[2], co
     }
 }
 
-/* c[rows][columns] = a b over the steps of k, by tiles of the caller's. */
+/* c[rows][columns] = a b for one tile; sums over head_dim. */
 static void scores_of(const struct work *w, const float *a, const float *b, float *c,
                       const int64_t size[2])
 {
@@ -241,7 +242,7 @@ static void scores_of(const struct work *w, const float *a, const float *b, floa
                                        .columns = size[1]});
 }
 
-/* c[rows][head_dim] += a b, a turned or dense with rows of a_stride cells. */
+/* c[rows][head_dim] += a b; a is turned, or dense with rows of a_stride cells. */
 static void add_onto(const struct work *w, struct tile tile, float *c, const int64_t rows_steps[2])
 {
     tile.cells = panel_cells(w->pairs, rows_steps[1]);
@@ -295,8 +296,9 @@ static void rows_write_any(enum kern_type type, const float *from, void *to, int
 #undef BODY
 }
 
-/* Queries see keys up to their own and, with a window, not older than it: the tiles of queries from
- * the one that holds key `first` to the one that holds the last query that sees the tile. */
+/* A query sees keys up to its own position and, with a window, only the last `window` of them.
+ * Visits the tiles of queries from the one that holds position `first` to the one that holds the
+ * last query that sees the tile of keys. */
 static void keys_tile(const struct work *w, int64_t first)
 {
     const struct kern_attention_arguments *a = w->a;

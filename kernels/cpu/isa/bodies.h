@@ -1,5 +1,5 @@
-/* bodies.h: the functions that the sources of this folder give to their instruction set's table
- * (isa.h says what each does). Macros append the set's name to each function. */
+/* bodies.h: the functions that the sources of this folder define for their instruction set's table;
+ * isa.h describes them. Macros append the name of the set to each function. */
 #ifndef KERNELS_CPU_ISA_BODIES_H
 #define KERNELS_CPU_ISA_BODIES_H
 

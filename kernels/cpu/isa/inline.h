@@ -1,4 +1,4 @@
-/* inline.h: functions that are a few instructions of the caller's loop. */
+/* inline.h: marks functions of a few instructions that are part of the caller's loop. */
 #ifndef KERNELS_CPU_ISA_INLINE_H
 #define KERNELS_CPU_ISA_INLINE_H
 

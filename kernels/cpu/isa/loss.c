@@ -1,4 +1,5 @@
-/* loss.c: the cross-entropy of a tile of logits: running maxima and sums, then gradients in place. */
+/* loss.c: the cross-entropy of a tile of logits: running maxima and sums, then gradients in
+ * place. */
 #include <math.h>
 
 #include "kernels/cpu/isa/bodies.h"
@@ -73,7 +74,7 @@ VF_INLINE void grad_row(const struct kern_loss_tile *tile, enum kern_type type, 
     const float each = tile->scale / tile->sums[t];
     float label = 0.0f;
     if (column >= 0 && column < n) {
-        /* p - 1 before the rounding to the type. */
+        /* p - 1, before the rounding to the type. */
         label = expf(row[column] - tile->maxima[t]) * each - tile->scale;
     }
     for (int64_t j = 0; j < n; j += LANES) {

@@ -1,4 +1,4 @@
-/* move.c: sums, casts and gathers of rows. */
+/* move.c: adds, casts and gathers rows. */
 #include "kernels/cpu/isa/bodies.h"
 
 VF_INLINE void add_elements(const struct kern_add_arguments *a, enum kern_type y_type,

@@ -1,10 +1,11 @@
-/* panel.c: packing (with the conversion of 16-bit types) and the product of packed blocks, in which
- * a tile of PRODUCT_ROWS rows by PRODUCT_VECTORS vectors stays in registers. */
+/* panel.c: packs operands (converting 16-bit types) and multiplies packed blocks; a tile of
+ * PRODUCT_ROWS rows by PRODUCT_VECTORS vectors stays in registers. */
 #include "kernels/cpu/isa/panel.h"
 
-enum { ACROSS = 8 }; /* cells that panels take in turn */
+enum { ACROSS = 8 }; /* cells that are packed for one panel before the next panel's turn */
 
-/* LANES cells of one row, from element `at` on, of which `steps` are there. */
+/* Up to LANES cells of one row from element `at` on, of which `steps` steps exist; the rest is
+ * zero. */
 VF_INLINE vf cells_along(enum kern_type type, bool pairs, const void *data, int64_t at,
                          int64_t steps)
 {
@@ -18,7 +19,8 @@ VF_INLINE vf cells_along(enum kern_type type, bool pairs, const void *data, int6
     return vf_get_part(type, data, at, steps);
 }
 
-/* LANES cells of one step (with pairs: of this one and that at `next`), `have` of which are there. */
+/* Up to LANES cells of the step at at[0] (with `pairs`, joined with the step at at[1]), of which
+ * `have` exist. */
 VF_INLINE vf cells_across(enum kern_type type, bool pairs, const void *data, const int64_t at[2],
                           int64_t have)
 {
@@ -32,8 +34,9 @@ VF_INLINE vf cells_across(enum kern_type type, bool pairs, const void *data, con
     return vf_get_part(type, data, at[0], have);
 }
 
-/* to[cell][width] = from[i][cell] transposed, for `rows` <= width rows; missing rows are zero.
- * Stores are LANES wide: up to LANES - 1 elements behind a row are overwritten before it is. */
+/* to[cell][width] = from[i][cell], transposed, for size[0] rows; if these are fewer than width, the
+ * rest is zero. Stores are LANES wide: up to LANES - 1 floats past the end of a row are
+ * overwritten, but only before the following row is written. */
 VF_INLINE void pack_turn(const struct operand *from, enum kern_type type, bool pairs, int64_t start,
                          const int64_t size[2], float *to, int64_t width)
 {
@@ -61,9 +64,9 @@ VF_INLINE void pack_turn(const struct operand *from, enum kern_type type, bool p
     }
 }
 
-/* Cells [first, last) of to[cell][width] = from[cell][i]; of `columns` that stand there, more than
- * width may be loaded, missing ones are zero. Stores are LANES wide, as above, but for the last cell:
- * the panel behind may have been begun. */
+/* Cells cells[0] .. cells[1] - 1 of to[cell][width] = from[cell][i]. If size[0], the number of
+ * columns, exceeds width, columns past width may be loaded; missing ones are zero. Stores are LANES
+ * wide, as above, except in the last cell, because the next panel may already hold data. */
 VF_INLINE void pack_copy(const struct operand *from, enum kern_type type, bool pairs, int64_t start,
                          const int64_t size[2], const int64_t cells[2], float *to, int64_t width)
 {
@@ -82,7 +85,8 @@ VF_INLINE void pack_copy(const struct operand *from, enum kern_type type, bool p
     }
 }
 
-/* Where rows lie across, a few of them are read whole before the next: panels take turns. */
+/* For an operand that is not `along_k`: reads a few rows of it completely before the next ones, so
+ * the panels take turns. */
 VF_INLINE void pack_across(const struct operand *from, enum kern_type type, bool pairs,
                            const int64_t range[2], const int64_t steps[2], float *to, int64_t width)
 {
@@ -113,7 +117,7 @@ VF_INLINE void pack(const struct operand *from, enum kern_type type, bool pairs,
     }
 }
 
-/* Calls body(type, pairs) with both as constants. */
+/* Calls body(type, pairs) with both arguments as constants. */
 #define OPERAND_CASES(operand, body)                                                               \
     do {                                                                                           \
         if (VF_DOTS != 0 && (operand)->pairs) {                                                    \
@@ -290,8 +294,8 @@ VF_INLINE void layouts_run(const struct tile *whole, const bool pairs)
 }
 
 #if defined(__SANITIZE_THREAD__)
-/* Packed blocks belong to one thread, which reads each of them many times: TSan sees the writes of
- * packing and, once a tile, those of the product, but not each step of the product. */
+/* Packed blocks belong to one thread, which reads each of them many times. TSan sees the writes of
+ * packing and, once per tile, the writes of the product, but not each step of the product. */
 #define UNWATCHED __attribute__((no_sanitize_thread))
 void __tsan_write_range(void *address, unsigned long bytes);
 

@@ -1,7 +1,7 @@
-/* panel.h: operands of a product packed into panels, and the product of two packed blocks.
- * A panel of rows is [cell][PRODUCT_ROWS], a panel of columns [cell][PRODUCT_VECTORS * LANES]; what
- * is missing in the last panel is zero. A cell is the size of a float and holds one step of k in fp32
- * or, with `pairs`, two steps in bf16 for vf_dot. Pure functions on the caller's memory. */
+/* panel.h: packs operands of a product into panels, and multiplies two packed blocks.
+ * A panel of rows is [cell][PRODUCT_ROWS], a panel of columns [cell][PRODUCT_VECTORS * LANES]; the
+ * missing part of the last panel is zero. A cell is the size of a float and holds one step of k in
+ * fp32 or, with `pairs`, two steps in bf16 for vf_dot. Pure functions on the caller's memory. */
 #ifndef KERNELS_CPU_ISA_PANEL_H
 #define KERNELS_CPU_ISA_PANEL_H
 
@@ -30,43 +30,44 @@ VF_INLINE int64_t round_up(int64_t value, int64_t grain)
     return (value + grain - 1) / grain * grain;
 }
 
-/* Names of this instruction set. */
+/* Adds the name of this instruction set to each function. */
 #define kern_pack_rows      VF_ISA(kern_pack_rows)
 #define kern_pack_columns   VF_ISA(kern_pack_columns)
 #define kern_pack_dense     VF_ISA(kern_pack_dense)
 #define kern_panel_multiply VF_ISA(kern_panel_multiply)
 
-/* What is packed. Element (i, k) is at i * stride + k where `along_k`, else at k * stride + i. */
+/* An operand to be packed. Element (i, k) is at i * stride + k if `along_k`, otherwise at k *
+ * stride + i. */
 struct operand {
-    enum kern_type type; /* with `pairs` bf16, or fp32, which is rounded */
+    enum kern_type type; /* with `pairs`: bf16, or fp32, which is rounded */
     const void *data;
     int64_t stride;
     bool along_k;
     bool pairs;
 };
 
-/* Whether products over operands of this type go by pairs in this instruction set. */
+/* Whether products of operands of this type use pairs in this instruction set. */
 VF_INLINE bool panel_pairs(enum kern_type type)
 {
     return VF_DOTS != 0 && type == KERN_BF16;
 }
 
-/* Cells of `steps` steps of k; an odd last one is paired with zero. */
+/* The number of cells for `steps` steps of k; an odd last step is paired with zero. */
 VF_INLINE int64_t panel_cells(bool pairs, int64_t steps)
 {
     return pairs ? (steps + 1) / 2 : steps;
 }
 
-/* Packs rows (columns) range[0] .. range[1] - 1 over steps[1] steps of k from steps[0]. */
+/* Packs rows (columns) range[0] .. range[1] - 1 over steps[1] steps of k, starting at steps[0]. */
 void kern_pack_rows(const struct operand *from, const int64_t range[2], const int64_t steps[2],
                     float *to);
 void kern_pack_columns(const struct operand *from, const int64_t range[2], const int64_t steps[2],
                        float *to);
-/* Rows as they are, in cells: [row][cell]; of an operand `along_k`. */
+/* Packs rows as [row][cell] without panels; only for an operand that is `along_k`. */
 void kern_pack_dense(const struct operand *from, const int64_t range[2], const int64_t steps[2],
                      float *to);
 
-/* Memory layout of a tile's rows. */
+/* Memory layout of the operand a. */
 enum rows_layout {
     LAYOUT_PANELS,
     LAYOUT_DENSE,  /* [row][a_stride] */
@@ -75,15 +76,15 @@ enum rows_layout {
 
 struct tile {
     const float *a;
-    enum rows_layout layout; /* of a: what stands where a row behind the last one would is read */
-    int64_t a_stride;        /* not of panels */
+    enum rows_layout layout; /* of a; memory in place of rows past the last one is read */
+    int64_t a_stride;        /* not for LAYOUT_PANELS */
     const float *b;          /* panels of columns */
     int64_t cells;           /* of k */
     bool pairs;
     float *c;
     int64_t c_stride;
     int64_t rows, columns; /* of c */
-    bool add;              /* to what c holds */
+    bool add;              /* adds to c */
 };
 
 /* c = a b, summed over the cells in order. */

@@ -1,16 +1,16 @@
-/* product.c: one member's part of a blocked matrix product. A block of a and a block of b are packed
- * and multiplied. A result is the sum over k in order, in runs of a block: it depends on no border
- * of parts or blocks. */
+/* product.c: one member's part of a blocked matrix product. Packs a block of a and a block of b and
+ * multiplies them. A result is summed over k in order, one block of k after another; it does not
+ * depend on the borders of parts or of blocks of rows and columns. */
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/isa/bodies.h"
 #include "kernels/cpu/isa/panel.h"
 
 enum {
-    BLOCK_M = 1032 / ROWS * ROWS, /* rows of a packed at once */
-    SUPER_N = 1152,               /* columns for which a is packed once */
+    BLOCK_M = 1032 / ROWS * ROWS, /* rows of a that are packed at once */
+    SUPER_N = 1152,               /* columns for which a is packed only once */
 };
 
-/* Cells of k, and columns of b, that are packed at once: such a block of b stays in L2. */
+/* Cells of k and columns of b that are packed at once; such a block of b stays in the L2 cache. */
 struct block {
     bool pairs;
     int64_t cells, columns;
@@ -51,8 +51,8 @@ size_t kern_product_bytes(enum kern_type type, int64_t rows, int64_t columns, in
            sizeof(float);
 }
 
-/* The packed blocks' product, finished strip by strip while it is in the nearest cache: where one
- * block holds all of k. */
+/* Multiplies the packed blocks strip by strip and finishes each strip while it is in the L1 cache;
+ * only if one block holds all of k. */
 static void strips_run(const struct kern_product *p, const struct tile *whole, const int64_t at[2])
 {
     for (int64_t i = 0; i < whole->rows; i += ROWS) {
@@ -66,7 +66,8 @@ static void strips_run(const struct kern_product *p, const struct tile *whole, c
     }
 }
 
-/* Rows [i, i + rows) by columns [j, j + columns), at most BLOCK_M by SUPER_N, all of k. */
+/* Computes rows [i, i + rows) by columns [j, j + columns), at most BLOCK_M by SUPER_N, over all of
+ * k. */
 static void super_block(const struct kern_product *p, const struct buffers *buffer,
                         const int64_t at[2], const int64_t size[2])
 {

@@ -6,7 +6,7 @@
 #define STRING_OF(name) STRING(name)
 
 const struct kern_isa VF_ISA(kern_isa) = {
-    .name = &STRING_OF(VF_ISA())[1], /* without the underline */
+    .name = &STRING_OF(VF_ISA())[1], /* without the underscore */
     .flag = VF_FLAG,
     .product_rows = PRODUCT_ROWS,
     .product_columns = PRODUCT_VECTORS * LANES,

@@ -1,6 +1,6 @@
-/* vec.h: a vector of LANES floats for code that is compiled once an instruction set.
- * Storage types are read and written through vf_get and vf_put, whose `type` is a constant after
- * inlining (KERN_TYPE_CASES), so that a loop has no conditional in it. */
+/* vec.h: a vector of LANES floats for code that is compiled once per instruction set.
+ * Storage types are read and written through vf_get and vf_put. Their `type` is a constant after
+ * inlining (KERN_TYPE_CASES), so that a loop has no branch on it. */
 #ifndef KERNELS_CPU_ISA_VEC_H
 #define KERNELS_CPU_ISA_VEC_H
 
@@ -18,7 +18,7 @@
 #include "kernels/cpu/isa/vec_base.h"
 #endif
 
-/* Calls body(type) with each type as a constant: a copy of the loop a type. */
+/* Calls body(type) with each type as a constant: one copy of the loop per type. */
 #define KERN_TYPE_CASES(type, body)                                                                \
     do {                                                                                           \
         if ((type) == KERN_F32) {                                                                  \
@@ -50,7 +50,7 @@ VF_INLINE void vf_put(enum kern_type type, void *to, int64_t index, vf value)
     }
 }
 
-/* The first `count` (1 to LANES) elements; the others are zero. */
+/* The first `count` (1 to LANES) elements; the other lanes are zero. */
 VF_INLINE vf vf_get_part(enum kern_type type, const void *from, int64_t index, int64_t count)
 {
     if (count >= LANES) {
@@ -74,21 +74,23 @@ VF_INLINE void vf_put_part(enum kern_type type, void *to, int64_t index, vf valu
     memcpy((char *)to + (size_t)index * bytes, whole, (size_t)count * bytes);
 }
 
-/* Pairs: a lane holds two bf16, the earlier one in its low half. Sets with VF_DOTS multiply them as
- * they are (vf_dot: sum + a.high b.high + a.low b.low, subnormals as zero); others have none. */
+/* Pairs: a lane holds two bf16, the earlier one in its low half. Instruction sets with VF_DOTS
+ * multiply them directly (vf_dot: sum + a.high b.high + a.low b.low, subnormals count as zero); the
+ * other sets have no pairs. */
 #ifndef VF_DOTS
 #define VF_DOTS 0
 #endif
 
 #if VF_DOTS
-/* The pairs of `count` (1 to 2 LANES) elements that follow each other; the others are zero. */
+/* The pairs of `count` (1 to 2 LANES) consecutive elements; the other lanes are zero. */
 VF_INLINE vf vf_pairs(enum kern_type type, const void *from, int64_t index, int64_t count)
 {
     return type == KERN_BF16 ? vf_pairs_bf16((const uint16_t *)from + index, count)
                              : vf_pairs_f32((const float *)from + index, count);
 }
 
-/* Lane i pairs elements low + i and high + i, for i < count (1 to LANES); high < 0: with zero. */
+/* Lane i pairs elements low + i and high + i, for i < count (1 to LANES); if high < 0, with
+ * zero. */
 VF_INLINE vf vf_join(enum kern_type type, const void *from, int64_t low, int64_t high,
                      int64_t count)
 {
@@ -101,7 +103,7 @@ VF_INLINE vf vf_join(enum kern_type type, const void *from, int64_t low, int64_t
 }
 #endif
 
-/* `value` as it is after being stored as the type. */
+/* `value` as it reads back after being stored as `type`. */
 VF_INLINE vf vf_rounded(enum kern_type type, vf value)
 {
     if (type == KERN_F32) {
@@ -112,11 +114,11 @@ VF_INLINE vf vf_rounded(enum kern_type type, vf value)
     return vf_get(type, half, 0);
 }
 
-/* Lanes j and j ^ h changed places. */
+/* Swaps lanes j and j ^ h. */
 #define VF_OTHER(j, h)      ((j) ^ (h))
 #define VF_ACROSS(value, h) __builtin_shufflevector(value, value, VF_EACH(VF_OTHER, h))
 
-/* Sum of the lanes, halves onto halves. */
+/* Sum of the lanes: adds one half to the other, repeatedly. */
 VF_INLINE float vf_sum(vf value)
 {
 #if defined(__AVX512F__)
@@ -148,7 +150,7 @@ VF_INLINE vf vf_zero(void)
     return vf_set(0.0f);
 }
 
-/* mask lane of all ones: a, of zeros: b. */
+/* a in lanes in which all bits of `mask` are one, b in lanes in which they are zero. */
 VF_INLINE vf vf_pick(vi mask, vf a, vf b)
 {
     return (vf)(((vi)a & mask) | ((vi)b & ~mask));
@@ -179,7 +181,8 @@ VF_INLINE vf vf_exp(vf x)
     const vf low = vf_set(-87.3365447505f);
     const vf log2_e = vf_set(1.44269504089f);
 #if defined(__AVX512F__)
-    /* Scaling overflows by itself; NaN is what min leaves. */
+    /* Overflow needs no case of its own: the scaling gives infinity. vf_min keeps a NaN in its
+     * second operand. */
     const vf y = vf_min(vf_set(89.0f), x);
     const vf n = vf_round(y * log2_e);
     return vf_exp_scale(vf_exp_rest(y, n), n, x, low);
@@ -190,7 +193,7 @@ VF_INLINE vf vf_exp(vf x)
     const vi nan = x != x;
     const vf y = vf_min(vf_max(x, low), high);
     const vf n = vf_round(y * log2_e);
-    /* 2^n in two factors: n reaches 128. */
+    /* 2^n in two factors, because n reaches 128. */
     const vi whole = __builtin_convertvector(n, vi);
     const vi half = whole >> 1;
     const vf first = (vf)((half + 127) << 23);
@@ -202,7 +205,7 @@ VF_INLINE vf vf_exp(vf x)
 #endif
 }
 
-/* Lanes of LANES vectors transposed: blocks of h lanes change places, for h = LANES/2 ... 1. */
+/* Transposes LANES vectors: swaps blocks of h lanes, for h = LANES/2 ... 1. */
 #define VF_UPPER(j, h) (((j) & (h)) ? LANES + (j) - (h) : (j))
 #define VF_LOWER(j, h) (((j) & (h)) ? LANES + (j) : (j) + (h))
 #define VF_SWAP(rows, h)                                                                           \

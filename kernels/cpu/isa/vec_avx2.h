@@ -1,8 +1,8 @@
-/* vec_avx2.h: the vector of vec.h over AVX2 with FMA and F16C. */
+/* vec_avx2.h: the vector of vec.h for AVX2 with FMA and F16C. */
 #ifndef KERNELS_CPU_ISA_VEC_AVX2_H
 #define KERNELS_CPU_ISA_VEC_AVX2_H
 
-#if defined(__AVX2__) /* else the header is empty: a vector has no calling convention then */
+#if defined(__AVX2__) /* else empty: a vector has no calling convention then */
 
 #include <immintrin.h>
 #include <stdint.h>

@@ -1,8 +1,8 @@
-/* vec_avx512.h: the vector of vec.h over AVX-512 (F, BW, DQ, VL), with and without BF16. */
+/* vec_avx512.h: the vector of vec.h for AVX-512 (F, BW, DQ, VL), with and without BF16. */
 #ifndef KERNELS_CPU_ISA_VEC_AVX512_H
 #define KERNELS_CPU_ISA_VEC_AVX512_H
 
-#if defined(__AVX512F__) /* else the header is empty: a vector has no calling convention then */
+#if defined(__AVX512F__) /* else empty: a vector has no calling convention then */
 
 #include <immintrin.h>
 #include <stddef.h>
@@ -64,7 +64,7 @@ VF_INLINE vf vf_round(vf a)
     return _mm512_roundscale_ps(a, 0);
 }
 
-/* value 2^n, and 0 in lanes where x is below `low`. */
+/* value * 2^n, and 0 in lanes with x below `low`. */
 VF_INLINE vf vf_exp_scale(vf value, vf n, vf x, vf low)
 {
     const __mmask16 there = _mm512_cmp_ps_mask(x, low, _CMP_NLT_UQ);
@@ -114,7 +114,7 @@ VF_INLINE vf vf_pair(vf low, vf high)
     return (vf)_mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
 }
 
-/* The pairs of 32 values that follow each other, rounded. */
+/* The pairs of 32 consecutive values, rounded. */
 VF_INLINE vf vf_pair_next(vf first, vf second)
 {
     return (vf)_mm512_cvtne2ps_pbh(second, first);

@@ -1,5 +1,5 @@
-/* vec_base.h: the vector of vec.h in portable C, four lanes that any compiler maps to what the
- * base instruction set has (SSE2, NEON). */
+/* vec_base.h: the vector of vec.h in portable C: four lanes, which compilers map to the base
+ * instruction set (SSE2, NEON). */
 #ifndef KERNELS_CPU_ISA_VEC_BASE_H
 #define KERNELS_CPU_ISA_VEC_BASE_H
 
@@ -54,7 +54,7 @@ VF_INLINE vf vf_min(vf a, vf b)
     return (vf)(((vi)a & below) | ((vi)b & ~below));
 }
 
-/* Of values below 2^22 in size, which is all that it is used for. */
+/* Only for |a| < 2^22, which is enough for its callers. */
 VF_INLINE vf vf_round(vf a)
 {
     const vf magic = vf_set(12582912.0f);
