@@ -453,11 +453,11 @@ int aio_look(const char *directory, struct aio_look *out)
     snprintf(name, sizeof name, "%s/%s", directory, AIO_PATH_FILE_NAME);
     const int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
-        const int code = errno;
-        return code == ENOENT || code == ENOTDIR ? -ENOENT
-               : code == ELOOP
+        const int error = errno;
+        return error == ENOENT || error == ENOTDIR ? -ENOENT
+               : error == ELOOP
                    ? core_err_set(-EBADMSG, "%s is a symbolic link", name)
-                   : core_err_set(-code, "%s cannot be opened: %s", name, strerror(code));
+                   : core_err_set(-error, "%s cannot be opened: %s", name, strerror(error));
     }
     if (fstat(fd, &info) != 0) {
         rc = core_err_set(-errno, "%s cannot be examined: %s", name, strerror(errno));

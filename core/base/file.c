@@ -134,8 +134,8 @@ static int read_opened(int fd, const char *path, size_t bytes_max, char **text, 
 {
     struct stat info;
     if (fstat(fd, &info) != 0) {
-        int code = -errno;
-        return core_err_set(code, "%s cannot be examined: %s", path, strerror(-code));
+        int rc = -errno;
+        return core_err_set(rc, "%s cannot be examined: %s", path, strerror(-rc));
     }
     if (S_ISDIR(info.st_mode)) {
         return core_err_set(-EISDIR, "%s is a directory, not a file", path);
@@ -152,8 +152,8 @@ static int read_path(const char *path, int flags, size_t bytes_max, char **text,
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | flags);
     if (fd < 0) {
-        int code = -errno;
-        return core_err_set(code, "%s cannot be opened: %s", path, strerror(-code));
+        int rc = -errno;
+        return core_err_set(rc, "%s cannot be opened: %s", path, strerror(-rc));
     }
     struct stat info;
     int rc;

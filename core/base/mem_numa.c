@@ -41,8 +41,8 @@ int core_mem_node_prefer(void *base, uint64_t bytes, int node)
     }
     mask[(unsigned)node / BITS_PER_LONG] = 1ul << ((unsigned)node % BITS_PER_LONG);
     if (mbind(base, bytes, MPOL_PREFERRED, mask, CORE_CPUS_MAX + 1, 0) != 0) {
-        int code = -errno;
-        return core_err_set(code, "cannot request memory from node %d: %s", node, strerror(-code));
+        int rc = -errno;
+        return core_err_set(rc, "cannot request memory from node %d: %s", node, strerror(-rc));
     }
     return 0;
 }

@@ -154,9 +154,9 @@ static int try_kind(const struct core_region_options *options, enum core_pages p
     }
     unsigned char *base = map_kind(pages, mapped_bytes);
     if (base == NULL) {
-        int code = errno;
+        int error = errno;
         return core_err_set(-ENOMEM, "%s: %" PRIu64 " bytes on pages of %s cannot be mapped: %s",
-                            options->name, mapped_bytes, core_pages_name(pages), strerror(code));
+                            options->name, mapped_bytes, core_pages_name(pages), strerror(error));
     }
     region->base = base;
     region->mapped_bytes = mapped_bytes;

@@ -226,8 +226,8 @@ int core_topo_drive_of(const char *path, char *name, size_t bytes)
 {
     struct stat info;
     if (stat(path, &info) != 0) {
-        int code = -errno;
-        return core_err_set(code, "%s: %s", path, strerror(-code));
+        int rc = -errno;
+        return core_err_set(rc, "%s: %s", path, strerror(-rc));
     }
     char link[64];
     char real[PATH_MAX];

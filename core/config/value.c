@@ -1,6 +1,5 @@
 /* value.c: checks a value against its row, sets defaults, and prints values. */
 #include <assert.h>
-#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,7 +7,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/base/err.h"
 #include "core/base/size.h"
 #include "core/config/internal.h"
 #include "core/json/write.h"

@@ -5,7 +5,6 @@
 #define CORE_DEV_BACKEND_H
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "core/dev/arena.h"
 #include "core/dev/dev.h"

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/err.h"
 #include "core/json/json.h"
 #include "core/json/write.h"
 

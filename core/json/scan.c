@@ -45,19 +45,19 @@ static unsigned take_unicode(const char **at, const char *end)
     return 0xFFFD;
 }
 
-static size_t encode(unsigned rc, char out[4])
+static size_t encode(unsigned point, char out[4])
 {
-    if (rc < 0x80) {
-        out[0] = (char)rc;
+    if (point < 0x80) {
+        out[0] = (char)point;
         return 1;
     }
-    size_t length = rc < 0x800 ? 2 : rc < 0x10000 ? 3 : 4;
+    size_t length = point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
     static const unsigned char marks[] = {0, 0, 0xC0, 0xE0, 0xF0};
     for (size_t i = length - 1; i > 0; i--) {
-        out[i] = (char)(0x80 | (rc & 0x3F));
-        rc >>= 6;
+        out[i] = (char)(0x80 | (point & 0x3F));
+        point >>= 6;
     }
-    out[0] = (char)(marks[length] | rc);
+    out[0] = (char)(marks[length] | point);
     return length;
 }
 

@@ -39,7 +39,7 @@ struct core_json_scan {
     size_t bytes;
     size_t at;
     char *blank; /* borrowed; NULL: strict. Else `text` itself, writable: see
-                  * core_json_scan_lenient */
+                  * core_json_scan_init_lenient */
     unsigned depth;
     unsigned expects;
     uint64_t objects[CORE_JSON_DEPTH_MAX / 64]; /* one bit per level: set in an object */

@@ -31,14 +31,14 @@ void core_json_write_fini(struct core_json_write *write)
 static void put_text(struct core_json_write *write, const char *text, size_t bytes)
 {
     if (write->bytes_max > 0 && bytes > write->bytes_max - write->bytes) {
-        write->code = core_err_set(-EFBIG, "JSON text grows beyond %zu bytes", write->bytes_max);
+        write->rc = core_err_set(-EFBIG, "JSON text grows beyond %zu bytes", write->bytes_max);
         bytes = write->bytes_max - write->bytes;
     }
     if (write->bytes + bytes + 1 > write->room) {
         size_t room = (write->bytes + bytes + 1) * 2;
         char *larger = core_charge_grow(write->text, room);
         if (larger == NULL) {
-            write->code = core_err_set(-ENOMEM, "no memory for %zu bytes of JSON text", room);
+            write->rc = core_err_set(-ENOMEM, "no memory for %zu bytes of JSON text", room);
             return;
         }
         write->text = larger;
@@ -51,14 +51,14 @@ static void put_text(struct core_json_write *write, const char *text, size_t byt
 
 static void put(struct core_json_write *write, const char *text, size_t bytes)
 {
-    if (write->code != 0) {
+    if (write->rc != 0) {
         return;
     }
     if (write->file == NULL) {
         put_text(write, text, bytes);
     } else if (fwrite(text, 1, bytes, write->file) != bytes) {
-        int code = errno != 0 ? -errno : -EIO;
-        write->code = core_err_set(code, "JSON cannot be written: %s", strerror(-code));
+        int rc = errno != 0 ? -errno : -EIO;
+        write->rc = core_err_set(rc, "JSON cannot be written: %s", strerror(-rc));
     }
 }
 
@@ -238,10 +238,10 @@ void core_json_write_real(struct core_json_write *write, const char *key, double
 {
     lead(write, key);
     if (value - value != 0) {
-        if (!write->nan_is_null && write->code == 0) {
-            write->code = core_err_set(-EDOM, "JSON cannot represent %s%s%s",
-                                       value != value ? "NaN" : "infinity",
-                                       key != NULL ? " of " : "", key != NULL ? key : "");
+        if (!write->nan_is_null && write->rc == 0) {
+            write->rc = core_err_set(-EDOM, "JSON cannot represent %s%s%s",
+                                     value != value ? "NaN" : "infinity", key != NULL ? " of " : "",
+                                     key != NULL ? key : "");
         }
         put_word(write, "null");
         return;
@@ -281,7 +281,7 @@ void core_json_write_verbatim(struct core_json_write *write, const char *key, co
 static void write_members(struct core_json_write *write, const struct core_json_value *value)
 {
     struct core_json_member member;
-    for (bool any = core_json_first(value, &member); any && write->code == 0;
+    for (bool any = core_json_first(value, &member); any && write->rc == 0;
          any = core_json_next(&member)) {
         core_json_write_value(write, member.key, member.value);
     }
@@ -303,7 +303,7 @@ void core_json_write_value(struct core_json_write *write, const char *key,
     }
     case CORE_JSON_ARRAY:
         begin(write, key, false);
-        for (size_t i = 0; i < core_json_count(value) && write->code == 0; i++) {
+        for (size_t i = 0; i < core_json_count(value) && write->rc == 0; i++) {
             core_json_write_value(write, NULL, core_json_at(value, i));
         }
         end(write, false);
@@ -321,9 +321,9 @@ int core_json_write_end(struct core_json_write *write)
     assert(write->depth == 0 && !write->first);
     put(write, "\n", 1);
     write->first = true;
-    if (write->code == 0 && write->file != NULL && fflush(write->file) != 0) {
-        int code = errno != 0 ? -errno : -EIO;
-        write->code = core_err_set(code, "JSON cannot be written: %s", strerror(-code));
+    if (write->rc == 0 && write->file != NULL && fflush(write->file) != 0) {
+        int rc = errno != 0 ? -errno : -EIO;
+        write->rc = core_err_set(rc, "JSON cannot be written: %s", strerror(-rc));
     }
-    return write->code;
+    return write->rc;
 }

@@ -27,7 +27,7 @@ struct core_json_write {
     size_t room;
     unsigned depth;
     bool first; /* this object or array is still empty */
-    int code;
+    int rc;     /* the first error */
     uint64_t objects[CORE_JSON_WRITE_DEPTH_MAX / 64];
 };
 

@@ -297,6 +297,13 @@ static int fill_budgets(struct setup *setup)
         if (rc != 0) {
             return rc;
         }
+        if (budgets->device_bytes < setup->options.card_bytes / 2) {
+            core_log(CORE_LOG_WARN,
+                     "other programs use most of %s: %.1f of %.1f GB are free; the loss is planned "
+                     "for the whole card, unless --device-memory gives a limit",
+                     setup->options.device, (double)budgets->device_bytes / 1e9,
+                     (double)setup->options.card_bytes / 1e9);
+        }
     }
     if (given->host_bytes == 0) {
         budgets->host_bytes = usable - spare;

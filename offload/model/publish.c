@@ -97,8 +97,8 @@ int model_folder_is_empty(const char *path)
     DIR *dir = opendir(path);
     int empty = 1;
     if (dir == NULL) {
-        const int code = errno;
-        return core_err_set(-code, "the folder %s cannot be read: %s", path, strerror(code));
+        const int error = errno;
+        return core_err_set(-error, "the folder %s cannot be read: %s", path, strerror(error));
     }
     for (const struct dirent *entry; empty == 1 && (entry = readdir(dir)) != NULL;) {
         empty = is_dots(entry->d_name);
@@ -141,8 +141,8 @@ void model_folder_remove(const char *path)
 
 static int failed(const char *folder, const char *name, const char *what)
 {
-    const int code = errno;
-    return core_err_set(-code, "%s/%s cannot be %s: %s", folder, name, what, strerror(code));
+    const int error = errno;
+    return core_err_set(-error, "%s/%s cannot be %s: %s", folder, name, what, strerror(error));
 }
 
 static void print_entry(FILE *text, const char *name, const struct stat *info, bool old)
@@ -366,7 +366,7 @@ static int find_files(const char *path, int fd, const char *folder, int into,
                ? 0
                : core_err_set(-ENOENT,
                               "%s has the rest of a result; before the run was stopped, it moved "
-                              "%s to %s, which is missing now; move %s away",
+                              "%s to %s, where it is missing now; move %s away",
                               path, lost.name, folder, path);
 }
 
@@ -543,8 +543,8 @@ static int open_into(const char *folder, int *out)
 {
     const int into = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (into < 0) {
-        const int code = errno;
-        return core_err_set(-code, "the folder %s cannot be opened: %s", folder, strerror(code));
+        const int error = errno;
+        return core_err_set(-error, "the folder %s cannot be opened: %s", folder, strerror(error));
     }
     *out = into;
     return 0;
@@ -590,8 +590,9 @@ static int sync_parent(const char *folder)
 static int rename_whole(const char *path, int fd, const char *folder)
 {
     if (rename(path, folder) != 0) {
-        const int code = errno;
-        return core_err_set(-code, "%s cannot be renamed to %s: %s", path, folder, strerror(code));
+        const int error = errno;
+        return core_err_set(-error, "%s cannot be renamed to %s: %s", path, folder,
+                            strerror(error));
     }
     remove_marks(fd);
     return sync_parent(folder);
@@ -613,8 +614,8 @@ int model_publish_check(const char *path, const char *folder)
     DIR *dir = into >= 0 ? opendir(path) : NULL;
     int rc = 0;
     if (into < 0 || faccessat(into, ".", W_OK | X_OK, AT_EACCESS) != 0) {
-        const int code = errno;
-        rc = core_err_set(-code, "the folder %s cannot be written: %s", folder, strerror(code));
+        const int error = errno;
+        rc = core_err_set(-error, "the folder %s cannot be written: %s", folder, strerror(error));
     } else if (dir == NULL) {
         rc = failed(path, ".", "read");
     }
@@ -655,8 +656,8 @@ static int publish_into(const char *path, int fd, const char *folder)
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace)
 {
     if (fsync(fd) != 0) {
-        const int code = errno;
-        return core_err_set(-code, "%s cannot be made durable: %s", path, strerror(code));
+        const int error = errno;
+        return core_err_set(-error, "%s cannot be made durable: %s", path, strerror(error));
     }
     if (!is_there(folder)) {
         return rename_whole(path, fd, folder);

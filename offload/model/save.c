@@ -510,9 +510,9 @@ static int read_back(const struct model_save *save, struct shard *shard, char *b
     bool same = true;
     const int fd = open_again(save, shard);
     if (fd < 0) {
-        const int code = errno;
-        return core_err_set(-code, "%s/%s cannot be opened to be read back: %s", save->path,
-                            shard->name, strerror(code));
+        const int error = errno;
+        return core_err_set(-error, "%s/%s cannot be opened to be read back: %s", save->path,
+                            shard->name, strerror(error));
     }
     while (same && at < size && (got = read_full(fd, buffer, at)) > 0) {
         same = check_bytes(save, shard, buffer, at, (size_t)got, &sum);
@@ -537,9 +537,9 @@ static int verify(const struct model_save *save)
     int rc = buffer != NULL ? 0 : core_err_set(-ENOMEM, "no memory to read %s back", save->path);
     for (size_t i = 0; rc == 0 && i < save->shard_count; i++) {
         if (fsync(save->shards[i].fd) != 0) {
-            const int code = errno;
-            rc = core_err_set(-code, "%s/%s cannot be made durable: %s", save->path,
-                              save->shards[i].name, strerror(code));
+            const int error = errno;
+            rc = core_err_set(-error, "%s/%s cannot be made durable: %s", save->path,
+                              save->shards[i].name, strerror(error));
         }
         if (rc == 0) {
             rc = read_back(save, &save->shards[i], buffer);

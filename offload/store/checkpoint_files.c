@@ -18,8 +18,8 @@ enum { LENGTH_BYTES = 8, GRAIN_BYTES = 8, SUM_BYTES = 8 };
 
 static int failed(const char *where, const char *name, const char *what)
 {
-    const int code = errno;
-    return core_err_set(-code, "%s/%s cannot be %s: %s", where, name, what, strerror(code));
+    const int error = errno;
+    return core_err_set(-error, "%s/%s cannot be %s: %s", where, name, what, strerror(error));
 }
 
 static int read_all(int fd, const char *where, const char *name, uint64_t most, char **text,

@@ -25,8 +25,9 @@ static int open_folder(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) {
-        const int code = errno;
-        return core_err_set(-code, "the checkpoint %s cannot be opened: %s", path, strerror(code));
+        const int error = errno;
+        return core_err_set(-error, "the checkpoint %s cannot be opened: %s", path,
+                            strerror(error));
     }
     return fd;
 }

@@ -117,7 +117,6 @@ static int begin(struct store_checkpoint_write *checkpoint)
     if (rc != 0) {
         return rc;
     }
-    take_spare(checkpoint);
     if (given->source != NULL) {
         const struct model_folder folder = {checkpoint->path, checkpoint->fd};
         rc = model_folder_copy(&folder, given->source, &given->model->config,
@@ -130,6 +129,7 @@ static int begin(struct store_checkpoint_write *checkpoint)
     if (rc != 0) {
         return rc;
     }
+    take_spare(checkpoint);
     const struct store_flow_options flow = {.image = &checkpoint->image,
                                             .folder = checkpoint->fd,
                                             .name = checkpoint->path,
@@ -265,8 +265,8 @@ static int list_files(struct store_checkpoint_write *checkpoint)
 {
     DIR *dir = opendir(checkpoint->path);
     if (dir == NULL) {
-        const int code = errno;
-        return core_err_set(-code, "%s cannot be read: %s", checkpoint->path, strerror(code));
+        const int error = errno;
+        return core_err_set(-error, "%s cannot be read: %s", checkpoint->path, strerror(error));
     }
     int rc = 0;
     for (struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;) {

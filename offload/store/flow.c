@@ -65,8 +65,8 @@ static void name_of(enum store_stream stream, char name[32])
 
 static int file_failed(const struct store_flow *flow, const char *name, const char *what)
 {
-    const int code = errno;
-    return core_err_set(-code, "%s/%s cannot be %s: %s", flow->name, name, what, strerror(code));
+    const int error = errno;
+    return core_err_set(-error, "%s/%s cannot be %s: %s", flow->name, name, what, strerror(error));
 }
 
 /* ---- one file ---- */

@@ -44,9 +44,9 @@ static int for_each(const char *directory, void (*each)(void *context, unsigned 
 {
     DIR *dir = opendir(directory);
     if (dir == NULL) {
-        const int code = errno;
-        return core_err_set(-code, "the store's directory %s cannot be read: %s", directory,
-                            strerror(code));
+        const int error = errno;
+        return core_err_set(-error, "the store's directory %s cannot be read: %s", directory,
+                            strerror(error));
     }
     for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         unsigned rank;
@@ -81,7 +81,7 @@ static void clear(void *context, unsigned rank)
         core_log(CORE_LOG_WARN, "%s was left by a run that ended and cannot be removed: %s", folder,
                  core_err_sentence());
     } else if (rmdir(folder) == 0) {
-        core_log(CORE_LOG_INFO, "removing %s, which a run left that ended without cleaning up",
+        core_log(CORE_LOG_INFO, "removed %s, which a run left that ended without cleaning up",
                  folder);
     }
 }

@@ -129,8 +129,8 @@ int store_shelf_list(const char *directory, uint64_t **steps, size_t *count)
 {
     DIR *dir = opendir(directory);
     if (dir == NULL && errno != ENOENT) {
-        const int code = errno;
-        return core_err_set(-code, "the folder %s cannot be read: %s", directory, strerror(code));
+        const int error = errno;
+        return core_err_set(-error, "the folder %s cannot be read: %s", directory, strerror(error));
     }
     if (dir == NULL) {
         *steps = NULL;
@@ -151,16 +151,16 @@ static int take_lock(struct store_shelf *shelf)
 {
     shelf->lock = openat(shelf->fd, lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (shelf->lock < 0) {
-        const int code = errno;
-        return core_err_set(-code, "%s/%s cannot be created: %s", shelf->directory, lock_name,
-                            strerror(code));
+        const int error = errno;
+        return core_err_set(-error, "%s/%s cannot be created: %s", shelf->directory, lock_name,
+                            strerror(error));
     }
     if (flock(shelf->lock, LOCK_EX | LOCK_NB) != 0) {
-        const int code = errno;
-        return code == EWOULDBLOCK
+        const int error = errno;
+        return error == EWOULDBLOCK
                    ? core_err_set(-EBUSY, "%s is in use by another run", shelf->directory)
-                   : core_err_set(-code, "%s/%s cannot be locked: %s", shelf->directory, lock_name,
-                                  strerror(code));
+                   : core_err_set(-error, "%s/%s cannot be locked: %s", shelf->directory, lock_name,
+                                  strerror(error));
     }
     return 0;
 }
@@ -256,11 +256,12 @@ int store_shelf_open(const char *directory, struct store_shelf **out)
         sizeof shelf->directory) {
         rc = core_err_set(-ENAMETOOLONG, "the path %s is too long", directory);
     } else if (mkdir(directory, 0777) != 0 && errno != EEXIST) {
-        const int code = errno;
-        rc = core_err_set(-code, "the folder %s cannot be created: %s", directory, strerror(code));
+        const int error = errno;
+        rc = core_err_set(-error, "the folder %s cannot be created: %s", directory,
+                          strerror(error));
     } else if ((shelf->fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0) {
-        const int code = errno;
-        rc = core_err_set(-code, "the folder %s cannot be opened: %s", directory, strerror(code));
+        const int error = errno;
+        rc = core_err_set(-error, "the folder %s cannot be opened: %s", directory, strerror(error));
     }
     if (rc == 0) {
         rc = take_lock(shelf);

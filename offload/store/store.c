@@ -518,8 +518,8 @@ static int take_file(struct store *store, const struct store_checkpoint *checkpo
              store_stream_name(stream));
     const int fd = fcntl(store_checkpoint_direct_file(checkpoint, stream), F_DUPFD_CLOEXEC, 0);
     if (fd < 0) {
-        const int code = errno;
-        return core_err_set(-code, "%s cannot be kept open: %s", name, strerror(code));
+        const int error = errno;
+        return core_err_set(-error, "%s cannot be kept open: %s", name, strerror(error));
     }
     const struct aio_file file = {
         .fd = fd,

@@ -185,13 +185,9 @@ static int run(const struct shape *shape)
 
 int main(int argc, char **argv)
 {
-    bool named = false;
     int rc = 0;
-    for (int i = 1; i < argc; i++) {
-        named = named || argv[i][0] != '-';
-    }
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
-        bool wanted = !named;
+        bool wanted = argc < 2;
         for (int i = 1; i < argc; i++) {
             wanted = wanted || strcmp(argv[i], shapes[s].name) == 0;
         }

@@ -499,7 +499,7 @@ static void folder_is_gone(void)
         if (rc == 0) {
             model_claim_drop(&claim);
         } else {
-            check_contains(core_err_sentence(), "which is missing now");
+            check_contains(core_err_sentence(), "missing now");
             parts++;
         }
         whole += is_new();

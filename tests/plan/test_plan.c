@@ -391,6 +391,8 @@ static void tapes_print(void)
     plan_print_command(&world.input, plan, &tape->commands[1], text, sizeof text);
     check_string(text, "update         1  UPDATE embedding chunk 0 reads host:g(embedding) "
                        "host:norm changes host:sslot[0] after read-state 1");
+    plan_print_command(&world.input, plan, &tape->commands[0], text, sizeof text);
+    check_contains(text, "read-state");
     for (uint32_t i = 0; i < tape->count; i++) {
         const int length = plan_print_command(&world.input, plan, &tape->commands[i], text,
                                               sizeof text);

@@ -1,7 +1,6 @@
 /* Proves what a plan reports: the timeline is JSON with a bar for each command at its time, the
  * text names bytes that add up, and the bottleneck is named. */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "core/base/clock.h"
 #include "core/json/json.h"

@@ -267,7 +267,7 @@ static int check_pair(const struct cli_path *written, const struct place *place,
     if (other->kind == CLI_PATH_MADE && name_in_output(place, other->path, &second, child) &&
         is_reserved(child, paths, count)) {
         return core_err_set(-EINVAL,
-                            "the run itself uses the name %s %s in %s %s for its model, its "
+                            "%s %s: the run itself uses this name in %s %s for its model, its "
                             "checkpoints or its marks; name another file",
                             written->flag, path, other->flag, other->path);
     }

@@ -152,7 +152,7 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
             info.chunk_elements, info.commands);
     print_step(&info, stream);
     print_stores(options, stream);
-    fprintf(stream, "drives: %.3f GB read and %.3f GB written per step, %.1f TB a day\n",
+    fprintf(stream, "drives: %.3f GB read and %.3f GB written per step, %.1f TB written a day\n",
             (double)info.store_read_bytes / 1e9, (double)info.store_write_bytes / 1e9,
             cli_plan_wear_tb(&info));
     print_alternatives(plan, stream);

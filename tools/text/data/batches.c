@@ -167,7 +167,7 @@ static int end_epoch(struct text_batches *batches)
         return core_err_set(-EINVAL,
                             "no tokens to train on: %" PRIu64 " rows were read, %" PRIu64
                             " of them were invalid, %" PRIu64
-                            " had no trained tokens before they were cut to %" PRId64 " tokens",
+                            " had no trained tokens left after they were cut to %" PRId64 " tokens",
                             now->rows - then->rows, now->bad - then->bad,
                             now->untrained - then->untrained, batches->options->seq_len);
     }

@@ -96,8 +96,8 @@ static int start_chars(struct text_scratch *scratch, const char *text, size_t by
     const struct token_model *model = scratch->tokenizer->model;
     unsigned length;
     size_t unknown = 0; /* bytes of an unknown token that is not yet added */
-    int rc = 0;
-    for (size_t at = 0; at < bytes && rc == 0; at += length) {
+    int rc;
+    for (size_t at = 0; at < bytes; at += length) {
         token_point(text + at, &length);
         uint32_t id = char_id(model, text + at, length, at == 0, at + length == bytes);
         if (id == TOKEN_NONE && falls_back(model, text + at, length)) {
@@ -132,8 +132,8 @@ static int start_bytes(struct text_scratch *scratch, const char *text, size_t by
 {
     const struct token_model *model = scratch->tokenizer->model;
     size_t unknown = 0;
-    int rc = 0;
-    for (size_t at = 0; at < bytes && rc == 0; at++) {
+    int rc;
+    for (size_t at = 0; at < bytes; at++) {
         uint32_t id = model->byte_ids[(unsigned char)text[at]];
         if (unknown > 0 && (id != TOKEN_NONE || !model->fuse_unk)) {
             rc = add_symbol(scratch, count, model->unk, unknown);

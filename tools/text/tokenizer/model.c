@@ -485,7 +485,7 @@ static int load_vocab(struct token_model *model, struct core_json_scan *scan)
         }
         rc = token_vocab_add(&model->vocab, text, bytes, (uint32_t)value);
         if (rc != 0) {
-            core_err_prefix(rc, "%s: model.vocab", scan->source);
+            rc = core_err_prefix(rc, "%s: model.vocab", scan->source);
         }
     }
     core_charge_free(copy);

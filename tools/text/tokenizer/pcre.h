@@ -1,5 +1,5 @@
-/* pcre.h: PCRE2's door, for patterns that token_pattern.h does not know (private to the
- * tokenizer, tools/text/token*). An expression never changes after create; a scratch belongs to one
+/* pcre.h: the wrapper of PCRE2, for patterns that pattern.h does not know (private to the
+ * tokenizer). An expression never changes after create; a scratch belongs to one
  * thread. Without the library, create refuses. */
 #ifndef TOOLS_TEXT_TOKENIZER_PCRE_H
 #define TOOLS_TEXT_TOKENIZER_PCRE_H

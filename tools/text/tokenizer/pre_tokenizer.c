@@ -2,10 +2,8 @@
  * left, and the last ones go to the model. Works in the pieces and texts of the scratch, alternately. */
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/base/charge.h"
 #include "core/base/err.h"
 #include "tools/text/tokenizer/steps.h"
 
