@@ -202,6 +202,13 @@ static bool leases_work(const struct store_shelf *shelf)
     return work;
 }
 
+static void in_shelf(const struct store_shelf *shelf, const char *command)
+{
+    char text[1400];
+    snprintf(text, sizeof text, "cd '%s' && %s", store_shelf_directory(shelf), command);
+    check_int(system(text), ==, 0);
+}
+
 /* The files of a checkpoint that rotation has removed are overwritten by the next one; they are
  * deleted with the shelf or by the next writer. */
 static void a_spare(void)
@@ -221,6 +228,11 @@ static void a_spare(void)
     check_int(case_write(shelf, 3, 1, NULL), ==, 0);
     check_true(!reuses || inode_of(shelf, "checkpoint-3") == first);
     check_int(case_compare(directory, 3), ==, 0);
+    /* A checkpoint that is refused leaves the spare as it is. */
+    in_shelf(shelf, "mkdir checkpoint-9 && echo mine > checkpoint-9/config.json && "
+                    "ls -lR checkpoint-2.spare > ../spare");
+    check_int(case_write(shelf, 9, 1, NULL), ==, -EEXIST);
+    in_shelf(shelf, "ls -lR checkpoint-2.spare | cmp - ../spare && rm -r checkpoint-9");
     check_contains(store_shelf_spare(shelf, text, sizeof text), "/checkpoint-2.spare");
     store_shelf_spare_drop(shelf);
     check_true(store_shelf_spare(shelf, text, sizeof text) == NULL && access(text, F_OK) != 0);
@@ -320,13 +332,6 @@ static void one_writer(void)
     check_uint(count, ==, 0);
     check_int(store_shelf_open("/proc/none", &shelf), <, 0);
     store_shelf_close(NULL);
-}
-
-static void in_shelf(const struct store_shelf *shelf, const char *command)
-{
-    char text[1400];
-    snprintf(text, sizeof text, "cd '%s' && %s", store_shelf_directory(shelf), command);
-    check_int(system(text), ==, 0);
 }
 
 /* Rotation and the next run remove what tide has written, and no foreign file: neither in a
