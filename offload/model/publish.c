@@ -244,12 +244,16 @@ static int list_old(const char *folder, bool weights, struct list *list)
     return rc;
 }
 
-/* Lists all files of `path` except its marks, and those that they replace in `folder`, if that exists. */
+/* Lists all files of `path` except its marks, and those that they replace in `folder`, if that is a
+ * folder. */
 static int make_list(const char *path, const char *folder, struct list *list)
 {
     struct stat info = {.st_ino = 0};
     bool weights = false;
-    const bool there = lstat(folder, &info) == 0;
+    const bool there = lstat(folder, &info) == 0 && S_ISDIR(info.st_mode);
+    if (!there) {
+        info.st_ino = 0;
+    }
     int rc = list_new(path, &info, &weights, list);
     return rc != 0 || !there ? rc : list_old(folder, weights, list);
 }

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "offload/model/claim.h"
 #include "offload/model/publish.h"
 #include "offload/model/save.h"
@@ -576,6 +577,17 @@ static void drives_lie(void)
     }
 }
 
+static void put_zeros(const struct fixture *fixture, struct model_save *save)
+{
+    for (unsigned b = 0; b < fixture->model->block_count; b++) {
+        const uint64_t elements = fixture->model->blocks[b].elements;
+        float *values = calloc(elements, sizeof *values);
+        check_true(values != NULL);
+        check_int(model_save_put(save, b, 0, elements, MODEL_F32, values), ==, 0);
+        free(values);
+    }
+}
+
 /* A model that cannot be given its name is kept: the sentence says where it is, and the next run
  * moves it. */
 static void kept(void)
@@ -593,13 +605,7 @@ static void kept(void)
         hits = 0;
         struct model_save *save = NULL;
         check_int(model_save_open(fixture.model, &options, &save), ==, 0);
-        for (unsigned b = 0; b < fixture.model->block_count; b++) {
-            const uint64_t elements = fixture.model->blocks[b].elements;
-            float *values = calloc(elements, sizeof *values);
-            check_true(values != NULL);
-            check_int(model_save_put(save, b, 0, elements, MODEL_F32, values), ==, 0);
-            free(values);
-        }
+        put_zeros(&fixture, save);
         countdown = n;
         const int rc = model_save_finish(save);
         countdown = 0;
@@ -622,8 +628,36 @@ static void kept(void)
     fixture_close(&fixture);
 }
 
-TEST_MAIN({"replaced", replaced}, {"in_the_way", in_the_way}, {"killed", killed},
-          {"refused", refused}, {"torn_list", torn_list}, {"copied_rest", copied_rest},
+/* A file that has the folder's name by the end of a run is left alone, and the model gets its name once the
+ * file is gone. */
+static void a_file_has_the_name(void)
+{
+    struct fixture fixture;
+    struct model_save *save = NULL;
+    char *text = NULL;
+    size_t bytes = 0;
+    fixture_open(&fixture, "llama3");
+    make_old();
+    remove_all();
+    const struct model_save_options options = {.folder = out, .type = MODEL_F32, .replace = true};
+    check_int(model_save_open(fixture.model, &options, &save), ==, 0);
+    put_zeros(&fixture, save);
+    test_file("out", "mine", 4);
+    check_int(model_save_finish(save), ==, -ENOTDIR);
+    check_contains(core_err_sentence(), "the model is complete in ");
+    model_save_close(save);
+    check_int(core_file_read(out, 100, &text, &bytes), ==, 0);
+    check_string(text, "mine");
+    free(text);
+    check_int(unlink(out), ==, 0);
+    go_on();
+    check_true(has("model.safetensors"));
+    fixture_close(&fixture);
+}
+
+TEST_MAIN({"replaced", replaced}, {"in_the_way", in_the_way},
+          {"a_file_has_the_name", a_file_has_the_name}, {"killed", killed}, {"refused", refused},
+          {"torn_list", torn_list}, {"copied_rest", copied_rest},
           {"linked_weights", linked_weights}, {"restored", restored},
           {"restored_anywhere", restored_anywhere}, {"folder_is_gone", folder_is_gone},
           {"drives_lie", drives_lie}, {"kept", kept})
