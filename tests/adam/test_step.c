@@ -1,5 +1,5 @@
-/* Proves that a step does not depend on how it is cut, on threads, on groups with equal scalars or
- * on the processor's mode, and that state can be written and read back. */
+/* Proves that a step does not depend on how it is cut, on threads, groups of equal scalars or the
+ * processor's mode, that numbers of 16 bits are converted exactly, and that state goes out and in. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -223,6 +223,71 @@ static void working_overflow_is_reported(void)
     adam_destroy(adam);
 }
 
+/* The master that is nearest to the tie between a pattern and the next one: below it, the tie, above it. */
+static float master_at(bool fp16, uint32_t pattern, int side)
+{
+    uint32_t bits = pattern << 16 | 0x8000;
+    if (fp16) {
+        const float low = core_fp16_to_f32((uint16_t)pattern);
+        const float high = core_fp16_to_f32((uint16_t)(pattern + 1));
+        const bool is_last = (pattern & 0x7fff) == 0x7bff;
+        bits = core_f32_bits(isfinite(low) && isfinite(high) ? (low + high) / 2
+                             : is_last                       ? copysignf(65520.0f, low)
+                                                             : low);
+    }
+    return core_f32_from_bits(bits + (uint32_t)side);
+}
+
+static float widen(bool fp16, uint16_t half)
+{
+    return fp16 ? core_fp16_to_f32(half) : core_bf16_to_f32(half);
+}
+
+static bool is_same(float a, float b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
+/* Each pattern of bf16 and fp16 as a gradient, and each tie between two of them with its neighbours as a
+ * master, are converted as half.h does, by every variant. */
+static void halves_are_converted_exactly(void)
+{
+    enum { PATTERNS = 1 << 16 };
+    static const unsigned without[] = {0, CORE_CPU_AVX512, CORE_CPU_ALL};
+    const struct adam_group group = {.lr = 0.0, .step = 1}; /* m becomes g, and p stays */
+    for (int i = 0; i < 18; i++) {
+        const bool fp16 = i / 3 % 2 == 1;
+        struct adam_options options = room_options(CORE_UPDATE_F32);
+        options.rule = CORE_UPDATE_SGD;
+        options.master = fp16 ? CORE_UPDATE_MASTER_FP16 : CORE_UPDATE_MASTER_BF16;
+        options.gradients = fp16 ? CORE_UPDATE_FP16 : CORE_UPDATE_BF16;
+        options.groups = &group;
+        options.cpu_without = without[i / 6];
+        struct adam *adam = room_adam(&options);
+        const struct adam_arrays arrays = room_arrays(&ours);
+        memset(&ours, 0, sizeof ours);
+        for (uint32_t k = 0; k < PATTERNS; k++) {
+            const uint16_t pattern = (uint16_t)k;
+            memcpy((unsigned char *)ours.g + 2 * (size_t)k, &pattern, sizeof pattern);
+            ours.w32[k] = master_at(fp16, k, i % 3 - 1);
+        }
+        check_int(adam_step(adam, &arrays, 0, ROOM_COUNT, 1.0, NULL), ==, 0);
+        for (uint32_t k = 0; k < PATTERNS; k++) {
+            const float g = widen(fp16, (uint16_t)k);
+            const float p = isfinite(g) ? master_at(fp16, k, i % 3 - 1) : ours.w32[k];
+            const uint16_t rounded = fp16 ? core_f32_to_fp16(p) : core_f32_to_bf16(p);
+            const bool nan = isnan(p) && isnan(widen(fp16, ours.w16[k]));
+            if (!is_same(ours.m[k], g) || !is_same(ours.w32[k], p) ||
+                (ours.w16[k] != rounded && !nan)) {
+                test_fail(__FILE__, __LINE__, "%s %04x: %a became %a, and %a %04x instead of %04x",
+                          fp16 ? "fp16" : "bf16", k, (double)g, (double)ours.m[k], (double)p,
+                          ours.w16[k], rounded);
+            }
+        }
+        adam_destroy(adam);
+    }
+}
+
 /* With eps 0 a v of 0 leaves the weight unchanged instead of making it NaN. */
 static void zero_over_zero_is_zero(void)
 {
@@ -338,6 +403,7 @@ TEST_MAIN({"cuts_change_nothing", cuts_change_nothing},
           {"mode_changes_nothing", mode_changes_nothing},
           {"nonfinite_is_reported", nonfinite_is_reported},
           {"working_overflow_is_reported", working_overflow_is_reported},
+          {"halves_are_converted_exactly", halves_are_converted_exactly},
           {"zero_over_zero_is_zero", zero_over_zero_is_zero},
           {"state_write_restores_bits", state_write_restores_bits},
           {"range_beyond_four_billion", range_beyond_four_billion})
