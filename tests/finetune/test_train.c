@@ -500,6 +500,30 @@ static void config_alone(void)
     rig_end();
 }
 
+/* A dropout of config.json is not applied: a command says so, once. */
+static void dropout(void)
+{
+    static const char zero[] = "\"attention_dropout\": 0.0";
+    char path[512];
+    char *text = NULL;
+    size_t bytes;
+    rig_train_begin();
+    snprintf(path, sizeof path, "%s/model/fixtures/llama/config.json", test_root());
+    check_int(core_file_read(path, 1 << 20, &text, &bytes), ==, 0);
+    char *at = strstr(text, zero);
+    check_true(at != NULL);
+    at[sizeof zero - 2] = '5';
+    mkdir(rig_path("dropped"), 0700);
+    test_file("dropped/config.json", text, bytes);
+    free(text);
+    expect(0, "plan --model %T/dropped --batch 2 --threads 2 --rates %T/rates.json");
+    const char *said = strstr(rig_err, "dropout is not applied (attention_dropout 0.5)");
+    check_true(said != NULL && strstr(said + 1, "dropout is not applied") == NULL);
+    expect(0, "plan --model %M --batch 2 --threads 2 --rates %T/rates.json");
+    check_true(strstr(rig_err, "dropout") == NULL);
+    rig_end();
+}
+
 /* An output belongs to a run from before it reads rows; who comes meanwhile leaves nothing. A signal
  * before the first step ends a run at once, and as every other does. The pipe ends behind it, since TSan
  * lets a handler run only once read() has returned. */
@@ -872,4 +896,5 @@ TEST_MAIN({"here", here}, {"files_of_the_user", files_of_the_user},
           {"resumed_clock", resumed_clock}, {"texts", texts}, {"ranks", ranks},
           {"shared_store", shared_store}, {"limited_stores", limited_stores},
           {"killed_store", killed_store}, {"frozen_in_part", frozen_in_part},
-          {"too_small", too_small}, {"offers_work", offers_work}, {"config_alone", config_alone})
+          {"too_small", too_small}, {"offers_work", offers_work}, {"config_alone", config_alone},
+          {"dropout", dropout})
