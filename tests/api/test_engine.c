@@ -11,6 +11,27 @@
 
 static struct world world;
 
+/* Reasons of stalls have the names that logs use. */
+static void waits_have_names(void)
+{
+    static const char *const names[] = {
+        [TIDE_WAIT_STORE_READ] = "store_read", [TIDE_WAIT_STORE_WRITE] = "store_write",
+        [TIDE_WAIT_UPDATE] = "update",         [TIDE_WAIT_COPY] = "copy",
+        [TIDE_WAIT_IMBALANCE] = "imbalance",   [TIDE_WAIT_OTHER] = "other"};
+    const unsigned count = (unsigned)(sizeof names / sizeof names[0]);
+    struct tide_engine_wait wait = {.struct_bytes = sizeof wait};
+    world_init(&world);
+    struct tide_engine *engine = world_engine(&world.options);
+    (void)world_steps(&world, engine, 1);
+    for (unsigned i = 0; i < count; i++) {
+        check_int(tide_engine_wait_at(engine, i, &wait), ==, 0);
+        check_string(wait.name, names[i]);
+        check_true(wait.compute_seconds >= 0 && wait.update_seconds >= 0);
+    }
+    check_int(tide_engine_wait_at(engine, count, &wait), ==, -ENOENT);
+    tide_engine_destroy(engine);
+}
+
 /* ---- what is refused ---- */
 
 static void refuse_batch(struct tide_engine *engine, const struct tide_batch *batch, int code,
@@ -478,4 +499,4 @@ TEST_MAIN({"refusals_do_no_harm", refusals_do_no_harm},
           {"memory_of_ranks", memory_of_ranks}, {"betas_move", betas_move},
           {"fp16_overflows", fp16_overflows},
           {"plans_say_what_they_hold", plans_say_what_they_hold}, {"two_at_once", two_at_once},
-          {"stopping", stopping})
+          {"stopping", stopping}, {"waits_have_names", waits_have_names})
