@@ -420,6 +420,22 @@ static void spellings(void)
                    !options.sweep.ops[BENCH_RW]);
     }
     struct bench_options options;
+    const char *const none[] = {"/d"};
+    check_int(parse(&options, 1, none), ==, -1);
+    check_string(bench_mode_name(options.mode), "sweep");
+    check_true(!options.sweep.grid);
+    check_uint(options.sweep.block_count, ==, 7);
+    check_uint(options.sweep.depth_count, ==, 9);
+    check_uint(options.sweep.thread_count, ==, 2);
+    const char *const full[] = {"/d", "--full", "--block_size=1M,8M", "--queue_depth=32,128,64"};
+    check_int(parse(&options, 4, full), ==, -1);
+    check_true(options.sweep.grid);
+    check_uint(options.sweep.block_count, ==, 2);
+    check_uint(options.sweep.blocks[1], ==, 8 << 20);
+    check_uint(options.sweep.depth_count, ==, 3);
+    check_uint(options.sweep.depths[2], ==, 64);
+    check_uint(options.sweep.thread_count, ==, 1);
+    check_uint(options.sweep.threads[0], ==, 1);
     const char *const validate[] = {"--nvme_dir=/d", "--mode=verify", "--loops=2"};
     check_int(parse(&options, 3, validate), ==, -1);
     check_int(options.mode, ==, BENCH_VERIFY);
