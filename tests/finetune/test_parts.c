@@ -168,11 +168,16 @@ static void exit_codes(void)
 static void names(void)
 {
     check_string(cli_plan_place_name(TIDE_STORE), "store");
+    check_string(cli_plan_acts_name(TIDE_ACTS_KEEP), "keep");
     check_string(cli_plan_acts_name(TIDE_ACTS_RECOMPUTE), "recompute");
     check_string(cli_plan_acts_name(TIDE_ACTS_STORE), "store");
+    check_string(cli_plan_order_name(TIDE_ORDER_LAYER), "layer");
     check_string(cli_plan_order_name(TIDE_ORDER_MICRO), "micro");
     check_string(cli_plan_timing_name(TIDE_TIMING_DEFERRED), "deferred");
+    check_string(cli_plan_timing_name(TIDE_TIMING_INSIDE), "inside");
     check_string(cli_plan_timing_name(TIDE_TIMING_SPLIT), "split");
+    check_string(cli_plan_timing_name(TIDE_TIMING_SPECULATIVE), "speculative");
+    check_string(cli_plan_timing_name(TIDE_TIMING_SPECULATIVE + 1), "?");
     const struct tide_plan_info info = {.step_seconds = 0.5, .store_write_bytes = 12000000};
     check_double(cli_plan_wear_tb(&info), ==, 12000000 / 0.5 * 86400 / 1e12);
     check_int(cli_rate_digits(0), ==, 0);

@@ -31,8 +31,8 @@ static const char *member(const struct core_json_value *object, const char *key)
     return core_json_string(value, NULL);
 }
 
-/* Measured times are written unchanged, with names that contain op and block; joins and commands
- * that never ran are left out. */
+/* Measured times are written as they are, under names with op and block, in rows with the names of their
+ * queues; joins and commands that never ran are left out. */
 static void measured_times_are_drawn(void)
 {
     struct world world;
@@ -59,6 +59,7 @@ static void measured_times_are_drawn(void)
     const struct core_json_value *events = core_json_find(core_json_root(doc), "traceEvents");
     size_t seen = 0;
     size_t named = 0;
+    size_t rows = 0;
     for (size_t i = 0; i < core_json_count(events); i++) {
         const struct core_json_value *event = core_json_at(events, i);
         if (strcmp(member(event, "ph"), "X") == 0) {
@@ -66,8 +67,14 @@ static void measured_times_are_drawn(void)
             named += strcmp(member(event, "name"), "FWD lay\"er\\") == 0;
             check_true(core_json_find(core_json_find(event, "args"), "bytes") != NULL);
             seen++;
+        } else if (strcmp(member(event, "name"), "thread_name") == 0) {
+            check_int(core_json_integer(core_json_find(event, "tid")), ==, rows);
+            check_string(member(core_json_find(event, "args"), "name"),
+                         plan_queue_name((enum plan_queue)rows));
+            rows++;
         }
     }
+    check_int(rows, ==, PLAN_Q_COUNT);
     check_int(seen, ==, bars - 1);
     check_int(named, ==, 1);
     core_json_destroy(doc);
