@@ -47,6 +47,7 @@ struct model_save {
     uint64_t run; /* 0: of none */
     uint64_t steps;
     bool published;
+    bool complete;          /* all files are durable, and the folder is never removed */
     bool claimed;           /* by the caller, who keeps the claim after this */
     char *folder;           /* owned */
     char *path;             /* owned: FOLDER.partial; NULL: not made yet */
@@ -549,18 +550,22 @@ static int verify(const struct model_save *save)
     return rc;
 }
 
-/* A complete model whose renaming fails stays in FOLDER.partial, and the next run moves it. */
+/* A complete model whose renaming fails stays in FOLDER.partial. The next run moves it, unless FOLDER
+ * may not be replaced or the list of its files cannot be written. */
 static int keep(struct model_save *save, int rc)
 {
-    if (rc == -EEXIST) {
-        return rc; /* no process may */
-    }
     const struct core_err kept = core_err_keep(rc);
-    if (!model_publish_is_kept(save->fd) &&
-        model_publish_keep(save->path, save->fd, save->folder) != 0) {
-        return core_err_first(&kept, 0);
-    }
+    save->complete = true;
+    const bool moves = rc != -EEXIST &&
+                       (model_publish_is_kept(save->fd) ||
+                        model_publish_keep(save->path, save->fd, save->folder) == 0);
     rc = core_err_first(&kept, 0);
+    if (!moves) {
+        return core_err_prefix(rc,
+                               "the model is complete in %s; move it to another name, because the "
+                               "next run with this output removes it",
+                               save->path);
+    }
     return core_err_prefix(rc,
                            "the model is complete in %s, and the next run with this output "
                            "moves it to %s",
@@ -614,7 +619,8 @@ void model_save_close(struct model_save *save)
         }
         free(save->shards[i].head);
     }
-    const bool stays = save->published || (save->path != NULL && model_publish_is_kept(save->fd));
+    const bool stays = save->published || save->complete ||
+                       (save->path != NULL && model_publish_is_kept(save->fd));
     if (save->path != NULL && !stays && save->claimed) {
         model_folder_clear(save->path);
     } else if (save->path != NULL && !stays) {

@@ -655,9 +655,35 @@ static void a_file_has_the_name(void)
     fixture_close(&fixture);
 }
 
-TEST_MAIN({"replaced", replaced}, {"in_the_way", in_the_way},
-          {"a_file_has_the_name", a_file_has_the_name}, {"killed", killed}, {"refused", refused},
-          {"torn_list", torn_list}, {"copied_rest", copied_rest},
-          {"linked_weights", linked_weights}, {"restored", restored},
+/* A folder that may not be replaced and got a file during the run does not cost the model either. */
+static void a_file_came_meanwhile(void)
+{
+    struct fixture fixture;
+    struct model_save *save = NULL;
+    struct stat info;
+    char path[800];
+    fixture_open(&fixture, "llama3");
+    make_old();
+    remove_all();
+    const struct model_save_options options = {.folder = out, .type = MODEL_F32};
+    check_int(model_save_open(fixture.model, &options, &save), ==, 0);
+    put_zeros(&fixture, save);
+    check_int(mkdir(out, 0700), ==, 0);
+    test_file("out/notes.txt", "mine", 4);
+    check_int(model_save_finish(save), ==, -EEXIST);
+    check_contains(core_err_sentence(), "the model is complete in ");
+    check_contains(core_err_sentence(), "move it to another name");
+    model_save_close(save);
+    snprintf(path, sizeof path, "%s/model.safetensors", partial);
+    check_int(stat(path, &info), ==, 0);
+    snprintf(path, sizeof path, "%s/notes.txt", out);
+    check_int(stat(path, &info), ==, 0);
+    fixture_close(&fixture);
+}
+
+TEST_MAIN({"replaced", replaced}, {"a_file_came_meanwhile", a_file_came_meanwhile},
+          {"in_the_way", in_the_way}, {"a_file_has_the_name", a_file_has_the_name},
+          {"killed", killed}, {"refused", refused}, {"torn_list", torn_list},
+          {"copied_rest", copied_rest}, {"linked_weights", linked_weights}, {"restored", restored},
           {"restored_anywhere", restored_anywhere}, {"folder_is_gone", folder_is_gone},
           {"drives_lie", drives_lie}, {"kept", kept})
