@@ -46,8 +46,7 @@ struct model_save {
     bool replace;
     uint64_t run; /* 0: of none */
     uint64_t steps;
-    bool published;
-    bool complete;          /* all files are durable, and the folder is never removed */
+    bool complete;          /* all files are verified; close leaves the folder alone */
     bool claimed;           /* by the caller, who keeps the claim after this */
     char *folder;           /* owned */
     char *path;             /* owned: FOLDER.partial; NULL: not made yet */
@@ -555,7 +554,6 @@ static int verify(const struct model_save *save)
 static int keep(struct model_save *save, int rc)
 {
     const struct core_err kept = core_err_keep(rc);
-    save->complete = true;
     const bool moves = rc != -EEXIST &&
                        (model_publish_is_kept(save->fd) ||
                         model_publish_keep(save->path, save->fd, save->folder) == 0);
@@ -603,8 +601,8 @@ int model_save_finish(struct model_save *save)
     if (rc != 0) {
         return rc;
     }
+    save->complete = true;
     rc = model_folder_publish(save->path, save->fd, save->folder, save->replace);
-    save->published = rc == 0;
     return rc == 0 ? 0 : keep(save, rc);
 }
 
@@ -619,11 +617,9 @@ void model_save_close(struct model_save *save)
         }
         free(save->shards[i].head);
     }
-    const bool stays = save->published || save->complete ||
-                       (save->path != NULL && model_publish_is_kept(save->fd));
-    if (save->path != NULL && !stays && save->claimed) {
+    if (save->path != NULL && !save->complete && save->claimed) {
         model_folder_clear(save->path);
-    } else if (save->path != NULL && !stays) {
+    } else if (save->path != NULL && !save->complete) {
         model_folder_remove(save->path); /* while it is locked */
     }
     if (save->fd >= 0) {

@@ -1,6 +1,6 @@
 /* Proves that the split master is lossless: all 2^32 fp32 patterns, split by the definition, come
- * back from the pass unchanged, in both halves; NaN becomes canonical. Because the pass restores
- * the very number that the halves stand for, no two patterns have the same halves. */
+ * back from the pass unchanged, in both halves; NaN becomes canonical. The pass restores each
+ * number from its halves, so no two patterns have the same halves. */
 #include <stdlib.h>
 
 #include "core/base/cpus.h"

@@ -77,7 +77,7 @@ static void terminal(void)
     }
     finetune_live_end(&live);
     check_string(said(other), "\r\n");
-    finetune_live_end(&live); /* nothing stands any more */
+    finetune_live_end(&live); /* there is no live line to end */
     fclose(stream);
     stream = open_terminal(120, &other);
     finetune_live_init(&live, stream, false, 90, 1);

@@ -428,7 +428,8 @@ struct subject {
     size_t bytes;
 };
 
-/* What is still to be matched: items, then the rest of the branch that a group stands in. */
+/* The items that still have to match: those of a branch, then those after its group in the outer
+ * branch. */
 struct rest {
     const struct token_item *item;
     const struct token_item *end;
