@@ -267,6 +267,42 @@ static void ranks_share(void)
     }
 }
 
+/* Reads an epoch to its end: the batches and rows that came, and the counts of the last call. */
+static struct text_counts read_epoch(const struct text_feed_options *options, uint64_t *batches,
+                                     uint64_t *rows)
+{
+    struct text_feed *feed = open_feed(options, NULL);
+    struct text_batch batch;
+    int rc;
+    *batches = 0;
+    *rows = 0;
+    while ((rc = text_feed_next(feed, &batch)) == 1) {
+        *batches += 1;
+        *rows += (uint64_t)batch.rows;
+    }
+    check_int(rc, ==, 0);
+    text_feed_close(feed);
+    return batch.counts;
+}
+
+/* After an epoch the counts are those of all its rows, before packing; packing halves the rows. */
+static void counts_an_epoch(void)
+{
+    const char *files[] = {write_rows("m.jsonl", 50, 0)};
+    struct text_feed_options options = options_for(files, 1);
+    uint64_t batches;
+    uint64_t rows;
+    struct text_counts counts = read_epoch(&options, &batches, &rows);
+    check_uint(batches, ==, 25);
+    check_uint(rows, ==, 50);
+    check_uint(counts.tokens, ==, 10 * (2 + 3 + 4 + 5 + 6));
+    check_uint(counts.targets, ==, 10 * (1 + 2 + 3 + 4 + 5));
+    options.pack = true;
+    counts = read_epoch(&options, &batches, &rows);
+    check_uint(rows, ==, 25); /* ten of 6 + 2, ten of 5 + 3, five of 4 + 4 */
+    check_uint(counts.tokens, ==, 10 * (2 + 3 + 4 + 5 + 6));
+}
+
 /* Refuses wrong options, bad rows and positions of other data. */
 static void refuses(void)
 {
@@ -580,8 +616,8 @@ static void out_of_memory(void)
 }
 
 TEST_MAIN({"in_order", in_order}, {"packed", packed}, {"resumes", resumes}, {"shuffles", shuffles},
-          {"ranks_share", ranks_share}, {"refuses", refuses}, {"windows", windows},
-          {"window_by_parts", window_by_parts}, {"windows_ahead", windows_ahead},
-          {"wrong_ahead", wrong_ahead}, {"files_that_are_read", files_that_are_read},
-          {"targets_of_samples", targets_of_samples}, {"wrong_ids", wrong_ids},
-          {"out_of_memory", out_of_memory})
+          {"ranks_share", ranks_share}, {"counts_an_epoch", counts_an_epoch}, {"refuses", refuses},
+          {"windows", windows}, {"window_by_parts", window_by_parts},
+          {"windows_ahead", windows_ahead}, {"wrong_ahead", wrong_ahead},
+          {"files_that_are_read", files_that_are_read}, {"targets_of_samples", targets_of_samples},
+          {"wrong_ids", wrong_ids}, {"out_of_memory", out_of_memory})
