@@ -20,6 +20,14 @@ static int check_shapes(const struct plan_input *input)
         if (shape->elements == 0) {
             return core_err_set(-EINVAL, "block %u (%s) has no elements", b, shape->name);
         }
+        if (input->wishes.micro_batches > 1 &&
+            shape->format.grad_bytes != input->blocks[0].format.grad_bytes) {
+            return core_err_set(-EINVAL,
+                                "gradients that are summed over micro-batches are stored alike, "
+                                "but block 0 has %u bytes an element and block %u (%s) %u",
+                                input->blocks[0].format.grad_bytes, b, shape->name,
+                                shape->format.grad_bytes);
+        }
         if (shape->borrows == PLAN_NONE) {
             continue;
         }

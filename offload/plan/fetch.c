@@ -35,7 +35,7 @@ int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t bloc
                           struct plan_piece memory)
 {
     bool reads = op == PLAN_READ;
-    uint64_t width = step->input->format.weight_bytes;
+    uint64_t width = step->input->blocks[block].format.weight_bytes;
     struct plan_chunk chunk = plan_chunk_at(step->input, step->layout, PLAN_W16, block, index);
     struct plan_command command = plan_move_command(
         op, reads ? PLAN_Q_READ_WEIGHT : PLAN_Q_WRITE_STATE, block, PLAN_NONE);
@@ -53,7 +53,7 @@ static int read_weights(struct plan_step *step, uint32_t block, uint16_t slot)
 {
     struct plan_span span = plan_weight_span(step->input, block);
     uint64_t each = step->choice->chunk_elements;
-    uint64_t width = step->input->format.weight_bytes;
+    uint64_t width = step->input->blocks[block].format.weight_bytes;
     bool direct = step->input->budgets.device_is_host;
     int rc = 0;
     for (uint64_t c = 0; rc == 0 && c < plan_chunk_count(span.count, each); c++) {
@@ -88,7 +88,7 @@ static struct plan_piece own_part(const struct plan_step *step, uint32_t block, 
                                   uint64_t first)
 {
     struct plan_span span = plan_state_span(step->input, block);
-    uint64_t width = step->input->format.weight_bytes;
+    uint64_t width = step->input->blocks[block].format.weight_bytes;
     return (struct plan_piece){
         .buffer = buffer, .offset = (span.first - first) * width, .bytes = span.count * width};
 }

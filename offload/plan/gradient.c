@@ -24,7 +24,8 @@ void plan_gradient_begin(struct plan_step *step, uint32_t block)
 /* Where compute writes the stored gradient, whole. */
 static struct plan_piece whole_piece(const struct plan_step *step, uint32_t block)
 {
-    uint64_t bytes = step->input->blocks[block].elements * step->input->format.grad_bytes;
+    uint64_t bytes = step->input->blocks[block].elements *
+                     step->input->blocks[block].format.grad_bytes;
     bool moves = plan_layout_moves_gradients(step->input);
     return part(moves ? step->gradient_whole : step->gradient, bytes);
 }
@@ -34,7 +35,7 @@ static struct plan_piece own_piece(const struct plan_step *step, uint32_t block,
                                    uint64_t first)
 {
     struct plan_span span = plan_state_span(step->input, block);
-    uint64_t width = step->input->format.grad_bytes;
+    uint64_t width = step->input->blocks[block].format.grad_bytes;
     return (struct plan_piece){
         .buffer = buffer, .offset = (span.first - first) * width, .bytes = span.count * width};
 }

@@ -44,6 +44,13 @@ uint64_t plan_layout_first_tile(const struct plan_input *input, uint32_t block)
     return tiles;
 }
 
+uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk_elements,
+                                  uint32_t block)
+{
+    return plan_round_up(plan_state_bytes(&input->blocks[block].format, chunk_elements),
+                         PLAN_ALIGN_BYTES);
+}
+
 uint32_t plan_layout_slots(const uint16_t slots[PLAN_STATE_SLOT_MAX])
 {
     uint32_t count = 0;
@@ -65,7 +72,7 @@ uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block)
 
 bool plan_layout_has_sums(const struct plan_input *input)
 {
-    return input->wishes.micro_batches > 1 && input->format.grad_bytes < PLAN_SUM_BYTES;
+    return input->wishes.micro_batches > 1 && input->blocks[0].format.grad_bytes < PLAN_SUM_BYTES;
 }
 
 bool plan_layout_moves_gradients(const struct plan_input *input)
@@ -173,7 +180,7 @@ static int add_weights(struct plan_layout *layout, const struct plan_input *inpu
 {
     const struct plan_block_place *place = &layout->places[b];
     struct plan_block_layout *block = &layout->blocks[b];
-    uint64_t width = input->format.weight_bytes;
+    uint64_t width = input->blocks[b].format.weight_bytes;
     uint64_t most = plan_weight_most(input, b);
     uint64_t bytes = plan_round_up(most * width, PLAN_ALIGN_BYTES);
     bool twice = choice->speculates && input->blocks[b].trained;
@@ -209,13 +216,15 @@ static int add_states(struct plan_layout *layout, const struct plan_input *input
                                           twice};
     const struct buffer_kind in_store = {"s", PLAN_STORE, PLAN_FOR_STATES, twice};
     uint64_t away = place->chunk_count - place->resident_chunks;
-    uint64_t chunk_bytes = plan_state_bytes(&input->format, choice->chunk_elements);
-    uint64_t resident = place->resident_chunks * layout->state_stride;
+    const struct plan_format *format = &input->blocks[b].format;
+    uint64_t chunk_bytes = plan_state_bytes(format, choice->chunk_elements);
+    uint64_t stride = plan_layout_state_stride(input, choice->chunk_elements, b);
+    uint64_t resident = place->resident_chunks * stride;
     if (place->resident_chunks > 0 && away == 0) {
         uint64_t last = plan_chunk_size(plan_state_most(input, b), choice->chunk_elements,
                                         place->chunk_count - 1);
-        resident -= layout->state_stride;
-        resident += plan_round_up(plan_state_bytes(&input->format, last), PLAN_ALIGN_BYTES);
+        resident -= stride;
+        resident += plan_round_up(plan_state_bytes(format, last), PLAN_ALIGN_BYTES);
     }
     int rc = add_of_block(layout, input, b, &in_memory, resident, &block->states_memory);
     if (rc == 0) {
@@ -249,7 +258,8 @@ static int add_weight_slots(struct plan_layout *layout, const struct plan_input 
     for (uint32_t b = 0; b < input->block_count; b++) {
         if (layout->places[b].weights != PLAN_DEVICE || plan_shards_weights(input)) {
             int size = layout->blocks[b].size;
-            bytes[size] = larger(bytes[size], input->blocks[b].elements);
+            bytes[size] = larger(bytes[size],
+                                 input->blocks[b].elements * input->blocks[b].format.weight_bytes);
             counts[size]++;
         }
     }
@@ -258,7 +268,7 @@ static int add_weight_slots(struct plan_layout *layout, const struct plan_input 
                             ? choice->weight_slots
                             : 1;
         counts[size] = counts[size] < most ? counts[size] : most;
-        bytes[size] = plan_round_up(bytes[size] * input->format.weight_bytes, PLAN_ALIGN_BYTES);
+        bytes[size] = plan_round_up(bytes[size], PLAN_ALIGN_BYTES);
     }
     const struct buffer_kind kind = {"wslot", PLAN_DEVICE, PLAN_FOR_SLOTS, false};
     return add_ring(layout, &kind, bytes, counts, &layout->weights);
@@ -284,9 +294,17 @@ static int add_stages(struct plan_layout *layout, const struct plan_input *input
     bool direct = input->budgets.device_is_host;
     bool from_store = false;
     bool states_move = false;
-    uint64_t widest = 0;
+    uint64_t w16 = 0;
+    uint64_t states = 0;
+    uint64_t gradient = 0;
     for (uint32_t b = 0; b < input->block_count; b++) {
-        widest = larger(widest, larger(plan_state_most(input, b), plan_weight_most(input, b)));
+        const struct plan_format *format = &input->blocks[b].format;
+        const uint64_t most = larger(plan_state_most(input, b), plan_weight_most(input, b));
+        const uint64_t elements = choice->chunk_elements < most ? choice->chunk_elements : most;
+        w16 = larger(w16, plan_round_up(elements * format->weight_bytes, PLAN_ALIGN_BYTES));
+        states = larger(states,
+                        plan_round_up(plan_state_bytes(format, elements), PLAN_ALIGN_BYTES));
+        gradient = larger(gradient, plan_round_up(elements * format->grad_bytes, PLAN_ALIGN_BYTES));
         from_store = from_store || layout->blocks[b].weights_store != PLAN_NONE;
         /* Data that stays on a card passes through slots when a run begins and ends, and in
          * checkpoints. */
@@ -296,14 +314,9 @@ static int add_stages(struct plan_layout *layout, const struct plan_input *input
                       (!direct && input->blocks[b].trained &&
                        layout->blocks[b].weights_store != PLAN_NONE);
     }
-    uint64_t elements = choice->chunk_elements < widest ? choice->chunk_elements : widest;
-    uint64_t w16 = plan_round_up(elements * input->format.weight_bytes, PLAN_ALIGN_BYTES);
-    uint64_t states = plan_round_up(plan_state_bytes(&input->format, elements), PLAN_ALIGN_BYTES);
     layout->slot_states_offset = direct ? 0 : w16;
     layout->slot_gradient_offset = layout->slot_states_offset + states;
-    uint64_t gradient = choice->grads == PLAN_STORE
-                            ? plan_round_up(elements * input->format.grad_bytes, PLAN_ALIGN_BYTES)
-                            : 0;
+    gradient = choice->grads == PLAN_STORE ? gradient : 0;
     int rc = add_row(layout, "sslot", layout->slot_gradient_offset + gradient,
                      states_move ? choice->state_slots : 0, layout->state_slots);
     if (rc == 0 && !direct) {
@@ -324,15 +337,9 @@ static bool lives_all_along(const struct plan_input *input, const struct plan_ch
 }
 
 struct need {
-    uint64_t elements[PLAN_SIZE_COUNT];
+    uint64_t bytes[PLAN_SIZE_COUNT];
     uint32_t counts[PLAN_SIZE_COUNT];
 };
-
-/* Whole gradients, or this rank's shard that waits for the update. */
-static uint64_t elements_of(const struct plan_input *input, uint32_t block, bool shard)
-{
-    return shard ? plan_state_most(input, block) : input->blocks[block].elements;
-}
 
 /* Which blocks share a ring of buffers; each of the others has a buffer of its own. With
  * ALL_IN_TURN all share it, except those whose gradient waits on the card where compute wrote
@@ -346,7 +353,7 @@ enum turn {
 /* The properties of one kind of gradient buffer. */
 struct gradient_kind {
     struct buffer_kind layout;
-    uint64_t width;
+    bool sums;      /* in fp32, and not of the stored type */
     uint32_t turns; /* slots of the ring that blocks share */
     enum turn turn;
     bool shard;             /* only this rank's part */
@@ -355,6 +362,14 @@ struct gradient_kind {
     size_t member;          /* offset of the index in struct plan_block_layout */
     struct plan_ring *ring; /* the layout's ring */
 };
+
+/* Bytes of a whole gradient, or of this rank's shard that waits for the update. */
+static uint64_t bytes_of(const struct plan_input *input, const struct gradient_kind *kind,
+                         uint32_t block)
+{
+    return (kind->shard ? plan_state_most(input, block) : input->blocks[block].elements) *
+           (kind->sums ? PLAN_SUM_BYTES : input->blocks[block].format.grad_bytes);
+}
 
 static bool is_wanted(const struct plan_input *input, const struct plan_layout *layout,
                       const struct gradient_kind *kind, uint32_t block)
@@ -379,8 +394,8 @@ static struct need need_of(const struct plan_input *input, const struct plan_lay
     for (uint32_t b = 0; b < input->block_count; b++) {
         if (takes_turns(input, layout, kind, b)) {
             int size = layout->blocks[b].size;
-            uint64_t elements = elements_of(input, b, kind->shard);
-            need.elements[size] = elements > need.elements[size] ? elements : need.elements[size];
+            need.bytes[size] = larger(need.bytes[size],
+                                      plan_round_up(bytes_of(input, kind, b), PLAN_ALIGN_BYTES));
             need.counts[size] += need.counts[size] < kind->turns;
         }
     }
@@ -393,17 +408,12 @@ static int add_kind(struct plan_layout *layout, const struct plan_input *input,
     int rc = 0;
     struct need need = need_of(input, layout, kind);
     if (kind->turn != EACH_ITS_OWN) {
-        for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
-            need.elements[size] = plan_round_up(need.elements[size] * kind->width,
-                                                PLAN_ALIGN_BYTES);
-        }
-        rc = add_ring(layout, &kind->layout, need.elements, need.counts, kind->ring);
+        rc = add_ring(layout, &kind->layout, need.bytes, need.counts, kind->ring);
     }
     for (uint32_t b = 0; rc == 0 && b < input->block_count; b++) {
         if (is_wanted(input, layout, kind, b) && !takes_turns(input, layout, kind, b)) {
             uint16_t *index = (uint16_t *)(void *)((char *)&layout->blocks[b] + kind->member);
-            rc = add_of_block(layout, input, b, &kind->layout,
-                              elements_of(input, b, kind->shard) * kind->width, index);
+            rc = add_of_block(layout, input, b, &kind->layout, bytes_of(input, kind, b), index);
         }
     }
     return rc;
@@ -426,10 +436,8 @@ static int add_stored(struct plan_layout *layout, const struct plan_input *input
 {
     bool away = choice->grads == PLAN_STORE;
     enum turn turn = away ? ALL_IN_TURN : all_along ? EACH_ITS_OWN : UPDATED_IN_TURN;
-    uint64_t width = input->format.grad_bytes;
     const struct gradient_kind kind = {
         .layout = {"g", away ? PLAN_HOST : choice->grads, PLAN_FOR_GRADIENTS, false},
-        .width = width,
         .turns = choice->gradient_slots,
         .turn = turn,
         .shard = plan_layout_moves_gradients(input),
@@ -440,7 +448,8 @@ static int add_stored(struct plan_layout *layout, const struct plan_input *input
     int rc = add_kind(layout, input, &kind);
     for (uint32_t b = 0; rc == 0 && away && b < input->block_count; b++) {
         uint64_t chunks = plan_chunk_count(plan_state_most(input, b), choice->chunk_elements);
-        uint64_t extent = plan_round_up(choice->chunk_elements * width, PLAN_EXTENT_BYTES);
+        uint64_t extent = plan_round_up(choice->chunk_elements * input->blocks[b].format.grad_bytes,
+                                        PLAN_EXTENT_BYTES);
         if (is_wanted(input, layout, &kind, b)) {
             rc = add_of_block(layout, input, b, &in_store, chunks * extent,
                               &layout->blocks[b].gradient_store);
@@ -457,13 +466,12 @@ static int add_gradients(struct plan_layout *layout, const struct plan_input *in
     bool all_along = lives_all_along(input, choice, !sums);
     const struct gradient_kind whole = {
         .layout = {"gwhole", PLAN_DEVICE, PLAN_FOR_GRADIENTS, false},
-        .width = input->format.grad_bytes,
         .turns = choice->sum_slots,
         .turn = all_along ? EACH_ITS_OWN : ALL_IN_TURN,
         .member = offsetof(struct plan_block_layout, gradient_whole),
         .ring = &layout->gradients_whole};
     const struct gradient_kind sum = {.layout = {"sum", PLAN_DEVICE, PLAN_FOR_GRADIENTS, false},
-                                      .width = PLAN_SUM_BYTES,
+                                      .sums = true,
                                       .turns = choice->sum_slots,
                                       .turn = lives_all_along(input, choice, true) ? EACH_ITS_OWN
                                                                                    : ALL_IN_TURN,
@@ -692,8 +700,6 @@ int plan_layout_create(const struct plan_input *input, const struct plan_choice 
     }
     layout->in_flight = choice->order == PLAN_ORDER_MICRO ? 1 : input->wishes.micro_batches;
     layout->chunk_elements = choice->chunk_elements;
-    layout->state_stride = plan_round_up(plan_state_bytes(&input->format, choice->chunk_elements),
-                                         PLAN_ALIGN_BYTES);
     int rc = make_tables(layout, input, places);
     if (rc == 0) {
         rc = add_all(layout, input, choice);
@@ -746,22 +752,25 @@ static struct plan_piece weights_at(const struct plan_layout *layout, uint32_t b
                                .bytes = bytes};
 }
 
-static struct plan_piece states_at(const struct plan_layout *layout, uint32_t block, uint64_t index,
-                                   uint64_t full_bytes, uint64_t bytes)
+static struct plan_piece states_at(const struct plan_input *input, const struct plan_layout *layout,
+                                   uint32_t block, uint64_t index, uint64_t bytes)
 {
+    const uint64_t elements = layout->chunk_elements;
     const struct plan_block_layout *where = &layout->blocks[block];
     const uint32_t resident = layout->places[block].resident_chunks;
     if (index >= resident) {
-        return extent_at(where->states_store, index - resident, full_bytes, bytes);
+        return extent_at(where->states_store, index - resident,
+                         plan_state_bytes(&input->blocks[block].format, elements), bytes);
     }
-    return (struct plan_piece){
-        .buffer = where->states_memory, .offset = index * layout->state_stride, .bytes = bytes};
+    return (struct plan_piece){.buffer = where->states_memory,
+                               .offset = index * plan_layout_state_stride(input, elements, block),
+                               .bytes = bytes};
 }
 
 struct plan_chunk plan_chunk_at(const struct plan_input *input, const struct plan_layout *layout,
                                 enum plan_stream stream, uint32_t block, uint64_t index)
 {
-    const struct plan_format *format = &input->format;
+    const struct plan_format *format = &input->blocks[block].format;
     const uint64_t elements = layout->chunk_elements;
     const struct plan_span span = stream == PLAN_W16 ? plan_weight_span(input, block)
                                                      : plan_state_span(input, block);
@@ -774,8 +783,7 @@ struct plan_chunk plan_chunk_at(const struct plan_input *input, const struct pla
         chunk.kept = extent_at(layout->blocks[block].gradient_store, index,
                                elements * format->grad_bytes, chunk.count * format->grad_bytes);
     } else {
-        chunk.kept = states_at(layout, block, index, plan_state_bytes(format, elements),
-                               plan_state_bytes(format, chunk.count));
+        chunk.kept = states_at(input, layout, block, index, plan_state_bytes(format, chunk.count));
     }
     return chunk;
 }

@@ -88,14 +88,13 @@ struct plan_layout {
     uint64_t slot_states_offset;
     uint64_t slot_gradient_offset;
     uint64_t chunk_elements;
-    uint64_t state_stride; /* between resident chunks */
-    uint16_t shared_sum;   /* DEVICE: fp32, of a borrowed parameter */
-    uint16_t *acts;        /* owned, [boundary * in_flight]: DEVICE; values repeat if slots take
+    uint16_t shared_sum;  /* DEVICE: fp32, of a borrowed parameter */
+    uint16_t *acts;       /* owned, [boundary * in_flight]: DEVICE; values repeat if slots take
                           * turns */
-    uint16_t *acts_host;   /* owned, like acts; entries may be PLAN_NONE */
-    uint16_t *acts_store;  /* owned, like acts; entries may be PLAN_NONE */
-    uint16_t *kept;        /* owned, [block * in_flight]; entries may be PLAN_NONE */
-    uint16_t *out_grads;   /* owned, [in_flight] */
+    uint16_t *acts_host;  /* owned, like acts; entries may be PLAN_NONE */
+    uint16_t *acts_store; /* owned, like acts; entries may be PLAN_NONE */
+    uint16_t *kept;       /* owned, [block * in_flight]; entries may be PLAN_NONE */
+    uint16_t *out_grads;  /* owned, [in_flight] */
     uint16_t scratch;
     uint16_t tile_sums;      /* HOST: sums of squares */
     uint16_t tile_sums_card; /* DEVICE: of blocks on the card, before they are copied to HOST */
@@ -133,6 +132,10 @@ struct plan_chunk plan_chunk_at(const struct plan_input *input, const struct pla
 /* Number of state slots, or of weight stages. */
 uint32_t plan_layout_slots(const uint16_t slots[PLAN_STATE_SLOT_MAX]);
 
+/* Bytes between the resident chunks of a block's states. */
+uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk_elements,
+                                  uint32_t block);
+
 /* Index of a block's first tile sum; for block_count the number of all. */
 uint64_t plan_layout_first_tile(const struct plan_input *input, uint32_t block);
 
@@ -143,7 +146,7 @@ uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
 uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block);
 
 /* Whether gradients of several micro-batches are summed in buffers other than the stored
- * gradients. */
+ * gradients; the same for all blocks. */
 bool plan_layout_has_sums(const struct plan_input *input);
 
 /* Whether whole gradients are computed in other buffers than those that wait for the update: if the

@@ -45,7 +45,7 @@ const struct plan_block_layout *plan_move_block(const struct plan_step *step, ui
 
 uint64_t plan_move_weight_bytes(const struct plan_step *step, uint32_t block)
 {
-    return step->input->blocks[block].elements * step->input->format.weight_bytes;
+    return step->input->blocks[block].elements * step->input->blocks[block].format.weight_bytes;
 }
 
 uint16_t plan_move_turn(const struct plan_step *step, const struct plan_ring *ring,

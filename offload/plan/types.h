@@ -11,6 +11,16 @@
 
 /* ---- inputs ---- */
 
+/* Bytes per element of each stream; 0 if the optimizer has no such stream. */
+struct plan_format {
+    uint8_t weight_bytes; /* 2 working weight */
+    uint8_t master_bytes; /* 2 split master, 4 separate master, 0 plain fp32 */
+    uint8_t m_bytes;
+    uint8_t v_bytes;
+    uint8_t grad_bytes; /* as stored: 2; or 4: then it is the sum over micro-batches itself */
+    uint16_t q8_block;  /* elements that share a 4-byte scale; 0: no moments of 8 bits */
+};
+
 /* A unit that is gathered at once. Bytes of activations are for one micro-batch. A tied head has
  * elements of its own and also reads a parameter of `shared_elements` in the array of the block
  * that it borrows from; the gradient of that parameter has two uses. */
@@ -32,16 +42,7 @@ struct plan_block_shape {
     uint16_t borrows;        /* an earlier block; PLAN_NONE: none */
     bool backward_reads_weights;
     bool trained; /* any of its own parameters is trained */
-};
-
-/* Bytes per element of each stream; 0 if the optimizer has no such stream. */
-struct plan_format {
-    uint8_t weight_bytes; /* 2 working weight */
-    uint8_t master_bytes; /* 2 split master, 4 separate master, 0 plain fp32 */
-    uint8_t m_bytes;
-    uint8_t v_bytes;
-    uint8_t grad_bytes; /* as stored: 2; or 4: then it is the sum over micro-batches itself */
-    uint16_t q8_block;  /* elements that share a 4-byte scale; 0: no moments of 8 bits */
+    struct plan_format format;
 };
 
 enum plan_acts {
@@ -125,7 +126,6 @@ struct plan_rates {
 struct plan_input {
     const struct plan_block_shape *blocks; /* borrowed; embedding first, head last */
     uint32_t block_count;
-    struct plan_format format;
     struct plan_wishes wishes;
     struct plan_budgets budgets;
     struct plan_rates rates;

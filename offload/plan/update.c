@@ -32,14 +32,16 @@ static uint8_t state_streams(const struct plan_format *format)
 static struct plan_piece weights_in_slot(const struct plan_step *step, const struct chunk *chunk)
 {
     return (struct plan_piece){.buffer = chunk->slot,
-                               .bytes = chunk->count * step->input->format.weight_bytes};
+                               .bytes = chunk->count *
+                                        step->input->blocks[chunk->block].format.weight_bytes};
 }
 
 static struct plan_piece gradient_in_slot(const struct plan_step *step, const struct chunk *chunk)
 {
     return (struct plan_piece){.buffer = chunk->slot,
                                .offset = step->layout->slot_gradient_offset,
-                               .bytes = chunk->count * step->input->format.grad_bytes};
+                               .bytes = chunk->count *
+                                        step->input->blocks[chunk->block].format.grad_bytes};
 }
 
 /* Where a chunk is kept between steps. */
@@ -52,7 +54,7 @@ static struct plan_piece chunk_kept(const struct plan_step *step, enum plan_stre
 /* Adds the READ or WRITE between the chunk's extents in STORE and its state slot. */
 static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk *chunk)
 {
-    const struct plan_format *format = &step->input->format;
+    const struct plan_format *format = &step->input->blocks[chunk->block].format;
     const struct plan_layout *layout = step->layout;
     bool reads = op == PLAN_READ;
     enum plan_access outside = reads ? PLAN_READS : PLAN_WRITES;
@@ -95,7 +97,7 @@ static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk
 
 static int update(struct plan_step *step, const struct chunk *chunk)
 {
-    const struct plan_format *format = &step->input->format;
+    const struct plan_format *format = &step->input->blocks[chunk->block].format;
     const struct plan_layout *layout = step->layout;
     const struct plan_block_layout *where = plan_move_block(step, chunk->block);
     uint64_t states = plan_state_bytes(format, chunk->count);
@@ -159,7 +161,7 @@ static int save(struct plan_step *step, const struct chunk *made)
         chunk->states_away = chunk->weights_in_slot = true;
         chunk->weights.buffer = PLAN_NONE;
     }
-    const struct plan_format *format = &step->input->format;
+    const struct plan_format *format = &step->input->blocks[chunk->block].format;
     const struct plan_layout *layout = step->layout;
     uint64_t states = plan_state_bytes(format, chunk->count);
     struct plan_command command = plan_move_command(PLAN_WRITE, PLAN_Q_WRITE_CHECKPOINT,
@@ -279,7 +281,7 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct 
         rc = plan_fetch_chunk_move(step, PLAN_WRITE, chunk->block, chunk->index, chunk->weights);
     }
     if (rc == 0 && stand->above != PLAN_NONE) {
-        uint64_t width = step->input->format.weight_bytes;
+        uint64_t width = step->input->blocks[chunk->block].format.weight_bytes;
         bool resident = stand->above == plan_move_block(step, chunk->block)->weights_device;
         struct plan_piece to = {.buffer = stand->above,
                                 .offset = (chunk->first - (resident ? stand->first : 0)) * width,
@@ -295,7 +297,7 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct 
 static int spread(struct plan_step *step, uint32_t block, const struct stand *stand)
 {
     struct plan_span span = plan_weight_span(step->input, block);
-    uint64_t width = step->input->format.weight_bytes;
+    uint64_t width = step->input->blocks[block].format.weight_bytes;
     uint64_t each = step->choice->chunk_elements;
     int rc = 0;
     if (stand->spread) {
@@ -316,7 +318,7 @@ static int spread(struct plan_step *step, uint32_t block, const struct stand *st
 int plan_update_block(struct plan_step *step, uint32_t block, bool to_device)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
-    uint64_t width = step->input->format.weight_bytes;
+    uint64_t width = step->input->blocks[block].format.weight_bytes;
     uint64_t each = step->choice->chunk_elements;
     struct plan_span span = plan_state_span(step->input, block);
     struct stand stand = {.place = PLAN_NONE,
@@ -349,7 +351,7 @@ int plan_update_block(struct plan_step *step, uint32_t block, bool to_device)
 int plan_update_put_gradient(struct plan_step *step, uint32_t block)
 {
     uint64_t before = plan_layout_gradient_first(step->input, block);
-    uint64_t width = step->input->format.grad_bytes;
+    uint64_t width = step->input->blocks[block].format.grad_bytes;
     uint64_t count = plan_chunk_count(plan_state_span(step->input, block).count,
                                       step->choice->chunk_elements);
     int rc = 0;

@@ -151,7 +151,7 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
                        const struct adam_arrays *arrays, char *states)
 {
     const struct run_rank *rank = load->rank;
-    memset(states, 0, plan_state_bytes(&rank->input->format, chunk->count));
+    memset(states, 0, plan_state_bytes(&rank->input->blocks[chunk->block].format, chunk->count));
     return rank->options->type != KERN_FP16
                ? 0
                : model_files_read(load->files, &rank->model->blocks[chunk->block], chunk->first,
@@ -162,8 +162,9 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
 static int read_states(struct loading *load, const struct run_chunk *chunk, char *weights,
                        char *states)
 {
-    const struct adam_arrays arrays = run_update_arrays(&load->rank->input->format, chunk->first,
-                                                        chunk->count, weights, states, NULL);
+    const struct adam_arrays arrays = run_update_arrays(
+        &load->rank->input->blocks[chunk->block].format, chunk->first, chunk->count, weights,
+        states, NULL);
     if (load->checkpoint == NULL) {
         return init_states(load, chunk, &arrays, states);
     }
@@ -198,7 +199,7 @@ static int load_states(struct loading *load, uint32_t block, char *weights)
 {
     const struct run_rank *rank = load->rank;
     const uint64_t first = plan_weight_span(rank->input, block).first;
-    const uint64_t width = rank->input->format.weight_bytes;
+    const uint64_t width = rank->input->blocks[block].format.weight_bytes;
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < run_chunk_count(rank, block); i++) {
         const struct run_chunk chunk = run_chunk_at(rank, block, i);
@@ -214,7 +215,7 @@ static int load_weights(struct loading *load, uint32_t block, struct run_slot *s
     const struct run_rank *rank = load->rank;
     const struct plan_span span = plan_weight_span(rank->input, block);
     const uint64_t elements = plan_chunk_elements(rank->plan);
-    const uint64_t width = rank->input->format.weight_bytes;
+    const uint64_t width = rank->input->blocks[block].format.weight_bytes;
     int rc = load->checkpoint == NULL ? read_weights(load, block, span, slot->memory) : 0;
     for (uint32_t i = 0; rc == 0 && i < plan_chunk_count(span.count, elements); i++) {
         const struct store_place place = {STORE_WEIGHTS, block, i};
@@ -300,7 +301,8 @@ static int send_weights(struct run_rank *rank, uint32_t block)
         .direction = DEV_COPY_UP,
         .to = rank->memory.at[where->weights_device],
         .from = rank->memory.at[where->weights_host],
-        .bytes = plan_weight_span(rank->input, block).count * rank->input->format.weight_bytes,
+        .bytes = plan_weight_span(rank->input, block).count *
+                 rank->input->blocks[block].format.weight_bytes,
     };
     struct core_fence done;
     int rc = dev_queue_copy(rank->up_queue, &move, &done);

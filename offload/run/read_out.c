@@ -54,9 +54,10 @@ static int take_states(struct reading *reading, uint32_t index, struct run_slot 
     const uint64_t before = chunk.first - plan_weight_span(rank->input, reading->block).first;
     char *resident = run_chunk_states_memory(rank, &chunk);
     const struct adam_arrays arrays = run_update_arrays(
-        &rank->input->format, chunk.first, chunk.count,
-        reading->weights != NULL ? reading->weights + before * rank->input->format.weight_bytes
-                                 : slot->memory,
+        &rank->input->blocks[chunk.block].format, chunk.first, chunk.count,
+        reading->weights != NULL
+            ? reading->weights + before * rank->input->blocks[reading->block].format.weight_bytes
+            : slot->memory,
         resident != NULL ? resident : slot->memory + plan_slot_states_offset(rank->plan), NULL);
     int rc = run_rank_wait(rank, reading->weights_read);
     if (rc != 0) {
@@ -153,7 +154,8 @@ static char *block_slot(const struct run_rank *rank, uint32_t block)
 static void split_block_slot(struct reading *reading)
 {
     const struct run_rank *rank = reading->rank;
-    const uint64_t stride = plan_chunk_elements(rank->plan) * rank->input->format.weight_bytes;
+    const uint64_t stride = plan_chunk_elements(rank->plan) *
+                            rank->input->blocks[reading->block].format.weight_bytes;
     struct run_slots *slots = &reading->slots;
     slots->count = reading->count < PLAN_STATE_SLOT_MAX ? reading->count : PLAN_STATE_SLOT_MAX;
     for (uint32_t i = 0; i < slots->count; i++) {
@@ -197,7 +199,9 @@ static int read_weights(struct reading *reading)
     for (uint32_t i = 0; rc == 0 && i < count; i++) {
         const struct store_place place = {STORE_WEIGHTS, reading->block, i};
         rc = run_chunk_get(rank, &place,
-                           reading->weights + i * elements * rank->input->format.weight_bytes,
+                           reading->weights +
+                               i * elements *
+                                   rank->input->blocks[reading->block].format.weight_bytes,
                            &reading->weights_read);
     }
     return rc;

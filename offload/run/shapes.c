@@ -64,7 +64,7 @@ static uint16_t lender_of(const struct model_block *block, unsigned index, uint6
     return PLAN_NONE;
 }
 
-static void describe(struct run_shapes *shapes, unsigned index)
+static void describe(struct run_shapes *shapes, const struct run_options *options, unsigned index)
 {
     const struct model_block *block = &shapes->model->blocks[index];
     const struct model_program *program = shapes->programs[index];
@@ -80,6 +80,7 @@ static void describe(struct run_shapes *shapes, unsigned index)
         .backward_flops = program->backward.flops,
         .backward_reads_weights = block->kind != MODEL_BLOCK_EMBEDDING,
         .trained = block->trained,
+        .format = run_options_format(options),
     };
     snprintf(shape->name, sizeof shape->name, "%s", block->name);
     shape->borrows = lender_of(block, index, &shape->shared_elements);
@@ -175,7 +176,7 @@ int run_shapes_create(const struct model *model, const struct run_options *optio
         return rc;
     }
     for (unsigned i = 0; i < model->block_count; i++) {
-        describe(shapes, i);
+        describe(shapes, options, i);
     }
     *out = shapes;
     return 0;
@@ -204,7 +205,6 @@ struct plan_input run_shapes_input(const struct run_shapes *shapes,
     struct plan_input input = {
         .blocks = shapes->blocks,
         .block_count = shapes->model->block_count,
-        .format = run_options_format(options),
         .wishes = options->wishes,
         .budgets = options->budgets,
         .rates = *rates,

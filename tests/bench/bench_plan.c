@@ -80,7 +80,9 @@ static void fill(const struct shape *shape, struct plan_block_shape *blocks)
                                      : (head ? 6.0 : 4.0) * (double)(head ? table : layer) *
                                            (double)tokens,
             .backward_reads_weights = b > 0,
-            .trained = true};
+            .trained = true,
+            .format = {
+                .weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4, .grad_bytes = 2}};
         snprintf(blocks[b].name, sizeof blocks[b].name,
                  b == 0 ? "embedding"
                  : head ? "head"
@@ -124,8 +126,6 @@ static int run(const struct shape *shape)
     struct plan_input input = {
         .blocks = blocks,
         .block_count = shape->layers + 2,
-        .format =
-            {.weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4, .grad_bytes = 2},
         .wishes = {.micro_batches = shape->micros, .may_clip = shape->clip, .may_split = true},
         .budgets = {.device_bytes = joint,
                     .host_bytes = joint,

@@ -138,8 +138,9 @@ static uint64_t weights_digest(const struct machine *machine, const struct plan_
         const struct plan_operand *weights = machine_need(command, borrowed ? PLAN_AS_BORROWED
                                                                             : PLAN_AS_WEIGHTS);
         for (uint64_t i = 0; i < truth_cells(machine->input, block); i++) {
-            digest = truth_mix(digest, machine_cell_take(machine, weights, block, i, 0,
-                                                         machine->input->format.weight_bytes));
+            digest = truth_mix(
+                digest, machine_cell_take(machine, weights, block, i, 0,
+                                          machine->input->blocks[block].format.weight_bytes));
         }
     }
     return digest;
@@ -204,7 +205,7 @@ static void leave_gradients(struct machine *machine, const struct plan_command *
             value = add_cell(machine, sum, block, i, PLAN_SUM_BYTES, value);
         }
         if (grad != NULL) {
-            add_cell(machine, grad, block, i, input->format.grad_bytes, value);
+            add_cell(machine, grad, block, i, input->blocks[block].format.grad_bytes, value);
         }
     }
 }
@@ -234,8 +235,8 @@ static void round_shared(struct machine *machine, const struct plan_command *com
     const struct plan_operand *shared = machine_need(command, PLAN_AS_SHARED_SUM);
     const struct plan_operand *sum = plan_command_operand(command, PLAN_AS_SUM);
     const struct plan_operand *grad = machine_need(command, PLAN_AS_GRAD);
-    uint64_t width = machine->input->format.grad_bytes;
     uint32_t block = command->block;
+    uint64_t width = machine->input->blocks[block].format.grad_bytes;
     uint32_t last = machine->input->block_count - 1;
     for (uint64_t i = 0; i < truth_shared_cells(machine->input, last); i++) {
         uint64_t value = machine_cell_take(machine, shared, block, i, 0, PLAN_SUM_BYTES);
@@ -300,8 +301,9 @@ static void sums(struct machine *machine, const struct plan_command *command)
     uint64_t first = span.first / PLAN_CUT_ELEMENTS;
     uint64_t end = (span.first + span.count + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
     for (uint64_t i = first; i < end; i++) {
-        uint64_t value = machine_cell_take(machine, grad, command->block, i, span.first,
-                                           machine->input->format.grad_bytes);
+        uint64_t value = machine_cell_take(
+            machine, grad, command->block, i, span.first,
+            machine->input->blocks[command->block].format.grad_bytes);
         uint64_t offset = tiles->offset + (i - first) * PLAN_TILE_SUM_BYTES;
         check_true(offset + PLAN_TILE_SUM_BYTES <= tiles->offset + tiles->bytes);
         machine_put(machine, tiles->buffer, offset, PLAN_TILE_SUM_BYTES, value);
@@ -328,7 +330,7 @@ static void norm(struct machine *machine, const struct plan_command *command)
 static void update(struct machine *machine, const struct plan_command *command, uint32_t step)
 {
     const struct plan_input *input = machine->input;
-    const struct plan_format *format = &input->format;
+    const struct plan_format *format = &input->blocks[command->block].format;
     const struct plan_operand *slot = plan_command_operand(command, PLAN_AS_SLOT);
     const struct plan_operand *resident = plan_command_operand(command, PLAN_AS_STATES);
     const struct plan_operand *place = plan_command_operand(command, PLAN_AS_WEIGHTS_PLACE);

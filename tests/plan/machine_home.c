@@ -22,7 +22,7 @@ static void visit_chunks(struct machine *machine, uint32_t block, bool is_state,
 {
     const struct plan_layout *layout = machine->plan->layout;
     const struct plan_block_layout *where = &layout->blocks[block];
-    const struct plan_format *format = &machine->input->format;
+    const struct plan_format *format = &machine->input->blocks[block].format;
     struct plan_span span = is_state ? plan_state_span(machine->input, block)
                                      : plan_weight_span(machine->input, block);
     uint64_t each = plan_chunk_elements(machine->plan);

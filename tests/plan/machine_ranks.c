@@ -7,7 +7,7 @@ static void gather(struct machine *const *machines, uint32_t world,
                    const struct plan_command *const *commands)
 {
     uint32_t block = commands[0]->block;
-    uint64_t width = machines[0]->input->format.weight_bytes;
+    uint64_t width = machines[0]->input->blocks[block].format.weight_bytes;
     for (uint32_t r = 0; r < world; r++) {
         struct machine_cells own = machine_part(machines[r], block);
         const struct plan_operand *from = plan_command_operand(commands[r], PLAN_AS_FROM);
@@ -29,7 +29,7 @@ static void reduce_gradient(struct machine *const *machines, uint32_t world,
 {
     enum { CELLS_MAX = 64 };
     uint32_t block = commands[0]->block;
-    uint64_t width = machines[0]->input->format.grad_bytes;
+    uint64_t width = machines[0]->input->blocks[block].format.grad_bytes;
     uint64_t cells = truth_cells(machines[0]->input, block);
     uint64_t totals[CELLS_MAX] = {0};
     check_int(cells, <=, CELLS_MAX);

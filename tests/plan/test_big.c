@@ -44,7 +44,9 @@ static void fill_blocks(const struct big *big, struct plan_block_shape *blocks)
             .forward_flops = b == 0 ? 1e6 : work,
             .backward_flops = b == 0 ? 1e6 : work * (head ? 3 : 2),
             .backward_reads_weights = b > 0,
-            .trained = true};
+            .trained = true,
+            .format = {
+                .weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4, .grad_bytes = 2}};
         snprintf(blocks[b].name, sizeof blocks[b].name, layer ? "layer %u" : "end %u", b);
     }
 }
@@ -54,11 +56,6 @@ static struct plan_input input_of(const struct big *big, const struct plan_block
 {
     return (struct plan_input){.blocks = blocks,
                                .block_count = big->layers + 2,
-                               .format = {.weight_bytes = 2,
-                                          .master_bytes = 2,
-                                          .m_bytes = 4,
-                                          .v_bytes = 4,
-                                          .grad_bytes = 2},
                                .wishes = {.micro_batches = 1,
                                           .may_clip = clip,
                                           .may_split = true,

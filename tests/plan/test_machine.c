@@ -208,6 +208,17 @@ static uint32_t digit(uint32_t *variant, uint32_t base)
     return value;
 }
 
+/* Every second block is plain fp32. Gradients of several micro-batches are stored alike. */
+static void mix_formats(struct world *world)
+{
+    for (int b = 1; b < BLOCKS; b += 2) {
+        struct plan_format *format = &world->shapes[b].format;
+        format->weight_bytes = 4;
+        format->master_bytes = 0;
+        format->grad_bytes = world->input.wishes.micro_batches > 1 ? format->grad_bytes : 4;
+    }
+}
+
 static void vary(struct world *world, uint64_t number)
 {
     uint32_t v = (uint32_t)number;
@@ -221,7 +232,7 @@ static void vary(struct world *world, uint64_t number)
     wishes->may_clip = wishes->timing == PLAN_TIMING_DEFERRED;
     wishes->order = digit(&v, 2) ? PLAN_ORDER_MICRO : PLAN_ORDER_LAYER;
     world->input.budgets.device_is_host = digit(&v, 2);
-    world->input.format.grad_bytes = digit(&v, 2) ? 4 : 2;
+    world_set_grad_bytes(world, digit(&v, 2) ? 4 : 2);
     wishes->acts = (enum plan_acts)(PLAN_ACTS_KEEP + digit(&v, 4));
     wishes->weights = weights[digit(&v, 3)];
     wishes->states = digit(&v, 3) == 0 ? PLAN_WHERE_HOST : PLAN_WHERE_STORE;
@@ -243,6 +254,9 @@ static void vary(struct world *world, uint64_t number)
     wishes->weight_slots = 2 + digit(&v, 3);
     wishes->state_slots = 1 + digit(&v, 3);
     wishes->chunk_elements = (1 + digit(&v, 3)) * UNIT;
+    if (number % 3 == 0) {
+        mix_formats(world);
+    }
 }
 
 /* Goes through all wishes: each number of a long sequence of variants is one run of a machine. */

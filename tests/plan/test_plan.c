@@ -142,6 +142,10 @@ static void bad_input_is_refused(void)
     world.shapes[3].borrows = 5;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     check_contains(core_err_sentence(), "layer.2");
+    world_init(&world, false, 2);
+    world.shapes[4].format.grad_bytes = 4;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), "block 4 (layer.3) 4");
     world_init(&world, true, 1);
     world.shapes[BLOCKS - 1].shared_elements = 9 * UNIT;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
@@ -315,7 +319,7 @@ static void sums_are_made_where_needed(void)
         check_int(count_roles(tape, PLAN_BWD, PLAN_AS_SHARED_SUM), ==, tied ? 3 : 0);
         check_int(count_roles(tape, PLAN_ROUND, PLAN_AS_SUM), ==, tied);
         plan_destroy(plan);
-        world.input.format.grad_bytes = 4;
+        world_set_grad_bytes(&world, 4);
         plan = world_plan(&world);
         tape = plan_tape(plan, PLAN_NEXT, PLAN_NEXT);
         check_int(count_roles(tape, PLAN_BWD, PLAN_AS_GRAD), ==, 3 * BLOCKS);

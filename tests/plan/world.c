@@ -12,16 +12,19 @@ void world_init(struct world *world, bool tied, uint32_t micros)
     for (uint16_t b = 0; b < BLOCKS; b++) {
         struct plan_block_shape *shape = &world->shapes[b];
         bool layer = b > 0 && b + 1 < BLOCKS;
-        *shape = (struct plan_block_shape){.elements = (layer ? 5 : 8) * UNIT,
-                                           .out_bytes = b + 1 < BLOCKS ? 4096 : 0,
-                                           .kept_bytes = layer ? 65536 : 0,
-                                           .forward_bytes = 8192,
-                                           .backward_bytes = 16384,
-                                           .forward_flops = layer ? 2e9 : 1e8,
-                                           .backward_flops = layer ? 4e9 : 2e8,
-                                           .borrows = PLAN_NONE,
-                                           .backward_reads_weights = b > 0,
-                                           .trained = true};
+        *shape = (struct plan_block_shape){
+            .elements = (layer ? 5 : 8) * UNIT,
+            .out_bytes = b + 1 < BLOCKS ? 4096 : 0,
+            .kept_bytes = layer ? 65536 : 0,
+            .forward_bytes = 8192,
+            .backward_bytes = 16384,
+            .forward_flops = layer ? 2e9 : 1e8,
+            .backward_flops = layer ? 4e9 : 2e8,
+            .borrows = PLAN_NONE,
+            .backward_reads_weights = b > 0,
+            .trained = true,
+            .format = {
+                .weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4, .grad_bytes = 2}};
         if (b == 0 || b + 1 == BLOCKS) {
             snprintf(shape->name, sizeof shape->name, "%s", b == 0 ? "embedding" : "head");
         } else {
@@ -36,8 +39,6 @@ void world_init(struct world *world, bool tied, uint32_t micros)
     world->input = (struct plan_input){
         .blocks = world->shapes,
         .block_count = BLOCKS,
-        .format =
-            {.weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4, .grad_bytes = 2},
         .wishes = {.micro_batches = micros, .may_clip = true, .chunk_elements = 2 * UNIT},
         .budgets = {.device_bytes = UINT64_C(1) << 40,
                     .host_bytes = UINT64_C(1) << 40,
@@ -52,6 +53,13 @@ void world_init(struct world *world, bool tied, uint32_t micros)
                   .sums_elements = 5e9,
                   .round_elements = 5e9,
                   .command_seconds = 2e-6}};
+}
+
+void world_set_grad_bytes(struct world *world, uint8_t bytes)
+{
+    for (int b = 0; b < BLOCKS; b++) {
+        world->shapes[b].format.grad_bytes = bytes;
+    }
 }
 
 uint64_t world_parameters(const struct world *world)
