@@ -8,7 +8,7 @@
 
 enum { FREQUENCIES_MAX = 4096 };
 
-/* The wave length in positions of frequency f is 2 pi / f. */
+/* The wavelength of frequency f is 2 pi / f positions. */
 static const double two_pi = 6.283185307179586;
 
 static void plain(const struct kern_rope_config *c, double theta, double *frequency)

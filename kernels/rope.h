@@ -26,8 +26,8 @@ struct kern_rope_config {
     int64_t original_max_positions; /* YARN: 0 is max_positions; LLAMA3: needed */
     double low_freq_factor;         /* LLAMA3 */
     double high_freq_factor;        /* LLAMA3 */
-    double beta_fast;               /* YARN; 0: 32 */
-    double beta_slow;               /* YARN; 0: 1 */
+    double beta_fast;               /* YARN; 0 means 32 */
+    double beta_slow;               /* YARN; 0 means 1 */
     double attention_factor;        /* YARN; 0: from factor, mscale, mscale_all_dim */
     double mscale;                  /* YARN; 0: absent */
     double mscale_all_dim;          /* YARN; 0: absent */

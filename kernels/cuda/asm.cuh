@@ -1,4 +1,4 @@
-/* asm.cuh: instructions that CUDA C++ has no word for, one function each (matrix products of a
+/* asm.cuh: instructions that CUDA C++ has no function for, one function each (matrix products of a
  * warp, asynchronous copies to shared memory), and the block's dynamic shared memory. A test
  * replaces this file by one in plain C++ (tests/cuda).
  * Layout of a warp's fragments, with g = lane / 4 and t = lane % 4; a word holds two elements:

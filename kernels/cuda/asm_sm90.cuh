@@ -150,8 +150,8 @@ template <int N> __device__ __forceinline__ void kern_wg_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(N) : "memory");
 }
 
-/* For the compiler: uses of these registers do not move to before this point, and the registers are
- * kept until here. */
+/* Tells the compiler to move no use of these registers to before this point, and to keep the
+ * registers until here. */
 template <int N> __device__ __forceinline__ void kern_wg_settle(float (&d)[N][4])
 {
 #pragma unroll

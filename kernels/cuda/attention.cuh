@@ -36,7 +36,7 @@ __device__ inline void kern_rows_copy(uint16_t *to, const kern_rows &rows, int32
                                       int64_t head_dim)
 {
     constexpr int CHUNKS = D / 8;
-#pragma unroll 1 /* unrolled, addresses would take registers that the sums need */
+#pragma unroll 1 /* if it were unrolled, addresses would take registers that the sums need */
     for (int i = 0; i < ROWS * CHUNKS; i += THREADS) {
         const int chunk = i + static_cast<int>(threadIdx.x);
         const int row = chunk / CHUNKS;

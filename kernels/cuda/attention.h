@@ -27,7 +27,7 @@ struct kern_tiles {
     const int32_t *counts; /* [rows] */
     int32_t step;
     int32_t length;
-    int32_t slots; /* tiles of a row in progress at once; a slot takes its further tiles in turn */
+    int32_t slots; /* tiles of a row in progress at once; each slot takes several, one by one */
 };
 
 size_t kern_cuda_tiles_bytes(const struct kern_attention_arguments *a);

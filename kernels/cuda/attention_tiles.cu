@@ -30,7 +30,7 @@ __device__ int32_t stop_of(const int32_t *starts, int32_t length, int32_t from, 
     return low;
 }
 
-/* One block per row. Numbers the positions at which a tile begins in order. */
+/* One block per row. Numbers, in order, the positions at which a tile begins. */
 __global__ void __launch_bounds__(LISTERS)
     list_tiles(const int32_t *all_starts, int32_t length, int32_t step, struct kern_tile *list,
                int32_t *counts)

@@ -25,7 +25,7 @@ struct kern_cuda {
     char description[160];
 };
 
-/* Ops without scratch, then ops with. */
+/* Ops without scratch, then ops that need scratch. */
 #define KERN_CUDA_OPS(each)                                                                        \
     each(KERN_EMBED, embed, kern_embed_arguments) each(KERN_NORM, norm, kern_norm_arguments)       \
         each(KERN_ROPE, rope, kern_rope_arguments) each(KERN_ACT, act, kern_act_arguments)         \

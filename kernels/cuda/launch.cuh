@@ -71,7 +71,7 @@ int kern_cuda_launch(const struct dev_launch *where, const char *op, struct kern
     return kern_cuda_launched(op);
 }
 
-/* Calls f with the type's class of half.cuh. */
+/* Calls f with an object of the class in half.cuh that stands for the type. */
 template <typename F> int kern_by_type(const char *op, enum kern_type type, F f)
 {
     switch (type) {

@@ -11,7 +11,8 @@
 #include "kernels/cuda/product.h"
 
 enum { LOGITS_BYTES = 256 << 20, TILE_GRAIN = 64, TILE_MIN = 512 };
-enum { RUN_BYTES = 512 << 20, RUN_GRAIN = 128 }; /* limit of a run's logits; grain of its tokens */
+/* The logits of a run take at most RUN_BYTES, unless those of RUN_GRAIN tokens take more. */
+enum { RUN_BYTES = 512 << 20, RUN_GRAIN = 128 };
 
 static size_t floats_bytes(int64_t floats)
 {

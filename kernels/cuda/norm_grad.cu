@@ -139,7 +139,7 @@ __device__ void gathered_write(const float (&sums)[KEPT][KERN_GROUP], float *out
         }
         return;
     }
-    __syncthreads(); /* the room may still be read */
+    __syncthreads(); /* other threads may still read the room */
     constexpr int WIDTH = TEAM * KEPT * KERN_GROUP;
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(THREADS, (is_ahead<ANY, KEPT> ? 2 : 1))
     __shared__ float rooms[2][2 * (THREADS / KERN_WARP)];
     __shared__ float teams_room[TEAM == THREADS ? 1 : THREADS * KEPT * KERN_GROUP];
     const int64_t teams = static_cast<int64_t>(gridDim.x) * (THREADS / TEAM);
-    const int64_t turns = (a.tokens * a.heads + teams - 1) / teams; /* the same for all */
+    const int64_t turns = (a.tokens * a.heads + teams - 1) / teams; /* in all threads */
     int64_t row = static_cast<int64_t>(blockIdx.x) * (THREADS / TEAM) + threadIdx.x / TEAM;
     gathered<KEPT> sums = {};
     kern_words<T> weights[KEPT];

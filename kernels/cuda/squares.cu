@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(THREADS) tile_squares(struct core_squares_args
     }
 }
 
-/* Calls f with the type's class of half.cuh. */
+/* Calls f with an object of the class in half.cuh that stands for the type. */
 template <typename F> int by_type(enum core_update_type type, F f)
 {
     switch (type) {

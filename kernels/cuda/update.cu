@@ -17,13 +17,13 @@ constexpr int WARPS = THREADS / WARP;
 constexpr int BLOCKS_MIN = 7; /* blocks per multiprocessor, for dense groups */
 constexpr int HALVES = 2;     /* of a group */
 constexpr int QUAD = 4;       /* elements of a lane in each half */
-constexpr int PAIR = 2;       /* groups of a warp; it draws their random numbers at once */
+constexpr int PAIR = 2;       /* groups for which a warp draws random numbers at once */
 constexpr int WORDS = 64;     /* random words of a group, each used for a pair of either half */
 
 /* Four consecutive elements. A group is DENSE if all of it is in the arrays and they are aligned:
  * then nothing below branches, and all loads of a warp are in flight at once. */
 struct quad {
-    int64_t i;     /* of the first, in the arrays; negative if the arrays begin later */
+    int64_t i;     /* index of the first one in the arrays; negative if the arrays begin later */
     uint32_t live; /* bit j: element i + j is in the arrays */
 };
 

@@ -9,7 +9,7 @@ struct work {
     const struct kern_attention_arguments *a;
     const struct kern_attention_item *item;
     bool pairs;
-    int64_t heads;   /* of the group of query heads */
+    int64_t heads;   /* query heads of the group */
     int64_t queries; /* of the tile */
     int64_t rows;    /* heads * QUERIES: row h * QUERIES + i is query i of head h */
     float *q;        /* dense rows of cells: [rows][head_dim] */

@@ -54,7 +54,7 @@ VF_INLINE int64_t rows_of_group(const struct kern_attention_arguments *a)
     return a->heads / a->kv_heads;
 }
 
-/* The floats of a packed block. */
+/* The number of floats in a packed block. */
 VF_INLINE int64_t dense_rows(int64_t rows, int64_t cells)
 {
     return round_up(rows * cells + PANEL_SLACK, 16);

@@ -2,7 +2,7 @@
 #ifndef KERNELS_CPU_ISA_VEC_AVX2_H
 #define KERNELS_CPU_ISA_VEC_AVX2_H
 
-#if defined(__AVX2__) /* else empty: a vector has no calling convention then */
+#if defined(__AVX2__) /* else empty: without AVX2 such vectors have no calling convention */
 
 #include <immintrin.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 #ifndef KERNELS_CPU_ISA_VEC_AVX512_H
 #define KERNELS_CPU_ISA_VEC_AVX512_H
 
-#if defined(__AVX512F__) /* else empty: a vector has no calling convention then */
+#if defined(__AVX512F__) /* else empty: without AVX-512 such vectors have no calling convention */
 
 #include <immintrin.h>
 #include <stddef.h>
