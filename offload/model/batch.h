@@ -19,7 +19,7 @@ struct model_batch {
 };
 
 /* Checks that ids and labels are tokens of the vocabulary, that positions exist, and that documents are in
- * order. -EINVAL names row and place. */
+ * order. -EINVAL names row and position. */
 int model_batch_check(const struct model_batch *batch, const struct model_config *config);
 
 /* Writes to out[rows * length] what each token predicts: the label of the next token in its row and

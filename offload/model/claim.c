@@ -48,7 +48,7 @@ int model_claim_note(const struct model_claim *claim, const char *text)
                                   strerror(-rc));
 }
 
-/* Reads the note; NULL if there is none or it cannot be read. */
+/* Reads the note into claim->noted, which stays NULL if there is none or it cannot be read. */
 static void read_note(struct model_claim *claim)
 {
     enum { NOTE_BYTES = 1 << 16 };
@@ -101,7 +101,7 @@ static int name_length(const char *folder)
     return (int)length;
 }
 
-/* If a run's files are complete, moves them to `folder` first; 1 if it did. */
+/* If the files of a killed run are complete, moves them to `folder`. Returns 1 if it did. */
 static int publish_left(const char *folder, const struct model_claim *claim)
 {
     char *name;
@@ -113,7 +113,7 @@ static int publish_left(const char *folder, const struct model_claim *claim)
     return rc;
 }
 
-/* 1: the path no longer leads to the locked folder. */
+/* Tries once to make and lock the folder. 1: the path no longer leads to the locked folder. */
 static int take_once(const char *folder, struct model_claim *claim)
 {
     if (mkdir(claim->path, 0777) != 0 && errno != EEXIST) {

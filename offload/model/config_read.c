@@ -23,7 +23,7 @@ static bool is_null(const struct core_json_value *object, const char *key)
     return value != NULL && core_json_kind(value) == CORE_JSON_NULL;
 }
 
-/* The name of a size in the file: its own, or its alias. If both are given, they must agree. */
+/* Finds which name the file uses for a size: its own, or its alias. If it has both, they must agree. */
 static int find_name(const struct core_json *doc, const struct model_key *key, const char **out)
 {
     const struct core_json_value *root = core_json_root(doc);
@@ -65,7 +65,7 @@ static int read_key(const struct core_json *doc, const struct model_key *key, vo
             return core_json_refuse(doc, root, name, 0, -EINVAL,
                                     "it is null; leave the key out for the default");
         }
-        *(int64_t *)to = 0; /* resolved from the others */
+        *(int64_t *)to = 0; /* resolved later from other keys */
         return 0;
     }
     switch (key->kind) {
@@ -306,7 +306,7 @@ static int resolve(const struct core_json *doc, struct model_config *config)
 int model_config_parse(const struct core_json *doc, struct model_config *out)
 {
     if (core_json_kind(core_json_root(doc)) != CORE_JSON_OBJECT) {
-        return core_err_set(-EINVAL, "%s is no object", core_json_source(doc));
+        return core_err_set(-EINVAL, "%s is not an object", core_json_source(doc));
     }
     const struct model_family *family = NULL;
     int rc = read_family(doc, &family);

@@ -7,7 +7,8 @@
 struct core_json;
 
 /* Fills `out` from FOLDER/config.json. -ENOENT, -EINVAL: the sentence names file and key. If the files
- * of a tied model hold a head of its own, it is not tied, and a line of the log says so. */
+ * of a tied model have a head that differs from its token table, `out` is not tied, and a line of the log
+ * says so. */
 int model_config_load(const char *folder, struct model_config *out);
 /* The same from a document; `doc`'s source is the file's name in messages. */
 int model_config_parse(const struct core_json *doc, struct model_config *out);

@@ -13,7 +13,7 @@
 
 enum { DICTIONARIES = 2 };
 
-/* If both spellings are there, transformers uses the first one. */
+/* If a file has both spellings, transformers uses the first one. */
 static const char *const dictionary_keys[DICTIONARIES] = {"rope_scaling", "rope_parameters"};
 
 /* NULL: absent or empty. */
@@ -102,7 +102,7 @@ static int read_length(const struct core_json *doc, const struct core_json_value
     return 0;
 }
 
-/* In the dictionary or beside it. If both are given, they must agree. */
+/* Reads rope_theta from the dictionary or from beside it. If both have it, they must agree. */
 static int read_theta(const struct core_json *doc, const struct core_json_value *dictionary,
                       const char *name, double *theta)
 {
@@ -138,7 +138,7 @@ static int read_scaling(const struct core_json *doc, const struct core_json_valu
     const struct {
         const char *key;
         double *to;
-        bool llama3; /* needed there */
+        bool llama3; /* LLAMA3 needs it */
         bool zero;   /* allowed, the same as absent */
     } reals[] = {
         {"factor", &rope->factor, true, false},

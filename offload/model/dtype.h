@@ -8,11 +8,11 @@
 
 #include "kernels/kern.h"
 
-/* The three types of weights; MODEL_OTHER is any other type in a file, of masks and counters that nobody
- * reads. */
+/* The three types of weights. MODEL_OTHER is any other type in a file: masks and counters have one, and
+ * nobody reads them. */
 enum model_dtype { MODEL_F32, MODEL_F16, MODEL_BF16, MODEL_OTHER };
 
-/* The type in files of weights of an ops' type. */
+/* The type that weights of this type have in files. */
 enum model_dtype model_dtype_of(enum kern_type type);
 /* Bytes of an element; 0 for MODEL_OTHER. */
 size_t model_dtype_bytes(enum model_dtype dtype);

@@ -144,7 +144,7 @@ struct model_op_row {
     enum model_value sum;
     struct model_slice out;
     enum model_role weight;
-    enum model_role bias; /* or the position table */
+    enum model_role bias; /* of EMBED: the position table */
 };
 
 struct model_block_table {
@@ -169,8 +169,8 @@ struct model_family {
     enum kern_norm_kind norm;
     bool rope;
     bool gated;
-    bool pads; /* the token table has transformers' padding_idx: pad_token_id */
-    /* Reads the rest of config.json: windows. NULL: nothing. */
+    bool pads; /* pad_token_id is the token table's padding_idx, as in transformers */
+    /* Reads keys of config.json that `keys` cannot describe, such as windows. NULL: there are none. */
     int (*finish)(const struct core_json *doc, struct model_config *config);
     struct model_block_table embedding;
     struct model_block_table layer;

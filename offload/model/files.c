@@ -20,7 +20,7 @@ static const char single_name[] = "model.safetensors";
 
 struct model_files {
     char *folder;                      /* owned */
-    struct model_safetensors **shards; /* owned, each too */
+    struct model_safetensors **shards; /* owned, and each shard, too */
     char **names;                      /* owned: file names, in the order of shards */
     size_t count;
 };

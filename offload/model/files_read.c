@@ -31,7 +31,8 @@ struct piece {
     char *buffer; /* MODEL_FILES_BUFFER_BYTES */
 };
 
-/* For files in the same order: reads straight to the destination, or converts one buffer at a time. */
+/* Reads a tensor that the file has in the same order: straight to the destination, or converted one
+ * buffer at a time. */
 static int read_straight(const struct piece *piece)
 {
     const struct model_tensor *tensor = piece->tensor;
@@ -103,7 +104,7 @@ enum { ROWS_TOGETHER = 16 };
 TURN(turn16, uint16_t)
 TURN(turn32, uint32_t)
 
-/* For files with [cols][rows]: strips of their lines become columns of whole rows. */
+/* Reads a tensor that the file has as [cols][rows]: strips of its lines become columns of whole rows. */
 static int read_turned(const struct piece *piece)
 {
     const enum model_dtype from = piece->tensor->dtype;
@@ -177,8 +178,8 @@ static void zero_padding(const struct range *range, char *to, size_t bytes)
     }
 }
 
-/* Starts readahead for what read_range will read in the file's order; strips get theirs one by one. Errors
- * are left to the read. */
+/* Starts readahead for the tensors that read_range will read in the file's order; readahead of strips
+ * starts with each strip. Errors are left to the read. */
 static void expect_range(const struct range *range)
 {
     const struct model_block *block = range->block;
@@ -224,8 +225,8 @@ static int read_range(const struct range *range, enum model_dtype type, char *to
 
 enum { RUN_ELEMENTS = 2 << 20 };
 
-/* The end of the elements from `at` on that one member reads: transposed parameters are read whole, in
- * strips over all of their rows. */
+/* The end of the elements from `at` on that one member of the team reads. A transposed parameter is not
+ * divided, because its strips cover all of its rows. */
 static uint64_t run_end(const struct model_block *block, uint64_t at, uint64_t most)
 {
     uint64_t end = at + RUN_ELEMENTS < most ? at + RUN_ELEMENTS : most;

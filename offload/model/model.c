@@ -223,7 +223,7 @@ static bool names_any(const struct model *model, const char *pattern)
     return false;
 }
 
-/* A pattern that matches nothing is a typing error, with which the meant tensors would be trained. */
+/* A pattern that matches nothing is probably misspelled; the tensors that were meant would be trained. */
 static int check_frozen(const struct model *model, const struct model_options *options)
 {
     for (size_t i = 0; options != NULL && i < options->frozen_count; i++) {

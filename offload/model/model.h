@@ -30,7 +30,7 @@ struct model_param {
     uint64_t offset;   /* elements, in the flat array of `owner` */
     uint64_t elements; /* rows * cols */
     unsigned owner;    /* block whose array holds it: its own; for a tied head the embedding */
-    bool vector;       /* one dimension in files; cols is 1, as in a matrix of one column */
+    bool vector;       /* one dimension in files; cols is 1 */
     bool transposed;   /* the files hold [cols][rows] */
     bool decay;
     bool trained; /* false: frozen */
@@ -79,7 +79,7 @@ int model_block_param(const struct model_block *block, enum model_role role);
 /* "wte", "qkv", ...: for messages and listings. */
 const char *model_role_name(enum model_role role);
 
-/* Elements of a block's flat array that are trained, and decayed, alike. */
+/* Consecutive elements of a block's flat array that agree in `trained` and in `decay`. */
 struct model_run {
     uint64_t begin;
     uint64_t end;

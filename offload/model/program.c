@@ -103,7 +103,7 @@ static void resolve_patches(const struct model_build *build, struct model_steps 
     }
 }
 
-/* Marks the forward steps that recomputing the kept arrays needs. */
+/* Marks the forward steps that are needed to compute the kept arrays again; returns their operations. */
 static double mark_recompute(const struct model_build *build, struct model_steps *forward)
 {
     uint64_t needed = 0;

@@ -52,13 +52,14 @@ void model_build_begin(struct model_build *build, const struct model *model, uns
 /* Elements per token of a value. */
 int64_t model_build_width(const struct model_build *build, enum model_value value);
 
-/* A new buffer. */
+/* Adds a buffer and returns its index. */
 int model_build_buffer(struct model_build *build, uint64_t bytes);
 /* The buffer of a value, or of its gradient, which is made at the first use. */
 int model_build_value(struct model_build *build, enum model_value value);
 int model_build_grad(struct model_build *build, enum model_value value);
 
-/* A new step with a copy of `arguments`. Never NULL: after a failure, a step that is discarded. */
+/* Adds a step with a copy of `arguments`. Never NULL: after a failure, it returns a step that is
+ * discarded. */
 struct model_step *model_build_step(struct model_build *build, enum kern_op op,
                                     const void *arguments);
 /* Set the pointer at `field` of the step's arguments: into a buffer that the step reads, into one that it

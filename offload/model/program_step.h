@@ -12,10 +12,11 @@
 enum { MODEL_STEP_BYTES = 256, MODEL_PATCHES_MAX = 14, MODEL_GRADS_MAX = 2 };
 
 struct model_shape {
-    int64_t rows;          /* of a micro-batch */
-    int64_t length;        /* tokens a row */
-    enum kern_type type;   /* of weights and activations */
-    uint64_t tile_bytes;   /* of weights in one product; larger linears go by tile; 0: no limit */
+    int64_t rows;        /* of a micro-batch */
+    int64_t length;      /* tokens per row */
+    enum kern_type type; /* of weights and activations */
+    uint64_t
+        tile_bytes; /* weights in one product; larger linears are computed by tiles; 0: no limit */
     uint64_t logits_bytes; /* of a card's scratch, for logits: kern_loss_arguments */
 };
 

@@ -18,7 +18,8 @@
 
 enum { LIST_BYTES_MAX = 1 << 24 };
 
-/* No program takes a folder without these for a model or a checkpoint; they are moved last, in this order. */
+/* Without these files, no program mistakes a folder for a model or a checkpoint. They are moved last, in
+ * this order. */
 static const char *const keys[] = {"config.json", MODEL_MANIFEST_NAME};
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
@@ -344,7 +345,7 @@ static int find_files(const char *path, int fd, const char *folder, int into,
     struct entry entry;
     struct entry lost = {.name = NULL};
     struct stat info;
-    bool other = false; /* `path` has another file of that name than the listed one */
+    bool other = false; /* `path` has a file of that name that is not the listed one */
     *out = (struct state){.waiting = 0};
     for (const char *at = NULL; (at = next_entry(list, at, &entry)) != NULL;) {
         if (entry.old) {
@@ -393,8 +394,8 @@ static bool is_listed_old(const struct list *list, int into, const char *name)
     return false;
 }
 
-/* Checks that files to be replaced or removed in `folder` are those that were there when the list was
- * written: since then somebody may have restored the folder. */
+/* Checks that the files to be replaced or removed in `folder` were there when the list was written;
+ * somebody may have restored the folder since. */
 static int check_replaced(const char *path, int fd, const char *folder, int into,
                           const struct list *list)
 {
@@ -448,7 +449,7 @@ static int take_away(int into, const char *folder, const char *name)
     return unlinkat(into, name, 0) == 0 || errno == ENOENT ? 0 : failed(folder, name, "removed");
 }
 
-/* Shards of another number of files would be read beside the new ones. */
+/* Removes old weights: shards of a model with another number of files would be read beside the new ones. */
 static int remove_weights(int into, const char *folder, const struct list *list)
 {
     struct entry entry;
@@ -490,7 +491,7 @@ static int move_files(int fd, int into, const char *folder, const struct list *l
     struct entry entry;
     struct stat info;
     for (int k = 0; k < KEYS; k++) {
-        /* The result's own key, which a killed process had moved, stays. */
+        /* A key that a killed process has already moved belongs to the result and stays. */
         int rc = fstatat(fd, keys[k], &info, AT_SYMLINK_NOFOLLOW) == 0
                      ? take_away(into, folder, keys[k])
                      : 0;

@@ -1,7 +1,7 @@
 /* publish.h: gives a finished folder FOLDER.partial its name. An existing FOLDER stays: files are moved into
  * it one by one, so that nothing else in it (checkpoints, logs, the user's files) is touched, and renames
  * within one file system suffice. A list in FOLDER.partial says that its files are complete; if a process
- * is killed in between, the next one goes on with the list. */
+ * is killed in between, the next one continues with the list. */
 #ifndef OFFLOAD_MODEL_PUBLISH_H
 #define OFFLOAD_MODEL_PUBLISH_H
 
@@ -21,7 +21,8 @@
 /* Whether the folder is empty: 1, 0, or -errno if it cannot be read. */
 int model_folder_is_empty(const char *path);
 
-/* Remove the files in a folder that was not published: all but its mark; all, and the folder. */
+/* Empty a folder that was not published: clear removes all files but its mark; remove removes all files
+ * and the folder. */
 void model_folder_clear(const char *path);
 void model_folder_remove(const char *path);
 
@@ -29,11 +30,11 @@ void model_folder_remove(const char *path);
  * file's name; -EACCES ...: it is not writable. Changes nothing. */
 int model_publish_check(const char *path, const char *folder);
 
-/* Makes the folder `path`, open as `fd`, durable and gives it the name `folder`. Where that is there and not
- * empty it needs `replace` (-EEXIST without it): then files of the same names are replaced, and files
- * named as tide names weights ("model.safetensors", ...) are removed where the new folder has none of that
- * name. FOLDER has no config.json (a checkpoint no manifest.json) until all other files are there, so
- * that it is the old one, none, or the new one, and never a mixture. */
+/* Makes the folder `path`, open as `fd`, durable and gives it the name `folder`. If FOLDER exists and is not
+ * empty, this needs `replace` (-EEXIST without it): files of the same names are replaced, and files that
+ * have the names of weights ("model.safetensors", ...) are removed if the new folder has no file of that
+ * name. FOLDER has no config.json (a checkpoint: no manifest.json) until all other files are there, so
+ * FOLDER is the old one, none, or the new one, and never a mixture. */
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace);
 
 /* Writes the list into `path`, so that model_publish_resume can move its files to `folder`. */

@@ -10,13 +10,13 @@ struct dev_queue;
 
 /* Addresses in the device's memory; all borrowed. NULL if the program's steps do not use them. */
 struct model_binding {
-    void *base[MODEL_BASE_COUNT];             /* MODEL_BASE_PARAM's is not used: */
+    void *base[MODEL_BASE_COUNT];             /* MODEL_BASE_PARAM uses `weights` instead */
     const void *weights[MODEL_PARAMS_MAX];    /* row 0 of each parameter of the block */
     struct kern_grad grads[MODEL_PARAMS_MAX]; /* of row 0; zero: not wanted */
 };
 
 /* Points weights and gradients at flat arrays of the block: `weights` of the program's type,
- * `grad`'s arrays laid out alike (either may be NULL in it). A borrowed parameter is left alone. */
+ * `grad`'s arrays laid out alike (either may be NULL in it). A borrowed parameter is not changed. */
 void model_binding_set_flat(struct model_binding *binding, const struct model_block *block,
                             enum kern_type type, const void *weights, const struct kern_grad *grad);
 

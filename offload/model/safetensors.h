@@ -26,7 +26,7 @@ struct model_safetensors;
 
 /* 0, or -errno with a sentence that names the file and the error in it. */
 int model_safetensors_open(const char *path, struct model_safetensors **out);
-/* Whether the file begins with a length of a header that fits into it. */
+/* Whether the file begins with the length of a header, and is long enough for that header. */
 bool model_safetensors_is_possible(const char *path);
 void model_safetensors_close(struct model_safetensors *file);
 

@@ -26,7 +26,7 @@ static const struct {
 
 struct parser {
     struct core_json_scan scan;
-    struct core_json_token token; /* the newest */
+    struct core_json_token token; /* the one that was read last */
     struct model_safetensors_table table;
     size_t capacity;
     size_t names_used;
@@ -207,7 +207,7 @@ static int parse_metadata(struct parser *parser)
     return rc;
 }
 
-/* Makes the newest token, a key, the name of a new entry. All names together are shorter than the header,
+/* Makes the last token, a key, the name of a new entry. All names together are shorter than the header,
  * and `names` has its size. */
 static int add_tensor(struct parser *parser, struct model_tensor **out)
 {

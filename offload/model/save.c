@@ -44,10 +44,10 @@ struct model_save {
     const struct model *model; /* borrowed */
     enum model_dtype type;
     bool replace;
-    uint64_t run; /* 0: of none */
+    uint64_t run; /* 0: the model belongs to no run */
     uint64_t steps;
     bool complete;          /* all files are verified; close leaves the folder alone */
-    bool claimed;           /* by the caller, who keeps the claim after this */
+    bool claimed;           /* the claim is the caller's and stays the caller's */
     char *folder;           /* owned */
     char *path;             /* owned: FOLDER.partial; NULL: not made yet */
     int fd;                 /* of it */
@@ -465,13 +465,14 @@ static ssize_t read_full(int fd, char *buffer, uint64_t at)
         }
         done += got > 0 ? (size_t)got : 0;
         if (got > 0 && done % ALIGN_BYTES != 0) {
-            break; /* a direct read ends like this at the file's end */
+            break; /* at the end of the file a direct read returns such a number */
         }
     }
     return (ssize_t)done;
 }
 
-/* Reads from the drive and not from the page cache: by direct I/O, or after the pages were dropped. */
+/* Opens the file so that reads come from the drive and not from the page cache: by direct I/O, or after
+ * the pages were dropped. */
 static int open_again(const struct model_save *save, const struct shard *shard)
 {
     const int direct = openat(save->fd, shard->name, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
@@ -620,7 +621,7 @@ void model_save_close(struct model_save *save)
     if (save->path != NULL && !save->complete && save->claimed) {
         model_folder_clear(save->path);
     } else if (save->path != NULL && !save->complete) {
-        model_folder_remove(save->path); /* while it is locked */
+        model_folder_remove(save->path); /* before the lock is released */
     }
     if (save->fd >= 0) {
         close(save->fd);

@@ -21,9 +21,9 @@ struct model_save_options {
     const char *source;    /* folder whose other files are copied; NULL: none */
     enum model_dtype type; /* of the weights in the files */
     uint64_t shard_bytes;  /* a shard ends before it would be larger; 0: 5 GB */
-    bool replace;          /* a FOLDER that exists is replaced; else it is an error */
-    uint64_t run;          /* number of the run, written beside the model; 0: none */
-    uint64_t steps;        /* of the run so far */
+    bool replace;   /* a model in FOLDER is replaced; otherwise FOLDER must be missing or empty */
+    uint64_t run;   /* number of the run, written beside the model; 0: none */
+    uint64_t steps; /* of the run so far */
     /* The caller's claim on FOLDER (claim.h), which stays the caller's; NULL: none. */
     const struct model_claim *claim;
 };
@@ -43,7 +43,7 @@ int model_save_finish(struct model_save *save);
 /* Removes what was written, unless finish succeeded. NULL is fine. */
 void model_save_close(struct model_save *save);
 
-/* Bytes of all files of weights. */
+/* Bytes of the weights in all files, without the headers. */
 uint64_t model_save_bytes(const struct model_save *save);
 
 #endif

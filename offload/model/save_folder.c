@@ -90,7 +90,7 @@ int model_folder_failed(const struct model_folder *folder, const char *name, int
     return core_err_set(code, "%s/%s cannot be written: %s", folder->path, name, strerror(-code));
 }
 
-/* The contents for a file of the folder: an open file, or a text if `fd` is negative. */
+/* The contents of a file to be written: those of an open file, or a text if `fd` is negative. */
 struct content {
     int fd;
     const char *name; /* for messages */
@@ -282,7 +282,7 @@ static int copy_file(const struct model_folder *folder, int source_fd, const cha
     return rc;
 }
 
-/* Weights in any form, and files that are not copied but written. */
+/* Whether a file is not copied: weights in any form, and files that are written instead. */
 static bool is_left_out(const char *name)
 {
     static const char *const ends[] = {".safetensors", ".safetensors.index.json",

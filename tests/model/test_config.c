@@ -223,7 +223,7 @@ static void refuses(void)
         const char *text;
         const char *says;
     } cases[] = {
-        {"[]", "config.json is no object"},
+        {"[]", "config.json is not an object"},
         {"{}", "model_type is missing"},
         {"{\"model_type\":3}", "model_type"},
         {"{\"model_type\":\"bert\"}", "\"bert\" is unknown; known are gpt2, llama, mistral"},
