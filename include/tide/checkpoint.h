@@ -55,7 +55,7 @@ TIDE_API int tide_engine_checkpoint_wait(struct tide_engine *engine);
 /* How an engine with `resume` began. Its pointers are valid as long as the engine. */
 struct tide_resumed {
     size_t struct_bytes;
-    uint64_t step;           /* steps done; 0: it began with the model */
+    uint64_t step;           /* steps done; 0: the engine began with the model */
     const char *path;        /* of the checkpoint; NULL: none was used */
     uint64_t passed_over;    /* newer checkpoints that failed verification; each caused a warning */
     const void *application; /* data of the application that is in the checkpoint */

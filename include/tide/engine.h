@@ -340,9 +340,9 @@ TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids,
                                  int32_t *out);
 
 /* Writes a Hugging Face folder: weights in the working precision, configuration and tokenizer files from
- * the model's folder. The files are written to FOLDER.partial and read back from the drive; then that becomes
- * FOLDER by a rename or, where FOLDER exists, they are renamed into it one by one. `overwrite` replaces files of
- * the same names and weights (model*.safetensors and their index); everything else in FOLDER stays. Progress
+ * the model's folder. The files are written to FOLDER.partial and read back from the drive. Then FOLDER.partial
+ * is renamed to FOLDER or, if FOLDER exists, the files are renamed into it one by one. `overwrite` replaces files
+ * of the same names and weights (model*.safetensors and their index); everything else in FOLDER stays. Progress
  * is reported as "save". Returns 0; -EEXIST if FOLDER exists and is not empty, unless `overwrite` is 1,
  * or if FOLDER.partial has files that no run of tide wrote; -EBUSY if another run is to write FOLDER;
  * -EBADMSG if other bytes were read back; -EINVAL; -ECANCELED; or the error of writing. If only the last
@@ -356,11 +356,11 @@ TIDE_API int tide_engine_save_reserve(struct tide_engine *engine, const char *fo
                                       int overwrite);
 
 /* Reserves a folder before there is an engine, so that the second of two runs for the same folder fails
- * early. What is in FOLDER is not checked. A context reserves one folder at a time, until it is destroyed
+ * early. The contents of FOLDER are not checked. A context reserves one folder at a time, until it is destroyed
  * or an engine of it saves there or reserves the folder. Returns 0, -EINVAL, -EBUSY if another run is to
  * write FOLDER, -EEXIST if FOLDER.partial has files that no run of tide wrote, or a complete result that
  * would replace files which were put into FOLDER since its run was stopped, -ENOENT if a part of such a
- * result is gone, or the error of creating it. */
+ * result is missing, or the error of creating FOLDER.partial. */
 TIDE_API int tide_folder_claim(struct tide_context *context, const char *folder);
 
 /* Removes the FOLDER.partial of tide_folder_claim, if no engine has taken it over and nothing was written
@@ -375,7 +375,7 @@ struct tide_engine_memory {
     uint64_t host_bytes;
 };
 
-/* Writes the timeline that `trace` of the options asks for, after the update that is pending. Without
+/* Writes the timeline that the option `trace` requests, after the pending update. Without
  * this call tide_engine_destroy writes it, and an error is only logged. Returns 0, also without `trace`, or the
  * error of writing; what could be written of the file is removed. */
 TIDE_API int tide_engine_trace(struct tide_engine *engine);

@@ -58,7 +58,7 @@ struct tide_inspection {
     uint32_t path;    /* index of this directory among the run's stores */
     uint32_t paths;   /* number of the run's stores */
 
-    /* Defects that training warns of and accepts: surplus tensors, a head of its own. Only for a
+    /* Defects that training warns about and accepts: surplus tensors, a separate head. Only for a
      * model; several are separated by "; ". */
     char note[512];
 };
@@ -88,7 +88,7 @@ struct tide_inspect_options {
  * disturbed; the checksums of its contents exist only in the memory of that run. `options` may be
  * NULL.
  *
- * What a run would warn of is in `note`, and is not logged.
+ * Warnings that a run would log are in `note`, and are not logged.
  *
  * Returns 0 also if the contents are damaged or incomplete: then `verified` is 0 and `problem` says
  * why. Returns -EINVAL for a path that is neither a folder nor a file, -ECANCELED, or the error of

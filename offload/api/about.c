@@ -29,7 +29,8 @@ int tide_build_info(struct tide_build *out)
     return abi_struct_write("tide_build", &info, sizeof info, out);
 }
 
-/* A module's registry: names by index until NULL, and whether each is built in. */
+/* The registry of a module: the name of a back end by index (NULL after the last), and whether it is built
+ * in. */
 static const struct room {
     const char *name;
     const char *(*backend)(unsigned index);

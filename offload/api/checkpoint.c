@@ -20,8 +20,8 @@ enum { PATH_BYTES = 4096 };
 
 /* ---- resuming ---- */
 
-/* Whether the engine's run can go on from this one; its manifest is kept. -EINVAL: no other of its
- * kind would do either. */
+/* Checks that the engine's run can continue from this checkpoint, and keeps its manifest. *other: the
+ * options do not match, so an older checkpoint will not do either. */
 static int look(struct tide_engine *engine, const char *path, bool *other)
 {
     struct store_manifest manifest = {.step = 0};
@@ -157,7 +157,7 @@ int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *o
 
 /* ---- saving ---- */
 
-/* The run that a checkpoint belongs to; one that cannot be read belongs to nobody. */
+/* Whether a checkpoint belongs to another run; one that cannot be read does not. */
 static bool is_foreign(const struct tide_engine *engine, const char *directory, uint64_t step)
 {
     struct store_manifest manifest = {.step = 0};
@@ -265,7 +265,8 @@ static int save(struct tide_engine *engine, const struct tide_checkpoint_options
     return rc;
 }
 
-/* Nothing is begun early if checkpoints of other runs would have to be removed. */
+/* Announces a checkpoint after the next step. Does nothing if checkpoints of other runs would have to be
+ * removed. */
 static int save_ahead(struct tide_engine *engine, const struct tide_checkpoint_options *from)
 {
     struct tide_checkpoint_options options;

@@ -31,7 +31,7 @@ int tide_device_count(struct tide_context *context, const char *kind)
     return count;
 }
 
-/* Opens with room for `bytes` of device memory. */
+/* Opens a device with a budget of `bytes` of its memory. */
 static int open_device(const char *name, size_t bytes, struct dev_device **out)
 {
     if (name == NULL) {

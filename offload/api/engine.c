@@ -411,7 +411,7 @@ int tide_engine_save(struct tide_engine *engine, const char *folder, int overwri
     return rc;
 }
 
-/* From here on this engine has the right to write the folder. */
+/* Gives this engine the right to write the folder, and checks that it could. */
 static int save_reserve(struct tide_engine *engine, const char *folder, int overwrite)
 {
     struct model_save *file = NULL;

@@ -13,14 +13,14 @@ struct tide_engine {
     struct setup setup;
     struct tide_plan plan;       /* a view of `setup` */
     struct run_engine *engine;   /* owned */
-    struct model_batch *batches; /* owned, of a step */
+    struct model_batch *batches; /* owned: the micro-batches of one step */
     int64_t step_ns;             /* when the last step ended */
     struct run_stats stats;      /* of the last step */
     struct model_claim claim;    /* on the folder that was reserved for a save */
     struct store_shelf *shelf;   /* owned: where checkpoints go; NULL: no save so far */
-    /* The checkpoint that it resumed from. The application's bytes in the manifest were moved out. */
-    struct store_manifest resumed; /* step 0: began with the model */
-    char resumed_path[4096];       /* "": began with the model */
+    /* The manifest of the checkpoint that the engine resumed from; step 0: it began with the model. */
+    struct store_manifest resumed;
+    char resumed_path[4096]; /* "": began with the model */
     uint32_t passed_over;
 };
 

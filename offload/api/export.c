@@ -73,7 +73,7 @@ static int put_block(struct export *export, uint32_t block, enum model_dtype typ
     return 0;
 }
 
-/* If `path` is a folder of checkpoints, the error names the newest. */
+/* Opens a checkpoint. If `path` is a folder of checkpoints, the error names the newest. */
 static int open_checkpoint(const char *path, struct store_checkpoint **out)
 {
     uint64_t *steps = NULL;
@@ -97,7 +97,7 @@ static int open_checkpoint(const char *path, struct store_checkpoint **out)
 static int run(struct export *export, const char *path, const char *folder, int overwrite)
 {
     void *buffer = NULL;
-    if (core_file_is_same(path, folder)) { /* its states would be lost */
+    if (core_file_is_same(path, folder)) { /* the states of the checkpoint would be lost */
         return core_err_set(-EINVAL, "%s is the checkpoint itself; name another folder", folder);
     }
     int rc = open_checkpoint(path, &export->checkpoint);

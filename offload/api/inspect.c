@@ -44,7 +44,8 @@ static void count_file(const struct model_safetensors *file,
     }
 }
 
-/* A file that opened and is damaged is no failure: the answer says what is wrong. */
+/* Turns an error that tells of damage into an answer: the inspection succeeds, and `problem` says what is
+ * wrong. */
 static int judge(int rc, struct tide_inspection *out)
 {
     out->verified = rc == 0;
@@ -126,7 +127,8 @@ static bool has(const char *path, const char *file)
     return access(name, F_OK) == 0;
 }
 
-/* Checksums cover the bytes of the streams; only the manifest says which tensors they are. */
+/* Checks that the manifest lists the tensors of the model that config.json describes. Checksums cover only
+ * the bytes of the streams. */
 static int check_tensors(const char *path)
 {
     char name[4200];
@@ -208,7 +210,7 @@ static int inspect_store(const char *path, bool *there, struct tide_inspection *
 
 /* ---- other folders ---- */
 
-/* The error for a folder without a model: what is in it instead. */
+/* Sets the error for a folder without a model, which says what is in it instead. */
 static int nothing_here(const char *path, struct tide_inspection *out)
 {
     out->what = TIDE_OTHER_FOLDER;
@@ -281,7 +283,7 @@ static int inspect_folder(struct tide_context *context, const char *path,
 {
     bool store = false;
     if (has(path, MODEL_MANIFEST_NAME) ||
-        has(path, STORE_SUMS_NAME)) { /* one of them may be lost */
+        has(path, STORE_SUMS_NAME)) { /* the other one may be missing */
         return inspect_checkpoint(context, path, options, out);
     }
     if (has(path, "config.json")) {

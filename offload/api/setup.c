@@ -20,7 +20,7 @@
 #include "offload/run/measure.h"
 #include "offload/run/runtime.h"
 
-/* Left to the rest of the machine if no budget is given. */
+/* Left to other programs if no budget is given. */
 static const uint64_t reserve_bytes = UINT64_C(1) << 30;
 
 /* The process's own memory differs by less than this from one start to the next. */
@@ -108,7 +108,7 @@ static void fill_wishes(const struct tide_engine_options *given, struct plan_wis
 
 /* ---- budgets ---- */
 
-/* The file system of a store's directory, which may not exist yet. */
+/* The file system of a store's directory; the directory may not exist yet. */
 struct disk {
     dev_t device; /* of the file system */
     uint64_t free_bytes;
@@ -149,7 +149,8 @@ static uint64_t free_share(const struct tide_engine_options *given, const struct
     return own->free_bytes > taken ? (own->free_bytes - taken) / sharers : 0;
 }
 
-/* A given limit is not reduced to what is free now: files of an earlier run may be removed first. */
+/* The bytes that a path may use. A given limit is not reduced to what is free now, because files of an
+ * earlier run may be removed first. */
 static int path_bytes(const struct tide_engine_options *given, const struct disk *disks,
                       uint32_t index, uint64_t *out)
 {

@@ -14,16 +14,16 @@ struct setup {
     struct tide_store_path stores[TIDE_STORES_MAX]; /* what given.stores points to */
     struct run_options options;
     char *texts[2 + TIDE_STORES_MAX]; /* owned: device, io, directories; what options point to */
-    char *folder;                     /* owned: of the model */
+    char *folder;                     /* owned: the model's folder */
     char *trace;                      /* owned; NULL: none */
     char *cache;                      /* owned: a folder; NULL: none */
-    char build[96];                   /* which library this is */
+    char build[96];                   /* identifies this build of the library */
     struct model *model;              /* owned */
     struct model_files *files;        /* owned */
     struct run_prepared *prepared;    /* owned */
 };
 
-/* The defaults. */
+/* Defaults of the loss scale of fp16. */
 enum { SETUP_FIRST_SCALE = 65536, SETUP_LEAST_SCALE = 1 };
 
 /* Checks the options; with `here` they also have to work on this machine. */

@@ -116,7 +116,7 @@ static int check_frozen(const struct tide_engine_options *given)
 }
 
 /* A plan may be made for a device that this machine lacks, but not for an unknown one. Ranks of one
- * process add gradients in host memory, where a card's are not. */
+ * process add their gradients in host memory; a card's gradients are not there. */
 static int check_device(const struct tide_engine_options *given)
 {
     const char *device = given->device != NULL ? given->device : "cpu";
