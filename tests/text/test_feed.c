@@ -564,7 +564,7 @@ static void wrong_ids(void)
     } cases[] = {
         {"[1]", "a row must be an object"},
         {"{\"input_ids\":[]}", "input_ids is empty"},
-        {"{\"input_ids\":3}", "input_ids is no list"},
+        {"{\"input_ids\":3}", "input_ids is not a list"},
         {"{\"input_ids\":[1.5]}", "whole numbers"},
         {"{\"input_ids\":[[1]]}", "whole numbers"},
         {"{\"input_ids\":[100]}", "100 is outside the vocabulary of 100"},
@@ -575,7 +575,7 @@ static void wrong_ids(void)
         {"{\"input_ids\":[1],\"attention_mask\":[1,1]}", "2 attention_mask for 1 input_ids"},
         {"{\"input_ids\":[1,2],\"attention_mask\":[1,0]}", "attention_mask: 0 at index 1; only"},
         {"{\"attention_mask\":[2],\"input_ids\":[1]}", "attention_mask: 2 at index 0; only"},
-        {"{\"input_ids\":[1],\"attention_mask\":null}", "attention_mask is no list"},
+        {"{\"input_ids\":[1],\"attention_mask\":null}", "attention_mask is not a list"},
         {"{\"input_ids\":[1,2],\"position_ids\":[0,0]}", "position_ids: 0 at index 1; only"},
         {"{\"input_ids\":[1,2],\"position_ids\":[0]}", "1 position_ids for 2 input_ids"},
         {"{\"input_ids\":[1],\"token_type_ids\":[0]}", "token_type_ids: not supported"},

@@ -172,7 +172,7 @@ static void wrong_rows(void)
         {"{\"messages\": [3]}", "messages[0]: is an integer; expected an object"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"content\": \"b\"}]}",
          "messages[1]: role: is missing"},
-        {"{\"messages\": [{\"role\": 1, \"content\": \"a\"}]}", "role: is no string"},
+        {"{\"messages\": [{\"role\": 1, \"content\": \"a\"}]}", "role: is not a string"},
         {"{\"messages\": [{\"role\": \"king\", \"content\": \"a\"}]}",
          "messages[0]: role: unknown role \"king\""},
         {"{\"conversations\": [{\"from\": \"martian\", \"value\": \"a\"}]}",

@@ -1,4 +1,4 @@
-/* array.c: allocates half as much again as needed, so that growing is cheap. */
+/* array.c: allocates one and a half times the needed room, so that growing is cheap. */
 #include "tools/text/data/array.h"
 
 #include <errno.h>

@@ -55,12 +55,13 @@ static int check_options(const struct text_feed_options *options)
     } rules[] = {
         {options->files_count == 0, "no data was given"},
         {options->seq_len < 2 || options->seq_len > 1 << 26, "--seq-len must be 2 to 67108864"},
-        {options->batch_rows < 1 || options->batch_rows > 1 << 20, "--batch is 1 to 1048576"},
+        {options->batch_rows < 1 || options->batch_rows > 1 << 20, "--batch must be 1 to 1048576"},
         {options->length_room < 0 || options->length_room > options->seq_len,
          "rows must have at most --seq-len tokens"},
         {options->length_multiple < 0 || options->length_multiple > options->seq_len,
          "rows are padded to at most --seq-len"},
-        {options->ranks > 0 && options->rank >= options->ranks, "the rank is not one of the ranks"},
+        {options->ranks > 0 && options->rank >= options->ranks,
+         "the rank must be below the number of ranks"},
         {options->threads > TEXT_THREADS_MAX, "at most 64 threads can tokenize rows"},
         {options->ahead > TEXT_AHEAD_MAX, "at most 1024 batches can be prepared ahead"},
         {options->batch_rows > INT64_C(1) << 30 >> 4 ||

@@ -21,9 +21,9 @@ enum text_on_bad_row {
     TEXT_BAD_SKIP, /* warn, count the row and continue */
 };
 
-/* Zero is the default of each member except the first six. */
+/* Zero is the default of each member except the first four. */
 struct text_feed_options {
-    const char *const *files; /* paths, patterns, "-" for standard input; .gz and .zst as well */
+    const char *const *files; /* paths, patterns, "-" for standard input; also .gz and .zst files */
     size_t files_count;
     int64_t seq_len;    /* maximal tokens of a row; longer rows are cut and counted */
     int64_t batch_rows; /* rows of a micro-batch of one rank */
@@ -47,7 +47,7 @@ struct text_feed_options {
     uint64_t epochs; /* epochs until text_feed_next() ends; 0: endless */
     int64_t
         length_multiple; /* rows are padded to a multiple of this, at most seq_len; seq_len: all batches have the same shape; 0: to the longest row of the batch */
-    int64_t length_room; /* no row will be longer, so this is the memory for a row; 0: seq_len */
+    int64_t length_room; /* tokens of the longest row, if known; 0: seq_len */
     unsigned ranks;      /* ranks that share the rows; 0: 1 */
     unsigned rank;
     unsigned ahead;   /* batches prepared ahead; 0: 4, at most TEXT_AHEAD_MAX */

@@ -34,15 +34,15 @@ void text_pack_destroy(struct text_pack *pack);
 
 /* Fills the next window with documents of the reader: 1; 0 at the end of the epoch; -errno. */
 int text_pack_fill(struct text_pack *pack, struct text_reader *reader);
-/* The same in steps: empty the window; add one row of the files (1; 0 at the end of the epoch;
- * -errno) until it is full; put the documents into rows. */
+/* The same in steps: clear empties the window; add adds one row of the files (1; 0 at the end of the
+ * epoch; -errno), until is_full; arrange puts the documents into rows. */
 void text_pack_clear(struct text_pack *pack);
 int text_pack_add(struct text_pack *pack, struct text_reader *reader);
 bool text_pack_is_full(const struct text_pack *pack);
 void text_pack_arrange(struct text_pack *pack);
 
 size_t text_pack_rows(const struct text_pack *pack);
-/* Number of documents of a row, and one of them. */
+/* The number of documents in a row, and the document at an index. */
 size_t text_pack_documents(const struct text_pack *pack, size_t row);
 struct text_document text_pack_document(const struct text_pack *pack, size_t row, size_t index);
 

@@ -40,7 +40,8 @@ static int find_role(const struct core_json_value *turn, const char **out)
     const char *key = value != NULL ? "role" : "from";
     value = value != NULL ? value : find(turn, "from");
     if (value == NULL || core_json_kind(value) != CORE_JSON_STRING) {
-        return core_err_set(-EINVAL, value == NULL ? "role: is missing" : "%s: is no string", key);
+        return core_err_set(-EINVAL, value == NULL ? "role: is missing" : "%s: is not a string",
+                            key);
     }
     const char *name = core_json_string(value, NULL);
     for (size_t i = 0; i < sizeof roles / sizeof roles[0]; i++) {

@@ -137,7 +137,7 @@ static int read_list(struct reading *reading, enum list list)
         return rc;
     }
     if (token.kind != CORE_JSON_TOKEN_ARRAY_BEGIN) {
-        return core_err_set(-EINVAL, "%s is no list", list_names[list]);
+        return core_err_set(-EINVAL, "%s is not a list", list_names[list]);
     }
     for (;; reading->counts[list]++) {
         rc = core_json_scan_next(&reading->scan, &token);

@@ -173,7 +173,8 @@ static int read_decoder(struct reading *reading, const struct core_json_value *d
         const long long id = strtoll(member.key, &end, 10);
         snprintf(key, sizeof key, "added_tokens_decoder.%.30s", member.key);
         if (*end != '\0' || end == member.key || id < 0) {
-            return core_err_set(-EINVAL, "%s: %s: is no id", core_json_source(reading->doc), key);
+            return core_err_set(-EINVAL, "%s: %s: is not an id", core_json_source(reading->doc),
+                                key);
         }
         rc = core_json_kind(member.value) == CORE_JSON_OBJECT
                  ? read_token(reading, key, member.value, NULL, id)
@@ -195,7 +196,8 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* Whether the member is a named token such as eot_token, image_token: a text whose key ends so. */
+/* Whether the member is a named token such as eot_token or image_token: a text whose key ends with
+ * "_token". */
 static bool is_named(const struct core_json_member *member)
 {
     const size_t bytes = strlen(member->key);

@@ -144,9 +144,8 @@ static int skip_prompt(struct text_turns *turns, const struct text_turns_whole *
     return rc;
 }
 
-/* Moves the place after the last message before the turn, which ends with another token in the
- * whole or with none, and after the prompt if it is there. The beginning up to the turn has it like
- * the whole. */
+/* Moves the place past the generation prompt, if the whole has it there: directly, or after the token that
+ * ends the last message before the turn in the whole. */
 static int skip_token(struct text_turns *turns, const struct text_turns_whole *whole,
                       struct text_turn_place *at)
 {
@@ -186,9 +185,9 @@ static size_t find_front(const struct text_turns_whole *whole, const struct begi
     return *cut ? end - token->bytes : SIZE_MAX;
 }
 
-/* Finds the place after what a beginning with prompt (`part`) and the whole have in common, if the
- * messages before the turn differ in nothing but their last token, from the beginning of the text
- * or from the end of the turn before. */
+/* Finds the end of the part that a beginning with prompt (`part`) and the whole have in common, if the
+ * messages before the turn, counted from the beginning of the text or from the end of the turn before,
+ * differ only in their last token. */
 static int find_cut_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                           struct beginning *front, const struct text_turn_place from[2],
                           struct jinja_rendering *part, struct text_turn_place *out)

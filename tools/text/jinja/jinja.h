@@ -1,10 +1,11 @@
 /* jinja.h: chat templates: the part of Jinja that they use, as transformers runs it (sandboxed,
  * trim_blocks, lstrip_blocks, `{% generation %}`, break and continue, tojson, raise_exception,
- * strftime_now). A template never changes after it was read: any number of threads may render it,
- * each with a run of its own.
+ * strftime_now). A template is immutable: any number of threads may render it, each with a run of
+ * its own.
  *
- * What is not understood is an error with name and line: include, import, extends, block, autoescape,
- * the filters urlize, pprint, random, filesizeformat, xmlattr, striptags, and integers beyond 64 bits.
+ * Everything unsupported is an error with name and line: include, import, from, extends, block, autoescape,
+ * the filters urlize, pprint, random, filesizeformat, xmlattr, striptags, urlencode and wordwrap, methods
+ * that change a list or a dict, and integers beyond 64 bits.
  * Generators (map, select, ...) and views (items, keys) are lists here. */
 #ifndef TOOLS_TEXT_JINJA_JINJA_H
 #define TOOLS_TEXT_JINJA_JINJA_H
@@ -15,7 +16,7 @@
 
 struct core_json_value;
 struct jinja_template;
-struct jinja_run; /* one a thread */
+struct jinja_run; /* each thread needs its own */
 
 enum { JINJA_SOURCE_BYTES_MAX = 4 << 20 }; /* limit of a source */
 
@@ -28,7 +29,7 @@ void jinja_template_destroy(struct jinja_template *source);
 bool jinja_template_generates(const struct jinja_template *source);
 
 struct jinja_limits {
-    uint64_t steps; /* of evaluation; 0: 50 million, some seconds */
+    uint64_t steps; /* of evaluation; 0: 50 million, which take some seconds */
     size_t bytes;   /* of memory; 0: 512 MiB */
 };
 
@@ -53,7 +54,7 @@ struct jinja_variable {
     bool truth;
     const char *text;
     const struct core_json_value *json;
-    size_t items_max; /* JSON: number of first elements of an array to pass; 0: all */
+    size_t items_max; /* JSON: number of elements to pass, from the beginning of an array; 0: all */
 };
 
 /* Bytes [begin, end) of the text. */
@@ -64,7 +65,7 @@ struct jinja_span {
 
 /* Borrowed from the run until its next use. */
 struct jinja_rendering {
-    const char *text; /* UTF-8, with a NUL behind it */
+    const char *text; /* UTF-8; a NUL follows */
     size_t bytes;
     const struct jinja_span *generated; /* what {% generation %} blocks wrote */
     size_t generated_count;

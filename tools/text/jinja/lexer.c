@@ -506,8 +506,8 @@ static size_t copy_source(const char *source, size_t bytes, char *text)
 
 void jinja_lex(struct jinja_run *run, const char *source, size_t bytes, struct jinja_tokens *out)
 {
-    char *text = jinja_alloc(run,
-                             bytes + 8); /* zeros after it, because whole characters are read */
+    /* Zeros follow the text, because the lexer may look a few bytes ahead. */
+    char *text = jinja_alloc(run, bytes + 8);
     struct lexer lexer = {.run = run, .out = out, .text = text, .line_starting = true};
     run->line = 1;
     for (size_t at = 0, length; at < bytes && run->rc == 0; at += length) {

@@ -1,8 +1,8 @@
-/* value.h: values of a template under way, and the run that owns them (private to tools/text/jinja).
+/* value.h: the values of a rendering, and the run that owns them (private to tools/text/jinja).
  *
  * Memory comes from the run and lives until its next rendering. The first failure of a run is kept:
- * functions that fail write the sentence, set run->rc and return something harmless, and whoever
- * loops looks at run->rc. One thread a run. */
+ * functions that fail write the sentence, set run->rc and return a harmless value, and every loop
+ * checks run->rc. One thread for each run. */
 #ifndef TOOLS_TEXT_JINJA_VALUE_H
 #define TOOLS_TEXT_JINJA_VALUE_H
 

@@ -160,7 +160,7 @@ static int hex(char c)
 static int fallback_byte(const char *at, size_t bytes)
 {
     bool form = bytes == 6 && memcmp(at, "<0x", 3) == 0 && at[5] == '>';
-    if (form && at[3] == '+' && hex(at[4]) >= 0) { /* `tokenizers` accepts a sign here */
+    if (form && at[3] == '+' && hex(at[4]) >= 0) { /* `tokenizers` accepts a plus sign here */
         return hex(at[4]);
     }
     return form && hex(at[3]) >= 0 && hex(at[4]) >= 0 ? hex(at[3]) * 16 + hex(at[4]) : -1;

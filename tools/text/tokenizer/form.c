@@ -150,7 +150,7 @@ size_t token_form_reach(const struct token_form *form, const char *text, size_t 
     return at;
 }
 
-/* Unicode has no longer decomposition. */
+/* No decomposition in Unicode is longer. */
 enum { PARTS_MAX = 32 };
 
 /* Decomposes the characters of a text; the first part of each takes the character, the others take

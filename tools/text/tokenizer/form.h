@@ -17,11 +17,11 @@ struct token_form;
 int token_form_create(enum token_form_kind kind, const char *what, struct token_form **out);
 void token_form_destroy(struct token_form *form);
 
-/* The number of bytes at the beginning of the text, up to the end of a character, that the form
- * does not change whatever follows. */
+/* The length of a beginning of the text, in whole characters, that the form does not change, whatever
+ * follows it. */
 size_t token_form_pass(const struct token_form *form, const char *text, size_t bytes);
-/* The number of bytes at the beginning of the text, at which token_form_pass() stopped, that are
- * changed together. */
+/* Call where token_form_pass() stopped: the number of bytes from there on that are normalised
+ * together. */
 size_t token_form_reach(const struct token_form *form, const char *text, size_t bytes);
 /* A character of the normal form, and how many characters of the text it was made of, which are
  * consecutive; 0: it is a further part of the previous one. */

@@ -341,7 +341,8 @@ bool token_model_joins(const struct token_model *model, uint32_t left, uint32_t 
     return (model->joins[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
-/* A character as the model sees it: itself, or the byte of the letter (-1: none). */
+/* The symbol of a character: itself or, in byte-level models, the byte that the letter stands for (-1:
+ * none). */
 static int64_t symbol_of(const struct token_model *model, uint32_t point)
 {
     return model->byte_level ? token_letter_byte(point) : (int64_t)point;

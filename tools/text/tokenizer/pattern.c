@@ -1,5 +1,5 @@
 /* pattern.c: parses a regular expression into branches of items in one pass, with one level of
- * recursion, and matches it. Anything it does not know ends with -ENOTSUP. */
+ * recursion, and matches it. Returns -ENOTSUP for everything that it does not support. */
 #include "tools/text/tokenizer/pattern.h"
 
 #include <errno.h>
@@ -47,7 +47,7 @@ static bool set_add_range(struct set *set, uint32_t from, uint32_t to)
     return true;
 }
 
-/* \p{Name}, after the p. */
+/* Reads \p{Name}, after the p. */
 static bool read_property(struct reader *in, uint64_t *kinds)
 {
     if (in->at >= in->end || *in->at != '{') {
@@ -62,8 +62,8 @@ static bool read_property(struct reader *in, uint64_t *kinds)
     return *kinds != 0;
 }
 
-/* An escape, after its backslash, into the set; `point` is the one character that it stands for,
- * or UINT32_MAX. */
+/* Reads an escape, after its backslash, into the set. *point is the character that it stands for, or
+ * UINT32_MAX if it stands for several. */
 static bool read_escape(struct reader *in, bool in_class, struct set *set, uint32_t *point)
 {
     static const char letters[] = "nrtfv";
@@ -96,7 +96,7 @@ static bool read_escape(struct reader *in, bool in_class, struct set *set, uint3
     return set_add_range(set, *point, *point);
 }
 
-/* One member of a [...]: a character, a range or an escape. */
+/* Reads one member of a [...]: a character, a range or an escape. */
 static bool read_member(struct reader *in, struct set *set)
 {
     uint32_t from;
@@ -138,7 +138,7 @@ static void set_invert(struct set *set)
     }
 }
 
-/* [...], after its bracket. */
+/* Reads [...], after its bracket. */
 static bool read_class(struct reader *in, struct set *set)
 {
     bool inverted = in->at < in->end && *in->at == '^';
@@ -169,7 +169,7 @@ static bool read_letter(struct reader *in, struct set *set)
         return false;
     }
     if (in->fold && lower >= 'a' && lower <= 'z') {
-        /* LONG S and KELVIN SIGN are the same letters in another case. */
+        /* LONG S (U+017F) and KELVIN SIGN (U+212A) match s and k if case is ignored. */
         uint32_t far = lower == 's' ? 0x17F : lower == 'k' ? 0x212A : lower;
         return set_add_range(set, lower, lower) && set_add_range(set, far, far) &&
                set_add_range(set, lower - 32, lower - 32);
@@ -177,7 +177,7 @@ static bool read_letter(struct reader *in, struct set *set)
     return set_add_range(set, point, point);
 }
 
-/* One class of characters, as the next free bit; false where none stands here. */
+/* Reads a class of characters and gives it the next free bit; false if no class begins here. */
 static bool read_set(struct reader *in, uint8_t *class)
 {
     struct token_pattern *out = in->out;
@@ -221,7 +221,7 @@ static uint32_t read_number(struct reader *in)
     return value;
 }
 
-/* {n}, {n,} or {n,m}, after its brace. */
+/* Reads {n}, {n,} or {n,m}, after its brace. */
 static bool read_counts(struct reader *in, struct token_item *item)
 {
     const char *from = in->at;
@@ -277,7 +277,7 @@ static bool read_item(struct reader *in, struct token_item *item)
     return read_set(in, &item->class) && read_quantifier(in, item);
 }
 
-/* The items of the branches inside a group, each written behind the pattern's others. */
+/* Reads the branches inside a group and appends their items to those of the pattern. */
 static bool read_group_branches(struct reader *in, struct token_item *group)
 {
     struct token_pattern *out = in->out;
@@ -316,7 +316,7 @@ static bool read_group(struct reader *in, struct token_item *item)
     return fine && read_quantifier(in, item) && item->max == 1 && !item->possessive;
 }
 
-/* Does the item take at least one character? */
+/* Whether the item always takes at least one character. */
 static bool takes_character(const struct token_pattern *pattern, const struct token_item *item)
 {
     bool all = item->min > 0 && item->kind != TOKEN_ITEM_LOOK;
@@ -327,7 +327,8 @@ static bool takes_character(const struct token_pattern *pattern, const struct to
     return all;
 }
 
-/* Reads one top branch into `items`, which are placed once its groups are. */
+/* Reads one top-level branch. Its items are appended to the pattern after those of its groups, because
+ * the items of a branch are adjacent. */
 static bool read_branch(struct reader *in, struct token_branch *branch)
 {
     struct token_item items[32];
@@ -352,7 +353,8 @@ static bool read_branch(struct reader *in, struct token_branch *branch)
     return true;
 }
 
-/* Which classes may begin a branch; all where that depends on more than its first items. */
+/* The classes that may begin a branch; all of them if a look-ahead decides, or if every item may be
+ * empty. */
 static uint64_t first_classes(const struct token_pattern *pattern, struct token_branch branch)
 {
     uint64_t classes = 0;
@@ -420,7 +422,7 @@ void token_pattern_destroy(struct token_pattern *pattern)
     core_charge_free(pattern);
 }
 
-/* ---- matching: no allocation; recursion no deeper than a branch has items ---- */
+/* ---- matching: allocates nothing; recursion is at most as deep as a branch has items ---- */
 
 struct subject {
     const struct token_pattern *pattern;
@@ -446,7 +448,7 @@ static bool look_ahead_matches(const struct subject *in, const struct token_item
     return follows == item->positive;
 }
 
-/* Takes as many characters as it may, then gives them back one by one until the rest fits. */
+/* Takes as many characters as possible, then gives them back one by one until the rest matches. */
 static size_t match_run(const struct subject *in, struct rest rest, size_t at)
 {
     const struct token_item *item = rest.item;

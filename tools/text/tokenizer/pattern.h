@@ -1,8 +1,7 @@
-/* pattern.h: regular expressions as tokenizers use them (private to the tokenizer,
- * tools/text/token*): alternatives of runs of character classes, with one level of groups and a
- * look ahead at one character. The patterns of all known families are of this kind; any other
- * goes to PCRE2. Matches like a backtracking engine does: the first alternative that fits.
- * Never changes after create; any thread. */
+/* pattern.h: the kind of regular expression that tokenizers use (private to tools/text/tokenizer):
+ * alternatives of runs of character classes, with one level of groups and a look-ahead of one
+ * character. The patterns of all known families are of this kind; PCRE2 runs all others. As in a
+ * backtracking engine, the first alternative that fits matches. Immutable after create; any thread. */
 #ifndef TOOLS_TEXT_TOKENIZER_PATTERN_H
 #define TOOLS_TEXT_TOKENIZER_PATTERN_H
 
@@ -19,12 +18,12 @@ enum token_item_kind { TOKEN_ITEM_RUN, TOKEN_ITEM_LOOK, TOKEN_ITEM_GROUP };
 
 struct token_item {
     enum token_item_kind kind;
-    bool positive;   /* LOOK: the class must follow, or must not */
-    bool possessive; /* RUN: gives nothing back */
+    bool positive;   /* LOOK: the class must follow; otherwise it must not */
+    bool possessive; /* RUN: never gives characters back */
     uint8_t class;
     uint32_t min; /* GROUP: 0 or 1 */
     uint32_t max;
-    uint16_t branch; /* GROUP: its first alternative, and how many */
+    uint16_t branch; /* GROUP: index of its first alternative, and their number */
     uint16_t branches;
 };
 
@@ -34,7 +33,7 @@ struct token_branch {
     uint16_t items;
 };
 
-/* A stretch of characters that a class treats otherwise than their kinds say. */
+/* A range of characters that a class treats differently from what their kinds say. */
 struct token_stretch {
     uint32_t from;
     uint32_t to;
@@ -44,7 +43,7 @@ struct token_stretch {
 
 struct token_pattern {
     const struct token_unicode *unicode; /* borrowed from the tokenizer */
-    uint64_t ascii[128];                 /* classes of a character: a bit each */
+    uint64_t ascii[128];                 /* a bit for each class that has the character */
     uint64_t kind[TOKEN_KINDS_MAX];
     struct token_stretch stretch[64];
     struct token_item item[TOKEN_ITEMS_MAX];
@@ -58,7 +57,7 @@ struct token_pattern {
     unsigned top; /* the alternatives are branch[0 ... top) */
 };
 
-/* -ENOTSUP, without a sentence, for an expression of another kind. */
+/* -ENOTSUP, without a sentence, if the expression is not of this kind. */
 int token_pattern_create(const struct token_unicode *unicode, const char *regex, size_t bytes,
                          struct token_pattern **out);
 void token_pattern_destroy(struct token_pattern *pattern);
@@ -67,7 +66,7 @@ void token_pattern_destroy(struct token_pattern *pattern);
 size_t token_pattern_match(const struct token_pattern *pattern, const char *text, size_t bytes,
                            size_t at);
 
-/* The classes of the character at `at`, and its length. */
+/* A bit for each class that has the character at `at`; *bytes is its length. */
 static inline uint64_t token_pattern_mask(const struct token_pattern *pattern, const char *at,
                                           unsigned *bytes)
 {

@@ -1,4 +1,4 @@
-/* pcre.c: the one door to PCRE2, with its JIT. */
+/* pcre.c: the wrapper of PCRE2, with its JIT. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "tools/text/tokenizer/pcre.h"
 

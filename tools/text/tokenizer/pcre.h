@@ -1,6 +1,6 @@
-/* pcre.h: the wrapper of PCRE2, for patterns that pattern.h does not know (private to the
- * tokenizer). An expression never changes after create; a scratch belongs to one
- * thread. Without the library, create refuses. */
+/* pcre.h: the wrapper of PCRE2, for patterns that pattern.h does not support (private to
+ * tools/text/tokenizer). An expression is immutable after create; a scratch belongs to one thread.
+ * Without the library, create fails with -ENOTSUP. */
 #ifndef TOOLS_TEXT_TOKENIZER_PCRE_H
 #define TOOLS_TEXT_TOKENIZER_PCRE_H
 
@@ -14,14 +14,14 @@ struct token_pcre_scratch;
 int token_pcre_create(const char *regex, size_t bytes, const char *what, struct token_pcre **out);
 void token_pcre_destroy(struct token_pcre *pcre);
 
-/* Whether \p{sc:NAME} means the characters of a script. Where not (PCRE2 before 10.40), \p{NAME} does. */
+/* Whether \p{sc:NAME} names a script. */
 bool token_pcre_has_script(const char *name, size_t bytes);
 
 int token_pcre_scratch_create(struct token_pcre_scratch **out);
 void token_pcre_scratch_destroy(struct token_pcre_scratch *scratch);
 
-/* The next match at or after `from`: 1 and its bounds, 0 where there is none. -E2BIG where the
- * expression backtracks without end. The text is checked UTF-8. */
+/* Finds the next match at or after `from`: 1 and its bounds; 0 if there is none; -E2BIG if matching
+ * exceeds a limit of PCRE2. The text must be valid UTF-8. */
 int token_pcre_find(const struct token_pcre *pcre, struct token_pcre_scratch *scratch,
                     const char *text, size_t bytes, size_t from, size_t bounds[2]);
 

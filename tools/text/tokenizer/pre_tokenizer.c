@@ -1,5 +1,6 @@
-/* pre_tokenizer.c: loads the pre-tokenizers and runs them: each step cuts the pieces that the one before
- * left, and the last ones go to the model. Works in the pieces and texts of the scratch, alternately. */
+/* pre_tokenizer.c: loads the pre-tokenizers and runs them: each step cuts the pieces of the step before,
+ * and the pieces of the last step go to the model. Steps alternate between two lists of pieces and two
+ * texts of the scratch. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -209,7 +210,7 @@ int token_pre_tokenizer_load(struct text_tokenizer *tokenizer, const struct core
 
 /* ---- running ---- */
 
-/* A stretch of a piece, with whether it matched; the flag is the highest bit of its end. */
+/* The highest bit of the end of a mark: this part of the piece matched. */
 static const uint32_t matched = UINT32_C(1) << 31;
 
 static int append_mark(struct text_scratch *scratch, size_t begin, size_t end, bool match)
@@ -217,7 +218,7 @@ static int append_mark(struct text_scratch *scratch, size_t begin, size_t end, b
     return token_pieces_put(&scratch->marks, begin, end | (match ? matched : 0));
 }
 
-/* Notes what was not matched, then what was. */
+/* Marks the part before a match, if it is not empty, and the match. */
 static int mark_match(struct text_scratch *scratch, size_t *done, size_t begin, size_t end,
                       bool invert)
 {
@@ -240,7 +241,8 @@ static int mark_search(struct text_scratch *scratch, const struct token_split *s
         if (found <= 0) {
             return found;
         }
-        if (bounds[0] != bounds[1] || bounds[1] != ended) { /* nothing behind a match is no match */
+        if (bounds[0] != bounds[1] ||
+            bounds[1] != ended) { /* an empty match directly after another match does not count */
             rc = mark_match(scratch, done, piece.begin + bounds[0], piece.begin + bounds[1],
                             split->invert);
             ended = bounds[1];
@@ -282,7 +284,7 @@ static int append_piece(struct token_pieces *out, size_t begin, size_t end)
     return begin == end ? 0 : token_pieces_put(out, begin, end);
 }
 
-/* Turns the marks into pieces that take in their neighbours as `behaviour` asks. */
+/* Turns the marks into pieces; `behaviour` says which neighbours are joined. */
 static int gather(const struct token_pieces *marks, enum token_behaviour behaviour,
                   struct token_pieces *out)
 {
@@ -327,7 +329,7 @@ static int cut_piece(struct text_scratch *scratch, const struct token_split *spl
     return rc == 0 ? gather(&scratch->marks, split->behaviour, out) : rc;
 }
 
-/* The common case, matches and what lies between them, without marks. */
+/* Cuts a piece into matches and the parts between them. This common case needs no marks. */
 static int cut_isolated(struct text_scratch *scratch, const struct token_pattern *pattern,
                         struct text_span piece, struct token_pieces *out)
 {
@@ -358,7 +360,8 @@ static bool begins_with(const struct token_text *text, struct text_span piece, c
     return piece.end - piece.begin >= bytes && memcmp(text->at + piece.begin, content, bytes) == 0;
 }
 
-/* Rewrites a piece with its spaces replaced; a prefix goes in front where there is none. */
+/* Copies a piece to `to`, with its spaces replaced (META) and, if `prefix` is set, the content in
+ * front. */
 static int rewrite_piece(struct text_scratch *scratch, const struct token_split *split,
                          struct text_span piece, bool prefix, struct token_text *to)
 {
@@ -389,8 +392,8 @@ static int rewrite_piece(struct text_scratch *scratch, const struct token_split 
     return token_text_copy(to, from, done, piece.end);
 }
 
-/* Is the piece the text's first, by what it stands for in the original? Without spans, no step before
- * this one could have dropped what stood in front. */
+/* Whether the piece is at the beginning of the original text. If the text has no spans, no earlier step can
+ * have dropped characters, so the first piece is. */
 static bool is_first(const struct token_text *text, struct text_span piece, size_t index)
 {
     return text->tracks ? token_text_span(text, piece.begin).begin == 0 : index == 0;

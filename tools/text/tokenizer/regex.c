@@ -14,8 +14,8 @@
 enum { GROUPS_MAX = 64 };
 
 struct group {
-    size_t begin; /* of its bracket in the text written */
-    bool folded;  /* outside of it */
+    size_t begin; /* offset in `text` of its opening bracket */
+    bool folded;  /* value of `folds` outside the group */
 };
 
 struct writer {
@@ -27,9 +27,9 @@ struct writer {
     char *text; /* owned */
     size_t bytes;
     size_t room;
-    bool folds;                      /* inside (?i) */
-    size_t atom;                     /* where in `text` begins what a quantifier would repeat */
-    struct group groups[GROUPS_MAX]; /* that are open */
+    bool folds;  /* inside (?i) */
+    size_t atom; /* offset in `text` of the item that a quantifier would repeat */
+    struct group groups[GROUPS_MAX]; /* the open groups */
     unsigned depth;
     int rc;
 };
@@ -71,7 +71,7 @@ static bool is_in(const struct token_unicode *unicode, uint64_t kinds, uint32_t 
     return (point < 0xD800 || point >= 0xE000) && (kinds >> token_kind_of(unicode, point) & 1) != 0;
 }
 
-/* The characters of the kinds, as members of a class. */
+/* Writes the characters of the kinds as members of a class. */
 static void put_ranges(struct writer *writer, uint64_t kinds)
 {
     char range[40];
@@ -90,7 +90,7 @@ static void put_ranges(struct writer *writer, uint64_t kinds)
     }
 }
 
-/* What is neither assigned nor printed. */
+/* Kinds of characters that are not assigned or not printed. */
 static uint64_t kinds_unseen(void)
 {
     return token_kinds_named("Cc", 2) | token_kinds_named("Cn", 2) | token_kinds_named("Cs", 2);
@@ -101,7 +101,7 @@ static bool is_name(const char *name, size_t bytes, const char *wanted)
     return strlen(wanted) == bytes && memcmp(name, wanted, bytes) == 0;
 }
 
-/* Of a name within \p{...}; 0: neither a category nor one of those that mean what they say. */
+/* The kinds of a name within \p{...}; 0 if the name is neither a category nor one of the names below. */
 static uint64_t kinds_of_property(const char *name, size_t bytes)
 {
     if (is_name(name, bytes, "Space") || is_name(name, bytes, "White_Space")) {
@@ -114,7 +114,7 @@ static uint64_t kinds_of_property(const char *name, size_t bytes)
                                            : token_kinds_named(name, bytes);
 }
 
-/* Of a name within [:...:]; 0: no table tells. */
+/* The kinds of a name within [:...:]; 0 if the table of kinds does not define them. */
 static uint64_t kinds_of_bracket(const char *name, size_t bytes)
 {
     const uint64_t space = token_kinds_flagged(TOKEN_FLAG_SPACE);
@@ -129,7 +129,8 @@ static uint64_t kinds_of_bracket(const char *name, size_t bytes)
                                            : 0;
 }
 
-/* {Name}, {^Name} or one letter behind \p: the kinds; 0 where it is no category (a script, say). */
+/* The kinds of {Name}, {^Name} or one letter after \p; 0 if that is not a category, but a script for
+ * example. */
 static uint64_t read_property(const struct writer *writer, const char **after, bool *outside)
 {
     const char *at = writer->at + 2;
@@ -158,7 +159,7 @@ static void copy(struct writer *writer, size_t bytes)
     writer->at += bytes < left ? bytes : left;
 }
 
-/* \p{Han} and the like: the characters of a script alone, without those that it shares. */
+/* Writes \p{Han} or another script: only its own characters, without those that scripts share. */
 static void write_script(struct writer *writer)
 {
     const char *close = memchr(writer->at, '}', (size_t)(writer->end - writer->at));
@@ -174,7 +175,7 @@ static void write_script(struct writer *writer)
     writer->at = close + 1;
 }
 
-/* \uHHHH, which PCRE2 writes \x{HHHH}. */
+/* Writes \uHHHH as \x{HHHH}, as PCRE2 spells it. */
 static void write_point(struct writer *writer)
 {
     put_text(writer, "\\x{");
@@ -183,7 +184,8 @@ static void write_point(struct writer *writer)
     put_text(writer, "}");
 }
 
-/* \b and \B: where a character of \w and another one, or none, meet. */
+/* Writes \b and \B: the borders between a character of \w and another one or none, and all other
+ * places. */
 static void write_border(struct writer *writer, bool border)
 {
     const char *const parts[4] = {"(?:(?<=[", border ? "])(?![" : "])(?=[", "])|(?<![",
@@ -196,7 +198,7 @@ static void write_border(struct writer *writer, bool border)
     writer->at += 2;
 }
 
-/* A backslash and what it belongs to. */
+/* Writes a backslash with the characters that belong to it. */
 static void write_escape(struct writer *writer, bool in_class)
 {
     const char c = writer->at + 1 < writer->end ? writer->at[1] : '\0';
@@ -204,7 +206,7 @@ static void write_escape(struct writer *writer, bool in_class)
     const char *after = writer->at + 2;
     bool outside = c != lower;
     uint64_t kinds = 0;
-    if (lower == 'h') { /* a hexadecimal digit there, white space in PCRE2 */
+    if (lower == 'h') { /* a hexadecimal digit in Oniguruma, white space in PCRE2 */
         refuse(writer, "\\h is not supported; write [0-9a-fA-F]");
         return;
     }
@@ -228,7 +230,8 @@ static void write_escape(struct writer *writer, bool in_class)
         write_script(writer);
         return;
     }
-    const bool unfolds = writer->folds && !in_class; /* cases are not folded outside of [...] */
+    const bool unfolds = writer->folds &&
+                         !in_class; /* Oniguruma folds cases of kinds only in [...] */
     put_text(writer, unfolds ? "(?-i:" : "");
     put_text(writer, in_class ? "" : outside ? "[^" : "[");
     put_ranges(writer, in_class && outside ? ~kinds : kinds);
@@ -237,7 +240,7 @@ static void write_escape(struct writer *writer, bool in_class)
     writer->at = after;
 }
 
-/* [:name:] or [:^name:] within a class; both libraries agree on ascii and xdigit alone. */
+/* Writes [:name:] or [:^name:] within a class. Both libraries agree only on ascii and xdigit. */
 static void write_bracket(struct writer *writer)
 {
     const char *close = memmem(writer->at, (size_t)(writer->end - writer->at), ":]", 2);
@@ -263,7 +266,7 @@ static void write_bracket(struct writer *writer)
     writer->at = close + 2;
 }
 
-/* [...], from its bracket on. */
+/* Writes [...], from its bracket on. */
 static void write_class(struct writer *writer)
 {
     copy(writer, 1);
@@ -288,7 +291,7 @@ static void write_class(struct writer *writer)
     copy(writer, 1);
 }
 
-/* The letters behind (?, up to : or ), where they are options: m is PCRE2's s, and i is kept in mind. */
+/* Writes the options after (?, up to : or ). Oniguruma's m is PCRE2's s, and i sets `folds`. */
 static void write_options(struct writer *writer)
 {
     const char *at = writer->at;
@@ -306,7 +309,7 @@ static void write_options(struct writer *writer)
         append_text(writer, *writer->at == 'm' ? "s" : writer->at, 1);
     }
     writer->folds = folds;
-    if (*at == ')') { /* for the rest of the group around it */
+    if (*at == ')') { /* the options hold for the rest of the group around them */
         copy(writer, 1);
         writer->depth--;
     }
@@ -336,14 +339,14 @@ static void end_group(struct writer *writer)
     copy(writer, 1);
 }
 
-/* {n,m} with what makes it another thing than in PCRE2: {,m} begins at 0, {n,m}+ repeats the whole of
- * it, and {n}? makes it optional. */
+/* Writes {n,m}. In Oniguruma, unlike in PCRE2, {,m} begins at 0, {n,m}+ repeats the repetition, and {n}?
+ * makes it optional. */
 static void write_counts(struct writer *writer)
 {
     const char *close = memchr(writer->at, '}', (size_t)(writer->end - writer->at));
     const size_t inside = close != NULL ? (size_t)(close - writer->at) - 1 : 0;
     if (inside == 0 || strspn(writer->at + 1, "0123456789,") < inside) {
-        copy(writer, 1); /* a brace */
+        copy(writer, 1); /* a brace as a character */
         return;
     }
     const bool fixed = memchr(writer->at, ',', inside + 1) == NULL;
@@ -362,7 +365,7 @@ static void write_counts(struct writer *writer)
     put_text(writer, wraps ? ")" : "");
 }
 
-/* What stands next, outside of a class. */
+/* Writes the next element outside of classes. */
 static void write_next(struct writer *writer)
 {
     const char c = *writer->at;

@@ -11,7 +11,7 @@
 #include "tools/text/tokenizer/span.h"
 
 struct text_tokenizer;
-struct text_scratch; /* one a thread */
+struct text_scratch; /* each thread needs its own */
 
 enum { TEXT_BYTES_MAX = 1 << 30 }; /* limit of one text */
 

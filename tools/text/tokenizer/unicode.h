@@ -60,13 +60,13 @@ struct token_kind {
 };
 extern const struct token_kind token_kinds[TOKEN_KINDS_MAX];
 extern const char token_kind_letters[]; /* the letter of kind i */
-/* Letter and count (none: 1) of each run, from U+0000, in parts of which NULL is the last. */
+/* Letter and count (no count: 1) of each run, from U+0000 on, in several texts; NULL ends the list. */
 extern const char *const token_kind_runs[];
 
 /* The kinds of all characters, in pages. */
 struct token_unicode {
     uint16_t page[0x110000 / 256];
-    uint8_t *kinds; /* owned; 256 a page */
+    uint8_t *kinds; /* owned; 256 per page */
     size_t pages;
 };
 
