@@ -521,7 +521,7 @@ static void plans(void)
     check_contains(rig_out,
                    "instead of this: activations keep, update deferred: 0.5 s in 4.000 GB: "
                    "twice as slow");
-    check_contains(rig_out, "2.1 TB written a day");
+    check_contains(rig_out, "2.1 TB written per day");
     expect(0, "plan --model %M --data %T/d.jsonl --json --host-memory 1GiB");
     struct core_json *doc = NULL;
     check_int(core_json_parse(rig_out, strlen(rig_out), "out", NULL, &doc), ==, 0);

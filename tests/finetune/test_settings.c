@@ -644,7 +644,7 @@ static void plans(void)
                    "folder: 1.0M parameters, 900.0K of them trained; a step has 6 x 2 rows of "
                    "7 tokens over all ranks");
     check_contains(text, "  STORE            3.000 GB\n          states   3.000 GB\n");
-    check_contains(text, "2.1 TB written a day");
+    check_contains(text, "2.1 TB written per day");
     free(text);
     text = text_of(print_short);
     check_contains(text, "plan: 1.0M parameters; DEVICE 2.000 GB");

@@ -21,7 +21,7 @@ struct bench_result {
     struct bench_swap swap;
     bool verified;
     struct bench_verify verify;
-    bool soaked; /* the only point of the sweep was measured for long */
+    bool soaked; /* the only point of the sweep was measured for a long time */
 };
 
 struct bench_report {
@@ -45,7 +45,7 @@ unsigned bench_report_drives(const struct bench_report *report);
 void bench_report_table(const struct bench_report *report, FILE *out);
 int bench_report_json(const struct bench_report *report, FILE *out);
 int bench_report_csv(const struct bench_report *report, FILE *out);
-/* Draws bandwidth over block size: a line for each depth, a field for each operation. */
+/* Draws bandwidth over block size: a line for each depth, a panel for each operation. */
 int bench_report_svg(const struct bench_report *report, FILE *out);
 
 /* Writes the `aio` block of DeepSpeed in the smallest complete ds_config.json. */
@@ -56,7 +56,7 @@ int bench_report_config(const struct bench_report *report, FILE *out);
 int bench_report_save(const struct bench_report *report, const char *path,
                       int (*write)(const struct bench_report *, FILE *));
 
-/* Whether that will be able to write `path`, as far as one can tell without touching it. */
+/* Whether bench_report_save() will be able to write `path`, as far as is known without touching it. */
 int bench_report_writable(const char *path);
 
 /* Whether `path` may become an aio block: -EEXIST for a file that holds anything else, such as

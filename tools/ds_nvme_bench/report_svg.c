@@ -26,7 +26,7 @@ struct field {
     double y;
     double block_low; /* log2 of bytes */
     double block_high;
-    double rate_high; /* bytes a second at the top */
+    double rate_high; /* bytes per second at the top */
 };
 
 static const char *const colours[] = {"#0b5394", "#38761d", "#b45f06", "#741b47",

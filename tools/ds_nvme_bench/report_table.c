@@ -176,7 +176,7 @@ static void print_soak(const struct bench_result *result, FILE *out)
         fprintf(out, "  soak %s: %.2f GB/s at first, %.2f GB/s at the end (%.0f %%)%s\n",
                 bench_op_name(point->params.op), burst / 1e9, sustained / 1e9,
                 burst > 0 ? sustained / burst * 100 : 0,
-                likely && trend < 0 ? ": it falls; a cache fills up or the drive grows hot" : "");
+                likely && trend < 0 ? ": it falls; a cache fills up or the drive gets hot" : "");
     }
 }
 
@@ -212,7 +212,7 @@ static void print_model(const struct bench_report *report, FILE *out)
             "(%.1f GB in, %.1f GB out).\n",
             report->params / 1e9, drives > 1 ? "these drives" : "this drive", wear.step_seconds,
             wear.step_read_bytes / 1e9, wear.step_write_bytes / 1e9);
-    fprintf(out, "Wear: %.3f TB written per step, %.1f TB a day at full speed",
+    fprintf(out, "Wear: %.3f TB written per step, %.1f TB per day at full speed",
             wear.step_write_bytes / 1e12, wear.day_write_bytes / 1e12);
     if (wear.life_days > 0) {
         fprintf(out, ": the rated life ends after %.0f days.\n", wear.life_days);

@@ -159,8 +159,8 @@ static uint32_t scan_depth(const struct bench_sweep_options *options, uint32_t b
     return depth;
 }
 
-/* Chooses from the listed depths one for several threads that keeps about as much in flight as one
- * thread does. */
+/* Chooses, for several threads, the listed depth that keeps about as much in flight as one thread
+ * does. */
 static uint32_t shared_depth(const struct bench_sweep_options *options, uint32_t block_bytes)
 {
     uint32_t half = scan_depth(options, block_bytes) / 2;
@@ -245,8 +245,8 @@ static void drop_scan_samples(struct bench_sweep *sweep, const struct bench_para
     }
 }
 
-/* Measures one operation after the other, the candidates directly after each other and in opposite
- * order every other time, so that a drive whose speed changes meanwhile favours none of them. */
+/* Measures one operation after the other. The candidates follow one another directly, in reverse order
+ * every second time, so that a drive whose speed changes meanwhile favours none of them. */
 static int confirm_round(struct search *search, const struct bench_params *picked, unsigned count,
                          int round, const struct bench_how *how)
 {

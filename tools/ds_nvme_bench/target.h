@@ -30,7 +30,7 @@ struct bench_target {
 struct bench_target_options {
     const char *path;
     const char *backend; /* NULL: chosen by probing */
-    uint64_t bytes;      /* of the scratch file; 0: as much as `fill_seconds` allow to write */
+    uint64_t bytes;      /* of the scratch file; 0: as much as can be written in `fill_seconds` */
     double fill_seconds;
     const volatile int *stop;                                          /* if set, return -EINTR */
     void (*progress)(void *user, uint64_t done_bytes, uint64_t bytes); /* NULL: none */
@@ -50,7 +50,7 @@ void bench_target_close(struct bench_target *target);
  * queues; the caller's thread enters ---- */
 
 enum { BENCH_TARGET_QUEUES = 2 };
-/* The longest that any transfer may take. */
+/* The time limit of a transfer. */
 #define BENCH_PATIENCE_NS INT64_C(120000000000)
 
 struct bench_target_io_options {

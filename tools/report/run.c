@@ -67,7 +67,7 @@ static uint32_t lot_of(uint64_t index)
     return (uint32_t)((index ^ index >> 29) * UINT64_C(0xBF58476D1CE4E5B9) >> 32);
 }
 
-/* If there is no room left, drops the half with the higher lots. */
+/* If no room is left, drops the half of the times that has the higher lots. */
 static void halve_times(struct report_run *run)
 {
     size_t kept = 0;

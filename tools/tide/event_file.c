@@ -172,7 +172,7 @@ static int make_folders(const char *folder)
 
 static const char prefix[] = "events.out.tfevents.";
 
-/* TensorBoard sorts the files of a folder by name, and a name contains the second at which the
+/* TensorBoard sorts the files of a folder by name, and a name contains the second in which the
  * file was created. A run that is resumed within the same second must still sort after the
  * previous run. */
 static int later_second(const char *folder, int64_t *second)

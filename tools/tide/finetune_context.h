@@ -31,7 +31,7 @@ int finetune_context_data(struct finetune_context *talk,
                           const struct finetune_data_options *options, struct finetune_data **out);
 
 /* Returns the enum cli_exit of a negative errno; 2 for wrong input. -EFBIG is 1, as from a file
- * system: only the caller knows of a plan that does not fit, which is 3. */
+ * system: only the caller knows whether a plan did not fit, which is 3. */
 int finetune_exit_code(int rc);
 
 #endif

@@ -77,7 +77,7 @@ static int scan(struct finetune_data *data)
     struct finetune_data_info *info = &data->info;
     options.batch_rows = 1;
     options.epochs = 1;
-    /* Nothing else runs yet. For few rows one thread is enough, and reads no further than them. */
+    /* Nothing else runs yet. For few rows one thread is enough, and it does not read beyond them. */
     options.threads = most >= MANY_ROWS ? text_feed_threads(0) : 1;
     /* The order decides which rows come first, and how they fit into packed rows. */
     options.shuffle = options.shuffle && (options.pack || most < INT64_MAX);

@@ -11,7 +11,7 @@
 
 enum { FINETUNE_OPTIONS_MAX = 64 };
 
-/* Limits: steps of a run (their times are kept), and micro-batches of a step (limit of the
+/* The most steps of a run (the time of each is kept), and the most micro-batches of a step (as in the
  * engine). */
 enum { FINETUNE_STEPS_MAX = 100 * 1000 * 1000, FINETUNE_ACCUM_MAX = 1 << 14 };
 

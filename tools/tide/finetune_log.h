@@ -20,7 +20,7 @@ struct finetune_log_options {
     struct finetune_events *events; /* borrowed; NULL: none */
 };
 
-/* What is the same for all steps; written in the first line. All is borrowed until then. */
+/* Figures that are the same for all steps. They are written in the first line and borrowed until then. */
 struct finetune_log_head {
     const struct tide_plan *plan;
     const struct tide_engine_options *engine;

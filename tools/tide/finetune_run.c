@@ -268,7 +268,7 @@ static bool wants_evaluation(const struct finetune_run *run, int64_t step, bool 
     return run->eval != NULL && (last || (run->eval_every > 0 && step % run->eval_every == 0));
 }
 
-/* If the schedule changes betas, sets those of the next update. */
+/* If the schedule changes the betas, sets the betas of the next update. */
 static int set_betas(struct finetune_run *run, int64_t update)
 {
     const struct schedule *schedule = &run->settings->schedule;

@@ -1,5 +1,5 @@
-/* finetune_run.h: the steps of a run, once everything is open, and its checkpoints: when they are due, what
- * of the run goes into them besides the engine's states, and continuing from one. Main thread. */
+/* finetune_run.h: the steps of a run, once everything is open, and its checkpoints: when they are due, which
+ * state of the run they hold besides the engine's, and how a run continues from one. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_RUN_H
 #define TOOLS_TIDE_FINETUNE_RUN_H
 

@@ -1,5 +1,5 @@
 /* finetune_settings.h: what a run does: flags override a ds_config.json, which overrides defaults.
- * A warning tells where a flag and the file contradict each other. Main thread. */
+ * If a flag and the file contradict each other, a warning says so. Main thread. */
 #ifndef TOOLS_TIDE_FINETUNE_SETTINGS_H
 #define TOOLS_TIDE_FINETUNE_SETTINGS_H
 

@@ -12,7 +12,7 @@
 void finetune_stop_early(void (*undo)(void *context), void *context);
 /* Until finetune_stop_end(), signals only request a stop. */
 void finetune_stop_begin(void);
-void finetune_stop_end(void); /* does nothing if neither was called */
+void finetune_stop_end(void); /* restores the previous actions, if there are any */
 
 /* Whether a stop was requested. Any thread. */
 bool finetune_stop_asked(void);

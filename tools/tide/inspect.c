@@ -8,7 +8,7 @@
 #include "core/json/write.h"
 #include "tools/tide/commands.h"
 
-/* Of the object that --json prints; docs/inspect-json.md says what is in it. */
+/* Version of the object that --json prints; docs/inspect-json.md describes it. */
 enum { SCHEMA_VERSION = 1 };
 
 static void print_tensor(void *user, const struct tide_tensor *tensor)
@@ -42,7 +42,7 @@ static void write_tensor(void *user, const struct tide_tensor *tensor)
     core_json_write_object_end(json);
 }
 
-/* Texts of files go to a terminal: without control characters. */
+/* Prints a text that comes from a file, without control characters, because it may go to a terminal. */
 static void print_safe(const char *text)
 {
     cli_print_text(stdout, text, strlen(text));
@@ -68,7 +68,7 @@ static const char *what_name(uint32_t what)
 static void print_checkpoint(const struct tide_inspection *one)
 {
     char bytes[CLI_NUMBER_BYTES];
-    if (one->family[0] == '\0') { /* what it is of cannot be read, and the problem says why */
+    if (one->family[0] == '\0') { /* the manifest cannot be read, and the problem says why */
         printf(": checkpoint\n");
     } else {
         printf(": checkpoint of a ");
@@ -152,7 +152,7 @@ static void print_text(const char *path, const struct tide_inspection *one)
     }
 }
 
-/* 64 bits do not go into a JSON number. */
+/* Writes the number of a run as text, because a JSON number does not hold 64 bits exactly. */
 static void write_run(struct core_json_write *json, uint64_t run)
 {
     char text[17];
@@ -169,7 +169,7 @@ static void write_store(struct core_json_write *json, const struct tide_inspecti
     core_json_write_unsigned(json, "paths", one->paths);
 }
 
-/* `known`: it could be opened. */
+/* `known`: the path could be opened. */
 static void write_figures(struct core_json_write *json, const struct tide_inspection *one,
                           bool known)
 {

@@ -258,7 +258,7 @@ static int list_content(const char *path, const char *model, struct content *out
     return 0;
 }
 
-/* Whether a run was killed while it moved its model there; claiming --out moves the remaining
+/* Whether a run was killed while it moved its model into --out. Claiming --out moves the remaining
  * files. */
 static bool is_half_moved(const struct cli_out *out)
 {

@@ -9,7 +9,7 @@
 
 struct cli_out {
     const char *path;  /* value of --out */
-    const char *model; /* the model that is trained; NULL: none is */
+    const char *model; /* the folder of the model that is trained; NULL: nothing is trained */
     bool overwrite;
     bool resume;
     bool claimed; /* --out is locked, and the results of a killed run have been moved there */

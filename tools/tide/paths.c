@@ -207,7 +207,7 @@ static bool is_reserved(const char *name, const struct cli_path *paths, size_t c
 }
 
 /* Whether the place is below the output `path` (at `out`), or in the folder beside it in which the
- * run works and which is all its own. `child` is the first name below the output. */
+ * run works. `child` is the first name below the output. */
 static bool name_in_output(const struct place *place, const char *path, const struct place *out,
                            char child[PATH_MAX])
 {

@@ -20,7 +20,7 @@ struct wish {
     const char *rates_out;
 };
 
-/* Counts the rows of --data, if given, to learn their length. */
+/* Counts the rows of --data, if given, to find their length. */
 static int look_at_data(const struct finetune_flags *flags, struct finetune_context *talk,
                         struct finetune_settings *settings)
 {

@@ -152,7 +152,7 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
             info.chunk_elements, info.commands);
     print_step(&info, stream);
     print_stores(options, stream);
-    fprintf(stream, "drives: %.3f GB read and %.3f GB written per step, %.1f TB written a day\n",
+    fprintf(stream, "drives: %.3f GB read and %.3f GB written per step, %.1f TB written per day\n",
             (double)info.store_read_bytes / 1e9, (double)info.store_write_bytes / 1e9,
             cli_plan_wear_tb(&info));
     print_alternatives(plan, stream);
@@ -178,7 +178,7 @@ void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine
     print_step(&info, stream);
     print_stores(options, stream);
     if (info.store_write_bytes > 0) {
-        fprintf(stream, "drives: %.3f GB written per step, %.1f TB a day\n",
+        fprintf(stream, "drives: %.3f GB written per step, %.1f TB per day\n",
                 (double)info.store_write_bytes / 1e9, cli_plan_wear_tb(&info));
     }
 }

@@ -9,7 +9,7 @@
 int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
                    FILE *stream);
 
-/* Prints the most important of this in a few lines, before a run. */
+/* Prints the most important figures in a few lines, before a run. */
 void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine_options *options,
                           FILE *stream);
 

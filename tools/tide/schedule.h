@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum schedule_kind {
-    SCHEDULE_CONSTANT, /* constant after the warm-up; the next three warm up, too */
+    SCHEDULE_CONSTANT, /* constant after the warm-up; the next three begin with a warm-up, too */
     SCHEDULE_LINEAR,
     SCHEDULE_COSINE,
     SCHEDULE_WSD, /* warm up, stay, decay over the last steps; transformers' cosine */

@@ -60,8 +60,8 @@ struct tokenize {
     struct figures figures;
 };
 
-/* With colours: trained tokens green, others dim, every other token underlined. Without: [trained
- * on]. */
+/* With colours, trained tokens are green, others dim, and every second token is underlined. Without
+ * colours, trained tokens are in [brackets]. */
 static int print_token(const struct tokenize *t, int32_t id, bool trained, size_t index)
 {
     const char *text = NULL;
