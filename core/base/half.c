@@ -89,7 +89,7 @@ void core_bf16_widen(const void *from, size_t count, float *to)
     }
 }
 
-/* Without a branch per element. */
+/* Has no branch per element. */
 void core_bf16_narrow(const void *from, size_t count, uint16_t *to)
 {
     for (size_t i = 0; i < count; i++) {

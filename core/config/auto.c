@@ -21,7 +21,7 @@ static void move_offload(struct core_cfg_detail *detail, const char *old, const 
     }
     if (value->truth && value_of(detail, section)->given) {
         core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, row,
-                      "%s in line %zu sets the same in the newer form; keep only that", section,
+                      "%s on line %zu sets the same in the newer form; keep only that", section,
                       value_of(detail, section)->place.line);
         return;
     }

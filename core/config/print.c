@@ -111,8 +111,8 @@ void core_cfg_document(FILE *file)
         file,
         "# The keys of ds_config.json\n\n"
         "Printed by `tide config --keys` from the table that also reads configurations; a test\n"
-        "compares the two. *later* means that this build knows the key, checks it, and does\n"
-        "not act on it yet; the module that will is named. *ignored* and *refused* give their\n"
+        "compares the two. *later* means that this build knows and checks the key, but does\n"
+        "not act on it yet; the module in brackets will. *ignored* and *refused* give their\n"
         "reason. Names after a comma are aliases. `\"auto\"` is allowed for every value and is\n"
         "filled in as the Hugging Face trainer does, or with the default.\n\n"
         "| Key | Allowed | Default | Meaning | What tide does |\n"

@@ -112,7 +112,7 @@ static void apply_precision(struct core_cfg_detail *detail)
     const struct core_cfg_value *bf16 = value_of(detail, "bf16.enabled");
     if (fp16->truth && bf16->truth) {
         core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, core_cfg_index("fp16.enabled"),
-                      "bf16.enabled in line %zu is also true; allowed: one of the two",
+                      "bf16.enabled on line %zu is also true; allowed: one of the two",
                       bf16->place.line);
     }
     if (fp16->truth && value_of(detail, "fp16.loss_scale")->real[0] == 0) {

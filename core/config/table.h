@@ -82,7 +82,7 @@ extern const struct core_cfg_rows core_cfg_rows_other;
 size_t core_cfg_row_count(void);
 const struct core_cfg_row *core_cfg_row(size_t index);
 
-/* The row with this path, which the table has. */
+/* The index of the row with this path. The table must have it. */
 size_t core_cfg_index(const char *path);
 /* The row of `key` inside the section `prefix` ("" at the top), by name or alias; -1: none. */
 ptrdiff_t core_cfg_row_in(const char *prefix, const char *key, size_t key_bytes);

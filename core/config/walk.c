@@ -93,13 +93,13 @@ static bool is_second(struct core_cfg_detail *detail, size_t row,
     size_t first = value->place.line;
     if (strncmp(core_cfg_row(row)->path, "aio.", 4) != 0) {
         core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, row,
-                      "given twice: as \"%.60s\" in line %zu, and under another name in line %zu; "
+                      "given twice: as \"%.60s\" on line %zu, and under another name on line %zu; "
                       "keep one",
                       member->key, place.line, first);
         return true;
     }
     core_cfg_tell(detail, CORE_CFG_NOTE_WARNING, row,
-                  "given twice, in lines %zu and %zu; %s is used", first, place.line, leaf);
+                  "given twice, on lines %zu and %zu; %s is used", first, place.line, leaf);
     return !canonical;
 }
 

@@ -237,7 +237,7 @@ static int take_key(struct build *build, const struct core_json_token *token)
         struct core_json_place second = core_json_place_of(doc->text, value->key_at);
         return core_err_set(
             -EINVAL,
-            "%s:%zu:%zu: duplicate key \"%.*s\", first in line %zu; keep one of the "
+            "%s:%zu:%zu: duplicate key \"%.*s\", first on line %zu; keep one of the "
             "two",
             doc->source, second.line, second.column, (int)(token->bytes > 200 ? 200 : token->bytes),
             token->text, core_json_place_of(doc->text, (*slot)->key_at).line);

@@ -147,7 +147,7 @@ static void duplicates(void)
     static const char text[] = "{\n\"x\": {\"x\": 1},\n\"y\": {\"k\": 1,\n  \"l\": {\"k\": 2},\n"
                                "  \"\\u006b\": 3}}";
     check_int(core_json_parse(text, sizeof text - 1, "t.json", NULL, &doc), ==, -EINVAL);
-    check_string(core_err_sentence(), "t.json:5:3: duplicate key \"\\u006b\", first in line 3; "
+    check_string(core_err_sentence(), "t.json:5:3: duplicate key \"\\u006b\", first on line 3; "
                                       "keep one of the two");
 }
 

@@ -426,7 +426,7 @@ static void bad_files(void)
     expect_load(test_directory(), -EISDIR, "is a directory");
     expect_load("/nonexistent.json", -ENOENT, "/nonexistent.json cannot be opened");
     expect_load(test_file("a.json", "{\n \"fp16\": {\"enabled\": true},\n \"fp16\": {}}", 42),
-                -EINVAL, "a.json:3:2: duplicate key \"fp16\", first in line 2");
+                -EINVAL, "a.json:3:2: duplicate key \"fp16\", first on line 2");
     expect_load(test_file("b.json", "{\n\"a\": \"\xff\"}", 11), -EINVAL,
                 "b.json:2:7: invalid UTF-8");
     expect_load(test_file("c.json", "[1]", 3), -EINVAL,
