@@ -398,7 +398,7 @@ static bool is_locked(int fd)
     return false;
 }
 
-/* The message for a file with a header whose space is not allocated yet. */
+/* The message for a file that has a header, but not yet all of its space. */
 static int unfinished(const char *name, const struct aio_look *look, uint64_t wanted)
 {
     char of[48] = "";

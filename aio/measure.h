@@ -16,9 +16,8 @@ struct aio_rates {
     uint64_t hashed_bytes;    /* how many of the transferred bytes had checksums */
 };
 
-/* Measures on bytes [offset, offset + bytes) of an attached file, which are overwritten. Takes
- * `seconds` altogether, or longer if a few blocks take longer. Other requests to the drive distort
- * the result. */
+/* Reads and overwrites bytes [offset, offset + bytes) of an attached file. Takes `seconds` in total, or
+ * longer if a few blocks take longer. Other requests to the drive distort the result. */
 int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, uint64_t bytes,
                       double seconds, struct aio_rates *out);
 

@@ -15,7 +15,7 @@ int plan_candidate_fits(const struct plan_input *input, const struct plan_choice
                         bool *fitted);
 
 /* Notes in `needs` the least memory that a choice takes, regardless of the budgets of DEVICE and
- * HOST, and the least of STORE if it fits into these. */
+ * HOST; and, if it fits into these two, the least of STORE. */
 int plan_candidate_need(const struct plan_input *input, const struct plan_choice *choice,
                         struct plan_needs *needs);
 

@@ -255,8 +255,8 @@ static int report_stall(const struct run_executor *executor)
 
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place);
 
-/* When the command that an edge of the n-th tape names was done. The command that waited for it is
- * done, so it is done, too; its lane is reaped first. */
+/* The time at which the command that an edge names was done; the edge belongs to the n-th tape. Call it
+ * for an edge of a command that is done: then the named command is done, too. Reaps its lane first. */
 static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct plan_edge edge)
 {
     uint32_t place = 0;
