@@ -11,8 +11,10 @@
 
 static int check_shapes(const struct plan_input *input)
 {
-    if (input->block_count < 2 || input->block_count >= PLAN_NONE) {
-        return core_err_set(-EINVAL, "a plan needs at least an embedding and a head, not %u blocks",
+    const uint32_t least = input->application ? 1 : 2;
+    if (input->block_count < least || input->block_count >= PLAN_NONE) {
+        return core_err_set(-EINVAL, "a plan needs %s, not %u blocks",
+                            input->application ? "a block" : "at least an embedding and a head",
                             input->block_count);
     }
     for (uint32_t b = 0; b < input->block_count; b++) {
@@ -107,6 +109,24 @@ static int check_places(const struct plan_input *input)
     return input->budgets.device_is_host ? 0 : check_card(input);
 }
 
+/* What an application keeps is in memory that the host accesses; it has no activations here. */
+static int check_application(const struct plan_input *input)
+{
+    const struct plan_wishes *wishes = &input->wishes;
+    const bool own_gradients = wishes->grads == PLAN_WHERE_HOST;
+    if (!input->budgets.device_is_host || input->world > 1 || wishes->micro_batches != 1) {
+        return core_err_set(-EINVAL,
+                            "an application's weights and gradients are updated by one rank "
+                            "of the CPU device, in one micro-batch");
+    }
+    if (wishes->weights != PLAN_WHERE_AUTO ||
+        (wishes->grads != PLAN_WHERE_AUTO && !own_gradients)) {
+        return core_err_set(-EINVAL, "the application's weights stay where they are, and its "
+                                     "gradients there or in HOST");
+    }
+    return 0;
+}
+
 static int check_wishes(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;
@@ -139,6 +159,9 @@ int plan_check(const struct plan_input *input)
     int rc = check_shapes(input);
     if (rc == 0) {
         rc = check_ranks(input);
+    }
+    if (rc == 0 && input->application) {
+        rc = check_application(input);
     }
     return rc == 0 ? check_wishes(input) : rc;
 }

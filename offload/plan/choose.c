@@ -96,7 +96,7 @@ static bool tries_smaller(const struct search *search)
 /* Tries all policies; gradients go to STORE only if nothing else fits. */
 static int try_all(struct search *search)
 {
-    static const enum plan_tier grads[] = {PLAN_HOST, PLAN_DEVICE, PLAN_STORE};
+    static const enum plan_tier grads[] = {PLAN_HOST, PLAN_DEVICE, PLAN_STORE, PLAN_APPLICATION};
     const uint64_t wished = search->input->wishes.chunk_elements;
     const unsigned sizes = wished != 0 ? 1 : PLAN_CHUNK_SIZES;
     int rc = 0;
@@ -126,7 +126,7 @@ static int note_policy(void *user, const struct plan_choice *policy)
 /* Visits each policy with each place of gradients and size of chunks. */
 static int visit_all(const struct plan_input *input, plan_policy_visit *visit, void *user)
 {
-    static const enum plan_tier grads[] = {PLAN_HOST, PLAN_DEVICE, PLAN_STORE};
+    static const enum plan_tier grads[] = {PLAN_HOST, PLAN_DEVICE, PLAN_STORE, PLAN_APPLICATION};
     const uint64_t wished = input->wishes.chunk_elements;
     int rc = 0;
     for (size_t g = 0; rc == 0 && g < sizeof grads / sizeof grads[0]; g++) {

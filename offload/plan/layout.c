@@ -121,13 +121,13 @@ static int add_buffer(struct plan_layout *layout, const char *name, enum plan_ti
         layout->room = wider;
     }
     struct plan_buffer *buffer = &layout->buffers[layout->count];
-    *buffer = (struct plan_buffer){.tier = (uint8_t)tier,
-                                   .consumer = (uint8_t)consumer,
-                                   .twin = PLAN_NONE,
-                                   .offset = layout->tier_bytes[tier],
-                                   .bytes = bytes};
+    *buffer = (struct plan_buffer){
+        .tier = (uint8_t)tier, .consumer = (uint8_t)consumer, .twin = PLAN_NONE, .bytes = bytes};
     snprintf(buffer->name, sizeof buffer->name, "%s", name);
-    layout->tier_bytes[tier] += plan_round_up(bytes, PLAN_ALIGN_BYTES);
+    if (tier != PLAN_APPLICATION) {
+        buffer->offset = layout->tier_bytes[tier];
+        layout->tier_bytes[tier] += plan_round_up(bytes, PLAN_ALIGN_BYTES);
+    }
     *out = (uint16_t)layout->count++;
     return 0;
 }
@@ -187,10 +187,14 @@ static int add_weights(struct plan_layout *layout, const struct plan_input *inpu
     const struct buffer_kind in_device = {"w", PLAN_DEVICE, PLAN_FOR_WEIGHTS, twice};
     const struct buffer_kind in_host = {"w", PLAN_HOST, PLAN_FOR_WEIGHTS, twice};
     const struct buffer_kind in_store = {"w", PLAN_STORE, PLAN_FOR_WEIGHTS, twice};
+    const struct buffer_kind outside = {"w", PLAN_APPLICATION, PLAN_FOR_WEIGHTS, false};
     bool host_copy = place->weights == PLAN_HOST ||
                      (place->weights == PLAN_DEVICE && !input->budgets.device_is_host &&
                       !block->on_card);
     int rc = 0;
+    if (place->weights == PLAN_APPLICATION) {
+        return add_of_block(layout, input, b, &outside, bytes, &block->weights_device);
+    }
     if (place->weights == PLAN_DEVICE) {
         rc = add_of_block(layout, input, b, &in_device, bytes, &block->weights_device);
     }
@@ -256,7 +260,9 @@ static int add_weight_slots(struct plan_layout *layout, const struct plan_input 
     uint64_t bytes[PLAN_SIZE_COUNT] = {0};
     uint32_t counts[PLAN_SIZE_COUNT] = {0};
     for (uint32_t b = 0; b < input->block_count; b++) {
-        if (layout->places[b].weights != PLAN_DEVICE || plan_shards_weights(input)) {
+        const bool resident = layout->places[b].weights == PLAN_DEVICE ||
+                              layout->places[b].weights == PLAN_APPLICATION;
+        if (!resident || plan_shards_weights(input)) {
             int size = layout->blocks[b].size;
             bytes[size] = larger(bytes[size],
                                  input->blocks[b].elements * input->blocks[b].format.weight_bytes);
@@ -435,7 +441,9 @@ static int add_stored(struct plan_layout *layout, const struct plan_input *input
                       const struct plan_choice *choice, bool all_along)
 {
     bool away = choice->grads == PLAN_STORE;
-    enum turn turn = away ? ALL_IN_TURN : all_along ? EACH_ITS_OWN : UPDATED_IN_TURN;
+    enum turn turn = away                              ? ALL_IN_TURN
+                     : all_along || input->application ? EACH_ITS_OWN
+                                                       : UPDATED_IN_TURN;
     const struct gradient_kind kind = {
         .layout = {"g", away ? PLAN_HOST : choice->grads, PLAN_FOR_GRADIENTS, false},
         .turns = choice->gradient_slots,

@@ -55,7 +55,7 @@ bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block);
 
 /* Buffer indices of one block; PLAN_NONE if it has no such buffer of its own. */
 struct plan_block_layout {
-    uint16_t weights_device; /* resident */
+    uint16_t weights_device; /* resident, or in the application's memory */
     uint16_t weights_host;
     uint16_t weights_store;
     uint16_t states_memory; /* the resident chunks */

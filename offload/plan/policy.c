@@ -12,6 +12,12 @@ uint64_t plan_policy_chunk(unsigned index)
 
 bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier)
 {
+    if (input->application) {
+        return tier == (input->wishes.grads == PLAN_WHERE_HOST ? PLAN_HOST : PLAN_APPLICATION);
+    }
+    if (tier == PLAN_APPLICATION) {
+        return false;
+    }
     static const enum plan_where where[] = {[PLAN_DEVICE] = PLAN_WHERE_DEVICE,
                                             [PLAN_HOST] = PLAN_WHERE_HOST,
                                             [PLAN_STORE] = PLAN_WHERE_STORE};
@@ -64,6 +70,12 @@ static bool may_try(const struct plan_input *input, const struct plan_choice *ch
     bool wished = (wishes->acts == PLAN_ACTS_AUTO || wishes->acts == choice->acts) &&
                   (wishes->order == PLAN_ORDER_AUTO || wishes->order == choice->order) &&
                   (wishes->timing == PLAN_TIMING_AUTO || wishes->timing == timing);
+    if (input->application) {
+        const bool by_norm = wishes->may_clip || wishes->may_skip;
+        return choice->acts == PLAN_ACTS_KEEP && choice->order == PLAN_ORDER_LAYER &&
+               !choice->keeps_first &&
+               timing == (by_norm ? PLAN_TIMING_DEFERRED : PLAN_TIMING_INSIDE);
+    }
     bool early = timing != PLAN_TIMING_DEFERRED;
     bool possible = (choice->acts != PLAN_ACTS_STORE || input->budgets.store_bytes > 0) &&
                     may_be(wishes, timing);

@@ -13,7 +13,7 @@ enum { PLAN_SPLIT_SHARE = 12, PLAN_SPLIT_STRIDE = 3 };
 enum { PLAN_CHUNK_SIZES = 4 };
 uint64_t plan_policy_chunk(unsigned index);
 
-/* Says whether gradients may wait for the update in `tier`. */
+/* Says whether gradients may wait for the update in `tier`, PLAN_APPLICATION included. */
 bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier);
 
 /* Says whether the device may keep states in its memory and update them there: it is not the CPU,

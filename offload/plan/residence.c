@@ -34,7 +34,9 @@ static void places_of(const struct plan_input *input, const struct plan_choice *
                     input->block_count - b <= residence->kept_blocks,
             .pending = input->blocks[b].trained && plan_choice_leaves(choice, b)};
         bool on_card = b < residence->card_blocks && input->blocks[b].trained;
-        if (b < residence->device_blocks || on_card) {
+        if (input->application) {
+            places[b].weights = PLAN_APPLICATION;
+        } else if (b < residence->device_blocks || on_card) {
             places[b].weights = PLAN_DEVICE;
         } else if (b < residence->device_blocks + residence->host_blocks) {
             places[b].weights = PLAN_HOST;
@@ -168,7 +170,7 @@ int plan_residence_relieve(const struct plan_input *input, const struct plan_cho
         rc = relieve_number(input, choice, residence, STATE_CHUNKS, all_chunks(input, choice),
                             store_holds);
     }
-    if (rc == 0 && input->wishes.weights == PLAN_WHERE_AUTO) {
+    if (rc == 0 && input->wishes.weights == PLAN_WHERE_AUTO && !input->application) {
         rc = relieve_number(input, choice, residence,
                             residence->leans_to_device ? DEVICE_BLOCKS : HOST_BLOCKS,
                             input->block_count, store_holds);
@@ -248,7 +250,7 @@ int plan_residence_spend(const struct plan_input *input, const struct plan_choic
     if (rc == 0 && choice->card_blocks > residence->card_blocks) {
         rc = grow_residence(input, choice, residence, CARD_BLOCKS, choice->card_blocks);
     }
-    if (rc == 0 && input->wishes.weights == PLAN_WHERE_AUTO) {
+    if (rc == 0 && input->wishes.weights == PLAN_WHERE_AUTO && !input->application) {
         bool in_memory = residence->host_blocks > 0;
         rc = grow_residence(input, choice, residence, DEVICE_BLOCKS, owners);
         if (rc == 0 && !in_memory) {

@@ -105,7 +105,7 @@ static int block_backward(struct plan_step *step, uint32_t block, uint32_t micro
     bool again = kept == PLAN_NONE && shape->kept_bytes > 0;
     struct plan_command command = plan_move_command(PLAN_BWD, PLAN_Q_COMPUTE, block, micro);
     int rc = 0;
-    if (shape->backward_reads_weights || again) {
+    if ((shape->backward_reads_weights && !step->input->application) || again) {
         rc = name_weights(step, &command);
     }
     if (rc == 0 && block > 0 && acts_wait_elsewhere(step)) {
@@ -118,8 +118,9 @@ static int block_backward(struct plan_step *step, uint32_t block, uint32_t micro
     command.seconds = seconds_of(step, shape->backward_seconds, shape->backward_flops);
     command.seconds += again ? seconds_of(step, shape->recompute_seconds, shape->forward_flops) : 0;
     name_in(step, &command);
-    uint64_t out_bytes = is_last(step, block) ? step->input->blocks[block - 1].out_bytes
-                                              : shape->out_bytes;
+    uint64_t out_bytes = is_last(step, block) && block > 0
+                             ? step->input->blocks[block - 1].out_bytes
+                             : shape->out_bytes;
     plan_move_operand(&command, PLAN_AS_OUT_GRAD, is_last(step, block) ? PLAN_WRITES : PLAN_CHANGES,
                       part(layout->out_grads[micro % layout->in_flight], out_bytes));
     plan_move_operand(&command, PLAN_AS_KEPT, PLAN_READS,
@@ -163,12 +164,13 @@ static int pass(struct plan_step *step, uint32_t first_micro, uint32_t end_micro
     uint32_t blocks = step->input->block_count;
     bool updates = update_pending && first_micro == 0;
     int rc = 0;
+    const uint32_t computed = step->input->application ? 0 : blocks - 1;
     for (uint32_t b = 0; rc == 0 && b < blocks; b++) {
         if (updates && step->layout->places[b].pending) {
             step->saves = step->saves_pending;
             rc = plan_update_block(step, b, true);
         }
-        for (uint32_t g = first_micro; rc == 0 && b + 1 < blocks && g < end_micro; g++) {
+        for (uint32_t g = first_micro; rc == 0 && b < computed && g < end_micro; g++) {
             rc = block_forward(step, b, g, true);
         }
     }
@@ -202,7 +204,8 @@ static int drain(struct plan_step *step)
 static int evaluate(struct plan_step *step)
 {
     int rc = 0;
-    for (uint32_t b = 0; rc == 0 && b < step->input->block_count; b++) {
+    for (uint32_t b = 0; rc == 0 && !step->input->application && b < step->input->block_count;
+         b++) {
         rc = block_forward(step, b, 0, false);
     }
     return rc;

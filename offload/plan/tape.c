@@ -37,7 +37,7 @@ const char *plan_queue_name(enum plan_queue queue)
 
 const char *plan_tier_name(enum plan_tier tier)
 {
-    static const char *const names[PLAN_TIER_COUNT] = {"device", "host", "store"};
+    static const char *const names[] = {"device", "host", "store", "application"};
     return names[tier];
 }
 

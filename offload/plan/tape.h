@@ -11,7 +11,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum plan_tier { PLAN_DEVICE, PLAN_HOST, PLAN_STORE, PLAN_TIER_COUNT };
+enum plan_tier {
+    PLAN_DEVICE,
+    PLAN_HOST,
+    PLAN_STORE,
+    PLAN_TIER_COUNT,
+    PLAN_APPLICATION = PLAN_TIER_COUNT, /* memory of the application: no budget counts it */
+};
 
 /* What commands run on. The order is that of rows in prints and timelines. */
 enum plan_queue {
@@ -106,9 +112,11 @@ enum plan_consumer {
 /* A piece of a tier's arena that commands name; its offset is the same for the whole run. */
 struct plan_buffer {
     char name[32];
-    uint64_t offset; /* in the tier's arena */
+    uint64_t offset; /* in the tier's arena; 0 in the application's memory */
     uint64_t bytes;
-    uint8_t tier;     /* enum plan_tier; STORE buffers are extents, known by block and stream */
+    uint8_t
+        tier; /* enum plan_tier; STORE buffers are extents, known by block and stream, and so are
+                       * the application's */
     uint8_t consumer; /* enum plan_consumer */
     uint16_t twin;    /* the buffer of its other generation, which commands ahead of the norm write;
                        * PLAN_NONE: it has none */

@@ -129,7 +129,10 @@ struct plan_input {
     struct plan_wishes wishes;
     struct plan_budgets budgets;
     struct plan_rates rates;
-    uint32_t world; /* number of ranks; 0 and 1: one */
+    bool
+        application; /* weights and gradients are in the application's memory, and it computes: a BWD
+                       * is done when the gradient of its block is there. There is no FWD */
+    uint32_t world;  /* number of ranks; 0 and 1: one */
     uint32_t rank;
     uint32_t stage; /* stage of ZeRO, 0 to 3; ignored for one rank */
     uint32_t
@@ -141,8 +144,8 @@ struct plan_input {
 /* ---- answers ---- */
 
 struct plan_block_place {
-    uint8_t weights; /* enum plan_tier */
-    uint8_t grads;   /* enum plan_tier */
+    uint8_t weights; /* enum plan_tier, PLAN_APPLICATION included */
+    uint8_t grads;   /* the same */
     uint8_t states;  /* enum plan_tier of the resident chunks, HOST or DEVICE. DEVICE, except on the
                       * CPU device: all chunks, and the card updates them */
     bool kept;       /* its activations are kept and not recomputed */

@@ -71,7 +71,7 @@ int run_memory_init(struct run_memory *memory, const struct plan *plan, struct d
     }
     for (uint32_t i = 0; i < memory->count; i++) {
         const struct plan_buffer *buffer = plan_buffer(plan, i);
-        char *const bases[PLAN_TIER_COUNT] = {
+        char *const bases[PLAN_TIER_COUNT + 1] = {
             [PLAN_DEVICE] = memory->device_base, [PLAN_HOST] = (char *)memory->host.base};
         memory->at[i] = bases[buffer->tier] != NULL ? bases[buffer->tier] + buffer->offset : NULL;
     }

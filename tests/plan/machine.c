@@ -210,8 +210,24 @@ static void leave_gradients(struct machine *machine, const struct plan_command *
     }
 }
 
+/* The gradient that an application leaves. */
+static void submit(struct machine *machine, const struct plan_command *command, uint32_t step)
+{
+    const uint32_t block = command->block;
+    const struct plan_operand *grad = machine_need(command, PLAN_AS_GRAD);
+    check_int(command->operand_count, ==, 1);
+    for (uint64_t i = 0; i < truth_cells(machine->input, block); i++) {
+        machine_cell_put(machine, grad, block, i, machine->input->blocks[block].format.grad_bytes,
+                         truth_gradient_at(machine->truth, step, block, i));
+    }
+}
+
 static void backward(struct machine *machine, const struct plan_command *command, uint32_t step)
 {
+    if (machine->input->application) {
+        submit(machine, command, step);
+        return;
+    }
     const struct plan_block_shape *shape = &machine->input->blocks[command->block];
     bool head = shape->out_bytes == 0;
     uint64_t in = input_of(machine, command, step);

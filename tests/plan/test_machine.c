@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "core/base/err.h"
 #include "offload/plan/layout.h"
 #include "tests/harness/test.h"
 #include "tests/plan/machine.h"
@@ -259,6 +260,76 @@ static void vary(struct world *world, uint64_t number)
     }
 }
 
+/* A world whose application computes. */
+static void lend(struct world *world, uint64_t number)
+{
+    static const enum plan_where states[] = {PLAN_WHERE_AUTO, PLAN_WHERE_HOST, PLAN_WHERE_STORE};
+    uint32_t v = (uint32_t)number;
+    world_init(world, false, 1);
+    world->input.application = true;
+    world->input.budgets.device_is_host = true;
+    for (int b = 0; b < BLOCKS; b++) {
+        struct plan_block_shape *shape = &world->shapes[b];
+        shape->out_bytes = shape->kept_bytes = shape->forward_bytes = shape->backward_bytes = 0;
+        shape->forward_flops = shape->backward_flops = 0;
+    }
+    world->input.wishes.may_clip = digit(&v, 2);
+    world->input.wishes.grads = digit(&v, 2) ? PLAN_WHERE_HOST : PLAN_WHERE_AUTO;
+    world->input.wishes.states = states[digit(&v, 3)];
+    world->input.wishes.chunk_elements = (1 + digit(&v, 3)) * UNIT;
+    world->input.wishes.state_slots = 1 + digit(&v, 3);
+    world->input.block_count = 1 + digit(&v, BLOCKS);
+    if (digit(&v, 2)) {
+        mix_formats(world);
+    }
+}
+
+/* An application computes: its gradients and weights are in no tier, and its updates are made inside its
+ * backward or when the norm is known. */
+static void applications_train(void)
+{
+    static const struct row rows[] = {
+        {{PLAN_FIRST, PLAN_FIRST, PLAN_FIRST}, 3, 0},
+        {{PLAN_FIRST, PLAN_DRAIN, PLAN_FIRST, PLAN_DRAIN, PLAN_FIRST, PLAN_DRAIN}, 6, 0}};
+    for (uint64_t i = 0; i < TEST_COUNT(400, 60); i++) {
+        struct world world;
+        lend(&world, i * 7919);
+        struct plan *plan = world_plan(&world);
+        for (uint32_t b = 0; b < plan_buffer_count(plan); b++) {
+            const struct plan_buffer *buffer = plan_buffer(plan, b);
+            const bool lent = buffer->consumer == PLAN_FOR_WEIGHTS ||
+                              (buffer->consumer == PLAN_FOR_GRADIENTS &&
+                               world.input.wishes.grads == PLAN_WHERE_AUTO);
+            check_int(buffer->tier == PLAN_APPLICATION, ==, lent);
+        }
+        check_int(plan_tier_bytes(plan, PLAN_DEVICE), ==, 0);
+        plan_destroy(plan);
+        train(&world, &rows[world.input.wishes.may_clip], 2);
+    }
+}
+
+static void what_an_application_cannot_have_is_refused(void)
+{
+    struct plan *plan = NULL;
+    struct world world;
+    lend(&world, 0);
+    world.input.wishes.weights = PLAN_WHERE_HOST;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), "stay where they are");
+    lend(&world, 0);
+    world.input.wishes.grads = PLAN_WHERE_STORE;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), "stay where they are");
+    lend(&world, 0);
+    world.input.budgets.device_is_host = false;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), "one rank of the CPU device");
+    lend(&world, 0);
+    world.input.block_count = 0;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), "needs a block");
+}
+
 /* Goes through all wishes: each number of a long sequence of variants is one run of a machine. */
 static void tapes_train(void)
 {
@@ -474,8 +545,11 @@ static void stages_keep_their_promises(void)
     check_int(bytes[3][PLAN_DEVICE], <, bytes[2][PLAN_DEVICE]);
 }
 
-TEST_MAIN({"tapes_train", tapes_train}, {"guesses_train", guesses_train},
-          {"ranks_train", ranks_train}, {"stages_keep_their_promises", stages_keep_their_promises},
+TEST_MAIN({"tapes_train", tapes_train}, {"applications_train", applications_train},
+          {"what_an_application_cannot_have_is_refused",
+           what_an_application_cannot_have_is_refused},
+          {"guesses_train", guesses_train}, {"ranks_train", ranks_train},
+          {"stages_keep_their_promises", stages_keep_their_promises},
           {"frozen_blocks_train", frozen_blocks_train}, {"budgets_train", budgets_train},
           {"cards_train", cards_train}, {"cards_share", cards_share},
           {"cards_keep_what_is_theirs", cards_keep_what_is_theirs})
