@@ -119,6 +119,12 @@ static int check_application(const struct plan_input *input)
                             "an application's weights and gradients are updated by one rank "
                             "of the CPU device, in one micro-batch");
     }
+    if (wishes->timing != PLAN_TIMING_AUTO || wishes->acts != PLAN_ACTS_AUTO ||
+        wishes->order != PLAN_ORDER_AUTO) {
+        return core_err_set(-EINVAL,
+                            "an application decides itself about activations and the order "
+                            "of its micro-batches; updates wait for the norm if it counts");
+    }
     if (wishes->weights != PLAN_WHERE_AUTO ||
         (wishes->grads != PLAN_WHERE_AUTO && !own_gradients)) {
         return core_err_set(-EINVAL, "the application's weights stay where they are, and its "

@@ -325,6 +325,10 @@ static void what_an_application_cannot_have_is_refused(void)
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     check_contains(core_err_sentence(), "one rank of the CPU device");
     lend(&world, 0);
+    world.input.wishes.timing = PLAN_TIMING_SPECULATIVE;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_sentence(), "updates wait for the norm");
+    lend(&world, 0);
     world.input.block_count = 0;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     check_contains(core_err_sentence(), "needs a block");
