@@ -1,16 +1,17 @@
-/* child.h: runs a function in a process of its own, for limits that cannot be taken back (memlock,
- * another user) and for defects that must end the process (assert). */
+/* child.h: runs a function in a process of its own, for changes that cannot be undone (memlock, another
+ * user) and for defects that must end the process (assert). */
 #ifndef TESTS_HARNESS_CHILD_H
 #define TESTS_HARNESS_CHILD_H
 
-/* A child that stops itself, raise(SIGSTOP), goes on after this time. */
+/* A child that stops itself with raise(SIGSTOP) is continued after this time. */
 enum { TEST_STOP_MS = 2500 };
 
-/* What `run` returned (0 to 255, also in a child that checks fail in: 255), or 256 + the signal
- * that ended it. What the child writes to standard error is dropped. The child has one thread. */
+/* Runs `run` in a child with one thread and waits for it. Returns the low 8 bits of its result, 255 if no
+ * child could be started, or 256 + the signal that ended it. The child's standard error is dropped. After a
+ * check that fails in it, the child also runs the remaining cases of the program, and the result is 1. */
 int test_child(int (*run)(void *argument), void *argument);
 
-/* Becomes the user "nobody" without any capability. 0, or -EPERM where we are not root. */
+/* Becomes the user "nobody" without any capability. 0, or -EPERM if we are not root. */
 int test_child_drop_root(void);
 
 #endif

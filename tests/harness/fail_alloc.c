@@ -1,6 +1,6 @@
-/* fail_alloc.c: the linker's wrappers, a countdown, and a table of what is alive.
- * Any thread enters the wrappers; one lock guards the table. The countdown is armed by
- * test_fail_nth alone, on the thread of the case. */
+/* fail_alloc.c: the wrappers that the linker inserts, a countdown, and a table of live blocks.
+ * Any thread enters the wrappers; one lock guards the table. Only test_fail_nth arms the countdown, on the
+ * thread of the case. */
 #include "tests/harness/fail_alloc.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ int __real_posix_memalign(void **out, size_t align, size_t bytes);
 char *__real_strdup(const char *text);
 char *__real_strndup(const char *text, size_t bytes);
 void __real_free(void *block);
-/* With 64-bit file offsets asked for, sources that say mmap are linked to mmap64. */
+/* With 64-bit file offsets, sources that call mmap are linked to mmap64. */
 void *__real_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
 void *__real_mmap64(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
 int __real_munmap(void *at, size_t bytes);
@@ -50,13 +50,13 @@ int __wrap_pthread_join(pthread_t thread, void **result);
 static _Atomic bool armed;
 static _Atomic unsigned left; /* requests until the one that fails; it fails at 1 */
 static _Atomic unsigned requests;
-static _Atomic(const char *) failed; /* the request that did; NULL: none yet */
+static _Atomic(const char *) failed; /* the request that failed; NULL: none yet */
 static _Atomic int64_t mapped_bytes;
 static _Atomic int threads;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static uintptr_t table[TABLE_SLOTS]; /* blocks alive that were made while armed; 0: free slot */
-static _Atomic unsigned alive;       /* read without the lock where nothing is kept */
+static uintptr_t table[TABLE_SLOTS]; /* live blocks that were allocated while armed; 0: free slot */
+static _Atomic unsigned alive; /* also read without the lock: 0 means that the table is empty */
 
 /* ---- the countdown and the table -------------------------------------------------------------*/
 
@@ -91,7 +91,7 @@ static void *born(void *block)
     return block;
 }
 
-/* Blocks from before, or from a library, are not in the table and none of our business. */
+/* Blocks that were allocated earlier, or by a library, are not in the table and are ignored. */
 static void dies(uintptr_t block)
 {
     if (block != 0 && alive > 0) {

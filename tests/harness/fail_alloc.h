@@ -10,18 +10,18 @@
  *     check_int(test_fail_nth(queue_life), >=, 3);
  *
  * Requests are malloc, calloc, realloc, aligned_alloc, posix_memalign, strdup, strndup, mmap and
- * pthread_create, as called from what is linked statically into the test (not from inside shared
- * libraries), on any thread. A program uses it by depending on fail_alloc_dep, which has the linker
- * put wrappers (--wrap) in front of them; without test_fail_nth they only pass on. */
+ * pthread_create, called on any thread by code that is linked statically into the test (not by shared
+ * libraries). A program uses this by depending on fail_alloc_dep, which makes the linker insert wrappers
+ * (--wrap); without test_fail_nth the wrappers only call the originals. */
 #ifndef TESTS_HARNESS_FAIL_ALLOC_H
 #define TESTS_HARNESS_FAIL_ALLOC_H
 
-/* `life` makes an object, uses it a little, ends it, and returns 0 or the -errno of what failed. Each
- * run has to
- *   - return 0 (a fallback was taken), or -ENOMEM, or -EAGAIN (threads), with a sentence of its own;
- *   - give back every block, mapping and thread, which is checked after each run.
- * Fails the running case otherwise and names n and the request. Returns how many requests a clean run
- * makes; above 10,000 is a failure too. Run `life` once before where it fills caches for good. */
+/* `life` creates an object, uses it a little, destroys it, and returns 0 or the -errno of what failed. Each
+ * run must
+ *   - return 0 (a fallback was taken), or -ENOMEM or -EAGAIN (threads) with a sentence;
+ *   - free every block and mapping and join every thread; this is checked after each run.
+ * Otherwise the running case fails, with n and the name of the request. Returns how many requests a clean
+ * run makes; more than 10,000 are a failure, too. If `life` fills permanent caches, run it once before. */
 unsigned test_fail_nth(int (*life)(void));
 
 #endif

@@ -9,7 +9,7 @@ static char text[1 << 16];
 static size_t text_bytes;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A line that finds no room is not kept. */
+/* A line that does not fit is dropped. */
 static void keep(void *user, enum core_log_level level, const char *line)
 {
     (void)user;
@@ -32,7 +32,7 @@ void test_listen(enum core_log_level level)
         [CORE_LOG_INFO] = {.level = CORE_LOG_INFO, .write = keep},
         [CORE_LOG_DEBUG] = {.level = CORE_LOG_DEBUG, .write = keep},
     };
-    core_log_bind(NULL); /* nobody of this thread writes where the text is emptied */
+    core_log_bind(NULL); /* this thread must not log while the text is emptied */
     text[0] = '\0';
     text_bytes = 0;
     core_log_bind(&sinks[level]);

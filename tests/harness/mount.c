@@ -1,4 +1,4 @@
-/* mount.c: a name space once a program, then mounts in it. */
+/* mount.c: creates a mount namespace once per program, then mounts in it. */
 #include "tests/harness/mount.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static bool put(const char *path, const char *text)
     return written;
 }
 
-/* Who is not root is root of a name space of users, too. */
+/* A user other than root also gets a user namespace, in which it is root. */
 static bool begin(void)
 {
     char users[64];
@@ -48,7 +48,7 @@ bool test_mounts_begin(void)
     return state == HERE;
 }
 
-/* An empty folder; one that an earlier mount left is as good. */
+/* Makes an empty folder, or uses one that an earlier mount left. */
 static const char *make_place(const char *name)
 {
     const char *path = test_path(name);

@@ -15,17 +15,17 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What is left of a tmpfs that is worth using. */
+/* A tmpfs is used if it has at least this much free space. */
 enum { MEMORY_ROOM_BYTES = 256 << 20 };
 
-enum { LONG_CASE_SECONDS = 5 }; /* is told how long it took */
+enum { LONG_CASE_SECONDS = 5 }; /* the time of a longer case is printed */
 
 enum verdict { PASSED, FAILED, SKIPPED };
 
 static jmp_buf leave_case;
 static char skip_reason[256];
 static char directory[256];
-static const char *in_memory; /* where directories lie there; NULL: not asked for */
+static const char *in_memory; /* folder of a tmpfs for test_directory(); NULL: not requested */
 static pid_t directory_owner;
 
 void test_fail(const char *file, int line, const char *format, ...)
@@ -123,7 +123,7 @@ const char *test_directory(void)
     return directory;
 }
 
-/* Paths stay valid until the program ends, and reachable, so that nothing counts as leaked. */
+/* A path that is kept until the program ends, in a list, so that leak checkers do not report it. */
 struct kept {
     struct kept *next; /* owned */
     char path[];

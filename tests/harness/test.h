@@ -27,13 +27,13 @@ int test_main(int argc, char **argv, const struct test_case *cases, size_t count
 _Noreturn void test_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 _Noreturn void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* A line of talk, shown as a TAP comment. */
+/* Prints a line as a TAP comment. */
 void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* TEST_SLOW is 1 in a build that a sanitizer (or a fuzzer) watches and 0 in a plain one: there each
- * case costs 5 to 20 times as much. Loops of many random cases write both counts,
+/* TEST_SLOW is 1 in a build with a sanitizer (or for fuzzing), in which each case takes 5 to 20 times as
+ * long, and 0 in other builds. Loops of many random cases have both counts,
  *     for (int i = 0; i < TEST_COUNT(100000, 2000); i++)
- * and a case that has nothing to win under a sanitizer says `if (TEST_SLOW) test_skip("...")`. */
+ * and a case that proves nothing more under a sanitizer begins with `if (TEST_SLOW) test_skip("...")`. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TEST_SLOW 1
 #elif defined(__has_feature)
@@ -48,8 +48,8 @@ void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #endif
 #define TEST_COUNT(plain, slow) (TEST_SLOW ? (slow) : (plain))
 
-/* TEST_RACES is 1 where races are looked for: there a loop over combinations that the same threads
- * serve in the same way takes every TEST_STRIDE(n)-th, and a case without threads is skipped. */
+/* TEST_RACES is 1 under ThreadSanitizer. There, a loop over combinations that run the same threads in the
+ * same way takes only every TEST_STRIDE(n)-th, and a case without threads is skipped. */
 #if defined(__SANITIZE_THREAD__)
 #define TEST_RACES 1
 #else
@@ -57,15 +57,15 @@ void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #endif
 #define TEST_STRIDE(n) (TEST_RACES ? (n) : 1)
 
-/* Whether the long forms are asked for: `./check --full`, or TIDE_TEST_FULL in the environment. */
+/* Whether the long forms are requested: by `./check --full`, or TIDE_TEST_FULL in the environment. */
 bool test_full(void);
 
-/* Before the first use of test_directory(): it is to lie in memory, where the system has a tmpfs with
- * room, for what is not about drives and makes files by the thousand. */
+/* Puts test_directory() in memory, if the system has a tmpfs with enough space: for tests that are not about
+ * drives and make thousands of files. Call it before the first use of test_directory(). */
 void test_directory_in_memory(void);
-/* A fresh directory under TMPDIR (or /tmp), removed with what is in it when the program ends. */
+/* A new directory under TMPDIR (or /tmp), which is removed with its contents when the program ends. */
 const char *test_directory(void);
-/* `name` in test_directory(), whether it is there or not; valid until the program ends. */
+/* The path of `name` in test_directory(), whether it exists or not; valid until the program ends. */
 const char *test_path(const char *name);
 /* Writes `text` to `name` in test_directory() and returns the path, valid until the program ends. */
 const char *test_file(const char *name, const void *text, size_t bytes);

@@ -1,5 +1,4 @@
-/* Proves that nothing of a test program is left behind, however it ends: file systems of its own and its
- * directory. */
+/* Proves that a test program leaves neither mounts nor its directory behind, however it ends. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,7 +13,7 @@
 
 enum { NO_MOUNT = 77, PATH_BYTES = 4096 };
 
-/* Whether the system, as this process sees it, has something mounted below our directory. */
+/* Whether this process sees a mount below our directory. */
 static bool is_mounted(void)
 {
     static char mounts[1 << 18];
@@ -42,7 +41,7 @@ static int die_mounted(void *argument)
     return 2;
 }
 
-/* A program that is killed leaves no mount, and what it was mounted on can be removed. */
+/* A program that is killed leaves no mount, and the folder of the mount can be removed. */
 static void killed_programs_leave_no_mount(void)
 {
     const char *place = test_path("killed");
@@ -55,7 +54,7 @@ static void killed_programs_leave_no_mount(void)
     check_int(rmdir(place), ==, 0);
 }
 
-/* In a child that ends as programs do: with its file system still there and a file open in it. */
+/* Runs in a child that exits normally, while its file system is mounted and a file in it is open. */
 static int leave_mounted(void *argument)
 {
     char *directory = argument; /* shared with the parent */
@@ -67,8 +66,8 @@ static int leave_mounted(void *argument)
     exit(fd >= 0 ? 0 : 1);
 }
 
-/* A case that ends early leaves its file system to the end of the program, which removes all of the
- * directory. The first case, so that the child makes a directory of its own. */
+/* If a case ends early, its file system is unmounted when the program ends, and the whole directory is
+ * removed. This is the first case, so that the child makes a directory of its own. */
 static void directories_go_with_what_is_mounted(void)
 {
     char *directory = mmap(NULL, PATH_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
