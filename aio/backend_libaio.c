@@ -16,7 +16,7 @@
 
 enum { BATCH = 64 };
 static const int64_t slice_ns =
-    1000000; /* the longest wait where an eventfd cannot be polled (before 4.19) */
+    1000000; /* the longest wait if an eventfd cannot be polled (before 4.19) */
 
 struct libaio {
     io_context_t context;

@@ -393,7 +393,7 @@ int aio_drive_create(const struct aio_drive_options *options, struct aio_drive *
         }
     }
     if (rc == 0) {
-        /* A deeper drive would offer it pieces that it refuses, in a busy loop. */
+        /* A deeper drive would offer the back end pieces that it refuses, in a busy loop. */
         const uint32_t most = drive->backend->depth_max;
         drive->depth = most != 0 && drive->depth > most ? most : drive->depth;
         rc = start(drive, *options);

@@ -124,8 +124,8 @@ struct aio_drive {
     struct piece_list unused, ready, done;
     uint32_t in_flight;
     uint32_t failing_calls; /* submit or reap, in a row */
-    int64_t now_ns;         /* the clock, read once a turn */
-    int64_t ran_ns;         /* the clock of the limits, the same */
+    int64_t now_ns;         /* the clock, read once per turn */
+    int64_t ran_ns;         /* the clock of the limits, read at the same time */
     int64_t watched_ns;     /* when late pieces were last looked for */
     int64_t submit_ns;      /* no submit before this time: the last one failed */
     int64_t reap_ns;        /* no reap before this time: the last one failed */

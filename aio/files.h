@@ -18,7 +18,8 @@
 struct aio_dir;
 
 /* Opens the directory, or creates it (its parent must exist). -ELOOP: a symbolic link. -EPERM: it belongs
- * to another user, or others can access it. -EBUSY: another run uses it. The message says what to do. */
+ * to another user, others can access it, or everybody can write to the parent of a new one. -EBUSY: another
+ * run uses it. The message says what to do. */
 int aio_dir_open(const char *path, struct aio_dir **out);
 
 /* Unlocks the directory, and removes it if aio_dir_open created it and it is empty. -ESTALE: the path is

@@ -38,7 +38,7 @@ struct aio_store {
     struct aio_space *spaces[AIO_PATHS_MAX]; /* owned */
     double weights[AIO_PATHS_MAX], credit[AIO_PATHS_MAX];
     uint64_t bytes;
-    uint64_t align_bytes, unit_bytes; /* unit: what paths are shared by; whole checksums */
+    uint64_t align_bytes, unit_bytes; /* extents are spread over paths in whole units */
     uint64_t run;
     bool no_sums;
 };

@@ -67,7 +67,7 @@ struct adam_arrays {
     const void *g;
     void *m;
     void *v;
-    float *m_scale; /* 8-bit moments: one a block */
+    float *m_scale; /* 8-bit moments: one per block */
     float *v_scale;
 };
 

@@ -1,4 +1,4 @@
-/* charge.h: heap memory that is charged to a budget (mem.h) from its allocation until it is freed: to the
+/* charge.h: heap memory that is charged to a budget (budget.h) from its allocation until it is freed: to the
  * one that the allocating thread has bound, so that code below need not know it. For memory whose size
  * follows from input, such as rows of training data. A thread without a budget allocates as with malloc.
  * Any thread; a block may be freed by another one. */

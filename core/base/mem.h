@@ -22,7 +22,7 @@ struct core_region_options {
     const char *name;       /* for sentences and warnings; NULL: "memory" */
     uint64_t bytes;         /* requested size; rounded up only to whole pages */
     bool prefer_node;       /* prefer memory on `node` */
-    int node;               /* read where prefer_node is set */
+    int node;               /* read if prefer_node is set */
     enum core_pages pages;  /* the best kind to try; smaller kinds are tried after it */
     bool lazy;              /* do not touch: pages are allocated at first use */
     struct core_team *team; /* borrowed during the call: touches in parallel; NULL: the caller */

@@ -14,7 +14,7 @@ enum { CAP_IPC_LOCK_BIT = 14, PATH_BYTES = 256, TEXT_BYTES = 16384 };
 
 struct found {
     uint64_t limit_bytes; /* the lowest limit so far */
-    uint64_t left_bytes;  /* the smallest remainder so far; its cgroup may be another one than that
+    uint64_t left_bytes;  /* the smallest remainder so far; its cgroup may differ from that
                            * of limit_bytes */
     uint64_t used_bytes;  /* used in the cgroup of limit_bytes */
     char path[PATH_BYTES];

@@ -68,7 +68,7 @@ struct core_update_args {
     const void *g;
     void *m;
     void *v;
-    float *m_scale; /* Q8: one a block; element 0 belongs to block first / CORE_UPDATE_Q8_BLOCK */
+    float *m_scale; /* Q8: one per block; element 0 belongs to block first / CORE_UPDATE_Q8_BLOCK */
     float *v_scale;
     uint64_t seed;   /* Philox key of the run */
     uint64_t stream; /* Philox stream: step x 2^32 + number of the array */

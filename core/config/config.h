@@ -39,9 +39,9 @@ enum core_cfg_warmup { CORE_CFG_WARMUP_LOG, CORE_CFG_WARMUP_LINEAR };
 struct core_cfg {
     /* Batch sizes: those that were not given are derived; CORE_CFG_NONE: not enough was given. */
     int64_t train_batch_size;
-    int64_t micro_batch_size; /* rows a rank and micro-batch */
+    int64_t micro_batch_size; /* rows per rank and micro-batch */
     int64_t accumulation_steps;
-    int64_t world_size; /* that the batch was worked out for */
+    int64_t world_size; /* ranks for which the batch sizes were derived */
 
     int64_t steps_per_print;
     double gradient_clipping; /* 0: off */
@@ -155,7 +155,7 @@ int core_cfg_check(const struct core_cfg *cfg);
 enum core_cfg_note_kind {
     CORE_CFG_NOTE_HONOURED,  /* given and honoured */
     CORE_CFG_NOTE_LATER,     /* given; known, but this build does not act on it */
-    CORE_CFG_NOTE_IGNORED,   /* given; understood, and `why` it has no effect */
+    CORE_CFG_NOTE_IGNORED,   /* given; it has no effect, and `why` says the reason */
     CORE_CFG_NOTE_DEFAULTED, /* not given: the default, or a derived value */
     CORE_CFG_NOTE_WARNING,   /* accepted, but read `why` */
     CORE_CFG_NOTE_REFUSED,   /* cannot be run; `why` names what is allowed */

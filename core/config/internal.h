@@ -18,7 +18,7 @@ struct core_cfg_value {
     double real[2];
     const char *text;                   /* of a string: borrowed from the document or the arena */
     const struct core_json_value *json; /* of lists: borrowed from the document; NULL: the preset */
-    const char *why;                    /* how it came about; NULL: nothing to say */
+    const char *why; /* where it comes from, for its note; NULL: nothing to say */
     struct core_json_place place;
 };
 
@@ -36,7 +36,7 @@ struct core_cfg_detail {
 };
 
 /* note.c */
-/* A text that lives as long as the configuration; "" where memory is short (detail->code). */
+/* A text that lives as long as the configuration; "" if memory was short (detail->code). */
 const char *core_cfg_keep(struct core_cfg_detail *detail, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void core_cfg_add_note(struct core_cfg_detail *detail, const struct core_cfg_note *note);

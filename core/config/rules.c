@@ -28,8 +28,8 @@ static void derive(struct core_cfg_value *value, int64_t integer, const char *wh
     value->why = value->why != NULL && value->given ? value->why : why;
 }
 
-/* train = micro x accumulation x world: one of them from the other two. `unit` is what `whole`
- * must be a multiple of. */
+/* Derives one of the sizes in train = micro x accumulation x world from the others. `whole` must be a
+ * multiple of `unit`. */
 static void divide(struct core_cfg_detail *detail, struct core_cfg_value *out, int64_t whole,
                    int64_t known, const char *name)
 {

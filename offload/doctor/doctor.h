@@ -10,8 +10,7 @@
 #include <tide/doctor.h>
 
 struct doctor {
-    const char
-        *root; /* borrowed; in front of /proc and /sys: "" but in tests (core/base/sysfile.h) */
+    const char *root; /* borrowed; prepended to /proc and /sys; "" except in tests (sysfile.h) */
     void (*finding)(void *user, const struct tide_finding *finding);
     void *user;
     int64_t memory_ns;     /* how long each of memory's two rates is measured */

@@ -6,7 +6,7 @@
 
 static const char topic[] = "library";
 
-/* Libraries that every machine profits from. */
+/* Libraries that every machine benefits from. */
 static const struct need {
     const char *name;
     const char *package;
@@ -43,7 +43,8 @@ static void say_absent(struct doctor *doctor, const struct tide_library *library
                "%s%s%s", library->state, need != NULL ? "; " : "", need != NULL ? need->loss : "");
 }
 
-/* Whether the library is neither absent nor found without use ("found; this build has no ranks over it"). */
+/* Whether this build uses the library: false if it is absent, or found but unused ("found; this build has
+ * no ranks over it"). */
 static bool is_used(const char *state)
 {
     return strncmp(state, "absent", 6) != 0 && strstr(state, "found; this build has no ") == NULL;
