@@ -130,7 +130,7 @@ static int look(const struct plan_input *input, const struct plan_choice *choice
     return rc;
 }
 
-/* Keeps as much in memory as STORE lacks room for; false if memory has not enough room either. */
+/* Keeps in memory what STORE has no room for; false if memory does not have enough room either. */
 static int fill_memory(const struct plan_input *input, const struct plan_choice *choice,
                        struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {

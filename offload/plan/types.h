@@ -161,7 +161,7 @@ enum plan_kind {
     PLAN_NEXT,       /* a step that also does the pending update of the previous step */
     PLAN_GUESS,      /* as FIRST, with this step's update ahead of its norm; if the norm changes it,
                       * it is left pending */
-    PLAN_GUESS_NEXT, /* as NEXT, the same */
+    PLAN_GUESS_NEXT, /* as GUESS, and also does the pending update */
     PLAN_DRAIN,      /* the pending update alone */
     PLAN_EVAL,       /* forward alone */
     PLAN_NEXT_SAVE,  /* as NEXT, and the results of the pending update also go to a checkpoint */
@@ -200,9 +200,9 @@ struct plan_alternative {
     enum plan_order order;
     enum plan_timing timing;
     double step_seconds;
-    uint64_t device_bytes; /* including what the runtime takes, as the next */
+    uint64_t device_bytes; /* including what the runtime takes, like the next */
     uint64_t host_bytes;
-    uint64_t store_write_bytes; /* a step */
+    uint64_t store_write_bytes; /* per step */
 };
 
 #endif

@@ -198,13 +198,13 @@ struct stand {
     uint16_t whole;
 };
 
-/* States in shards, weights whole: stages 1 and 2. */
+/* Whether states are in shards and weights whole: stages 1 and 2. */
 static bool is_half_sharded(const struct plan_step *step)
 {
     return plan_shards_states(step->input) && !plan_shards_weights(step->input);
 }
 
-/* On the CPU device. */
+/* Fills in *stand on the CPU device. */
 static int stand_direct(struct plan_step *step, uint32_t block, bool to_device, struct stand *stand)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -234,7 +234,7 @@ static int stand_direct(struct plan_step *step, uint32_t block, bool to_device, 
     return 0;
 }
 
-/* On a card. */
+/* Fills in *stand on a card. */
 static void stand_apart(struct plan_step *step, uint32_t block, bool to_device, struct stand *stand)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -293,7 +293,7 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct 
     return rc;
 }
 
-/* After the chunks of a block whose ranks have shards: gathers the new weights and writes them. */
+/* Called after all chunks of a block whose ranks have shards: gathers the new weights and writes them. */
 static int spread(struct plan_step *step, uint32_t block, const struct stand *stand)
 {
     struct plan_span span = plan_weight_span(step->input, block);

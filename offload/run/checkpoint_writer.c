@@ -27,7 +27,7 @@ struct run_checkpoint_writer {
     struct store_checkpoint_write *checkpoint; /* owned; NULL: none, or finished */
     _Atomic uint32_t lanes_left; /* acq_rel: the last lane sees what the others have written */
     struct core_err failed; /* the first error, under `turn`; the engine's when lanes_left is 0 */
-    uint64_t step;          /* the engine's, as all below */
+    uint64_t step;          /* the engine's, like all below */
     bool open;
     bool accepted;
     uint32_t ranks;

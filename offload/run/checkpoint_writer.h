@@ -40,7 +40,7 @@ int run_checkpoint_writer_wait(struct run_checkpoint_writer *writer);
 struct run_checkpoint_lane_options {
     uint32_t rank;
     bool writes_states; /* false: an earlier rank has the same states, and writes them */
-    const struct run_update *update; /* borrowed, as the next; knows where a command's chunk is */
+    const struct run_update *update; /* borrowed, like the next; knows where a command's chunk is */
     struct core_bell *bell;
     int64_t stall_limit_ns; /* -ETIMEDOUT if the lane makes no progress for so long */
 };

@@ -14,7 +14,7 @@ struct run_chunk {
     uint64_t count;
 };
 
-/* The chunk `index` of the states of a block; how many there are. */
+/* The chunk `index` of the states of a block, and the number of its chunks. */
 struct run_chunk run_chunk_at(const struct run_rank *rank, uint32_t block, uint32_t index);
 uint32_t run_chunk_count(const struct run_rank *rank, uint32_t block);
 
@@ -37,7 +37,8 @@ int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *
 struct run_slot {
     char *memory;
     struct core_fence moved; /* reached: the last move into or out of the slot is done */
-    uint64_t mark; /* the user's, 0 at first: what else has to end before the slot is free */
+    uint64_t
+        mark; /* for the slots' user; 0 at first. What else has to end before the slot is free */
 };
 
 /* Slots that are used in turn, so that some are filled while others are emptied. */

@@ -181,7 +181,7 @@ static int compare_plans(const struct run_engine *engine)
         if (hash != first) {
             return core_err_set(-EINVAL,
                                 "rank %" PRIu32
-                                " has planned different common work than rank 0: %016" PRIx64
+                                " has planned other collective work than rank 0: %016" PRIx64
                                 " instead of %016" PRIx64,
                                 r, hash, first);
         }

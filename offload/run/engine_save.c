@@ -44,7 +44,7 @@ static int write_weights(void *context, uint64_t first, uint64_t count, const vo
     return store_checkpoint_put(writer->checkpoint, writer->block, first, count, &streams);
 }
 
-/* The ranks' parts of a block. Where all ranks hold the same, the first rank writes it. */
+/* Writes a block: each rank writes its part or, if all ranks hold the same, the first rank writes all. */
 static int write_block(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                        uint32_t block)
 {
@@ -208,8 +208,8 @@ static int announce(struct run_engine *engine, const struct run_save_options *op
         return 0;
     }
     engine->defers = true;
-    /* The rest of the earlier checkpoint goes out under the next step. This one is opened when it is
-     * asked for after that step. */
+    /* The rest of the earlier checkpoint is written during the next step. This checkpoint is opened when
+     * it is requested after that step. */
     if (run_engine_save_is_open(engine) && !run_rank_updates_inside(engine->workers[0].rank)) {
         return 0;
     }

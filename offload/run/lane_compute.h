@@ -11,7 +11,7 @@
 #include "offload/run/shapes.h"
 
 struct run_compute {
-    const struct run_shapes *shapes; /* borrowed, as all below */
+    const struct run_shapes *shapes; /* borrowed, like all below */
     const struct run_memory *memory;
     const struct run_inputs *inputs;
     struct run_update *update; /* of blocks that stay on the card */

@@ -29,7 +29,7 @@ struct run_lane run_io_lane(struct run_io *io);
 
 /* Gathers weights, and sums gradients and the sums of their squares. */
 struct run_collect {
-    const struct run_memory *memory; /* borrowed, as the next two */
+    const struct run_memory *memory; /* borrowed, like the next two */
     const struct plan_input *input;
     struct coll *coll;
     enum coll_type weight_type;

@@ -14,7 +14,7 @@
 static const double clip_epsilon = 1e-6;
 
 struct run_update {
-    const struct model *model; /* borrowed, as the next four */
+    const struct model *model; /* borrowed, like the next four */
     const struct run_options *options;
     const struct plan_input *input;
     const struct plan *plan;

@@ -15,7 +15,7 @@
 struct run_update;
 
 struct run_update_options {
-    const struct model *model; /* borrowed, as all here */
+    const struct model *model; /* borrowed, like all here */
     const struct run_options *options;
     const struct plan_input *input;
     const struct plan *plan;

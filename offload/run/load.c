@@ -15,7 +15,8 @@
 
 /* A chunk that is being read into a slot, and the place that it is moved to from there. */
 struct arrival {
-    uint64_t point; /* of the checkpoint: when it is reached, the chunk has been read */
+    uint64_t
+        point; /* point of the checkpoint's reads: once it is reached, the chunk has been read */
     struct store_place place;
     struct plan_span span; /* of the block */
     char *memory;
@@ -26,7 +27,7 @@ enum { ARRIVALS_MAX = 256 };
 
 /* The source of a run, a model's files or a checkpoint, and the reads in progress. */
 struct loading {
-    struct run_rank *rank;               /* borrowed, as the next two */
+    struct run_rank *rank;               /* borrowed, like the next two */
     const struct model_files *files;     /* NULL: the checkpoint */
     struct store_checkpoint *checkpoint; /* NULL: the files */
     struct run_slots chunks;
@@ -128,7 +129,7 @@ static int take_chunk_slot(struct loading *load, struct run_slot **out)
 
 /* ---- reading ---- */
 
-/* Reads working weights: from files they are read on return, from a checkpoint when its tail is
+/* Reads working weights. Those of files are in memory on return, those of a checkpoint when its tail is
  * reached. */
 static int read_weights(struct loading *load, uint32_t block, struct plan_span span, char *to)
 {
@@ -158,7 +159,7 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
                                   chunk->count, MODEL_F32, arrays->w32);
 }
 
-/* Reads states; when they are available follows the same rule. */
+/* Reads states; they are in memory at the same time as working weights would be. */
 static int read_states(struct loading *load, const struct run_chunk *chunk, char *weights,
                        char *states)
 {

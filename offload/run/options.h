@@ -27,7 +27,7 @@ struct run_options {
     uint64_t seed;
 
     int64_t rows;   /* of a micro-batch */
-    int64_t length; /* tokens a row */
+    int64_t length; /* tokens per row */
     uint32_t micro_batches;
     uint64_t tile_bytes;
 

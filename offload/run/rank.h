@@ -17,7 +17,7 @@ struct run_checkpoint_writer;
 struct run_rank;
 
 struct run_rank_options {
-    const struct run_options *options; /* borrowed, as all here */
+    const struct run_options *options; /* borrowed, like all here */
     const struct run_shapes *shapes;
     const struct plan_input *input;
     const struct plan *plan;
@@ -68,7 +68,7 @@ struct run_step_request {
     double betas[2];
     double loss_scale;
     int64_t targets; /* Inputs of one step besides its micro-batches. */
-    bool guess;      /* update before the norm is known, where the plan has a tape for it */
+    bool guess;      /* update before the norm is known, if the plan has a tape for it */
 };
 
 struct run_result {

@@ -30,7 +30,7 @@ enum run_saved {
 
 struct run_rank {
     struct run_rank_options given;
-    const struct run_options *options; /* borrowed, as the next four */
+    const struct run_options *options; /* borrowed, like the next four */
     const struct run_shapes *shapes;
     const struct plan_input *input;
     const struct plan *plan;
@@ -38,7 +38,7 @@ struct run_rank {
 
     struct core_bell bell;     /* of every lane */
     _Atomic uint64_t pulse;    /* grows while this rank makes progress; others only compare it */
-    struct dev_device *device; /* owned, as all below */
+    struct dev_device *device; /* owned, like all below */
     struct kern_ops *ops;
     struct dev_queue *compute_queue;
     struct dev_queue *up_queue;

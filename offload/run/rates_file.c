@@ -22,7 +22,7 @@ enum { FILE_VERSION = 1, CACHE_VERSION = 2 };
 /* What a number may be in the file of all rates. */
 enum kind {
     POSITIVE,
-    OPTIONAL, /* positive, or absent: 0, it costs nothing or is not done */
+    OPTIONAL, /* positive; if absent it is 0: the work costs nothing or is not done */
     SECONDS,  /* 0 or more, in an object that may be absent: 0, flops count */
     FLAG,     /* a bool */
 };

@@ -10,14 +10,14 @@
 /* The part of a block that is read out. A slot's mark is the taker's point after the chunk from
  * that slot. */
 struct reading {
-    struct run_rank *rank; /* borrowed, as all here */
+    struct run_rank *rank; /* borrowed, like all here */
     uint32_t block;
     uint32_t count; /* of chunks */
     struct run_slots slots;
     char *weights;                        /* of the whole block; NULL: each chunk's weights are in
                                            * its slot */
     struct core_fence weights_read;       /* reached: the weights are in memory */
-    const struct run_take_states *states; /* NULL: only weights, for: */
+    const struct run_take_states *states; /* NULL: only weights are read, for take_weights */
     run_take_weights *take_weights;
     void *context; /* of take_weights */
 };

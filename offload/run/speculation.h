@@ -10,8 +10,9 @@
 #include <stdint.h>
 
 enum {
-    RUN_SPECULATION_FIRST = 2,        /* neutral steps before the first guess */
-    RUN_SPECULATION_NEUTRAL_MAX = 64, /* the most neutral steps that wrong guesses can ask for */
+    RUN_SPECULATION_FIRST = 2, /* neutral steps before the first guess */
+    RUN_SPECULATION_NEUTRAL_MAX =
+        64, /* the largest number of neutral steps that wrong guesses can require */
     RUN_SPECULATION_TRUST = 16, /* after this many right guesses the number of neutral steps asked
                                  * for is halved; and a deferred step is measured if none was */
     RUN_SPECULATION_PROBES = 2, /* steps deferred to be measured: other calls between two steps

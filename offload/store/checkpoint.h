@@ -13,7 +13,7 @@
 struct store_checkpoint_write;
 
 struct store_checkpoint_options {
-    struct store_shelf *shelf; /* borrowed, as all here */
+    struct store_shelf *shelf; /* borrowed, like all here */
     const struct model *model;
     const char *source; /* folder whose configuration and tokenizer are copied; NULL: none */
     uint32_t keep;      /* checkpoints that are kept, including this one; 0: all */

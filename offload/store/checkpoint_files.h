@@ -19,7 +19,7 @@ int store_file_check(int folder, const char *where, const struct store_file *fil
  * the text. */
 int store_sums_print(const struct store_image *image, uint64_t *const sums[STORE_STREAM_COUNT],
                      char **text, size_t *bytes);
-/* Parses that file, which must be equal, to the byte, to what the function above prints. */
+/* Parses that file, which must equal the text of store_sums_print to the byte. */
 int store_sums_parse(const struct store_image *image, const char *where, const char *text,
                      size_t bytes, uint64_t *const sums[STORE_STREAM_COUNT]);
 
