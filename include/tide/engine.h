@@ -69,7 +69,7 @@ struct tide_engine_options {
 
     /* A step has `accum` micro-batches per rank, each of up to `batch` rows of up to `length` tokens. */
     uint32_t batch;  /* init: 1. 0 is refused */
-    uint32_t accum;  /* init: 1. 0: 1 */
+    uint32_t accum;  /* init: 1. 0 means 1 */
     uint32_t length; /* tokens per row; required */
     uint64_t seed;   /* of stochastic rounding */
 

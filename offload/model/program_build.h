@@ -42,7 +42,7 @@ struct model_build {
         *waiting;            /* a linear layer whose weight gradient waits for its input */
     int waiting_grad;        /* and the buffer of its output's gradient */
     bool failed;             /* out of memory; later calls do nothing */
-    struct model_step spare; /* receives the steps of these calls */
+    struct model_step spare; /* returned instead of a new step after a failure */
 };
 
 /* Starts the program of a block; the boundary activations and their gradient are its first buffers. */

@@ -38,9 +38,10 @@ int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint
 
 /* Makes everything durable, reads the weights back from the drive (-EBADMSG: other bytes than were written)
  * and moves the files to FOLDER. -EINVAL: elements are missing. If only the move fails, FOLDER.partial stays,
- * complete, and the next claim on FOLDER moves it. The caller still closes the object. */
+ * complete, and the next claim on FOLDER moves it; after -EEXIST, or if the list of its files could not be
+ * written, that claim removes it instead, and the sentence says so. The caller still closes the object. */
 int model_save_finish(struct model_save *save);
-/* Removes what was written, unless finish succeeded. NULL is fine. */
+/* Removes what was written, unless finish has verified all files. NULL is fine. */
 void model_save_close(struct model_save *save);
 
 /* Bytes of the weights in all files, without the headers. */

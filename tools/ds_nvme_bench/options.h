@@ -10,7 +10,7 @@ enum bench_mode { BENCH_SWEEP, BENCH_POINT, BENCH_VERIFY, BENCH_SWAP, BENCH_SOAK
 enum { BENCH_DIRS_MAX = 16 };
 
 struct bench_options {
-    const char *dirs[BENCH_DIRS_MAX]; /* borrowed from argv, as everything else here */
+    const char *dirs[BENCH_DIRS_MAX]; /* borrowed from argv, like everything else here */
     unsigned dir_count;
     enum bench_mode mode;
     struct bench_sweep_options

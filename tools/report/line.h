@@ -7,7 +7,7 @@
 enum report_line_kind { REPORT_LINE_STEP, REPORT_LINE_SUMMARY };
 
 struct report_line {
-    const char *path; /* borrowed, as `text` */
+    const char *path; /* borrowed, like `text` */
     uint64_t number;  /* from 1 */
     const char *text;
     size_t bytes;

@@ -59,7 +59,7 @@ static int check_options(const struct text_feed_options *options)
         {options->length_room < 0 || options->length_room > options->seq_len,
          "rows must have at most --seq-len tokens"},
         {options->length_multiple < 0 || options->length_multiple > options->seq_len,
-         "rows are padded to at most --seq-len"},
+         "length_multiple must be 0 to --seq-len"},
         {options->ranks > 0 && options->rank >= options->ranks,
          "the rank must be below the number of ranks"},
         {options->threads > TEXT_THREADS_MAX, "at most 64 threads can tokenize rows"},

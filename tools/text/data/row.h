@@ -28,7 +28,7 @@ struct text_row {
     size_t text_bytes;
     const char *completion;
     size_t completion_bytes;
-    const struct core_json_value *messages;  /* borrowed, as the following */
+    const struct core_json_value *messages;  /* borrowed, like the following */
     const struct core_json_value *tools;     /* NULL: none */
     const struct core_json_value *documents; /* NULL: none */
     const struct core_json_value *variables; /* chat_template_kwargs; NULL: none */

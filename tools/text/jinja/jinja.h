@@ -72,8 +72,8 @@ struct jinja_rendering {
 };
 
 /* Renders a template. -EINVAL for errors in the template or raised by it (raise_exception), -E2BIG
- * above a limit; with "name:line: ...". `now` is the time for strftime_now, in seconds since 1970
- * without time zone; no clock is read. */
+ * above a limit, -ENOTSUP for changing the case of letters without utf8proc; each with "name:line: ...".
+ * `now` is the time for strftime_now, in seconds since 1970 without time zone; no clock is read. */
 int jinja_render(const struct jinja_template *source, struct jinja_run *run,
                  const struct jinja_variable *variables, size_t count, int64_t now,
                  struct jinja_rendering *out);
