@@ -31,7 +31,8 @@ int core_budget_take(struct core_budget *budget, uint64_t bytes, const char *wha
         if (bytes > budget->limit_bytes - used) {
             return core_err_set(-ENOMEM,
                                 "%s does not fit in the %s budget: limit %" PRIu64
-                                " bytes, used %" PRIu64 ", asked %" PRIu64 ", %" PRIu64 " missing",
+                                " bytes, used %" PRIu64 ", requested %" PRIu64 ", %" PRIu64
+                                " missing",
                                 what, budget->name, budget->limit_bytes, used, bytes,
                                 bytes - (budget->limit_bytes - used));
         }

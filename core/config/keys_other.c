@@ -159,7 +159,7 @@ static const struct core_cfg_row rows[] = {
      .state = CORE_CFG_IGNORED, .flags = CORE_CFG_ANY_CASE, .means = "Who writes.",
      .why = "checkpoints are written by the updates of their step"},
     {BOOL("checkpoint.writer.decoupled", "false"), .state = CORE_CFG_IGNORED,
-     .means = "Write beside the next steps.",
+     .means = "Write during the next steps.",
      .why = "checkpoints are written by the updates of their step"},
     {INT("checkpoint.writer.io_multiplier", "1", 1, NO_LIMIT), .state = CORE_CFG_IGNORED,
      .means = "Writers per rank.", .why = "checkpoints are written by the updates of their step"},

@@ -232,7 +232,7 @@ static const struct core_cfg_row rows[] = {
      .means = "Steps between two decays after the cycle; 0: no decay."},
     {BOOL("scheduler.params.cycle_momentum", "true"), .state = CORE_CFG_HONOURED,
      .only = "OneCycle", AT(scheduler.cycle_momentum),
-     .means = "Move the first beta against the rate."},
+     .means = "Move the first beta opposite to the rate."},
     {REAL("scheduler.params.cycle_min_mom", "0.8", 0, 1), .state = CORE_CFG_HONOURED,
      .flags = CORE_CFG_HIGH_OPEN, .only = "OneCycle", AT(scheduler.cycle_min_mom),
      .means = "Lowest first beta."},

@@ -69,10 +69,10 @@ static void batch_from_caller(struct core_cfg_detail *detail, struct core_cfg_va
 {
     const struct core_cfg_options *options = detail->options;
     if (train->is_none && micro->is_none && options->micro_batch_size > 0) {
-        derive(micro, options->micro_batch_size, "as asked for");
+        derive(micro, options->micro_batch_size, "as requested");
     }
     if (accumulation->is_none && options->accumulation_steps > 0) {
-        derive(accumulation, options->accumulation_steps, "as asked for");
+        derive(accumulation, options->accumulation_steps, "as requested");
     }
 }
 
@@ -259,7 +259,7 @@ static void apply_scheduler(struct core_cfg_detail *detail)
     if (type->integer == CORE_CFG_WARMUP_DECAY || type->integer == CORE_CFG_WARMUP_COSINE) {
         struct core_cfg_value *total = value_of(detail, "scheduler.params.total_num_steps");
         if (!total->given && detail->options->total_steps > 0) {
-            derive(total, detail->options->total_steps, "as asked for");
+            derive(total, detail->options->total_steps, "as requested");
         }
         require(detail, "scheduler.params.total_num_steps", "an integer from 1 up");
         if (!total->is_none &&

@@ -67,7 +67,7 @@ static bool watch_queue(struct cuda_device *device, struct cuda_queue *queue, bo
             int rc = dev_cuda_fail(
                 name_of(device), call, 0, error,
                 "the card is lost to this process: resume from a checkpoint; dmesg "
-                "shows an Xid where the hardware failed");
+                "shows an Xid if the hardware failed");
             fail_all(device, rc, core_err_sentence());
             return true;
         }

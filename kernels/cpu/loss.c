@@ -14,7 +14,7 @@ static int labels_check(const int32_t *labels, int64_t tokens, int64_t vocab)
 {
     for (int64_t t = 0; t < tokens; t++) {
         if (labels[t] != KERN_LABEL_IGNORED && (labels[t] < 0 || labels[t] >= vocab)) {
-            return core_err_set(-EINVAL, "token %lld has label %d; it is 0 to %lld, or %d",
+            return core_err_set(-EINVAL, "token %lld has label %d; expected 0 to %lld, or %d",
                                 (long long)t, labels[t], (long long)vocab - 1, KERN_LABEL_IGNORED);
         }
     }

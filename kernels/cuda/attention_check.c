@@ -268,13 +268,13 @@ static bool answer(const struct dev_launch *where, const struct question *questi
     free(sheet);
     if (rc != 0) {
         core_log(CORE_LOG_WARN,
-                 "%s by Hopper's own products could not be checked (%s); it goes without them and "
+                 "%s by Hopper's own products could not be checked (%s); it runs without them and "
                  "is slower",
                  question->name, core_err_sentence());
     } else if (!(worst <= 1.0f)) {
         core_log(CORE_LOG_WARN,
                  "%s by Hopper's own products is wrong on this card (%.3g times what roundings "
-                 "allow); it goes without them and is slower",
+                 "allow); it runs without them and is slower",
                  question->name, (double)worst);
     }
     return rc == 0 && worst <= 1.0f;

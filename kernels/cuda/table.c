@@ -85,7 +85,7 @@ int kern_cuda_create(const struct kern_options *options, struct kern_cuda **out)
     if (options->products != KERN_PRODUCTS_PLAIN) {
         rc = kern_lt_create(&cuda->lt);
         if (rc == -ENOTSUP) {
-            core_log(CORE_LOG_WARN, "%s; products go without tensor cores and are slow",
+            core_log(CORE_LOG_WARN, "%s; products run without tensor cores and are slow",
                      core_err_sentence());
         } else if (rc != 0) {
             kern_cuda_destroy(cuda);

@@ -16,7 +16,7 @@ enum { DICTIONARIES = 2 };
 /* If a file has both spellings, transformers uses the first one. */
 static const char *const dictionary_keys[DICTIONARIES] = {"rope_scaling", "rope_parameters"};
 
-/* NULL: absent or empty. */
+/* *out is NULL if the dictionary is absent or empty. */
 static int find_dictionary(const struct core_json *doc, const char *key,
                            const struct core_json_value **out)
 {

@@ -42,7 +42,7 @@ static int check_name(const char *folder, bool replace)
     }
     return replace || (S_ISDIR(info.st_mode) && model_folder_is_empty(folder) == 1)
                ? 0
-               : core_err_set(-EEXIST, "%s is there already", folder);
+               : core_err_set(-EEXIST, "%s already exists", folder);
 }
 
 int model_folder_begin(const char *folder, bool replace, const struct model_claim *claim,
@@ -62,7 +62,7 @@ int model_folder_begin(const char *folder, bool replace, const struct model_clai
             if (own.fd >= 0) {
                 close(own.fd);
             }
-            return core_err_set(-code, "%s cannot be begun: %s", claim->path, strerror(code));
+            return core_err_set(-code, "%s cannot be created: %s", claim->path, strerror(code));
         }
     } else {
         rc = model_claim_take(folder, &own);

@@ -26,7 +26,7 @@ static int check_shapes(const struct plan_input *input)
             shape->format.grad_bytes != input->blocks[0].format.grad_bytes) {
             return core_err_set(-EINVAL,
                                 "gradients that are summed over micro-batches are stored alike, "
-                                "but block 0 has %u bytes an element and block %u (%s) %u",
+                                "but block 0 has %u bytes per element and block %u (%s) %u",
                                 input->blocks[0].format.grad_bytes, b, shape->name,
                                 shape->format.grad_bytes);
         }

@@ -124,8 +124,9 @@ static int check_model(const struct store_manifest *found, const struct store_ma
         const struct store_image_block *ours = &mine->blocks[b];
         if (theirs->elements != ours->elements || strcmp(theirs->name, ours->name) != 0) {
             return core_err_set(-EINVAL,
-                                "block %" PRIu32 " of the checkpoint is \"%s\" of %" PRIu64
-                                " elements, of the model \"%s\" of %" PRIu64,
+                                "block %" PRIu32 " is \"%s\" of %" PRIu64
+                                " elements in the checkpoint and \"%s\" of %" PRIu64
+                                " in the model",
                                 b, theirs->name, theirs->elements, ours->name, ours->elements);
         }
         if (theirs->trained != ours->trained) {
@@ -136,7 +137,7 @@ static int check_model(const struct store_manifest *found, const struct store_ma
     }
     if (found->model_hash != mine->model_hash) {
         return core_err_set(-EINVAL, "the checkpoint is of a model whose tensors have other shapes "
-                                     "or names, or of which others are frozen");
+                                     "or names, or whose frozen tensors differ");
     }
     return 0;
 }

@@ -81,8 +81,8 @@ static void clear(void *context, unsigned rank)
         core_log(CORE_LOG_WARN, "%s was left by a run that ended and cannot be removed: %s", folder,
                  core_err_sentence());
     } else if (rmdir(folder) == 0) {
-        core_log(CORE_LOG_INFO, "removed %s, which a run left that ended without cleaning up",
-                 folder);
+        core_log(CORE_LOG_INFO,
+                 "removed %s, which was left by a run that ended without cleaning up", folder);
     }
 }
 
@@ -127,8 +127,8 @@ static void add(struct looking *looking, const char *folder)
         out->paths = one.paths;
     } else if (rc == 0 && one.run != out->run) {
         rc = core_err_set(-EBADMSG,
-                          "%s is of run %016" PRIx64 " (process %" PRIu64
-                          "), and other files in the folder of run %016" PRIx64,
+                          "%s belongs to run %016" PRIx64 " (process %" PRIu64
+                          "), but other files in the folder belong to run %016" PRIx64,
                           folder, one.run, one.process, out->run);
     }
     note(looking, rc);

@@ -23,7 +23,7 @@ static int take_number(const char *text, bool size, uint32_t low, uint32_t high,
         }
     }
     if (value < low || value > high || (size && value % 4096 != 0)) {
-        return core_err_set(-EINVAL, "%s is not possible; %u to %u%s is", text, low, high,
+        return core_err_set(-EINVAL, "%s is not allowed; use %u to %u%s", text, low, high,
                             size ? " in multiples of 4096" : "");
     }
     *out = (uint32_t)value;

@@ -302,7 +302,7 @@ static int resolve(const struct raw *raw, const struct cli_parsed *parsed,
         return rc;
     }
     if (out->tensor_bytes == 0) {
-        return core_err_set(-EINVAL, "--tensor_size takes 1 MiB and more");
+        return core_err_set(-EINVAL, "--tensor_size must be at least 1 MiB");
     }
     take_times(raw, out);
     return check_mode(out);

@@ -95,7 +95,7 @@ static const char *find_obstacle(const struct bench_report *report)
     }
     if (block->max_sectors_kb > 0 && block->max_sectors_kb < 512 &&
         block->max_sectors_kb < block->max_hw_sectors_kb) {
-        return "max_sectors_kb: the kernel cuts requests smaller than the drive takes them "
+        return "max_sectors_kb: the kernel splits requests that the drive could take whole "
                "(tide doctor has the command)";
     }
     return NULL;

@@ -234,7 +234,7 @@ static void print_stats(const struct tokenize *t)
            " tokens, %.1f on average\n",
            figures->documents, figures->shortest, figures->longest,
            figures->documents > 0 ? (double)figures->tokens / (double)figures->documents : 0);
-    printf("tokens an epoch    %12" PRIu64 "\n", figures->tokens);
+    printf("tokens per epoch   %12" PRIu64 "\n", figures->tokens);
     printf("  trained on       %12" PRIu64 "  (%.1f%%)\n", figures->targets,
            percent_of(figures->targets, figures->tokens));
     if (seq_len < NO_LIMIT) {
