@@ -401,7 +401,7 @@ static void left_by_more_ranks(void)
     check_true(!look.in_use);
     check_int(store_open(&wanted, &prepared->input, prepared->plan, &other), ==, 0);
     check_int(store_look(directory, &look), ==, -EBADMSG);
-    check_contains(core_err_sentence(), "other files in the folder of run");
+    check_contains(core_err_sentence(), "other files in the folder belong to run");
     check_true(look.in_use);
     wanted.rank = 0;
     wanted.world = 1;
