@@ -190,7 +190,7 @@ static int open_file(struct aio_path *path, const struct aio_path_options *optio
             ioctl(path->fd, FS_IOC_SETFLAGS, &flags);
         }
     }
-    /* The header comes first, so that the next run recognizes the file even if this one is killed. */
+    /* The header comes first, so that the next run recognises the file even if this one is killed. */
     rc = write_header(path, options, path->formatted);
     return rc == 0 && !path->formatted ? reserve(path, options, fs) : rc;
 }

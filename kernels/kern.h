@@ -296,9 +296,9 @@ struct kern_act_grad_arguments {
     int64_t up_stride;
     const void *dy;
     int64_t dy_stride;
-    void *dgate; /* may be gate */
+    void *dgate; /* may equal gate */
     int64_t dgate_stride;
-    void *dup; /* may be up; NULL if up is */
+    void *dup; /* may equal up; NULL if up is NULL */
     int64_t dup_stride;
     void *y; /* NULL: not wanted; may be dy */
     int64_t y_stride;

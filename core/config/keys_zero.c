@@ -203,7 +203,7 @@ static const struct core_cfg_row rows[] = {
      .why = "it trains on stale weights, which changes the result"},
     {REAL("zero_optimization.zenflow.topk_ratio", "0.1", 0, 1), .state = CORE_CFG_IGNORED,
      .flags = CORE_CFG_LOW_OPEN | CORE_CFG_HIGH_OPEN,
-     .means = "Part of the gradient columns that count as important.",
+     .means = "Share of the gradient columns that count as important.",
      .why = "zenflow as a whole is refused"},
     {CHOICE("zero_optimization.zenflow.select_strategy", "\"auto\"", "auto|step|epoch"),
      .state = CORE_CFG_IGNORED, .means = "When columns are chosen again.",

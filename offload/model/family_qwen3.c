@@ -1,4 +1,4 @@
-/* family_qwen3.c: Qwen3: q and k are normalized per head before the rotary embedding; the head size is a
+/* family_qwen3.c: Qwen3: q and k are normalised per head before the rotary embedding; the head size is a
  * key of its own. */
 #include <errno.h>
 #include <stddef.h>

@@ -17,7 +17,7 @@ struct plan_format {
     uint8_t master_bytes; /* 2 split master, 4 separate master, 0 plain fp32 */
     uint8_t m_bytes;
     uint8_t v_bytes;
-    uint8_t grad_bytes; /* as stored: 2; or 4: then it is the sum over micro-batches itself */
+    uint8_t grad_bytes; /* as stored: 2, or 4 if the sum over micro-batches itself is stored */
     uint16_t q8_block;  /* elements that share a 4-byte scale; 0: no moments of 8 bits */
 };
 

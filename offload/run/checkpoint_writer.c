@@ -211,7 +211,7 @@ bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, ui
     return writer->open && !writer->accepted && writer->step == step;
 }
 
-/* The lane ends after the last WRITE that it expects; now, if it has submitted that already. */
+/* The lane ends after the last WRITE that it expects, or now if it has already submitted that. */
 static int seal_lane(struct run_checkpoint_lane *lane)
 {
     const struct lane_job end = {.last = true};

@@ -41,8 +41,8 @@ uint64_t run_runtime_peak_bytes(void)
     return status_bytes("VmHWM:");
 }
 
-/* Read once, so that the plan of an engine is the plan made before, whatever the process has taken
- * meanwhile. Threads that call at the same time all get the first one's value. */
+/* Read once, so that the plan of an engine equals a plan made earlier, even if the process has
+ * taken more memory since. Threads that call at the same time all get the first one's value. */
 static uint64_t base_bytes(void)
 {
     static _Atomic uint64_t known;

@@ -18,7 +18,7 @@ bool store_checkpoint_is_marked(const char *path);
  * the checkpoint's. */
 int store_checkpoint_mark(const char *path, bool *foreign);
 /* Removes the files of a folder with the mark, the mark last, and then the folder if it is empty.
- * Logs what cannot be removed, and that files of others keep the folder. */
+ * Logs what cannot be removed, and that the folder stays because it has files of others. */
 void store_checkpoint_remove(const char *path);
 
 #endif

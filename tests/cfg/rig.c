@@ -52,7 +52,7 @@ void rig_expect(const char *text, enum core_cfg_note_kind kind, const char *key,
     int verdict = core_cfg_check(cfg);
     core_cfg_destroy(cfg);
     if (!found) {
-        test_fail(__FILE__, __LINE__, "%s has no note \"%s\" about %s in line %zu", text, why, key,
+        test_fail(__FILE__, __LINE__, "%s has no note \"%s\" about %s on line %zu", text, why, key,
                   line);
     }
     check_int(verdict, ==, kind == CORE_CFG_NOTE_REFUSED ? -22 : verdict);

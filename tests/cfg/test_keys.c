@@ -83,7 +83,7 @@ static void expect(char *const *row, int column)
     }
     if (column != ACCEPTED && (strstr(why, "allowed: ") == NULL || told != line)) {
         test_fail(__FILE__, __LINE__,
-                  "%s: %s gives \"%s\" in line %zu, without what is allowed, or not line %zu",
+                  "%s: %s gives \"%s\" on line %zu, without what is allowed, or not line %zu",
                   row[KEY], row[column], why, told, line);
     }
 }

@@ -141,7 +141,7 @@ static void refuses(void)
         {"tokenizer_config.json", "{\"added_tokens_decoder\": []}",
          "added_tokens_decoder: must be an object of ids"},
         {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"x\": {\"content\": \"a\"}}}",
-         "added_tokens_decoder.x: is not an id"},
+         "added_tokens_decoder.x is not an id"},
         {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"3\": \"a\"}}",
          "added_tokens_decoder.3: is a string"},
         {"tokenizer_config.json", "{\"split_special_tokens\": true}",

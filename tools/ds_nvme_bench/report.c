@@ -140,7 +140,7 @@ void bench_report_verdict(const struct bench_report *report, char *text, size_t 
     } else if (report->recommends) {
         snprintf(text, bytes,
                  "Settings matter here: the best is up to %.1f times as fast as the slowest "
-                 "measured. With the recommended one your drive, not your settings, is the limit: "
+                 "measured. With the recommended ones your drive, not your settings, is the limit: "
                  "%s %s.",
                  made->gain, many, rates);
     }

@@ -173,7 +173,7 @@ static int read_decoder(struct reading *reading, const struct core_json_value *d
         const long long id = strtoll(member.key, &end, 10);
         snprintf(key, sizeof key, "added_tokens_decoder.%.30s", member.key);
         if (*end != '\0' || end == member.key || id < 0) {
-            return core_err_set(-EINVAL, "%s: %s: is not an id", core_json_source(reading->doc),
+            return core_err_set(-EINVAL, "%s: %s is not an id", core_json_source(reading->doc),
                                 key);
         }
         rc = core_json_kind(member.value) == CORE_JSON_OBJECT
@@ -280,7 +280,7 @@ static int read_config(struct reading *reading, bool *decoder)
     if (value != NULL && core_json_kind(value) == CORE_JSON_BOOL && core_json_bool(value)) {
         return core_err_set(-ENOTSUP,
                             "%s: split_special_tokens: true is not supported: tide always "
-                            "recognizes special tokens in texts",
+                            "recognises special tokens in texts",
                             core_json_source(reading->doc));
     }
     value = core_json_find(root, "tokenizer_class");

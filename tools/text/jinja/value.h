@@ -122,7 +122,7 @@ struct jinja_run {
     size_t spans_count;
     size_t spans_room;
     struct jinja_scope *scope;
-    const struct jinja_links *links; /* static: functions that expressions need of later files */
+    const struct jinja_links *links; /* static: functions of later files that expressions need */
     const struct jinja_names *names; /* borrowed from the template */
     int jump;                        /* a break or continue that has not reached its loop */
     int64_t now;
