@@ -1,5 +1,6 @@
-/* layout.c: the table LAYOUT_NAME of everything that was recorded. Compiled against the recorded headers and
- * against today's, where it does not compile if something was renamed or removed. */
+/* layout.c: the table LAYOUT_NAME of all recorded fields and enumerators. Compiled once with the
+ * recorded headers and once with today's; with these it does not compile if something was renamed
+ * or removed. */
 #include "tests/api/layout.h"
 
 #include <tide/checkpoint.h>

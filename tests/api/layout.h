@@ -1,4 +1,4 @@
-/* layout.h: where fields are and what enumerators count in two versions of the public headers. */
+/* layout.h: offsets of fields and values of enumerators in two versions of the public headers. */
 #ifndef TESTS_API_LAYOUT_H
 #define TESTS_API_LAYOUT_H
 
@@ -10,7 +10,7 @@ struct layout_row {
     size_t bytes;     /* of a field; 0: an enumerator */
 };
 
-/* The same names in the same order; both end with a NULL. */
+/* Both have the same names in the same order and end with a NULL. */
 extern const struct layout_row layout_recorded[];
 extern const struct layout_row layout_current[];
 

@@ -1,6 +1,6 @@
-/* test_checkpoint.c: checkpoints in the hands of an application: a run goes on where it was, the newest
- * good one is found and bad ones are named, nobody writes into another run's folder, and what is
- * exported is what the engine itself would have saved. */
+/* test_checkpoint.c: checkpoints as an application uses them: a run continues where it was, the
+ * newest good checkpoint is found and bad ones are named, no run writes into the folder of another,
+ * and an exported model equals one that the engine has saved. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -85,7 +85,7 @@ static struct tide_engine *resume(struct tide_resumed *resumed)
     return engine;
 }
 
-/* The sentence with which an engine cannot be made. */
+/* Returns the message with which the engine is refused. */
 static int refuse(const struct tide_engine_options *options)
 {
     struct tide_engine *engine = NULL;
@@ -94,7 +94,7 @@ static int refuse(const struct tide_engine_options *options)
     return rc;
 }
 
-/* Losses and norms go on to the bit, and so do the application's own bytes. */
+/* Losses and norms continue with the same bits, and the application's own bytes are returned. */
 static void goes_on(void)
 {
     struct tide_resumed resumed;
@@ -116,7 +116,7 @@ static void goes_on(void)
     tide_engine_destroy(engine);
 }
 
-/* A folder is what it is, however it is spelled. */
+/* Different spellings of a folder's path mean the same folder. */
 static void spelled_otherwise(void)
 {
     struct tide_resumed resumed;
@@ -135,7 +135,7 @@ static void spelled_otherwise(void)
     tide_engine_destroy(engine);
 }
 
-/* Where there is nothing to resume the run begins with the model, and says so. */
+/* If there is nothing to resume, the run begins with the model and reports that. */
 static void begins_with_the_model(void)
 {
     struct tide_resumed resumed;
@@ -147,7 +147,8 @@ static void begins_with_the_model(void)
     tide_engine_destroy(engine);
 }
 
-/* The newest that verifies; where none does that is an error, for beginning anew would be a surprise. */
+/* The newest checkpoint that verifies is used. If none does, that is an error: a run that silently
+ * began anew would be a surprise. */
 static void damaged_ones_are_passed_over(void)
 {
     struct tide_resumed resumed;
@@ -160,7 +161,7 @@ static void damaged_ones_are_passed_over(void)
     tide_engine_destroy(engine);
     saving.replace = 0;
     damage(2, "manifest.json", 40);
-    check_int(truncate(path_of(1), 0), ==, -1); /* a folder: nothing happens */
+    check_int(truncate(path_of(1), 0), ==, -1); /* a folder: has no effect */
     engine = resume(&resumed);
     check_uint(resumed.step, ==, 1);
     check_uint(resumed.passed_over, ==, 2);
@@ -173,7 +174,8 @@ static void damaged_ones_are_passed_over(void)
     check_contains(tide_last_error(), "sums.safetensors does not match its checksum");
 }
 
-/* Another optimizer has other states; another frozen tensor another model. Neither is passed over. */
+/* A different optimizer has other states, and different frozen tensors make another model. Neither
+ * checkpoint is skipped. */
 static void other_runs_are_refused(void)
 {
     static const char *const frozen[] = {"*embed_tokens*"};
@@ -195,7 +197,7 @@ static void other_runs_are_refused(void)
     check_contains(tide_last_error(), "trained in the checkpoint and frozen now");
 }
 
-/* One writer a folder, and no run's checkpoints between another's. */
+/* A folder has one writer at a time, and checkpoints of different runs are not mixed in it. */
 static void one_run_a_folder(void)
 {
     begin();
@@ -222,7 +224,8 @@ static void one_run_a_folder(void)
     tide_engine_destroy(second);
 }
 
-/* The application's bytes are read without an engine: of the newest checkpoint whose manifest is whole. */
+/* The application's bytes can be read without an engine, from the newest checkpoint with a complete
+ * manifest. */
 static void peeks(void)
 {
     char bytes[16] = "";
@@ -244,7 +247,7 @@ static void peeks(void)
     check_int(tide_checkpoint_peek(NULL, directory, bytes, sizeof bytes, &count), ==, 0);
 }
 
-/* What is wrong with a call is said before anything is touched. */
+/* Invalid calls are refused before anything is changed. */
 static void wrong_calls(void)
 {
     begin();
@@ -266,8 +269,8 @@ static void wrong_calls(void)
     tide_engine_destroy(engine);
 }
 
-/* Begun with one step and published under the next; what is asked for while it is being written waits
- * for it. */
+/* Begun with one step and published during the next; a call that needs the checkpoint waits until
+ * it is written. */
 static void later(void)
 {
     begin();
@@ -304,7 +307,7 @@ static void rotates(void)
     check_true(!there(1) && !there(2) && there(3) && there(4));
 }
 
-/* A checkpoint of the same step takes the place of the old one. */
+/* A checkpoint replaces an older one of the same step. */
 static void same_step_again(void)
 {
     struct tide_resumed resumed;
@@ -329,7 +332,7 @@ static void check_same_files(const char *left, const char *right, const char *na
     check_int(system(command), ==, 0);
 }
 
-/* What is exported is what the engine saves. */
+/* The exported model equals the one that the engine saves. */
 static void exports(void)
 {
     char saved[700];
@@ -361,7 +364,8 @@ static void exports(void)
     check_true(world_exists(exported));
 }
 
-/* A tensor that is taken out of the manifest's table is missed, also under a sum made again. */
+/* A tensor that was removed from the manifest's table is noticed, even if the checksum was computed
+ * again. */
 static void tensors_are_bound(void)
 {
     enum { SEAL_BYTES = 32 };
@@ -378,7 +382,7 @@ static void tensors_are_bound(void)
     check_true(found.verified);
     snprintf(path, sizeof path, "%s/manifest.json", path_of(1));
     check_int(core_file_read(path, 1 << 20, &text, &bytes), ==, 0);
-    char *begin_at = strstr(text, "q_proj"); /* a block of many */
+    char *begin_at = strstr(text, "q_proj"); /* one of many blocks */
     check_true(begin_at != NULL);
     while (*begin_at != '{') {
         begin_at--;

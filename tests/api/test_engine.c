@@ -1,5 +1,5 @@
-/* test_engine.c: an engine in the hands of an application: what it refuses without harm, what ends
- * it, what it says about itself, and that several live side by side. */
+/* test_engine.c: an engine as an application uses it: what it refuses without harm, what ends it,
+ * what it reports about itself, and that several can exist at the same time. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ static void waits_have_names(void)
     tide_engine_destroy(engine);
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void refuse_batch(struct tide_engine *engine, const struct tide_batch *batch, int code,
                          const char *word)
@@ -93,8 +93,8 @@ static void refuse_batches(struct tide_engine *engine)
     refuse_batch(engine, &bad, -EINVAL, "struct tide_batch is 3");
 }
 
-/* Batches, counts, rates and structs that cannot be: nothing is trained by them, and the engine goes
- * on as if they had not come. */
+/* Invalid batches, counts, rates and structs are refused; they train nothing, and the engine
+ * continues as if they had not been passed. */
 static void refusals_do_no_harm(void)
 {
     world_init(&world);
@@ -133,8 +133,8 @@ static void refusals_do_no_harm(void)
 
 /* ---- evaluation ---- */
 
-/* An evaluation changes nothing, comes out the same twice, and agrees with the loss of the step that
- * follows; fewer and shorter rows are the same as the same targets alone. */
+/* An evaluation changes nothing, gives the same result twice, and agrees with the loss of the next
+ * step. Fewer and shorter rows give the same as their targets alone. */
 static void evaluation_changes_nothing(void)
 {
     world_init(&world);
@@ -165,7 +165,8 @@ static void evaluation_changes_nothing(void)
     tide_engine_destroy(engine);
 }
 
-/* Rows learnt by heart are told on; what is too long, or not in the vocabulary, is refused. */
+/* The model continues rows that it has learnt by heart. A row that is too long or has a token
+ * outside the vocabulary is refused. */
 static void what_comes_next(void)
 {
     int32_t next = -1;
@@ -188,12 +189,12 @@ static void what_comes_next(void)
     tide_engine_destroy(engine);
 }
 
-/* ---- what is not finite ---- */
+/* ---- values that are not finite ---- */
 
 enum { NAN16 = 0x7fc0 }; /* bf16 */
 
-/* A weight that is not a number ends a bf16 run with the name of a block, and a run that may skip
- * skips, says so and stays as it is. */
+/* A weight that is not a number ends a bf16 run with the name of the block. A run that may skip
+ * steps skips them, reports that and does not change. */
 static void weights_that_are_no_numbers(void)
 {
     char folder[600];
@@ -227,8 +228,8 @@ static void weights_that_are_no_numbers(void)
     tide_engine_destroy(engine);
 }
 
-/* fp16: overflows spend hysteresis, then halve the scale, down to the least, where the run ends. The
- * weights are those that were loaded. */
+/* fp16: overflows use up the hysteresis, then halve the scale down to its minimum, where the run
+ * ends. The weights are those that were loaded. */
 static void fp16_overflows(void)
 {
     static const double scales[] = {8, 8, 4, 2};
@@ -260,10 +261,10 @@ static void fp16_overflows(void)
     tide_engine_destroy(engine);
 }
 
-/* ---- what a plan says ---- */
+/* ---- the contents of a plan ---- */
 
-/* Parts add up to tiers, the tape has as many lines as commands, timelines are JSON, and a plan made
- * with the rates that a plan wrote is the same plan. */
+/* Parts add up to tiers, the tape has as many lines as commands, timelines are JSON, and a plan
+ * made with the rates that another plan wrote equals that plan. */
 static void plans_say_what_they_hold(void)
 {
     char path[600];
@@ -337,7 +338,7 @@ static void plans_say_what_they_hold(void)
     tide_engine_destroy(engine);
 }
 
-/* What is taken counts all ranks, as the plan does. */
+/* The memory taken is that of all ranks, as in the plan. */
 static void memory_of_ranks(void)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};
@@ -354,9 +355,9 @@ static void memory_of_ranks(void)
     tide_engine_destroy(engine);
 }
 
-/* ---- betas that move ---- */
+/* ---- betas that change ---- */
 
-/* The loss of the fourth step, before which the betas were set, or moved three times. */
+/* The loss of the fourth step; the betas are set before each of the first `sets` steps. */
 static double loss_with(uint32_t timing, int sets, const double betas[3][2])
 {
     double loss = 0;
@@ -372,8 +373,8 @@ static double loss_with(uint32_t timing, int sets, const double betas[3][2])
     return loss;
 }
 
-/* What is set before the first step is as good as an option; what is set later counts from there on,
- * under each timing of updates alike; and no beta is one or more. */
+/* Betas set before the first step have the effect of an option; betas set later apply from the next
+ * step on, with every timing of updates. Values that are not below one are refused. */
 static void betas_move(void)
 {
     static const double given[3][2] = {{0.6, 0.95}};
@@ -398,7 +399,7 @@ static void betas_move(void)
     tide_engine_destroy(engine);
 }
 
-/* ---- side by side ---- */
+/* ---- several engines ---- */
 
 struct side {
     struct world world;
@@ -418,7 +419,8 @@ static void *train(void *argument)
     return NULL;
 }
 
-/* Two engines on two threads of one process, each in a store of its own: the bits of one alone. */
+/* Two engines on two threads of one process, each with its own store, give the bits of a single
+ * one. */
 static void two_at_once(void)
 {
     static struct side sides[2];
@@ -452,7 +454,7 @@ struct stop {
     const char *phase;
     uint64_t at;
     unsigned reports;
-    unsigned after; /* reports that came although it was to stop */
+    unsigned after; /* reports that came after it was told to stop */
     bool stopped;
 };
 
@@ -465,7 +467,7 @@ static int stop_at(void *user, const struct tide_progress *progress)
     return stop->stopped;
 }
 
-/* An application that asks to stop is obeyed in every phase, and nothing is left. */
+/* A request of the application to stop is obeyed in every phase, and nothing is left. */
 static void stopping(void)
 {
     static const struct {

@@ -7,7 +7,7 @@
 
 static struct world world;
 
-/* Runs the example with these words; its exit status, and what it said. */
+/* Runs the example with these arguments; returns its exit status, and its output in `text`. */
 static int run_example(const char *words, char *text, size_t bytes)
 {
     char line[2400];
@@ -38,7 +38,8 @@ static double loss_of(const char *text, const char *step)
     return number_of(text, step, "loss ");
 }
 
-/* It trains with all state in the store: the loss falls, and the folder it leaves can be trained on. */
+/* It trains with all states in the store: the loss falls, and the folder that it writes can be
+ * trained again. */
 static void trains(void)
 {
     char words[2000];
@@ -62,7 +63,7 @@ static void trains(void)
     check_double(loss_of(text, "step 1 "), <, 3);
 }
 
-/* What is wrong is said, with the status that says so. */
+/* Errors are reported, with the right exit status. */
 static void complains(void)
 {
     char words[2000];

@@ -1,6 +1,7 @@
-/* test_growth.c: a program and a library of different versions work with each other. It is compiled four
- * times: against the recorded headers and against headers whose structs have grown (GROWTH_NEWER_PROGRAM),
- * with this library and with one that was built with the grown headers (GROWTH_NEWER_LIBRARY). */
+/* test_growth.c: programs and libraries of different versions work with each other. Compiled four
+ * times: with the recorded headers and with headers whose structs have grown
+ * (GROWTH_NEWER_PROGRAM), each for this library and for one that was built with the grown headers
+ * (GROWTH_NEWER_LIBRARY). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 enum { GUARD_BYTES = 64, GUARD = 0xA5 };
 
-/* A struct of the heap with struct_bytes set, everything else 0xA5, and a guard behind it. */
+/* Allocates a struct with struct_bytes set, all other bytes 0xA5, and a guard behind it. */
 static void *guard(size_t bytes)
 {
     unsigned char *at = malloc(bytes + GUARD_BYTES);
@@ -24,7 +25,7 @@ static void *guard(size_t bytes)
     return at;
 }
 
-/* Nobody wrote behind the struct, or changed its size. */
+/* Checks that nobody wrote behind the struct or changed its size, and frees it. */
 static void release(void *at, size_t bytes, const char *name)
 {
     const unsigned char *behind = (const unsigned char *)at + bytes;
@@ -39,14 +40,14 @@ static void release(void *at, size_t bytes, const char *name)
     free(at);
 }
 
-/* What only a newer program knows of a struct that is filled is zero. */
+/* Members that only a newer program knows are zero in a struct that the library fills. */
 #ifdef GROWTH_NEWER_PROGRAM
 #define CHECK_NEWS(at) check_true((at)->grown == 0 && (at)->grown_more == 0)
 #else
 #define CHECK_NEWS(at) (void)(at)
 #endif
 
-/* `call` fills a struct of this type, to which `at` points; then `right` holds. */
+/* `call` fills a struct of this type, at `at`; then `right` must hold. */
 #define FILL(type, call, right)                                                                    \
     do {                                                                                           \
         struct type *at = guard(sizeof *at);                                                       \
@@ -58,9 +59,9 @@ static void release(void *at, size_t bytes, const char *name)
         release(at, sizeof *at, #type);                                                            \
     } while (0)
 
-/* ---- the recorded promises ---- */
+/* ---- recorded layout and functions ---- */
 
-/* Every recorded field is where it was, with its size, and every enumerator counts the same. */
+/* Every recorded field has its offset and size, and every enumerator its value. */
 static void layout(void)
 {
     size_t i = 0;
@@ -91,7 +92,7 @@ static void functions(void)
     check_uint(sizeof all / sizeof all[0], >=, 40);
 }
 
-/* ---- a program at work ---- */
+/* ---- a program that uses the library ---- */
 
 static char model[WORLD_PATH_BYTES];
 static char rates[WORLD_PATH_BYTES];
@@ -126,7 +127,7 @@ static void fill_options(struct tide_engine_options *options)
     }
 }
 
-/* Defaults fill a struct of any version's size, and never more. */
+/* The init functions fill structs of any version up to their size, and never more. */
 static void init(void)
 {
     for (size_t bytes = sizeof(size_t); bytes <= sizeof(struct tide_engine_options); bytes += 8) {
@@ -144,7 +145,7 @@ static void init(void)
     check_int(tide_engine_options_init(NULL, sizeof *options), ==, -EINVAL);
 }
 
-/* Everything that describes the library, the machine and a model. */
+/* All functions that describe the library, the machine and a model. */
 static void descriptions(void)
 {
     world_files_init(model, rates, ids);
@@ -157,7 +158,7 @@ static void descriptions(void)
          at->verified && at->layers == 2 && at->vocab == WORLD_VOCAB && at->paths == 0);
 }
 
-/* Everything that describes a plan. */
+/* All functions that describe a plan. */
 static void plans(void)
 {
     struct tide_engine_options *options = guard(sizeof *options);
@@ -175,7 +176,8 @@ static void plans(void)
     release(options, sizeof *options, "tide_engine_options");
 }
 
-/* A run: arrays of the program's structs have the program's distances, what is filled its size. */
+/* A run: elements of arrays are found at the program's distances, and structs are filled up to the
+ * program's size. */
 static void run(void)
 {
     struct tide_engine_options *options = guard(sizeof *options);
@@ -220,7 +222,7 @@ static void run(void)
 
 /* ---- callbacks ---- */
 
-/* What the library hands over has its own size. */
+/* A struct that the library passes to a callback has the library's size. */
 static void check_handed(size_t bytes, size_t known)
 {
 #if defined GROWTH_NEWER_PROGRAM && !defined GROWTH_NEWER_LIBRARY
@@ -264,10 +266,11 @@ static void callbacks(void)
     tide_context_destroy(context);
 }
 
-/* ---- what an older library does not know ---- */
+/* ---- options that an older library does not know ---- */
 
 #ifdef GROWTH_NEWER_PROGRAM
-/* An option that the library does not know is refused by the struct's name; a newer one takes it. */
+/* A library that does not know the option refuses it with the name of the struct; a newer one
+ * accepts it. */
 static void expect_news(int rc, const char *name)
 {
 #ifdef GROWTH_NEWER_LIBRARY
@@ -302,12 +305,12 @@ static void news(void)
     struct tide_inspection found = {.struct_bytes = sizeof found};
     expect_news(tide_inspect(NULL, model, &inspecting, &found), "tide_inspect_options");
     const struct tide_doctor_options asking = {.struct_bytes = sizeof asking,
-                                               .store_count = 1, /* without any: refused next */
+                                               .store_count = 1, /* refused next: no stores */
                                                .grown = 1};
     expect_news(tide_doctor(NULL, &asking), "tide_doctor_options");
 }
 
-/* The same of what a run is given. */
+/* The same for structs that a run takes. */
 static void news_in_a_run(void)
 {
     struct tide_engine_options options;

@@ -1,5 +1,6 @@
-/* test_host.c: what an application around the library keeps for itself: its threads' floating-point modes,
- * signals, environment and output, a locale with a decimal comma, a second copy of the library. */
+/* test_host.c: the library does not change what belongs to the application around it:
+ * floating-point modes of threads, signals, environment, output, a locale with a decimal comma; and
+ * a second copy of the library works beside it. */
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,7 +23,7 @@ enum { STEPS = 3 };
 
 static struct world world;
 
-/* A run of STEPS steps; the loss of the last one, or the error. */
+/* A run of STEPS steps; returns the loss of the last one, or the error. */
 static int train(struct tide_context *context, const struct world *of, double *loss)
 {
     struct tide_engine *engine = NULL;
@@ -38,7 +39,7 @@ static int train(struct tide_context *context, const struct world *of, double *l
 
 /* ---- floating-point modes ---- */
 
-/* Flush to zero and subnormals as zero, where the processor has such a register. */
+/* Flush-to-zero and denormals-are-zero, if the processor has such a register. */
 static unsigned read_mode(void)
 {
 #if defined(__x86_64__)
@@ -65,7 +66,7 @@ struct guest {
     unsigned lines;
     int rc;
     double loss;
-    bool kept; /* the thread's modes */
+    bool kept; /* the thread's modes are unchanged */
 };
 
 static void count_line(void *user, uint32_t level, const char *line)
@@ -92,8 +93,8 @@ static void *be_guest(void *argument)
     return NULL;
 }
 
-/* Threads with contexts of their own train at the same time, each with other modes: all get the bits of a
- * thread with the default modes, and keep theirs. */
+/* Threads with their own contexts train at the same time, each with different modes: all get the
+ * bits of a thread with the default modes, and keep their modes. */
 static void modes(void)
 {
     static struct guest guests[4] = {{.rounding = FE_TONEAREST},
@@ -117,7 +118,7 @@ static void modes(void)
     }
 }
 
-/* ---- a thread after the other ---- */
+/* ---- one thread after the other ---- */
 
 static void *step_once(void *argument)
 {
@@ -133,7 +134,7 @@ static void *end_engine(void *engine)
     return NULL;
 }
 
-/* Any thread may go on with an engine, if one does at a time. */
+/* Any thread may continue with an engine, as long as only one uses it at a time. */
 static void thread_after_thread(void)
 {
     double alone = 0;
@@ -170,7 +171,8 @@ static uint64_t blocked_of(const char *thread)
     return blocked;
 }
 
-/* Handlers of the application never run on a thread of the library; faults are reported where they are. */
+/* Handlers of the application never run on threads of the library; signals of faults are not
+ * blocked there. */
 static void signals(void)
 {
     static const int given[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGALRM};
@@ -190,7 +192,7 @@ static void signals(void)
         const uint64_t blocked = blocked_of(entry->d_name);
         const bool faults = (blocked & UINT64_C(1) << (SIGSEGV - 1)) == 0;
         if (TEST_SLOW && (blocked == 0 || !faults)) {
-            continue; /* a sanitizer's own thread blocks nothing, or everything */
+            continue; /* a sanitizer's own thread blocks none or all of them */
         }
         for (size_t i = 0; i < sizeof given / sizeof given[0]; i++) {
             check_true((blocked & UINT64_C(1) << (given[i] - 1)) != 0);
@@ -226,7 +228,8 @@ static void read_handlers(void (*out[32])(int))
     }
 }
 
-/* The first case, before anything else ran: environment, handlers, mask and folder stay; nothing is written to stdout or stderr. */
+/* The first case, before anything else ran: environment, signal handlers, umask and working
+ * directory stay; nothing is written to stdout or stderr. */
 static void process(void)
 {
     void (*before[32])(int) = {0};
@@ -269,8 +272,8 @@ static void process(void)
 
 /* ---- a locale ---- */
 
-/* A locale whose decimal point is a comma, in glibc's compiled form: the locales of the machine are not
- * needed. Skips where the C library has another form. */
+/* A locale whose decimal point is a comma, written in glibc's compiled format, so that no locale of
+ * the machine is needed. Skips if the C library has another format. */
 static void use_comma(void)
 {
     struct {
@@ -311,7 +314,7 @@ static void check_json(const char *path)
     core_json_destroy(doc);
 }
 
-/* With a decimal comma in the application's locale files are read and written as without. */
+/* With a decimal comma in the application's locale, files are read and written as without it. */
 static void comma(void)
 {
     char rates[600];
@@ -352,12 +355,13 @@ static void comma(void)
     check_double(world_steps(&world, engine, STEPS - 1).loss, ==, alone);
     tide_engine_destroy(engine);
     tide_context_destroy(context);
-    check_uint(lines, ==, 0); /* no option differs from the checkpoint's */
+    check_uint(lines, ==, 0); /* all options equal those of the checkpoint */
 }
 
 /* ---- two libraries ---- */
 
-/* Another build of the library in the same process, under its own names, as a plugin brings it. */
+/* Another build of the library in the same process, with its own symbols, as a plugin would load
+ * it. */
 static void two_libraries(void)
 {
     char path[1024];

@@ -1,5 +1,5 @@
-/* test_options.c: what an application asks for wrongly is refused at once, with the name of the
- * field, and nothing is left behind. */
+/* test_options.c: invalid options are refused at once, with the name of the field, and nothing is
+ * left behind. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 static struct world world;
 
-/* Plan and engine refuse alike. */
+/* Plan and engine refuse them in the same way. */
 static void refuse(const struct tide_engine_options *options, int code, const char *word)
 {
     struct tide_plan *plan = NULL;
@@ -28,7 +28,8 @@ static void refuse(const struct tide_engine_options *options, int code, const ch
     check_true(!world_exists(world.store));
 }
 
-/* Sizes of structs: none, absurd, an older program's, a newer program's with and without news. */
+/* Sizes of structs: zero, absurd, an older program's, a newer program's with and without new fields
+ * set. */
 static void struct_sizes(void)
 {
     world_init(&world);
@@ -48,7 +49,7 @@ static void struct_sizes(void)
     tide_plan_destroy(plan);
     newer.news = 1;
     refuse(&newer.known, -E2BIG, "older than the program");
-    /* An older one knew nothing of traces; what lies behind its struct is not looked at. */
+    /* An older program does not know about traces; what is behind its struct is not read. */
     options = world.options;
     options.struct_bytes = offsetof(struct tide_engine_options, trace);
     options.trace = (const char *)1;
@@ -59,7 +60,7 @@ static void struct_sizes(void)
     tide_engine_destroy(NULL);
 }
 
-/* Every field with a range, at both ends. */
+/* Every field with a range, below and above it. */
 static void numbers_out_of_range(void)
 {
     world_init(&world);
@@ -110,7 +111,7 @@ static void numbers_out_of_range(void)
     REFUSE(state_slots, 1000000);
     struct tide_plan *plan = NULL;
     bad = good;
-    bad.state_slots = 64; /* as many as the planner has */
+    bad.state_slots = 64; /* the maximum of the planner */
     check_int(tide_plan_create(NULL, &bad, &plan), ==, 0);
     tide_plan_destroy(plan);
     REFUSE(chunk_elements, 65537);
@@ -168,7 +169,7 @@ static void names(void)
 
 /* ---- directories ---- */
 
-/* A file where the directory should be, above it, and a name that is too long. */
+/* The directory is a file, is below a file, or has a name that is too long. */
 static void not_a_directory(void)
 {
     char below[600];
@@ -207,7 +208,7 @@ static int write_nowhere(void *argument)
     return rc == -EACCES && strstr(tide_last_error(), world.store) != NULL ? 0 : 1;
 }
 
-/* A directory that may not be written to. */
+/* A directory without write permission. */
 static void an_unwritable_directory(void)
 {
     world_init(&world);
@@ -219,7 +220,7 @@ static void an_unwritable_directory(void)
     check_true(!world_exists(world.store));
 }
 
-/* A directory serves one run at a time; when that is over, the next. */
+/* A directory serves one run at a time; when that run is over, the next one can use it. */
 static void a_store_of_two(void)
 {
     world_init(&world);
@@ -231,7 +232,7 @@ static void a_store_of_two(void)
     check_int(tide_engine_create(NULL, &options, &second), ==, -EBUSY);
     check_contains(tide_last_error(), world.store);
     check_true(second == NULL);
-    const struct tide_step after = world_steps(&world, first, 1); /* not disturbed */
+    const struct tide_step after = world_steps(&world, first, 1); /* undisturbed */
     check_true(after.loss < before.loss);
     tide_engine_destroy(first);
     check_true(!world_exists(world.store));
@@ -243,7 +244,7 @@ static void a_store_of_two(void)
 
 /* ---- budgets ---- */
 
-/* The number behind `word` in a sentence. */
+/* The number after `word` in a sentence. */
 static uint64_t number_behind(const char *sentence, const char *word)
 {
     const char *at = strstr(sentence, word);
@@ -251,10 +252,10 @@ static uint64_t number_behind(const char *sentence, const char *word)
     return strtoull(at + strlen(word), NULL, 10);
 }
 
-/* A sanitizer's heap grows between one look at the process and the next. */
+/* A sanitizer's heap grows between two measurements of the process. */
 static const uint64_t heap_spare_bytes = TEST_SLOW ? 64 << 20 : 0;
 
-/* What does not fit is refused with budgets that do. */
+/* A refusal for lack of memory names budgets that suffice. */
 static void budgets_that_do(void)
 {
     static const struct {
@@ -306,7 +307,8 @@ static void budgets_that_do(void)
     }
 }
 
-/* What a plan accepts its engine accepts, however much the process has taken between the two. */
+/* An engine accepts what a plan accepts, however much memory the process has taken between the two.
+ */
 static void plan_and_engine_agree(void)
 {
     enum { TAKEN_BYTES = 64 << 20 };
@@ -330,7 +332,8 @@ static void plan_and_engine_agree(void)
     free(taken);
 }
 
-/* What a plan takes does not grow with a step: a command does a group of micro-batches. */
+/* The size of a plan does not grow with the micro-batches of a step: a command does a group of
+ * them. */
 static void many_micro_batches(void)
 {
     uint32_t commands[2] = {0, 0};
@@ -348,8 +351,8 @@ static void many_micro_batches(void)
     check_uint(commands[1], <=, 2 * commands[0]);
 }
 
-/* A drive with nothing to spare is no drive of a tebibyte; memory in a drive's place has no limit; paths
- * of one file system share what is free there. */
+/* A drive with no space to spare is refused, even though no limit was given; memory used as a drive
+ * has no limit. */
 static void no_space_is_no_store(void)
 {
     const char *folder = test_mounts_begin() ? test_mount_memory("small", "size=1000m") : NULL;

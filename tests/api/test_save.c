@@ -1,5 +1,5 @@
-/* test_save.c: what an engine saves is the model, whole: it loads again with equal weights, and
- * nothing that was there before is touched unless that is asked for. */
+/* test_save.c: an engine saves the whole model: it loads again with equal weights, and existing
+ * files are not touched unless that is requested. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ static void begin(void)
     check_int(system(command), ==, 0);
 }
 
-/* Every tensor of both folders, byte by byte. */
+/* Compares every tensor of both folders, byte by byte. */
 static void check_same_weights(const char *left, const char *right)
 {
     struct model_safetensors *files[2];
@@ -52,7 +52,7 @@ static void check_same_weights(const char *left, const char *right)
     model_safetensors_close(files[1]);
 }
 
-/* Before any step what is saved is what was loaded. */
+/* A model that is saved before any step equals the one that was loaded. */
 static void nothing_trained_nothing_changed(void)
 {
     begin();
@@ -62,8 +62,8 @@ static void nothing_trained_nothing_changed(void)
     check_same_weights(world.model, folder);
 }
 
-/* After steps: a new engine over what was saved computes the loss that the old one has next, wherever
- * either keeps its weights; and saving changes nothing. */
+/* After some steps, a new engine with the saved model computes the next loss of the old engine,
+ * wherever either keeps its weights; and saving changes nothing. */
 static void what_was_saved_goes_on(void)
 {
     static const uint32_t places[] = {TIDE_STORE, TIDE_HOST, TIDE_DEVICE};
@@ -92,8 +92,8 @@ static void what_was_saved_goes_on(void)
     }
 }
 
-/* A folder with something in it is not touched; with `overwrite` a model in it is replaced, and what else is
- * in it stays. */
+/* A folder that is not empty is not touched. With `overwrite`, a model in it is replaced, and its
+ * other files stay. */
 static void what_is_there_stays(void)
 {
     char file[700];
@@ -134,8 +134,8 @@ static const char *partial_of(const char *name)
     return path;
 }
 
-/* Trying says beforehand what saving would say at the end, and keeps the folder for this engine: another
- * one is told. With the engine goes what stands for that. */
+/* Reserving reports beforehand what saving would report, and keeps the folder for this engine:
+ * another engine is refused. The reservation ends with the engine. */
 static void trying(void)
 {
     struct stat held;
@@ -156,7 +156,7 @@ static void trying(void)
     snprintf(below, sizeof below, "%s/./%s", test_directory(), strrchr(folder, '/') + 1);
     check_int(tide_engine_save_reserve(engine, below, 0), ==, 0);
     check_int(stat(partial_of(folder), &again), ==, 0);
-    check_true(held.st_ino == again.st_ino); /* it was not given back in between */
+    check_true(held.st_ino == again.st_ino); /* it was not released in between */
     snprintf(below, sizeof below, "%s/missing/saved", test_directory());
     int tried = tide_engine_save_reserve(engine, below, 0);
     check_int(tried, ==, tide_engine_save(engine, below, 0));
@@ -172,7 +172,7 @@ static void trying(void)
     check_uint(entries(test_directory()), ==, before);
 }
 
-/* A context keeps a folder for an engine that is yet to be made; another context is told. */
+/* A context keeps a folder for an engine that does not exist yet; another context is refused. */
 static void claimed_before(void)
 {
     static const struct tide_context_options silent = {.struct_bytes = sizeof silent};
@@ -189,7 +189,7 @@ static void claimed_before(void)
     check_int(tide_folder_claim(context, NULL), ==, -EINVAL);
     check_int(tide_folder_claim(context, ""), ==, -EINVAL);
     check_int(tide_folder_claim(context, folder), ==, 0);
-    check_int(tide_folder_claim(context, below), ==, 0); /* it is */
+    check_int(tide_folder_claim(context, below), ==, 0); /* it already has it */
     check_int(tide_folder_claim(other, below), ==, -EBUSY);
     check_contains(tide_last_error(), "another run");
     tide_folder_unclaim(other);
@@ -199,11 +199,11 @@ static void claimed_before(void)
     check_true(!world_exists(partial_of(folder)));
     check_int(tide_folder_claim(other, folder), ==, 0);
     check_int(tide_folder_claim(context, folder), ==, -EBUSY);
-    check_int(tide_folder_claim(other, test_directory()), ==, 0); /* one at a time */
+    check_int(tide_folder_claim(other, test_directory()), ==, 0); /* one claim at a time */
     check_int(tide_folder_claim(context, folder), ==, 0);
     tide_context_destroy(other);
     check_true(!world_exists(partial_of(test_directory())));
-    for (int tries = 0; tries < 2; tries++) { /* an engine takes it over */
+    for (int tries = 0; tries < 2; tries++) { /* the engine takes over the claim */
         check_int(tide_folder_claim(context, folder), ==, 0);
         check_int(tide_engine_create(context, &world.options, &engine), ==, 0);
         check_int(tries > 0 ? tide_engine_save_reserve(engine, below, 0) : 0, ==, 0);
@@ -224,7 +224,7 @@ static int stop_saving(void *user, const struct tide_progress *progress)
     return *armed && strcmp(progress->phase, "save") == 0 && progress->done >= 2;
 }
 
-/* Stopped in the middle nothing is left under the name, and the engine goes on. */
+/* If saving is stopped in the middle, nothing is left under the name, and the engine continues. */
 static void stopped_saving(void)
 {
     bool armed = true;

@@ -1,6 +1,6 @@
-/* test_stack.c: how much of its stack a thread of the application needs for the calls of libtide. Each call is
- * made by a thread whose stack was filled with a pattern; what is left of the pattern was not used.
- * docs/api.md states the bound. */
+/* test_stack.c: how much of its stack a thread of the application needs for calls of libtide. Each
+ * call is made by a thread whose stack was filled with a pattern; where the pattern remains, the
+ * stack was not used. docs/api.md states the limit. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ enum { STACK_BYTES = 4 << 20, STATED_BYTES = 128 << 10, PATTERN = 0xa5 };
 static struct world world;
 static char folder[3][600];
 
-/* ---- what an application does ---- */
+/* ---- calls of an application ---- */
 
 static void *plan(void *unused)
 {
@@ -35,7 +35,7 @@ static void *plan(void *unused)
     return unused;
 }
 
-/* Measures the machine, too. */
+/* Also measures the machine. */
 static void *plan_measured(void *unused)
 {
     struct tide_engine_options options = world.options;

@@ -1,4 +1,4 @@
-/* world_files.c: writes the files by hand. */
+/* world_files.c: writes the files without the library. */
 #include "tests/api/world_files.h"
 
 #include <stdio.h>
