@@ -3,21 +3,21 @@
 #ifndef TESTS_BASE_DGX_H
 #define TESTS_BASE_DGX_H
 
-enum { NODES = 8, CORES = 4, GPUS = 8, DRIVES = 4 }; /* CORES a node */
+enum { NODES = 8, CORES = 4, GPUS = 8, DRIVES = 4 }; /* CORES per node */
 
 extern const int gpu_node[GPUS];
 extern const char *const gpu_bus[GPUS];
 extern const int drive_node[DRIVES];
 extern const char *const drive_bus[DRIVES];
 
-/* Its /proc and /sys below a fresh root of this name. */
+/* Writes its /proc and /sys below a new root of this name and returns the root. */
 const char *dgx_files(const char *name);
-/* A PCI device more, below such a root. */
+/* Adds a PCI device below such a root. */
 void dgx_put_pci(const char *root, const char *bus, const char *class, int node);
-/* A file more; the path is formatted. */
+/* Adds a file; its path is formatted. */
 void dgx_put(const char *root, const char *text, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The XML file that lstopo would write there. */
+/* The XML file that lstopo would write on it. */
 const char *dgx_xml(void);
 
 #endif

@@ -1,12 +1,12 @@
-/* machine.h: writes the files of a machine that is not here under a folder of the test. */
+/* machine.h: writes the /proc and /sys of another machine into a folder of the test. */
 #ifndef TESTS_BASE_MACHINE_H
 #define TESTS_BASE_MACHINE_H
 
-/* A fresh empty root below test_directory(), to be put in front of /proc and /sys. */
+/* Creates an empty root below test_directory(), to be put in front of /proc and /sys. */
 const char *machine_root(const char *name);
-/* Writes `text` to `path`, which starts with "/", below the root; folders are made. */
+/* Writes `text` to `path`, which starts with "/", below the root; creates its folders. */
 void machine_file(const char *root, const char *path, const char *text);
-/* A symbolic link below the root. */
+/* Creates a symbolic link below the root. */
 void machine_link(const char *root, const char *path, const char *target);
 
 #endif

@@ -1,5 +1,5 @@
-/* Proves the look at block devices on a made-up /sys: a partition of an NVMe drive, an encrypted
- * volume over two drives, a virtual drive, and what is not there. */
+/* Proves what is read about block devices, on a made-up /sys: a partition of an NVMe drive, an
+ * encrypted volume over two drives, a virtual drive, and devices that do not exist. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

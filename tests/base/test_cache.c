@@ -1,5 +1,5 @@
-/* Proves that a file of the cache is written whole or not at all, in folders that need not be there, that
- * it counts for its time, and that what is too old goes. */
+/* Proves that a file of the cache is written completely or not at all, that missing folders are
+ * created, that a file is valid for a limited time, and that old files are removed. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void make_older(const char *path, long days)
     check_int(utime(path, &times), ==, 0);
 }
 
-/* A name is the folder's, the kind's and the hash's. */
+/* A path consists of the folder, the kind and the hash. */
 static void paths(void)
 {
     char path[CORE_CACHE_PATH_BYTES];
@@ -39,7 +39,7 @@ static void paths(void)
     check_string(path, "");
 }
 
-/* Folders are made from the first that is missing on, for the user alone; those that are there stay. */
+/* Missing folders are created for the user alone; existing ones stay as they are. */
 static void folders(void)
 {
     char folder[CORE_CACHE_PATH_BYTES];
@@ -60,7 +60,7 @@ static void folders(void)
     check_int(core_cache_make_folder(folder), ==, -ENAMETOOLONG);
 }
 
-/* What cannot be written leaves nothing, and what was there stays. */
+/* A failed write leaves nothing new, and what existed stays. */
 static void whole_or_not(void)
 {
     char folder[512];
@@ -83,7 +83,7 @@ static void whole_or_not(void)
     check_int(core_cache_write(path, put_number, &number), ==, -EEXIST);
     check_int(rmdir(draft), ==, 0);
     check_int(unlink(path), ==, 0);
-    check_int(mkdir(path, 0700), ==, 0); /* no file */
+    check_int(mkdir(path, 0700), ==, 0); /* not a file */
     check_true(!core_cache_counts(path));
     check_int(core_cache_write(path, put_number, &number), ==, -EISDIR);
     check_int(access(draft, F_OK), ==, -1);
@@ -91,8 +91,8 @@ static void whole_or_not(void)
     check_int(core_cache_write(path, put_number, &number), ==, -ENOENT);
 }
 
-/* Writing removes files of its kind that no longer count, also those that a run left half written, and
- * nothing else. */
+/* Writing removes expired files of its kind, also incomplete ones of earlier runs, and nothing
+ * else. */
 static void old_files_go(void)
 {
     static const struct {
@@ -102,7 +102,7 @@ static void old_files_go(void)
     } files[] = {
         {"rows-00000000000000aa.json", CORE_CACHE_DAYS + 1, true},
         {"rows-00000000000000ab.json", CORE_CACHE_DAYS - 1, false},
-        {"rows-00000000000000ac.json", -1, true}, /* of a day to come */
+        {"rows-00000000000000ac.json", -1, true}, /* a date in the future */
         {"rows-00000000000000ad.json.4711", CORE_CACHE_DAYS + 1, true},
         {"rows-00000000000000ae.json.4711", 0, false},
         {"rows-00000000000000af.json.bak", CORE_CACHE_DAYS + 1, false},

@@ -1,5 +1,5 @@
-/* Proves that every object of base ends clean when any one request to the system fails, and that
- * the harness which proves it can fail. */
+/* Proves that every object of base ends cleanly if any one request to the system fails, and that
+ * the harness that proves it can itself fail. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -99,7 +99,7 @@ static int cfg_base64_life(void)
     return rc;
 }
 
-/* A document, a file of one, a configuration with every kind of note, and one in base64. */
+/* A document, one from a file, a configuration with every kind of note, and one in base64. */
 static void documents_end_clean(void)
 {
     json_path = test_file("fail.json", "[1, {\"a\": 2}]", 13);
@@ -123,7 +123,7 @@ static int json_write_life(void)
     return rc;
 }
 
-/* Each object, each request. The numbers say that the harness saw the requests there are. */
+/* Each request of each object fails once. The numbers show that the harness saw all requests. */
 static void objects_end_clean(void)
 {
     check_int(test_fail_nth(team_life), ==, 5);
@@ -133,7 +133,7 @@ static void objects_end_clean(void)
     check_int(test_fail_nth(topo_life), >=, 1);
 }
 
-/* A region falls back from one kind of page to the next and leaves no mapping where none is left. */
+/* A region falls back from one kind of page to the next, and leaves no mapping if none is left. */
 static void regions_end_clean(void)
 {
     check_int(test_fail_nth(region_life), >=, 2);
@@ -146,7 +146,7 @@ static void *do_nothing(void *argument)
     return argument;
 }
 
-/* Volatile: the compiler would leave out a block that nobody looks at. */
+/* Volatile, because the compiler would leave out a block that nobody reads. */
 static void *volatile kept;
 static void *volatile second;
 static pthread_t kept_thread;
@@ -156,7 +156,7 @@ static int leak_life(void)
     kept = malloc(8);
     second = malloc(8);
     if (second == NULL) {
-        return core_err_set(-ENOMEM, "no memory"); /* and `kept` is lost */
+        return core_err_set(-ENOMEM, "no memory"); /* `kept` is lost */
     }
     free(second);
     free(kept);
@@ -212,7 +212,8 @@ static int run_case_of(void *argument)
     return test_main(1, words, one, 1);
 }
 
-/* A leak of a block, a mapping or a thread, a silent error and a wrong code are each found. */
+/* A leaked block, mapping or thread, an error without a sentence and a wrong code are each found.
+ */
 static void the_harness_can_fail(void)
 {
     int (*bad[])(void) = {leak_life, silent_life, wrong_code_life, map_life, thread_life};

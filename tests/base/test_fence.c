@@ -1,5 +1,5 @@
-/* Proves lines, fences, bells and queues: order, edges across queues, limits, failure that carries
- * its sentence, time-outs that name the line. */
+/* Proves lines, fences, bells and queues: order, edges across queues, limits, failures with their
+ * sentence, and time-outs that name the line. */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
@@ -13,7 +13,7 @@
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
-/* Issued and reached are two counts; a fence without a line is always reached. */
+/* Issued and reached are separate counts; a fence without a line is always reached. */
 static void line_counts(void)
 {
     struct core_line line;
@@ -36,7 +36,7 @@ static void timeout_names_the_line(void)
     check_contains(core_err_sentence(), "store-read did not reach 5");
 }
 
-/* The first failure wins; what was reached before it still counts. */
+/* The first failure wins; values that were reached before it still count. */
 static void failure_carries_its_sentence(void)
 {
     struct core_line line;
@@ -65,7 +65,7 @@ static struct core_job job_of(int (*run)(void *, const void *), void *context,
         .run = run, .context = context, .arguments = arguments, .arguments_bytes = bytes};
 }
 
-/* Ten thousand jobs through a queue of eight run once each, in order. */
+/* Ten thousand jobs run once each and in order through a queue of depth eight. */
 static void queue_keeps_order(void)
 {
     enum { COUNT = 10000 };
@@ -98,7 +98,7 @@ static int pause_job(void *context, const void *arguments)
     return 0;
 }
 
-/* A queue at its depth answers -EAGAIN and takes work again when a job has ended. */
+/* A full queue returns -EAGAIN and accepts work again when a job has ended. */
 static void queue_is_bounded(void)
 {
     struct core_queue *queue = NULL;
@@ -115,7 +115,7 @@ static void queue_is_bounded(void)
     check_int(core_queue_submit(queue, &job, &fence), ==, -EAGAIN);
     check_int(core_fence_wait(first, -1), ==, 0);
     check_int(core_queue_submit(queue, &job, &fence), ==, 0);
-    core_queue_destroy(queue); /* drains */
+    core_queue_destroy(queue); /* waits until the queue is empty */
 }
 
 struct turn {
@@ -132,7 +132,8 @@ static int append_after(void *context, const void *arguments)
     return rc != 0 ? rc : append(context, &turn->value);
 }
 
-/* Two queues in a ping-pong of fences: every job sees all the work of the other queue before it. */
+/* Two queues that wait for each other in turn: every job sees all earlier work of the other queue.
+ */
 static void fences_cross_queues(void)
 {
     enum { COUNT = 2000 };
@@ -190,7 +191,7 @@ static int wait_job(void *context, const void *arguments)
     return core_fence_wait((struct core_fence){context, 1}, -1);
 }
 
-/* Abandoning a queue drops the jobs that have not started; the one that runs ends by itself. */
+/* Abandoning a queue drops the jobs that have not started; the running one ends by itself. */
 static void abandoned_jobs_are_dropped(void)
 {
     struct core_line gate;
@@ -212,12 +213,12 @@ static void abandoned_jobs_are_dropped(void)
     check_true(at == &value);
 }
 
-/* A line that moves is waited for however long it takes; one that stands still is not. */
+/* A wait lasts as long as its line moves, and ends if the line stands still. */
 static void patience_begins_anew(void)
 {
     struct core_queue *queue = NULL;
     struct core_fence last = {0};
-    const unsigned pause_us = 60000; /* all together longer than the patience, one far shorter */
+    const unsigned pause_us = 60000; /* longer than the limit in total, far shorter each */
     check_int(core_queue_create(&(struct core_queue_options){.name = "slow"}, &queue), ==, 0);
     for (int i = 0; i < 20; i++) {
         struct core_job job = job_of(pause_job, NULL, &pause_us, sizeof pause_us);
@@ -238,7 +239,7 @@ static void patience_begins_anew(void)
     check_string(core_err_sentence(), "the drive sleeps");
 }
 
-/* One bell for several lines: the waiter wakes for whichever moves. */
+/* One bell for several lines: the waiter wakes when any of them moves. */
 static void shared_bell(void)
 {
     struct core_bell bell;
@@ -268,12 +269,12 @@ static void shared_bell(void)
     uint32_t seen = core_bell_look(&bell);
     check_int(core_bell_sleep(&bell, seen, 1000000), ==, -ETIMEDOUT);
     check_int(core_bell_spin_sleep(&bell, seen - 1, 1000, -1), ==, 0);
-    core_bell_ring(&bell); /* a ring after the look: no sleep, whatever the limit */
+    core_bell_ring(&bell); /* rung after the look: no sleep, whatever the limit */
     check_int(core_bell_look(&bell), ==, seen + 1);
     check_int(core_bell_sleep(&bell, seen, -1), ==, 0);
 }
 
-/* It would look for the bell for ten seconds. */
+/* Its limit for looking at the bell is ten seconds. */
 static int wait_passively(void *argument)
 {
     struct core_bell bell;
@@ -303,8 +304,8 @@ static int wait_as_nobody_knows(void *argument)
     return 0;
 }
 
-/* A passive wait costs no processor; a policy that does not exist is told and threads wait as ever. In
- * processes of their own, and before the other cases: the environment is read once. */
+/* A passive wait uses no processor time. An unknown policy is reported, and threads wait as usual.
+ * In child processes and before the other cases, because the environment is read only once. */
 static void waits_may_be_passive(void)
 {
     check_int(test_child(wait_passively, NULL), ==, 0);
@@ -326,8 +327,8 @@ static void fail_part(void *argument, unsigned index, unsigned count)
     failers->wrong += rc >= 0 || strcmp(core_err_sentence(), rc == -1 ? "zero" : "other") != 0;
 }
 
-/* Two threads that fail a line at once: one of them wins, code and sentence together. A limit as long
- * as time itself is one. */
+/* If two threads fail a line at the same time, one of them wins, with its code and its sentence.
+ * The largest possible limit is accepted. */
 static void failures_do_not_mix(void)
 {
     struct core_team *team = NULL;

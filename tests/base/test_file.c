@@ -1,5 +1,5 @@
-/* Proves what is read of files that a folder holds, that writes are whole or an error, and what one file
- * is. */
+/* Proves which files of a folder are read, that writes are complete or an error, and when two paths
+ * mean the same file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "core/json/json.h"
 #include "tests/harness/test.h"
 
-/* How many calls in a row fail with `fault`. */
+/* Number of calls that still fail with `fault`. */
 static int faults_left;
 static int fault;
 static int calls;
@@ -49,7 +49,7 @@ static void refuse(int code, int times)
     calls = 0;
 }
 
-/* Calls that signals interrupt are repeated, and given up after a bounded number in a row. */
+/* Calls interrupted by signals are repeated, but only a bounded number of times in a row. */
 static void interrupts_are_bounded(void)
 {
     static const char text[] = "0123456789";
@@ -82,7 +82,8 @@ static void interrupts_are_bounded(void)
     close(fd);
 }
 
-/* Space is reserved where the file system can do that; else the file has its size alone. */
+/* Space is reserved if the file system supports that; otherwise only the size of the file is set.
+ */
 static void space_is_reserved(void)
 {
     struct stat info;
@@ -128,8 +129,8 @@ static void regular_files(void)
     core_json_destroy(doc);
 }
 
-/* Writes go on where the system took less: behind the end, or at a place; a file that takes nothing is
- * an error without a sentence. */
+/* Writes continue if the system took only a part, at the end or at an offset. A file that takes
+ * nothing is an error without a sentence. */
 static void writes_are_whole(void)
 {
     const char *path = test_file("out", "", 0);
@@ -151,13 +152,13 @@ static void writes_are_whole(void)
     int ends[2];
     static char piece[1 << 18];
     check_int(pipe2(ends, O_NONBLOCK | O_CLOEXEC), ==, 0);
-    check_int(core_file_write(ends[1], piece, sizeof piece), ==, -EAGAIN); /* a part was taken */
+    check_int(core_file_write(ends[1], piece, sizeof piece), ==, -EAGAIN); /* a part was written */
     close(ends[0]);
     close(ends[1]);
 }
 
-/* A file by another spelling and by a link is the same one, a folder, too; devices, and what is not there,
- * never are. */
+/* Another spelling or a link means the same file or folder; devices and missing files are never the
+ * same. */
 static void same_files(void)
 {
     char link_path[512];
@@ -178,7 +179,8 @@ static void same_files(void)
     check_int(unlink(link_path), ==, 0);
 }
 
-/* A file's sum is that of its pieces at their places, whatever the cuts; moved or changed bytes give another. */
+/* The sum of a file is that of its pieces at their offsets, however it is cut; moved or changed
+ * bytes change the sum. */
 static void sums(void)
 {
     enum { BYTES = 3 * CORE_FILE_SUM_BYTES + 100 };
@@ -205,7 +207,7 @@ static void sums(void)
     free(bytes);
 }
 
-/* Names of weights, and names that only look like them. */
+/* Names of weights, and similar names that are not. */
 static void names_of_weights(void)
 {
     static const char *const good[] = {"model.safetensors", "model.safetensors.index.json",

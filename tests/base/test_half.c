@@ -1,5 +1,5 @@
-/* Proves the 16-bit conversions: every one of 65,536 patterns both ways, every tie, and Philox and
- * XXH3 against published vectors. */
+/* Proves the 16-bit conversions: all 65,536 patterns in both directions and every tie; and Philox
+ * and XXH3 with published test vectors. */
 #include <stdlib.h>
 
 #include "core/base/half.h"
@@ -7,7 +7,8 @@
 #include "core/base/rng.h"
 #include "tests/harness/test.h"
 
-/* A bf16 is an fp32 with the low half cut off, and comes back as it was (NaN as NaN). */
+/* A bf16 is an fp32 without its low half; converting it there and back gives the same bits (a NaN
+ * gives a NaN). */
 static void bf16_round_trip(void)
 {
     for (uint32_t pattern = 0; pattern < 65536; pattern++) {
@@ -22,7 +23,7 @@ static void bf16_round_trip(void)
     }
 }
 
-/* Just below, at and just above the middle between each two neighbours. */
+/* Just below, at and just above the middle of each pair of neighbours. */
 static void bf16_ties(void)
 {
     for (uint32_t pattern = 0; pattern < 0x7f80; pattern++) {
@@ -38,7 +39,7 @@ static void bf16_ties(void)
     }
 }
 
-/* The value of an fp16 by its definition, in double. */
+/* The value of an fp16 in double, by the definition. */
 static double fp16_value(uint32_t pattern)
 {
     int exponent = (int)(pattern >> 10 & 31);
@@ -83,7 +84,8 @@ static void fp16_ties(void)
     check_uint(core_f32_to_fp16(1e-45f), ==, 0);
 }
 
-/* Arrays are what their elements are, from odd addresses too: every half, and floats around every half. */
+/* Converting an array equals converting its elements, also from odd addresses: every half, and
+ * floats around every half. */
 static void arrays_are_their_elements(void)
 {
     enum { HALVES = 1 << 16, EACH = 4 };
@@ -119,7 +121,7 @@ static void arrays_are_their_elements(void)
     }
 }
 
-/* The known-answer vectors that come with the Random123 paper, philox4x32 10 rounds. */
+/* The known-answer vectors of the Random123 paper, for philox4x32 with 10 rounds. */
 static void philox_vectors(void)
 {
     struct core_rng_words zero = core_rng_philox(0, 0, 0);
@@ -136,7 +138,7 @@ static void philox_vectors(void)
     check_double(core_rng_unit(UINT32_MAX), <, 1.0);
 }
 
-/* XXH3's published value of the empty input, and that seed, length and content all matter. */
+/* XXH3's published value for empty input; seed, length and content change the result. */
 static void hash_vectors(void)
 {
     check_uint(core_hash("", 0, 0), ==, 0x2d06800538d394c2);

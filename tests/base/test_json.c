@@ -1,5 +1,5 @@
-/* Proves the document tree and the writer: values, order, places of members, every refusal with
- * its message, and that what is written reads back the same. */
+/* Proves the document tree and the writer: values, order, positions of members, every refusal with
+ * its message, and that written documents read back the same. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static struct core_json *parse(const char *text)
     return parse_with(text, false);
 }
 
-/* Every kind comes back with its value; members keep the order of the file. */
+/* Every kind has its value; members keep the order of the file. */
 static void values(void)
 {
     struct core_json *doc = parse(
@@ -65,7 +65,7 @@ static void values(void)
     core_json_destroy(NULL);
 }
 
-/* The typed lookups take what fits and name the place of what does not. */
+/* The typed lookups accept what fits and name the position of what does not. */
 static void typed(void)
 {
     struct core_json *doc = parse("{\n \"i\": 5e8, \"f\": 1.5, \"b\": true,\n \"s\": \"x\", "
@@ -107,7 +107,8 @@ static void typed(void)
     core_json_destroy(doc);
 }
 
-/* Integers that int64 cannot hold (model_max_length of many tokenizers) are the right reals. */
+/* Integers that int64 cannot hold (model_max_length of many tokenizers) become the nearest reals.
+ */
 static void big_integers(void)
 {
     static const char *const texts[] = {
@@ -138,8 +139,8 @@ static void big_integers(void)
     check_contains(core_err_sentence(), "larger than the largest number");
 }
 
-/* A key twice in one object is refused with both lines, even where one is written with escapes;
- * the same key in another object is not. */
+/* The same key twice in one object is refused with both lines, even if one of them is escaped; the
+ * same key in another object is accepted. */
 static void duplicates(void)
 {
     struct core_json *doc = parse("{\"a\":{\"x\":1},\"b\":[{\"x\":1},{\"x\":2}],\"x\":3}");
@@ -151,13 +152,13 @@ static void duplicates(void)
                                       "keep one of the two");
 }
 
-/* Half of a surrogate pair is no text, in keys and values; a whole pair is, and so is what only looks
- * like an escape. */
+/* Half of a surrogate pair is not text, neither in keys nor in values; a whole pair is text, and so
+ * are characters that only look like an escape. */
 static void halves(void)
 {
     static const struct {
         const char *text;
-        const char *says; /* NULL: nothing is wrong */
+        const char *says; /* NULL: no error */
     } cases[] = {
         {"[\"\\ud83d\\ude00\", \"\\\\ud800\", \"\\\\\\\\udc00\"]", NULL},
         {"[\"a\",\n \"\\ud83d\\ude00\\ud800x\"]",
@@ -178,7 +179,7 @@ static void halves(void)
     }
 }
 
-/* Lenient text is read where strict text is refused, and its places are those of the file. */
+/* Lenient text is accepted where strict text is refused, and positions are those of the file. */
 static void lenient(void)
 {
     static const char text[] = "{ // c\n /* \n */ \"a\": \"x\", # d\n \"b\": [1,],\n}";
@@ -192,7 +193,7 @@ static void lenient(void)
     core_json_destroy(doc);
 }
 
-/* Files: what cannot be read says why, by name. */
+/* Errors in files name the file and the reason. */
 static void files(void)
 {
     struct core_json *doc = NULL;
@@ -223,7 +224,7 @@ static void files(void)
     }
 }
 
-/* 512 levels build a tree, find a place in it and write it out again. */
+/* A tree of 512 levels can be built, searched and written. */
 static void deep(void)
 {
     char text[1100] = {0};
@@ -242,7 +243,7 @@ static void deep(void)
     core_json_destroy(doc);
 }
 
-/* A document written by every call reads as expected, on one line and indented. */
+/* A document written with every function is as expected, on one line and indented. */
 static void writes(void)
 {
     struct core_json_write write;
@@ -291,7 +292,7 @@ static void writes(void)
     free(text);
 }
 
-/* Text that is JSON already goes in as it stands, with a key and between other values. */
+/* Text that is already JSON is written unchanged, with a key and between other values. */
 static void write_verbatim(void)
 {
     struct core_json_write write;
@@ -305,7 +306,8 @@ static void write_verbatim(void)
     core_json_write_fini(&write);
 }
 
-/* Failures are kept and told at the end: NaN where it is not wanted, a text too long, a full disk. */
+/* Failures are kept and reported at the end: NaN where it is not allowed, a text that is too long,
+ * a full disk. */
 static void write_failures(void)
 {
     struct core_json_write write;
@@ -365,7 +367,7 @@ static void reals_round_trip(void)
     core_json_destroy(doc);
 }
 
-/* What was found is printed for a message, cut between characters. */
+/* A value is printed for a message, cut between characters. */
 static void prints(void)
 {
     struct core_json *doc = parse("{\"a\": [1, \"\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9\"]}");

@@ -1,5 +1,5 @@
-/* Proves the token scanner: the grammar accepts and refuses what RFC 8259 says, positions are true,
- * numbers round correctly, escapes decode, and nothing is read outside the buffer. */
+/* Proves the token scanner: it accepts and refuses what RFC 8259 says, positions are right, numbers
+ * are rounded correctly, escapes are decoded, and nothing outside the buffer is read. */
 #include <errno.h>
 #include <locale.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "core/json/scan.h"
 #include "tests/harness/test.h"
 
-/* Scans a copy that ends where the text ends, so that ASan sees a read behind it. */
+/* Scans a copy that ends where the text ends, so that ASan detects a read behind it. */
 static int scan_all(const char *text, size_t bytes, bool lenient, size_t *tokens)
 {
     char *copy = malloc(bytes > 0 ? bytes : 1);
@@ -38,7 +38,7 @@ static int scan_all(const char *text, size_t bytes, bool lenient, size_t *tokens
     return code;
 }
 
-/* What is JSON is taken. */
+/* Valid JSON is accepted. */
 static void accepts(void)
 {
     static const char *const good[] = {
@@ -73,8 +73,8 @@ static void accepts(void)
     }
 }
 
-/* What is not JSON is refused, with the place and the reason; every prefix of it, too, only ever
- * fails in an orderly way. */
+/* Invalid JSON is refused with position and reason. Every prefix of it fails in an orderly way,
+ * too. */
 static void refuses(void)
 {
     static const struct {
@@ -131,7 +131,7 @@ static void refuses(void)
         if (strncmp(core_err_sentence(), "t.json:", 7) != 0 ||
             strstr(core_err_sentence(), bad[i].sentence) == NULL) {
             if (i + 1 == sizeof bad / sizeof bad[0]) {
-                continue; /* the mark is shown as the character it is */
+                continue; /* the mark is shown as a character */
             }
             test_fail(__FILE__, __LINE__, "%s gives \"%s\" without \"%s\"", bad[i].text,
                       core_err_sentence(), bad[i].sentence);
@@ -145,7 +145,7 @@ static void refuses(void)
     }
 }
 
-/* 512 levels are read, 513 are refused, and 100,000 cost no stack. */
+/* 512 levels are accepted, 513 are refused, and 100,000 do not exhaust the stack. */
 static void depth(void)
 {
     static char text[200001];
@@ -157,7 +157,8 @@ static void depth(void)
     check_int(scan_all(text, 200000, false, NULL), ==, -EINVAL);
 }
 
-/* Comments, trailing commas and a byte order mark become spaces; all else keeps its place. */
+/* Comments, trailing commas and a byte order mark become spaces; everything else keeps its
+ * position. */
 static void lenient(void)
 {
     char text[] = "\xEF\xBB\xBF{ // one, \"x\"\n \"a\": [1, 2, /* three\n, */ ], # two\n"
@@ -180,7 +181,7 @@ static void lenient(void)
     }
 }
 
-/* Skipping a value, with and without its key, lands on the next token. */
+/* Skipping a value, with or without its key, leads to the next token. */
 static void skips(void)
 {
     static const char text[] = "{\"a\":{\"x\":[1,{\"y\":2}]},\"b\":[[],[]],\"c\":7}";
@@ -212,7 +213,7 @@ static struct core_json_token only_token(const char *text)
     return token;
 }
 
-/* Escapes come out as the bytes that they mean; comparing needs no copy. */
+/* Escapes are decoded to the bytes that they mean; comparing needs no copy. */
 static void strings(void)
 {
     static const struct {
@@ -250,7 +251,7 @@ static void strings(void)
     check_memory(out, "a\0b", 3);
 }
 
-/* Integers up to both ends of int64 are exact, one further is a real. */
+/* Integers up to both limits of int64 are exact; the next ones are reals. */
 static void integers(void)
 {
     struct core_json_token token = only_token("9223372036854775807");
@@ -268,7 +269,7 @@ static void integers(void)
     check_double(core_json_token_real(&token), ==, -42);
 }
 
-/* Reals round as strtod rounds them, for random digits and exponents, and whatever the locale. */
+/* Reals are rounded as by strtod, with random digits and exponents, whatever the locale. */
 static void reals(void)
 {
     for (uint32_t i = 0; i < (TEST_SLOW ? 20000 : 200000); i++) {
@@ -320,7 +321,7 @@ static void utf8(void)
     check_int(core_utf8_sequence("", 0), ==, 0);
 }
 
-/* A place counts lines and bytes from 1. */
+/* Lines and bytes of a position are counted from 1. */
 static void places(void)
 {
     static const char text[] = "ab\n\nc\xc3\xa9x";

@@ -1,5 +1,5 @@
-/* Proves the reading of limits on machines that are not here: cgroup v1 and v2, nested limits,
- * containers, huge page pools, and what is said where files are missing. */
+/* Proves the reading of limits on made-up machines: cgroup v1 and v2, nested limits, containers,
+ * pools of huge pages, and messages about missing files. */
 #include <errno.h>
 #include <stdio.h>
 
@@ -23,7 +23,7 @@ static struct core_mem_limits limits_of(const char *root)
     return limits;
 }
 
-/* Without a cgroup, what is available is what is usable. */
+/* Without a cgroup, the usable memory is the available memory. */
 static void machine_without_cgroup(void)
 {
     const char *root = machine_root("plain");
@@ -38,8 +38,8 @@ static void machine_without_cgroup(void)
     check_uint(limits_of(root).usable_bytes, ==, 4096);
 }
 
-/* v2: the lowest limit on the way up counts, the one with the least left decides, and page cache
- * that can be dropped is not counted as used. */
+/* v2: of all limits up to the root, the lowest is the limit, and the one with the least left
+ * determines the usable memory; page cache that can be dropped does not count as used. */
 static void cgroup_v2_is_nested(void)
 {
     const char *root = machine_root("v2");
@@ -59,7 +59,8 @@ static void cgroup_v2_is_nested(void)
     check_uint(limits.usable_bytes, ==, 10 * GIB - UINT64_C(10000000000));
 }
 
-/* v1 in a container: the path in /proc lies outside the mount, whose own root has the limit. */
+/* v1 in a container: the path in /proc is outside the mount, and the root of the mount has the
+ * limit. */
 static void cgroup_v1_in_a_container(void)
 {
     const char *root = machine_root("v1");
@@ -80,7 +81,7 @@ static void cgroup_v1_in_a_container(void)
     check_uint(limits_of(root).usable_bytes, ==, 0);
 }
 
-/* Broken lines are passed over; no meminfo at all is an error that names the file. */
+/* Broken lines are skipped; a missing meminfo is an error that names the file. */
 static void broken_files(void)
 {
     const char *root = machine_root("broken");
@@ -97,7 +98,7 @@ static void broken_files(void)
     check_true(!limits.memlock_ignored);
 }
 
-/* What may be locked: the limit without what is, all of it with CAP_IPC_LOCK. */
+/* Memory that may be locked: the limit minus what is locked, or all of it with CAP_IPC_LOCK. */
 static void lockable(void)
 {
     struct core_mem_limits limits = {.memlock_bytes = 100, .locked_bytes = 30, .pinned_bytes = 60};
@@ -114,7 +115,7 @@ static void lockable(void)
     check_true(limits_of(root).memlock_ignored);
 }
 
-/* Pools of huge pages, of all nodes and of each; reserved pages are not free. */
+/* Pools of huge pages, in total and per node; reserved pages are not free. */
 static void hugetlb_pools(void)
 {
     const char *root = machine_root("huge");
@@ -140,7 +141,7 @@ static void hugetlb_pools(void)
     check_int(core_mem_hugetlb(root, -1, 2 * MIB, &pool), ==, -ENOENT);
 }
 
-/* Nodes are those that have memory and that the process may use. */
+/* The nodes are those that have memory and that the process may use. */
 static void nodes_allowed(void)
 {
     struct core_cpus nodes;
@@ -165,7 +166,7 @@ static void nodes_allowed(void)
     check_int(bytes, ==, 42 * 1024);
 }
 
-/* This machine: whatever it is, the numbers fit together. */
+/* On this machine, whatever it is, the numbers agree with each other. */
 static void live(void)
 {
     struct core_mem_limits limits = limits_of("");
@@ -174,7 +175,8 @@ static void live(void)
     test_note("usable %" PRIu64 " MiB, cgroup \"%s\"", limits.usable_bytes / MIB, limits.cgroup);
 }
 
-/* The small readers: newline, cut, numbers, choices, fields. */
+/* The small functions that read files of the kernel: newlines, cut text, numbers, choices, fields.
+ */
 static void kernel_files(void)
 {
     const char *root = machine_root("files");

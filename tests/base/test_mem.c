@@ -1,5 +1,5 @@
 /* Proves that a region has the exact size, that every refusal has the numbers, and that every
- * fallback is one warning and works. */
+ * fallback works with one warning. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ static void check_zero_and_writable(const struct core_region *region)
     region->base[region->bytes - 1] = 1;
 }
 
-/* Sizes are rounded up to whole pages only, and all of a region is touched. */
+/* Sizes are only rounded up to whole pages, and all pages of a region are touched. */
 static void region_is_exact(void)
 {
     const uint64_t sizes[] = {1, 4096, 4097, 2 * MIB - 1, 2 * MIB, 3 * MIB + 1, 37 * MIB + 12345};
@@ -80,7 +80,7 @@ static void region_refuses_with_numbers(void)
     check_true(region.base == NULL);
 }
 
-/* A lazy region has no pages; they come when it is written. */
+/* A lazy region has no pages until it is written. */
 static void region_can_be_lazy(void)
 {
     struct core_region region = {0};
@@ -131,7 +131,8 @@ static int without_huge_pages(void *argument)
     return strstr(test_heard(), "arena: only 0 of 8 MiB are on huge pages") != NULL ? 0 : 2;
 }
 
-/* Transparent huge pages switched off for the process: one warning with numbers, and it works. */
+/* If transparent huge pages are switched off for the process, there is one warning with numbers,
+ * and the region works. */
 static void no_huge_pages_is_one_warning(void)
 {
     int rc = test_child(without_huge_pages, NULL);
@@ -141,7 +142,8 @@ static void no_huge_pages_is_one_warning(void)
     check_int(rc, ==, 0);
 }
 
-/* hugetlb pages asked for by name where the pool has none: one warning with the pool's numbers. */
+/* If hugetlb pages are requested and the pool has none, there is one warning with the numbers of
+ * the pool. */
 static void empty_pool_is_one_warning(void)
 {
     struct core_hugetlb pool;
@@ -176,8 +178,8 @@ static void set_pool(int64_t count)
     }
 }
 
-/* With a pool of hugetlb pages they are taken, exactly as many as needed, and the next region that
- * finds too few falls back with a warning. */
+/* If there is a pool of hugetlb pages, exactly as many as needed are taken; if the next region
+ * finds too few, it falls back with a warning. */
 static void hugetlb_pool_is_used(void)
 {
     struct core_hugetlb pool = {0};
@@ -213,7 +215,8 @@ static void hugetlb_pool_is_used(void)
     check_contains(test_heard(), "4 hugetlb pages of 2 MiB are needed, 2 of 6 are free");
 }
 
-/* Near a node that exists: the pages lie there. Near one that does not: one warning, still works. */
+/* Near an existing node, the pages are on that node. Near a missing one, there is one warning, and
+ * the region works. */
 static void region_has_a_node(void)
 {
     struct core_cpus nodes;
@@ -240,7 +243,7 @@ static void region_has_a_node(void)
     test_listen_end();
 }
 
-/* The direct question and the direct wish to the kernel, and their refusals. */
+/* Asking the kernel for the node of a page and setting it directly, and their refusals. */
 static void nodes_of_pages(void)
 {
     struct core_region region = {0};
@@ -289,7 +292,8 @@ static int limited_memlock(void *argument)
     return rc == 0 ? 0 : 2;
 }
 
-/* memlock 0 and 64 KiB, as a plain user: the number is told, and regions do not depend on it. */
+/* With a memlock limit of 0 or 64 KiB, as a normal user: the limit is reported, and regions do not
+ * depend on it. */
 static void small_memlock_still_works(void)
 {
     uint64_t limits[] = {0, 65536};
@@ -314,7 +318,7 @@ static int small_address_space(void *argument)
     return rc == -ENOMEM && named ? 0 : 1;
 }
 
-/* mmap itself refuses: the error names the bytes and the pages. */
+/* If mmap itself fails, the error names the bytes and the kind of pages. */
 static void mapping_refused_is_clean(void)
 {
 #if CORE_POISON_ON || defined(__SANITIZE_THREAD__)

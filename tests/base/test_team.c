@@ -20,7 +20,7 @@ static void count_part(void *argument, unsigned index, unsigned count)
     ran[index]++;
 }
 
-/* Every member runs every call once, for teams of 1 to 64, also when calls come after a sleep. */
+/* Every member runs every call once, in teams of 1 to 64, also if calls come after a sleep. */
 static void every_member_runs(void)
 {
     const unsigned sizes[] = {1, 2, 3, 64};
@@ -50,7 +50,7 @@ static void pinned_part(void *argument, unsigned index, unsigned count)
     core_cpus_allowed(&where[index]);
 }
 
-/* With `pin` the members other than the caller sit on one processor each. */
+/* With `pin`, each member except the caller runs on one processor. */
 static void members_are_pinned(void)
 {
     struct core_cpus allowed;
@@ -74,7 +74,8 @@ static void members_are_pinned(void)
     core_team_destroy(NULL);
 }
 
-/* Shares cover everything once, on borders of the grain, as evenly as the grain allows. */
+/* Shares cover everything once, begin at multiples of the grain, and are as even as the grain
+ * allows. */
 static void shares_cover(void)
 {
     for (uint64_t total = 0; total < 200; total++) {
@@ -117,7 +118,7 @@ static void cpu_lists(void)
     check_contains(core_err_sentence(), "1000");
 }
 
-/* The mask lowers what is reported, and the names read back. */
+/* The mask removes flags from what is reported, and names are parsed back. */
 static void cpu_flags_are_masked(void)
 {
     char text[128];
@@ -149,7 +150,7 @@ static void log_part(void *argument, unsigned index, unsigned count)
     core_log(CORE_LOG_DEBUG, "dropped");
 }
 
-/* A team's members talk to the sink of the thread that made the team. */
+/* Members of a team log to the sink of the thread that created the team. */
 static void log_binding_is_inherited(void)
 {
     struct core_log sink = {.level = CORE_LOG_INFO, .write = count_line};
@@ -165,7 +166,7 @@ static void log_binding_is_inherited(void)
     check_string(core_log_level_name(CORE_LOG_WARN), "warn");
 }
 
-/* A sentence too long is cut between characters; a prefix goes in front. */
+/* A sentence that is too long is cut between characters; a prefix is put in front. */
 static void sentences(void)
 {
     char longer[3000];
@@ -189,7 +190,8 @@ static void sentences(void)
     check_string(core_err_sentence(), "");
 }
 
-/* Of two errors the first stands, whatever its ending said meanwhile; without a first the later one. */
+/* Of two errors the first is kept, whatever is reported while cleaning up; without a first error,
+ * the later one is. */
 static void first_error(void)
 {
     struct core_err kept = core_err_keep(core_err_set(-EIO, "the disk"));

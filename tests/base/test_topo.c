@@ -1,5 +1,5 @@
-/* Proves the description of machines that are not here, from files, XML and strings, and where
- * ranks are placed on them. */
+/* Proves the description of made-up machines, from files, XML and strings, and the placement of
+ * ranks on them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static int create_or_skip(enum core_topo_from from, const char *text, struct cor
     return rc;
 }
 
-/* hwloc tells of the same machine what the files do. */
+/* hwloc describes the machine as its files do. */
 static void dgx_from_xml(void)
 {
     struct core_topo *topo = NULL;
@@ -77,7 +77,8 @@ static void dgx_from_xml(void)
     core_topo_destroy(topo);
 }
 
-/* A string in hwloc's language; nonsense is refused by its name. */
+/* A machine described in hwloc's synthetic language; an invalid description is refused with its
+ * text. */
 static void synthetic(void)
 {
     struct core_topo *topo = NULL;
@@ -97,7 +98,7 @@ static void synthetic(void)
     check_true(topo == NULL);
 }
 
-/* This machine, by each way of reading it: the same nodes and processors. */
+/* This machine, read in each way, has the same nodes and processors. */
 static void live_agrees(void)
 {
     struct core_topo *topo = NULL;
@@ -116,7 +117,7 @@ static void live_agrees(void)
     core_topo_destroy(files);
 }
 
-/* A cpuset limits what is there: nodes without our processors stay, without processors. */
+/* A cpuset limits the processors: nodes without allowed processors stay, but have no processors. */
 static void cpuset_is_honoured(void)
 {
     struct core_cpus allowed;
@@ -142,7 +143,7 @@ static void cpuset_is_honoured(void)
     check_true(topo == NULL);
 }
 
-/* No /sys at all is one node with all processors and the machine's memory. */
+/* Without /sys there is one node with all processors and the memory of the machine. */
 static void without_sysfs(void)
 {
     const char *root = machine_root("bare");
@@ -156,8 +157,9 @@ static void without_sysfs(void)
     core_topo_destroy(topo);
 }
 
-/* A device's node -1, or one that does not exist, is any; a drive on top of drives is where they
- * are, or anywhere; NVMe multipath is found through its controller. */
+/* A device on node -1 or on a node that does not exist has no node. A drive that consists of drives
+ * has their node if it is the same for all. An NVMe drive with several paths is found through its
+ * controller. */
 static void odd_devices(void)
 {
     const char *root = dgx_files("odd");
@@ -187,7 +189,7 @@ static void odd_devices(void)
     core_topo_destroy(topo);
 }
 
-/* Each invariant, broken by hand, is named. */
+/* Each violated invariant is named. */
 static void check_finds_contradictions(void)
 {
     struct core_topo *good = NULL;
@@ -227,7 +229,7 @@ static void check_finds_contradictions(void)
     core_topo_destroy(good);
 }
 
-/* Bus ids in every writing; the node's table by number. */
+/* Bus ids in every notation; the table of nodes by number. */
 static void names_and_numbers(void)
 {
     char bus[16];
@@ -262,7 +264,7 @@ static void names_and_numbers(void)
     core_topo_destroy(topo);
 }
 
-/* The drive under a path, or why there is none. */
+/* The drive below a path, or the reason why there is none. */
 static void drive_of_a_path(void)
 {
     char name[64];
@@ -288,7 +290,7 @@ static struct core_topo_place place_of(const struct core_topo *topo, uint32_t ra
     return place;
 }
 
-/* All processors are shared out once, and every share lies on its node. */
+/* All processors are distributed exactly once, and each share is on its node. */
 static void check_covers(const struct core_topo *topo, uint32_t ranks, const char *const *gpus)
 {
     unsigned times[CORE_CPUS_MAX] = {0};
@@ -313,8 +315,9 @@ static void check_covers(const struct core_topo *topo, uint32_t ranks, const cha
     }
 }
 
-/* On the big machine each rank stages beside its GPU, the two ranks of a node halve it core by core,
- * nodes without GPUs work for somebody, and the store runs beside most of its drives. */
+/* On the big machine each rank has its staging memory near its GPU, the two ranks of a node share
+ * it core by core, the processors of nodes without GPUs are used as well, and the store's threads
+ * run near most of its drives. */
 static void ranks_on_a_dgx(void)
 {
     struct core_topo *topo = NULL;

@@ -1,4 +1,4 @@
-/* rig.c: parses, looks for notes. */
+/* rig.c: parses configurations and finds notes. */
 #include "tests/cfg/rig.h"
 
 #include <string.h>

@@ -1,24 +1,26 @@
-/* rig.h: what the tests of configurations share. */
+/* rig.h: shared by the tests of configurations. */
 #ifndef TESTS_CFG_RIG_H
 #define TESTS_CFG_RIG_H
 
 #include "core/config/config.h"
 
-/* Parses `text` with these options (NULL: the usual ones); fails the case where it is no object. */
+/* Parses `text` with these options (NULL: the usual ones); fails the case if it is not an object.
+ */
 struct core_cfg *rig_parse(const char *text, const struct core_cfg_options *options);
 
-/* The first note of this kind about the key; false where there is none. */
+/* Finds the first note of this kind about the key; false if there is none. */
 bool rig_note(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const char *key,
               struct core_cfg_note *out);
 
-/* The key's value as JSON, as its note shows it; "" where no note does. Lives as long as `cfg`. */
+/* The key's value as JSON, as its note shows it; "" if it has no note. Valid as long as `cfg`. */
 const char *rig_value(const struct core_cfg *cfg, const char *key);
 
-/* `text` has a note of this kind about `key` in line `line` (0: any) whose reason contains `why`. */
+/* Checks that `text` has a note of this kind about `key` on line `line` (0: any) whose reason
+ * contains `why`. */
 void rig_expect(const char *text, enum core_cfg_note_kind kind, const char *key, size_t line,
                 const char *why);
 
-/* `text` is accepted as a whole. The caller destroys the result. */
+/* Parses `text`, which must be accepted. The caller destroys the result. */
 struct core_cfg *rig_accept(const char *text);
 
 #endif

@@ -1,5 +1,5 @@
-/* Proves what keys mean together: batch rule, "auto", older forms, precision, offload, types; and
- * that bad files are told apart. */
+/* Proves the meaning of keys in combination: the rule of the batch size, "auto", older forms,
+ * precision, offload, types; and that each kind of bad file has its own error. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +18,8 @@
 #define WARNING CORE_CFG_NOTE_WARNING
 #define BATCH   "\"train_batch_size\": 8"
 
-/* train = micro x accumulation x world, from any that are given, for several worlds. */
+/* train = micro x accumulation x world: the missing numbers follow from the given ones, for several
+ * worlds. */
 static void batch_rule(void)
 {
     static const struct {
@@ -80,7 +81,7 @@ static const char *const auto_text =
     "\"stage3_prefetch_bucket_size\": \"auto\", \"stage3_param_persistence_threshold\": \"auto\","
     "\"sub_group_size\": \"auto\"}}";
 
-/* "auto" takes the Hugging Face trainer's values where the caller says nothing ... */
+/* "auto" takes the values of the Hugging Face trainer if the caller gives none ... */
 static void auto_alone(void)
 {
     struct core_cfg *cfg = rig_accept(auto_text);
@@ -93,7 +94,7 @@ static void auto_alone(void)
     check_double(cfg->scheduler.warmup_max_lr, ==, 5e-5);
     check_int(cfg->scheduler.warmup_num_steps, ==, 0);
     check_true(cfg->scheduler.total_num_steps == CORE_CFG_NONE);
-    check_true(!cfg->fp16.enabled && cfg->bf16.enabled); /* but for precision: as tide trains */
+    check_true(!cfg->fp16.enabled && cfg->bf16.enabled); /* except precision: tide's own */
     check_int(cfg->zero.reduce_bucket_size, ==, 500000000);
     check_double(strtod(rig_value(cfg, "zero_optimization.sub_group_size"), NULL), ==, 1000000000);
     struct core_cfg_note note;
@@ -102,7 +103,7 @@ static void auto_alone(void)
     core_cfg_destroy(cfg);
 }
 
-/* ... and the caller's where it does, the hidden size among them. */
+/* ... and the caller's values if it gives them, including the hidden size. */
 static void auto_asked(void)
 {
     struct core_cfg_options options;
@@ -149,7 +150,7 @@ static void auto_asked(void)
     core_cfg_destroy(cfg);
 }
 
-/* Older forms and other names are read, and said. */
+/* Older forms and other names are accepted and reported. */
 static void older_forms(void)
 {
     struct core_cfg *cfg = rig_accept("{" BATCH ", \"zero_optimization\": true}");
@@ -198,8 +199,8 @@ static void older_forms(void)
     core_cfg_destroy(cfg);
 }
 
-/* Unknown keys: at the top a warning, in a section of DeepSpeed's models a refusal, each with what
- * was probably meant. */
+/* Unknown keys: a warning at the top level, a refusal in a section that DeepSpeed checks, each with
+ * the key that was probably meant. */
 static void unknown_keys(void)
 {
     rig_expect("{" BATCH ",\n\"gradient_cliping\": 1}", WARNING, "gradient_cliping", 2,
@@ -237,7 +238,7 @@ static void unknown_keys(void)
     rig_expect(text, REFUSED, "(the file)", 1, "200 keys are unknown or wrong");
 }
 
-/* Precision: one of two, and fp16's scaler where it adapts. */
+/* Precision: one of two; and the scaler of fp16. */
 static void precision(void)
 {
     rig_expect("{" BATCH ", \"fp16\": {\"enabled\": true},\n\"bf16\": {\"enabled\": true}}",
@@ -257,7 +258,7 @@ static void precision(void)
     rig_expect("{" BATCH ", \"amp\": {\"enabled\": true}}", REFUSED, "amp", 1, "ZeRO");
 }
 
-/* Offload: a path where the store is meant, a ratio only in stage 3. */
+/* Offload: a path if the target is the store; a ratio only in stage 3. */
 static void offload(void)
 {
     static const char text[] = "{" BATCH ", \"zero_optimization\": {\"stage\": 3, "
@@ -283,7 +284,7 @@ static void offload(void)
     rig_expect("{" BATCH ", \"vocabulary_size\": 50257}", WARNING, "vocabulary_size", 1, "8");
 }
 
-/* Types of optimizer and schedule: parameters belong to them, some must be given. */
+/* Types of optimizers and schedules: each has its own parameters, and some are required. */
 static void types(void)
 {
     struct core_cfg *cfg = rig_accept(
@@ -337,8 +338,8 @@ static void types(void)
     core_cfg_destroy(cfg);
 }
 
-/* Where a type is refused, it is the reason: what its parameters are is not judged. Each of these files,
- * as they are in use, has exactly one. */
+/* If a type is refused, only that is reported, and its parameters are not checked. Each of these
+ * files, taken from practice, has exactly one refusal. */
 static void refused_types(void)
 {
     static const struct {
@@ -371,7 +372,8 @@ static void refused_types(void)
     }
 }
 
-/* Switched-off features pass in every form, switched-on ones do not. */
+/* Features that are switched off are accepted in every form; those that are switched on are
+ * refused. */
 static void features(void)
 {
     static const char *const off[] = {"false",
@@ -409,7 +411,7 @@ static void expect_load(const char *argument, int code, const char *sentence)
     check_contains(core_err_sentence(), sentence);
 }
 
-/* A process without rights; what it returns is the count of checks that held. */
+/* Runs without privileges; returns the number of checks that succeeded. */
 static int unreadable(void *argument)
 {
     struct core_cfg *cfg = NULL;
@@ -420,7 +422,7 @@ static int unreadable(void *argument)
     return code == -EACCES && strstr(core_err_sentence(), "Permission denied") != NULL ? 3 : 4;
 }
 
-/* Bad files: each is told apart, by name and line. */
+/* Each kind of bad file has its own error, with name and line. */
 static void bad_files(void)
 {
     expect_load(test_directory(), -EISDIR, "is a directory");
@@ -472,7 +474,7 @@ static void encode(const char *text, char *out)
     *out = '\0';
 }
 
-/* base64 text is read with and without its end marks; cut off or damaged it says so. */
+/* base64 text is read with and without padding; truncated or damaged text is an error. */
 static void base64(void)
 {
     char text[256];
@@ -511,7 +513,7 @@ static void base64(void)
     free(plain);
 }
 
-/* Comments and trailing commas shift no line; every refusal is counted. */
+/* Comments and trailing commas do not change line numbers; every refusal is counted. */
 static void lines(void)
 {
     static const char text[] = "// a\n{ # b\n /* c\n */ \"train_batch_size\": 0, // d\n"

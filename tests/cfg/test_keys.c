@@ -1,5 +1,5 @@
-/* Proves every key: keys.tsv and deepspeed_defaults.json, which know nothing of our table, say for
- * each what is accepted, what its default is, what is a wrong type and what is out of range. */
+/* Proves every key: keys.tsv and deepspeed_defaults.json, which do not depend on our table, say
+ * what each key accepts, its default, a wrong type and values out of range. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static const char *fixture(const char *name)
     return path;
 }
 
-/* The file with `value` at `path`: one line a level, so that the key stands in line `*line`. */
+/* Writes a file with `value` at `path`, one level per line; the key is on line `*line`. */
 static void build(const char *path, const char *with, const char *value, char *out, size_t bytes,
                   size_t *line)
 {
@@ -57,7 +57,7 @@ static void build(const char *path, const char *with, const char *value, char *o
     snprintf(out + used, bytes - used, "%s}", close);
 }
 
-/* The reason of the refusal of exactly this key; "" where it is not refused. */
+/* The reason why exactly this key is refused; "" if it is not. */
 static void refusal(const char *text, const char *key, char *why, size_t bytes, size_t *line)
 {
     struct core_cfg *cfg = rig_parse(text, NULL);
@@ -88,7 +88,7 @@ static void expect(char *const *row, int column)
     }
 }
 
-/* Reads keys.tsv, one call a row; returns the rows. */
+/* Reads keys.tsv and calls `visit` for each row; returns the number of rows. */
 static size_t each_row(void (*visit)(char *const *row))
 {
     char *text = NULL;
@@ -120,8 +120,8 @@ static void visit_values(char *const *row)
     expect(row, RANGE);
 }
 
-/* Every key takes what is right, and refuses a wrong type and what is out of range with its line
- * and with what is allowed. */
+/* Every key accepts valid values and refuses wrong types and values out of range, with its line and
+ * what is allowed. */
 static void values(void)
 {
     check_uint(each_row(visit_values), >, 200);
@@ -176,7 +176,7 @@ static void visit_default(char *const *row)
     }
 }
 
-/* Every key has the default that DeepSpeed's documentation gives it. */
+/* Every key has the default of DeepSpeed's documentation. */
 static void defaults(void)
 {
     each_row(visit_default);
@@ -192,8 +192,8 @@ static void visit_name(char *const *row)
     rows_seen[rows_seen_count++] = known->path;
 }
 
-/* No row of the table is without a row in keys.tsv, but for sections, for keys that only newer
- * versions know, and for those that are always refused. */
+/* Every row of the table has a row in keys.tsv, except sections, keys that only newer versions
+ * have, and keys that are always refused. */
 static void all_rows(void)
 {
     static const char *const newer[] = {
@@ -228,11 +228,12 @@ static void all_rows(void)
     }
 }
 
-/* Where a default of ours is not that of the DeepSpeed that made the fixture, and why. */
+/* Defaults of ours that deliberately differ from those of the DeepSpeed that made the fixture, and
+ * why. */
 static bool differs_knowingly(const char *path)
 {
     static const char *const known[] = {
-        "scheduler.params.warmup_min_ratio", /* 0.0 both; kept for the signature's name only */
+        "scheduler.params.warmup_min_ratio", /* 0.0 in both; kept only for the signature's name */
         "tensor_parallel.dtype",             /* a torch.dtype there */
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
@@ -243,7 +244,7 @@ static bool differs_knowingly(const char *path)
     return false;
 }
 
-/* Every default that DeepSpeed itself dumped is ours, too. */
+/* Every default that DeepSpeed itself printed is ours, too. */
 static void deepspeed_defaults(void)
 {
     struct core_json *doc = NULL;
@@ -258,7 +259,7 @@ static void deepspeed_defaults(void)
             continue;
         }
         if (row == NULL) {
-            /* An alias stands in the fixture where the table has the newer name. */
+            /* The fixture has an alias where the table has the newer name. */
             if (strstr(member.key, "gather_fp16") == NULL &&
                 strstr(member.key, "kernel_inject") == NULL &&
                 strcmp(member.key, "tensor_parallel.tp") != 0) {
@@ -278,7 +279,7 @@ static void deepspeed_defaults(void)
     check_uint(compared, >, 150);
 }
 
-/* The committed document is what the table prints. */
+/* The committed document equals what the table prints. */
 static void document(void)
 {
     char *committed = NULL;
@@ -300,7 +301,7 @@ static void document(void)
     }
 }
 
-/* What is resolved reads as a configuration again, and resolves to the same. */
+/* A resolved configuration can be read again, and resolves to the same. */
 static void resolved_again(void)
 {
     struct core_cfg *cfg = rig_accept(

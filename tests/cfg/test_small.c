@@ -1,4 +1,5 @@
-/* Proves sizes, guesses and quotes: what people write, what they meant, what they may paste. */
+/* Proves sizes, suggestions and quoting: what people write, what they probably meant, what they may
+ * paste. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -7,7 +8,7 @@
 #include "core/base/suggest.h"
 #include "tests/harness/test.h"
 
-/* Every way to write a size is exact; what is none is refused. */
+/* Every notation of a size is exact; text that is not a size is refused. */
 static void sizes(void)
 {
     static const struct {
@@ -57,7 +58,7 @@ static void sizes(void)
     check_string(core_size_print(UINT64_C(24) << 30, text, sizeof text), "24.0 GiB");
 }
 
-/* Distances count edits; far words are not offered. */
+/* Distances count edits; words that differ too much are not suggested. */
 static void guesses(void)
 {
     check_int(core_suggest_distance("stage", "stage"), ==, 0);
@@ -80,7 +81,7 @@ static void guesses(void)
     check_int(core_suggest_distance(longest, "x"), ==, 62);
 }
 
-/* A quoted text is one word of a shell and the same text again; one that is too long is not cut. */
+/* A quoted text is one word of a shell with the same content; one that is too long is not cut. */
 static void quotes(void)
 {
     char out[CORE_QUOTE_BYTES];

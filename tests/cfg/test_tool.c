@@ -1,4 +1,5 @@
-/* Proves the command itself: exit codes, streams, help, options, and the schema of --json. */
+/* Proves the command `tide config`: exit codes, streams, help, options, and the schema of --json.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static void redirect(int to, const char *path, int flags)
     close(fd);
 }
 
-/* Runs `tide` with the words of `arguments` (no quoting), standard input from `input`, output to
+/* Runs `tide` with the words of `arguments` (no quoting), standard input from `input` and output to
  * `output` (NULL: kept). Returns the exit code. */
 static int run_to(const char *arguments, const char *input, const char *output)
 {
@@ -84,7 +85,7 @@ static int run_config(const char *text, const char *options)
     return run(arguments);
 }
 
-/* --help fits a screen and shows an example; --version names what was built in. */
+/* --help fits on a screen and shows an example; --version names what was built in. */
 static void help(void)
 {
     static const char *const calls[] = {"--help", "-h", "config --help", "config -h"};
@@ -110,7 +111,7 @@ static void help(void)
     check_contains(out_text, "xxhash");
 }
 
-/* Wrong usage ends 2, says so on stderr and leaves stdout empty. */
+/* Wrong usage exits with 2, with a message on stderr and nothing on stdout. */
 static void usage(void)
 {
     static const struct {
@@ -139,7 +140,8 @@ static void usage(void)
     check_int(run_to("config -q -", "/dev/null", NULL), ==, 2);
 }
 
-/* A good configuration ends 0; a bad one 2, with file, line, key and what is allowed. */
+/* A valid configuration exits with 0; an invalid one with 2, and with file, line, key and what is
+ * allowed. */
 static void codes(void)
 {
     check_int(run_config("{\"train_batch_size\": 8}", ""), ==, 0);
@@ -170,7 +172,7 @@ static void codes(void)
     check_contains(out_text, "| `zero_optimization.stage` |");
 }
 
-/* A full disk under stdout ends 1, and says so. */
+/* If stdout is on a full disk, the command exits with 1 and reports it. */
 static void full_disk(void)
 {
     if (access("/dev/full", W_OK) != 0) {
@@ -181,7 +183,7 @@ static void full_disk(void)
     check_int(run_to("--help", NULL, "/dev/full"), ==, 1);
 }
 
-/* --json holds what docs/config-json.md names, with the schema's version. */
+/* --json has the members that docs/config-json.md describes, and the version of the schema. */
 static void json(void)
 {
     check_int(

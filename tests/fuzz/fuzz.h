@@ -1,5 +1,5 @@
-/* fuzz.h: what a fuzz target is: one function that takes any bytes and must neither crash nor break
- * a promise (assert). Built with libFuzzer by -Dfuzz=true; in every build replay.c runs the seeds. */
+/* fuzz.h: a fuzz target: one function that takes any bytes and must neither crash nor violate an
+ * assertion. Built with libFuzzer if -Dfuzz=true; in every build replay.c runs it on the seeds. */
 #ifndef TESTS_FUZZ_FUZZ_H
 #define TESTS_FUZZ_FUZZ_H
 

@@ -1,5 +1,5 @@
-/* fuzz_json.c: documents: whatever is accepted can be written, read again to the same text, and
- * each of its members found at a place inside the file. */
+/* fuzz_json.c: documents: an accepted one can be written and read again to the same text, and each
+ * of its members has a position inside the file. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

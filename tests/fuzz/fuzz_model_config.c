@@ -1,4 +1,4 @@
-/* fuzz_model_config.c: config.json: what is accepted is a model whose blocks can be laid out. */
+/* fuzz_model_config.c: config.json: an accepted file is a model whose blocks can be laid out. */
 #include <assert.h>
 
 #include "core/json/json.h"

@@ -1,5 +1,5 @@
-/* fuzz_rows.c: rows of data: as ids and as text they are refused with a sentence, or what they become
- * keeps its promises; messages are a list of objects with roles. */
+/* fuzz_rows.c: rows of data, as ids and as text: they are refused with a sentence, or their result
+ * is consistent; messages are a list of objects with roles. */
 #include <assert.h>
 #include <string.h>
 

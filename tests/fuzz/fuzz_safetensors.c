@@ -1,6 +1,6 @@
-/* fuzz_safetensors.c: headers of safetensors files: what is accepted covers the data without gap or
- * overlap, in order, under names that are all different. The first four bytes say how many bytes of
- * data follow the header. */
+/* fuzz_safetensors.c: headers of safetensors files: the tensors of an accepted one cover the data
+ * without gap or overlap, in order, and have different names. The first four bytes say how many
+ * bytes of data follow the header. */
 #include <assert.h>
 #include <string.h>
 

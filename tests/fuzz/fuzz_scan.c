@@ -1,4 +1,4 @@
-/* fuzz_scan.c: the token scanner: tokens lie inside the buffer and move forward, nesting closes,
+/* fuzz_scan.c: the token scanner: tokens are inside the buffer and move forward, nesting is closed,
  * and text that was accepted leniently is strict afterwards, with the same tokens. */
 #include <assert.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void use_token(const struct core_json_token *token)
     }
 }
 
-/* The tokens of a text, or -1 where it is refused; *mixed tells the rows of kinds apart. */
+/* The number of tokens of a text, or -1 if it is refused; *mixed is a hash of their kinds. */
 static int64_t count_tokens(struct core_json_scan *scan, uint64_t *mixed)
 {
     struct core_json_token token;

@@ -1,5 +1,5 @@
 /* fuzz_template.c: chat templates: any source is refused with a line, or renders within its limits;
- * what it says was generated lies inside the text, which is UTF-8. */
+ * the spans that it marks as generated are inside the text, which is UTF-8. */
 #include <assert.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* fuzz_tokenizer.c: tokenizer.json: any text is refused by name, or is a tokenizer whose ids are its
- * own, whose spans lie inside the text, and which decodes to UTF-8. */
+/* fuzz_tokenizer.c: tokenizer.json: any text is refused with its name, or is a tokenizer whose ids
+ * are in its vocabulary, whose spans are inside the text, and which decodes to UTF-8. */
 #include <assert.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* test_abi.c: structs from programs that are older and newer than the library. */
+/* test_abi.c: structs of programs that are older or newer than the library. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -23,7 +23,7 @@ struct newer {
     int64_t third;
 };
 
-/* Defaults fill what the caller has, and nothing beyond it. */
+/* Defaults fill the caller's struct, and nothing beyond it. */
 static void inits(void)
 {
     const struct now defaults = {0, 1, 2};
@@ -41,7 +41,8 @@ static void inits(void)
     check_contains(core_err_sentence(), "struct now is 0");
 }
 
-/* A shorter struct leaves the new fields at zero; a longer one must have zeros where it is longer. */
+/* A shorter struct gives zeros for the new fields; a longer one must have zeros where it is longer.
+ */
 static void reads(void)
 {
     struct now now;
@@ -85,7 +86,8 @@ static void reads_arrays(void)
     check_int(abi_struct_read_at("old", NULL, 0, &now, sizeof now), ==, -EINVAL);
 }
 
-/* What the library fills never passes the caller's struct; what only the caller knows becomes zero. */
+/* The library never writes beyond the caller's struct; fields that only the caller knows become
+ * zero. */
 static void writes(void)
 {
     struct now now = {0, 1, 2};
@@ -101,7 +103,8 @@ static void writes(void)
     check_uint(newer[1].struct_bytes, ==, 7);
 }
 
-/* No struct, no size, and the size of uninitialised memory are told apart from real ones. */
+/* A missing struct, a size of zero and the size of uninitialised memory are distinguished from
+ * valid ones. */
 static void refuses(void)
 {
     struct now now = {0};

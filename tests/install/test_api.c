@@ -23,7 +23,7 @@ static void build(void)
     check_contains(tide_last_error(), "tide_build");
 }
 
-/* Back ends of every room and foreign libraries are listed until -ENOENT. */
+/* Back ends of every module and foreign libraries are listed until -ENOENT. */
 static void lists(void)
 {
     struct tide_backend backend = {.struct_bytes = sizeof backend};
@@ -69,7 +69,7 @@ static int progress(void *user, const struct tide_progress *now)
     return talk->stop && now->done == 0 && now->struct_bytes == sizeof *now;
 }
 
-/* Lines and progress go to the context they belong to, and nowhere after the call. */
+/* Log lines and progress go to their own context, and nowhere after the call. */
 static void contexts(void)
 {
     struct talk talks[2] = {{0}};
@@ -107,7 +107,7 @@ static void contexts(void)
     check_int(tide_context_create(&wrong, &contexts[0]), ==, -EINVAL);
 }
 
-/* Devices describe themselves; one that is not here says why. */
+/* Devices describe themselves; for a missing one there is a reason. */
 static void devices(void)
 {
     struct tide_device_info info = {.struct_bytes = sizeof info};
@@ -142,7 +142,7 @@ static void *fail_elsewhere(void *argument)
     return NULL;
 }
 
-/* The last error is the calling thread's own. */
+/* The last error belongs to the calling thread. */
 static void errors_by_thread(void)
 {
     struct tide_backend backend = {.struct_bytes = sizeof backend};

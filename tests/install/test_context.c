@@ -1,4 +1,4 @@
-/* test_context.c: what every public function does first and last. */
+/* test_context.c: what every public function does at its beginning and end. */
 #include <errno.h>
 #include <tide/tide.h>
 
@@ -24,7 +24,8 @@ static int stop(void *user, const struct tide_progress *progress)
     return progress->done == 1 && progress->total == 2;
 }
 
-/* Between enter and leave this thread talks to the context, and before and after to whom it did. */
+/* Between enter and leave this thread logs to the context; before and after, to its earlier sink.
+ */
 static void binding(void)
 {
     struct tide_context *context = NULL;
@@ -47,7 +48,7 @@ static void binding(void)
     tide_context_destroy(context);
 }
 
-/* Progress asks the application, and only one that has an opinion. */
+/* Progress asks the application whether to continue, if it has a callback. */
 static void progress(void)
 {
     struct tide_context *context = NULL;

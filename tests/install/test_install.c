@@ -1,4 +1,4 @@
-/* test_install.c: what `meson install` puts into a prefix works for programs outside the tree. */
+/* test_install.c: programs outside the tree can use what `meson install` puts into a prefix. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "tests/harness/test.h"
 
-/* Runs a line of shell with the output in `text`; its exit status. */
+/* Runs a line of shell with its output in `text`; returns the exit status. */
 static int shell(char *text, size_t bytes, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -41,7 +41,7 @@ static const char *build_root(void)
     return root;
 }
 
-/* Installs once into the test's directory and returns the root that it made there. */
+/* Installs once into the test's directory and returns the root of the installation. */
 static const char *installed(void)
 {
     static char root[512];
@@ -65,7 +65,7 @@ static const char *installed(void)
     return root;
 }
 
-/* Compiles a program with the flags that pkg-config gives for the installed tide, and runs it. */
+/* Compiles a program with the flags of pkg-config for the installed tide, and runs it. */
 static void compile_and_run(const char *compiler, const char *flags, const char *source)
 {
     static char text[65536];
@@ -86,13 +86,13 @@ static void compile_and_run(const char *compiler, const char *flags, const char 
     check_contains(text, " cpu\n");
 }
 
-/* A C program compiles, links and runs against the installed copy. */
+/* A C program compiles, links and runs with the installed copy. */
 static void c_program(void)
 {
     compile_and_run("cc", "-std=c17", "user.c");
 }
 
-/* So does a C++ program: the header is C++-clean, down to C++11 and up to C++20. */
+/* A C++ program does, too: the header is valid C++, from C++11 to C++20. */
 static void cxx_program(void)
 {
     if (!have("c++")) {
@@ -116,7 +116,7 @@ static void command(void)
     check_contains(text, "tide 0.");
 }
 
-/* The library carries its soname and the prefix has nothing but what was promised. */
+/* The library has its soname, and the prefix has only the documented files. */
 static void contents(void)
 {
     static char text[65536];
@@ -135,12 +135,13 @@ static void contents(void)
     }
 }
 
-/* The functions of the public headers, one a line, sorted. */
+/* The functions of the public headers, one per line, sorted. */
 static const char headers_functions[] =
     "cat '%s'/../include/tide/*.h | tr '\n' ' ' | grep -o 'TIDE_API [^;]*;' | "
     "grep -o 'tide_[a-z0-9_]*(' | tr -d '(' | sort -u";
 
-/* The shared library exports what the public headers promise, each with a version, and nothing else. */
+/* The shared library exports the functions of the public headers, each with a version, and nothing
+ * else. */
 static void symbols(void)
 {
     static char promised[16384];
@@ -182,8 +183,8 @@ static void contracts(void)
     check_string(text, "");
 }
 
-/* Whether the CUDA runtime is linked into the library. It is NVIDIA's, calls `cuda_calls` and keeps state of
- * its own; builds without it are checked in full. */
+/* The CUDA runtime, if it is linked into the library, calls `cuda_calls` and has state of its own;
+ * builds without it are checked completely. */
 static const char cuda_calls[] = " dlclose exit setenv ";
 
 static bool is_cuda_call(const char *name)
@@ -204,8 +205,9 @@ static bool has_cuda_runtime(void)
     return atoi(text) > 0;
 }
 
-/* The library needs no function that ends the process, prints, changes what belongs to the whole process, or
- * keeps a state for all threads; and calls of its own functions cannot be diverted to another library. */
+/* The library needs no function that ends the process, prints, changes what belongs to the whole
+ * process, or keeps state for all threads; and calls of its own functions cannot be diverted to
+ * another library. */
 static void needs(void)
 {
     static const char *const refused[] = {
@@ -239,9 +241,9 @@ static void needs(void)
     check_string(text, "");
 }
 
-/* What can be written and is shared by all contexts: answers that are found once (`known`, `policy`), when
- * this process was stopped (`process`), and lists of what a drive or card that does not answer may still write
- * to. */
+/* The only writable data shared by all contexts: values that are found once (`known`, `policy`),
+ * when this process was stopped (`process`), and lists of memory to which a drive or card that does
+ * not respond may still write. */
 static void shared_state(void)
 {
     static char text[65536];
