@@ -297,7 +297,7 @@ static void log_keys(void)
         for (size_t i = 0; i < 7 && !last; i++) {
             check_true(core_json_find(wait, waits[i]) != NULL);
         }
-        if (lines == 2) { /* not a number is no number of JSON */
+        if (lines == 2) { /* NaN is null in JSON */
             check_int(core_json_kind(core_json_find(root, "grad_norm")), ==, CORE_JSON_NULL);
         }
         if (last) {
@@ -458,7 +458,7 @@ static void checkpoints(void)
     check_contains(rig_err,
                    "the checkpoint of step 2 was not written: paper: checkpoint 1 fails with 28");
     check_contains(rig_out, ", 1 of 2 checkpoints not written");
-    /* The last one: also without a word on the way. */
+    /* A failure to write the last checkpoint is reported even with -q. */
     expect_with(1, "TIDE_PAPER_FAIL=checkpoint 2 28",
                 TRAIN "--out %T/rb --steps 4 --save-every 2 -q");
     check_contains(rig_err, "the model is in ");

@@ -153,8 +153,8 @@ static void config(void)
     check_true(strstr(rig_err, "step 3/4") == NULL);
 }
 
-/* A store or an output that another run has is refused, and left to it; so is a store that cannot be
- * made. */
+/* A store or output folder that another run uses is refused and left to that run; so is a store
+ * that cannot be created. */
 static void shared_store(void)
 {
     rig_train_begin();
@@ -203,7 +203,7 @@ static void shared_store(void)
     check_contains(rig_err, "no/where");
 }
 
-/* The planner counts what limits of several stores admit as the store does: in whole extents on each. */
+/* The planner counts the limits of several stores as the stores do: only whole extents on each. */
 static void limited_stores(void)
 {
     enum { STORES = 4, MIB = 1 << 20 };
@@ -218,7 +218,7 @@ static void limited_stores(void)
     check_true(found != NULL);
     const long least = strtol(found + strlen("any one of: --store DIR:"), NULL, 10);
     check_int(least, >, 4 * STORES);
-    for (int cut = 0; cut < 2; cut++) { /* the same sum, without and with parts of extents */
+    for (int cut = 0; cut < 2; cut++) { /* the same sum, without and with partial extents */
         size_t at = (size_t)snprintf(line, sizeof line, "%s", plan);
         for (int i = 0; i < STORES; i++) {
             const long bytes = i + 1 < STORES ? 2 * MIB + cut * MIB
@@ -231,7 +231,7 @@ static void limited_stores(void)
     rig_end();
 }
 
-/* The store of a run that was killed goes when it is resumed without one. */
+/* The store of a killed run is removed when the run is resumed without a store. */
 static void killed_store(void)
 {
     rig_train_begin();
@@ -250,7 +250,7 @@ static void killed_store(void)
     check_true(rig_has("killed/model.safetensors") && !rig_has("killed.partial"));
 }
 
-/* Rows of several lengths learn the same whether they are padded or packed. */
+/* Rows of different lengths give the same training whether they are padded or packed. */
 static void packed(void)
 {
     static const char rows[] = "{\"input_ids\": [1, 2, 3, 4, 5]}\n{\"input_ids\": [9, 8, 7]}\n"
@@ -273,7 +273,7 @@ static void packed(void)
     }
 }
 
-/* chat/model: a small Llama whose tokenizer reads any text. */
+/* Makes chat/model: a small Llama whose tokenizer reads any text. */
 static void chat_model(void)
 {
     char path[512];
@@ -289,7 +289,7 @@ static void chat_model(void)
     free(tokenizer);
 }
 
-/* 1,200 rows of text, each another, of 1 to 9 words; more than one window of packing has. */
+/* Writes 1,200 different rows of text, of 1 to 9 words; that is more than one window of packing. */
 static void many_texts(void)
 {
     enum { ROWS = 1200, ROW_BYTES = 128 };
@@ -308,9 +308,9 @@ static void many_texts(void)
     free(text);
 }
 
-/* A run over packed and shuffled text that is stopped in the middle of an epoch, of a window of it and
- * of a file, and again in a later epoch, goes on with the very rows that were next: the same losses and
- * norms, the same model. */
+/* A run over packed and shuffled text is stopped in the middle of an epoch, of a packing window and
+ * of a file, and again in a later epoch. It continues with exactly the next rows: losses, norms and
+ * the model are the same. */
 static void resumed_texts(void)
 {
     static const char *const flags[] = {"--pack --shuffle --seed 9", "--pack --split --accum 2",
@@ -337,7 +337,7 @@ static void resumed_texts(void)
         }
         for (size_t step = 0; step < 40; step++) {
             const size_t summaries = (size_t)(step >= 7) +
-                                     (size_t)(step >= 26); /* of parts before */
+                                     (size_t)(step >= 26); /* of earlier parts */
             check_double(number_of("t1.jsonl", step + summaries, "loss"), ==,
                          number_of("t0.jsonl", step, "loss"));
             check_double(number_of("t1.jsonl", step + summaries, "grad_norm"), ==,
@@ -349,7 +349,7 @@ static void resumed_texts(void)
     }
 }
 
-/* Rows of text need nothing but the model's tokenizer; what is trained on is chosen. */
+/* Rows of text need only the model's tokenizer; what is trained on can be chosen. */
 static void texts(void)
 {
     static const char rows[] =
@@ -382,7 +382,7 @@ static void texts(void)
         check_double(number_of("x.jsonl", 7, "loss"), <, 0.7 * number_of("x.jsonl", 0, "loss"));
     }
     check_true(rig_has("x/tokenizer.json"));
-    /* Rows are there before a step asks for them; another program may be in the way now and then. */
+    /* Rows are ready before a step asks for them; now and then another program may delay them. */
     size_t waited = 0;
     expect(0, "finetune --model %T/chat/model --data %T/t.jsonl --chat-format chatml --batch 1 "
               "--accum 3 --steps 24 --overwrite --out %T/x --log %T/x.jsonl");
@@ -392,7 +392,8 @@ static void texts(void)
     check_uint(waited, <=, 6);
 }
 
-/* Two ranks with a row each learn what one rank does with two micro-batches; a short end as well. */
+/* Two ranks with one row each learn what one rank learns with two micro-batches, also at the short
+ * end of an epoch. */
 static void ranks(void)
 {
     static const char *const flags[] = {"--batch 2 --accum 2", "--batch 2 --ranks 2 --zero 1",
@@ -413,8 +414,8 @@ static void ranks(void)
     }
 }
 
-/* Patterns of --freeze that cannot be honoured are refused before anything is measured, by the name that they
- * ask for. */
+/* Patterns of --freeze that would freeze only a part or match nothing are refused before anything
+ * is measured; the message names the pattern. */
 static void frozen_in_part(void)
 {
     rig_train_begin();
@@ -428,7 +429,7 @@ static void frozen_in_part(void)
     rig_end();
 }
 
-/* The budget that a refusal offers for one tier works, with the others as they were. */
+/* The budget that a refusal offers for one tier suffices, with the other budgets unchanged. */
 static void offers_work(void)
 {
     static const struct {
@@ -455,7 +456,8 @@ static void offers_work(void)
     rig_end();
 }
 
-/* What cannot fit ends 3 and names what would do; nothing is left, not even the folder. */
+/* A model that cannot fit exits with 3, and the message names what would suffice; nothing is left,
+ * not even the folder. */
 static void too_small(void)
 {
     rig_train_begin();
@@ -475,7 +477,7 @@ static void too_small(void)
     rig_end();
 }
 
-/* A plan needs config.json alone, and says what is missing to train; a run needs the weights. */
+/* A plan needs only config.json, and says what is missing for training; a run needs the weights. */
 static void config_alone(void)
 {
     char path[512];
@@ -500,7 +502,7 @@ static void config_alone(void)
     rig_end();
 }
 
-/* A dropout of config.json is not applied: a command says so, once. */
+/* A dropout in config.json is not applied; commands report that once. */
 static void dropout(void)
 {
     static const char zero[] = "\"attention_dropout\": 0.0";
@@ -524,15 +526,15 @@ static void dropout(void)
     rig_end();
 }
 
-/* An output belongs to a run from before it reads rows; who comes meanwhile leaves nothing. A signal
- * before the first step ends a run at once, and as every other does. The pipe ends behind it, since TSan
- * lets a handler run only once read() has returned. */
+/* An output folder belongs to a run from before it reads rows; a run that comes meanwhile leaves
+ * nothing. A signal before the first step ends a run at once, as any other. The test closes the
+ * pipe after the signal because TSan runs a handler only once read() has returned. */
 static void stopped_at_once(void)
 {
     rig_train_begin();
     check_int(mkfifo(rig_path("slow.jsonl"), 0600), ==, 0);
     const int run = rig_start(NULL, "finetune --model %M --data %T/slow.jsonl --out %T/none");
-    const int rows = open(rig_path("slow.jsonl"), O_WRONLY); /* once it reads them */
+    const int rows = open(rig_path("slow.jsonl"), O_WRONLY); /* returns once the run reads them */
     check_true(rows >= 0);
     expect(2, "finetune --model %M --data %T/no-rows --out %T/./none --log %T/late.jsonl "
               "--tensorboard %T/late");
@@ -552,8 +554,9 @@ static void stopped_at_once(void)
     rig_end();
 }
 
-/* On resume a loss scale that is given wins over the checkpoint's, and the checkpoint's threads count
- * where there are as many ranks and as many processors; else it is said that bits differ. */
+/* On resume, a given loss scale overrides that of the checkpoint. The checkpoint's number of
+ * threads is used if the number of ranks and of processors is the same; otherwise a message says
+ * that bits differ. */
 static void resumed_otherwise(void)
 {
     char arguments[256];
@@ -578,14 +581,14 @@ static void resumed_otherwise(void)
     check_contains(rig_err, "threads was ");
     check_contains(rig_err, "results will not be identical");
     expect(0, LONE "--steps 6 --resume --threads 1");
-    expect(0, LONE "--steps 8 --resume"); /* with the one thread that the checkpoint has */
+    expect(0, LONE "--steps 8 --resume"); /* with the single thread of the checkpoint */
     check_true(strstr(rig_err, "threads was ") == NULL);
     expect(0, LONE "--steps 10 --resume --ranks 2");
     check_contains(rig_err, "ranks was 1 before this run was resumed and is 2 now");
     rig_end();
 }
 
-/* A stack of 64 KiB is enough: threads state the size of theirs. */
+/* A stack of 64 KiB is enough, because threads set the size of their stacks. */
 static void small_stack(void)
 {
     char command[2048];
@@ -602,13 +605,13 @@ static void small_stack(void)
     rig_end();
 }
 
-/* A limit of file sizes is the system's: exit code 1 wherever it is met, and not 3, which says that no
- * plan fits. */
+/* A limit on file sizes is an error of the system: exit code 1 wherever it is reached, and not 3,
+ * which means that no plan fits. */
 static void file_size_limit(void)
 {
     static const char *const stores[] = {
         "", "--store limited:1G --make-store --place states=store --io threads",
-        /* rates from a file do not say how fast each of several drives is: that is measured */
+        /* a file of rates has no speeds of several drives, so these are measured */
         "--store limited:1G --store more:1G --make-store --place states=store --io threads"};
     char command[2048];
     rig_train_begin();
@@ -649,8 +652,8 @@ static void wait_for_a_line(const char *name)
     check_true(rig_read(name)[0] != '\0');
 }
 
-/* A closed terminal ends a run as SIGTERM does, with a checkpoint; signals that were ignored when it began
- * (nohup, a shell's background) stay ignored. */
+/* A closed terminal ends a run like SIGTERM, with a checkpoint. Signals that were ignored at its
+ * start (by nohup, or in a shell's background) stay ignored. */
 static void hung_up_and_ignored(void)
 {
     rig_train_begin();
@@ -666,7 +669,7 @@ static void hung_up_and_ignored(void)
     kill(run, SIGHUP);
     const size_t seen = strlen(rig_read("away.jsonl"));
     for (int i = 0; i < 2400 && strlen(rig_read("away.jsonl")) <= seen + 1000; i++) {
-        usleep(50000); /* several steps later it still runs */
+        usleep(50000); /* after several more steps it still runs */
     }
     check_int(waitpid(run, NULL, WNOHANG), ==, 0);
     kill(run, SIGTERM);
@@ -676,7 +679,7 @@ static void hung_up_and_ignored(void)
     rig_end();
 }
 
-/* TIDE_ISA leaves instructions out, in every part of the library; a name that is none is said. */
+/* TIDE_ISA excludes instructions in every part of the library; an unknown name is reported. */
 static void instruction_sets(void)
 {
     rig_train_begin();
@@ -689,8 +692,8 @@ static void instruction_sets(void)
     rig_end();
 }
 
-/* Nothing needs an instruction that valgrind does not know, and a plan reads no byte that it did not
- * write. */
+/* Nothing needs an instruction that valgrind does not know, and a plan reads only initialised
+ * bytes. */
 static void under_valgrind(void)
 {
     char command[2048];
@@ -712,8 +715,9 @@ static void under_valgrind(void)
     rig_end();
 }
 
-/* Files of the user in --out, and those that the run was told to write there, are never touched: neither
- * by --resume nor by --overwrite; what these would replace that is not the run's is refused. */
+/* Neither --resume nor --overwrite touches the user's files in --out, or files that the run was
+ * told to write there. If they would have to replace a file that is not the run's, that is refused.
+ */
 static void files_of_the_user(void)
 {
     rig_train_begin();
@@ -732,7 +736,7 @@ static void files_of_the_user(void)
             expect(0, TRAIN_SMALL "--out %T/u --steps 1 --overwrite -q");
         }
     }
-    /* A run that is finished says so, and keeps its log's last line. */
+    /* A finished run says that it is finished, and keeps the last line of its log. */
     expect(0, TRAIN_SMALL "--out %T/twice --steps 2 --save-every 1 -q --log %T/twice.jsonl");
     char *log = strdup(rig_read("twice.jsonl"));
     check_true(log != NULL);
@@ -742,7 +746,7 @@ static void files_of_the_user(void)
     check_string(rig_read("twice.jsonl"), log);
     free(log);
     expect(0, TRAIN_SMALL "--out %T/v --steps 1 -q");
-    expect(0, TRAIN_SMALL "--out %T/v --steps 2 --resume"); /* from the start */
+    expect(0, TRAIN_SMALL "--out %T/v --steps 2 --resume"); /* from the beginning */
     check_contains(rig_err, "no checkpoint in ");
     expect(2, TRAIN_SMALL "--out %T/v --steps 1 --resume -q");
     check_contains(rig_err, "--steps 1, but the model in ");
@@ -755,7 +759,8 @@ static void files_of_the_user(void)
     rig_end();
 }
 
-/* What --resume would replace is this run's, and unchanged; it never replaces a model by an older one. */
+/* --resume replaces a model only if this run has written it and it is unchanged, and never by an
+ * older one. */
 static void model_of_another(void)
 {
     static const char *const names[] = {"config.json", "model.safetensors",
@@ -782,7 +787,8 @@ static void model_of_another(void)
             rig_remove("r");
         }
     }
-    /* A model of another run, with its note; and one that has no note, without checkpoints. */
+    /* A model of another run, with its .tide-model; and a model without one and without
+     * checkpoints. */
     expect(0, TRAIN_SMALL "--out %T/r --steps 2 --save-every 1 -q");
     expect(0, TRAIN_SMALL "--out %T/s --steps 1 -q");
     snprintf(line, sizeof line, "cp -p '%s/s/'*.* '%s/s/.tide-model' '%s/r/'", test_directory(),
@@ -793,7 +799,7 @@ static void model_of_another(void)
     check_int(unlink(rig_path("s/.tide-model")), ==, 0);
     expect(2, TRAIN_SMALL "--out %T/s --steps 3 --resume -q");
     check_contains(rig_err, "this run did not write it");
-    /* A copy without the times is the same model; one of which a byte was changed is not. */
+    /* A copy without the times counts as the same model; one with a changed byte does not. */
     expect(0, TRAIN_SMALL "--out %T/t --steps 2 --save-every 1 -q");
     snprintf(line, sizeof line, "cd '%s' && cp -r t t2 && find t2 -exec touch -d 2001-01-01 {} +",
              test_directory());
@@ -807,7 +813,7 @@ static void model_of_another(void)
     expect(2, TRAIN_SMALL "--out %T/t3 --steps 3 --resume -q");
     check_contains(rig_err, "model.safetensors");
     check_contains(rig_err, "this run did not write it");
-    /* Trained further than the checkpoint: it stays. */
+    /* The model was trained further than the checkpoint: it stays. */
     expect(0, TRAIN_SMALL "--out %T/q --steps 2 --save-every 2 -q");
     expect(0, TRAIN_SMALL "--out %T/q --steps 5 --resume -q");
     check_int(mkdir(rig_path("copy"), 0700), ==, 0);
@@ -821,14 +827,14 @@ static void model_of_another(void)
     expect(2, TRAIN_SMALL "--out %T/q --steps 1 --resume -q");
     check_contains(rig_err, "/q/checkpoint-2 is after step 2");
     rig_same_model("q", "copy");
-    /* One whose files are gone is made again. */
+    /* A model whose files are missing is written again. */
     check_int(unlink(rig_path("q/config.json")), ==, 0);
     expect(0, TRAIN_SMALL "--out %T/q --steps 2 --resume -q");
     check_true(rig_has("q/config.json"));
     rig_end();
 }
 
-/* "." is the folder that it leads to. */
+/* "." is the folder that it means. */
 static void here(void)
 {
     char line[3000];
@@ -842,7 +848,7 @@ static void here(void)
     check_true(rig_has("dot/model.safetensors") && !rig_has("dot.partial"));
     expect(2, TRAIN_SMALL "--out %T/dot/. --steps 1 -q");
     check_contains(rig_err, "dot exists and is not empty");
-    /* A link is what it leads to: a folder on a larger drive, say. */
+    /* A link is the folder that it points to, for example one on a larger drive. */
     check_int(mkdir(rig_path("far"), 0700), ==, 0);
     check_int(symlink("far", rig_path("link")), ==, 0);
     expect(0, TRAIN_SMALL "--out %T/link/ --steps 1 -q");
@@ -853,8 +859,8 @@ static void here(void)
     rig_end();
 }
 
-/* A chat template that writes the time gives a resumed run the time at which the first part began: the
- * same losses, the same model as without an interruption, whatever the clock says. */
+/* A chat template that writes the time gets, in a resumed run, the time at which the first part
+ * began: losses and model are those of a run without an interruption, whatever the clock says. */
 static void resumed_clock(void)
 {
     static const char config[] =

@@ -46,7 +46,7 @@ static void one_writer(void)
     }
     model_folder_remove(partial);
     check_true(!model_claim_holds(&first, out));
-    check_int(model_save_open(fixture.model, &options, &save), ==, 0); /* made again, and its own */
+    check_int(model_save_open(fixture.model, &options, &save), ==, 0); /* created again */
     model_save_close(save);
     check_int(access(partial, F_OK), !=, 0);
     model_claim_drop(&first);

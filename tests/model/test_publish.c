@@ -628,8 +628,8 @@ static void kept(void)
     fixture_close(&fixture);
 }
 
-/* A file that has the folder's name by the end of a run is left alone, and the model gets its name once the
- * file is gone. */
+/* A file that appears under the folder's name during a run is left alone, and the model gets its
+ * name once the file is gone. */
 static void a_file_has_the_name(void)
 {
     struct fixture fixture;
@@ -655,7 +655,8 @@ static void a_file_has_the_name(void)
     fixture_close(&fixture);
 }
 
-/* A folder that may not be replaced and got a file during the run does not cost the model either. */
+/* A folder that may not be replaced and gets a file during the run does not lose the model, either.
+ */
 static void a_file_came_meanwhile(void)
 {
     struct fixture fixture;

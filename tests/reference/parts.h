@@ -1,4 +1,4 @@
-/* parts.h: what a plain trainer holds; for the files of this folder only. */
+/* parts.h: the contents of a plain trainer; private to this folder. */
 #ifndef TESTS_REFERENCE_PARTS_H
 #define TESTS_REFERENCE_PARTS_H
 
@@ -20,14 +20,14 @@ struct plain {
     struct plain_options options;
     struct kern_ops *ops;    /* owned */
     struct dev_queue *queue; /* owned */
-    struct core_team *team;  /* owned: of the update */
+    struct core_team *team;  /* owned: for the update */
     struct adam_norm norm;
     struct adam **adams;             /* owned, [blocks] */
-    struct model_program **programs; /* owned where block->like is the block; else borrowed */
-    uint64_t *offsets;               /* owned, [blocks + 1]: elements in front of a block's array */
+    struct model_program **programs; /* owned if block->like is the block; else borrowed */
+    uint64_t *offsets;               /* owned, [blocks + 1]: elements before a block's array */
     double *tile_sums;               /* owned */
     uint64_t tile_count;
-    uint64_t steps; /* taken */
+    uint64_t steps; /* done */
 
     struct plain_part weights;
     struct plain_part lo16; /* bf16 */
@@ -35,11 +35,11 @@ struct plain {
     struct plain_part m;
     struct plain_part v;
     struct plain_part grads;      /* of the shape's type */
-    struct plain_part sums;       /* fp32; several micro-batches of 16-bit gradients */
+    struct plain_part sums;       /* fp32; used with several micro-batches of 16-bit gradients */
     struct plain_part tied_head;  /* fp32 [vocab][hidden] */
-    struct plain_part tied_table; /* the same, several micro-batches */
-    struct plain_part boundary;   /* [blocks - 1] activations, and the gradient */
-    struct plain_part kept;       /* of every layer, or of one where they are recomputed */
+    struct plain_part tied_table; /* the same, with several micro-batches */
+    struct plain_part boundary;   /* [blocks - 1] activations, and their gradient */
+    struct plain_part kept;       /* of every layer, or of one if they are recomputed */
     struct plain_part temp;
     struct plain_part inputs; /* of one micro-batch: ids, labels, positions, starts */
     struct plain_part angles; /* cos and sin */
@@ -50,11 +50,11 @@ struct plain {
     int64_t update_ns;
 };
 
-/* Of one block's array. */
+/* The address of one block's array in a part. */
 char *plain_at(const struct plain *plain, const struct plain_part *part, unsigned block,
                size_t element_bytes);
 
-/* Norm, clip and update of what backward left. */
+/* Computes the norm, clips, and updates with the gradients of the backward pass. */
 int plain_update(struct plain *plain, double lr, struct plain_result *out);
 
 #endif

@@ -7,7 +7,7 @@
 #include "core/dev/dev.h"
 #include "tests/reference/parts.h"
 
-/* One step at a time, with its time. */
+/* Submits one step at a time and records its time. */
 static int submit_timed(struct plain *plain, const struct model_steps *steps,
                         enum model_which which, const struct model_binding *binding)
 {
@@ -38,14 +38,14 @@ static int pass(struct plain *plain, const struct model_steps *steps, enum model
                                   : model_run_all(plain->queue, steps, which, binding);
 }
 
-/* Which micro-batch of how many a gradient belongs to. */
+/* A gradient's micro-batch, and how many there are. */
 struct turn {
     unsigned micro;
     bool first;
     bool last;
 };
 
-/* Gradients of a block's own parameters. */
+/* Where the gradient of a block's own parameter goes. */
 static struct kern_grad own_grad(const struct plain *plain, unsigned index, const struct turn *turn)
 {
     const enum kern_type type = plain->options.shape.type;
@@ -59,8 +59,8 @@ static struct kern_grad own_grad(const struct plain *plain, unsigned index, cons
     return grad;
 }
 
-/* The two uses of a tied table. With one micro-batch the embedding adds to the head's sum and rounds
- * at once; with several each use has its sum, and add_tied follows. */
+/* The two uses of a tied table. With one micro-batch, the embedding adds to the head's sum and
+ * rounds it at once; with several, each use has its own sum, and add_tied follows. */
 static void tie_grads(const struct plain *plain, unsigned index, const struct turn *turn,
                       struct model_binding *binding)
 {
@@ -121,7 +121,7 @@ static void bind(const struct plain *plain, unsigned index, const struct turn *t
     binding->base[MODEL_BASE_SCALE] = plain->losses.memory + sizeof(struct kern_loss);
 }
 
-/* Copies rows into the device's memory. The queue rests. */
+/* Copies rows into the device's memory while the queue is idle. */
 static void place_inputs(struct plain *plain, const struct model_batch *batch,
                          struct model_binding *binding)
 {
@@ -180,7 +180,7 @@ static int backward(struct plain *plain, const struct turn *turn, struct model_b
     return 0;
 }
 
-/* Head + embedding, rounded once. */
+/* Adds the sums of head and embedding and rounds once. */
 static int add_tied(struct plain *plain)
 {
     const struct model_block *embedding = &plain->model->blocks[0];
@@ -264,7 +264,7 @@ int plain_step(struct plain *plain, const struct model_batch *batches, double lr
     return rc;
 }
 
-/* Forward and the head's other steps. */
+/* Runs the forward pass and the given steps of the head. */
 static int run_head(struct plain *plain, const struct model_batch *batch,
                     const struct model_steps *head, void *logits)
 {

@@ -24,21 +24,21 @@ struct dev_device;
 struct plain;
 
 struct plain_options {
-    struct model_shape shape; /* of a micro-batch */
-    unsigned micro_batches;   /* of a step; 0: 1 */
-    bool recompute;           /* of activations; else they are kept */
+    struct model_shape shape; /* of one micro-batch */
+    unsigned micro_batches;   /* per step; 0: 1 */
+    bool recompute;           /* recompute activations instead of keeping them */
     bool decay_all;           /* weight decay also for norms and biases */
-    unsigned threads;         /* 0: one a processor */
+    unsigned threads;         /* 0: one per processor */
     enum core_update_rule rule;
-    struct adam_group group;            /* decay is that of the parameters that have any */
-    double clip;                        /* of the norm; 0: none */
+    struct adam_group group;            /* decay: for the parameters that have any */
+    double clip;                        /* maximum of the norm; 0: none */
     double loss_scale;                  /* fp16; 0: 1 */
-    bool profile;                       /* take the time of each op (slower: one at a time) */
-    const struct kern_options *kernels; /* borrowed during create; NULL: defaults */
+    bool profile;                       /* time each op (slower: one op at a time) */
+    const struct kern_options *kernels; /* borrowed by create; NULL: defaults */
 };
 
 struct plain_result {
-    double loss;      /* mean over the step's targets */
+    double loss;      /* mean over the targets of the step */
     double grad_norm; /* before clipping */
     int64_t targets;
     bool skipped; /* fp16: the norm was not finite */
@@ -50,36 +50,36 @@ int plain_create(const struct model *model, struct dev_device *device,
                  const struct plain_options *options, struct plain **out);
 void plain_destroy(struct plain *plain);
 
-/* Reads all weights; moments become zero. model_files_check came first. */
+/* Reads all weights and sets moments to zero. Call model_files_check first. */
 int plain_load(struct plain *plain, const struct model_files *files);
-/* Writes the working weights as a model folder; options->type is set by it. */
+/* Writes the working weights as a model folder; sets options->type. */
 int plain_save(struct plain *plain, const struct model_save_options *options);
 
 /* The next step with this learning rate and these micro-batches ([micro_batches], of the shape).
  * A norm that is not finite is -EDOM in bf16 and fp32, naming the block. */
 int plain_step(struct plain *plain, const struct model_batch *batches, double lr,
                struct plain_result *out);
-/* Its first half: gradients and loss, no update. */
+/* The first half of a step: gradients and loss without the update. */
 int plain_backward(struct plain *plain, const struct model_batch *batches,
                    struct plain_result *out);
 /* The loss of one micro-batch without gradients. */
 int plain_evaluate(struct plain *plain, const struct model_batch *batch, struct kern_loss *out);
-/* [tokens][vocab] in the type of the shape. */
+/* Logits [tokens][vocab] in the type of the shape. */
 int plain_logits(struct plain *plain, const struct model_batch *batch, void *out);
 
-/* Flat arrays of a block, borrowed: working weights and, after a backward, gradients (both of the
- * shape's type). */
+/* Flat arrays of a block, borrowed: working weights and, after a backward pass, gradients (both of
+ * the shape's type). */
 const void *plain_weights(const struct plain *plain, unsigned block);
 const void *plain_grads(const struct plain *plain, unsigned block);
 /* Everything of a block that an update reads and writes; the window is the whole array. */
 struct adam_arrays plain_arrays(const struct plain *plain, unsigned block);
 
-/* Bytes taken from the device, by purpose. */
+/* Bytes allocated on the device, by purpose. */
 struct plain_bytes {
     uint64_t weights;
     uint64_t states; /* master remainder and moments */
     uint64_t grads;
-    uint64_t activations; /* boundary, kept, temporary, logits' scratch */
+    uint64_t activations; /* boundary, kept, temporary, scratch of logits */
     uint64_t inputs;
     uint64_t total;
 };
