@@ -18,13 +18,13 @@ enum {
 };
 
 struct fiber {
-    void *stack;             /* where it stands while it does not run */
+    void *stack;             /* the stack pointer while it does not run */
     const uint64_t *meeting; /* waits until this is no longer `met`; NULL: it can run */
     uint64_t met;
     bool done;
 };
 
-/* Copies of a thread that are under way, oldest first. */
+/* A thread's copies in flight, oldest first. */
 enum { COPIES_MAX = 256 };
 struct copies {
     struct {
@@ -33,10 +33,10 @@ struct copies {
         unsigned batch;
     } list[COPIES_MAX];
     unsigned count;
-    unsigned batch; /* that is being made */
+    unsigned batch; /* the one being filled */
 };
 
-/* Boxes of the block that are under way. */
+/* The block's boxes in flight. */
 enum { BOXES_MAX = 64 };
 struct box {
     uint32_t shared;
@@ -76,7 +76,7 @@ static struct {
 unsigned card_group_products;
 bool card_group_products_are_wrong;
 
-/* Puts the running stack away in *from and goes on where `to` stands. */
+/* Stores the running stack in *from and continues with stack `to`. */
 void card_switch(void **from, void *to);
 __asm__(".text\n"
         ".globl card_switch\n"
@@ -179,7 +179,7 @@ static void copy_done(void *to, const void *from)
     }
 }
 
-/* In some launches at once, as early as a card may do it, in the others as late. */
+/* In some launches copies at once, as early as a card may do it; in others, as late as it may. */
 void card_copy16(void *shared, const void *from)
 {
     struct copies *copies = &card.copies[card.place.thread];
@@ -217,7 +217,7 @@ void card_copy_wait(unsigned left)
     copies->count = kept;
 }
 
-/* A barrier's word: arrivals of a phase (12 bits), those that are to come (12), bytes that are to come
+/* A barrier's word: arrivals per phase (12 bits), arrivals still to come (12), bytes still to come
  * (39), the phase (1). */
 enum { PENDING_AT = 12, BYTES_AT = 24, PHASE_AT = 63, COUNT_MASK = 0xfff };
 static const uint64_t BYTES_MASK = ((uint64_t)1 << (PHASE_AT - BYTES_AT)) - 1;
@@ -292,7 +292,7 @@ void card_tensor_copy(uint32_t shared, const struct card_tensor *tensor, uint64_
     card.boxes[card.boxes_count++] = box;
 }
 
-/* Any of the boxes that are under way comes; false: there is none. */
+/* Completes any box that is in flight; false: there is none. */
 static bool box_come(void)
 {
     if (card.boxes_count == 0) {
@@ -315,7 +315,7 @@ static void fiber_begin(unsigned index)
     card.fibers[index] = (struct fiber){.stack = (void *)(top - 8)};
 }
 
-/* The n-th of `count` warps or lanes to be looked at: upwards, downwards, or from somewhere on. */
+/* The n-th of `count` warps or lanes to run: upwards, downwards, or upwards from any one. */
 static unsigned turn(unsigned n, unsigned count)
 {
     switch (card.launches % 3) {
@@ -325,7 +325,7 @@ static unsigned turn(unsigned n, unsigned count)
     }
 }
 
-/* A warp goes on as far as it can without the others, so that what it may not do yet shows. */
+/* A warp runs as far as it can without the others, so that missing waits show. */
 static bool warp_run(unsigned warp)
 {
     bool any = false;

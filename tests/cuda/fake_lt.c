@@ -14,7 +14,7 @@
 #include "tests/cuda/card.h"
 #include "tests/dev/fake_cuda.h"
 
-/* What the opaque structs hold here. */
+/* What the opaque structs contain here. */
 struct desc {
     int32_t compute, scale, a_turned, b_turned, bias_type;
     uint32_t epilogue;
@@ -137,7 +137,7 @@ static size_t type_bytes(int32_t type)
     return type == CUDA_R_32F ? 4 : 2;
 }
 
-/* The product's sizes as the layouts tell them: what does not fit ends the program. */
+/* The product's sizes according to the layouts; if they do not match, the program ends. */
 static void sizes_check(const struct desc *desc, const struct layout *a, const struct layout *b,
                         const struct layout *out)
 {
@@ -175,7 +175,7 @@ static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t de
     }
     *count = 0;
     card_lt_asked++;
-    /* Rows that do not begin at even addresses are not taken, so that the other way is met too. */
+    /* Rows at odd addresses are refused, so that the other way is tested, too. */
     const uint64_t strides = (uint64_t)a.stride * type_bytes(a.type) |
                              (uint64_t)b.stride * type_bytes(b.type) | preference.align[0] |
                              preference.align[1];
@@ -219,7 +219,8 @@ struct product {
     void *out, *workspace;
 };
 
-/* The m x k of an operand in fp32, columns first, of one that is turned too; the caller frees. */
+/* The m x k elements of an operand in fp32, by columns, also of a transposed one; the caller frees
+ * them. */
 static float *operand(const void *data, const struct layout *layout, bool turned, uint64_t m,
                       uint64_t k)
 {
@@ -234,7 +235,7 @@ static float *operand(const void *data, const struct layout *layout, bool turned
     return made;
 }
 
-/* Every sum in the order of k; a column of them at a time. */
+/* Adds every sum in the order of k, one column at a time. */
 static int run(void *context, const void *arguments)
 {
     struct product p;
@@ -264,7 +265,7 @@ static int run(void *context, const void *arguments)
     free(sums);
     free(b);
     free(a);
-    memset(p.workspace, 0x5a, WORKSPACE_BYTES); /* what lies there is the library's to spoil */
+    memset(p.workspace, 0x5a, WORKSPACE_BYTES); /* the library may overwrite it */
     return 0;
 }
 

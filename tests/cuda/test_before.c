@@ -25,7 +25,7 @@ static void unpinned_memory_is_told(void)
     struct case_outcome pinned;
     struct case_outcome unpinned;
     struct run_options options = case_options();
-    kern_ops_detach(NULL); /* named here, the ops of the library that comes first are taken */
+    kern_ops_detach(NULL); /* so that the linker takes the ops of the first library */
     options.device = rig_machine();
     options.budgets.device_is_host = false;
     options.wishes.weights = PLAN_WHERE_HOST;
@@ -74,7 +74,7 @@ static void a_card_is_measured(void)
     case_model_free(&made);
 }
 
-/* Events that a run of so many steps records, with everything on the card. */
+/* Number of events that a run of `steps` steps records, with everything on the card. */
 static unsigned events_of(struct case_model *made, const struct run_options *options,
                           unsigned steps)
 {

@@ -73,7 +73,7 @@ static void card_or_skip(void)
     struct dev_device *device = NULL;
     const struct dev_options options = {.memory_bytes = 1 << 20};
     const int rc = dev_open(rig_machine(), &options, &device);
-    kern_ops_detach(NULL); /* named here, the ops of the library that comes first are taken */
+    kern_ops_detach(NULL); /* so that the linker takes the ops of the first library */
     if (rc == -ENODEV || rc == -ENOTSUP) {
         test_skip("%s", core_err_sentence());
     }
@@ -81,7 +81,7 @@ static void card_or_skip(void)
     dev_close(device);
 }
 
-/* All ways of `list` over one model, against each other and the CPU's plain step. */
+/* Compares all ways of `list` for one model with each other and with the CPU's plain step. */
 static void hold_made(const struct case_model *made, const char *name,
                       const struct run_options *base, const char *what, const struct way *list,
                       size_t count)
@@ -118,8 +118,8 @@ static void hold(const char *name, const struct run_options *base, const char *w
     case_model_free(&made);
 }
 
-/* Parts of blocks are frozen: what no kernel writes of a gradient is zeroed on the card, whatever its
- * memory held before. */
+/* Parts of blocks are frozen: the parts of a gradient that no kernel writes are zeroed on the card,
+ * whatever its memory held before. */
 static void frozen(void)
 {
     static const char *const patterns[] = {"*.mlp.*", "*norm*"};
@@ -132,16 +132,17 @@ static void frozen(void)
     case_model_free(&made);
 }
 
-/* The first `count` ways: where bytes lie does not depend on the family, so that one family goes all of
- * them, and the others one on the card and one through the store. */
+/* Runs the first `count` ways. Where bytes are does not depend on the family, so one family runs
+ * all ways, and the others run one on the card and one through the store. */
 static void family(const char *name, size_t count)
 {
     const struct run_options base = case_options();
     hold(name, &base, "bf16", ways, count);
 }
 
-/* What the card updates goes into a checkpoint under the next step, and one from elsewhere comes back
- * onto the card: a run that moves there and away ends with the bits of one that stayed. */
+/* States that the card updates are saved in a checkpoint during the next step, and states from
+ * elsewhere return to the card: a run that moves to the card and one that moves away end with the
+ * bits of one that stayed. */
 static void checkpoints(void)
 {
     static const struct way home = {
@@ -206,7 +207,7 @@ static void qwen3_tied(void)
     family("qwen3 tied", 2);
 }
 
-/* What a card that is there goes through, too much for a played one. */
+/* What a real card runs; too much for an emulated one. */
 static void all_of(const struct run_options *base, const char *what)
 {
     static const char *const names[] = {"llama", "gpt2", "qwen3 tied", "llama tied"};

@@ -14,7 +14,7 @@ static void the_library_stays_loaded(void)
         struct kern_lt *lt = NULL;
         snprintf(version, sizeof version, "cuBLASLt %u, driver", turn);
         check_int(kern_lt_create(&lt), ==, 0);
-        check_contains(kern_lt_describe(lt), version); /* an unloaded one would begin at 1 again */
+        check_contains(kern_lt_describe(lt), version); /* 1 again if it had been unloaded */
         kern_lt_destroy(lt);
     }
 }

@@ -41,7 +41,7 @@ static void shapes_are_asked_once(void)
     rig_close();
 }
 
-/* Strides and alignments belong to the shape: the library's proposal depends on them. */
+/* Strides and alignments are part of the shape, because the library's proposal depends on them. */
 static void strides_and_alignments_are_asked_alone(void)
 {
     rig_open(NULL, 1);
@@ -54,7 +54,7 @@ static void strides_and_alignments_are_asked_alone(void)
     y.y = rig_zeros(KERN_BF16, 4 * 16);
     const struct {
         int64_t x_stride, y_stride;
-        int skip; /* elements in front of x */
+        int skip; /* number of elements before x */
         unsigned asked;
     } rows[] = {{8, 8, 0, 1}, {16, 8, 0, 1}, {8, 16, 0, 1}, {8, 8, 2, 1},
                 {8, 8, 8, 0}, {16, 8, 0, 0}, {8, 16, 0, 0}, {8, 8, 2, 0}};
@@ -69,7 +69,7 @@ static void strides_and_alignments_are_asked_alone(void)
     rig_close();
 }
 
-/* The first proposal that the library calls good is taken. */
+/* The first proposal that the library does not call unusable is taken. */
 static void the_first_proposal_is_taken(void)
 {
     rig_open(NULL, 1);
@@ -84,7 +84,7 @@ static void the_first_proposal_is_taken(void)
     rig_close();
 }
 
-/* A product that goes without the library is right, and one warning says so. */
+/* A product that is computed without the library is right, and one warning reports it. */
 static void shapes_without_an_algorithm_warn_once(void)
 {
     test_listen(CORE_LOG_WARN);
@@ -99,7 +99,8 @@ static void shapes_without_an_algorithm_warn_once(void)
     test_listen_end();
 }
 
-/* The table is full: the oldest shape is replaced, and asked for again. */
+/* If the table is full, the oldest shape is replaced, and the library is asked again for that one.
+ */
 static void the_oldest_shape_is_replaced(void)
 {
     rig_open(NULL, 1);

@@ -1,5 +1,5 @@
 /* Proves that a card's ops refuse bad arguments (too little scratch, types, sizes) before they
- * launch anything, and say why; and that arguments without work launch nothing. */
+ * launch anything, and give the reason; and that arguments without work launch nothing. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -20,7 +20,7 @@ static int launch(enum kern_op op, const struct dev_launch *where, const void *a
     return -ENOSYS;
 }
 
-/* Every op of the table has a row, and says how much scratch it takes. */
+/* Every op of the table has a row, and tells how much scratch it needs. */
 static void all_ops_are_there(void)
 {
     size_t count = 0;
@@ -56,7 +56,7 @@ static void types_are_refused(void)
 
 static void sizes_are_refused(void)
 {
-    struct kern_cuda cuda = {.sm90 = KERN_SM90_LEFT_OUT}; /* no card: nothing to look at it with */
+    struct kern_cuda cuda = {.sm90 = KERN_SM90_LEFT_OUT}; /* no card on which to check it */
     const struct dev_launch where = {
         .context = &cuda, .scratch = (void *)64, .scratch_bytes = SIZE_MAX};
     struct kern_attention_arguments a = {
@@ -78,7 +78,7 @@ static void sizes_are_refused(void)
     check_contains(core_err_sentence(), "2147483648 tokens");
 }
 
-/* Nothing to do, nothing wanted: no launch, which without a card would fail. */
+/* Without work or without outputs nothing is launched; without a card a launch would fail. */
 static void nothing_is_done(void)
 {
     const struct dev_launch where = {.scratch_bytes = SIZE_MAX};

@@ -35,7 +35,7 @@ static struct kern_attention_arguments arguments_of(int64_t dim)
     return a;
 }
 
-/* Products of warpgroups that attention made, which is checked against the reference. */
+/* The number of warpgroup products of an attention whose result is compared with the reference. */
 static unsigned products_of(int64_t dim)
 {
     const unsigned before = card_group_products;
@@ -44,7 +44,7 @@ static unsigned products_of(int64_t dim)
     return card_group_products - before;
 }
 
-/* The same of its gradient alone. */
+/* The same for its gradient. */
 static unsigned grad_products_of(int64_t dim)
 {
     const struct kern_attention_arguments a = arguments_of(dim);
@@ -63,7 +63,8 @@ static unsigned grad_products_of(int64_t dim)
     return card_group_products - before;
 }
 
-/* Heads of 64 go by warpgroups once the check has held, others never do. */
+/* Once the check has succeeded, heads of 64 are computed with warpgroup products; unsuitable sizes
+ * never are. */
 static void it_is_used_where_it_agrees(void)
 {
     test_listen(CORE_LOG_WARN);
@@ -84,7 +85,8 @@ static void it_is_used_where_it_agrees(void)
     test_listen_end();
 }
 
-/* With descriptors that are read otherwise the results are still right, by the other kernel. */
+/* If descriptors are read in another way, the results are still right, because the other kernel
+ * computes. */
 static void a_card_that_differs_is_found_out(void)
 {
     test_listen(CORE_LOG_WARN);
@@ -104,7 +106,7 @@ static void a_card_that_differs_is_found_out(void)
     test_listen_end();
 }
 
-/* Computes by the other kernels and warns of both, with the words of the driver's answer. */
+/* The other kernels compute, and there is a warning for both, with the driver's reason. */
 static void nothing_is_copied(const char *why)
 {
     test_listen(CORE_LOG_WARN);
@@ -119,7 +121,7 @@ static void nothing_is_copied(const char *why)
     test_listen_end();
 }
 
-/* A driver that refuses tensor maps, or has none, leaves the kernels of all cards. */
+/* If the driver refuses tensor maps or has none, the kernels of all cards are used. */
 static void without_tensor_maps_it_is_not_used(void)
 {
     card_maps_are_refused = true;
@@ -130,7 +132,7 @@ static void without_tensor_maps_it_is_not_used(void)
     card_maps_are_missing = false;
 }
 
-/* The warpgroup kernels take bf16 alone; fp16 goes by the kernels of all cards. */
+/* The warpgroup kernels take only bf16; the kernels of all cards compute fp16. */
 static void fp16_goes_without(void)
 {
     rig_open(NULL, 1);
@@ -141,7 +143,7 @@ static void fp16_goes_without(void)
     rig_close();
 }
 
-/* What the environment leaves out is not even tried. */
+/* What the environment variable excludes is not even checked. */
 static void it_can_be_left_out(void)
 {
     setenv("TIDE_ATTENTION", "mma", 1);
@@ -153,7 +155,7 @@ static void it_can_be_left_out(void)
     rig_close();
 }
 
-/* A value that is not known is refused; the sentence names it and what is expected. */
+/* An unknown value is refused; the sentence has it and what is expected. */
 static void other_values_are_refused(void)
 {
     struct kern_cuda *cuda = NULL;
@@ -164,7 +166,7 @@ static void other_values_are_refused(void)
     check_true(cuda == NULL);
 }
 
-/* The check asks for scratch of its own, also for shapes that need none. */
+/* The check needs scratch of its own, also for shapes that need none. */
 static void the_check_has_room(void)
 {
     const struct kern_attention_arguments a = {.type = KERN_BF16,

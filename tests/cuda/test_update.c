@@ -13,7 +13,7 @@
 
 enum { ROOM = 1400, SCALES = 8, WORDS_MAX = 17 };
 
-/* Ordinary numbers over 40 binades, sometimes the ends of the format. */
+/* Ordinary numbers over 40 binades, sometimes the limits of the format. */
 static float number(bool with_bad)
 {
     static const uint32_t special[WORDS_MAX] = {
@@ -33,7 +33,7 @@ static size_t type_bytes(enum core_update_type type)
     return type == CORE_UPDATE_F32 ? 4 : type == CORE_UPDATE_Q8 ? 1 : 2;
 }
 
-/* A filled array of the rig, both sides. */
+/* A filled array of the rig, on both sides. */
 static void *numbers(enum core_update_type type, int64_t count, bool with_bad, bool is_signed)
 {
     char *values = calloc((size_t)count + 1, 4);
@@ -51,7 +51,7 @@ static void *numbers(enum core_update_type type, int64_t count, bool with_bad, b
     return array;
 }
 
-/* Equal bits; NaN by class. */
+/* Compares bits; any NaN equals any other. */
 static void same(const char *what, enum core_update_type type, const void *array, int64_t count)
 {
     const unsigned char *got = rig_fetch(array);
@@ -67,7 +67,7 @@ static void same(const char *what, enum core_update_type type, const void *array
     }
 }
 
-/* Codes under a scale that is not finite mean nothing: they are made the same. */
+/* Codes under a scale that is not finite have no meaning: copies the card's codes there. */
 static void codes_drop(const struct adam_options *o, void *codes, const float *scale, int64_t into,
                        uint64_t size)
 {
@@ -80,7 +80,7 @@ static void codes_drop(const struct adam_options *o, void *codes, const float *s
 }
 
 struct arrays {
-    struct adam_arrays adam; /* into what follows */
+    struct adam_arrays adam; /* points into the arrays below */
     void *w16, *lo16, *w32, *g, *m, *v, *m_scale, *v_scale;
 };
 
@@ -217,7 +217,7 @@ static void sgd(void)
     updates(CORE_UPDATE_SGD);
 }
 
-/* 8-bit blocks that an update would begin within, and formats that do not exist, are refused. */
+/* 8-bit blocks within which an update would begin, and unknown formats, are refused. */
 static void bad_updates_are_refused(void)
 {
     struct kern_update_arguments a = {
@@ -254,7 +254,7 @@ static void one_line(enum core_update_type type, uint64_t size, int64_t into)
     }
 }
 
-/* Every type, tails, alignments, more tiles than one. */
+/* Every type, tails, alignments, more than one tile. */
 static void lines(void)
 {
     const uint64_t sizes[] = {1, 7, 8, 31, 33, 255, 260, 2048, 2049, 5000};
@@ -269,7 +269,7 @@ static void lines(void)
     rig_close();
 }
 
-/* A norm that begins within a tile, and types that have no numbers, are refused. */
+/* A norm that begins within a tile, and types that are not numbers, are refused. */
 static void bad_lines_are_refused(void)
 {
     const struct core_squares_args norm = {.first = 3, .count = 1};

@@ -29,7 +29,8 @@ static inline kern_wg_tile kern_wg_tile_from(kern_wg_tile tile, uint32_t bytes)
     return {tile.bits + (bytes >> 4)};
 }
 
-/* Element (i, k) of an operand: its k lie side by side, or (turned) its i. */
+/* Element (i, k) of an operand: elements with consecutive k are adjacent, or, if `turned`, those
+ * with consecutive i. */
 template <typename T> float card_wg_element(kern_wg_tile tile, bool turned, int i, int k)
 {
     const uint32_t start = static_cast<uint32_t>(tile.bits & 0x3fff) << 4;
@@ -44,7 +45,7 @@ template <typename T> float card_wg_element(kern_wg_tile tile, bool turned, int 
     return T::widen(bits);
 }
 
-/* A product that is under way. */
+/* A product in flight. */
 struct card_wg_product {
     void (*run)(const card_wg_product &);
     float (*d)[4];
