@@ -1,12 +1,12 @@
-/* bench_adam.c: the optimizer beside a plain read-modify-write pass over the same bytes.
+/* bench_adam.c: the optimizer, compared with a plain read-modify-write pass over the same bytes.
  *
  *   bench_adam [--n 1e8] [--threads N] [--rounds N] [--quick] [--only NAME] [--python PATH]
  *
- * For each format, in turns within one run, medians: NAME_gparam_s (1e9 parameters a second),
- * NAME_gb_s and NAME_plain_gb_s (1e9 bytes moved a second, by the step and by the plain pass in the
- * faster of two orders), NAME_rmw_ratio (of the two). Then narrow moments in turns with fp32 ones, and
- * with an interpreter that has DeepSpeed and torch theirs in turns with split_bf16. --only leaves out
- * the other formats; `--only narrow` and `--only peers` leave all of them out.
+ * Prints medians for each format, measured in turns within one run: NAME_gparam_s (1e9 parameters per
+ * second), NAME_gb_s and NAME_plain_gb_s (1e9 bytes moved per second, by the step and by the plain pass
+ * in the faster of two orders), NAME_rmw_ratio (of the two). Then narrow moments in turns with fp32
+ * ones; and, if the interpreter has DeepSpeed and torch, their optimizers in turns with split_bf16.
+ * --only measures one format; `--only narrow` and `--only peers` measure no format, only that part.
  */
 #include <math.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ static void bench_one(const struct bench_setting *setting, const struct bench_fo
     for (unsigned i = 0; i < setting->rounds; i++) {
         ours[i] = bench_arena_step(&arena);
         plain[0][i] = bench_arena_plain(&arena, false);
-        plain[1][i] = bench_arena_plain(&arena, true); /* turns back what the first turned */
+        plain[1][i] = bench_arena_plain(&arena, true); /* flips back what the first flipped */
     }
     const double ours_s = bench_median(ours, setting->rounds);
     const double plain_s = fmin(bench_median(plain[0], setting->rounds),
@@ -59,7 +59,7 @@ static void bench_one(const struct bench_setting *setting, const struct bench_fo
     bench_arena_close(&arena);
 }
 
-/* fp32, bf16 and 8-bit moments, one step of each after the other. */
+/* fp32, bf16 and 8-bit moments, one step of each in turn. */
 static void bench_narrow(const struct bench_setting *setting)
 {
     enum { KINDS = 3 };

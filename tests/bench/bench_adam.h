@@ -1,5 +1,5 @@
-/* bench_adam.h: a description with its arrays, which steps or is gone over plainly, and the run they
- * belong to. The main thread enters; the team works. */
+/* bench_adam.h: a format with its arrays, for steps and for plain passes over them, and the
+ * settings of the run. The main thread calls; the team works. */
 #ifndef TESTS_BENCH_BENCH_ADAM_H
 #define TESTS_BENCH_BENCH_ADAM_H
 
@@ -25,7 +25,7 @@ struct bench_setting {
 };
 
 struct bench_stream {
-    void *base; /* owned mapping; NULL where the format has none */
+    void *base; /* owned mapping; NULL if the format has none */
     uint64_t bytes;
 };
 
@@ -33,25 +33,26 @@ struct bench_arena {
     const struct bench_setting *setting; /* borrowed */
     struct adam *adam;                   /* owned */
     struct bench_stream streams[ADAM_STREAMS];
-    bool interleaved; /* of the plain pass */
+    bool interleaved; /* during the plain pass */
     _Atomic uint64_t sink;
 };
 
-/* Ends the program where there is no memory. */
+/* Ends the program if there is not enough memory. */
 void bench_arena_open(struct bench_arena *arena, const struct bench_setting *setting,
                       const struct bench_format *format);
 void bench_arena_close(struct bench_arena *arena);
 
-/* Seconds of a whole step, and of reading and rewriting the same bytes: stream after stream, or piece
- * by piece through all of them. */
+/* Seconds of a whole step, and of reading and writing back the same bytes: one stream after
+ * another, or piece by piece through all streams. */
 double bench_arena_step(struct bench_arena *arena);
 double bench_arena_plain(struct bench_arena *arena, bool interleaved);
-/* What a step moves. */
+/* Bytes that a step moves. */
 double bench_arena_moved(const struct bench_arena *arena);
 
 double bench_median(double *values, unsigned count);
 
-/* DeepSpeed's CPU Adam and torch's fused AdamW on as many parameters, in turns with ours. */
+/* Times DeepSpeed's CPU Adam and torch's fused AdamW with as many parameters, in turns with ours.
+ */
 void bench_adam_against_peers(const struct bench_setting *setting, const char *python,
                               const struct bench_format *ours);
 

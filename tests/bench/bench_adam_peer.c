@@ -1,4 +1,4 @@
-/* bench_adam_peer.c: the optimizers that others use, in a process of their own, in turns with ours. */
+/* bench_adam_peer.c: other optimizers, in a process of their own, in turns with ours. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -6,8 +6,8 @@
 #include "tests/bench/bench_adam.h"
 #include "tests/bench/bench_peer.h"
 
-/* Before each turn of either side: threads of OpenMP look for work for some milliseconds when theirs is
- * done, on the processors that the other side is about to use. */
+/* Pauses before each turn of either side: when threads of OpenMP have finished, they look for more
+ * work for some milliseconds, on the processors that the other side is about to use. */
 static void rest(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);

@@ -1,4 +1,5 @@
-/* bench_adam_side.c: arrays on huge pages, touched by who works on them; a step and a plain pass. */
+/* bench_adam_side.c: arrays on huge pages, touched by the threads that work on them; a step and a
+ * plain pass. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +67,7 @@ static void plain_stream(struct bench_arena *arena, int stream, uint64_t begin, 
     }
 }
 
-/* Stream after stream, or all streams piece by piece. */
+/* One stream after another, or all streams piece by piece. */
 static void plain_part(void *argument, unsigned index, unsigned count)
 {
     struct bench_arena *arena = argument;

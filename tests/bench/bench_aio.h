@@ -1,4 +1,4 @@
-/* bench_aio.h: what the files of bench_aio share: its settings, figures and our own side. */
+/* bench_aio.h: shared by the files of bench_aio: settings, figures and our own side. */
 #ifndef TESTS_BENCH_BENCH_AIO_H
 #define TESTS_BENCH_BENCH_AIO_H
 
@@ -21,7 +21,7 @@ struct bench {
     char files[2][512];
     int fds[2];
     uint64_t bytes;
-    struct core_region region; /* twice `bytes` for whole passes */
+    struct core_region region; /* for whole passes twice `bytes` */
 };
 extern struct bench bench;
 
@@ -34,13 +34,13 @@ struct bench_row { /* samples of one contestant */
 };
 
 /* bench_aio_figures.c */
-/* Ends the program with what the last error said. */
+/* Ends the program with the last error's sentence. */
 void bench_die(const char *what);
 double bench_cpu_ms(void);
-/* Sorts them. */
+/* The median; sorts the values. */
 double bench_median(double *values, int count);
 struct bench_figure bench_middle(const struct bench_row *row);
-/* Medians of both, and the median of the pairs' ratios. */
+/* Prints the medians of both, and the median of the pairs' ratios. */
 void bench_report(const char *name, const struct bench_row *ours, const struct bench_row *theirs,
                   const char *peer);
 
@@ -49,18 +49,18 @@ struct bench_side {
     struct aio_drive *drive;
     struct aio_queue *queues[2]; /* reads, writes */
     uint32_t files[2];
-    struct aio_sum *sums; /* one a MiB of file 0 and memory; NULL: none */
+    struct aio_sum *sums; /* one per MiB of file 0 and of the memory; NULL: none */
 };
 
 void bench_side_open(struct bench_side *side, const char *backend, bool sums);
 void bench_side_close(struct bench_side *side);
-/* Submits request `index` of a walk over the file; `fences` are those of the window. */
+/* Submits request `index` of a walk over the file; `fences` are those of the requests in flight. */
 void bench_side_push(struct bench_side *side, int which, uint64_t index, struct core_fence *fences);
 struct bench_figure bench_side_run(struct bench_side *side, enum bench_pattern pattern,
                                    double seconds);
 struct bench_figure bench_side_whole(struct bench_side *side, enum bench_pattern pattern);
 
-/* One contest each: bench_aio_fio.c, bench_aio_sums.c, bench_aio_deepspeed.c. */
+/* One comparison each: bench_aio_fio.c, bench_aio_sums.c, bench_aio_deepspeed.c. */
 bool bench_has_fio(void);
 void bench_against_fio(const char *backend, const char *engine, const char *more, const char *peer);
 void bench_checksums(void);

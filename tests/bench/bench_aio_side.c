@@ -1,4 +1,5 @@
-/* bench_aio_side.c: our own side of each contest: a drive, a queue that reads and one that writes. */
+/* bench_aio_side.c: our side of each comparison: a drive, one queue for reads and one for writes.
+ */
 #include <stdlib.h>
 
 #include "aio/backend.h"
@@ -40,7 +41,7 @@ void bench_side_close(struct bench_side *side)
     free(side->sums);
 }
 
-/* Waits at every half of the window, for a half that is long on its way: few wake-ups. */
+/* Waits once per half of the window, for the half that was submitted long ago: few wake-ups. */
 void bench_side_push(struct bench_side *side, int which, uint64_t index, struct core_fence *fences)
 {
     struct core_fence *fence = &fences[index % BENCH_WINDOW];
@@ -64,8 +65,8 @@ void bench_side_push(struct bench_side *side, int which, uint64_t index, struct 
     }
 }
 
-/* Walks over the file for `seconds`; mixed in halves, as fio's rw does. Reads with sums need what
- * was written with them. */
+/* Walks over the file for `seconds`; if mixed, in halves, as fio's rw does. Reads with checksums
+ * need files that were written with them. */
 struct bench_figure bench_side_run(struct bench_side *side, enum bench_pattern pattern,
                                    double seconds)
 {
@@ -92,7 +93,7 @@ struct bench_figure bench_side_run(struct bench_side *side, enum bench_pattern p
     return (struct bench_figure){moved / wall, (bench_cpu_ms() - cpu) * bench_gib / moved};
 }
 
-/* A whole file into, out of, or into and out of memory of its size: DeepSpeed's unit. */
+/* A whole file into memory of its size, out of it, or both: DeepSpeed's unit of work. */
 struct bench_figure bench_side_whole(struct bench_side *side, enum bench_pattern pattern)
 {
     struct core_fence fence = {0};

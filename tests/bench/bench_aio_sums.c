@@ -1,5 +1,6 @@
-/* bench_aio_sums.c: what verifying costs, and what the machine asks for at least: reading memory
- * that is not in cache, the hash where it is, and a drive's rate while somebody else hashes as much. */
+/* bench_aio_sums.c: the cost of verifying, and its lower bounds on this machine: reading memory
+ * that is not in the cache, the hash of memory that is, and a drive's rate while another thread
+ * hashes as much. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 enum { MIB = 1 << 20, COLD_MIB = 256 };
 static volatile uint64_t sink; /* keeps results alive */
 
-/* The least that anything can do which looks at every byte: four sums side by side. */
+/* The least work that looks at every byte: four sums in parallel. */
 static uint64_t add_up(const void *memory, uint64_t bytes)
 {
     const uint64_t *words = memory;
@@ -30,7 +31,7 @@ static uint64_t hash_up(const void *memory, uint64_t bytes)
     return core_hash(memory, bytes, 1);
 }
 
-/* Milliseconds of one core a GiB: over 256 MiB one after the other, or 256 times the same MiB. */
+/* Milliseconds of one core per GiB: once over 256 MiB, or 256 times over the same MiB. */
 static double one_pass(uint64_t (*work)(const void *, uint64_t), bool cold)
 {
     double cpu = bench_cpu_ms();
@@ -60,10 +61,10 @@ static void floors(void)
     }
 }
 
-/* A thread that hashes the half of the memory into which nothing is read, at a given rate. */
+/* A thread that hashes, at a given rate, the half of the memory into which nothing is read. */
 struct beside {
     double bytes_per_s;
-    _Atomic bool stop; /* relaxed: only the end */
+    _Atomic bool stop; /* relaxed: only ends the loop */
 };
 
 static void *hash_beside(void *argument)
@@ -104,7 +105,7 @@ void bench_checksums(void)
     floors();
     bench_side_open(&sides[0], NULL, true);
     bench_side_open(&sides[1], NULL, false);
-    for (uint64_t i = 0; i < bench.bytes / bench_request_bytes; i++) { /* what will be verified */
+    for (uint64_t i = 0; i < bench.bytes / bench_request_bytes; i++) { /* will be verified later */
         static struct core_fence fences[BENCH_WINDOW];
         bench_side_push(&sides[0], 1, i, fences);
         core_fence_wait(aio_queue_tail(sides[0].queues[1]), -1);

@@ -1,6 +1,6 @@
 /* bench_base.c: times of core/base: waking a team, a fence, a queue, and the first touch of memory.
- * Prints `name value unit` lines; medians unless the name says otherwise. `--quick` takes a tenth of
- * the rounds. Ends 1 where a bar is missed. */
+ * Prints `name value unit` lines; medians unless the name says otherwise. `--quick` takes a tenth
+ * of the rounds. Exits with 1 if a time exceeds its bar. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -45,7 +45,7 @@ static double quantile(double *values, int count, double part)
     return values[(int)((count - 1) * part)];
 }
 
-/* A line, and beside it whether the bar holds; bar 0: none. */
+/* A line, followed by whether the bar is kept; bar 0: none. */
 static void print(const char *name, double value, const char *unit, double most)
 {
     printf("%-34s %12.3f %s", name, value, unit);
@@ -78,7 +78,7 @@ static void print_times(const char *name, double *ns, int count, double bar_us)
 
 struct wake {
     int64_t start_ns;
-    _Atomic int64_t latest_ns; /* when the last member was there */
+    _Atomic int64_t latest_ns; /* when the last member started */
 };
 
 static void wake_part(void *argument, unsigned index, unsigned count)
@@ -95,7 +95,7 @@ static void wake_part(void *argument, unsigned index, unsigned count)
 }
 
 /* From the call to the last member's first instruction, and to the return. `pause_ns` between calls
- * leaves the members spinning (short) or asleep (long). */
+ * leaves the members spinning (if short) or asleep (if long). */
 static void bench_team(const char *name, int64_t spin_ns, int64_t pause_ns, double bar_us)
 {
     struct core_team *team = NULL;
@@ -155,7 +155,7 @@ static void *send_signals(void *argument)
     return NULL;
 }
 
-/* From just before a line is moved on one thread to after the wait for it on another. */
+/* From just before one thread moves a line until another has waited for it. */
 static void bench_fence(const char *name, int64_t pause_ns, double bar_us)
 {
     int count = pause_ns > 15000 ? rounds / 10 : rounds;
@@ -187,7 +187,7 @@ static int note_time(void *context, const void *arguments)
     return 0;
 }
 
-/* A job that only looks at the clock: submit to start, and submit to the end of the wait. */
+/* A job that only reads the clock: from submit to start, and from submit to the end of the wait. */
 static void bench_queue(void)
 {
     struct core_queue *queue = NULL;
@@ -249,7 +249,7 @@ static void *populate(void *argument)
     return NULL;
 }
 
-/* The yardstick: as many threads, an equal part each, nothing of ours but the mapping's advice. */
+/* The yardstick: as many threads with equal parts, using only the mapping's advice. */
 static double touch_yardstick(enum core_pages pages)
 {
     int64_t begin_ns = core_clock_now_ns();
@@ -280,8 +280,8 @@ static double touch_yardstick(enum core_pages pages)
     return took;
 }
 
-/* The three ways in changing order, so that what else happens and the state in which the one before
- * leaves the kernel's free pages hit them alike; the best of each. */
+/* The best of each of the three ways. Their order changes, so that disturbances, and the free pages
+ * that the previous way leaves in the kernel, affect all alike. */
 static void bench_touch(const char *name, enum core_pages pages, int tries)
 {
     struct core_team *team = NULL;

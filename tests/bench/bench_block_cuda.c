@@ -1,6 +1,7 @@
-/* bench_block_cuda.c: how fast a card computes one block of an 8B Llama forward and backward, in bf16, 4 rows
- * of a quarter of 16384 tokens: every op in its order, as the engine launches them. Prints `block` in TFLOP/s,
- * which torch_ops.py prints of torch, and the same by tokens. Options: card_bench.h. */
+/* bench_block_cuda.c: how fast a card computes one block of an 8B Llama forward and backward, in
+ * bf16, 4 rows of a quarter of 16384 tokens: every op in its order, as the engine launches them.
+ * Prints `block` in TFLOP/s, as torch_ops.py does for torch, and in tokens per second. Options:
+ * card_bench.h. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,7 +9,7 @@
 
 enum { PRODUCTS = 4, BLOCK_STEPS = 32, BLOCK_ROWS = 4 };
 
-/* One of its products: y[tokens][n] = x w^T, and where its gradients are. */
+/* One of its products, y[tokens][n] = x w^T, and the places of its gradients. */
 struct layer {
     int64_t n, k;
     char *x, *w, *y, *dy, *dx, *dw;
@@ -33,7 +34,7 @@ static struct {
     struct kern_add_arguments add;
 } block;
 
-/* Room for so many numbers of 16 bits in the arrays that are not zeros. */
+/* Takes space for `count` numbers of 16 bits from the arrays that are not zeros. */
 static char *take(int64_t count)
 {
     const size_t bytes = ((size_t)count * 2 + 255) / 256 * 256;
@@ -113,7 +114,7 @@ static void linear_grads(const struct layer *l)
     step(KERN_LINEAR_GRAD_INPUT, dx);
 }
 
-/* y is the norm of x, or of x and `add`, whose sum takes the place of `add`. */
+/* y is the norm of x, or of x plus `add`, which the sum then overwrites. */
 static void norm_of(int which, void *x, void *add, void *y)
 {
     block.norms[which] = (struct kern_norm_arguments){
@@ -133,7 +134,7 @@ static void norm_of(int which, void *x, void *add, void *y)
     step(KERN_NORM, &block.norms[which]);
 }
 
-/* dx is the gradient that comes through the norm and the one that comes past it. */
+/* dx is the sum of the gradient through the norm and the gradient past it. */
 static void norm_grad_of(int which, const void *s, const void *dy, const void *past, void *dx)
 {
     block.norm_grads[which] = (struct kern_norm_grad_arguments){

@@ -1,10 +1,10 @@
-/* bench_case.c: makes what whole runs are measured with, where nothing can be fetched:
+/* bench_case.c: makes a model and data for measuring whole runs, where nothing can be downloaded:
  *
  *     bench_case SIZE OUT [--rows N] [--length N]
  *
  * SIZE is tiny, 158m, 1b, 4b, 8b or 14b, or the path of a config.json. OUT/model becomes a Hugging Face
- * folder with random weights in bf16, OUT/data.jsonl rows of token ids: repeated runs of tokens, so
- * that there is something to learn. The same arguments make the same files. */
+ * folder with random weights in bf16, and OUT/data.jsonl gets rows of token ids, in which sequences of
+ * tokens repeat, so that there is something to learn. The same arguments make the same files. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,15 +80,16 @@ static uint64_t mixed(uint64_t z)
     return z ^ (z >> 31);
 }
 
-/* Elements [begin, begin + count) of a block, whose parameters stand in `block`. */
+/* Elements [begin, begin + count) of a block, to be stored in `block`. */
 struct part {
     const struct model_block *block;
-    uint64_t number; /* of the block */
+    uint64_t number; /* number of the block */
     uint64_t begin, count;
     uint16_t *to;
 };
 
-/* Scales are one; all else is about 0.02, in steps of 2^-13, by the element's number alone. */
+/* Vectors (scales) are one; everything else is about 0.02, in steps of 2^-13, depending only on the
+ * element's index. */
 static void fill(void *context, unsigned member, unsigned members)
 {
     const struct part *part = context;
@@ -136,7 +137,7 @@ static void write_model(const struct model *model, const char *folder, const cha
     free(piece);
 }
 
-/* Rows of runs of tokens, each run one of RUNS. */
+/* Writes rows that consist of sequences of tokens, each one of RUNS different sequences. */
 static void write_rows(FILE *file, int64_t vocab, long rows, long length)
 {
     uint64_t state = 1;
@@ -155,7 +156,7 @@ static void write_rows(FILE *file, int64_t vocab, long rows, long length)
     }
 }
 
-/* The folder with the size's config.json. */
+/* Makes the folder with the config.json of the size. */
 static void find_config(const char *size, const char *out, char *folder, size_t bytes)
 {
     const char *text = NULL;

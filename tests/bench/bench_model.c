@@ -5,11 +5,11 @@
  *                 [--tile-bytes N] [--profile] [--load] [--quick]
  *
  * CASE is a folder with model/ (a Hugging Face folder) and data.jsonl (rows of input_ids of one
- * length, read in file order, starting over at the end). One JSON object a step:
- * step, loss, grad_norm, seconds; the last line has median_seconds (first step left out),
+ * length, read in file order, starting over at the end). Prints one JSON object per step:
+ * step, loss, grad_norm, seconds; the last line has median_seconds (without the first step),
  * tokens_per_second, peak_rss_gb. --profile adds "name value unit" lines: time and rate of each op,
- * the share of products, the bytes that the tables say. --load times reading the weights alone.
- * Weight decay is taken from all parameters, as the trainer that this is compared with does. */
+ * the share of products, the bytes according to the tables. --load only times reading the weights.
+ * Weight decay applies to all parameters, as in the trainer that this is compared with. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -52,7 +52,7 @@ struct bench {
     struct dev_device *device;
     struct plain *plain;
     struct text_feed *feed;
-    char path[4096]; /* of the rows, for the feed */
+    char path[4096]; /* of the file of rows, for the feed */
     const char *data[1];
     int64_t length;
     int32_t *ids;    /* [accum][batch][length] */
@@ -126,7 +126,7 @@ static double peak_rss_gb(void)
     return (double)usage.ru_maxrss * 1024.0 / 1e9;
 }
 
-/* Rows are all of one length, and none is cut to the positions that the model has. */
+/* Refuses rows of different lengths, and rows that had to be cut to the model's positions. */
 static int refuse_row(const struct bench *bench, const struct text_batch *row)
 {
     const unsigned long long number = row->counts.rows;
@@ -161,7 +161,7 @@ static int take_rows(struct bench *bench)
     return 0;
 }
 
-/* Row after row, from the first one again behind the last. */
+/* Opens rows in file order, which start over at the end. */
 static int open_feed(struct bench *bench)
 {
     const struct text_feed_options rows = {.files = bench->data,
@@ -206,7 +206,7 @@ static int open_rows(struct bench *bench)
     return open_feed(bench);
 }
 
-/* Reads all weights once more, into memory that is there, with a team as large as the trainer's. */
+/* Reads all weights once more, into existing memory, with a team as large as the trainer's. */
 static int time_load(const struct bench *bench)
 {
     const enum kern_type type = bench->arguments.type;

@@ -1,8 +1,9 @@
 /* bench_ops.c: how fast the CPU device's ops are, on the shapes of one layer and the head of a 158M
  * Llama (hidden 1024, inner 2816, 16 heads of 64, 8 key heads, vocabulary 8192), 2 rows of 512.
- * Prints `name value unit` lines. Products stand beside oneDNN's of the same type, run in turn in
- * the same process; `_ratio` is ours over oneDNN's. `--quick` runs each thing fewer times;
- * `--threads N` chooses the team, `--only WORD` the ops. Best of the runs: others use this machine's core, too. */
+ * Prints `name value unit` lines. Products are compared with oneDNN's of the same type, run in turns
+ * in the same process; `_ratio` is ours over oneDNN's. `--quick` runs everything fewer times;
+ * `--threads N` sets the size of the team, `--only WORD` selects the ops. The figures are those of the
+ * best run, because other programs use the machine's cores, too. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,17 +65,18 @@ static double run(struct kern_cpu *cpu, enum kern_op op, const void *arguments)
     return 0.0;
 }
 
-/* Best seconds of ours and, in turn, of oneDNN's (0 without it). */
+/* The best seconds of ours and, in turns, of oneDNN's (0 if it is missing). */
 static double best(enum kern_op op, const void *arguments, double *foreign)
 {
     double ours = 1e9;
     *foreign = 1e9;
-    /* About 0.01 in fp32 and bf16. What another type left there may be subnormal, hence slow. */
+    /* About 0.01 in fp32 and bf16. Data of another type in these arrays could be subnormal and so
+     * slow. */
     memset(bench.memory, 0x3c, 8 * operand_bytes);
     for (int i = 0; i <= bench.tries; i++) {
         const double mine = run(bench.ours, op, arguments);
         const double its = bench.foreign != NULL ? run(bench.foreign, op, arguments) : 1e9;
-        if (i > 0) { /* the first chooses primitives and warms caches */
+        if (i > 0) { /* the first run chooses primitives and warms caches */
             ours = mine < ours ? mine : ours;
             *foreign = its < *foreign ? its : *foreign;
         }

@@ -1,8 +1,8 @@
 /* bench_ops_cuda.c: how fast a card's ops are, on the shapes of one layer and the head of an 8B Llama
  * (hidden 4096, inner 14336, 32 heads of 128, 8 key heads, vocabulary 128256), bf16, 16384 tokens, and
  * the products of larger models. torch_ops.py prints torch's lines of the same names.
- * Prints `name value unit` lines: GB/s of what is read and written, beside the card's copies within
- * its memory (`_ratio`: to twice the bytes copied a second), or TFLOP/s. Options: card_bench.h. */
+ * Prints `name value unit` lines: GB/s read and written, with `_ratio` to those of copies within the
+ * card's memory (twice the bytes copied per second), or TFLOP/s. Options: card_bench.h. */
 #include <stdio.h>
 
 #include "core/base/rng.h"
@@ -138,14 +138,16 @@ static void pointwise(void)
     moves("add", KERN_ADD, &add, 3 * wide);
 }
 
-/* Random tokens of the whole vocabulary, or their documents' first tokens: a card's array of numbers. */
+/* Copies integers to an array of the card: random tokens of the whole vocabulary, or the first
+ * tokens of their documents. */
 static const int32_t *numbers(int array, const int32_t *values, size_t count)
 {
     card_bench_fill(array, values, count * sizeof *values);
     return bench.arrays[array];
 }
 
-/* The gradients of an embedding and of a bias: both read dy; the first writes the whole table, the second one row. */
+/* The gradients of an embedding and of a bias. Both read dy; the first writes the whole table, the
+ * second one row. */
 static void sums(void)
 {
     int32_t ids[TOKENS_MAX];
@@ -203,7 +205,7 @@ static void arrays(void)
                    {"adamw_bf16_moments", CORE_UPDATE_BF16, 18},
                    {"adamw_8bit_moments", CORE_UPDATE_Q8, 14}};
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
-        for (int moments = 3; moments < 7; moments++) { /* a negative v would become NaN */
+        for (int moments = 3; moments < 7; moments++) { /* the root of a negative v is NaN */
             card_bench_zero(moments);
         }
         update.update.moments = formats[i].moments;
@@ -265,8 +267,8 @@ static void products(const char *layer, int64_t m, int64_t n, int64_t k)
     computes(name, KERN_LINEAR_GRAD_WEIGHT, &dw, flops);
 }
 
-/* Heads of `dim`, 64 of queries and 8 of keys. `documents` of each row: the pairs of tokens that see each other
- * are then that many times fewer. */
+/* 64 heads of queries and 8 of keys, of size `dim`. With `documents` per row, that many times fewer
+ * pairs of tokens see each other. */
 static void attention(const char *name, const int64_t shape[2], int64_t dim, int64_t documents)
 {
     int32_t starts[TOKENS_MAX];
@@ -331,7 +333,7 @@ static void loss(void)
                                     .dw = gradient(bench.arrays[6])};
     const double flops = 6.0 * (double)bench.tokens * VOCAB * HIDDEN;
     computes("loss_and_gradients", KERN_LOSS, &a, flops);
-    a.logits_bytes = 0; /* by tile, where memory is short */
+    a.logits_bytes = 0; /* by tiles, if memory is short */
     computes("loss_and_gradients_by_tile", KERN_LOSS, &a, flops);
 }
 
@@ -359,7 +361,7 @@ int main(int argc, char **argv)
     attention(quick ? "8k_64" : "16k_64", large, 64, 1);
     loss();
     attention("4k_documents", middle, DIM,
-              8); /* its numbers replace the zeros, which the loss reads */
+              8); /* its integers replace the zeros, which the loss reads */
     card_bench_close();
     return 0;
 }

@@ -1,15 +1,17 @@
-/* bench_peer.h: a peer in a process of its own, which answers a line with lines. One at a time. */
+/* bench_peer.h: a peer in a process of its own, which answers each line with lines. One at a time.
+ */
 #ifndef TESTS_BENCH_BENCH_PEER_H
 #define TESTS_BENCH_BENCH_PEER_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Starts python with tests/bench/SCRIPT and up to three more words. Ends the program where it cannot. */
+/* Starts python with tests/bench/SCRIPT and up to three more arguments. Ends the program if that
+ * fails. */
 void bench_peer_start(const char *python, const char *script, const char *const words[3]);
 
-/* Asks and reads up to the line that starts with `key`; the rest of that line goes to `answer`. Lines
- * that start with "note " are printed. Ends the program when the peer has ended. */
+/* Sends a question and reads up to the line that starts with `key`; the rest of that line is stored
+ * in `answer`. Prints lines that start with "note ". Ends the program if the peer has ended. */
 void bench_peer_ask(const char *question, const char *key, char *answer, size_t size);
 
 void bench_peer_end(void);

@@ -1,6 +1,6 @@
-/* bench_pin_cuda.c [GiB]: how long host memory takes until a card may copy from it by itself: mapped with large
- * pages, touched by all processors and registered, as tide does it, beside cudaHostAlloc of as much (8 GiB).
- * Prints `name value unit` lines. */
+/* bench_pin_cuda.c [GiB]: how long it takes until a card may copy from host memory by itself:
+ * memory that is mapped with large pages, touched by all processors and registered, as tide does
+ * it, and cudaHostAlloc of as much (8 GiB). Prints `name value unit` lines. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,13 @@
-/* bench_plan.c: how long planning takes, and how near a plan comes to what its machine allows.
+/* bench_plan.c: how long planning takes, and how near a plan comes to the limits of its machine.
  *
  *   bench_plan [NAME...]
  *
- * For each case NAME_plan_s (time to plan), NAME_commands (of a step's tape), NAME_step_s
- * (predicted), NAME_bound_s (the longer one of the processor's work and the drive's; of forward and
- * backward each where updates are deferred), NAME_ratio (step over bound), NAME_device_gb, NAME_host_gb. The drive reads and writes 2 GB a second, both
- * together 2 as well; two cores do 700 GFLOP/s, update 0.5e9 parameters a second. A card does 150
- * TFLOP/s behind links of 25 GB/s, beside cores that update 2e9 and a drive of 6 GB/s. */
+ * Prints for each case NAME_plan_s (time to plan), NAME_commands (of a step's tape), NAME_step_s
+ * (predicted), NAME_bound_s (the time of the processor or of the drive, whichever is longer; if updates
+ * are deferred, that of forward plus that of backward), NAME_ratio (step over bound), NAME_device_gb
+ * and NAME_host_gb. The drive reads or writes 2 GB per second, in total; two cores do 700 GFLOP/s and
+ * update 0.5e9 parameters per second. A card does 150 TFLOP/s and has links of 25 GB/s; its machine's
+ * cores update 2e9 parameters per second, and its drive has 6 GB/s. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,16 +25,16 @@ struct shape {
     uint32_t layers;
     uint64_t hidden;
     uint64_t inner;
-    uint64_t heads_elements;    /* heads x their size */
-    uint64_t kv_heads_elements; /* key heads x their size */
+    uint64_t heads_elements;    /* heads x head size */
+    uint64_t kv_heads_elements; /* key heads x head size */
     uint64_t vocab;
     uint32_t tied;
-    uint32_t tokens; /* of a micro-batch */
+    uint32_t tokens; /* per micro-batch */
     uint32_t micros;
     uint32_t clip;
     double joint_gib;
     uint32_t all_on_drive;
-    double card_gib; /* a card of so much memory beside the host's; 0: the CPU device */
+    double card_gib; /* memory of a card in addition to the host's; 0: the CPU device */
 };
 
 static const struct shape shapes[] = {
@@ -91,13 +92,13 @@ static void fill(const struct shape *shape, struct plan_block_shape *blocks)
     }
 }
 
-/* Work and bytes of a part of a step. */
+/* Work and bytes of one part of a step. */
 struct load {
     double cores;
     double drive;
 };
 
-/* The longer one of the processor's work and the drive's; where updates are deferred, of each
+/* The time of the processor or of the drive, whichever is longer; if updates are deferred, of each
  * half: forward with the updates, and backward. */
 static double bound_seconds(const struct plan_input *input, const struct plan_tape *tape,
                             bool deferred)

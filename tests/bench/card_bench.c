@@ -48,10 +48,10 @@ static double seconds(const struct card_bench_step *steps, int length, int count
     return (double)(core_clock_now_ns() - start) * 1e-9;
 }
 
-/* Batches of about 20 ms. */
+/* Best of batches of about 20 ms. */
 double card_bench_best(const struct card_bench_step *steps, int length)
 {
-    launch(steps, length, 2); /* chooses ways and warms up */
+    launch(steps, length, 2); /* chooses algorithms and warms up */
     const double one = seconds(steps, length, 1);
     const int count = one > 0.02 ? 1 : (int)(0.02 / one) + 1;
     double least = 1e9;
@@ -75,7 +75,7 @@ static void copy(enum dev_copy_direction direction, void *to, const void *from, 
     must(core_fence_wait(fence, 60000000000));
 }
 
-/* Nearly normal, with a deviation of 0.5: a sum of four even ones. */
+/* Nearly normal, with a deviation of 0.5: the sum of four uniform numbers. */
 static float normal(uint64_t position)
 {
     const struct core_rng_words random = core_rng_philox(1, 0, position);
@@ -86,8 +86,8 @@ static float normal(uint64_t position)
     return sum * 0.866f;
 }
 
-/* Normal numbers in bf16 with a deviation of 0.5, as those of torch_ops.py: a card clocks lower the more bits
- * change. The last array is zeros. */
+/* Normal numbers in bf16 with a deviation of 0.5, as in torch_ops.py: a card lowers its clock the
+ * more bits change. The last array is zeros. */
 static void fill(void)
 {
     uint16_t *host = malloc(FILL_BYTES);
@@ -142,7 +142,7 @@ static void begin(const struct kern_options *options)
 
 void card_bench_open(int argc, char **argv)
 {
-    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a run that is cut short keeps its lines */
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a run that is interrupted keeps its lines */
     const struct kern_options options = {.products = KERN_PRODUCTS_BEST};
     bench.name = strrchr(argv[0], '/') != NULL ? strrchr(argv[0], '/') + 1 : argv[0];
     for (int i = 1; i < argc; i++) {

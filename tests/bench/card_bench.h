@@ -1,7 +1,7 @@
-/* card_bench.h: what the measurements of a card share: the card with a queue and large arrays of small
- * numbers, the shapes of an 8B Llama, and the time of an op that runs repeatedly. One thread.
- * `--quick` takes a quarter of the tokens and fewer runs; `--only WORD` measures only the lines whose
- * name contains WORD. A failure ends the program with a sentence. */
+/* card_bench.h: shared by the measurements of a card: the card with a queue and large arrays of
+ * small numbers, the shapes of an 8B Llama, and the time of an op that runs repeatedly. One thread.
+ * `--quick` takes a quarter of the tokens and fewer runs; `--only WORD` measures only the lines
+ * whose name contains WORD. A failure ends the program with a sentence. */
 #ifndef TESTS_BENCH_CARD_BENCH_H
 #define TESTS_BENCH_CARD_BENCH_H
 
@@ -24,7 +24,7 @@ extern struct card_bench {
     struct dev_queue *queue;
     struct kern_ops *ops;
     int64_t tokens;
-    double copy; /* bytes read and written a second, within the card */
+    double copy; /* bytes read and written per second, within the card */
     int batches;
     const char *only;
     void *arrays[CARD_BENCH_ARRAYS]; /* the last one is zeros */
@@ -35,14 +35,14 @@ struct card_bench_step {
     const void *arguments;
 };
 
-/* Reads the arguments of the program, opens the card and prints what copies reach. */
+/* Parses the arguments of the program, opens the card and prints the speed of copies. */
 void card_bench_open(int argc, char **argv);
 void card_bench_close(void);
-void card_bench_zero(int array); /* makes an array zeros */
+void card_bench_zero(int array); /* fills an array with zeros */
 /* Copies values to the beginning of an array. */
 void card_bench_fill(int array, const void *values, size_t bytes);
 bool card_bench_wanted(const char *name);
-/* Best seconds of all steps, one after another, end to end. */
+/* Best seconds of all steps, one after another, from start to end. */
 double card_bench_best(const struct card_bench_step *steps, int length);
 
 #endif
