@@ -40,8 +40,7 @@ static struct plan_piece own_piece(const struct plan_step *step, uint32_t block,
         .buffer = buffer, .offset = (span.first - first) * width, .bytes = span.count * width};
 }
 
-/* Whether another block borrows a trained parameter of this one, so that its gradient has two uses.
- * */
+/* Whether another block borrows a trained parameter of this one, so that its gradient has two uses. */
 static bool is_borrowed_from(const struct plan_step *step, uint32_t block)
 {
     for (uint32_t b = block + 1; b < step->input->block_count; b++) {

@@ -1,5 +1,4 @@
-/* residence.h: decides how much of a model stays in memory between uses, within the budgets. Pure.
- * */
+/* residence.h: decides how much of a model stays in memory between uses, within the budgets. Pure. */
 #ifndef OFFLOAD_PLAN_RESIDENCE_H
 #define OFFLOAD_PLAN_RESIDENCE_H
 

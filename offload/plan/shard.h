@@ -26,8 +26,7 @@ struct plan_span plan_state_span(const struct plan_input *input, uint32_t block)
 bool plan_shards_weights(const struct plan_input *input);
 bool plan_shards_states(const struct plan_input *input);
 
-/* The largest span of all ranks. Buffers are sized by it, so that all ranks have the same layout.
- * */
+/* The largest span of all ranks. Buffers are sized by it, so that all ranks have the same layout. */
 uint64_t plan_weight_most(const struct plan_input *input, uint32_t block);
 uint64_t plan_state_most(const struct plan_input *input, uint32_t block);
 

@@ -2,7 +2,7 @@
  * size, alignment and tail, on numbers that include denormals, infinities and NaN.
  *
  *   check_adam [CASE...]      verifies; a line in `check_variants` adds a variant
- *   check_adam --bench        the same lines, in nanoseconds an element, one thread
+ *   check_adam --bench        the same lines, in nanoseconds per element, one thread
  *   check_adam --digest       a hash of what the best variant computes: the same on every machine
  */
 #include <stdio.h>

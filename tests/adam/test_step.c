@@ -1,5 +1,5 @@
 /* Proves that a step does not depend on how it is cut, on threads, groups of equal scalars or the
- * processor's mode, that numbers of 16 bits are converted exactly, and that state goes out and in. */
+ * processor's mode, that numbers of 16 bits are converted exactly, and that state can be read and written back. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>

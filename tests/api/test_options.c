@@ -307,8 +307,7 @@ static void budgets_that_do(void)
     }
 }
 
-/* An engine accepts what a plan accepts, however much memory the process has taken between the two.
- */
+/* An engine accepts what a plan accepts, however much memory the process has taken between the two. */
 static void plan_and_engine_agree(void)
 {
     enum { TAKEN_BYTES = 64 << 20 };

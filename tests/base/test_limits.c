@@ -175,8 +175,7 @@ static void live(void)
     test_note("usable %" PRIu64 " MiB, cgroup \"%s\"", limits.usable_bytes / MIB, limits.cgroup);
 }
 
-/* The small functions that read files of the kernel: newlines, cut text, numbers, choices, fields.
- */
+/* The small functions that read files of the kernel: newlines, cut text, numbers, choices, fields. */
 static void kernel_files(void)
 {
     const char *root = machine_root("files");

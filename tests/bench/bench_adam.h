@@ -51,8 +51,7 @@ double bench_arena_moved(const struct bench_arena *arena);
 
 double bench_median(double *values, unsigned count);
 
-/* Times DeepSpeed's CPU Adam and torch's fused AdamW with as many parameters, in turns with ours.
- */
+/* Times DeepSpeed's CPU Adam and torch's fused AdamW with as many parameters, in turns with ours. */
 void bench_adam_against_peers(const struct bench_setting *setting, const char *python,
                               const struct bench_format *ours);
 

@@ -1,5 +1,4 @@
-/* bench_aio_side.c: our side of each comparison: a drive, one queue for reads and one for writes.
- */
+/* bench_aio_side.c: our side of each comparison: a drive, one queue for reads and one for writes. */
 #include <stdlib.h>
 
 #include "aio/backend.h"

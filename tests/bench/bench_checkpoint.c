@@ -160,7 +160,7 @@ static void put_all(struct store_checkpoint_write *checkpoint, struct store_flow
     }
 }
 
-/* One that can be resumed from. */
+/* Writes a checkpoint from which a run can be resumed. */
 static void make_checkpoint(void)
 {
     struct store_shelf *shelf = NULL;

@@ -1,5 +1,4 @@
-/* bench_peer.h: a peer in a process of its own, which answers each line with lines. One at a time.
- */
+/* bench_peer.h: a peer in a process of its own, which answers each line with lines. One at a time. */
 #ifndef TESTS_BENCH_BENCH_PEER_H
 #define TESTS_BENCH_BENCH_PEER_H
 

@@ -2,8 +2,7 @@
  * on its own stack, and lets them meet at barriers. This proves what a kernel computes, and that
  * the result does not depend on the order of its threads. It does not prove how fast a kernel is,
  * or what a real card's memory and schedulers do. emulated.cuh defines CUDA's keywords and
- * functions on top of this. Runs one block of one kernel at a time in the process; it locks itself.
- */
+ * functions on top of this. Runs one block of one kernel at a time in the process; it locks itself. */
 #ifndef TESTS_CUDA_CARD_H
 #define TESTS_CUDA_CARD_H
 

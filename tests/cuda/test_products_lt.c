@@ -99,8 +99,7 @@ static void shapes_without_an_algorithm_warn_once(void)
     test_listen_end();
 }
 
-/* If the table is full, the oldest shape is replaced, and the library is asked again for that one.
- */
+/* If the table is full, the oldest shape is replaced, and the library is asked again for that one. */
 static void the_oldest_shape_is_replaced(void)
 {
     rig_open(NULL, 1);

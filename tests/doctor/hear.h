@@ -1,4 +1,4 @@
-/* hear.h: runs the doctor and keeps what it says as text, a line a finding:
+/* hear.h: runs the doctor and keeps what it says as text, one line per finding:
  *     warn cpu : text => cure {figure value}
  * with the subject between topic and colon. One thread. */
 #ifndef TESTS_DOCTOR_HEAR_H

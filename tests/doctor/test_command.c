@@ -6,7 +6,7 @@
 #include "core/json/json.h"
 #include "tests/harness/test.h"
 
-static char shown[1 << 16]; /* stdout of the last run, or stderr where asked for */
+static char shown[1 << 16]; /* stdout of the last run, or stderr if requested */
 
 /* Starts `BEFORE tide doctor ARGUMENTS` in the folder of the test through the shell. Independent
  * runs are started together, because a run mostly waits for the drive. */

@@ -237,7 +237,7 @@ static void table_and_verdict(void)
 {
     char verdict[512];
     struct bench_report report = make("/nvme");
-    for (unsigned op = 0; op < BENCH_OP_COUNT; op++) { /* a row adds its operations up */
+    for (unsigned op = 0; op < BENCH_OP_COUNT; op++) { /* a row is the sum of its operations */
         result->sweep.points[op].shorts = 10 + op;
         result->sweep.points[op].retries = 20 + op;
     }

@@ -31,7 +31,7 @@ static void become_nobody(void)
 static void not_writable(void)
 {
     if (geteuid() != 0) {
-        test_skip("needs root, to become somebody else");
+        test_skip("needs root to change its user");
     }
     check_int(chmod(test_directory(), 0755), ==, 0);
     check_int(chmod(tool_drive(), 0555), ==, 0);
@@ -53,12 +53,12 @@ static void become_nobody_unlocked(void)
     become_nobody();
 }
 
-/* If memory must not be locked, a sweep says so once, tells the limit that it needs, and
+/* If memory must not be locked, a sweep says so once, names the limit that it needs, and
  * measures. */
 static void memory_not_locked(void)
 {
     if (geteuid() != 0) {
-        test_skip("needs root, to become somebody else");
+        test_skip("needs root to change its user");
     }
     check_int(chmod(test_directory(), 0755), ==, 0);
     check_int(chmod(tool_drive(), 0777), ==, 0);

@@ -225,7 +225,7 @@ static void missing_store(void)
     check_contains(rig_err, "does not exist");
     snprintf(line, sizeof line, "%s--store %%T/unmounted --make-store", run);
     expect(0, line);
-    check_true(!rig_has("unmounted")); /* it goes with the run that made it */
+    check_true(!rig_has("unmounted")); /* removed by the run that made it */
     small_disk("mounted", 49152);
     snprintf(line, sizeof line, "%s--store %%T/mounted/store:32M", run);
     expect(0, line);

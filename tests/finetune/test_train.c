@@ -716,8 +716,7 @@ static void under_valgrind(void)
 }
 
 /* Neither --resume nor --overwrite touches the user's files in --out, or files that the run was
- * told to write there. If they would have to replace a file that is not the run's, that is refused.
- */
+ * told to write there. If they would have to replace a file that is not the run's, that is refused. */
 static void files_of_the_user(void)
 {
     rig_train_begin();

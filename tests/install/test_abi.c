@@ -41,8 +41,7 @@ static void inits(void)
     check_contains(core_err_sentence(), "struct now is 0");
 }
 
-/* A shorter struct gives zeros for the new fields; a longer one must have zeros where it is longer.
- */
+/* A shorter struct gives zeros for the new fields; a longer one must have zeros where it is longer. */
 static void reads(void)
 {
     struct now now;

@@ -24,8 +24,7 @@ static int stop(void *user, const struct tide_progress *progress)
     return progress->done == 1 && progress->total == 2;
 }
 
-/* Between enter and leave this thread logs to the context; before and after, to its earlier sink.
- */
+/* Between enter and leave this thread logs to the context; before and after, to its earlier sink. */
 static void binding(void)
 {
     struct tide_context *context = NULL;

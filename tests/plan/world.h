@@ -16,7 +16,7 @@ struct world {
  * budgets, and a drive that is slower than everything else. */
 void world_init(struct world *world, bool tied, uint32_t micros);
 
-/* Of every block. */
+/* Sets grad_bytes of every block. */
 void world_set_grad_bytes(struct world *world, uint8_t bytes);
 
 uint64_t world_parameters(const struct world *world);

@@ -16,7 +16,7 @@
 #include "tests/harness/test.h"
 #include "tools/text/data/feed.h"
 
-static _Atomic int64_t live; /* bytes of all blocks, those of before main aside */
+static _Atomic int64_t live; /* bytes of all blocks except those from before main */
 static _Atomic int64_t peak;
 
 #if TEST_SLOW

@@ -327,7 +327,7 @@ static void many_files(void)
         while ((code = text_records_next(records, &record)) == 1) {
         }
         check_int(code, ==, -EIO);
-        check_contains(core_err_sentence(), "many-30.jsonl has changed while it was read");
+        check_contains(core_err_sentence(), "many-30.jsonl has changed while it was being read");
         write_text("many-30.jsonl", "{30}\n{30}\n");
         text_records_close(records);
     }

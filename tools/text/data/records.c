@@ -83,7 +83,7 @@ static int take_file(struct text_records *records, size_t index, struct text_lin
         }
         records->open++;
         if (text_lines_bytes(file->lines) != file->bytes) {
-            return core_err_set(-EIO, "%s has changed while it was read", file->path);
+            return core_err_set(-EIO, "%s has changed while it was being read", file->path);
         }
     }
     file->asked = ++records->asked;
