@@ -25,6 +25,7 @@ static const struct dependency {
     {"offload/store/",
      {"offload/store/", "offload/plan/", "offload/model/", "kernels/", "aio/", "cpu_adam/", "core/",
       "include/tide/"}},
+    {"offload/cache/", {"offload/cache/", "aio/", "core/base/"}},
     {"offload/doctor/",
      {"offload/doctor/", "offload/api/", "kernels/", "aio/", "cpu_adam/", "core/",
       "include/tide/"}},

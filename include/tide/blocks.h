@@ -1,0 +1,172 @@
+/* blocks.h: a store of named blocks of bytes that holds more than memory: in a budget of host memory while that
+ * lasts, else on drives. C17 and C++11; the rules of tide.h hold. docs/api.md has a program of twenty lines.
+ *
+ * A block is in host memory, on the drives, or in both. Where memory ends, the least useful blocks leave it: those
+ * whose next use is farthest away in the recorded order of uses (tide_blocks_iteration), or else those that were
+ * not used for the longest time. A block that is not on the drives is written there first. If the drives are
+ * full, or fail, such blocks stay in memory and can be read; only the call that needs their memory fails.
+ *
+ * Memory: `host_bytes`, taken and touched when the store is created, and at most 16 MiB, in which there is room
+ * for some 30,000 names of up to 50 bytes; each further block takes about 400 bytes.
+ *
+ * Files: the library creates a directory of its own, tide-blocks, in each directory of `stores` and reserves
+ * the whole limit in it. One store at a time uses a directory. Blocks do not outlive the store: destroying it
+ * removes the directory; what a killed process left is reused by the next store there.
+ *
+ * Threads: all functions but create and destroy may be called by several threads at the same time.
+ * Operations on one block run in the order of their calls.
+ *
+ * A forked child has neither the memory nor the threads of a block store: in it every function returns
+ * -ECHILD, and destroy does nothing. */
+#ifndef TIDE_BLOCKS_H
+#define TIDE_BLOCKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <tide/engine.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tide_blocks;
+
+/* Memory of the application. */
+struct tide_memory {
+    size_t struct_bytes;
+    void *memory;
+    uint64_t bytes;
+};
+
+struct tide_blocks_options {
+    size_t struct_bytes;
+    uint64_t host_bytes; /* budget of host memory for blocks; required */
+    /* `bytes` of each store is required, because the space is reserved at once. */
+    const struct tide_store_path *stores;
+    size_t store_count; /* up to TIDE_STORES_MAX; 0: blocks are in memory alone */
+    const char *io;     /* "uring", "libaio", "threads" or "mem"; NULL: the first one that works */
+    uint32_t depth;     /* transfers of 1 MiB in flight on each drive; 0: 32 */
+    uint32_t no_checksums; /* 1: what is read is not compared with what was written */
+    /* Memory from and to which blocks will be put and got, to be registered with the kernel; it must stay
+     * mapped as long as the store. Optional: it saves processor time. */
+    const struct tide_memory *memory;
+    size_t memory_count;
+};
+
+/* Creates a block store. Returns 0, -EINVAL, -E2BIG, -ENOMEM, -EBUSY if a store uses one of the directories,
+ * -ENOSPC or -EFBIG if the space cannot be reserved, or the error of opening a directory. */
+TIDE_API int tide_blocks_create(struct tide_context *context,
+                                const struct tide_blocks_options *options,
+                                struct tide_blocks **out);
+/* Destroys a store with all of its blocks. No other thread may be using it. Pinned blocks become invalid. */
+TIDE_API void tide_blocks_destroy(struct tide_blocks *blocks);
+
+/* ---- Blocks ---- */
+
+/* A block that was got. */
+struct tide_block {
+    size_t struct_bytes;
+    void *data; /* the caller's buffer, or memory of the store, pinned until tide_blocks_release */
+    uint64_t bytes;
+};
+
+/* Stores `bytes` bytes under a name of 1 to 255 bytes, which replace those of an earlier put. Returns 0,
+ * -EINVAL, -EBUSY if the block is pinned, -ENOMEM or -ENOSPC if there is no place for it (an earlier block
+ * of this name is then unchanged), or the error of writing. */
+TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const void *data,
+                             uint64_t bytes);
+
+/* Reads a block into `buffer`, which has room for `bytes` bytes, or, if `buffer` is NULL, pins it in memory
+ * of the store: data of *out is then valid, and may be written to, until as many calls of
+ * tide_blocks_release as gets. `out` may be NULL if there is a buffer. A buffer at a multiple of 4096 bytes
+ * receives a block of whole 4096 bytes without a copy. Returns 0, -ENOENT, -EINVAL, -ENOMEM if pinned
+ * blocks leave no memory, -EBADMSG if the drive returned other bytes than were written, or the error of
+ * reading. */
+TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer,
+                             uint64_t bytes, struct tide_block *out);
+
+/* Ends one pin. `changed` 1: the application has written to the pinned memory. Returns 0, -ENOENT, or -EINVAL
+ * if the block is not pinned. */
+TIDE_API int tide_blocks_release(struct tide_blocks *blocks, const char *name, int changed);
+
+/* Begins to read a block into memory, if some can be had. Returns 0, -EINVAL or -ENOENT. */
+TIDE_API int tide_blocks_prefetch(struct tide_blocks *blocks, const char *name);
+
+/* Forgets a block. Returns 0, -ENOENT, -EINVAL, or -EBUSY if it is pinned. */
+TIDE_API int tide_blocks_drop(struct tide_blocks *blocks, const char *name);
+
+/* ---- Blocks while the caller continues ---- */
+
+/* How an operation is done. */
+struct tide_block_io {
+    size_t struct_bytes;
+    uint32_t background; /* 1: its transfers leave the drives to those of others */
+    uint32_t through; /* 1: a put leaves no copy in memory. Without effect unless `data` and `bytes`
+                          * are multiples of 4096; then nothing is copied */
+};
+
+/* The number of operations whose results are kept. */
+enum { TIDE_BLOCKS_TOKENS = 1024 };
+
+/* Begins a put and sets *token to a number that names it. Its result is kept until TIDE_BLOCKS_TOKENS later
+ * operations, the synchronous ones included, have begun. `data` is borrowed until the operation is done. `io`
+ * NULL: all zero. Returns 0, -EINVAL, -ENOMEM, or -EAGAIN if TIDE_BLOCKS_TOKENS operations are not done
+ * yet; other errors belong to the token. */
+TIDE_API int tide_blocks_put_begin(struct tide_blocks *blocks, const char *name, const void *data,
+                                   uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
+/* Begins a get; the rest is as above, for `buffer`. A get without a buffer pins its block even if nobody waits
+ * for it. Returns as tide_blocks_put_begin, or -ENOENT. */
+TIDE_API int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name, void *buffer,
+                                   uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
+
+/* Tells whether an operation is done; `out`, which may be NULL, receives the block of a get. Returns 1 if it
+ * succeeded, 0 if it is not done, or its error, which names the block; -ENOENT if the result of `token` is
+ * not kept any more. */
+TIDE_API int tide_blocks_poll(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
+/* Waits for an operation; several threads may wait for the same one. Returns 0, or as tide_blocks_poll. */
+TIDE_API int tide_blocks_wait(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
+
+/* ---- The order of uses ---- */
+
+/* Begins an iteration. The order of the gets since the last call is what the library expects of this
+ * iteration: it reads blocks ahead in that order as memory allows, the first ones of the next iteration
+ * included. Gets in another order work, too; the change is logged and counted, and the new order is expected of
+ * the next iteration. Returns 0, or -ENOMEM. */
+TIDE_API int tide_blocks_iteration(struct tide_blocks *blocks);
+
+/* ---- Information ---- */
+
+struct tide_block_info {
+    size_t struct_bytes;
+    uint64_t bytes;
+    uint32_t in_memory; /* 1: the block can be got without reading */
+    uint32_t in_store;  /* 1: the drives have its bytes */
+    uint64_t pins;
+};
+
+/* Describes a block. Returns 0, -ENOENT, or -EINVAL. */
+TIDE_API int tide_blocks_describe(struct tide_blocks *blocks, const char *name,
+                                  struct tide_block_info *out);
+
+/* Counts since the store was created. */
+struct tide_blocks_stats {
+    size_t struct_bytes;
+    uint64_t host_bytes; /* the budget */
+    uint64_t host_used_bytes, host_peak_bytes;
+    uint64_t store_bytes; /* limits of all stores */
+    uint64_t store_used_bytes;
+    uint64_t gets, hits; /* hits: the block was in memory or on its way there */
+    uint64_t read_bytes, written_bytes;
+    uint64_t evictions;     /* blocks that left memory */
+    uint64_t prefetches;    /* blocks read ahead in the recorded order */
+    uint64_t order_changes; /* iterations that did not follow the order of the one before */
+};
+
+/* Fills in the counts. Returns 0, or -EINVAL for a wrong struct_bytes. */
+TIDE_API int tide_blocks_stats(struct tide_blocks *blocks, struct tide_blocks_stats *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

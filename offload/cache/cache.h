@@ -1,0 +1,112 @@
+/* cache.h: named blocks of bytes in a budget of host memory and in a store. A block is in memory (in a slot),
+ * in the store (in an extent), or in both with the same bytes; a slot whose block is not in the store is
+ * dirty, and is written there before its memory is reused.
+ *
+ * How a call becomes I/O:
+ *
+ *     caller ── lock ──▶ operation ── its turn on the block ──▶ memory: free, or of the least useful blocks
+ *                                                                  │ (dirty ones are written first)
+ *     thread of a drive ◀── queue of the store ◀── transfer ◀──────┘
+ *          │ the queue's line rings the bell
+ *          ▼
+ *     the cache's thread ── lock ──▶ ends transfers, continues operations, prefetches ──▶ token ──▶ waiter
+ *
+ * One small lock guards everything; copies and I/O run without it. Calls advance what they can themselves, so
+ * a block in memory is found without another thread. The cache's thread only continues what had to wait, so
+ * that I/O advances while the caller computes. Operations on one block run in the order in which they were
+ * begun; operations on different blocks overlap.
+ *
+ * The order in which blocks are read is recorded from one cache_iteration to the next. If one is known, blocks
+ * are read ahead in that order, and the least useful block is the one whose next use is farthest away;
+ * otherwise it is the one that was not used for the longest time.
+ *
+ * Any thread may enter. Destroy: nothing else may be running. */
+#ifndef OFFLOAD_CACHE_CACHE_H
+#define OFFLOAD_CACHE_CACHE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "aio/store.h"
+
+struct cache;
+
+enum {
+    CACHE_NAME_MAX = 255,
+    CACHE_TOKENS = 1024,         /* the newest operations, whose results are kept */
+    CACHE_ALIGN_BYTES = 4096,    /* of memory that is read and written without a copy */
+    CACHE_STORE_BYTES = 1 << 20, /* the limit of a path is a multiple of it */
+};
+
+struct cache_options {
+    uint64_t host_bytes; /* budget of slots; rounded down to 4096 */
+    /* The store. A path's directory is the caller's; the cache creates its own in it. */
+    const struct aio_store_path *paths;
+    unsigned path_count; /* 0: blocks are in memory alone */
+    const char *backend; /* NULL: chosen by probing; "mem": memory instead of directories */
+    bool no_sums;
+    struct aio_drive_options drive;
+    const struct iovec *memory; /* of the caller, to be registered for direct I/O */
+    unsigned memory_count;
+};
+
+int cache_create(const struct cache_options *options, struct cache **out);
+/* Drops what is not complete and all blocks. -ETIMEDOUT: a drive does not answer; memory that it may still
+ * access is leaked. NULL is fine. */
+int cache_destroy(struct cache *cache);
+
+/* ---- operations ----
+ * Each begins with a token, which names the result. A failure says which block it belongs to. */
+
+struct cache_request {
+    const char *name; /* 1 to CACHE_NAME_MAX bytes */
+    const void *from; /* put: borrowed until the operation is done */
+    void *to;         /* get: receives the block; NULL: the block is pinned in its slot */
+    uint64_t bytes;   /* of `from`, or room at `to` */
+    bool background;  /* its I/O goes after that of others */
+    bool through;     /* put: leaves no copy in memory, if `from` and `bytes` are aligned */
+};
+
+struct cache_result {
+    void *data; /* of a get: the slot, valid until cache_release, or `to` */
+    uint64_t bytes;
+};
+
+/* -EAGAIN: CACHE_TOKENS operations are not done yet. Other errors belong to the operation. */
+int cache_put(struct cache *cache, const struct cache_request *request, uint64_t *token);
+int cache_get(struct cache *cache, const struct cache_request *request, uint64_t *token);
+int cache_drop(struct cache *cache, const char *name, uint64_t *token);
+
+/* 1: the operation succeeded; 0: it is not done; else its error. -ENOENT: there is no such token, or it is
+ * older than the newest CACHE_TOKENS. `out` may be NULL. */
+int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out);
+/* The same, but waits: 0 or the error. */
+int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out);
+
+/* Ends one pin. `changed`: the caller has written to the slot. */
+int cache_release(struct cache *cache, const char *name, bool changed);
+/* Starts to read a block into memory if some can be had; that it cannot is not an error. */
+int cache_prefetch(struct cache *cache, const char *name);
+/* Begins an iteration: the order recorded since the last call is used from now on. */
+int cache_iteration(struct cache *cache);
+
+struct cache_look {
+    uint64_t bytes;
+    uint32_t pins;
+    bool in_memory, in_store;
+};
+int cache_look(struct cache *cache, const char *name, struct cache_look *out);
+
+struct cache_stats {
+    uint64_t host_bytes, host_used_bytes, host_peak_bytes; /* slots */
+    uint64_t store_bytes, store_used_bytes;
+    uint64_t gets, hits; /* hits: the block was in memory or on its way there */
+    uint64_t read_bytes, written_bytes;
+    uint64_t evictions;
+    uint64_t prefetches;    /* blocks read ahead by the recorded order */
+    uint64_t order_changes; /* iterations that did not follow the order of the one before */
+};
+void cache_stats_take(struct cache *cache, struct cache_stats *out);
+
+#endif

@@ -1,0 +1,153 @@
+/* cache_internal.h: the state of a cache, for the files of this module only. Calls between them go one way:
+ * cache.c -> order.c -> slots.c -> transfer.c, and all of them -> table.c. `lock` guards everything. */
+#ifndef OFFLOAD_CACHE_CACHE_INTERNAL_H
+#define OFFLOAD_CACHE_CACHE_INTERNAL_H
+
+#include <pthread.h>
+
+#include "aio/backend.h"
+#include "aio/space.h"
+#include "core/base/bell.h"
+#include "core/base/fence.h"
+#include "core/base/mem.h"
+#include "offload/cache/cache.h"
+#include "offload/cache/transfer.h"
+
+#define BLOCK_NEVER UINT64_MAX /* not used in the recorded order */
+
+struct block {
+    struct block *next; /* in its bucket */
+    uint64_t hash;
+    uint64_t bytes;
+    unsigned char *slot;       /* in the region; NULL: not in memory */
+    struct aio_extent *extent; /* owned; NULL: none */
+    bool stored;               /* the extent has the block's bytes */
+    bool loading, cleaning;    /* the slot is being read, written */
+    bool stuck;                /* could not be written: stays in memory */
+    uint32_t pins;             /* gets whose slot was not released yet */
+    uint32_t held;             /* operations that keep the slot as it is */
+    uint32_t issued, served;   /* operations that began, that are done */
+    uint32_t mentions;         /* in the recorded orders */
+    uint64_t used;             /* when it was last used, counted in uses */
+    uint64_t due;              /* position of its next use in the order, or BLOCK_NEVER */
+    size_t heap; /* index in the heap of evictable blocks, plus one; 0: it is not there */
+    char name[];
+};
+
+enum operation_kind { OPERATION_PUT, OPERATION_GET, OPERATION_DROP };
+enum operation_phase {
+    PHASE_WAITS,     /* for its turn, for memory, for a place in a ring */
+    PHASE_TRANSFERS, /* a transfer is in flight for it */
+    PHASE_COPIES,    /* memory is to be copied, or is being copied, without the lock */
+    PHASE_DONE,
+};
+
+struct operation {
+    uint64_t token;
+    enum operation_kind kind;
+    enum operation_phase phase;
+    bool copying; /* a thread has taken the copy */
+    bool background, through;
+    struct operation *next, *before; /* in the list of operations that are not done */
+    struct block *block;
+    uint32_t turn; /* on the block */
+    const unsigned char *from;
+    unsigned char *to;
+    uint64_t bytes;
+    unsigned char *slot;       /* of a put: receives the copy */
+    struct aio_extent *extent; /* owned; of a put that writes through */
+    int rc;
+    struct cache_result result;
+    char sentence[CORE_LINE_SENTENCE_BYTES];
+};
+
+/* Blocks in the order in which they were used. */
+struct order {
+    struct block **blocks; /* owned, [room]; borrowed blocks, each with a mention */
+    uint64_t count, room;
+};
+
+enum { QUEUE_NOW, QUEUE_LATER, QUEUE_WRITE, QUEUE_COUNT };
+
+struct cache {
+    pthread_mutex_t lock;
+    pthread_t thread;
+    bool started, ending;
+    const struct core_log *log;
+    struct core_bell work; /* rung by the lines of the queues and by calls */
+    struct core_bell done; /* rung when an operation is done */
+
+    struct core_region region;
+    struct aio_space *space; /* owned: what is free in the region */
+    uint64_t host_used_bytes, host_peak_bytes;
+    uint64_t transient;      /* slots in use by transfers and copies, which will end */
+    uint64_t cleaning_bytes; /* of slots that are being written */
+    bool starved;            /* in this pass, an operation waits for memory: later ones take none */
+    uint64_t stuck_count;
+    struct core_err unclean; /* why the last stuck block could not be written */
+    struct block **heap;     /* owned, [heap_room]: evictable blocks, the least useful one first */
+    size_t heap_count, heap_room;
+
+    struct aio_store *store; /* owned; NULL: none */
+    struct transfers queues[QUEUE_COUNT];
+    struct store_directory *directories; /* owned, [directory_count] */
+    unsigned directory_count;
+    uint64_t next_owner;
+
+    struct block **buckets; /* owned, [bucket_count], a power of two */
+    size_t bucket_count, block_count;
+
+    struct operation *operations; /* owned, [CACHE_TOKENS]; of token t: t % CACHE_TOKENS */
+    uint64_t next_token;
+    struct operation *oldest, *newest; /* not done */
+
+    struct order recorded, recording;
+    uint64_t *again;    /* owned, [recorded.count]: where the block at a position is used next */
+    uint64_t at, ahead; /* positions in the recorded order: of the next use, of the next prefetch */
+    bool marked;        /* iterations are counted: uses are recorded */
+    bool strayed;       /* this iteration does not follow the recorded order */
+    unsigned strays;    /* the latest uses, in a row, that the order did not have next */
+    uint64_t clock;     /* uses so far */
+
+    struct cache_stats stats;
+};
+
+/* ---- table.c: blocks by name ---- */
+
+struct block *table_find(const struct cache *cache, const char *name);
+/* Finds or adds it. NULL with a sentence: out of memory. */
+struct block *table_add(struct cache *cache, const char *name);
+/* Whether the block has bytes anywhere. */
+bool table_holds(const struct block *block);
+/* Forgets the block if it has no bytes and nothing refers to it. */
+void table_settle(struct cache *cache, struct block *block);
+void table_fini(struct cache *cache);
+
+/* ---- slots.c: memory of blocks, and which of them is evicted next ---- */
+
+uint64_t slots_round(uint64_t bytes);
+/* Takes memory; evicts blocks whose next use is farther than `due`, 0: any. -EAGAIN without a sentence: some
+ * will be free when transfers end. -ENOMEM, -ENOSPC or the error of writing a dirty block: no memory. */
+int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char **out);
+void slots_give(struct cache *cache, unsigned char *slot, uint64_t bytes);
+/* Drops the block's copy in memory. */
+void slots_drop(struct cache *cache, struct block *block);
+/* The block may be written again. */
+void slots_unstick(struct cache *cache, struct block *block);
+/* Corrects the block's place among the evictable ones after any of its fields has changed. */
+void slots_sort(struct cache *cache, struct block *block);
+/* Corrects the places of all evictable blocks after many positions have changed. */
+void slots_rebuild(struct cache *cache);
+/* Room for one more block, so that slots_sort cannot fail. */
+int slots_reserve(struct cache *cache);
+
+/* ---- order.c: the recorded order ---- */
+
+/* A block is read by the application. */
+void order_use(struct cache *cache, struct block *block);
+/* The next block to read ahead and the position of its use; NULL: there is none. */
+struct block *order_next(struct cache *cache, uint64_t *due);
+int order_turn(struct cache *cache);
+void order_fini(struct order *order);
+
+#endif

@@ -1,0 +1,308 @@
+/* test_blocks.c: the block store as an application sees it: what is refused, which process may use it, and the
+ * program of docs/api.md. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <tide/blocks.h>
+#include <unistd.h>
+
+#include "tests/harness/child.h"
+#include "tests/harness/test.h"
+
+enum { KIB = 1 << 10, MIB = 1 << 20 };
+
+static struct tide_store_path store;
+static struct tide_blocks_options options;
+
+/* Options of a store of 16 MiB in a directory of the test, over 1 MiB of memory. */
+static void reset(void)
+{
+    store = (struct tide_store_path){
+        .struct_bytes = sizeof store, .directory = test_path("store"), .bytes = 16 * MIB};
+    options = (struct tide_blocks_options){
+        .struct_bytes = sizeof options, .host_bytes = MIB, .stores = &store, .store_count = 1};
+}
+
+static struct tide_blocks *open_blocks(void)
+{
+    struct tide_blocks *blocks = NULL;
+    const int rc = tide_blocks_create(NULL, &options, &blocks);
+    if (rc != 0) {
+        test_fail(__FILE__, __LINE__, "no block store: %d: %s", rc, tide_last_error());
+    }
+    return blocks;
+}
+
+static void refuse(int code, const char *part)
+{
+    struct tide_blocks *blocks = NULL;
+    const int rc = tide_blocks_create(NULL, &options, &blocks);
+    if (rc != code || blocks != NULL || strstr(tide_last_error(), part) == NULL) {
+        test_fail(__FILE__, __LINE__, "%s: %d: %s", part, rc, tide_last_error());
+    }
+    reset();
+}
+
+static bool exists(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+/* Options that are wrong, each with the name of the field or the directory; nothing is left behind. */
+static void wrong_options(void)
+{
+    struct tide_memory memory = {.struct_bytes = sizeof memory};
+    reset();
+    options.struct_bytes = 4;
+    refuse(-EINVAL, "tide_blocks_options");
+    options.host_bytes = 0;
+    refuse(-EINVAL, "host_bytes is 0");
+    store.bytes = 0;
+    refuse(-EINVAL, "store 0 has a limit of 0 bytes");
+    store.directory = NULL;
+    refuse(-EINVAL, "store 0 has no directory");
+    store.struct_bytes = 0;
+    refuse(-EINVAL, "tide_store_path");
+    options.store_count = 17;
+    refuse(-EINVAL, "store_count is 17");
+    options.io = "pigeon";
+    refuse(-EINVAL, "pigeon");
+    options.memory = &memory;
+    options.memory_count = 1;
+    refuse(-EINVAL, "memory 0 is empty");
+    store.directory = "/proc/none/store";
+    refuse(-ENOENT, "/proc/none/store");
+    store.bytes = UINT64_C(1) << 60;
+    struct tide_blocks *blocks = NULL;
+    check_int(tide_blocks_create(NULL, &options, &blocks), <, 0);
+    reset();
+    check_true(!exists(store.directory));
+    tide_blocks_destroy(NULL);
+}
+
+/* Blocks come back as they were put, synchronously and by token, in a buffer and pinned. */
+static void round_trip(void)
+{
+    static unsigned char from[300 * KIB];
+    static unsigned char to[300 * KIB];
+    struct tide_block block = {.struct_bytes = sizeof block};
+    struct tide_block_info info = {.struct_bytes = sizeof info};
+    struct tide_blocks_stats stats = {.struct_bytes = sizeof stats};
+    struct tide_block_io io = {.struct_bytes = sizeof io, .background = 1, .through = 1};
+    uint64_t tokens[12];
+    char name[16];
+    reset();
+    struct tide_blocks *blocks = open_blocks();
+    for (size_t i = 0; i < sizeof from; i++) {
+        from[i] = (unsigned char)(i * 7 + i / 251);
+    }
+    for (int i = 0; i < 12; i++) {
+        snprintf(name, sizeof name, "b%d", i);
+        check_int(tide_blocks_put_begin(blocks, name, from + i, sizeof from - 12, &io, &tokens[i]),
+                  ==, 0);
+    }
+    for (int i = 0; i < 12; i++) {
+        check_int(tide_blocks_wait(blocks, tokens[i], NULL), ==, 0);
+        check_int(tide_blocks_poll(blocks, tokens[i], NULL), ==, 1);
+    }
+    for (int i = 0; i < 12; i++) {
+        snprintf(name, sizeof name, "b%d", i);
+        check_int(tide_blocks_get(blocks, name, to, sizeof to, &block), ==, 0);
+        check_true(block.data == to && block.bytes == sizeof from - 12);
+        check_memory(to, from + i, sizeof from - 12);
+    }
+    check_int(tide_blocks_get(blocks, "b3", NULL, 0, NULL), ==, -EINVAL);
+    check_int(tide_blocks_get(blocks, "b3", NULL, 0, &block), ==, 0);
+    check_memory(block.data, from + 3, block.bytes);
+    memset(block.data, 9, block.bytes);
+    check_int(tide_blocks_describe(blocks, "b3", &info), ==, 0);
+    check_true(info.bytes == block.bytes && info.in_memory == 1 && info.pins == 1);
+    check_int(tide_blocks_put(blocks, "b3", from, 1), ==, -EBUSY);
+    check_contains(tide_last_error(), "b3");
+    check_int(tide_blocks_release(blocks, "b3", 1), ==, 0);
+    for (int i = 4; i < 12; i++) {
+        snprintf(name, sizeof name, "b%d", i);
+        check_int(tide_blocks_get_begin(blocks, name, NULL, 0, NULL, &tokens[0]), ==, 0);
+        check_int(tide_blocks_wait(blocks, tokens[0], &block), ==, 0);
+        check_memory(block.data, from + i, block.bytes);
+        check_int(tide_blocks_release(blocks, name, 0), ==, 0);
+    }
+    check_int(tide_blocks_get(blocks, "b3", to, sizeof to, NULL), ==, 0);
+    check_true(to[0] == 9 && to[sizeof from - 13] == 9);
+    check_int(tide_blocks_prefetch(blocks, "b2"), ==, 0);
+    check_int(tide_blocks_drop(blocks, "b3"), ==, 0);
+    check_int(tide_blocks_drop(blocks, "b3"), ==, -ENOENT);
+    check_int(tide_blocks_prefetch(blocks, "b3"), ==, -ENOENT);
+    check_int(tide_blocks_describe(blocks, "b3", &info), ==, -ENOENT);
+    check_int(tide_blocks_poll(blocks, 99999, NULL), ==, -ENOENT);
+    io.struct_bytes = 3;
+    check_int(tide_blocks_put_begin(blocks, "b", from, 1, &io, tokens), ==, -EINVAL);
+    check_int(tide_blocks_stats(blocks, &stats), ==, 0);
+    check_uint(stats.host_peak_bytes, <=, stats.host_bytes);
+    check_true(stats.read_bytes > 0 && stats.written_bytes > 0 && stats.gets >= 21);
+    check_true(stats.store_bytes == 16 * MIB && stats.store_used_bytes > 0);
+    tide_blocks_destroy(blocks);
+    check_true(!exists(store.directory));
+}
+
+/* The application's memory is registered; what goes through it is whole. */
+static void registered_memory(void)
+{
+    unsigned char *memory = NULL;
+    check_int(posix_memalign((void **)&memory, 4096, 4 * MIB), ==, 0);
+    struct tide_memory range = {.struct_bytes = sizeof range, .memory = memory, .bytes = 4 * MIB};
+    reset();
+    options.memory = &range;
+    options.memory_count = 1;
+    struct tide_block_io io = {.struct_bytes = sizeof io, .through = 1};
+    struct tide_block_info info = {.struct_bytes = sizeof info};
+    struct tide_blocks *blocks = open_blocks();
+    uint64_t token = 0;
+    for (size_t i = 0; i < 2 * MIB; i++) {
+        memory[i] = (unsigned char)(i * 13 + i / 4096);
+    }
+    check_int(tide_blocks_put_begin(blocks, "big", memory, 2 * MIB, &io, &token), ==, 0);
+    check_int(tide_blocks_wait(blocks, token, NULL), ==, 0);
+    check_int(tide_blocks_describe(blocks, "big", &info), ==, 0);
+    check_true(info.in_store == 1 && info.in_memory == 0);
+    check_int(tide_blocks_get(blocks, "big", memory + 2 * MIB, 2 * MIB, NULL), ==, 0);
+    check_memory(memory, memory + 2 * MIB, 2 * MIB);
+    tide_blocks_destroy(blocks);
+    free(memory);
+}
+
+/* ---- processes ---- */
+
+static int open_elsewhere(void *argument)
+{
+    struct tide_blocks *blocks = NULL;
+    (void)argument;
+    return tide_blocks_create(NULL, &options, &blocks) == -EBUSY &&
+                   strstr(tide_last_error(), "is in use by another run") != NULL
+               ? 0
+               : 1;
+}
+
+/* Two processes, and two stores of one process, on one directory: the second one is refused. */
+static void one_store_at_a_time(void)
+{
+    reset();
+    struct tide_blocks *blocks = open_blocks();
+    struct tide_blocks *second = NULL;
+    check_int(tide_blocks_create(NULL, &options, &second), ==, -EBUSY);
+    check_int(test_child(open_elsewhere, NULL), ==, 0);
+    check_int(tide_blocks_put(blocks, "a", "bytes", 5), ==, 0);
+    tide_blocks_destroy(blocks);
+    blocks = open_blocks();
+    check_int(tide_blocks_get(blocks, "a", NULL, 0,
+                              &(struct tide_block){.struct_bytes = sizeof(struct tide_block)}),
+              ==, -ENOENT);
+    tide_blocks_destroy(blocks);
+}
+
+static uint64_t parents_token;
+
+/* Every call of a forked child says so, and its end changes nothing. */
+static int be_child(void *argument)
+{
+    struct tide_blocks *blocks = argument;
+    struct tide_block block = {.struct_bytes = sizeof block};
+    struct tide_block_info info = {.struct_bytes = sizeof info};
+    struct tide_blocks_stats stats = {.struct_bytes = sizeof stats};
+    uint64_t token = 0;
+    char byte = 1;
+    const int rcs[] = {
+        tide_blocks_put(blocks, "a", &byte, 1),
+        tide_blocks_get(blocks, "a", &byte, 1, NULL),
+        tide_blocks_get(blocks, "a", NULL, 0, &block),
+        tide_blocks_release(blocks, "a", 0),
+        tide_blocks_prefetch(blocks, "a"),
+        tide_blocks_drop(blocks, "a"),
+        tide_blocks_put_begin(blocks, "a", &byte, 1, NULL, &token),
+        tide_blocks_get_begin(blocks, "a", &byte, 1, NULL, &token),
+        tide_blocks_poll(blocks, parents_token, &block),
+        tide_blocks_wait(blocks, parents_token, &block),
+        tide_blocks_iteration(blocks),
+        tide_blocks_describe(blocks, "a", &info),
+        tide_blocks_stats(blocks, &stats),
+    };
+    for (size_t i = 0; i < sizeof rcs / sizeof rcs[0]; i++) {
+        if (rcs[i] != -ECHILD) {
+            return (int)i + 1;
+        }
+    }
+    if (strstr(tide_last_error(), "was forked from process") == NULL) {
+        return 100;
+    }
+    tide_blocks_destroy(blocks);
+    return 0;
+}
+
+static void a_forked_child(void)
+{
+    static unsigned char bytes[300 * KIB];
+    reset();
+    struct tide_blocks *blocks = open_blocks();
+    for (int i = 0; i < 5; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%c", 'a' + i);
+        memset(bytes, i, sizeof bytes);
+        check_int(tide_blocks_put_begin(blocks, name, bytes, sizeof bytes, NULL, &parents_token),
+                  ==, 0);
+        check_int(tide_blocks_wait(blocks, parents_token, NULL), ==, 0);
+    }
+    check_int(test_child(be_child, blocks), ==, 0);
+    for (int i = 0; i < 5; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%c", 'a' + i);
+        check_int(tide_blocks_get(blocks, name, bytes, sizeof bytes, NULL), ==, 0);
+        check_true(bytes[0] == i && bytes[sizeof bytes - 1] == i);
+    }
+    tide_blocks_destroy(blocks);
+    check_true(!exists(store.directory));
+}
+
+/* ---- the example ---- */
+
+static int run_example(const char *words, char *text, size_t bytes)
+{
+    char line[1200];
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    if (root == NULL) {
+        test_skip("TIDE_BUILD_ROOT is not set: run it through meson test");
+    }
+    snprintf(line, sizeof line, "'%s/tests/api/docs_blocks' %s 2>&1", root, words);
+    FILE *pipe = popen(line, "r");
+    check_true(pipe != NULL);
+    text[fread(text, 1, bytes - 1, pipe)] = '\0';
+    const int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* The program of docs/api.md works and says what is wrong. */
+static void example(void)
+{
+    char words[600];
+    char text[4096];
+    reset();
+    snprintf(words, sizeof words, "'%s'", store.directory);
+    const int status = run_example(words, text, sizeof text);
+    if (status != 0) {
+        test_note("%s", text);
+    }
+    check_int(status, ==, 0);
+    check_contains(text, "48 blocks in 17 MB of memory; ");
+    check_true(!exists(store.directory));
+    check_int(run_example("", text, sizeof text), ==, 2);
+    check_int(run_example("/proc/none", text, sizeof text), ==, 1);
+    check_contains(text, "/proc/none");
+}
+
+TEST_MAIN({"wrong_options", wrong_options}, {"round_trip", round_trip},
+          {"registered_memory", registered_memory}, {"one_store_at_a_time", one_store_at_a_time},
+          {"a_forked_child", a_forked_child}, {"example", example})

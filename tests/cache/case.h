@@ -1,0 +1,42 @@
+/* case.h: a cache over a store in memory whose drive can fail, and blocks whose bytes follow from name and
+ * version. */
+#ifndef TESTS_CACHE_CASE_H
+#define TESTS_CACHE_CASE_H
+
+#include "offload/cache/cache.h"
+#include "tests/aio/fault.h"
+#include "tests/harness/test.h"
+
+enum { MIB = 1 << 20 };
+
+struct cache_case {
+    uint64_t host_bytes, store_bytes;
+    struct aio_fault *fault; /* NULL: none */
+    const char *directory;   /* NULL: memory */
+    bool no_sums;
+};
+
+/* Fails the case on an error. The disk of a store in memory is freed when the program ends. */
+struct cache *case_open(const struct cache_case *given);
+
+/* 4 KiB-aligned memory that is freed when the program ends. */
+unsigned char *case_memory(uint64_t bytes);
+
+/* The bytes of a version of a block, from `memory` on. */
+void case_fill(unsigned char *memory, uint64_t bytes, unsigned block, uint64_t version);
+/* Whether memory has these bytes. */
+bool case_has(const unsigned char *memory, uint64_t bytes, unsigned block, uint64_t version);
+
+/* "block 7"; one of a few static texts. */
+const char *case_name(unsigned block);
+
+/* The synchronous forms. */
+int case_put(struct cache *cache, unsigned block, const void *from, uint64_t bytes, bool through);
+int case_get(struct cache *cache, unsigned block, void *to, uint64_t bytes,
+             struct cache_result *out);
+int case_drop(struct cache *cache, unsigned block);
+
+/* Numbers below `limit` from a seed that the case keeps. */
+uint64_t case_random(uint64_t *seed, uint64_t limit);
+
+#endif
