@@ -22,7 +22,7 @@ static struct {
     const char *only; /* ops whose name contains it; NULL: all */
     struct core_team *team;
     struct kern_cpu *ours, *foreign;
-    char *memory; /* operands, at OPERAND_BYTES from each other */
+    char *memory; /* operands, OPERAND_BYTES apart */
     void *scratch;
 } bench = {.tries = 15};
 

@@ -200,8 +200,8 @@ static void two_runs_on_one_output(void)
     rig_end();
 }
 
-/* A missing store folder is not created on the disk below an unmounted drive: only if its parent is
- * a mount point, or on request. The plan names the drive. */
+/* A missing store folder is created only if its parent is a mount point, or on request, so that it is
+ * not created on the disk below an unmounted drive. The plan names the drive. */
 static void missing_store(void)
 {
     static const char run[] = TRAIN_SMALL "--out %T/z --overwrite --steps 2 --io threads --place "

@@ -216,7 +216,7 @@ static int add_row(struct text_batches *batches, struct filling *filling, size_t
     if (tokens > text_batches_room(options)) {
         return core_err_set(-EIO,
                             "a row has %" PRId64 " tokens, but the longest had %" PRId64
-                            " before: the data was changed while it was read",
+                            " before: the data was changed while it was being read",
                             tokens, text_batches_room(options));
     }
     filling->length = tokens > filling->length ? tokens : filling->length;

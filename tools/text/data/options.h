@@ -25,7 +25,7 @@ enum text_on_bad_row {
 struct text_feed_options {
     const char *const *files; /* paths, patterns, "-" for standard input; also .gz and .zst files */
     size_t files_count;
-    int64_t seq_len;    /* maximal tokens of a row; longer rows are cut and counted */
+    int64_t seq_len;    /* maximum number of tokens per row; longer rows are cut and counted */
     int64_t batch_rows; /* rows of a micro-batch of one rank */
     const char
         *model;    /* folder with tokenizer.json and the chat template; NULL: rows of ids only */

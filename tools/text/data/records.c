@@ -397,7 +397,7 @@ static int next_in_window(struct text_records *records, struct text_record *out)
             return rc;
         }
         if (rc == 0) {
-            return core_err_set(-EIO, "%s became shorter while it was read",
+            return core_err_set(-EIO, "%s became shorter while it was being read",
                                 text_records_file(records, file));
         }
         place->row++;
