@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/hash.h"
 
 const char *model_role_name(enum model_role role)
 {
@@ -50,15 +51,15 @@ static bool applies(enum model_condition when, const struct model_config *config
     return false;
 }
 
-/* "model.layers.#.x" with the layer's number for '#'. NULL: no memory. */
-static char *part_name(const char *pattern, int64_t layer)
+/* "model.layers.#.x" with the layer's number for '#'. */
+static void print_part_name(const char *pattern, int64_t layer, char *out, size_t bytes)
 {
-    char *name = NULL;
     const char *mark = strchr(pattern, '#');
-    int rc = mark == NULL ? asprintf(&name, "%s", pattern)
-                          : asprintf(&name, "%.*s%" PRId64 "%s", (int)(mark - pattern), pattern,
-                                     layer, mark + 1);
-    return rc < 0 ? NULL : name;
+    if (mark == NULL) {
+        snprintf(out, bytes, "%s", pattern);
+    } else {
+        snprintf(out, bytes, "%.*s%" PRId64 "%s", (int)(mark - pattern), pattern, layer, mark + 1);
+    }
 }
 
 static bool is_frozen(const struct model_options *options, const char *name)
@@ -71,7 +72,7 @@ static bool is_frozen(const struct model_options *options, const char *name)
     return false;
 }
 
-static int add_parts(const struct model_config *config, const struct model_options *options,
+static int add_parts(struct model *model, const struct model_options *options,
                      const struct model_param_row *row, const struct model_block *block,
                      struct model_param *param)
 {
@@ -80,13 +81,22 @@ static int add_parts(const struct model_config *config, const struct model_optio
     int64_t first_row = 0;
     for (unsigned i = 0; i < MODEL_PARTS_MAX && row->parts[i].name != NULL; i++) {
         struct model_part *part = &param->parts[i];
-        part->name = part_name(row->parts[i].name, block->layer);
-        if (part->name == NULL) {
-            return core_err_set(-ENOMEM, "no memory for the name of a parameter");
+        char name[BLOCKS_NAME_BYTES_MAX + 1];
+        print_part_name(row->parts[i].name, block->layer, name, sizeof name);
+        part->first_row = first_row;
+        part->rows = model_dim(&model->config, row->parts[i].rows);
+        const struct block_tensor tensor = {
+            .name = name,
+            .first = param->offset + (uint64_t)first_row * (uint64_t)param->cols,
+            .rows = part->rows,
+            .cols = param->cols,
+            .transposed = param->transposed,
+        };
+        int rc = blocks_add_tensor(model->flat, &tensor, &part->name);
+        if (rc != 0) {
+            return rc;
         }
         param->part_count = i + 1;
-        part->first_row = first_row;
-        part->rows = model_dim(config, row->parts[i].rows);
         first_row += part->rows;
         const char **first = is_frozen(options, part->name) ? &frozen : &trained;
         *first = *first != NULL ? *first : part->name;
@@ -118,19 +128,28 @@ static int add_param(struct model *model, const struct model_options *options,
         .offset = block->elements,
     };
     if (__builtin_mul_overflow((uint64_t)param->rows, (uint64_t)param->cols, &param->elements) ||
-        param->elements > (UINT64_C(1) << 48)) {
+        param->elements > BLOCKS_ELEMENTS_MAX) {
         return core_err_set(-EINVAL, "%s of %s would have %" PRId64 " x %" PRId64 " elements",
                             model_role_name(param->role), block->name, param->rows, param->cols);
     }
-    uint64_t grain = MODEL_ALIGN_ELEMENTS;
-    block->elements += (param->elements + grain - 1) / grain * grain;
-    model->parameters += param->elements;
-    int rc = add_parts(&model->config, options, row, block, param);
-    if (rc == 0 && param->trained) {
-        model->trained_parameters += param->elements;
-        block->trained = true;
+    int rc = add_parts(model, options, row, block, param);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    uint64_t first = 0;
+    rc = blocks_add_array(model->flat, param->elements,
+                          param->decay ? MODEL_GROUP_DECAY : MODEL_GROUP_PLAIN, param->trained,
+                          &first);
+    if (rc != 0) {
+        return rc;
+    }
+    assert(first == param->offset);
+    blocks_pad(model->flat);
+    block->elements = model->flat->list[param->owner].elements;
+    block->trained = block->trained || param->trained;
+    model->parameters += param->elements;
+    model->trained_parameters += param->trained ? param->elements : 0;
+    return 0;
 }
 
 /* The head of a tied model uses the embedding's table, which the embedding owns. */
@@ -173,25 +192,31 @@ static int fill_block(struct model *model, const struct model_options *options, 
 {
     struct model_block *block = &model->blocks[index];
     const struct model_family *family = model->config.family;
+    char name[32];
     block->layer = (int64_t)index - 1;
     if (index == 0) {
         block->kind = MODEL_BLOCK_EMBEDDING;
         block->table = &family->embedding;
-        snprintf(block->name, sizeof block->name, "embedding");
+        snprintf(name, sizeof name, "embedding");
     } else if (index == model->block_count - 1) {
         block->kind = MODEL_BLOCK_HEAD;
         block->table = &family->head;
-        snprintf(block->name, sizeof block->name, "head");
+        snprintf(name, sizeof name, "head");
     } else {
         block->kind = MODEL_BLOCK_LAYER;
         block->table = &family->layer;
         block->window = model_config_window(&model->config, block->layer);
         block->scale = model_config_scale(&model->config, block->layer);
-        snprintf(block->name, sizeof block->name, "layer %" PRId64, block->layer);
+        snprintf(name, sizeof name, "layer %" PRId64, block->layer);
     }
+    int rc = blocks_add(model->flat, name);
+    if (rc != 0) {
+        return rc;
+    }
+    block->name = model->flat->list[index].name;
     for (size_t i = 0; i < block->table->param_count; i++) {
         const struct model_param_row *row = &block->table->params[i];
-        int rc = applies(row->when, &model->config) ? add_param(model, options, row, block) : 0;
+        rc = applies(row->when, &model->config) ? add_param(model, options, row, block) : 0;
         if (rc != 0) {
             return rc;
         }
@@ -237,6 +262,58 @@ static int check_frozen(const struct model *model, const struct model_options *o
     return 0;
 }
 
+static uint64_t mix(uint64_t hash, uint64_t number)
+{
+    return core_hash(&number, sizeof number, hash);
+}
+
+static uint64_t hash_param(uint64_t hash, const struct model_param *param)
+{
+    hash = mix(hash, param->offset);
+    hash = mix(hash, (uint64_t)param->rows);
+    hash = mix(hash, (uint64_t)param->cols);
+    hash = mix(hash, (uint64_t)param->owner << 2 | (uint64_t)param->transposed << 1 |
+                         (uint64_t)param->trained);
+    for (unsigned i = 0; i < param->part_count; i++) {
+        const struct model_part *part = &param->parts[i];
+        hash = core_hash(part->name, strlen(part->name), hash);
+        hash = mix(hash, (uint64_t)part->first_row);
+        hash = mix(hash, (uint64_t)part->rows);
+    }
+    return hash;
+}
+
+/* Hash of names, shapes, offsets, and which tensors are frozen. */
+static uint64_t hash_model(const struct model *model)
+{
+    const char *family = model->config.family->name;
+    uint64_t hash = core_hash(family, strlen(family), model->block_count);
+    for (unsigned b = 0; b < model->block_count; b++) {
+        hash = mix(hash, model->blocks[b].elements);
+        for (unsigned i = 0; i < model->blocks[b].param_count; i++) {
+            hash = hash_param(hash, &model->blocks[b].params[i]);
+        }
+    }
+    return hash;
+}
+
+static int fill_model(struct model *model, const struct model_options *options)
+{
+    model->blocks = calloc(model->block_count, sizeof *model->blocks);
+    if (model->blocks == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %u blocks", model->block_count);
+    }
+    int rc = blocks_create(&model->flat);
+    for (unsigned i = 0; rc == 0 && i < model->block_count; i++) {
+        rc = fill_block(model, options, i);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    rc = blocks_finish(model->flat, model->config.family->name, hash_model(model));
+    return rc == 0 ? check_frozen(model, options) : rc;
+}
+
 int model_create(const struct model_config *config, const struct model_options *options,
                  struct model **out)
 {
@@ -246,17 +323,7 @@ int model_create(const struct model_config *config, const struct model_options *
     }
     model->config = *config;
     model->block_count = (unsigned)config->layers + 2;
-    model->blocks = calloc(model->block_count, sizeof *model->blocks);
-    int rc = 0;
-    if (model->blocks == NULL) {
-        rc = core_err_set(-ENOMEM, "no memory for %u blocks", model->block_count);
-    }
-    for (unsigned i = 0; rc == 0 && i < model->block_count; i++) {
-        rc = fill_block(model, options, i);
-    }
-    if (rc == 0) {
-        rc = check_frozen(model, options);
-    }
+    int rc = fill_model(model, options);
     if (rc != 0) {
         model_destroy(model);
         return rc;
@@ -270,13 +337,7 @@ void model_destroy(struct model *model)
     if (model == NULL) {
         return;
     }
-    for (unsigned i = 0; model->blocks != NULL && i < model->block_count; i++) {
-        for (unsigned j = 0; j < model->blocks[i].param_count; j++) {
-            for (unsigned k = 0; k < model->blocks[i].params[j].part_count; k++) {
-                free(model->blocks[i].params[j].parts[k].name);
-            }
-        }
-    }
+    blocks_destroy(model->flat);
     free(model->blocks);
     free(model);
 }
@@ -289,44 +350,4 @@ int model_block_param(const struct model_block *block, enum model_role role)
         }
     }
     return -1;
-}
-
-struct model_run model_block_run(const struct model_block *block, uint64_t at)
-{
-    assert(at < block->elements);
-    struct model_run run = {.begin = at, .end = block->elements};
-    bool inside = false;
-    for (unsigned i = 0; i < block->param_count; i++) {
-        const struct model_param *param = &block->params[i];
-        if (param->part_count == 0) {
-            continue; /* borrowed */
-        }
-        if (param->offset <= at) {
-            run.decay = param->decay;
-            run.trained = param->trained;
-            inside = true;
-        } else if (inside && (param->decay != run.decay || param->trained != run.trained)) {
-            run.end = param->offset;
-            break;
-        }
-    }
-    return run;
-}
-
-bool model_block_gap(const struct model_block *block, uint64_t at, uint64_t *end)
-{
-    assert(at < block->elements);
-    *end = block->elements;
-    for (unsigned i = 0; i < block->param_count; i++) {
-        const struct model_param *param = &block->params[i];
-        const bool counts = param->part_count > 0 && param->trained;
-        if (counts && at >= param->offset && at < param->offset + param->elements) {
-            *end = param->offset + param->elements;
-            return false;
-        }
-        if (counts && param->offset > at && param->offset < *end) {
-            *end = param->offset;
-        }
-    }
-    return true;
 }

@@ -1,5 +1,5 @@
 /* model.h: a model as a list of blocks with their parameters, made from a config and its family's tables.
- * A block's parameters are in one flat array, each at a multiple of MODEL_ALIGN_ELEMENTS, with padding
+ * A block's parameters are in one flat array, each at a multiple of BLOCKS_ALIGN_ELEMENTS, with padding
  * between them that stays zero. Nothing here depends on the length of rows or on placement. Immutable once
  * created; any thread. */
 #ifndef OFFLOAD_MODEL_MODEL_H
@@ -9,15 +9,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "offload/blocks/blocks.h"
 #include "offload/model/config.h"
 #include "offload/model/family.h"
 
-/* A block of 8-bit moments, so that an update may be cut between parameters with different settings. */
-enum { MODEL_ALIGN_ELEMENTS = 256, MODEL_PARAMS_MAX = 16, MODEL_BLOCK_NAME_BYTES = 24 };
+enum { MODEL_PARAMS_MAX = 16 };
+
+/* The groups of a model's runs (block_run.group). */
+enum model_group { MODEL_GROUP_DECAY, MODEL_GROUP_PLAIN, MODEL_GROUP_COUNT };
 
 /* One tensor of the files: rows [first_row, first_row + rows) of a parameter. */
 struct model_part {
-    char *name;        /* owned by the model */
+    const char *name;  /* borrowed from the model's `flat` */
     const char *other; /* static: another name in files; NULL: none */
     int64_t first_row;
     int64_t rows;
@@ -41,7 +44,7 @@ struct model_param {
 enum model_block_kind { MODEL_BLOCK_EMBEDDING, MODEL_BLOCK_LAYER, MODEL_BLOCK_HEAD };
 
 struct model_block {
-    char name[MODEL_BLOCK_NAME_BYTES]; /* "embedding", "layer 3", "head" */
+    const char *name; /* "embedding", "layer 3", "head"; borrowed from `flat` */
     enum model_block_kind kind;
     int64_t layer;
     const struct model_block_table *table; /* static */
@@ -57,6 +60,7 @@ struct model_block {
 struct model {
     struct model_config config;
     struct model_block *blocks; /* owned: embedding, layers, head */
+    struct blocks *flat; /* owned: the same blocks as arrays, for all that does not compute them */
     unsigned block_count;
     uint64_t parameters; /* elements without padding, tied ones once */
     uint64_t trained_parameters;
@@ -78,20 +82,5 @@ void model_destroy(struct model *model);
 int model_block_param(const struct model_block *block, enum model_role role);
 /* "wte", "qkv", ...: for messages and listings. */
 const char *model_role_name(enum model_role role);
-
-/* Consecutive elements of a block's flat array that agree in `trained` and in `decay`. */
-struct model_run {
-    uint64_t begin;
-    uint64_t end;
-    bool decay;
-    bool trained;
-};
-/* The run from element `at` to the end of the block or the next change of either property. Padding belongs
- * to the parameter before it. Runs in order cover the array. */
-struct model_run model_block_run(const struct model_block *block, uint64_t at);
-
-/* Whether no gradient is computed for element `at`: padding, or a frozen parameter. *end is where that
- * changes. */
-bool model_block_gap(const struct model_block *block, uint64_t at, uint64_t *end);
 
 #endif

@@ -154,7 +154,7 @@ static int round_shared(struct run_compute *compute, const struct plan_command *
  * buffer may have the gradients of another block. Skips gaps that are submitted already. */
 static int clear_gaps(struct run_compute *compute, const struct plan_command *command)
 {
-    const struct model_block *block = block_of(compute, command);
+    const struct block *block = &compute->shapes->model->flat->list[command->block];
     const uint64_t width = kern_type_bytes(compute->grad_type);
     char *grads = run_memory_of(compute->memory, command, PLAN_AS_GRAD);
     const uint32_t turn = compute->grad_type == KERN_F32 ? 0 : compute->micro_batches - 1;
@@ -164,7 +164,7 @@ static int clear_gaps(struct run_compute *compute, const struct plan_command *co
     while (compute->cleared < block->elements) {
         const uint64_t at = compute->cleared;
         uint64_t end = 0;
-        if (model_block_gap(block, at, &end)) {
+        if (block_gap(block, at, &end)) {
             const struct dev_copy zeros = {
                 .direction = DEV_COPY_ZEROS,
                 .to = grads + at * width,

@@ -1,8 +1,10 @@
 /* lane_update.c: one `adam` per block, whose number is the block's index, so that random numbers do not
- * depend on the placement. Parameters are grouped by decay. */
+ * depend on the placement. It has only the groups that the block's runs are in. */
 #include "offload/run/lane_update.h"
 
+#include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +15,22 @@
 /* Added to the norm, as PyTorch and DeepSpeed do: a norm equal to the limit is clipped, too. */
 static const double clip_epsilon = 1e-6;
 
+/* A trained block. */
+struct update_block {
+    struct adam *adam;      /* owned; NULL: the block is frozen */
+    const uint32_t *groups; /* in `groups` of the update: of each group of `adam` */
+    size_t group_count;
+};
+
+/* The terms of an update; frozen runs have one group more, the last, with a rate of zero. They are
+ * updated, too, so that a chunk is one window wherever they are. */
+struct update_terms {
+    struct adam_group *groups; /* owned, [group_count + 1] */
+    double scale;
+};
+
 struct run_update {
-    const struct model *model; /* borrowed, like the next four */
+    const struct blocks *list; /* borrowed, like the next four */
     const struct run_options *options;
     const struct plan_input *input;
     const struct plan *plan;
@@ -22,12 +38,15 @@ struct run_update {
     struct core_queue *queue; /* owned */
     struct core_team *team;   /* owned */
     struct adam_norm norm;
-    struct adam **adams; /* owned, [blocks]; NULL for frozen blocks */
+    uint32_t group_count;
+    struct update_block *blocks; /* owned, [list->count] */
+    uint32_t *groups;            /* owned: all blocks' */
+    uint64_t *first_tiles;       /* owned, [list->count + 1]: tiles before each block, and all */
     struct plan_format format;
     enum core_update_type gradients; /* as they are stored */
     /* Set by the rank's thread between tapes, read by the queue's. */
-    struct run_update_terms speculative;
-    struct run_update_terms deferred;
+    struct update_terms speculative;
+    struct update_terms deferred;
     double loss_scale;
     /* Written by NORM, read by the rank's thread after its fence. */
     struct run_verdict verdict;
@@ -35,97 +54,140 @@ struct run_update {
 
 /* ---- making ---- */
 
-/* Groups of parameters in a block. Frozen ones are updated with a rate of zero, so that a chunk is one
- * window wherever they are. */
-enum { DECAYS, PLAIN, FROZEN, GROUPS };
-
-static void fill_groups(const struct run_update *update, const struct run_update_terms *terms,
-                        struct adam_group groups[GROUPS])
+/* The group of a run; `frozen` if it is frozen. */
+static uint32_t group_of(const struct block_run *run, const struct run_options *options,
+                         uint32_t frozen)
 {
-    for (size_t i = 0; i < GROUPS; i++) {
-        groups[i] = update->options->group;
-        groups[i].lr = i == FROZEN ? 0 : terms->lr;
-        groups[i].beta1 = terms->betas[0];
-        groups[i].beta2 = terms->betas[1];
-        groups[i].decay = i == DECAYS ? groups[i].decay : 0;
-        groups[i].step = terms->step;
-    }
+    return !run->trained ? frozen : options->decay_all ? 0 : run->group;
 }
 
-static size_t list_runs(const struct model_block *block, const struct run_options *options,
-                        struct adam_run runs[MODEL_PARAMS_MAX])
+bool run_update_splits_q8_block(const struct blocks *blocks, const struct run_options *options)
+{
+    for (uint32_t b = 0; options->moments == CORE_UPDATE_Q8 && b < blocks->count; b++) {
+        const struct block *block = &blocks->list[b];
+        for (size_t i = 0; block->trained && i + 1 < block->run_count; i++) {
+            const struct block_run *run = &block->runs[i];
+            if (group_of(run, options, UINT32_MAX) != group_of(run + 1, options, UINT32_MAX) &&
+                run->end % CORE_UPDATE_Q8_BLOCK != 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void set_terms(const struct run_update *update, struct update_terms *terms,
+                      const struct adam_group *groups, double scale)
+{
+    const uint32_t frozen = update->group_count;
+    memcpy(terms->groups, groups, frozen * sizeof *groups);
+    terms->groups[frozen] = groups[0];
+    terms->groups[frozen].lr = 0;
+    terms->groups[frozen].decay = 0;
+    terms->scale = scale;
+}
+
+/* Lists the runs of a block by its own groups, and in `groups` what these are. */
+static size_t list_runs(const struct run_update *update, const struct block *block,
+                        struct adam_run *runs, uint32_t *groups)
 {
     size_t count = 0;
-    for (uint64_t at = 0; at < block->elements;) {
-        const struct model_run run = model_block_run(block, at);
-        const bool decay = run.decay || options->decay_all;
-        runs[count++] = (struct adam_run){.end = run.end,
-                                          .group = !run.trained ? FROZEN
-                                                   : decay      ? DECAYS
-                                                                : PLAIN};
-        at = run.end;
+    for (size_t i = 0; i < block->run_count; i++) {
+        const uint32_t group = group_of(&block->runs[i], update->options, update->group_count);
+        size_t own = 0;
+        assert(group <= update->group_count);
+        while (own < count && groups[own] != group) {
+            own++;
+        }
+        if (own == count) {
+            groups[count++] = group;
+        }
+        runs[i] = (struct adam_run){.end = block->runs[i].end, .group = (uint32_t)own};
     }
     return count;
 }
 
-bool run_update_splits_q8_block(const struct model *model, const struct run_options *options)
+static int make_adam(struct run_update *update, uint32_t index, uint32_t *groups)
 {
-    struct adam_run runs[MODEL_PARAMS_MAX];
-    bool cut = false;
-    for (uint32_t b = 0; options->moments == CORE_UPDATE_Q8 && b < model->block_count; b++) {
-        const size_t count = list_runs(&model->blocks[b], options, runs);
-        for (size_t i = 0; model->blocks[b].trained && i + 1 < count; i++) {
-            cut = cut ||
-                  (runs[i].group != runs[i + 1].group && runs[i].end % CORE_UPDATE_Q8_BLOCK != 0);
-        }
-    }
-    return cut;
-}
-
-static int make_adam(struct run_update *update, uint32_t index)
-{
-    const struct model_block *block = &update->model->blocks[index];
+    const struct block *block = &update->list->list[index];
     const struct run_options *options = update->options;
-    struct adam_run runs[MODEL_PARAMS_MAX];
-    const size_t run_count = list_runs(block, options, runs);
-    struct adam_group groups[GROUPS];
-    const struct adam_group *group = &options->group;
-    const struct run_update_terms first = {
-        .lr = group->lr, .betas = {group->beta1, group->beta2}, .step = 1};
-    fill_groups(update, &first, groups);
-    const struct adam_options adam = {
-        .rule = options->rule,
-        .master = run_options_master(options),
-        .gradients = update->gradients,
-        .moments = options->moments,
-        .count = block->elements,
-        .runs = runs,
-        .runs_count = run_count,
-        .groups = groups,
-        .groups_count = GROUPS,
-        .seed = options->seed,
-        .number = index,
-        .team = update->team,
-    };
-    return adam_create(&adam, &update->adams[index]);
+    struct update_block *made = &update->blocks[index];
+    struct adam_run *runs = calloc(block->run_count, sizeof *runs);
+    struct adam_group *first = calloc(block->run_count, sizeof *first);
+    int rc = runs != NULL && first != NULL
+                 ? 0
+                 : core_err_set(-ENOMEM, "no memory for the optimizer of %s", block->name);
+    if (rc == 0) {
+        made->groups = groups;
+        made->group_count = list_runs(update, block, runs, groups);
+        for (size_t i = 0; i < made->group_count; i++) {
+            first[i] = update->speculative.groups[groups[i]];
+        }
+        const struct adam_options adam = {
+            .rule = options->rule,
+            .master = run_options_master(options),
+            .gradients = update->gradients,
+            .moments = options->moments,
+            .count = block->elements,
+            .runs = runs,
+            .runs_count = block->run_count,
+            .groups = first,
+            .groups_count = made->group_count,
+            .seed = options->seed,
+            .number = index,
+            .team = update->team,
+        };
+        rc = adam_create(&adam, &made->adam);
+    }
+    free(runs);
+    free(first);
+    return rc;
 }
 
-static int make(struct run_update *update, struct core_bell *bell)
+static int make_tables(struct run_update *update, const struct run_update_options *options)
+{
+    const struct blocks *list = update->list;
+    const size_t group_count = (size_t)options->group_count + 1;
+    size_t run_count = 0;
+    for (uint32_t b = 0; b < list->count; b++) {
+        run_count += list->list[b].run_count;
+    }
+    update->blocks = calloc(list->count, sizeof *update->blocks);
+    update->groups = calloc(run_count > 0 ? run_count : 1, sizeof *update->groups);
+    update->first_tiles = calloc((size_t)list->count + 1, sizeof *update->first_tiles);
+    update->speculative.groups = calloc(group_count, sizeof *update->speculative.groups);
+    update->deferred.groups = calloc(group_count, sizeof *update->deferred.groups);
+    if (update->blocks == NULL || update->groups == NULL || update->first_tiles == NULL ||
+        update->speculative.groups == NULL || update->deferred.groups == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the optimizer of %" PRIu32 " blocks",
+                            list->count);
+    }
+    for (uint32_t b = 0; b < list->count; b++) {
+        update->first_tiles[b + 1] = update->first_tiles[b] +
+                                     (list->list[b].elements + CORE_UPDATE_TILE - 1) /
+                                         CORE_UPDATE_TILE;
+    }
+    set_terms(update, &update->speculative, options->groups, 1);
+    set_terms(update, &update->deferred, options->groups, 1);
+    return 0;
+}
+
+static int make(struct run_update *update, const struct run_update_options *options)
 {
     const struct core_team_options team = {.name = "update", .count = update->options->threads};
-    const struct core_queue_options queue = {.name = "update", .depth = 64, .bell = bell};
+    const struct core_queue_options queue = {.name = "update", .depth = 64, .bell = options->bell};
     int rc = core_team_create(&team, &update->team);
     if (rc != 0) {
         return rc;
     }
     adam_norm_init(&update->norm, update->team, CORE_CPU_ALL);
-    update->adams = calloc(update->model->block_count, sizeof(*update->adams));
-    if (update->adams == NULL) {
-        return core_err_set(-ENOMEM, "no memory for the optimizer of %u blocks",
-                            update->model->block_count);
-    }
-    for (uint32_t b = 0; rc == 0 && b < update->model->block_count; b++) {
-        rc = update->model->blocks[b].trained ? make_adam(update, b) : 0;
+    rc = make_tables(update, options);
+    uint32_t *groups = update->groups;
+    for (uint32_t b = 0; rc == 0 && b < update->list->count; b++) {
+        if (update->list->list[b].trained) {
+            rc = make_adam(update, b, groups);
+            groups += update->blocks[b].group_count;
+        }
     }
     return rc != 0 ? rc : core_queue_create(&queue, &update->queue);
 }
@@ -136,7 +198,8 @@ int run_update_create(const struct run_update_options *options, struct run_updat
     if (update == NULL) {
         return core_err_set(-ENOMEM, "no memory for the lane of the optimizer");
     }
-    update->model = options->model;
+    update->list = options->blocks;
+    update->group_count = options->group_count;
     update->options = options->options;
     update->input = options->input;
     update->plan = options->plan;
@@ -144,7 +207,7 @@ int run_update_create(const struct run_update_options *options, struct run_updat
     update->format = run_options_format(options->options);
     update->gradients = run_options_gradients(options->options);
     update->loss_scale = 1;
-    int rc = make(update, options->bell);
+    int rc = make(update, options);
     if (rc != 0) {
         run_update_destroy(update);
         return rc;
@@ -159,11 +222,15 @@ void run_update_destroy(struct run_update *update)
         return;
     }
     core_queue_destroy(update->queue);
-    for (uint32_t b = 0; update->adams != NULL && b < update->model->block_count; b++) {
-        adam_destroy(update->adams[b]);
+    for (uint32_t b = 0; update->blocks != NULL && b < update->list->count; b++) {
+        adam_destroy(update->blocks[b].adam);
     }
     core_team_destroy(update->team);
-    free(update->adams);
+    free(update->blocks);
+    free(update->groups);
+    free(update->first_tiles);
+    free(update->speculative.groups);
+    free(update->deferred.groups);
     free(update);
 }
 
@@ -188,12 +255,12 @@ struct core_team *run_update_team(struct run_update *update)
 
 void run_update_set_speculative(struct run_update *update, const struct run_update_terms *terms)
 {
-    update->speculative = *terms;
+    set_terms(update, &update->speculative, terms->groups, terms->scale);
 }
 
 void run_update_set_deferred(struct run_update *update, const struct run_update_terms *terms)
 {
-    update->deferred = *terms;
+    set_terms(update, &update->deferred, terms->groups, terms->scale);
 }
 
 struct run_verdict run_update_verdict(const struct run_update *update)
@@ -225,18 +292,20 @@ static int do_sums(struct run_update *update, const struct plan_command *command
     return adam_norm_sums(&update->norm, &norm);
 }
 
-/* The block that a tile belongs to. */
+/* The block that a tile belongs to: the first one that ends after it. */
 static uint32_t block_of_tile(const struct run_update *update, uint64_t tile)
 {
-    for (uint32_t b = 0; b < update->model->block_count; b++) {
-        const uint64_t tiles = (update->model->blocks[b].elements + CORE_UPDATE_TILE - 1) /
-                               CORE_UPDATE_TILE;
-        if (tile < tiles) {
-            return b;
+    uint32_t low = 0;
+    uint32_t high = update->list->count - 1;
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (update->first_tiles[middle + 1] > tile) {
+            high = middle;
+        } else {
+            low = middle + 1;
         }
-        tile -= tiles;
     }
-    return update->model->block_count - 1;
+    return low;
 }
 
 static int do_norm(struct run_update *update, const struct plan_command *command)
@@ -244,10 +313,7 @@ static int do_norm(struct run_update *update, const struct plan_command *command
     const double *sums = (const double *)(const void *)run_memory_of(update->memory, command,
                                                                      PLAN_AS_TILE_SUMS);
     const double clip = update->options->clip;
-    uint64_t tiles = 0;
-    for (uint32_t b = 0; b < update->model->block_count; b++) {
-        tiles += (update->model->blocks[b].elements + CORE_UPDATE_TILE - 1) / CORE_UPDATE_TILE;
-    }
+    const uint64_t tiles = update->first_tiles[update->list->count];
     struct run_verdict verdict = {.norm = sqrt(adam_norm_total(sums, tiles)) / update->loss_scale,
                                   .factor = 1};
     verdict.finite = isfinite(verdict.norm);
@@ -259,7 +325,7 @@ static int do_norm(struct run_update *update, const struct plan_command *command
     update->verdict = verdict;
     if (!verdict.finite && !update->options->may_skip) {
         return core_err_set(-EDOM, "the gradient of %s is not finite",
-                            update->model->blocks[verdict.bad_block].name);
+                            update->list->list[verdict.bad_block].name);
     }
     return 0;
 }
@@ -288,14 +354,13 @@ struct adam_arrays run_update_arrays(const struct plan_format *format, uint64_t 
     return arrays;
 }
 
-static int set_groups(struct run_update *update, uint32_t block,
-                      const struct run_update_terms *terms)
+static int set_groups(const struct run_update *update, uint32_t block,
+                      const struct update_terms *terms)
 {
-    struct adam_group groups[GROUPS];
+    const struct update_block *own = &update->blocks[block];
     int rc = 0;
-    fill_groups(update, terms, groups);
-    for (size_t i = 0; rc == 0 && i < GROUPS; i++) {
-        rc = adam_group_set(update->adams[block], i, &groups[i]);
+    for (size_t i = 0; rc == 0 && i < own->group_count; i++) {
+        rc = adam_group_set(own->adam, i, &terms->groups[own->groups[i]]);
     }
     return rc;
 }
@@ -343,35 +408,35 @@ struct adam_arrays run_update_chunk(const struct run_update *update,
                              run_memory_of(memory, command, PLAN_AS_GRAD));
 }
 
-static const struct run_update_terms *terms_of(const struct run_update *update,
-                                               const struct plan_command *command)
+static const struct update_terms *terms_of(const struct run_update *update,
+                                           const struct plan_command *command)
 {
     return command->ahead ? &update->speculative : &update->deferred;
 }
 
 static int do_update(struct run_update *update, const struct plan_command *command)
 {
-    const struct run_update_terms *terms = terms_of(update, command);
+    const struct update_terms *terms = terms_of(update, command);
     const struct adam_arrays arrays = run_update_chunk(update, command);
     copy_generation(update, command, PLAN_AS_WEIGHTS_PLACE);
     copy_generation(update, command, PLAN_AS_STATES);
     int rc = set_groups(update, command->block, terms);
     return rc != 0 ? rc
-                   : adam_step(update->adams[command->block], &arrays, arrays.first,
+                   : adam_step(update->blocks[command->block].adam, &arrays, arrays.first,
                                arrays.first + arrays.count, terms->scale, NULL);
 }
 
 int run_update_pieces(struct run_update *update, const struct plan_command *command,
                       adam_piece_fn *take, void *context)
 {
-    const struct run_update_terms *terms = terms_of(update, command);
+    const struct update_terms *terms = terms_of(update, command);
     const struct adam_arrays arrays = run_update_chunk(update, command);
     const struct adam_window window = {.arrays = &arrays,
                                        .begin = arrays.first,
                                        .end = arrays.first + arrays.count,
                                        .gradient_scale = terms->scale};
     int rc = set_groups(update, command->block, terms);
-    return rc != 0 ? rc : adam_pieces(update->adams[command->block], &window, take, context);
+    return rc != 0 ? rc : adam_pieces(update->blocks[command->block].adam, &window, take, context);
 }
 
 /* What a job carries. */

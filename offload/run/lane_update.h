@@ -7,7 +7,7 @@
 
 #include "core/base/queue.h"
 #include "cpu_adam/norm.h"
-#include "offload/model/model.h"
+#include "offload/blocks/blocks.h"
 #include "offload/run/executor.h"
 #include "offload/run/memory.h"
 #include "offload/run/options.h"
@@ -15,8 +15,11 @@
 struct run_update;
 
 struct run_update_options {
-    const struct model *model; /* borrowed, like all here */
+    const struct blocks *blocks; /* borrowed, like all here */
     const struct run_options *options;
+    /* The groups of the blocks' runs, as the first step may set them; copied. */
+    const struct adam_group *groups;
+    uint32_t group_count;
     const struct plan_input *input;
     const struct plan *plan;
     const struct run_memory *memory;
@@ -36,10 +39,8 @@ struct core_team *run_update_team(struct run_update *update);
 
 /* What an update is computed with. */
 struct run_update_terms {
-    double lr;
-    double betas[2];
-    uint64_t step; /* from 1 */
-    double scale;  /* gradients are multiplied by it */
+    const struct adam_group *groups; /* as many as the options have; copied */
+    double scale;                    /* gradients are multiplied by it */
 };
 /* Sets the terms of speculative updates (before the step's tape is pushed), and of deferred ones (after
  * their norm). */
@@ -67,7 +68,7 @@ int run_update_pieces(struct run_update *update, const struct plan_command *comm
                       adam_piece_fn *take, void *context);
 /* Whether parameters with different terms share a block of 8-bit moments. A card cannot update such a
  * block. */
-bool run_update_splits_q8_block(const struct model *model, const struct run_options *options);
+bool run_update_splits_q8_block(const struct blocks *blocks, const struct run_options *options);
 
 /* Where a command's chunk is in memory: of an UPDATE, in the generation that it writes. */
 struct adam_arrays run_update_chunk(const struct run_update *update,

@@ -27,6 +27,19 @@ enum core_update_master run_options_master(const struct run_options *options)
     return CORE_UPDATE_MASTER_F32;
 }
 
+void run_options_groups(const struct run_options *options, double lr, const double betas[2],
+                        uint64_t step, struct adam_group groups[MODEL_GROUP_COUNT])
+{
+    for (size_t i = 0; i < MODEL_GROUP_COUNT; i++) {
+        groups[i] = options->group;
+        groups[i].lr = lr;
+        groups[i].beta1 = betas[0];
+        groups[i].beta2 = betas[1];
+        groups[i].decay = i == MODEL_GROUP_DECAY ? options->group.decay : 0;
+        groups[i].step = step;
+    }
+}
+
 struct plan_format run_options_format(const struct run_options *options)
 {
     static const uint8_t master_bytes[] = {[CORE_UPDATE_MASTER_SPLIT] = 2,

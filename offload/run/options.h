@@ -9,6 +9,7 @@
 #include "cpu_adam/adam.h"
 #include "kernels/kern.h"
 #include "kernels/table.h"
+#include "offload/model/model.h"
 #include "offload/plan/plan.h"
 #include "offload/run/scale.h"
 #include "offload/store/store.h"
@@ -61,6 +62,9 @@ struct run_options {
 /* The most groups of micro-batches in a step. A command does a group. */
 enum { RUN_OPTIONS_GROUPS = 64 };
 
+/* The groups of a model's runs, for step `step` with these betas. */
+void run_options_groups(const struct run_options *options, double lr, const double betas[2],
+                        uint64_t step, struct adam_group groups[MODEL_GROUP_COUNT]);
 /* Bytes per element of each stream. */
 struct plan_format run_options_format(const struct run_options *options);
 /* The back end for files other than the store's; NULL: probed, also if the store is in memory. */

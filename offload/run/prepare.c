@@ -27,7 +27,7 @@ static int restrict_card(struct run_prepared *prepared, const struct model *mode
                          const struct run_options *options)
 {
     struct plan_input *input = &prepared->input;
-    if (!run_update_splits_q8_block(model, options)) {
+    if (!run_update_splits_q8_block(model->flat, options)) {
         return 0;
     }
     input->rates.card_update_elements = 0;

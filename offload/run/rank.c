@@ -55,9 +55,15 @@ static int make_queues(struct run_rank *rank)
     const struct dev_queue_options up = {.kind = DEV_QUEUE_UP, .depth = COPY_DEPTH, .bell = bell};
     const struct dev_queue_options down = {
         .kind = DEV_QUEUE_DOWN, .depth = COPY_DEPTH, .bell = bell};
+    const struct adam_group *group = &rank->options->group;
+    struct adam_group groups[MODEL_GROUP_COUNT];
+    run_options_groups(rank->options, group->lr, (const double[]){group->beta1, group->beta2}, 1,
+                       groups);
     const struct run_update_options update = {
-        .model = rank->model,
+        .blocks = rank->model->flat,
         .options = rank->options,
+        .groups = groups,
+        .group_count = MODEL_GROUP_COUNT,
         .input = rank->input,
         .plan = rank->plan,
         .memory = &rank->memory,

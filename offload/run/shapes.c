@@ -14,7 +14,7 @@ enum { ONE_TILE_BYTES = 8 << 20 };
 /* Part of a card's memory for logits: if those of a micro-batch fit, they are computed once, not twice. */
 enum { LOGITS_PART = 10 };
 
-_Static_assert(MODEL_ALIGN_ELEMENTS % CORE_UPDATE_Q8_BLOCK == 0,
+_Static_assert(BLOCKS_ALIGN_ELEMENTS % CORE_UPDATE_Q8_BLOCK == 0,
                "a block of 8-bit moments must not cross the beginning of a parameter");
 
 static uint64_t aligned(uint64_t bytes)

@@ -184,10 +184,9 @@ static uint32_t count_saved_chunks(const struct run_rank *rank, enum plan_kind k
 
 static void set_terms(struct run_rank *rank, const struct run_step_request *request)
 {
-    const struct run_update_terms speculative = {.lr = request->lr,
-                                                 .betas = {request->betas[0], request->betas[1]},
-                                                 .step = rank->updates + 1,
-                                                 .scale = 1 / request->loss_scale};
+    struct adam_group groups[MODEL_GROUP_COUNT];
+    const struct run_update_terms speculative = {groups, 1 / request->loss_scale};
+    run_options_groups(rank->options, request->lr, request->betas, rank->updates + 1, groups);
     run_update_set_loss_scale(rank->update, request->loss_scale);
     run_update_set_speculative(rank->update, &speculative);
 }
@@ -211,10 +210,9 @@ static int settle(struct run_rank *rank, const struct plan_tape *tape,
     const bool made = inside || (result->guessed && result->norm_neutral);
     rank->updates += !result->skipped;
     rank->pending = result->skipped || made ? RUN_PENDING_NONE : RUN_PENDING_DEFERRED;
-    const struct run_update_terms deferred = {.lr = request->lr,
-                                              .betas = {request->betas[0], request->betas[1]},
-                                              .step = rank->updates,
-                                              .scale = verdict.factor / request->loss_scale};
+    struct adam_group groups[MODEL_GROUP_COUNT];
+    const struct run_update_terms deferred = {groups, verdict.factor / request->loss_scale};
+    run_options_groups(rank->options, request->lr, request->betas, rank->updates, groups);
     run_update_set_deferred(rank->update, &deferred);
     if (rank->saved == RUN_SAVED_NEXT) {
         const bool pending = rank->pending != RUN_PENDING_NONE;

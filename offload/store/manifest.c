@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/hash.h"
 #include "core/json/json.h"
 #include "core/json/write.h"
 #include "offload/plan/shard.h"
@@ -24,40 +23,6 @@ void store_manifest_fini(struct store_manifest *manifest)
 
 /* ---- filling in ---- */
 
-static uint64_t mix(uint64_t hash, uint64_t number)
-{
-    return core_hash(&number, sizeof number, hash);
-}
-
-static uint64_t hash_param(uint64_t hash, const struct model_param *param)
-{
-    hash = mix(hash, param->offset);
-    hash = mix(hash, (uint64_t)param->rows);
-    hash = mix(hash, (uint64_t)param->cols);
-    hash = mix(hash, (uint64_t)param->owner << 2 | (uint64_t)param->transposed << 1 |
-                         (uint64_t)param->trained);
-    for (unsigned i = 0; i < param->part_count; i++) {
-        const struct model_part *part = &param->parts[i];
-        hash = core_hash(part->name, strlen(part->name), hash);
-        hash = mix(hash, (uint64_t)part->first_row);
-        hash = mix(hash, (uint64_t)part->rows);
-    }
-    return hash;
-}
-
-uint64_t store_manifest_model_hash(const struct model *model)
-{
-    const char *family = model->config.family->name;
-    uint64_t hash = core_hash(family, strlen(family), model->block_count);
-    for (unsigned b = 0; b < model->block_count; b++) {
-        hash = mix(hash, model->blocks[b].elements);
-        for (unsigned i = 0; i < model->blocks[b].param_count; i++) {
-            hash = hash_param(hash, &model->blocks[b].params[i]);
-        }
-    }
-    return hash;
-}
-
 int store_manifest_set_model(struct store_manifest *manifest, const struct model *model)
 {
     struct store_image_block *blocks = calloc(model->block_count, sizeof *blocks);
@@ -72,7 +37,7 @@ int store_manifest_set_model(struct store_manifest *manifest, const struct model
     free(manifest->blocks);
     manifest->blocks = blocks;
     manifest->block_count = model->block_count;
-    manifest->model_hash = store_manifest_model_hash(model);
+    manifest->model_hash = model->flat->hash;
     snprintf(manifest->family, sizeof manifest->family, "%s", model->config.family->name);
     return 0;
 }

@@ -48,7 +48,7 @@ struct store_manifest {
     struct store_parameter parameters[STORE_PARAMETERS_MAX];
     uint32_t parameter_count;
     char family[32];
-    uint64_t model_hash; /* store_manifest_model_hash */
+    uint64_t model_hash; /* blocks.hash */
     struct plan_format format;
     char weight_dtype[8];
     struct store_image_block *blocks; /* owned */
@@ -60,8 +60,6 @@ struct store_manifest {
     size_t application_bytes;
 };
 
-/* Hash of names, shapes, offsets, and which tensors are frozen. */
-uint64_t store_manifest_model_hash(const struct model *model);
 /* Fills in family, hash and blocks from a model. */
 int store_manifest_set_model(struct store_manifest *manifest, const struct model *model);
 int store_manifest_set_application(struct store_manifest *manifest, const void *bytes,

@@ -42,7 +42,7 @@ static void places(void)
                     check_uint(param->owner, ==, 0);
                     continue;
                 }
-                check_uint(param->offset % MODEL_ALIGN_ELEMENTS, ==, 0);
+                check_uint(param->offset % BLOCKS_ALIGN_ELEMENTS, ==, 0);
                 for (; at < param->offset; at++) {
                     check_double(data[at], ==, 0.0);
                 }
@@ -501,25 +501,27 @@ static void table_by_the_heads_name(void)
     }
 }
 
-/* Runs of equal decay cover a block; frozen parameters are found by pattern, and only as a
+/* Runs of one group cover a block; frozen parameters are found by pattern, and only as a
  * whole. */
 static void runs(void)
 {
     struct fixture fixture;
     fixture_open(&fixture, "qwen2");
     for (unsigned b = 0; b < fixture.model->block_count; b++) {
-        const struct model_block *block = &fixture.model->blocks[b];
-        for (uint64_t at = 0; at < block->elements;) {
-            struct model_run run = model_block_run(block, at);
-            check_uint(run.begin, ==, at);
-            check_uint(run.end, >, at);
-            check_true(run.trained);
-            at = run.end;
+        const struct block *block = &fixture.model->flat->list[b];
+        uint64_t at = 0;
+        for (size_t i = 0; i < block->run_count; i++) {
+            check_uint(block->runs[i].end, >, at);
+            check_true(block->runs[i].trained);
+            at = block->runs[i].end;
         }
+        check_uint(at, ==, block->elements);
+        check_uint(at, ==, fixture.model->blocks[b].elements);
     }
-    const struct model_block *layer = &fixture.model->blocks[1];
-    check_true(!model_block_run(layer, 0).decay); /* the norm comes first */
-    check_true(model_block_run(layer, layer->params[1].offset).decay);
+    const struct block *layer = &fixture.model->flat->list[1];
+    check_uint(layer->runs[0].group, ==, MODEL_GROUP_PLAIN); /* the norm comes first */
+    check_uint(layer->runs[1].group, ==, MODEL_GROUP_DECAY);
+    check_uint(layer->runs[0].end, ==, fixture.model->blocks[1].params[1].offset);
     struct model *model = NULL;
     static const char *const some[] = {"model.layers.1.*", "lm_head.weight"};
     struct model_options options = {.frozen = some, .frozen_count = 2};
@@ -527,7 +529,7 @@ static void runs(void)
     check_true(model->blocks[1].trained && !model->blocks[2].trained && model->blocks[3].trained);
     check_uint(model->blocks[1].like, ==, 1);
     check_uint(model->blocks[2].like, ==, 2);
-    check_true(!model_block_run(&model->blocks[2], 0).trained);
+    check_true(!model->flat->list[2].runs[0].trained);
     check_uint(model->trained_parameters, <, model->parameters);
     model_destroy(model);
     static const char *const none[] = {"model.layers.1.*", "model.layers.9.*"};

@@ -156,14 +156,11 @@ static int make_angles(struct plain *plain)
 /* The runs of a block, for groups 0 (decay) and 1 (none). */
 static int make_adam(struct plain *plain, unsigned index)
 {
-    const struct model_block *block = &plain->model->blocks[index];
+    const struct block *block = &plain->model->flat->list[index];
     struct adam_run runs[MODEL_PARAMS_MAX];
-    size_t run_count = 0;
-    for (uint64_t at = 0; at < block->elements;) {
-        const struct model_run run = model_block_run(block, at);
-        runs[run_count++] = (struct adam_run){
-            .end = run.end, .group = run.decay || plain->options.decay_all ? 0 : 1};
-        at = run.end;
+    for (size_t i = 0; i < block->run_count; i++) {
+        const bool decay = block->runs[i].group == MODEL_GROUP_DECAY || plain->options.decay_all;
+        runs[i] = (struct adam_run){.end = block->runs[i].end, .group = decay ? 0 : 1};
     }
     struct adam_group groups[2] = {plain->options.group, plain->options.group};
     groups[0].step = groups[1].step = 1;
@@ -178,7 +175,7 @@ static int make_adam(struct plain *plain, unsigned index)
         .moments = CORE_UPDATE_F32,
         .count = block->elements,
         .runs = runs,
-        .runs_count = run_count,
+        .runs_count = block->run_count,
         .groups = groups,
         .groups_count = 2,
         .number = index,

@@ -51,7 +51,7 @@ static const char *bad_block(const struct plain *plain)
 
 static int update_block(struct plain *plain, unsigned index, double lr, double scale)
 {
-    const struct model_block *block = &plain->model->blocks[index];
+    const struct block *block = &plain->model->flat->list[index];
     const struct adam_arrays arrays = plain_arrays(plain, index);
     struct adam_group group = plain->options.group;
     int rc = 0;
@@ -61,12 +61,11 @@ static int update_block(struct plain *plain, unsigned index, double lr, double s
         rc = adam_group_set(plain->adams[index], i, &group);
         group.decay = 0.0;
     }
-    for (uint64_t at = 0; rc == 0 && at < block->elements;) {
-        const struct model_run run = model_block_run(block, at);
-        if (run.trained) {
-            rc = adam_step(plain->adams[index], &arrays, run.begin, run.end, scale, NULL);
+    for (size_t i = 0; rc == 0 && i < block->run_count; i++) {
+        const uint64_t begin = i > 0 ? block->runs[i - 1].end : 0;
+        if (block->runs[i].trained) {
+            rc = adam_step(plain->adams[index], &arrays, begin, block->runs[i].end, scale, NULL);
         }
-        at = run.end;
     }
     return rc;
 }

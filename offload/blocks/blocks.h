@@ -1,0 +1,101 @@
+/* blocks.h: a list of blocks without what they compute: their names, which elements of their flat arrays
+ * are updated alike, which have a gradient, and which tensors are in them. A model makes one of its
+ * layers, an application of its parameters; updates, stores and checkpoints need nothing else. Made by
+ * one thread, block by block; constant after blocks_finish, any thread may read it. */
+#ifndef OFFLOAD_BLOCKS_BLOCKS_H
+#define OFFLOAD_BLOCKS_BLOCKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    /* Arrays begin at multiples of it. It is a block of 8-bit moments, so that an update may be cut
+     * between arrays of different groups. */
+    BLOCKS_ALIGN_ELEMENTS = 256,
+    BLOCKS_NAME_BYTES_MAX = 255, /* of a block or a tensor, without the NUL */
+    BLOCKS_FAMILY_BYTES = 32,    /* with the NUL */
+    BLOCKS_MAX = 1 << 20,
+};
+
+/* More elements than any block has; sizes in bytes stay far below 2^63. */
+#define BLOCKS_ELEMENTS_MAX (UINT64_C(1) << 48)
+
+/* Consecutive elements that are updated alike: from the end of the run before it to `end`, exclusive. Padding belongs
+ * to the run before it. The runs of a block cover it. */
+struct block_run {
+    uint64_t end;
+    uint32_t group; /* index into the update's table of groups: rate, betas, decay */
+    bool trained;   /* false: frozen */
+};
+
+/* Elements with a gradient. The elements outside of all spans are gaps: padding and frozen arrays. */
+struct block_span {
+    uint64_t begin;
+    uint64_t end;
+};
+
+/* A tensor of the application's or the model's files: rows * cols elements from `first` on. */
+struct block_tensor {
+    const char *name;
+    uint64_t first;
+    int64_t rows;
+    int64_t cols;
+    bool transposed; /* the files hold [cols][rows] */
+};
+
+struct block {
+    const char *name;
+    uint64_t elements; /* of the flat array, padding included */
+    bool trained;      /* any of its arrays is trained */
+    /* Owned by the list; set by blocks_finish. */
+    const struct block_run *runs;
+    const struct block_span *spans; /* ascending; they do not touch */
+    const struct block_tensor *tensors;
+    size_t run_count;
+    size_t span_count;
+    size_t tensor_count;
+};
+
+struct blocks_text;
+
+struct blocks {
+    char family[BLOCKS_FAMILY_BYTES]; /* what the blocks are of: "llama" */
+    uint64_t
+        hash; /* of all that must be equal for a checkpoint to fit: shapes, names, what is frozen */
+    struct block *list; /* owned */
+    uint32_t count;
+    /* Private: all runs, spans and tensors, in the order of their blocks; all names. */
+    struct block_run *runs;
+    struct block_span *spans;
+    struct block_tensor *tensors;
+    struct blocks_text *text;
+    size_t run_count, span_count, tensor_count;
+    size_t list_room, run_room, span_room, tensor_room;
+};
+
+/* ---- making ---- */
+
+/* An empty list. */
+int blocks_create(struct blocks **out);
+void blocks_destroy(struct blocks *blocks); /* NULL is fine */
+
+/* Adds an empty block; the calls below add to it until the next one. -EINVAL: the name has not 1 to 255
+ * bytes of UTF-8. */
+int blocks_add(struct blocks *blocks, const char *name);
+/* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS. *first is its first element. */
+int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, bool trained,
+                     uint64_t *first);
+/* Pads the block to a multiple of BLOCKS_ALIGN_ELEMENTS. */
+void blocks_pad(struct blocks *blocks);
+/* Adds a tensor; its name is copied. *name (may be NULL) is the copy, which lives as long as the list. */
+int blocks_add_tensor(struct blocks *blocks, const struct block_tensor *tensor, const char **name);
+/* Ends the making. -EINVAL: no block, or two of one name. */
+int blocks_finish(struct blocks *blocks, const char *family, uint64_t hash);
+
+/* ---- reading ---- */
+
+/* Whether element `at` has no gradient. *end is where that changes. */
+bool block_gap(const struct block *block, uint64_t at, uint64_t *end);
+
+#endif
