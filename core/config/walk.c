@@ -125,7 +125,7 @@ static void walk_list(struct core_cfg_detail *detail, const struct core_json_val
     }
 }
 
-/* zero_optimization: true meant stage 1 once. */
+/* In older files, zero_optimization: true means stage 1. */
 static bool walk_legacy_zero(struct core_cfg_detail *detail, size_t row,
                              const struct core_json_value *value)
 {

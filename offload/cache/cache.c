@@ -224,7 +224,7 @@ static int put_step(struct cache *cache, struct operation *operation)
     return rc;
 }
 
-/* Drops all that a block has, in memory and in the store. */
+/* Drops all bytes of a block, in memory and in the store. */
 static void block_clear(struct cache *cache, struct block *block)
 {
     slots_drop(cache, block);
@@ -289,7 +289,7 @@ static int drop_step(struct cache *cache, struct operation *operation)
 
 /* ---- the pass ---- */
 
-/* Advances an operation as far as it goes without the lock being given up. */
+/* Advances an operation as far as possible without releasing the lock. */
 static void operation_step(struct cache *cache, struct operation *operation)
 {
     int rc = -EAGAIN;
@@ -410,7 +410,7 @@ static void copy(struct cache *cache, struct operation *operation)
 
 /* ---- the cache's thread ---- */
 
-/* True: something was done without the lock, so there may be more to do. */
+/* Returns true if something was done without the lock, so that there may be more to do. */
 static bool cache_work(struct cache *cache)
 {
     for (unsigned i = 0; i < QUEUE_COUNT; i++) {
@@ -515,7 +515,8 @@ int cache_put(struct cache *cache, const struct cache_request *request, uint64_t
     return rc;
 }
 
-/* The block, also while it is being put for the first time; NULL with *rc and a sentence. The lock is held. */
+/* Finds a block, also while it is being put for the first time. Returns NULL and sets *rc, with a sentence, if
+ * there is none. The lock is held. */
 static struct block *find(struct cache *cache, const char *name, int *rc)
 {
     *rc = check_name(name);
@@ -569,8 +570,8 @@ static int result_of(struct cache *cache, uint64_t token, struct cache_result *o
     const struct operation *operation = &cache->operations[token % CACHE_TOKENS];
     if (token == 0 || operation->token != token) {
         return core_err_set(-ENOENT,
-                            "there is no token %" PRIu64 "; results are kept of the newest %d, up "
-                            "to %" PRIu64,
+                            "there is no token %" PRIu64
+                            "; the results of the newest %d are kept, up to token %" PRIu64,
                             token, CACHE_TOKENS, cache->next_token - 1);
     }
     if (operation->phase != PHASE_DONE) {

@@ -34,8 +34,8 @@ struct cache;
 
 enum {
     CACHE_NAME_MAX = 255,
-    CACHE_TOKENS = 1024,         /* the newest operations, whose results are kept */
-    CACHE_ALIGN_BYTES = 4096,    /* of memory that is read and written without a copy */
+    CACHE_TOKENS = 1024,         /* operations whose results are kept: the newest ones */
+    CACHE_ALIGN_BYTES = 4096,    /* alignment of memory that is read and written without a copy */
     CACHE_STORE_BYTES = 1 << 20, /* the limit of a path is a multiple of it */
 };
 
@@ -79,14 +79,14 @@ int cache_get(struct cache *cache, const struct cache_request *request, uint64_t
 int cache_drop(struct cache *cache, const char *name, uint64_t *token);
 
 /* 1: the operation succeeded; 0: it is not done; else its error. -ENOENT: there is no such token, or it is
- * older than the newest CACHE_TOKENS. `out` may be NULL. */
+ * not among the newest CACHE_TOKENS. `out` may be NULL. */
 int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out);
 /* The same, but waits: 0 or the error. */
 int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out);
 
 /* Ends one pin. `changed`: the caller has written to the slot. */
 int cache_release(struct cache *cache, const char *name, bool changed);
-/* Starts to read a block into memory if some can be had; that it cannot is not an error. */
+/* Starts to read a block into memory. If there is no memory for it, that is not an error. */
 int cache_prefetch(struct cache *cache, const char *name);
 /* Begins an iteration: the order recorded since the last call is used from now on. */
 int cache_iteration(struct cache *cache);

@@ -82,7 +82,7 @@ struct cache {
     uint64_t host_used_bytes, host_peak_bytes;
     uint64_t transient;      /* slots in use by transfers and copies, which will end */
     uint64_t cleaning_bytes; /* of slots that are being written */
-    bool starved;            /* in this pass, an operation waits for memory: later ones take none */
+    bool starved;            /* an operation of this pass waits for memory: later ones take none */
     uint64_t stuck_count;
     struct core_err unclean; /* why the last stuck block could not be written */
     struct block **heap;     /* owned, [heap_room]: evictable blocks, the least useful one first */
@@ -104,9 +104,9 @@ struct cache {
     struct order recorded, recording;
     uint64_t *again;    /* owned, [recorded.count]: where the block at a position is used next */
     uint64_t at, ahead; /* positions in the recorded order: of the next use, of the next prefetch */
-    bool marked;        /* iterations are counted: uses are recorded */
+    bool marked;        /* an iteration was begun, so uses are recorded */
     bool strayed;       /* this iteration does not follow the recorded order */
-    unsigned strays;    /* the latest uses, in a row, that the order did not have next */
+    unsigned strays;    /* number of consecutive uses that did not follow the order */
     uint64_t clock;     /* uses so far */
 
     struct cache_stats stats;
@@ -126,8 +126,8 @@ void table_fini(struct cache *cache);
 /* ---- slots.c: memory of blocks, and which of them is evicted next ---- */
 
 uint64_t slots_round(uint64_t bytes);
-/* Takes memory; evicts blocks whose next use is farther than `due`, 0: any. -EAGAIN without a sentence: some
- * will be free when transfers end. -ENOMEM, -ENOSPC or the error of writing a dirty block: no memory. */
+/* Takes memory; evicts blocks whose next use is not before `due` (0: any block). -EAGAIN without a sentence:
+ * memory will be free when transfers end. -ENOMEM, -ENOSPC or the error of writing a dirty block: no memory. */
 int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char **out);
 void slots_give(struct cache *cache, unsigned char *slot, uint64_t bytes);
 /* Drops the block's copy in memory. */
@@ -138,7 +138,7 @@ void slots_unstick(struct cache *cache, struct block *block);
 void slots_sort(struct cache *cache, struct block *block);
 /* Corrects the places of all evictable blocks after many positions have changed. */
 void slots_rebuild(struct cache *cache);
-/* Room for one more block, so that slots_sort cannot fail. */
+/* Makes room for one more block, so that slots_sort cannot fail. */
 int slots_reserve(struct cache *cache);
 
 /* ---- order.c: the recorded order ---- */

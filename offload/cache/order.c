@@ -45,7 +45,7 @@ static void report_change(struct cache *cache, const struct block *block)
     }
 }
 
-/* The use at this position is over. */
+/* Advances the block beyond its use at this position. */
 static void pass(struct cache *cache, uint64_t position)
 {
     struct block *block = cache->recorded.blocks[position];
@@ -71,7 +71,7 @@ void order_use(struct cache *cache, struct block *block)
         report_change(cache, block);
         cache->strays++;
     }
-    if (later) { /* what lies before it is skipped */
+    if (later) { /* the uses before it are skipped */
         cache->strays = block->due == cache->at ? 0 : cache->strays;
         for (const uint64_t position = block->due; cache->at <= position; cache->at++) {
             pass(cache, cache->at);

@@ -109,7 +109,7 @@ uint64_t slots_round(uint64_t bytes)
     return (bytes + CACHE_ALIGN_BYTES - 1) / CACHE_ALIGN_BYTES * CACHE_ALIGN_BYTES;
 }
 
-/* NULL, with *rc set: no range is free that is long enough. */
+/* Returns NULL and sets *rc if no free range is long enough. */
 static unsigned char *take_free(struct cache *cache, uint64_t bytes, int *rc)
 {
     struct aio_range range;
@@ -230,7 +230,7 @@ int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char 
         if (rc == -EAGAIN) {
             break;
         }
-        if (rc != 0) { /* another one may be in the store already, or smaller */
+        if (rc != 0) { /* another one may already be in the store, or be smaller */
             cause = cache->store != NULL ? core_err_keep(rc) : cause;
             failed[failures++] = victim;
             heap_remove(cache, victim);

@@ -1,5 +1,5 @@
-/* test_faults.c: a drive that fails costs the operations that need it, with the name of their block, and no block
- * that is in memory or on another part of the drive. */
+/* test_faults.c: if a drive fails, only operations that need it fail, with the name of their block; blocks in
+ * memory or on other parts of the drive are not affected. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -169,7 +169,7 @@ static void dead_drive(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* A store that is destroyed in the middle of everything frees everything. */
+/* A cache that is destroyed while operations are in flight frees everything. */
 static void destroyed_in_flight(void)
 {
     unsigned char *memory = case_memory(BLOCKS * BYTES);

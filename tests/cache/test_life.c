@@ -1,4 +1,5 @@
-/* test_life.c: a short life of a cache succeeds or fails cleanly whichever request for memory or a thread fails. */
+/* test_life.c: a short life of a cache succeeds or fails cleanly, whichever request for memory or for a thread
+ * fails. */
 #include <errno.h>
 
 #include "aio/backend.h"

@@ -1,5 +1,5 @@
-/* test_model.c: sequences of operations have the results that a plain table in memory gives, with every placement
- * and at every time, and the budget is never exceeded. */
+/* test_model.c: sequences of operations have the results of a plain table in memory, wherever blocks are and
+ * whenever I/O ends, and the budget is never exceeded. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,7 +204,7 @@ static void sequences(void)
     }
 }
 
-/* The same where completions come late and in another order, and transfers are short. */
+/* The same if completions come late and in another order, and transfers are short. */
 static void sequences_on_a_slow_drive(void)
 {
     for (unsigned i = 0; i < TEST_COUNT(10, 2); i++) {
@@ -277,7 +277,7 @@ static void full(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* What is wrong is said, and changes nothing. */
+/* Invalid requests are refused with a sentence and change nothing. */
 static void refusals(void)
 {
     static char long_name[CACHE_NAME_MAX + 2];
@@ -353,7 +353,7 @@ static void tokens(void)
     check_true(result.data == memory && result.bytes == 4096);
     check_int(cache_get(cache, &request, &token), ==, 0);
     check_int(cache_poll(cache, first, &result), ==, -ENOENT);
-    check_contains(core_err_sentence(), "results are kept of the newest 1024");
+    check_contains(core_err_sentence(), "the results of the newest 1024 are kept");
     check_int(cache_destroy(cache), ==, 0);
 }
 

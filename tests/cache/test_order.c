@@ -51,7 +51,7 @@ static void await(struct cache *cache, unsigned block)
     }
 }
 
-/* Before an order is known the block that was not used for the longest time leaves. */
+/* Until an order is known, the block that was not used for the longest time is evicted. */
 static void least_recently_used(void)
 {
     struct cache *cache = open_with_blocks(3, case_memory(BYTES));
@@ -88,7 +88,8 @@ static void reads_ahead(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* Forward and backward: what was used last is used first again and stays; all that is read has to be. */
+/* Forward and backward: the blocks used last are used first in the other direction and stay in memory; no
+ * unnecessary reads. */
 static void evicts_the_farthest_use(void)
 {
     enum { SLOTS = 4 };
@@ -109,7 +110,7 @@ static void evicts_the_farthest_use(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* Another order is one message and one count for each iteration that has it, and is then the expected one. */
+/* A changed order gives one message and one count per iteration, and is expected from the next one on. */
 static void a_change_is_reported(void)
 {
     test_listen(CORE_LOG_INFO);
