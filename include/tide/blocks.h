@@ -1,13 +1,15 @@
-/* blocks.h: a store of named blocks of bytes that holds more than memory: in a budget of host memory while that
- * lasts, else on drives. C17 and C++11; the rules of tide.h hold. docs/api.md has a program of twenty lines.
+/* blocks.h: a store of named blocks of bytes that holds more than memory does: in a budget of host memory
+ * as long as there is room, and otherwise on drives. C17 and C++11; the rules of tide.h hold. docs/api.md
+ * has a short program.
  *
- * A block is in host memory, on the drives, or in both. Where memory ends, the least useful blocks leave it: those
- * whose next use is farthest away in the recorded order of uses (tide_blocks_iteration), or else those that were
- * not used for the longest time. A block that is not on the drives is written there first. If the drives are
- * full, or fail, such blocks stay in memory and can be read; only the call that needs their memory fails.
+ * A block is in host memory, on the drives, or in both. If memory runs out, the least useful blocks are
+ * evicted: those whose next use is farthest away in the recorded order of uses (tide_blocks_iteration), or,
+ * without an order, those not used for the longest time. A block that is not on the drives is written there
+ * first. If the drives are full, or fail, such blocks stay in memory and can be read; only the call that
+ * needs their memory fails.
  *
- * Memory: `host_bytes`, taken and touched when the store is created, and at most 16 MiB, in which there is room
- * for some 30,000 names of up to 50 bytes; each further block takes about 400 bytes.
+ * Memory: `host_bytes`, taken and touched when the store is created, and at most 16 MiB more, enough for some
+ * 30,000 names of up to 50 bytes; each further block takes about 400 bytes.
  *
  * Files: the library creates a directory of its own, tide-blocks, in each directory of `stores` and reserves
  * the whole limit in it. One store at a time uses a directory. Blocks do not outlive the store: destroying it
@@ -63,23 +65,23 @@ TIDE_API void tide_blocks_destroy(struct tide_blocks *blocks);
 
 /* ---- Blocks ---- */
 
-/* A block that was got. */
+/* The result of a get. */
 struct tide_block {
     size_t struct_bytes;
     void *data; /* the caller's buffer, or memory of the store, pinned until tide_blocks_release */
     uint64_t bytes;
 };
 
-/* Stores `bytes` bytes under a name of 1 to 255 bytes, which replace those of an earlier put. Returns 0,
+/* Stores `bytes` bytes under a name of 1 to 255 bytes; they replace those of an earlier put. Returns 0,
  * -EINVAL, -EBUSY if the block is pinned, -ENOMEM or -ENOSPC if there is no place for it (an earlier block
  * of this name is then unchanged), or the error of writing. */
 TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const void *data,
                              uint64_t bytes);
 
 /* Reads a block into `buffer`, which has room for `bytes` bytes, or, if `buffer` is NULL, pins it in memory
- * of the store: data of *out is then valid, and may be written to, until as many calls of
- * tide_blocks_release as gets. `out` may be NULL if there is a buffer. A buffer at a multiple of 4096 bytes
- * receives a block of whole 4096 bytes without a copy. Returns 0, -ENOENT, -EINVAL, -ENOMEM if pinned
+ * of the store: data of *out is then valid, and may be written to, until every get of the block has had its
+ * tide_blocks_release. `out` may be NULL if there is a buffer. If the buffer's address and the block's size are
+ * multiples of 4096, the block is read without a copy. Returns 0, -ENOENT, -EINVAL, -ENOMEM if pinned
  * blocks leave no memory, -EBADMSG if the drive returned other bytes than were written, or the error of
  * reading. */
 TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer,
@@ -89,7 +91,7 @@ TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void 
  * if the block is not pinned. */
 TIDE_API int tide_blocks_release(struct tide_blocks *blocks, const char *name, int changed);
 
-/* Begins to read a block into memory, if some can be had. Returns 0, -EINVAL or -ENOENT. */
+/* Begins to read a block into memory, if there is memory for it. Returns 0, -EINVAL or -ENOENT. */
 TIDE_API int tide_blocks_prefetch(struct tide_blocks *blocks, const char *name);
 
 /* Forgets a block. Returns 0, -ENOENT, -EINVAL, or -EBUSY if it is pinned. */
@@ -100,7 +102,7 @@ TIDE_API int tide_blocks_drop(struct tide_blocks *blocks, const char *name);
 /* How an operation is done. */
 struct tide_block_io {
     size_t struct_bytes;
-    uint32_t background; /* 1: its transfers leave the drives to those of others */
+    uint32_t background; /* 1: its transfers let those of other operations go first */
     uint32_t through; /* 1: a put leaves no copy in memory. Without effect unless `data` and `bytes`
                           * are multiples of 4096; then nothing is copied */
 };
@@ -121,7 +123,7 @@ TIDE_API int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name,
 
 /* Tells whether an operation is done; `out`, which may be NULL, receives the block of a get. Returns 1 if it
  * succeeded, 0 if it is not done, or its error, which names the block; -ENOENT if the result of `token` is
- * not kept any more. */
+ * no longer kept. */
 TIDE_API int tide_blocks_poll(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
 /* Waits for an operation; several threads may wait for the same one. Returns 0, or as tide_blocks_poll. */
 TIDE_API int tide_blocks_wait(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
@@ -157,7 +159,7 @@ struct tide_blocks_stats {
     uint64_t store_used_bytes;
     uint64_t gets, hits; /* hits: the block was in memory or on its way there */
     uint64_t read_bytes, written_bytes;
-    uint64_t evictions;     /* blocks that left memory */
+    uint64_t evictions;     /* blocks removed from memory */
     uint64_t prefetches;    /* blocks read ahead in the recorded order */
     uint64_t order_changes; /* iterations that did not follow the order of the one before */
 };

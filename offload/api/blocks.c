@@ -1,5 +1,5 @@
 /* blocks.c: the block store as applications see it, over offload/cache. Any thread may enter; a forked child is
- * turned away. */
+ * refused. */
 #include <tide/blocks.h>
 
 #include <errno.h>
@@ -200,7 +200,7 @@ int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name, void *bu
     return rc;
 }
 
-/* Asks for the result by cache_poll or cache_wait. */
+/* Gets the result through cache_poll or cache_wait. */
 static int result(struct tide_blocks *blocks, uint64_t token, struct tide_block *out,
                   int (*ask)(struct cache *cache, uint64_t token, struct cache_result *out))
 {

@@ -1,7 +1,7 @@
-/* blocks.h: a list of blocks without what they compute: their names, which elements of their flat arrays
- * are updated alike, which have a gradient, and which tensors are in them. A model makes one of its
- * layers, an application of its parameters; updates, stores and checkpoints need nothing else. Made by
- * one thread, block by block; constant after blocks_finish, any thread may read it. */
+/* blocks.h: a list of blocks, without what they compute: their names, which elements of their flat arrays
+ * are updated alike, which have a gradient, and which tensors are in them. A model makes such a list of
+ * its layers, an application of its parameters; updates, stores and checkpoints need nothing else. Built
+ * by one thread, block by block; constant after blocks_finish, when any thread may read it. */
 #ifndef OFFLOAD_BLOCKS_BLOCKS_H
 #define OFFLOAD_BLOCKS_BLOCKS_H
 
@@ -60,7 +60,7 @@ struct block {
 struct blocks_text;
 
 struct blocks {
-    char family[BLOCKS_FAMILY_BYTES]; /* what the blocks are of: "llama" */
+    char family[BLOCKS_FAMILY_BYTES]; /* what the blocks belong to: "llama" */
     uint64_t
         hash; /* of all that must be equal for a checkpoint to fit: shapes, names, what is frozen */
     struct block *list; /* owned */
@@ -76,12 +76,12 @@ struct blocks {
 
 /* ---- making ---- */
 
-/* An empty list. */
+/* Creates an empty list. */
 int blocks_create(struct blocks **out);
 void blocks_destroy(struct blocks *blocks); /* NULL is fine */
 
-/* Adds an empty block; the calls below add to it until the next one. -EINVAL: the name has not 1 to 255
- * bytes of UTF-8. */
+/* Adds an empty block; the calls below add to it until the next one. -EINVAL: the name does not have 1 to
+ * 255 bytes of UTF-8. */
 int blocks_add(struct blocks *blocks, const char *name);
 /* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS. *first is its first element. */
 int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, bool trained,
@@ -90,7 +90,7 @@ int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, b
 void blocks_pad(struct blocks *blocks);
 /* Adds a tensor; its name is copied. *name (may be NULL) is the copy, which lives as long as the list. */
 int blocks_add_tensor(struct blocks *blocks, const struct block_tensor *tensor, const char **name);
-/* Ends the making. -EINVAL: no block, or two of one name. */
+/* Completes the list. -EINVAL: it has no block, or two with the same name. */
 int blocks_finish(struct blocks *blocks, const char *family, uint64_t hash);
 
 /* ---- reading ---- */

@@ -53,7 +53,7 @@ static bool exists(const char *path)
     return stat(path, &info) == 0;
 }
 
-/* Options that are wrong, each with the name of the field or the directory; nothing is left behind. */
+/* Wrong options are refused with the name of the field or the directory; nothing is left behind. */
 static void wrong_options(void)
 {
     struct tide_memory memory = {.struct_bytes = sizeof memory};
@@ -150,7 +150,7 @@ static void round_trip(void)
     check_true(!exists(store.directory));
 }
 
-/* The application's memory is registered; what goes through it is whole. */
+/* The application's memory is registered; blocks that are put and got through it are complete. */
 static void registered_memory(void)
 {
     unsigned char *memory = NULL;
@@ -207,7 +207,7 @@ static void one_store_at_a_time(void)
 
 static uint64_t parents_token;
 
-/* Every call of a forked child says so, and its end changes nothing. */
+/* Every call of a forked child is refused, and the end of the child changes nothing. */
 static int be_child(void *argument)
 {
     struct tide_blocks *blocks = argument;
@@ -284,7 +284,7 @@ static int run_example(const char *words, char *text, size_t bytes)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* The program of docs/api.md works and says what is wrong. */
+/* The program of docs/api.md works, and reports errors. */
 static void example(void)
 {
     char words[600];
