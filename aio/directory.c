@@ -17,13 +17,15 @@
 
 #include "aio/files.h"
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 
-enum { PATH_BYTES = 4096, LOCK_TRIES = 500, LOCK_TRIES_A_SECOND = 100 };
+enum { PATH_BYTES = 4096, LOCK_TRIES = 100, LOCK_TRIES_A_SECOND = 100 };
 
 struct aio_dir {
-    int fd;        /* owned, locked */
-    int parent_fd; /* owned; -1: the directory existed already */
+    int fd;                 /* owned */
+    struct core_lock *lock; /* owned */
+    int parent_fd;          /* owned; -1: the directory existed already */
     char path[PATH_BYTES];
 };
 
@@ -154,14 +156,14 @@ static int check(const struct aio_dir *dir)
 }
 
 /* Locks the directory, then checks that it still has a name: a run that ends removes its own. */
-static int lock(const struct aio_dir *dir)
+static int lock(struct aio_dir *dir)
 {
     struct stat info;
-    if (flock(dir->fd, LOCK_EX | LOCK_NB) != 0) {
-        int cause = errno;
-        return cause == EWOULDBLOCK
+    int rc = core_lock_take(dir->fd, &dir->lock);
+    if (rc != 0) {
+        return rc == -EWOULDBLOCK
                    ? core_err_set(-EBUSY, "%s is in use by another run", dir->path)
-                   : core_err_set(-cause, "cannot lock %s: %s", dir->path, strerror(cause));
+                   : core_err_set(rc, "cannot lock %s: %s", dir->path, strerror(-rc));
     }
     if (fstat(dir->fd, &info) != 0 || info.st_nlink == 0) {
         return core_err_set(-EAGAIN, "%s was removed while it was being opened; try again",
@@ -172,6 +174,7 @@ static int lock(const struct aio_dir *dir)
 
 static void dispose(struct aio_dir *dir)
 {
+    core_lock_drop(dir->lock);
     if (dir->fd >= 0) {
         close(dir->fd);
     }
@@ -309,10 +312,10 @@ static const char *why_not_ours(int fd)
     if ((info.st_mode & 0077) != 0) {
         return "others may open it";
     }
-    return lock_soon(fd) ? NULL : "a running process has it locked";
+    return NULL;
 }
 
-int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct)
+int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct, bool *locked)
 {
     int fd = open_below(dir, name, O_RDWR | O_NONBLOCK, 0);
     if (fd < 0 && errno == ENOENT) {
@@ -326,6 +329,9 @@ int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct)
     const char *why = why_not_ours(fd);
     if (why == NULL && fcntl(fd, F_SETFL, direct ? O_DIRECT : 0) != 0) {
         why = "it cannot be opened for direct I/O";
+    }
+    if (why == NULL) {
+        *locked = lock_soon(fd);
     }
     if (why != NULL) {
         close(fd);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/fs.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,11 +90,28 @@ static int write_header(const struct aio_path *path, const struct aio_path_optio
                                   AIO_PATH_FILE_NAME, strerror(-rc));
 }
 
+/* Removes the file of a run whose process is gone, but whose file is still locked: a child of it lives, or its
+ * I/O has not ended. The space is free at once. */
+static int replace_locked(struct aio_path *path, const struct aio_header *header, const char *name,
+                          int fd)
+{
+    if (header == NULL || kill((pid_t)header->process, 0) == 0 || errno != ESRCH) {
+        return core_err_set(-EPERM, "%s is not touched: a running process has it locked", name);
+    }
+    core_log(CORE_LOG_INFO, "%s of a run that did not end cleanly is still open; it is replaced",
+             name);
+    if (ftruncate(fd, 0) != 0) {
+        core_log(CORE_LOG_WARN, "%s cannot be emptied: %s", name, strerror(errno));
+    }
+    return aio_dir_remove(path->dir, AIO_PATH_FILE_NAME, fd);
+}
+
 /* Takes over the extent file of a dead run, if there is one. Any other file of that name is an error and is
  * not touched. An empty file was left by a run that died before it wrote the header. */
 static int take_over(struct aio_path *path, const struct aio_path_options *options)
 {
-    int fd = aio_dir_open_file(path->dir, AIO_PATH_FILE_NAME, path->direct);
+    bool locked = false;
+    int fd = aio_dir_open_file(path->dir, AIO_PATH_FILE_NAME, path->direct, &locked);
     if (fd < 0) {
         return fd == -ENOENT ? 0 : fd;
     }
@@ -116,8 +134,12 @@ static int take_over(struct aio_path *path, const struct aio_path_options *optio
                           header->file_bytes == path->file_bytes &&
                           (uint64_t)info.st_size == path->file_bytes;
     }
+    if (rc == 0 && !locked) {
+        rc = replace_locked(path, info.st_size > 0 ? memory : NULL, name, fd);
+        path->formatted = false;
+    }
     free(memory);
-    if (rc != 0) {
+    if (rc != 0 || !locked) {
         close(fd);
         return rc;
     }

@@ -30,9 +30,10 @@ int aio_dir_fd(const struct aio_dir *dir);
 
 /* Creates a file, which must not exist. Returns the descriptor, or -errno with a message. */
 int aio_dir_create(struct aio_dir *dir, const char *name, bool direct);
-/* Opens and locks a file, which must be regular, ours, of mode 0600, with one link, and unlocked. Returns
- * the descriptor, or -errno with a message; -ENOENT without one: there is no such file. */
-int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct);
+/* Opens a file, which must be regular, ours, of mode 0600 and with one link, and locks it. *locked: false if
+ * another process has it locked, or a child of a dead one. Returns the descriptor, or -errno with a message;
+ * -ENOENT without one: there is no such file. */
+int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct, bool *locked);
 /* Removes a file if it is still the one that `fd` refers to; else -ESTALE with a message. */
 int aio_dir_remove(struct aio_dir *dir, const char *name, int fd);
 

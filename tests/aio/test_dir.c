@@ -229,6 +229,63 @@ static void killed_runs_are_cleaned_up(void)
     check_int(rmdir(path), ==, 0);
 }
 
+/* Forks a child that lives until `release` is closed, says that it runs and ends only by a signal. */
+static int fork_and_wait(const char *path, int said, int release)
+{
+    struct aio_store *store = NULL;
+    if (open_store(path, &store) != 0) {
+        return 3;
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        char byte = 0;
+        (void)!write(said, &byte, 1);
+        (void)!read(release, &byte, 1); /* its end, when the test closes it */
+        _exit(0);
+    }
+    for (;;) {
+        pause();
+    }
+}
+
+/* A child that a killed run has forked keeps neither the directory nor the file, and does not disturb the next
+ * run when it ends. */
+static void a_forked_child_keeps_nothing(void)
+{
+    const char *path = place("forked");
+    int said[2];
+    int release[2];
+    char byte = 0;
+    struct stat info;
+    check_true(pipe(said) == 0 && pipe(release) == 0);
+    const pid_t parent = fork();
+    if (parent == 0) {
+        close(release[1]);
+        _exit(fork_and_wait(path, said[1], release[0]));
+    }
+    check_int(read(said[0], &byte, 1), ==, 1);
+    expect(path, -EBUSY, "in use by another run");
+    check_int(kill(parent, SIGKILL), ==, 0);
+    check_int(waitpid(parent, NULL, 0), ==, parent);
+    for (int i = 0; i < 2; i++) {
+        struct aio_store *store = NULL;
+        const int rc = open_store(path, &store);
+        if (rc != 0) {
+            test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_sentence());
+        }
+        expect(path, -EBUSY, "in use by another run");
+        if (i == 0) {
+            close(release[1]); /* the child ends */
+            expect(path, -EBUSY, "in use by another run");
+        }
+        check_int(aio_store_close(store), ==, 0);
+        check_true(stat(path, &info) != 0 || rmdir(path) == 0);
+    }
+    close(release[0]);
+    close(said[0]);
+    close(said[1]);
+}
+
 /* A change of any bit of the header is detected. */
 static void headers_are_checked(void)
 {
@@ -301,12 +358,15 @@ static void directories_and_files(void)
     struct aio_dir *dir = NULL;
     check_int(aio_dir_open(place("small"), &dir), ==, 0);
     check_int(aio_dir_fd(dir), >=, 0);
-    check_int(aio_dir_open_file(dir, "a", false), ==, -ENOENT);
+    bool locked = true;
+    check_int(aio_dir_open_file(dir, "a", false, &locked), ==, -ENOENT);
     int fd = aio_dir_create(dir, "a", false);
     check_int(fd, >=, 0);
     check_int(aio_dir_create(dir, "a", false), ==, -EEXIST);
     check_int(aio_dir_create(dir, "../a", false), <, 0);
-    check_int(aio_dir_open_file(dir, "a", false), ==, -EPERM); /* locked */
+    const int again = aio_dir_open_file(dir, "a", false, &locked);
+    check_true(again >= 0 && !locked); /* the first one has it locked */
+    close(again);
     check_int(aio_dir_remove(dir, "a", fd), ==, 0);
     check_int(aio_dir_remove(dir, "a", fd), ==, -ESTALE);
     close(fd);
@@ -320,6 +380,7 @@ TEST_MAIN({"empty_after_a_clean_end", empty_after_a_clean_end},
           {"a_directory_in_use_is_busy", a_directory_in_use_is_busy},
           {"what_was_swapped_is_not_removed", what_was_swapped_is_not_removed},
           {"killed_runs_are_cleaned_up", killed_runs_are_cleaned_up},
+          {"a_forked_child_keeps_nothing", a_forked_child_keeps_nothing},
           {"headers_are_checked", headers_are_checked},
           {"file_systems_are_known", file_systems_are_known},
           {"tmpfs_is_buffered_with_a_warning", tmpfs_is_buffered_with_a_warning},

@@ -1,0 +1,125 @@
+/* lock.c: the thread that keeps a lock, asleep. */
+#include "core/base/lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/close_range.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/base/bell.h"
+#include "core/base/thread.h"
+
+enum { ASKED = 1 }; /* `answer` before the thread has tried */
+
+struct core_lock {
+    int fd; /* borrowed during the call; then owned, locked, if the table is shared; else -1 */
+    _Atomic int answer; /* 0: locked; -errno; release pairs with the caller's acquire */
+    _Atomic bool ending;
+    struct core_bell bell;
+    pthread_t thread;
+};
+
+static int open_and_lock(int fd)
+{
+    const int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (own < 0) {
+        return -errno;
+    }
+    if (flock(own, LOCK_EX | LOCK_NB) != 0) {
+        const int cause = errno;
+        close(own);
+        return -cause;
+    }
+    return own;
+}
+
+/* Leaves the table that all threads share with `fd` alone, and locks a description of its own. Returns its
+ * descriptor, -errno, or -ENOSYS if the thread cannot leave. */
+static int lock_apart(int fd)
+{
+    if (syscall(SYS_close_range, (unsigned)fd + 1, UINT_MAX, CLOSE_RANGE_UNSHARE) != 0) {
+        return -ENOSYS;
+    }
+    if (fd > 0) {
+        (void)syscall(SYS_close_range, 0, (unsigned)fd - 1, 0);
+    }
+    const int own = open_and_lock(fd);
+    close(fd);
+    return own;
+}
+
+static void *keep_lock(void *argument)
+{
+    struct core_lock *lock = argument;
+    pthread_setname_np(pthread_self(), "tide-lock");
+    const int own = lock_apart(lock->fd);
+    atomic_store_explicit(&lock->answer, own < 0 ? own : 0, memory_order_release);
+    core_bell_ring(&lock->bell);
+    for (;;) {
+        const uint32_t seen = core_bell_look(&lock->bell);
+        if (atomic_load_explicit(&lock->ending, memory_order_acquire)) {
+            break;
+        }
+        core_bell_sleep(&lock->bell, seen, -1);
+    }
+    if (own >= 0) {
+        close(own); /* the table itself may outlive pthread_join for a moment */
+    }
+    return NULL;
+}
+
+void core_lock_drop(struct core_lock *lock)
+{
+    if (lock == NULL) {
+        return;
+    }
+    atomic_store_explicit(&lock->ending, true, memory_order_release);
+    core_bell_ring(&lock->bell);
+    pthread_join(lock->thread, NULL);
+    if (lock->fd >= 0) {
+        close(lock->fd);
+    }
+    free(lock);
+}
+
+int core_lock_take(int directory_fd, struct core_lock **out)
+{
+    struct core_lock *lock = calloc(1, sizeof *lock);
+    if (lock == NULL) {
+        return -ENOMEM;
+    }
+    lock->fd = directory_fd;
+    atomic_init(&lock->answer, ASKED);
+    core_bell_init(&lock->bell);
+    int rc = core_thread_start(&lock->thread, keep_lock, lock);
+    if (rc != 0) {
+        free(lock);
+        return -rc;
+    }
+    for (;;) {
+        const uint32_t seen = core_bell_look(&lock->bell);
+        rc = atomic_load_explicit(&lock->answer, memory_order_acquire);
+        if (rc != ASKED) {
+            break;
+        }
+        core_bell_sleep(&lock->bell, seen, -1);
+    }
+    lock->fd = -1;
+    if (rc == -ENOSYS) {
+        rc = open_and_lock(directory_fd);
+        lock->fd = rc >= 0 ? rc : -1;
+    }
+    if (rc < 0) {
+        core_lock_drop(lock);
+        return rc;
+    }
+    *out = lock;
+    return 0;
+}

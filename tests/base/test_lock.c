@@ -1,0 +1,128 @@
+/* test_lock.c: a lock on a directory excludes everybody else, and ends with the process that took it, not with its
+ * children; where the thread cannot have a table of its own, it is an ordinary lock. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/lock.h"
+#include "tests/harness/child.h"
+#include "tests/harness/test.h"
+
+static bool no_tables; /* close_range fails, as in a kernel without it */
+
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+
+long __wrap_syscall(long number, ...)
+{
+    long values[6];
+    va_list list;
+    va_start(list, number);
+    for (int i = 0; i < 6; i++) {
+        values[i] = va_arg(list, long);
+    }
+    va_end(list);
+    if (number == SYS_close_range && no_tables) {
+        errno = ENOSYS;
+        return -1;
+    }
+    return __real_syscall(number, values[0], values[1], values[2], values[3], values[4], values[5]);
+}
+
+static int open_directory(void)
+{
+    const int fd = open(test_directory(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    check_int(fd, >=, 0);
+    return fd;
+}
+
+static int take_elsewhere(void *argument)
+{
+    struct core_lock *lock = NULL;
+    return -core_lock_take(*(const int *)argument, &lock);
+}
+
+static void excludes(bool shared_tables)
+{
+    struct core_lock *lock = NULL;
+    struct core_lock *second = NULL;
+    int fd = open_directory();
+    int other = open_directory();
+    no_tables = shared_tables;
+    for (int i = 0; i < 3; i++) {
+        check_int(core_lock_take(fd, &lock), ==, 0);
+        check_int(core_lock_take(other, &second), ==, -EWOULDBLOCK);
+        check_int(core_lock_take(fd, &second), ==, -EWOULDBLOCK);
+        if (!TEST_RACES) { /* TSan ends a child that starts a thread */
+            check_int(test_child(take_elsewhere, &other), ==, EWOULDBLOCK);
+        }
+        check_true(fcntl(fd, F_GETFD) >= 0 && second == NULL);
+        core_lock_drop(lock);
+    }
+    close(fd);
+    check_int(core_lock_take(fd, &lock), <, 0); /* it is closed */
+    check_int(core_lock_take(other, &lock), ==, 0);
+    close(other);
+    core_lock_drop(lock);
+    core_lock_drop(NULL);
+    no_tables = false;
+}
+
+static void one_holder(void)
+{
+    excludes(false);
+}
+
+static void one_holder_without_tables(void)
+{
+    excludes(true);
+}
+
+/* A child of the holder lives on, and the lock is free. Descriptors of the process are not kept open. */
+static void a_child_does_not_hold_it(void)
+{
+    struct core_lock *lock = NULL;
+    int said[2];
+    int release[2];
+    int kept[2];
+    char byte = 0;
+    const int fd = open_directory();
+    check_true(pipe(said) == 0 && pipe(release) == 0 && pipe(kept) == 0);
+    const pid_t parent = fork();
+    if (parent == 0) {
+        close(release[1]);
+        if (core_lock_take(fd, &lock) != 0) {
+            _exit(1);
+        }
+        close(kept[1]); /* its only writers are this process and the test */
+        if (fork() == 0) {
+            (void)!write(said[1], &byte, 1);
+            (void)!read(release[0], &byte, 1);
+            _exit(0);
+        }
+        for (;;) {
+            pause();
+        }
+    }
+    close(kept[1]);
+    check_int(read(said[0], &byte, 1), ==, 1);
+    check_int(read(kept[0], &byte, 1), ==, 0); /* nobody else has it open */
+    check_int(core_lock_take(fd, &lock), ==, -EWOULDBLOCK);
+    check_int(kill(parent, SIGKILL), ==, 0);
+    check_int(waitpid(parent, NULL, 0), ==, parent);
+    check_int(core_lock_take(fd, &lock), ==, 0);
+    core_lock_drop(lock);
+    close(release[1]);
+    close(release[0]);
+    close(said[0]);
+    close(said[1]);
+    close(kept[0]);
+    close(fd);
+}
+
+TEST_MAIN({"one_holder", one_holder}, {"one_holder_without_tables", one_holder_without_tables},
+          {"a_child_does_not_hold_it", a_child_does_not_hold_it})
