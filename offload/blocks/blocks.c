@@ -180,13 +180,16 @@ int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, b
         return core_err_set(-EINVAL, "%s would have more than %" PRIu64 " elements", block->name,
                             BLOCKS_ELEMENTS_MAX);
     }
-    int rc = elements > 0 ? cover(blocks, begin, begin + elements, group, trained) : 0;
+    *first = begin;
+    if (elements == 0) {
+        return 0;
+    }
+    int rc = cover(blocks, begin, begin + elements, group, trained);
     if (rc != 0) {
         return rc;
     }
     block->elements = begin + elements;
-    block->trained = block->trained || (trained && elements > 0);
-    *first = begin;
+    block->trained = block->trained || trained;
     return 0;
 }
 

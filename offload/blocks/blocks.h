@@ -83,7 +83,8 @@ void blocks_destroy(struct blocks *blocks); /* NULL is fine */
 /* Adds an empty block; the calls below add to it until the next one. -EINVAL: the name does not have 1 to
  * 255 bytes of UTF-8. */
 int blocks_add(struct blocks *blocks, const char *name);
-/* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS. *first is its first element. */
+/* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS. *first is its first element. One without
+ * elements changes nothing. */
 int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, bool trained,
                      uint64_t *first);
 /* Pads the block to a multiple of BLOCKS_ALIGN_ELEMENTS. */

@@ -39,6 +39,7 @@ static void runs_and_gaps(void)
     add_array(blocks, 10, 2, true, 1024);
     add_array(blocks, 256, 2, false, 1280);
     add_array(blocks, 1, 2, true, 1536);
+    add_array(blocks, 0, 3, false, 1792);
     check_int(blocks_add(blocks, "frozen"), ==, 0);
     add_array(blocks, 100, 0, false, 0);
     blocks_pad(blocks);
