@@ -29,7 +29,7 @@ static int look(struct tide_engine *engine, const char *path, bool *other)
     if (rc != 0) {
         return rc;
     }
-    rc = run_checkpoint_check(&manifest, engine->setup.model, &engine->setup.options);
+    rc = run_checkpoint_check(&manifest, engine->setup.model->flat, &engine->setup.options);
     *other = rc == -EINVAL;
     if (rc != 0) {
         store_manifest_fini(&manifest);

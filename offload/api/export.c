@@ -36,7 +36,7 @@ static enum model_dtype dtype_of(const char *name)
 /* Opens the checkpoint's model and checks that its blocks are those of the checkpoint. */
 static int open_model(struct export *export, const char *path)
 {
-    const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
+    const struct blocks *blocks = store_checkpoint_manifest(export->checkpoint)->blocks;
     struct model_config config;
     int rc = model_config_load(path, &config);
     if (rc == 0) {
@@ -45,9 +45,9 @@ static int open_model(struct export *export, const char *path)
     if (rc != 0) {
         return core_err_prefix(rc, "%s cannot be exported", path);
     }
-    bool same = export->model->block_count == manifest->block_count;
-    for (uint32_t b = 0; same && b < manifest->block_count; b++) {
-        same = export->model->blocks[b].elements == manifest->blocks[b].elements;
+    bool same = export->model->block_count == blocks->count;
+    for (uint32_t b = 0; same && b < blocks->count; b++) {
+        same = export->model->blocks[b].elements == blocks->list[b].elements;
     }
     return same
                ? 0

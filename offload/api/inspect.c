@@ -91,7 +91,7 @@ static void describe_checkpoint(const struct store_manifest *manifest, struct ti
 {
     const char *optimizer = store_manifest_parameter(manifest, "optimizer");
     const char *precision = store_manifest_parameter(manifest, "precision");
-    snprintf(out->family, sizeof out->family, "%s", manifest->family);
+    snprintf(out->family, sizeof out->family, "%s", manifest->blocks->family);
     snprintf(out->optimizer, sizeof out->optimizer, "%.15s", optimizer != NULL ? optimizer : "");
     snprintf(out->precision, sizeof out->precision, "%.15s", precision != NULL ? precision : "");
     out->step = manifest->step;
@@ -147,7 +147,7 @@ static int check_tensors(const char *path)
     snprintf(name, sizeof name, "%s/" MODEL_MANIFEST_NAME, path);
     rc = core_file_read_regular(name, STORE_MANIFEST_BYTES_MAX, &text, &bytes);
     if (rc == 0) {
-        rc = store_manifest_check_tensors(text, bytes, name, model);
+        rc = store_manifest_check_tensors(text, bytes, name, model->flat);
     }
     free(text);
     model_destroy(model);

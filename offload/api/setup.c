@@ -280,7 +280,7 @@ static int fill_budgets(struct setup *setup)
     const uint64_t spare = usable > 4 * reserve_bytes ? reserve_bytes : usable / 16;
     budgets->device_is_host = dev_is_cpu(setup->options.device);
     budgets->host_data_bytes = given->application_bytes;
-    budgets->host_taken_bytes = run_runtime_bytes(setup->model, &setup->options) +
+    budgets->host_taken_bytes = run_runtime_bytes(setup->model->block_count, &setup->options) +
                                 given->application_bytes;
     budgets->advice_spare_bytes = advice_spare_bytes;
     budgets->device_bytes = given->device_bytes;

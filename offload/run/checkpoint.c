@@ -80,8 +80,8 @@ static const char *weight_dtype(enum kern_type type)
     return type == KERN_BF16 ? "BF16" : type == KERN_FP16 ? "F16" : "F32";
 }
 
-int run_checkpoint_describe(const struct run_options *options, const struct model *model,
-                            const struct run_position *position, struct store_manifest *out)
+void run_checkpoint_describe(const struct run_options *options, const struct blocks *blocks,
+                             const struct run_position *position, struct store_manifest *out)
 {
     struct store_manifest manifest = {
         .run = position->run,
@@ -92,6 +92,7 @@ int run_checkpoint_describe(const struct run_options *options, const struct mode
                   .last_overflow = position->scale.last_overflow,
                   .hysteresis_left = position->scale.hysteresis_left},
         .format = run_options_format(options),
+        .blocks = blocks,
     };
     snprintf(manifest.weight_dtype, sizeof manifest.weight_dtype, "%s",
              weight_dtype(options->type));
@@ -99,29 +100,25 @@ int run_checkpoint_describe(const struct run_options *options, const struct mode
     if (position->products != NULL) {
         add(&manifest, PRODUCTS, "%s", position->products);
     }
-    int rc = store_manifest_set_model(&manifest, model);
-    if (rc == 0) {
-        *out = manifest;
-    }
-    return rc;
+    *out = manifest;
 }
 
 /* ---- comparing ---- */
 
-static int check_model(const struct store_manifest *found, const struct store_manifest *mine)
+static int check_blocks(const struct blocks *found, const struct blocks *mine)
 {
     if (strcmp(found->family, mine->family) != 0) {
         return core_err_set(-EINVAL, "the checkpoint is of a %s model; this model is a %s",
                             found->family, mine->family);
     }
-    if (found->block_count != mine->block_count) {
+    if (found->count != mine->count) {
         return core_err_set(-EINVAL,
                             "the checkpoint has %" PRIu32 " blocks; the model has %" PRIu32,
-                            found->block_count, mine->block_count);
+                            found->count, mine->count);
     }
-    for (uint32_t b = 0; b < mine->block_count; b++) {
-        const struct store_image_block *theirs = &found->blocks[b];
-        const struct store_image_block *ours = &mine->blocks[b];
+    for (uint32_t b = 0; b < mine->count; b++) {
+        const struct block *theirs = &found->list[b];
+        const struct block *ours = &mine->list[b];
         if (theirs->elements != ours->elements || strcmp(theirs->name, ours->name) != 0) {
             return core_err_set(-EINVAL,
                                 "block %" PRIu32 " is \"%s\" of %" PRIu64
@@ -135,7 +132,7 @@ static int check_model(const struct store_manifest *found, const struct store_ma
                                 ours->trained ? "trained" : "frozen");
         }
     }
-    if (found->model_hash != mine->model_hash) {
+    if (found->hash != mine->hash) {
         return core_err_set(-EINVAL, "the checkpoint is of a model whose tensors have other shapes "
                                      "or names, or whose frozen tensors differ");
     }
@@ -182,7 +179,7 @@ static int check_parameters(const struct store_manifest *found, const struct sto
 
 static int compare(const struct store_manifest *found, const struct store_manifest *mine)
 {
-    int rc = check_model(found, mine);
+    int rc = check_blocks(found->blocks, mine->blocks);
     if (rc != 0) {
         return rc;
     }
@@ -190,18 +187,13 @@ static int compare(const struct store_manifest *found, const struct store_manife
     return rc != 0 ? rc : check_format(found, mine);
 }
 
-int run_checkpoint_check(const struct store_manifest *manifest, const struct model *model,
+int run_checkpoint_check(const struct store_manifest *manifest, const struct blocks *blocks,
                          const struct run_options *options)
 {
     const struct run_position nowhere = {.run = 0};
     struct store_manifest mine;
-    int rc = run_checkpoint_describe(options, model, &nowhere, &mine);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = compare(manifest, &mine);
-    store_manifest_fini(&mine);
-    return rc;
+    run_checkpoint_describe(options, blocks, &nowhere, &mine);
+    return compare(manifest, &mine);
 }
 
 void run_checkpoint_compare_products(const struct store_manifest *manifest, const char *products)

@@ -17,13 +17,13 @@ struct run_position {
                              Borrowed from the engine */
 };
 
-/* Fills in the manifest of a run. */
-int run_checkpoint_describe(const struct run_options *options, const struct model *model,
-                            const struct run_position *position, struct store_manifest *out);
+/* Fills in the manifest of a run, which borrows `blocks`. */
+void run_checkpoint_describe(const struct run_options *options, const struct blocks *blocks,
+                             const struct run_position *position, struct store_manifest *out);
 
-/* Whether a run with these options and model can resume from a checkpoint: -EINVAL names what
- * differs in its formats or its model. A difference that only changes bits is a warning. */
-int run_checkpoint_check(const struct store_manifest *manifest, const struct model *model,
+/* Whether a run with these options and blocks can resume from a checkpoint: -EINVAL names what
+ * differs in its formats or its blocks. A difference that only changes bits is a warning. */
+int run_checkpoint_check(const struct store_manifest *manifest, const struct blocks *blocks,
                          const struct run_options *options);
 
 /* Warns if `products` (run_position) are computed by another library, driver or card than those of

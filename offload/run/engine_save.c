@@ -53,7 +53,7 @@ static int write_block(struct run_engine *engine, struct store_checkpoint_write 
     struct block_writer writer = {checkpoint, block};
     const struct run_take_states taker = {write_states, written_tail, wait_written, &writer};
     int rc = 0;
-    if (!given->model->blocks[block].trained) {
+    if (!given->model->flat->list[block].trained) {
         return run_engine_weights(engine, block, write_weights, &writer);
     }
     for (uint32_t r = 0; rc == 0 && r < parts; r++) {
@@ -65,7 +65,7 @@ static int write_block(struct run_engine *engine, struct store_checkpoint_write 
 static int write_blocks(struct run_engine *engine, struct store_checkpoint_write *checkpoint)
 {
     const struct run_engine_options *given = &engine->given;
-    const uint32_t blocks = given->model->block_count;
+    const uint32_t blocks = given->model->flat->count;
     for (uint32_t b = 0; b < blocks; b++) {
         int rc = write_block(engine, checkpoint, b);
         if (rc == 0 && given->progress != NULL) {
@@ -81,11 +81,11 @@ static int write_blocks(struct run_engine *engine, struct store_checkpoint_write
 /* Writes frozen blocks, which no update writes. */
 static int write_frozen(struct run_engine *engine, struct store_checkpoint_write *checkpoint)
 {
-    const struct model *model = engine->given.model;
+    const struct blocks *blocks = engine->given.model->flat;
     const uint32_t parts = engine->given.options->stage == 3 ? engine->world : 1;
-    for (uint32_t b = 0; b < model->block_count; b++) {
+    for (uint32_t b = 0; b < blocks->count; b++) {
         struct block_writer writer = {checkpoint, b};
-        if (model->blocks[b].trained) {
+        if (blocks->list[b].trained) {
             continue;
         }
         int rc = run_engine_quiesce(engine);
@@ -108,13 +108,9 @@ static int describe(const struct run_engine *engine, const struct run_save_optio
     struct store_manifest manifest = {.step = 0};
     struct run_position position = run_engine_position(engine);
     position.steps += steps_ahead;
-    int rc = run_checkpoint_describe(engine->given.options, engine->given.model, &position,
-                                     &manifest);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = store_manifest_set_application(&manifest, options->application,
-                                        options->application_bytes);
+    run_checkpoint_describe(engine->given.options, engine->given.model->flat, &position, &manifest);
+    int rc = store_manifest_set_application(&manifest, options->application,
+                                            options->application_bytes);
     if (rc != 0) {
         store_manifest_fini(&manifest);
         return rc;
@@ -128,8 +124,8 @@ static int begin(struct run_engine *engine, const struct run_save_options *optio
 {
     const struct store_checkpoint_options wanted = {
         .shelf = options->shelf,
-        .model = engine->given.model,
         .source = options->source,
+        .config = &engine->given.model->config,
         .keep = options->keep,
         .backend = run_options_file_io(engine->given.options),
         .recipe = options->recipe,

@@ -44,7 +44,7 @@ struct loading {
 static int adopt_chunk(struct loading *load, const struct arrival *chunk)
 {
     const struct run_rank *rank = load->rank;
-    if (load->checkpoint == NULL || !rank->model->blocks[chunk->place.block].trained ||
+    if (load->checkpoint == NULL || !rank->blocks->list[chunk->place.block].trained ||
         plan_layout_of(rank->plan)->blocks[chunk->place.block].on_card) {
         return 0;
     }
@@ -134,7 +134,7 @@ static int take_chunk_slot(struct loading *load, struct run_slot **out)
 static int read_weights(struct loading *load, uint32_t block, struct plan_span span, char *to)
 {
     const struct run_rank *rank = load->rank;
-    const struct model_block *shape = &rank->model->blocks[block];
+    const struct model_block *shape = &rank->shapes->model->blocks[block];
     const enum model_dtype type = model_dtype_of(rank->options->type);
     if (load->checkpoint != NULL) {
         const struct store_arrays arrays = {.at = {[STORE_STREAM_WEIGHTS] = to}};
@@ -155,8 +155,8 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
     memset(states, 0, plan_state_bytes(&rank->input->blocks[chunk->block].format, chunk->count));
     return rank->options->type != KERN_FP16
                ? 0
-               : model_files_read(load->files, &rank->model->blocks[chunk->block], chunk->first,
-                                  chunk->count, MODEL_F32, arrays->w32);
+               : model_files_read(load->files, &rank->shapes->model->blocks[chunk->block],
+                                  chunk->first, chunk->count, MODEL_F32, arrays->w32);
 }
 
 /* Reads states; they are in memory at the same time as working weights would be. */
@@ -253,7 +253,7 @@ static int load_chunk(struct loading *load, const struct run_chunk *chunk)
         return rc;
     }
     rc = add_arrival(load, &weights_place, span, weights, slot);
-    if (rc != 0 || !rank->model->blocks[chunk->block].trained) {
+    if (rc != 0 || !rank->blocks->list[chunk->block].trained) {
         return rc;
     }
     rc = read_states(load, chunk, weights, states);
@@ -285,7 +285,7 @@ static int load_block(struct loading *load, uint32_t block)
         weights = slot->memory;
         rc = load_weights(load, block, slot);
     }
-    return rc != 0 || !rank->model->blocks[block].trained ? rc : load_states(load, block, weights);
+    return rc != 0 || !rank->blocks->list[block].trained ? rc : load_states(load, block, weights);
 }
 
 /* ---- all blocks ---- */
@@ -364,7 +364,7 @@ static int finish(struct loading *load)
     for (int size = 0; rc == 0 && size < PLAN_SIZE_COUNT; size++) {
         rc = run_slots_wait(rank, &load->weights[size]);
     }
-    for (uint32_t b = 0; rc == 0 && b < rank->model->block_count; b++) {
+    for (uint32_t b = 0; rc == 0 && b < rank->blocks->count; b++) {
         rc = send_weights(rank, b);
     }
     return rc;
@@ -373,7 +373,7 @@ static int finish(struct loading *load)
 static int load_blocks(struct loading *load)
 {
     struct run_rank *rank = load->rank;
-    const uint32_t blocks = rank->model->block_count;
+    const uint32_t blocks = rank->blocks->count;
     for (uint32_t b = 0; b < blocks; b++) {
         int rc = load_block(load, b);
         if (rc == 0 && b + 1 == blocks) {

@@ -17,7 +17,7 @@ static const struct plan_command *head_command(const struct run_rank *rank)
     const struct plan_tape *tape = plan_tape(rank->plan, PLAN_EVAL, PLAN_EVAL);
     for (uint32_t i = tape->count; i-- > 0;) {
         const struct plan_command *command = &tape->commands[i];
-        if (command->op == PLAN_FWD && command->block + 1u == rank->model->block_count) {
+        if (command->op == PLAN_FWD && command->block + 1u == rank->blocks->count) {
             return command;
         }
     }
@@ -57,7 +57,7 @@ static void widen(const void *from, enum kern_type type, int64_t count, float *o
 static int last_logits(struct run_rank *rank, const struct model_program *program, int64_t length,
                        float *out)
 {
-    const struct model *model = rank->model;
+    const struct model *model = rank->shapes->model;
     const struct model_block *block = &model->blocks[model->block_count - 1];
     const struct plan_command *head = head_command(rank);
     const enum kern_type type = rank->options->type;

@@ -60,7 +60,7 @@ static int make_queues(struct run_rank *rank)
     run_options_groups(rank->options, group->lr, (const double[]){group->beta1, group->beta2}, 1,
                        groups);
     const struct run_update_options update = {
-        .blocks = rank->model->flat,
+        .blocks = rank->blocks,
         .options = rank->options,
         .groups = groups,
         .group_count = MODEL_GROUP_COUNT,
@@ -156,7 +156,7 @@ static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
 {
     const bool f32_grads = run_options_gradients(rank->options) == CORE_UPDATE_F32;
     uint64_t grad_stride = 0;
-    for (uint32_t b = 0; b < rank->model->block_count; b++) {
+    for (uint32_t b = 0; b < rank->blocks->count; b++) {
         const uint64_t stride = run_shapes_stride(rank->shapes->blocks[b].out_bytes);
         grad_stride = stride > grad_stride ? stride : grad_stride;
     }
@@ -267,7 +267,7 @@ static int make(struct run_rank *rank)
     if (rc != 0) {
         return rc;
     }
-    rc = run_inputs_init(&rank->inputs, rank->model, rank->options, rank->device,
+    rc = run_inputs_init(&rank->inputs, rank->shapes->model, rank->options, rank->device,
                          rank->compute_queue);
     if (rc != 0) {
         return rc;
@@ -287,7 +287,7 @@ int run_rank_create(const struct run_rank_options *options, struct run_rank **ou
     rank->shapes = options->shapes;
     rank->input = options->input;
     rank->plan = options->plan;
-    rank->model = options->shapes->model;
+    rank->blocks = options->shapes->model->flat;
     rank->last = rank->ahead = PLAN_KIND_COUNT;
     core_bell_init(&rank->bell);
     core_line_init(&rank->gate, "the next step", &rank->bell);

@@ -34,7 +34,7 @@ struct run_rank {
     const struct run_shapes *shapes;
     const struct plan_input *input;
     const struct plan *plan;
-    const struct model *model;
+    const struct blocks *blocks;
 
     struct core_bell bell;     /* of every lane */
     _Atomic uint64_t pulse;    /* grows while this rank makes progress; others only compare it */

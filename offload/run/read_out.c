@@ -214,7 +214,7 @@ int run_rank_states(struct run_rank *rank, uint32_t block, const struct run_take
                               .count = run_chunk_count(rank, block),
                               .weights = run_chunk_weights_memory(rank, block),
                               .states = taker};
-    assert(rank->model->blocks[block].trained);
+    assert(rank->blocks->list[block].trained);
     if (reading.count == 0) { /* a shard of a small block may be empty */
         return 0;
     }

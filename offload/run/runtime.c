@@ -5,7 +5,6 @@
 
 #include "core/base/sysfile.h"
 #include "core/dev/dev.h"
-#include "offload/model/model.h"
 #include "offload/store/flow.h"
 
 enum { STATUS_BYTES = 8192 };
@@ -56,13 +55,13 @@ static uint64_t base_bytes(void)
     return found;
 }
 
-uint64_t run_runtime_bytes(const struct model *model, const struct run_options *options)
+uint64_t run_runtime_bytes(uint32_t block_count, const struct run_options *options)
 {
     const uint64_t saves = options->wishes.saves ? STORE_FLOW_BYTES : 0;
     const uint32_t groups = options->micro_batches < RUN_OPTIONS_GROUPS ? options->micro_batches
                                                                         : RUN_OPTIONS_GROUPS;
     return base_bytes() + libraries_bytes + saves +
-           model->block_count * (block_bytes + groups * group_bytes);
+           block_count * (block_bytes + groups * group_bytes);
 }
 
 int run_runtime_card_bytes(const char *device, uint64_t *budget_bytes, uint64_t *card_bytes)

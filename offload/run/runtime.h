@@ -5,8 +5,6 @@
 
 #include "offload/run/options.h"
 
-struct model;
-
 /* Resident now, with hugetlb pages; 0: the kernel does not say. */
 uint64_t run_runtime_used_bytes(void);
 /* The maximum so far. */
@@ -14,7 +12,7 @@ uint64_t run_runtime_peak_bytes(void);
 
 /* What a run will take: what was resident at the first call, at least 8 MiB, plus what planning,
  * threads, products and I/O add. */
-uint64_t run_runtime_bytes(const struct model *model, const struct run_options *options);
+uint64_t run_runtime_bytes(uint32_t block_count, const struct run_options *options);
 
 /* Memory of a card for a run without a budget of its own: *budget_bytes of what is free now, and
  * *card_bytes, all that the card has, which is the same for every run. */

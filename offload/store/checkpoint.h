@@ -11,12 +11,13 @@
 /* ---- writing ---- */
 
 struct store_checkpoint_write;
+struct model_config;
 
 struct store_checkpoint_options {
     struct store_shelf *shelf; /* borrowed, like all here */
-    const struct model *model;
-    const char *source; /* folder whose configuration and tokenizer are copied; NULL: none */
-    uint32_t keep;      /* checkpoints that are kept, including this one; 0: all */
+    const char *source;        /* folder whose configuration and tokenizer are copied; NULL: none */
+    const struct model_config *config; /* of the model in `source` */
+    uint32_t keep;                     /* checkpoints that are kept, including this one; 0: all */
     const char *backend;
     const struct aio_backend *recipe; /* replaces `backend`; NULL: none */
     int64_t limit_ns;                 /* time limit of one block's I/O; 0: the drive's own */

@@ -96,7 +96,7 @@ static int open_all(struct store_checkpoint *checkpoint, const char *backend,
         return rc;
     }
     rc = store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
-                          manifest->blocks, manifest->block_count);
+                          manifest->blocks);
     if (rc != 0) {
         return rc;
     }
@@ -195,7 +195,7 @@ int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t poi
 int store_checkpoint_verify(struct store_checkpoint *checkpoint,
                             int (*progress)(void *user, uint64_t done, uint64_t total), void *user)
 {
-    const uint32_t blocks = checkpoint->image.block_count;
+    const uint32_t blocks = checkpoint->image.blocks->count;
     int rc = 0;
     for (uint32_t b = 0; rc == 0 && b < blocks; b++) {
         rc = store_flow_check(checkpoint->flow, b);

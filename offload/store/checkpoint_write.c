@@ -109,7 +109,7 @@ static int begin(struct store_checkpoint_write *checkpoint)
     store_shelf_path(store_shelf_directory(given->shelf), manifest->step, checkpoint->folder,
                      sizeof checkpoint->folder);
     int rc = store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
-                              manifest->blocks, manifest->block_count);
+                              manifest->blocks);
     if (rc != 0) {
         return rc;
     }
@@ -119,7 +119,7 @@ static int begin(struct store_checkpoint_write *checkpoint)
     }
     if (given->source != NULL) {
         const struct model_folder folder = {checkpoint->path, checkpoint->fd};
-        rc = model_folder_copy(&folder, given->source, &given->model->config,
+        rc = model_folder_copy(&folder, given->source, given->config,
                                dtype_of(manifest->weight_dtype));
         if (rc != 0) {
             return rc;
@@ -280,7 +280,7 @@ static int write_manifest(struct store_checkpoint_write *checkpoint)
 {
     char *text = NULL;
     size_t bytes = 0;
-    int rc = store_manifest_print(&checkpoint->manifest, checkpoint->given.model, &text, &bytes);
+    int rc = store_manifest_print(&checkpoint->manifest, &text, &bytes);
     if (rc == 0) {
         const struct model_folder folder = {checkpoint->path, checkpoint->fd};
         rc = model_folder_write(&folder, MODEL_MANIFEST_NAME, text, bytes);

@@ -186,7 +186,7 @@ static uint64_t piece_bytes(const struct store_image *image)
     uint64_t all = 0;
     uint64_t cut = AIO_ALIGN_BYTES;
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
-        for (uint32_t b = 0; b < image->block_count; b++) {
+        for (uint32_t b = 0; b < image->blocks->count; b++) {
             if (store_image_bytes(image, (enum store_stream)s, b) > 0) {
                 const uint64_t one =
                     store_image_cut(image, (enum store_stream)s, b, 0).padded_bytes;
@@ -319,7 +319,7 @@ static int mismatch(const struct store_flow *flow, const struct flow_piece *piec
                         "%s/%s.safetensors: elements from %" PRIu64 " of %s do not match their "
                         "checksum: %016" PRIx64 " was written, %016" PRIx64 " was read",
                         flow->name, store_stream_name(piece->stream), cut * PLAN_CUT_ELEMENTS,
-                        flow->image->blocks[piece->block].name, sums[0], sums[1]);
+                        flow->image->blocks->list[piece->block].name, sums[0], sums[1]);
 }
 
 /* Computes the checksums of what is written, or verifies those of what was read. */
@@ -441,8 +441,8 @@ int store_flow_begin(struct store_flow *flow, uint32_t block, uint64_t first, ui
     const uint64_t end = first + count;
     const uint64_t cuts[2] = {first / PLAN_CUT_ELEMENTS,
                               (end + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS};
-    assert(first % PLAN_CUT_ELEMENTS == 0 && end <= flow->image->blocks[block].elements &&
-           (end % PLAN_CUT_ELEMENTS == 0 || end == flow->image->blocks[block].elements));
+    assert(first % PLAN_CUT_ELEMENTS == 0 && end <= flow->image->blocks->list[block].elements &&
+           (end % PLAN_CUT_ELEMENTS == 0 || end == flow->image->blocks->list[block].elements));
     int rc = finish_until(flow, flow->finished); /* whether it has failed */
     for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
         if (arrays->at[s] != NULL && store_image_bytes(flow->image, (enum store_stream)s, block)) {
@@ -465,7 +465,7 @@ int store_flow_wait(struct store_flow *flow, uint64_t point)
 
 int store_flow_check(struct store_flow *flow, uint32_t block)
 {
-    const uint64_t elements = flow->image->blocks[block].elements;
+    const uint64_t elements = flow->image->blocks->list[block].elements;
     const uint64_t cuts[2] = {0, (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS};
     int rc = 0;
     assert(!flow->writes);

@@ -13,9 +13,6 @@
 
 enum { LENGTH_BYTES = 8, SCALE_BYTES = 4 };
 
-/* More elements than any block of any model; sizes in bytes stay far below 2^63. */
-#define ELEMENTS_MAX (UINT64_C(1) << 48)
-
 const char *store_stream_name(enum store_stream stream)
 {
     static const char *const names[STORE_STREAM_COUNT] = {[STORE_STREAM_WEIGHTS] = "weights",
@@ -55,7 +52,7 @@ static uint64_t stream_bytes(const struct plan_format *format, enum store_stream
 uint64_t store_image_bytes(const struct store_image *image, enum store_stream stream,
                            uint32_t block)
 {
-    const struct store_image_block *of = &image->blocks[block];
+    const struct block *of = &image->blocks->list[block];
     return stream == STORE_STREAM_WEIGHTS || of->trained
                ? stream_bytes(&image->format, stream, of->elements)
                : 0;
@@ -68,12 +65,12 @@ bool store_image_has(const struct store_image *image, enum store_stream stream)
 
 uint64_t store_image_file_bytes(const struct store_image *image, enum store_stream stream)
 {
-    return image->offsets[stream][image->block_count];
+    return image->offsets[stream][image->blocks->count];
 }
 
 uint64_t store_image_cuts(const struct store_image *image, enum store_stream stream)
 {
-    return image->first_cuts[stream][image->block_count];
+    return image->first_cuts[stream][image->blocks->count];
 }
 
 uint64_t store_image_cuts_all(const struct store_image *image)
@@ -164,16 +161,17 @@ static int make_header(struct store_image *image, enum store_stream stream)
     struct core_json_write write;
     uint64_t at = 0;
     core_json_write_init_text(&write);
+    write.bytes_max = STORE_HEADER_BYTES_MAX - LENGTH_BYTES - PLAN_ALIGN_BYTES;
     core_json_write_object_begin(&write, NULL);
     core_json_write_object_begin(&write, "__metadata__");
     core_json_write_string(&write, "format", "tide checkpoint");
     core_json_write_string(&write, "stream", store_stream_name(stream));
     core_json_write_object_end(&write);
-    for (uint32_t b = 0; b < image->block_count; b++) {
+    for (uint32_t b = 0; b < image->blocks->count; b++) {
         const uint64_t bytes = store_image_bytes(image, stream, b);
         const uint64_t end = plan_round_up(at + bytes, PLAN_ALIGN_BYTES);
         if (bytes > 0) {
-            write_tensor(&write, image->blocks[b].name, dtype, at, at + bytes);
+            write_tensor(&write, image->blocks->list[b].name, dtype, at, at + bytes);
         }
         if (at + bytes < end) {
             char name[32];
@@ -184,7 +182,12 @@ static int make_header(struct store_image *image, enum store_stream stream)
     }
     core_json_write_object_end(&write);
     int rc = core_json_write_end(&write);
-    if (rc == 0) {
+    if (rc == -EFBIG) {
+        rc = core_err_set(rc,
+                          "the names of %" PRIu32 " blocks are too long: the header of "
+                          "%s.safetensors would exceed %d bytes",
+                          image->blocks->count, store_stream_name(stream), STORE_HEADER_BYTES_MAX);
+    } else if (rc == 0) {
         rc = seal_header(image, stream, write.text, write.bytes - 1);
     }
     core_json_write_fini(&write);
@@ -193,21 +196,25 @@ static int make_header(struct store_image *image, enum store_stream stream)
 
 /* ---- making ---- */
 
-static int check_blocks(const struct store_image_block *blocks, uint32_t count)
+/* Names of a file's other tensors. */
+static bool is_reserved(const char *name)
 {
-    if (count == 0 || count > STORE_BLOCKS_MAX) {
-        return core_err_set(-EINVAL, "%" PRIu32 " blocks; expected 1 to %d", count,
-                            STORE_BLOCKS_MAX);
+    static const char padding[] = "padding.";
+    const size_t bytes = sizeof padding - 1;
+    if (strncmp(name, padding, bytes) == 0) {
+        return name[bytes] != '\0' && name[bytes + strspn(name + bytes, "0123456789")] == '\0';
     }
-    for (uint32_t b = 0; b < count; b++) {
-        if (blocks[b].elements > ELEMENTS_MAX || blocks[b].name[0] == '\0') {
-            return core_err_set(-EINVAL, "block %" PRIu32 " \"%s\" of %" PRIu64 " elements", b,
-                                blocks[b].name, blocks[b].elements);
-        }
-        for (uint32_t other = 0; other < b; other++) {
-            if (strcmp(blocks[other].name, blocks[b].name) == 0) {
-                return core_err_set(-EINVAL, "two blocks have the name \"%s\"", blocks[b].name);
-            }
+    return strcmp(name, "__metadata__") == 0;
+}
+
+static int check_names(const struct blocks *blocks)
+{
+    for (uint32_t b = 0; b < blocks->count; b++) {
+        if (is_reserved(blocks->list[b].name)) {
+            return core_err_set(-EINVAL,
+                                "a block has the name \"%s\", which files of checkpoints use for "
+                                "something else",
+                                blocks->list[b].name);
         }
     }
     return 0;
@@ -215,7 +222,7 @@ static int check_blocks(const struct store_image_block *blocks, uint32_t count)
 
 static int lay_out(struct store_image *image, enum store_stream stream)
 {
-    const size_t rows = image->block_count + 1;
+    const size_t rows = (size_t)image->blocks->count + 1;
     const uint64_t whole = stream_bytes(&image->format, stream, PLAN_CUT_ELEMENTS);
     uint64_t *offsets = calloc(rows, sizeof *offsets);
     uint64_t *cuts = calloc(rows, sizeof *cuts);
@@ -226,7 +233,7 @@ static int lay_out(struct store_image *image, enum store_stream stream)
     }
     int rc = make_header(image, stream);
     offsets[0] = image->header_bytes[stream];
-    for (uint32_t b = 0; rc == 0 && b < image->block_count; b++) {
+    for (uint32_t b = 0; rc == 0 && b < image->blocks->count; b++) {
         const uint64_t bytes = store_image_bytes(image, stream, b);
         offsets[b + 1] = offsets[b] + plan_round_up(bytes, PLAN_ALIGN_BYTES);
         cuts[b + 1] = cuts[b] + (bytes > 0 ? (bytes + whole - 1) / whole : 0);
@@ -235,20 +242,11 @@ static int lay_out(struct store_image *image, enum store_stream stream)
 }
 
 int store_image_init(struct store_image *image, const struct plan_format *format,
-                     const char *weight_dtype, const struct store_image_block *blocks,
-                     uint32_t block_count)
+                     const char *weight_dtype, const struct blocks *blocks)
 {
-    *image = (struct store_image){.format = *format, .block_count = block_count};
-    int rc = check_blocks(blocks, block_count);
-    if (rc != 0) {
-        return rc;
-    }
+    *image = (struct store_image){.format = *format, .blocks = blocks};
     snprintf(image->weight_dtype, sizeof image->weight_dtype, "%s", weight_dtype);
-    image->blocks = calloc(block_count, sizeof *image->blocks);
-    if (image->blocks == NULL) {
-        return core_err_set(-ENOMEM, "no memory for %" PRIu32 " blocks", block_count);
-    }
-    memcpy(image->blocks, blocks, block_count * sizeof *blocks);
+    int rc = check_names(blocks);
     for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
         rc = lay_out(image, (enum store_stream)s);
     }
@@ -265,6 +263,5 @@ void store_image_fini(struct store_image *image)
         free(image->first_cuts[s]);
         free(image->headers[s]);
     }
-    free(image->blocks);
-    *image = (struct store_image){.block_count = 0};
+    *image = (struct store_image){.blocks = NULL};
 }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "offload/blocks/blocks.h"
 #include "offload/plan/plan.h"
 
 enum store_stream {
@@ -24,22 +25,20 @@ enum store_stream {
     STORE_STREAM_COUNT
 };
 
-enum { STORE_CUT_BYTES_MAX = 65536 * 4, STORE_BLOCK_NAME_BYTES = 24, STORE_BLOCKS_MAX = 4096 };
-
-struct store_image_block {
-    char name[STORE_BLOCK_NAME_BYTES];
-    uint64_t elements;
-    bool trained;
+enum {
+    STORE_CUT_BYTES_MAX = 65536 * 4,
+    /* Of one file: the limit of safetensors' own readers. It holds 200,000 blocks with names of 255
+     * bytes, or 500,000 with short ones. */
+    STORE_HEADER_BYTES_MAX = 100 * 1000 * 1000,
 };
 
 struct store_image {
     struct plan_format format;
-    char weight_dtype[8]; /* "BF16", in the notation of safetensors */
-    uint32_t block_count;
-    struct store_image_block *blocks;      /* owned */
-    uint64_t *offsets[STORE_STREAM_COUNT]; /* owned, [block_count + 1]: offset of each block in the
+    char weight_dtype[8];                      /* "BF16", in the notation of safetensors */
+    const struct blocks *blocks;               /* borrowed */
+    uint64_t *offsets[STORE_STREAM_COUNT];     /* owned, [blocks + 1]: offset of each block in the
                                             * file; the last one is the end */
-    uint64_t *first_cuts[STORE_STREAM_COUNT];  /* owned, [block_count + 1]: index of each block's
+    uint64_t *first_cuts[STORE_STREAM_COUNT];  /* owned, [blocks + 1]: index of each block's
                                                * first checksum */
     char *headers[STORE_STREAM_COUNT];         /* owned; the first bytes of each file, its length
                                         * included */
@@ -49,10 +48,10 @@ struct store_image {
 /* "weights", "m_scales". The file is NAME.safetensors. */
 const char *store_stream_name(enum store_stream stream);
 
-/* `blocks` is copied. -EINVAL with a sentence for impossible sizes. */
+/* -EINVAL: a block has a name that the files use themselves; -EFBIG: the names are too long for a
+ * header; each with a sentence. */
 int store_image_init(struct store_image *image, const struct plan_format *format,
-                     const char *weight_dtype, const struct store_image_block *blocks,
-                     uint32_t block_count);
+                     const char *weight_dtype, const struct blocks *blocks);
 /* A zeroed one is fine. */
 void store_image_fini(struct store_image *image);
 

@@ -1,4 +1,4 @@
-/* manifest.c: fills in the parts that come from a model and an application, and writes the text. */
+/* manifest.c: fills in what comes from the application, and writes the text. */
 #include "offload/store/manifest.h"
 
 #include <errno.h>
@@ -15,32 +15,13 @@
 
 void store_manifest_fini(struct store_manifest *manifest)
 {
-    free(manifest->blocks);
+    blocks_destroy(manifest->parsed);
     free(manifest->files);
     free(manifest->application);
     *manifest = (struct store_manifest){.step = 0};
 }
 
 /* ---- filling in ---- */
-
-int store_manifest_set_model(struct store_manifest *manifest, const struct model *model)
-{
-    struct store_image_block *blocks = calloc(model->block_count, sizeof *blocks);
-    if (blocks == NULL) {
-        return core_err_set(-ENOMEM, "no memory for the names of %u blocks", model->block_count);
-    }
-    for (unsigned b = 0; b < model->block_count; b++) {
-        snprintf(blocks[b].name, sizeof blocks[b].name, "%s", model->blocks[b].name);
-        blocks[b].elements = model->blocks[b].elements;
-        blocks[b].trained = model->blocks[b].trained;
-    }
-    free(manifest->blocks);
-    manifest->blocks = blocks;
-    manifest->block_count = model->block_count;
-    manifest->model_hash = model->flat->hash;
-    snprintf(manifest->family, sizeof manifest->family, "%s", model->config.family->name);
-    return 0;
-}
 
 int store_manifest_set_application(struct store_manifest *manifest, const void *bytes, size_t count)
 {
@@ -91,47 +72,40 @@ static void write_file(struct core_json_write *write, const char *key,
     core_json_write_object_end(write);
 }
 
-/* Where each tensor of the model's files is in its block, for readers other than tide. */
-static void write_tensors(struct core_json_write *write, const struct model_block *block)
+/* Where each tensor of the files is in its block, for readers other than tide. */
+static void write_tensors(struct core_json_write *write, const struct block *block)
 {
     core_json_write_array_begin(write, "tensors");
-    for (unsigned i = 0; i < block->param_count; i++) {
-        const struct model_param *param = &block->params[i];
-        for (unsigned j = 0; j < param->part_count; j++) {
-            const struct model_part *part = &param->parts[j];
-            core_json_write_object_begin(write, NULL);
-            core_json_write_string(write, "name", part->name);
-            core_json_write_unsigned(
-                write, "first", param->offset + (uint64_t)part->first_row * (uint64_t)param->cols);
-            core_json_write_integer(write, "rows", part->rows);
-            core_json_write_integer(write, "cols", param->cols);
-            core_json_write_bool(write, "transposed", param->transposed);
-            core_json_write_object_end(write);
-        }
+    for (size_t i = 0; i < block->tensor_count; i++) {
+        const struct block_tensor *tensor = &block->tensors[i];
+        core_json_write_object_begin(write, NULL);
+        core_json_write_string(write, "name", tensor->name);
+        core_json_write_unsigned(write, "first", tensor->first);
+        core_json_write_integer(write, "rows", tensor->rows);
+        core_json_write_integer(write, "cols", tensor->cols);
+        core_json_write_bool(write, "transposed", tensor->transposed);
+        core_json_write_object_end(write);
     }
     core_json_write_array_end(write);
 }
 
-static void write_blocks(struct core_json_write *write, const struct store_manifest *manifest,
-                         const struct model *model)
+static void write_blocks(struct core_json_write *write, const struct blocks *blocks)
 {
     core_json_write_array_begin(write, "blocks");
-    for (uint32_t b = 0; b < manifest->block_count; b++) {
+    for (uint32_t b = 0; b < blocks->count; b++) {
+        const struct block *block = &blocks->list[b];
         core_json_write_object_begin(write, NULL);
-        core_json_write_string(write, "name", manifest->blocks[b].name);
-        core_json_write_unsigned(write, "elements", manifest->blocks[b].elements);
-        core_json_write_bool(write, "trained", manifest->blocks[b].trained);
-        if (model != NULL) {
-            write_tensors(write, &model->blocks[b]);
-        }
+        core_json_write_string(write, "name", block->name);
+        core_json_write_unsigned(write, "elements", block->elements);
+        core_json_write_bool(write, "trained", block->trained);
+        write_tensors(write, block);
         core_json_write_object_end(write);
     }
     core_json_write_array_end(write);
 }
 
 /* Writes the table of one block. */
-static int print_tensors(const struct model_block *block, const struct core_json_value *found,
-                         char **out)
+static int print_tensors(const struct block *block, const struct core_json_value *found, char **out)
 {
     struct core_json_write write;
     core_json_write_init_text(&write);
@@ -152,7 +126,7 @@ static int print_tensors(const struct model_block *block, const struct core_json
 }
 
 static int check_block(const struct core_json *doc, const struct core_json_value *blocks,
-                       uint32_t index, const struct model_block *block)
+                       uint32_t index, const struct block *block)
 {
     const struct core_json_value *from = core_json_at(blocks, index);
     const struct core_json_value *tensors = NULL;
@@ -182,21 +156,21 @@ done:
 }
 
 int store_manifest_check_tensors(const char *text, size_t bytes, const char *source,
-                                 const struct model *model)
+                                 const struct blocks *blocks)
 {
     struct core_json *doc = NULL;
-    const struct core_json_value *blocks = NULL;
+    const struct core_json_value *list = NULL;
     int rc = core_json_parse(text, bytes, source, NULL, &doc);
     if (rc == 0) {
-        rc = core_json_get(doc, core_json_root(doc), "blocks", CORE_JSON_ARRAY, &blocks);
+        rc = core_json_get(doc, core_json_root(doc), "blocks", CORE_JSON_ARRAY, &list);
     }
-    if (rc == 0 && core_json_count(blocks) != model->block_count) {
+    if (rc == 0 && core_json_count(list) != blocks->count) {
         rc = core_json_refuse(doc, core_json_root(doc), "blocks", 0, -EBADMSG,
                               "has %zu; the model that config.json describes has %" PRIu32,
-                              core_json_count(blocks), (uint32_t)model->block_count);
+                              core_json_count(list), blocks->count);
     }
-    for (uint32_t b = 0; rc == 0 && b < model->block_count; b++) {
-        rc = check_block(doc, blocks, b, &model->blocks[b]);
+    for (uint32_t b = 0; rc == 0 && b < blocks->count; b++) {
+        rc = check_block(doc, list, b, &blocks->list[b]);
     }
     core_json_destroy(doc);
     return rc;
@@ -252,20 +226,20 @@ static int write_application(struct core_json_write *write, const struct store_m
     return 0;
 }
 
-int store_manifest_print(const struct store_manifest *manifest, const struct model *model,
-                         char **text, size_t *bytes)
+int store_manifest_print(const struct store_manifest *manifest, char **text, size_t *bytes)
 {
     struct core_json_write write;
     core_json_write_init_text(&write);
     write.indent = 1;
+    write.bytes_max = STORE_MANIFEST_BYTES_MAX - 64; /* room for the seal */
     core_json_write_object_begin(&write, NULL);
     core_json_write_string(&write, "format", STORE_MANIFEST_FORMAT);
     core_json_write_integer(&write, "version", STORE_MANIFEST_VERSION);
     write_run(&write, manifest);
-    core_json_write_string(&write, "family", manifest->family);
-    write_hex(&write, "model", manifest->model_hash);
+    core_json_write_string(&write, "family", manifest->blocks->family);
+    write_hex(&write, "model", manifest->blocks->hash);
     write_format(&write, manifest);
-    write_blocks(&write, manifest, model);
+    write_blocks(&write, manifest->blocks);
     core_json_write_array_begin(&write, "files");
     for (uint32_t i = 0; i < manifest->file_count; i++) {
         write_file(&write, NULL, &manifest->files[i]);

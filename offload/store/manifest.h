@@ -6,7 +6,6 @@
 
 #include <stddef.h>
 
-#include "offload/model/model.h"
 #include "offload/store/image.h"
 
 enum {
@@ -16,7 +15,7 @@ enum {
     STORE_FILES_MAX = 4096,
     STORE_FILE_NAME_BYTES = 256,
     STORE_APPLICATION_BYTES_MAX = 1 << 20,
-    STORE_MANIFEST_BYTES_MAX = 64 << 20,
+    STORE_MANIFEST_BYTES_MAX = 256 << 20,
 };
 
 /* A parameter of the run, as text: {"beta1", "0.9"}. */
@@ -47,37 +46,32 @@ struct store_manifest {
     struct store_scale scale;
     struct store_parameter parameters[STORE_PARAMETERS_MAX];
     uint32_t parameter_count;
-    char family[32];
-    uint64_t model_hash; /* blocks.hash */
     struct plan_format format;
     char weight_dtype[8];
-    struct store_image_block *blocks; /* owned */
-    uint32_t block_count;
-    struct store_file *files; /* owned */
+    const struct blocks *blocks; /* borrowed from the run, or `parsed` */
+    struct blocks *parsed;       /* owned: without tensors, and one run per block */
+    struct store_file *files;    /* owned */
     uint32_t file_count;
     struct store_file sums; /* sums.safetensors */
     void *application;      /* owned: bytes of the application */
     size_t application_bytes;
 };
 
-/* Fills in family, hash and blocks from a model. */
-int store_manifest_set_model(struct store_manifest *manifest, const struct model *model);
 int store_manifest_set_application(struct store_manifest *manifest, const void *bytes,
                                    size_t count);
 /* The value of a parameter; NULL: there is none. */
 const char *store_manifest_parameter(const struct store_manifest *manifest, const char *name);
 
-/* Prints the manifest; the caller frees the text. `model` is for the table of its tensors. */
-int store_manifest_print(const struct store_manifest *manifest, const struct model *model,
-                         char **text, size_t *bytes);
+/* Prints the manifest; the caller frees the text. -EFBIG: it would be too long to be read. */
+int store_manifest_print(const struct store_manifest *manifest, char **text, size_t *bytes);
 /* -EBADMSG if the text is not what was written, -ENOTSUP for another version, -EINVAL for
  * impossible values; each with a sentence that names `source`. */
 int store_manifest_parse(const char *text, size_t bytes, const char *source,
                          struct store_manifest *out);
-/* -EBADMSG if the table of tensors in the text is not that of `model`, even if the checksum is
- * right. */
+/* -EBADMSG if the table of tensors in the text is not that of `blocks`, those of the model that
+ * config.json describes, even if the checksum is right. */
 int store_manifest_check_tensors(const char *text, size_t bytes, const char *source,
-                                 const struct model *model);
+                                 const struct blocks *blocks);
 /* A zeroed one is fine. */
 void store_manifest_fini(struct store_manifest *manifest);
 

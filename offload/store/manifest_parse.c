@@ -192,35 +192,62 @@ static int parse_streams(const struct core_json *doc, const struct core_json_val
     return rc == 0 ? get_file(doc, sums, &out->sums) : rc;
 }
 
+static int parse_block(const struct core_json *doc, const struct core_json_value *list,
+                       size_t index, struct blocks *blocks)
+{
+    const struct core_json_value *from = core_json_at(list, index);
+    char name[BLOCKS_NAME_BYTES_MAX + 1];
+    uint64_t elements = 0;
+    uint64_t first = 0;
+    bool trained = false;
+    int rc = core_json_kind(from) == CORE_JSON_OBJECT
+                 ? get_text(doc, from, "name", name, sizeof name)
+                 : core_json_refuse(doc, list, NULL, index, -EINVAL, "expected an object");
+    if (rc != 0) {
+        return rc;
+    }
+    rc = get_count(doc, from, "elements", BLOCKS_ELEMENTS_MAX, &elements);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = core_json_get_bool(doc, from, "trained", &trained);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = blocks_add(blocks, name);
+    return rc == 0 ? blocks_add_array(blocks, elements, 0, trained, &first) : rc;
+}
+
 static int parse_blocks(const struct core_json *doc, const struct core_json_value *root,
                         struct store_manifest *out)
 {
     const struct core_json_value *list = NULL;
-    int rc = core_json_get(doc, root, "blocks", CORE_JSON_ARRAY, &list);
-    const size_t count = rc == 0 ? core_json_count(list) : 0;
-    if (rc == 0 && (count == 0 || count > STORE_BLOCKS_MAX)) {
+    char family[BLOCKS_FAMILY_BYTES];
+    uint64_t hash = 0;
+    int rc = get_text(doc, root, "family", family, sizeof family);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = get_hex(doc, root, "model", &hash);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = core_json_get(doc, root, "blocks", CORE_JSON_ARRAY, &list);
+    if (rc != 0) {
+        return rc;
+    }
+    const size_t count = core_json_count(list);
+    if (count == 0 || count > BLOCKS_MAX) {
         return core_json_refuse(doc, root, "blocks", 0, -EINVAL, "has %zu; expected 1 to %d", count,
-                                STORE_BLOCKS_MAX);
+                                BLOCKS_MAX);
     }
-    out->blocks = calloc(count > 0 ? count : 1, sizeof *out->blocks);
-    if (out->blocks == NULL) {
-        return core_err_set(-ENOMEM, "no memory for %zu blocks", count);
-    }
-    out->block_count = (uint32_t)count;
+    rc = blocks_create(&out->parsed);
     for (size_t b = 0; rc == 0 && b < count; b++) {
-        const struct core_json_value *from = core_json_at(list, b);
-        struct store_image_block *to = &out->blocks[b];
-        rc = core_json_kind(from) == CORE_JSON_OBJECT
-                 ? get_text(doc, from, "name", to->name, sizeof to->name)
-                 : core_json_refuse(doc, list, NULL, b, -EINVAL, "expected an object");
-        if (rc != 0) {
-            return rc;
-        }
-        rc = get_count(doc, from, "elements", UINT64_C(1) << 48, &to->elements);
-        if (rc != 0) {
-            return rc;
-        }
-        rc = core_json_get_bool(doc, from, "trained", &to->trained);
+        rc = parse_block(doc, list, b, out->parsed);
+    }
+    if (rc == 0) {
+        rc = blocks_finish(out->parsed, family, hash);
+        out->blocks = out->parsed;
     }
     return rc;
 }
@@ -321,14 +348,6 @@ static int parse(const struct core_json *doc, struct store_manifest *out)
         return rc;
     }
     rc = parse_parameters(doc, root, out);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = get_text(doc, root, "family", out->family, sizeof out->family);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = get_hex(doc, root, "model", &out->model_hash);
     if (rc != 0) {
         return rc;
     }

@@ -170,8 +170,8 @@ static void make_checkpoint(void)
     const struct run_position position = {
         .run = 1, .steps = 1, .updates = 1, .scale = {.value = 1}};
     check(store_shelf_open(bench.shelf, &shelf), "checkpoints");
-    const struct store_checkpoint_options options = {.shelf = shelf, .model = bench.model};
-    check(run_checkpoint_describe(&bench.options, bench.model, &position, &manifest), "manifest");
+    const struct store_checkpoint_options options = {.shelf = shelf};
+    run_checkpoint_describe(&bench.options, bench.model->flat, &position, &manifest);
     check(store_checkpoint_begin(&options, &manifest, &write), "checkpoint");
     put_all(write, NULL);
     check(store_checkpoint_finish(write), "checkpoint");
@@ -180,8 +180,7 @@ static void make_checkpoint(void)
     store_shelf_close(shelf);
     check(store_checkpoint_open(bench.checkpoint, NULL, NULL, &made), "checkpoint");
     const struct store_manifest *found = store_checkpoint_manifest(made);
-    check(store_image_init(&bench.image, &found->format, found->weight_dtype, found->blocks,
-                           found->block_count),
+    check(store_image_init(&bench.image, &found->format, found->weight_dtype, bench.model->flat),
           "image");
     check(store_checkpoint_close(made), "checkpoint");
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {

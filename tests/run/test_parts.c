@@ -364,7 +364,7 @@ static void shapes_and_plans(void)
     run_prepared_destroy(NULL);
     check_true(run_runtime_used_bytes() > 1 << 20);
     check_uint(run_runtime_peak_bytes(), >=, run_runtime_used_bytes() / 2);
-    check_uint(run_runtime_bytes(made.model, &options), >, run_runtime_used_bytes());
+    check_uint(run_runtime_bytes(made.model->block_count, &options), >, run_runtime_used_bytes());
     case_model_free(&made);
 }
 

@@ -10,7 +10,6 @@
 #include "offload/plan/shard.h"
 #include "tests/harness/test.h"
 
-static struct store_image_block blocks[CASE_BLOCKS];
 static const char *format_name = "bf16";
 static bool shrunk;
 void (*case_guard)(bool inside);
@@ -47,14 +46,29 @@ void case_set_format(const char *name)
     format_name = name;
 }
 
-static void fill_blocks(void)
+struct blocks *case_blocks(const char *const *names, const uint64_t *elements, uint32_t count)
 {
-    static const uint64_t sizes[2][CASE_BLOCKS] = {{70000, 131072, 128}, {384, 256, 128}};
-    for (int b = 0; b < CASE_BLOCKS; b++) {
-        snprintf(blocks[b].name, sizeof blocks[b].name, "block %d", b);
-        blocks[b].elements = sizes[shrunk][b];
-        blocks[b].trained = b + 1 < CASE_BLOCKS;
+    struct blocks *blocks = NULL;
+    uint64_t first = 0;
+    check_int(blocks_create(&blocks), ==, 0);
+    for (uint32_t b = 0; b < count; b++) {
+        check_int(blocks_add(blocks, names[b]), ==, 0);
+        check_int(blocks_add_array(blocks, elements[b], 0, b + 1 < CASE_BLOCKS, &first), ==, 0);
     }
+    check_int(blocks_finish(blocks, "paper", 5), ==, 0);
+    return blocks;
+}
+
+/* The blocks of the run, made once. */
+static const struct blocks *run_blocks(void)
+{
+    static const char *const names[CASE_BLOCKS] = {"block 0", "block 1", "block 2"};
+    static const uint64_t sizes[2][CASE_BLOCKS] = {{70000, 131072, 128}, {384, 256, 128}};
+    static struct blocks *made[2];
+    if (made[shrunk] == NULL) {
+        made[shrunk] = case_blocks(names, sizes[shrunk], CASE_BLOCKS);
+    }
+    return made[shrunk];
 }
 
 static void describe(uint64_t step, struct store_manifest *out)
@@ -63,17 +77,11 @@ static void describe(uint64_t step, struct store_manifest *out)
                                       .step = step,
                                       .updates = step > 0 ? step - 1 : 0,
                                       .scale = {.value = 0.1 + (double)step, .steps = step},
-                                      .block_count = CASE_BLOCKS,
-                                      .model_hash = 5};
+                                      .blocks = run_blocks()};
     case_format(format_name, &manifest.format, manifest.weight_dtype);
-    snprintf(manifest.family, sizeof manifest.family, "paper");
     manifest.parameters[0] = (struct store_parameter){"optimizer", "adamw"};
     manifest.parameters[1] = (struct store_parameter){"beta1", "0.9"};
     manifest.parameter_count = 2;
-    fill_blocks();
-    manifest.blocks = malloc(sizeof blocks);
-    check_true(manifest.blocks != NULL);
-    memcpy(manifest.blocks, blocks, sizeof blocks);
     check_int(store_manifest_set_application(&manifest, &step, sizeof step), ==, 0);
     *out = manifest;
 }
@@ -109,12 +117,13 @@ static int put_block(struct store_checkpoint_write *write, const struct store_im
                      uint32_t block, uint64_t step)
 {
     char *whole[STORE_STREAM_COUNT];
+    const uint64_t elements = image->blocks->list[block].elements;
     int rc = 0;
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         whole[s] = content(image, (enum store_stream)s, block, step);
     }
-    for (uint64_t at = 0; rc == 0 && at < blocks[block].elements; at += PLAN_CUT_ELEMENTS) {
-        const uint64_t left = blocks[block].elements - at;
+    for (uint64_t at = 0; rc == 0 && at < elements; at += PLAN_CUT_ELEMENTS) {
+        const uint64_t left = elements - at;
         struct store_arrays arrays = {{NULL}};
         for (int s = 0; s < STORE_STREAM_COUNT; s++) {
             arrays.at[s] = whole[s] != NULL
@@ -144,8 +153,7 @@ int case_put(struct store_checkpoint_write *write, uint64_t step)
     struct store_image image;
     char dtype[8];
     case_format(format_name, &format, dtype);
-    fill_blocks();
-    int rc = store_image_init(&image, &format, dtype, blocks, CASE_BLOCKS);
+    int rc = store_image_init(&image, &format, dtype, run_blocks());
     for (uint32_t b = 0; rc == 0 && b < CASE_BLOCKS; b++) {
         rc = put_block(write, &image, b, step);
     }
@@ -184,7 +192,8 @@ static int compare_block(struct store_checkpoint *checkpoint, uint32_t block, ui
         const uint64_t bytes = store_image_bytes(image, (enum store_stream)s, block);
         arrays.at[s] = bytes > 0 ? aligned_alloc(4096, plan_round_up(bytes, 4096)) : NULL;
     }
-    int rc = store_checkpoint_read(checkpoint, block, 0, image->blocks[block].elements, &arrays);
+    int rc = store_checkpoint_read(checkpoint, block, 0, image->blocks->list[block].elements,
+                                   &arrays);
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         char *expected = content(image, (enum store_stream)s, block, step);
         if (rc == 0 && expected != NULL) {

@@ -12,6 +12,8 @@ void case_format(const char *name, struct plan_format *format, char dtype[8]);
 
 /* Blocks of 70000, 131072 and 128 elements (the last one frozen); if `small`, of a few hundred. */
 void case_shrink(bool small);
+/* A list of blocks of one array each, all trained but the third. */
+struct blocks *case_blocks(const char *const *names, const uint64_t *elements, uint32_t count);
 void case_set_format(const char *name);
 
 /* Called when the code under test is entered and left; NULL: not called. */

@@ -133,8 +133,8 @@ static int parse_changed(const char *text, size_t bytes)
         check_true(core_err_sentence()[0] != '\0');
     } else { /* an accepted image can be laid out, or is refused there */
         struct store_image image;
-        if (store_image_init(&image, &manifest.format, manifest.weight_dtype, manifest.blocks,
-                             manifest.block_count) == 0) {
+        if (store_image_init(&image, &manifest.format, manifest.weight_dtype, manifest.blocks) ==
+            0) {
             store_image_fini(&image);
         }
     }

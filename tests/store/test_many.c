@@ -1,0 +1,199 @@
+/* test_many.c: a checkpoint of 100,000 small blocks with names as long as they may be is written, read
+ * and compared; no step takes time that is quadratic in the blocks. The limits of names and blocks are
+ * errors with a sentence, before anything is written. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "core/base/clock.h"
+#include "core/base/err.h"
+#include "offload/store/checkpoint.h"
+#include "tests/harness/test.h"
+
+enum { BLOCKS = 100000, ELEMENTS = 64 };
+
+static uint32_t bytes_of_all[BLOCKS + 2 * ELEMENTS]; /* block b's bytes are from element b on */
+
+/* Names differ at their end, so that each comparison reads them whole. */
+static void name_of(uint32_t block, char name[BLOCKS_NAME_BYTES_MAX + 1])
+{
+    memset(name, 'n', BLOCKS_NAME_BYTES_MAX);
+    snprintf(name + BLOCKS_NAME_BYTES_MAX - 7, 8, "%07" PRIu32, block);
+}
+
+static uint64_t elements_of(uint32_t block)
+{
+    return 1 + block % ELEMENTS;
+}
+
+static struct blocks *make_blocks(uint32_t count)
+{
+    struct blocks *blocks = NULL;
+    check_int(blocks_create(&blocks), ==, 0);
+    for (uint32_t b = 0; b < count; b++) {
+        char name[BLOCKS_NAME_BYTES_MAX + 1];
+        uint64_t first = 0;
+        const struct block_tensor tensor = {
+            .name = name, .rows = 1, .cols = (int64_t)elements_of(b)};
+        name_of(b, name);
+        check_int(blocks_add(blocks, name), ==, 0);
+        check_int(blocks_add_array(blocks, elements_of(b), b % 3, b % 4 == 0, &first), ==, 0);
+        check_int(blocks_add_tensor(blocks, &tensor, NULL), ==, 0);
+    }
+    check_int(blocks_finish(blocks, "paper", 5), ==, 0);
+    return blocks;
+}
+
+/* Prints the time since *start_ns, and the most memory that the process has had. */
+static void note(const char *what, int64_t *start_ns)
+{
+    struct rusage usage;
+    const int64_t now_ns = core_clock_now_ns();
+    check_int(getrusage(RUSAGE_SELF, &usage), ==, 0);
+    test_note("%s: %.2f s, memory up to %ld MiB", what, (double)(now_ns - *start_ns) / 1e9,
+              usage.ru_maxrss / 1024);
+    *start_ns = core_clock_now_ns();
+}
+
+static struct store_manifest describe(const struct blocks *blocks)
+{
+    struct store_manifest manifest = {
+        .run = 1, .step = 3, .updates = 3, .scale = {.value = 1}, .blocks = blocks};
+    manifest.format = (struct plan_format){.weight_bytes = 4, .m_bytes = 4, .grad_bytes = 4};
+    snprintf(manifest.weight_dtype, sizeof manifest.weight_dtype, "F32");
+    return manifest;
+}
+
+static void write_all(struct store_shelf *shelf, const struct blocks *blocks, int64_t *start_ns)
+{
+    const struct store_checkpoint_options options = {.shelf = shelf, .backend = "threads"};
+    struct store_manifest manifest = describe(blocks);
+    struct store_checkpoint_write *write = NULL;
+    check_int(store_checkpoint_begin(&options, &manifest, &write), ==, 0);
+    note("begun", start_ns);
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        char *bytes = (char *)&bytes_of_all[b];
+        const struct store_arrays arrays = {
+            .at = {[STORE_STREAM_WEIGHTS] = bytes,
+                   [STORE_STREAM_M] = blocks->list[b].trained ? bytes + ELEMENTS : NULL}};
+        check_int(store_checkpoint_put_begin(write, b, 0, elements_of(b), &arrays), ==, 0);
+    }
+    check_int(store_checkpoint_put_wait(write, store_checkpoint_put_tail(write)), ==, 0);
+    note("written", start_ns);
+    check_int(store_checkpoint_finish(write), ==, 0);
+    check_int(store_checkpoint_end(write), ==, 0);
+    note("read back and published", start_ns);
+}
+
+static void compare_all(struct store_shelf *shelf, const struct blocks *blocks, int64_t *start_ns)
+{
+    struct store_checkpoint *checkpoint = NULL;
+    char path[700];
+    store_shelf_path(store_shelf_directory(shelf), 3, path, sizeof path);
+    check_int(store_checkpoint_open(path, "threads", NULL, &checkpoint), ==, 0);
+    note("opened", start_ns);
+    const struct blocks *found = store_checkpoint_manifest(checkpoint)->blocks;
+    check_uint(found->count, ==, blocks->count);
+    check_uint(found->hash, ==, blocks->hash);
+    const size_t room = (size_t)BLOCKS * ELEMENTS * 4;
+    char *weights = calloc(2, room);
+    check_true(weights != NULL);
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        char *at = weights + (size_t)b * ELEMENTS * 4;
+        const struct store_arrays arrays = {
+            .at = {[STORE_STREAM_WEIGHTS] = at,
+                   [STORE_STREAM_M] = blocks->list[b].trained ? at + room : NULL}};
+        check_string(found->list[b].name, blocks->list[b].name);
+        check_uint(found->list[b].elements, ==, blocks->list[b].elements);
+        check_true(found->list[b].trained == blocks->list[b].trained);
+        check_int(store_checkpoint_read_begin(checkpoint, b, 0, elements_of(b), &arrays), ==, 0);
+    }
+    check_int(store_checkpoint_read_wait(checkpoint, store_checkpoint_read_tail(checkpoint)), ==,
+              0);
+    note("read", start_ns);
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        const char *at = weights + (size_t)b * ELEMENTS * 4;
+        const char *bytes = (const char *)&bytes_of_all[b];
+        check_memory(at, bytes, elements_of(b) * 4);
+        if (blocks->list[b].trained) {
+            check_memory(at + room, bytes + ELEMENTS, elements_of(b) * 4);
+        }
+    }
+    check_int(store_checkpoint_close(checkpoint), ==, 0);
+    free(weights);
+}
+
+/* The text lists all tensors, and another list of them is found. */
+static void check_tensors(const struct blocks *blocks, int64_t *start_ns)
+{
+    struct store_manifest manifest = describe(blocks);
+    struct blocks *others = make_blocks(BLOCKS);
+    char *text = NULL;
+    size_t bytes = 0;
+    snprintf(manifest.sums.name, sizeof manifest.sums.name, "sums.safetensors");
+    check_int(store_manifest_print(&manifest, &text, &bytes), ==, 0);
+    test_note("%zu MiB of manifest", bytes >> 20);
+    check_int(store_manifest_check_tensors(text, bytes, "text", blocks), ==, 0);
+    others->tensors[BLOCKS - 1].cols++;
+    check_int(store_manifest_check_tensors(text, bytes, "text", others), ==, -EBADMSG);
+    note("tensors compared twice", start_ns);
+    blocks_destroy(others);
+    free(text);
+}
+
+static void many_blocks(void)
+{
+    char directory[600];
+    struct store_shelf *shelf = NULL;
+    int64_t start_ns = core_clock_now_ns();
+    struct blocks *blocks = make_blocks(BLOCKS);
+    for (uint32_t i = 0; i < sizeof bytes_of_all / sizeof bytes_of_all[0]; i++) {
+        bytes_of_all[i] = i * 2654435761u;
+    }
+    note("described", &start_ns);
+    snprintf(directory, sizeof directory, "%s/shelf", test_directory());
+    check_int(store_shelf_open(directory, &shelf), ==, 0);
+    write_all(shelf, blocks, &start_ns);
+    compare_all(shelf, blocks, &start_ns);
+    check_tensors(blocks, &start_ns);
+    store_shelf_close(shelf);
+    blocks_destroy(blocks);
+}
+
+/* More names than the header of a safetensors file may hold. */
+static void long_header(void)
+{
+    struct blocks *blocks = make_blocks(3 * BLOCKS);
+    struct store_manifest manifest = describe(blocks);
+    struct store_image image;
+    check_int(store_image_init(&image, &manifest.format, manifest.weight_dtype, blocks), ==,
+              -EFBIG);
+    check_contains(core_err_sentence(), "the names of 300000 blocks are too long");
+    blocks_destroy(blocks);
+}
+
+/* More tensors than the manifest may list. */
+static void long_manifest(void)
+{
+    struct blocks *blocks = NULL;
+    char name[BLOCKS_NAME_BYTES_MAX + 1];
+    char *text = NULL;
+    size_t bytes = 0;
+    name_of(0, name);
+    check_int(blocks_create(&blocks), ==, 0);
+    check_int(blocks_add(blocks, "all"), ==, 0);
+    for (uint32_t i = 0; i < STORE_MANIFEST_BYTES_MAX / sizeof name; i++) {
+        check_int(blocks_add_tensor(blocks, &(struct block_tensor){.name = name}, NULL), ==, 0);
+    }
+    check_int(blocks_finish(blocks, "paper", 0), ==, 0);
+    const struct store_manifest manifest = describe(blocks);
+    check_int(store_manifest_print(&manifest, &text, &bytes), ==, -EFBIG);
+    check_true(core_err_sentence()[0] != '\0');
+    blocks_destroy(blocks);
+}
+
+TEST_MAIN({"many_blocks", many_blocks}, {"long_header", long_header},
+          {"long_manifest", long_manifest})
