@@ -21,8 +21,8 @@ enum {
 /* More elements than any block has; sizes in bytes stay far below 2^63. */
 #define BLOCKS_ELEMENTS_MAX (UINT64_C(1) << 48)
 
-/* Consecutive elements that are updated alike: from the end of the run before it to `end`, exclusive. Padding belongs
- * to the run before it. The runs of a block cover it. */
+/* Consecutive elements that are updated alike: from the end of the run before it to `end`, exclusive.
+ * Padding belongs to the run before it. The runs of a block cover it. */
 struct block_run {
     uint64_t end;
     uint32_t group; /* index into the update's table of groups: rate, betas, decay */
