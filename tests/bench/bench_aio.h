@@ -62,6 +62,8 @@ struct bench_figure bench_side_whole(struct bench_side *side, enum bench_pattern
 
 /* One comparison each: bench_aio_fio.c, bench_aio_sums.c, bench_aio_deepspeed.c. */
 bool bench_has_fio(void);
+/* fio on file 0 with blocks of 1 MiB at depth 32, and these words more. */
+struct bench_figure bench_fio(enum bench_pattern pattern, const char *engine, const char *more);
 void bench_against_fio(const char *backend, const char *engine, const char *more, const char *peer);
 void bench_checksums(void);
 void bench_against_deepspeed(void);

@@ -17,7 +17,7 @@ static double field(const char *line, int n)
     return line != NULL ? atof(line) : 0;
 }
 
-static struct bench_figure fio_for(enum bench_pattern pattern, const char *engine, const char *more)
+struct bench_figure bench_fio(enum bench_pattern pattern, const char *engine, const char *more)
 {
     char command[1024];
     char line[8192] = "";
@@ -56,7 +56,7 @@ void bench_against_fio(const char *backend, const char *engine, const char *more
         for (int i = 0; i < bench.pairs; i++) {
             for (int turn = 0; turn < 2; turn++) { /* each goes first every other time */
                 if ((turn + i) % 2 == 0) {
-                    theirs.samples[i] = fio_for((enum bench_pattern)pattern, engine, more);
+                    theirs.samples[i] = bench_fio((enum bench_pattern)pattern, engine, more);
                 } else {
                     ours.samples[i] = bench_side_run(&side, (enum bench_pattern)pattern,
                                                      bench.seconds);
