@@ -28,7 +28,7 @@ struct aio_extent {
     struct aio_sum *sums; /* owned, one for each MiB; NULL: no checksums */
     bool adopted;         /* its data is in files of others; read-only */
     unsigned segments_count;
-    struct segment segments[AIO_IOV_MAX];
+    struct segment segments[]; /* AIO_IOV_MAX of them until the extent is complete */
 };
 
 struct aio_store {
@@ -335,10 +335,23 @@ static int make_sums(const struct aio_store *store, struct aio_extent *extent)
                : core_err_set(-ENOMEM, "out of memory for the checksums of an extent");
 }
 
+static struct aio_extent *extent_create(void)
+{
+    return calloc(1, sizeof(struct aio_extent) + AIO_IOV_MAX * sizeof(struct segment));
+}
+
+/* Frees the segments that are not used. */
+static struct aio_extent *extent_shrink(struct aio_extent *extent)
+{
+    struct aio_extent *less = realloc(extent, sizeof *extent + extent->segments_count *
+                                                                   sizeof extent->segments[0]);
+    return less != NULL ? less : extent;
+}
+
 int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *parts, unsigned count,
                      uint64_t owner, struct aio_extent **out)
 {
-    struct aio_extent *extent = calloc(1, sizeof *extent);
+    struct aio_extent *extent = extent_create();
     if (extent == NULL) {
         return core_err_set(-ENOMEM, "out of memory for an extent");
     }
@@ -369,7 +382,7 @@ int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *part
     if (rc != 0) {
         goto fail;
     }
-    *out = extent;
+    *out = extent_shrink(extent);
     return 0;
 fail:
     aio_extent_free(store, extent);
@@ -385,7 +398,7 @@ int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
                             "an extent of %" PRIu64 " bytes does not fit into a store of %" PRIu64,
                             bytes, store->bytes);
     }
-    struct aio_extent *extent = calloc(1, sizeof *extent);
+    struct aio_extent *extent = extent_create();
     if (extent == NULL) {
         return core_err_set(-ENOMEM, "out of memory for an extent");
     }
@@ -405,7 +418,7 @@ int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
     if (rc != 0) {
         goto fail;
     }
-    *out = extent;
+    *out = extent_shrink(extent);
     return 0;
 fail:
     aio_extent_free(store, extent);

@@ -154,11 +154,14 @@ TIDE_API int tide_blocks_describe(struct tide_blocks *blocks, const char *name,
 struct tide_blocks_stats {
     size_t struct_bytes;
     uint64_t host_bytes; /* the budget */
-    uint64_t host_used_bytes, host_peak_bytes;
-    uint64_t store_bytes; /* limits of all stores */
+    uint64_t host_used_bytes;
+    uint64_t host_peak_bytes; /* the most that was used */
+    uint64_t store_bytes;     /* limits of all stores */
     uint64_t store_used_bytes;
-    uint64_t gets, hits; /* hits: the block was in memory or on its way there */
-    uint64_t read_bytes, written_bytes;
+    uint64_t gets;
+    uint64_t hits; /* gets whose block was in memory or on its way there */
+    uint64_t read_bytes;
+    uint64_t written_bytes;
     uint64_t evictions;     /* blocks removed from memory */
     uint64_t prefetches;    /* blocks read ahead in the recorded order */
     uint64_t order_changes; /* iterations that did not follow the order of the one before */
@@ -166,6 +169,21 @@ struct tide_blocks_stats {
 
 /* Fills in the counts. Returns 0, or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_blocks_stats(struct tide_blocks *blocks, struct tide_blocks_stats *out);
+
+/* ---- Memory for others ---- */
+
+/* Host memory on large pages, touched, at a multiple of 4096 bytes, for buffers of fast transfers. */
+struct tide_pinned;
+
+/* Allocates `bytes` bytes, which are zero. `device` NULL or "cpu": for drives; "cuda" or "cuda:N": also pinned
+ * for copies to and from that GPU, if its driver permits it. A forked child does not have the memory. Returns
+ * 0, -EINVAL, -ENOMEM, or the error that opening the device had. */
+TIDE_API int tide_pinned_alloc(struct tide_context *context, const char *device, uint64_t bytes,
+                               struct tide_pinned **out);
+/* Returns the address of the memory. */
+TIDE_API void *tide_pinned_memory(const struct tide_pinned *pinned);
+/* Frees the memory, which no operation may be using. Does nothing in a forked child. NULL is fine. */
+TIDE_API void tide_pinned_free(struct tide_pinned *pinned);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
  * or removed. */
 #include "tests/api/layout.h"
 
+#include <tide/blocks.h>
 #include <tide/checkpoint.h>
 #include <tide/doctor.h>
 #include <tide/inspect.h>

@@ -1,5 +1,6 @@
 /* prototypes.c: today's declarations of the recorded functions after the recorded ones: it does not
  * compile if parameters or results have changed. */
+#include <tide/blocks.h>
 #include <tide/checkpoint.h>
 #include <tide/doctor.h>
 #include <tide/inspect.h>

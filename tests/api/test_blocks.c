@@ -150,11 +150,19 @@ static void round_trip(void)
     check_true(!exists(store.directory));
 }
 
+static int free_pinned(void *pinned)
+{
+    tide_pinned_free(pinned);
+    return 0;
+}
+
 /* The application's memory is registered; blocks that are put and got through it are complete. */
 static void registered_memory(void)
 {
-    unsigned char *memory = NULL;
-    check_int(posix_memalign((void **)&memory, 4096, 4 * MIB), ==, 0);
+    struct tide_pinned *pinned = NULL;
+    check_int(tide_pinned_alloc(NULL, NULL, 4 * MIB, &pinned), ==, 0);
+    unsigned char *memory = tide_pinned_memory(pinned);
+    check_true((uintptr_t)memory % 4096 == 0 && memory[0] == 0 && memory[4 * MIB - 1] == 0);
     struct tide_memory range = {.struct_bytes = sizeof range, .memory = memory, .bytes = 4 * MIB};
     reset();
     options.memory = &range;
@@ -173,7 +181,14 @@ static void registered_memory(void)
     check_int(tide_blocks_get(blocks, "big", memory + 2 * MIB, 2 * MIB, NULL), ==, 0);
     check_memory(memory, memory + 2 * MIB, 2 * MIB);
     tide_blocks_destroy(blocks);
-    free(memory);
+    check_int(test_child(free_pinned, pinned), ==, 0);
+    check_true(memory[0] == 0 && memory[1] == 13);
+    tide_pinned_free(pinned);
+    tide_pinned_free(NULL);
+    check_int(tide_pinned_alloc(NULL, "abacus", 4096, &pinned), ==, -EINVAL);
+    check_int(tide_pinned_alloc(NULL, "cpu", 0, &pinned), ==, -EINVAL);
+    check_int(tide_pinned_alloc(NULL, "cpu", 4096, &pinned), ==, 0);
+    tide_pinned_free(pinned);
 }
 
 /* ---- processes ---- */

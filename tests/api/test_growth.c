@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <tide/blocks.h>
 #include <tide/checkpoint.h>
 #include <tide/doctor.h>
 #include <tide/inspect.h>
@@ -220,6 +221,47 @@ static void run(void)
     release(options, sizeof *options, "tide_engine_options");
 }
 
+/* A block store: options with arrays of the program's structs, and everything that describes it. */
+static void blocks(void)
+{
+    static char bytes[8192] = "block";
+    struct tide_blocks *store = NULL;
+    struct tide_pinned *pinned = NULL;
+    check_int(tide_pinned_alloc(NULL, "cpu", 8192, &pinned), ==, 0);
+    struct tide_memory memory[2];
+    for (int i = 0; i < 2; i++) {
+        stores[i] = (struct tide_store_path){
+            .struct_bytes = sizeof stores[i], .directory = folders[i], .bytes = 1 << 20};
+        memory[i] = (struct tide_memory){.struct_bytes = sizeof memory[i],
+                                         .memory = (char *)tide_pinned_memory(pinned) + i * 4096,
+                                         .bytes = 4096};
+    }
+    struct tide_blocks_options *options = guard(sizeof *options);
+    *options = (struct tide_blocks_options){.struct_bytes = sizeof *options,
+                                            .host_bytes = 1 << 16,
+                                            .stores = stores,
+                                            .store_count = 1,
+                                            .io = "mem",
+                                            .memory = memory,
+                                            .memory_count = 2};
+    check_int(tide_blocks_create(NULL, options, &store), ==, 0);
+    release(options, sizeof *options, "tide_blocks_options");
+    struct tide_block_io *io = guard(sizeof *io);
+    *io = (struct tide_block_io){.struct_bytes = sizeof *io, .through = 1};
+    uint64_t token = 0;
+    check_int(tide_blocks_put_begin(store, "a", bytes, sizeof bytes, io, &token), ==, 0);
+    release(io, sizeof *io, "tide_block_io");
+    check_int(tide_blocks_wait(store, token, NULL), ==, 0);
+    FILL(tide_block, tide_blocks_get(store, "a", NULL, 0, at),
+         at->bytes == sizeof bytes && memcmp(at->data, "block", 5) == 0);
+    FILL(tide_block_info, tide_blocks_describe(store, "a", at),
+         at->pins == 1 && at->in_memory == 1);
+    FILL(tide_blocks_stats, tide_blocks_stats(store, at),
+         at->host_bytes == 1 << 16 && at->gets == 1 && at->order_changes == 0);
+    tide_blocks_destroy(store);
+    tide_pinned_free(pinned);
+}
+
 /* ---- callbacks ---- */
 
 /* A struct that the library passes to a callback has the library's size. */
@@ -325,10 +367,34 @@ static void news_in_a_run(void)
     tide_engine_destroy(engine);
 }
 
-#define NEWS_CASES {"news", news}, {"news_in_a_run", news_in_a_run},
+/* The same for a block store. */
+static void news_in_blocks(void)
+{
+    struct tide_blocks *store = NULL;
+    struct tide_memory memory = {.struct_bytes = sizeof memory, .grown = 1};
+    struct tide_blocks_options options = {
+        .struct_bytes = sizeof options, .host_bytes = 1 << 16, .grown = 1};
+    expect_news(tide_blocks_create(NULL, &options, &store), "tide_blocks_options");
+    tide_blocks_destroy(store);
+    store = NULL;
+    options.grown = 0;
+    options.memory = &memory;
+    options.memory_count = 1;
+    expect_news(tide_blocks_create(NULL, &options, &store), "tide_memory");
+    options.memory_count = 0;
+    check_int(tide_blocks_create(NULL, &options, &store), ==, 0);
+    const struct tide_block_io io = {.struct_bytes = sizeof io, .grown = 1};
+    uint64_t token = 0;
+    expect_news(tide_blocks_put_begin(store, "a", "b", 1, &io, &token), "tide_block_io");
+    tide_blocks_destroy(store);
+}
+
+#define NEWS_CASES                                                                                 \
+    {"news", news}, {"news_in_blocks", news_in_blocks}, {"news_in_a_run", news_in_a_run},
 #else
 #define NEWS_CASES
 #endif
 
 TEST_MAIN(NEWS_CASES{"layout", layout}, {"functions", functions}, {"init", init},
-          {"descriptions", descriptions}, {"plans", plans}, {"run", run}, {"callbacks", callbacks})
+          {"descriptions", descriptions}, {"plans", plans}, {"run", run}, {"blocks", blocks},
+          {"callbacks", callbacks})

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <tide/blocks.h>
 #include <tide/checkpoint.h>
 #include <tide/doctor.h>
 #include <tide/inspect.h>
@@ -137,6 +138,27 @@ static void *device(void *unused)
     return unused;
 }
 
+static void *keep_blocks(void *unused)
+{
+    static char bytes[100000];
+    const struct tide_store_path store = {
+        .struct_bytes = sizeof store, .directory = folder[0], .bytes = 1 << 20};
+    const struct tide_blocks_options options = {
+        .struct_bytes = sizeof options, .host_bytes = 200000, .stores = &store, .store_count = 1};
+    struct tide_blocks *blocks = NULL;
+    struct tide_block block = {.struct_bytes = sizeof block};
+    check_int(tide_blocks_create(NULL, &options, &blocks), ==, 0);
+    for (int i = 0; i < 20; i++) {
+        const char name[2] = {(char)('a' + i % 10), '\0'};
+        check_int(tide_blocks_iteration(blocks), ==, 0);
+        check_int(tide_blocks_put(blocks, name, bytes, sizeof bytes - 30000), ==, 0);
+        check_int(tide_blocks_get(blocks, name, NULL, 0, &block), ==, 0);
+        check_int(tide_blocks_release(blocks, name, 1), ==, 0);
+    }
+    tide_blocks_destroy(blocks);
+    return unused;
+}
+
 /* ---- measuring ---- */
 
 static size_t used_by(void *(*call)(void *))
@@ -169,7 +191,7 @@ static void stated_stack_is_enough(void)
                  {"refuse", refuse},   {"train", train},
                  {"resume", resume},   {"export", export},
                  {"inspect", inspect}, {"doctor", doctor},
-                 {"device", device}};
+                 {"device", device},   {"keep_blocks", keep_blocks}};
     world_init(&world);
     for (int i = 0; i < 3; i++) {
         snprintf(folder[i], sizeof folder[i], "%s/stack %d", test_directory(), i);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
+#include "core/base/sysfile.h"
 #include "tests/cache/case.h"
 
 enum { BLOCKS = 24, BLOCK_MAX = 300 << 10, FLIGHTS = 6 };
@@ -357,6 +358,53 @@ static void tokens(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
+/* Resident memory of this process. */
+static uint64_t resident_bytes(void)
+{
+    char text[8192];
+    uint64_t bytes = 0;
+    check_int(core_sysfile_text(text, sizeof text, "", "/proc/self/status"), >, 0);
+    check_int(core_sysfile_field(strstr(text, "VmRSS:"), "VmRSS:", &bytes), ==, 0);
+    return bytes;
+}
+
+/* 30,000 names in 32 MiB of memory: together they take at most 16 MiB more. */
+static void many_names(void)
+{
+    enum { NAMES = 30000, BYTES = 4096, BUDGET = 32 * MIB };
+    unsigned char *memory = case_memory(BYTES);
+    if (TEST_SLOW) {
+        test_skip("a sanitizer has memory of its own");
+    }
+    const uint64_t before = resident_bytes();
+    struct cache *cache = case_open(&(struct cache_case){
+        .host_bytes = BUDGET, .store_bytes = NAMES * BYTES, .directory = test_path("names")});
+    for (unsigned i = 0; i < NAMES; i++) {
+        char name[64];
+        uint64_t token = 0;
+        snprintf(name, sizeof name, "model.layers.%u.self_attention.weight", i);
+        memcpy(memory, name, sizeof name);
+        check_int(
+            cache_put(cache,
+                      &(struct cache_request){
+                          .name = name, .from = memory, .bytes = BYTES, .through = i % 2 == 0},
+                      &token),
+            ==, 0);
+        check_int(cache_wait(cache, token, NULL), ==, 0);
+    }
+    const uint64_t after = resident_bytes();
+    test_note("%.1f MiB over the budget", ((double)after - (double)before - BUDGET) / MIB);
+    check_uint(after - before, <=, BUDGET + 16 * MIB);
+    struct cache_result result;
+    uint64_t token = 0;
+    const struct cache_request first = {.name = "model.layers.1.self_attention.weight"};
+    check_int(cache_get(cache, &first, &token), ==, 0);
+    check_int(cache_wait(cache, token, &result), ==, 0);
+    check_string(result.data, first.name);
+    check_int(cache_destroy(cache), ==, 0);
+}
+
 TEST_MAIN({"sequences", sequences}, {"sequences_on_a_slow_drive", sequences_on_a_slow_drive},
-          {"sequences_in_a_directory", sequences_in_a_directory}, {"memory_alone", memory_alone},
-          {"full", full}, {"refusals", refusals}, {"tokens", tokens})
+          {"sequences_in_a_directory", sequences_in_a_directory}, {"many_names", many_names},
+          {"memory_alone", memory_alone}, {"full", full}, {"refusals", refusals},
+          {"tokens", tokens})

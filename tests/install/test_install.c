@@ -65,31 +65,34 @@ static const char *installed(void)
     return root;
 }
 
-/* Compiles a program with the flags of pkg-config for the installed tide, and runs it. */
-static void compile_and_run(const char *compiler, const char *flags, const char *source)
+/* Compiles a program of the tree with the flags of pkg-config for the installed tide, and runs it with a
+ * directory that it may use. */
+static void compile_and_run(const char *compiler, const char *flags, const char *source,
+                            const char *expected)
 {
     static char text[65536];
+    const char *name = strrchr(source, '/') + 1;
     const char *root = installed();
-    int status = shell(
-        text, sizeof text,
-        "exec 2>&1; set -e; pc=$(dirname \"$(find '%s' -name tide.pc)\");"
-        "export PKG_CONFIG_SYSROOT_DIR='%s' PKG_CONFIG_LIBDIR=\"$pc\";"
-        "%s %s -Wall -Wextra -Wpedantic -Werror $(pkg-config --cflags tide) '%s/install/%s'"
-        " -o '%s/%s.out' $(pkg-config --libs tide);"
-        "LD_LIBRARY_PATH=$(dirname \"$pc\") '%s/%s.out'",
-        root, root, compiler, flags, test_root(), source, test_directory(), source,
-        test_directory(), source);
+    int status = shell(text, sizeof text,
+                       "exec 2>&1; set -e; pc=$(dirname \"$(find '%s' -name tide.pc)\");"
+                       "export PKG_CONFIG_SYSROOT_DIR='%s' PKG_CONFIG_LIBDIR=\"$pc\";"
+                       "%s %s -Wall -Wextra -Wpedantic -Werror $(pkg-config --cflags tide) '%s/%s'"
+                       " -o '%s/%s.out' $(pkg-config --libs tide);"
+                       "LD_LIBRARY_PATH=$(dirname \"$pc\") '%s/%s.out' '%s/store'",
+                       root, root, compiler, flags, test_root(), source, test_directory(), name,
+                       test_directory(), name, test_directory());
     if (status != 0) {
         test_note("%s", text);
     }
     check_int(status, ==, 0);
-    check_contains(text, " cpu\n");
+    check_contains(text, expected);
 }
 
 /* A C program compiles, links and runs with the installed copy. */
 static void c_program(void)
 {
-    compile_and_run("cc", "-std=c17", "user.c");
+    compile_and_run("cc", "-std=c17", "install/user.c", " cpu\n");
+    compile_and_run("cc", "-std=c17", "../docs/blocks.c", "48 blocks in 17 MB of memory; ");
 }
 
 /* A C++ program does, too: the header is valid C++, from C++11 to C++20. */
@@ -98,8 +101,9 @@ static void cxx_program(void)
     if (!have("c++")) {
         test_skip("there is no C++ compiler");
     }
-    compile_and_run("c++", "-std=c++11", "user.cc");
-    compile_and_run("c++", "-std=c++20 -Wold-style-cast", "user.cc");
+    compile_and_run("c++", "-std=c++11", "install/user.cc", " cpu\n");
+    compile_and_run("c++", "-std=c++20 -Wold-style-cast", "install/user.cc", " cpu\n");
+    compile_and_run("c++", "-std=c++11", "../docs/blocks.cc", "sum 7340032\n");
 }
 
 /* The installed command starts from its prefix without being told where its library is. */
