@@ -375,6 +375,7 @@ int main(int argc, char **argv)
 {
     struct round rounds[ROUNDS_MAX];
     const char *config = NULL;
+    setenv("OMP_WAIT_POLICY", "passive", 0); /* as the tide command does */
     if (!parse(argc, argv, &config)) {
         fprintf(stderr, "bench_checkpoint DIR [--quick | --large] [--rounds 1..%d]\n", ROUNDS_MAX);
         return 2;

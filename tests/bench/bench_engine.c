@@ -158,6 +158,7 @@ static void print_plan(const struct tide_plan *plan)
 int main(int argc, char **argv)
 {
     struct bench bench = {.steps = 5, .vocab = 1000};
+    setenv("OMP_WAIT_POLICY", "passive", 0); /* as the tide command does */
     parse(argc, argv, &bench);
     const struct tide_engine_options *options = &bench.options;
     const struct tide_context_options talk = {

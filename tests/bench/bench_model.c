@@ -361,6 +361,7 @@ int main(int argc, char **argv)
 {
     const struct core_log log = {.level = CORE_LOG_INFO, .write = talk};
     struct bench bench = {0};
+    setenv("OMP_WAIT_POLICY", "passive", 0); /* as the tide command does */
     if (!parse(argc, argv, &bench.arguments)) {
         fprintf(stderr, "bench_model CASE [--steps N] [--batch ROWS] [--accum N] [--lr X]\n"
                         "  [--weight-decay X] [--clip X] [--threads N] [--recompute]\n"

@@ -309,6 +309,7 @@ static void heads(enum kern_type type)
 int main(int argc, char **argv)
 {
     unsigned threads = 0;
+    setenv("OMP_WAIT_POLICY", "passive", 0); /* as the tide command does */
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
             bench.tries = 3;
