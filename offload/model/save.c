@@ -213,11 +213,15 @@ static int open_shard(struct model_save *save, size_t index)
 static int write_index(struct model_save *save)
 {
     struct core_json_write write;
+    uint64_t bytes = 0; /* of weights, without the headers */
+    for (size_t i = 0; i < save->shard_count; i++) {
+        bytes += save->shards[i].data_bytes;
+    }
     core_json_write_init_text(&write);
     write.indent = 2;
     core_json_write_object_begin(&write, NULL);
     core_json_write_object_begin(&write, "metadata");
-    core_json_write_unsigned(&write, "total_size", model_save_bytes(save));
+    core_json_write_unsigned(&write, "total_size", bytes);
     core_json_write_object_end(&write);
     core_json_write_object_begin(&write, "weight_map");
     for (size_t i = 0; i < save->target_count; i++) {
@@ -300,15 +304,6 @@ int model_save_open(const struct model *model, const struct model_save_options *
     }
     *out = save;
     return 0;
-}
-
-uint64_t model_save_bytes(const struct model_save *save)
-{
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < save->shard_count; i++) {
-        bytes += save->shards[i].data_bytes;
-    }
-    return bytes;
 }
 
 /* ---- writing ---- */

@@ -44,7 +44,4 @@ int model_save_finish(struct model_save *save);
 /* Removes what was written, unless finish has verified all files. NULL is fine. */
 void model_save_close(struct model_save *save);
 
-/* Bytes of the weights in all files, without the headers. */
-uint64_t model_save_bytes(const struct model_save *save);
-
 #endif
