@@ -310,7 +310,11 @@ static bool take_away(const struct store_shelf *shelf, uint64_t step, const char
         return false;
     }
     if (store_checkpoint_mark(path, &foreign) != 0) {
-        core_log(CORE_LOG_WARN, "%s is not removed: %s", path, core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s %s: %s", path,
+                 store_checkpoint_is_marked(path)
+                     ? "is no checkpoint any more, and the next run removes its files"
+                     : "is not removed",
+                 core_err_sentence());
         return false;
     }
     path_with(shelf, step, end, away, sizeof away);

@@ -1,6 +1,7 @@
 /* test_faults.c: whatever fails while a checkpoint is written, either the old one is intact and
  * found or the new one is complete: failing system requests, failing I/O, faulty drives, and kill
  * -9. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 #include "core/base/err.h"
 #include "offload/store/checkpoint_remove.h"
 #include "tests/aio/fault.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tests/store/case.h"
 
@@ -187,7 +189,11 @@ static void a_name_that_stays(void)
     check_int(case_write(shelf, 1, 0, NULL), ==, 0);
     check_int(case_write(shelf, 2, 0, NULL), ==, 0);
     syncs_fail = true;
+    test_listen(CORE_LOG_WARN);
     store_shelf_rotate(shelf, 2, 1);
+    check_contains(test_heard(), "checkpoint-1 is no checkpoint any more, and the next run removes "
+                                 "its files: ");
+    test_listen_end();
     syncs_fail = false;
     check_true(store_shelf_spare(shelf, text, sizeof text) == NULL);
     snprintf(text, sizeof text, "%s/checkpoint-1.spare", store_shelf_directory(shelf));
@@ -302,8 +308,24 @@ static void write_for_ever(const char *directory, uint64_t step)
     }
 }
 
+/* The next run removes what the killed one has left: only checkpoints stay. */
+static void check_nothing_left(const char *directory)
+{
+    struct store_shelf *shelf = NULL;
+    check_int(store_shelf_open(directory, &shelf), ==, 0);
+    store_shelf_close(shelf);
+    DIR *dir = opendir(directory);
+    check_true(dir != NULL);
+    for (const struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        if (strncmp(entry->d_name, "checkpoint-", 11) == 0 && strchr(entry->d_name, '.') != NULL) {
+            test_fail(__FILE__, __LINE__, "%s is left", entry->d_name);
+        }
+    }
+    closedir(dir);
+}
+
 /* Killed at any moment of any save: the newest checkpoint verifies, and so does every other that
- * has a name; the next run continues after it. */
+ * has a name; the next run continues after it and removes the rest. */
 static void killed(void)
 {
     const int rounds = test_full() ? 200 : TEST_COUNT(50, 20);
@@ -339,6 +361,7 @@ static void killed(void)
             check_int(case_compare(directory, steps[i]), ==, 0);
         }
         free(steps);
+        check_nothing_left(directory);
     }
     test_note("%d kills, %" PRIu64 " checkpoints", rounds, newest);
     check_uint(newest, >, 5);
