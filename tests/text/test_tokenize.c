@@ -311,6 +311,39 @@ static unsigned files_like(const char *begin)
     return count;
 }
 
+/* Starts a command that has read one row for kept.jsonl and waits for more; the parent writes them to
+ * *rows. With `ignores`, it ignores SIGHUP. */
+static pid_t start_waiting(bool ignores, int *rows)
+{
+    static const char row[] = "{\"input_ids\": [1, 2, 3]}\n";
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    char tide[4096];
+    int ends[2];
+    snprintf(tide, sizeof tide, "%s/tools/tide", root != NULL ? root : "build");
+    check_int(pipe(ends), ==, 0);
+    const pid_t child = fork();
+    check_true(child >= 0);
+    if (child == 0) {
+        char *whole = realpath(tide, NULL);
+        if (whole == NULL || chdir(test_directory()) != 0 || dup2(ends[0], 0) < 0) {
+            _exit(3);
+        }
+        close(ends[0]);
+        close(ends[1]);
+        signal(SIGHUP, ignores ? SIG_IGN : SIG_DFL);
+        execl(whole, "tide", "tokenize", "--data", "-", "--out", "kept.jsonl", (char *)NULL);
+        _exit(3);
+    }
+    close(ends[0]);
+    check_int(write(ends[1], row, sizeof row - 1), ==, (ssize_t)sizeof row - 1);
+    for (int n = 0; n < 2400 && files_like("kept.jsonl.") == 0; n++) {
+        usleep(25000);
+    }
+    check_uint(files_like("kept.jsonl."), ==, 1);
+    *rows = ends[1];
+    return child;
+}
+
 /* A signal ends the command as usual, and leaves nothing beside its output; an ignored signal stays
  * ignored. */
 static void leaves_nothing_behind(void)
@@ -319,50 +352,52 @@ static void leaves_nothing_behind(void)
     test_skip("its runtime holds a signal back while the C library reads");
 #endif
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
-    static const char row[] = "{\"input_ids\": [1, 2, 3]}\n"; /* more are waited for */
-    const char *root = getenv("TIDE_BUILD_ROOT");
-    char tide[4096];
     make_files();
-    snprintf(tide, sizeof tide, "%s/tools/tide", root != NULL ? root : "build");
     test_file("kept.jsonl", "mine", 4);
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
-        int rows[2];
+        int rows;
         int status = 0;
-        check_int(pipe(rows), ==, 0);
-        const pid_t child = fork();
-        check_true(child >= 0);
-        if (child == 0) {
-            char *whole = realpath(tide, NULL);
-            if (whole == NULL || chdir(test_directory()) != 0 || dup2(rows[0], 0) < 0) {
-                _exit(3);
-            }
-            close(rows[0]);
-            close(rows[1]);
-            signal(SIGHUP, i == 0 ? SIG_IGN : SIG_DFL);
-            execl(whole, "tide", "tokenize", "--data", "-", "--out", "kept.jsonl", (char *)NULL);
-            _exit(3);
-        }
-        close(rows[0]);
-        check_int(write(rows[1], row, sizeof row - 1), ==, (ssize_t)sizeof row - 1);
-        for (int n = 0; n < 2400 && files_like("kept.jsonl.") == 0; n++) {
-            usleep(25000);
-        }
-        check_uint(files_like("kept.jsonl."), ==, 1);
+        const pid_t child = start_waiting(i == 0, &rows);
         check_int(i == 0 ? kill(child, SIGHUP) : 0, ==, 0);
         check_int(kill(child, signals[i]), ==, 0);
         check_int(waitpid(child, &status, 0), ==, child);
         check_true(WIFSIGNALED(status) && WTERMSIG(status) == signals[i]);
         check_uint(files_like("kept.jsonl."), ==, 0);
-        close(rows[1]);
+        close(rows);
     }
     char *kept = read_out("kept.jsonl");
     check_string(kept, "mine");
     free(kept);
 }
 
-TEST_MAIN({"leaves_nothing_behind", leaves_nothing_behind}, {"shows", shows}, {"writes", writes},
-          {"counts", counts}, {"refuses", refuses}, {"helps", helps},
-          {"beyond_the_model", beyond_the_model}, {"keeps_what_was_there", keeps_what_was_there},
+/* The next run takes over what a killed one has left, but not what a running one writes. */
+static void takes_over(void)
+{
+    int rows;
+    int status = 0;
+    make_files();
+    test_file("kept.jsonl", "mine", 4);
+    const pid_t child = start_waiting(false, &rows);
+    check_int(run("--model model --data rows.jsonl --out kept.jsonl"), ==, 2);
+    check_contains(said, "another run writes kept.jsonl");
+    check_int(kill(child, SIGKILL), ==, 0);
+    check_int(waitpid(child, &status, 0), ==, child);
+    close(rows);
+    check_uint(files_like("kept.jsonl."), ==, 1);
+    check_int(run("--model model --data rows.jsonl --out a.jsonl"), ==, 0);
+    check_int(run("--model model --data rows.jsonl --out kept.jsonl"), ==, 0);
+    check_uint(files_like("kept.jsonl."), ==, 0);
+    char *kept = read_out("kept.jsonl");
+    char *wanted = read_out("a.jsonl");
+    check_string(kept, wanted);
+    free(kept);
+    free(wanted);
+}
+
+TEST_MAIN({"leaves_nothing_behind", leaves_nothing_behind}, {"takes_over", takes_over},
+          {"shows", shows}, {"writes", writes}, {"counts", counts}, {"refuses", refuses},
+          {"helps", helps}, {"beyond_the_model", beyond_the_model},
+          {"keeps_what_was_there", keeps_what_was_there},
           {"shuffles_as_training", shuffles_as_training},
           {"steers_no_terminal", steers_no_terminal}, {"names_encodings", names_encodings},
           {"keeps_the_time", keeps_the_time})

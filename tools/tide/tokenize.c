@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -56,6 +57,7 @@ struct tokenize {
     FILE *file;                       /* owned */
     char *target;                     /* owned: final name of `partial`; NULL: none */
     char *partial;                    /* owned: temporary name of the output */
+    int lock;                         /* locked while there is `partial` */
     struct core_json_write json;
     struct figures figures;
 };
@@ -305,8 +307,36 @@ static void remove_left(int number)
     raise(number);
 }
 
-/* mkostemp() without a moment in which a signal would leave the file behind. */
-static int make_partial(char *name)
+/* Opens and locks the temporary file; takes over the one that a killed run left. -1 and errno;
+ * EBUSY: another run writes it. */
+static int lock_partial(const char *name)
+{
+    enum { TRIES = 100 };
+    for (int i = 0; i < TRIES; i++) {
+        struct stat opened;
+        struct stat named;
+        const int fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+        if (fd < 0) {
+            return -1;
+        }
+        if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+            close(fd);
+            errno = EBUSY;
+            return -1;
+        }
+        /* A run that has ended since then has renamed or removed the file. */
+        if (fstat(fd, &opened) == 0 && lstat(name, &named) == 0 && opened.st_ino == named.st_ino &&
+            opened.st_dev == named.st_dev && ftruncate(fd, 0) == 0) {
+            return fd;
+        }
+        close(fd);
+    }
+    errno = EBUSY;
+    return -1;
+}
+
+/* lock_partial() without a moment in which a signal would leave the file behind. */
+static int make_partial(const char *name)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
     enum { SIGNALS = sizeof signals / sizeof signals[0] };
@@ -317,7 +347,7 @@ static int make_partial(char *name)
         sigaddset(&block, signals[i]);
     }
     pthread_sigmask(SIG_BLOCK, &block, &before);
-    const int fd = mkostemp(name, O_CLOEXEC);
+    const int fd = lock_partial(name);
     const int error = errno;
     left = fd >= 0 ? name : NULL;
     for (int i = 0; fd >= 0 && i < SIGNALS; i++) {
@@ -345,19 +375,26 @@ static int open_out(struct tokenize *t)
     const mode_t mask = umask(0);
     umask(mask);
     t->target = there ? realpath(t->out, NULL) : strdup(t->out);
-    if (t->target == NULL || asprintf(&t->partial, "%s.XXXXXX", t->target) < 0) {
+    if (t->target == NULL || asprintf(&t->partial, "%s.tide-partial", t->target) < 0) {
         t->partial = NULL;
         return core_err_set(-ENOMEM, "no memory to write %s", t->out);
     }
-    const int fd = make_partial(t->partial);
-    if (fd < 0) {
-        const int rc = refuse_out(t);
+    t->lock = make_partial(t->partial);
+    if (t->lock < 0) {
+        const int rc = errno == EBUSY ? core_err_set(-EBUSY, "another run writes %s and holds %s",
+                                                     t->out, t->partial)
+                                      : refuse_out(t);
         free(t->partial);
         t->partial = NULL;
         return rc;
     }
-    (void)fchmod(fd, there ? info.st_mode & 07777 : 0666 & ~mask);
-    t->file = fdopen(fd, "w");
+    (void)fchmod(t->lock, there ? info.st_mode & 07777 : 0666 & ~mask);
+    /* The lock lasts until the file has its name, so that no other run takes it over before. */
+    const int fd = fcntl(t->lock, F_DUPFD_CLOEXEC, 0);
+    t->file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (t->file == NULL && fd >= 0) {
+        close(fd);
+    }
     return t->file != NULL ? 0 : core_err_set(-ENOMEM, "no memory to write %s", t->out);
 }
 
@@ -374,6 +411,9 @@ static int close_out(struct tokenize *t, int rc)
         unlink(t->partial);
     }
     left = NULL;
+    if (t->partial != NULL) {
+        close(t->lock);
+    }
     free(t->partial);
     free(t->target);
     return rc;
