@@ -105,9 +105,10 @@ static inline unsigned card_lane()
 /* What lane `from` of the warp brought. */
 template <typename V> V card_take(V mine, unsigned from)
 {
-    V all[32];
-    std::memcpy(all, card_exchange(&mine, sizeof mine), sizeof all);
-    return all[from % 32];
+    const char *all = static_cast<const char *>(card_exchange(&mine, sizeof mine));
+    V taken;
+    std::memcpy(&taken, all + from % 32 * sizeof taken, sizeof taken);
+    return taken;
 }
 
 static inline void __syncwarp(unsigned = 0xffffffffu)

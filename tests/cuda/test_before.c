@@ -92,6 +92,9 @@ static void a_command_has_one_event(void)
     struct case_model made;
     struct run_prepared *prepared = NULL;
     struct run_options options = case_options();
+    if (TEST_SLOW) {
+        test_skip("the steps are those of emulated_engine");
+    }
     kern_ops_detach(NULL);
     options.device = rig_machine();
     options.budgets.device_is_host = false;

@@ -280,7 +280,7 @@ static void bad_days(void)
     for (unsigned s = 0; s < SETTINGS; s++) {
         struct good_day good;
         have_good_day(&made, &settings[s], &good);
-        for (unsigned d = s % TEST_STRIDE(3); d < DAYS; d += TEST_STRIDE(3)) {
+        for (unsigned d = s % TEST_COUNT(1, 3); d < DAYS; d += TEST_COUNT(1, 3)) {
             const unsigned rounds = test_full() ? 8 : 1;
             for (unsigned round = 0; round < rounds; round++) {
                 const uint64_t seed = (((uint64_t)round * SETTINGS + s) * DAYS + d) * TRIES;
@@ -293,9 +293,9 @@ static void bad_days(void)
     }
     test_note("%u runs recovered bit for bit, %u ended in an error, %u met no fault", tally.equal,
               tally.errors, tally.missed);
-    check_uint(tally.equal + tally.errors + tally.missed, >=, 200 / TEST_STRIDE(3));
-    check_uint(tally.equal + tally.errors, >=, SETTINGS * DAYS / TEST_STRIDE(3) - 3);
-    check_uint(tally.errors, >=, 50 / TEST_STRIDE(3));
+    check_uint(tally.equal + tally.errors + tally.missed, >=, 200 / TEST_COUNT(1, 3));
+    check_uint(tally.equal + tally.errors, >=, SETTINGS * DAYS / TEST_COUNT(1, 3) - 3);
+    check_uint(tally.errors, >=, 50 / TEST_COUNT(1, 3));
     case_model_free(&made);
 }
 

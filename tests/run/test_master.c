@@ -111,11 +111,11 @@ static struct run_options options_of(const struct way *way, const struct run_opt
 }
 
 /* Compares every way with the plain trainer, for every `stride`-th family. Under a sanitizer, every
- * third or sixth way of two families; each case takes other ways. */
+ * fifth or tenth way of two families; each case takes other ways. */
 static void hold(const struct run_options *base, const char *what, size_t stride)
 {
     static size_t calls;
-    const size_t way_stride = TEST_COUNT(1, 3) * TEST_STRIDE(2);
+    const size_t way_stride = TEST_COUNT(1, 5) * TEST_STRIDE(2);
     const size_t first_way = TEST_SLOW ? calls++ % way_stride : 0;
     stride = TEST_COUNT(stride, 3);
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f += stride) {

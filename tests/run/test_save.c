@@ -196,8 +196,7 @@ static void several_ranks(void)
     struct case_model made;
     case_model_make(&made, "llama tied");
     for (uint32_t stage = 0; stage <= 3; stage++) {
-        for (int t = TEST_COUNT(0, (int)stage % 2); t < TIMINGS;
-             t += TEST_COUNT(1, 2) * TEST_STRIDE(2)) {
+        for (int t = TEST_COUNT(0, (int)stage % 2); t < TIMINGS; t += TEST_COUNT(1, 4)) {
             char name[200];
             struct run_options options = options_of((int)(stage + (uint32_t)t) % PLACES, t);
             set_ranks(&options, 2, stage);

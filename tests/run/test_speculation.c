@@ -175,7 +175,7 @@ static const unsigned some[] = {7, 26, 13, 23, 15};
 static void every_family(void)
 {
     static const char *const families[] = {"gpt2", "llama", "qwen3", "qwen3 tied"};
-    for (size_t f = 0; f < sizeof families / sizeof families[0]; f += TEST_STRIDE(3)) {
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f += TEST_COUNT(1, 3)) {
         struct case_model made;
         struct expected expected = {.known = {false}};
         struct run_options options = options_of(&ways[f % WAYS]);
@@ -214,7 +214,7 @@ static void overflows(void)
     static const int places[] = {0, 2, 5, 7};
     struct case_model made;
     case_model_make(&made, "llama tied");
-    for (size_t p = 0; p < sizeof places / sizeof places[0]; p += TEST_STRIDE(2)) {
+    for (size_t p = 0; p < sizeof places / sizeof places[0]; p += TEST_COUNT(1, 2)) {
         struct expected expected = {.known = {false}};
         struct run_options options = options_of(&ways[places[p]]);
         options.type = KERN_FP16;
@@ -236,7 +236,7 @@ static void ranks(void)
     struct case_model made;
     case_model_make(&made, "llama tied");
     for (uint32_t stage = 0; stage <= 3; stage++) {
-        for (int w = 0; w < WAYS; w += 2 * TEST_STRIDE(2)) {
+        for (int w = 0; w < WAYS; w += TEST_COUNT(2, 4)) {
             struct expected expected = {.known = {false}};
             struct run_options options = options_of(&ways[w]);
             char name[120];
