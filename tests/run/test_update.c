@@ -198,7 +198,7 @@ static void bad_tiles_name_their_blocks(void)
         for (int last = 0; last < 2 && count > 0; last++) {
             struct core_fence fence;
             memset(sums, 0, all * sizeof *sums);
-            sums[last ? first + count - 1 : first] = NAN;
+            sums[last ? first + count - 1 : first] = (double)NAN;
             check_int(lane.submit(lane.context, norm, &fence), ==, 0);
             check_int(core_fence_wait(fence, -1), ==, 0);
             const struct run_verdict verdict = run_update_verdict(bench.update);
