@@ -4,6 +4,7 @@
 #ifndef CPU_ADAM_NORM_H
 #define CPU_ADAM_NORM_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "core/base/team.h"
@@ -23,6 +24,26 @@ void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mas
  * -EINVAL for an array that is missing, misaligned or too long, for 8-bit codes, or if `first` is
  * not a multiple of CORE_UPDATE_TILE; then nothing is written. */
 int adam_norm_sums(const struct adam_norm *norm, const struct core_squares_args *of);
+
+/* A part of an array that is in memory of its own. */
+struct adam_norm_piece {
+    const void *x;
+    uint64_t first; /* element of the array; a multiple of CORE_UPDATE_GROUP */
+    uint64_t count;
+};
+
+/* The same for an array whose parts are apart: ascending pieces that do not overlap. Elements between
+ * them count as zero. The sums are those of adam_norm_sums for the array put together. */
+struct adam_norm_pieces {
+    const struct adam_norm_piece
+        *list; /* borrowed; may begin before `first` and end after the last */
+    size_t list_count;
+    enum core_update_type type;
+    uint64_t first; /* the elements that are summed; a multiple of CORE_UPDATE_TILE */
+    uint64_t count;
+    double *sums;
+};
+int adam_norm_sums_apart(const struct adam_norm *norm, const struct adam_norm_pieces *of);
 
 /* The sum of squares of one or more arrays from the sums of their tiles, added in order. It is not
  * finite exactly if an element is not finite. */

@@ -2,6 +2,7 @@
  * into calls, and which arguments are refused. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/cpus.h"
 #include "core/base/err.h"
@@ -19,6 +20,59 @@ static void fill(enum core_update_type type)
     for (uint64_t i = 0; i < COUNT; i++) {
         ref_store(x, type, i, core_rng_unit(core_rng_philox(5, 0, i).word[0]) - 0.5f);
     }
+}
+
+/* An array whose parts are in other places, with zeros between them, has the sums that it has in one
+ * place. */
+static void parts_have_the_sums_of_the_whole(void)
+{
+    static const struct {
+        uint64_t first, count;
+    } parts[] = {{0, 1}, {256, 70000}, {70400, 16}, {70656, 60000}, {131072, 65536}, {196864, 77}};
+    enum { PARTS = sizeof parts / sizeof parts[0], ALL = 4 * CORE_UPDATE_TILE };
+    struct core_team *team = NULL;
+    check_int(core_team_create(&(struct core_team_options){.count = 3}, &team), ==, 0);
+    for (int type = 0; type < 3; type++) {
+        const size_t bytes = type == CORE_UPDATE_F32 ? 4 : 2;
+        struct adam_norm_piece pieces[PARTS];
+        double sums[2][4] = {{0}};
+        struct adam_norm norm;
+        fill((enum core_update_type)type);
+        uint64_t end = 0;
+        for (size_t i = 0; i <= PARTS; i++) {
+            const uint64_t next = i < PARTS ? parts[i].first : ALL;
+            memset((char *)x + end * bytes, 0, (next - end) * bytes);
+            end = i < PARTS ? next + parts[i].count : end;
+        }
+        for (size_t i = 0; i < PARTS; i++) {
+            char *apart = malloc(parts[i].count * bytes);
+            memcpy(apart, (char *)x + parts[i].first * bytes, parts[i].count * bytes);
+            pieces[i] = (struct adam_norm_piece){apart, parts[i].first, parts[i].count};
+        }
+        adam_norm_init(&norm, team, CORE_CPU_ALL);
+        const struct core_squares_args whole = {
+            .x = x, .type = (enum core_update_type)type, .count = ALL - 1000, .sums = sums[0]};
+        check_int(adam_norm_sums(&norm, &whole), ==, 0);
+        const struct adam_norm_pieces apart = {.list = pieces,
+                                               .list_count = PARTS,
+                                               .type = (enum core_update_type)type,
+                                               .count = ALL - 1000,
+                                               .sums = sums[1]};
+        check_int(adam_norm_sums_apart(&norm, &apart), ==, 0);
+        check_memory(sums[0], sums[1], sizeof sums[0]);
+        struct adam_norm_pieces second = apart;
+        second.first = CORE_UPDATE_TILE;
+        second.count = CORE_UPDATE_TILE;
+        check_int(adam_norm_sums_apart(&norm, &second), ==, 0);
+        check_memory(&sums[0][1], &sums[1][0], sizeof(double));
+        pieces[1].first = 100;
+        check_int(adam_norm_sums_apart(&norm, &apart), ==, -EINVAL);
+        check_contains(core_err_sentence(), "begins at element 100");
+        for (size_t i = 0; i < PARTS; i++) {
+            free((void *)(uintptr_t)pieces[i].x);
+        }
+    }
+    core_team_destroy(team);
 }
 
 /* In one call or one per tile, with one thread or a team of 64, the sums are the same, and their
@@ -118,5 +172,7 @@ static void bad_input_is_refused(void)
     check_int(adam_norm_sums(&norm, &of), ==, 0);
 }
 
-TEST_MAIN({"tiles_are_the_same", tiles_are_the_same}, {"nonfinite_is_exact", nonfinite_is_exact},
+TEST_MAIN({"tiles_are_the_same", tiles_are_the_same},
+          {"parts_have_the_sums_of_the_whole", parts_have_the_sums_of_the_whole},
+          {"nonfinite_is_exact", nonfinite_is_exact},
           {"bad_input_is_refused", bad_input_is_refused})
