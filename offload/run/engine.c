@@ -8,12 +8,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
-#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/base/queue.h"
 #include "core/coll/coll.h"
@@ -88,16 +85,6 @@ int run_engine_call_ranks(struct run_engine *engine, run_engine_work *work, cons
 }
 
 /* ---- making ---- */
-
-/* A number that distinguishes this run from every other on this machine. */
-static uint64_t run_number(const struct run_engine *engine)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    const uint64_t seed[] = {(uint64_t)now.tv_sec, (uint64_t)now.tv_nsec, (uint64_t)getpid(),
-                             (uint64_t)(uintptr_t)engine};
-    return core_hash(seed, sizeof seed, 0);
-}
 
 /* The rate of each store's drive, in proportion to which extents are spread over the stores; the
  * same for all ranks. A file of rates does not have it: then it is measured. */
@@ -268,7 +255,7 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
     }
     engine->given = *options;
     engine->world = options->options->world > 0 ? options->options->world : 1;
-    engine->run = run_number(engine);
+    engine->run = run_rank_number(engine);
     run_scale_init(&engine->scale, &options->options->scale);
     run_engine_betas(engine, options->options->group.beta1, options->options->group.beta2);
     run_speculation_init(&engine->speculation);

@@ -35,6 +35,10 @@ struct run_update {
     const struct plan_input *input;
     const struct plan *plan;
     const struct run_memory *memory;
+    const struct run_lent *lent;         /* NULL: none */
+    struct run_lent_update *lent_update; /* owned; NULL: nothing is lent */
+    void (*updated)(void *user, uint32_t block);
+    void *user;
     struct core_queue *queue; /* owned */
     struct core_team *team;   /* owned */
     struct adam_norm norm;
@@ -42,8 +46,6 @@ struct run_update {
     struct update_block *blocks; /* owned, [list->count] */
     uint32_t *groups;            /* owned: all blocks' */
     uint64_t *first_tiles;       /* owned, [list->count + 1]: tiles before each block, and all */
-    struct plan_format format;
-    enum core_update_type gradients; /* as they are stored */
     /* Set by the rank's thread between tapes, read by the queue's. */
     struct update_terms speculative;
     struct update_terms deferred;
@@ -51,6 +53,14 @@ struct run_update {
     /* Written by NORM, read by the rank's thread after its fence. */
     struct run_verdict verdict;
 };
+
+/* The type of a block's gradients as they are stored. */
+static enum core_update_type gradients_of(const struct run_update *update, uint32_t block)
+{
+    return update->lent == NULL ? run_options_gradients(update->options)
+           : update->lent->sums ? CORE_UPDATE_F32
+                                : update->lent->blocks[block].gradients;
+}
 
 /* ---- making ---- */
 
@@ -126,7 +136,7 @@ static int make_adam(struct run_update *update, uint32_t index, uint32_t *groups
         const struct adam_options adam = {
             .rule = options->rule,
             .master = run_options_master(options),
-            .gradients = update->gradients,
+            .gradients = gradients_of(update, index),
             .moments = options->moments,
             .count = block->elements,
             .runs = runs,
@@ -182,8 +192,12 @@ static int make(struct run_update *update, const struct run_update_options *opti
     }
     adam_norm_init(&update->norm, update->team, CORE_CPU_ALL);
     rc = make_tables(update, options);
+    if (rc == 0 && update->lent != NULL) {
+        rc = run_lent_update_create(update->lent, update->list, &update->norm, update->options,
+                                    &update->lent_update);
+    }
     uint32_t *groups = update->groups;
-    for (uint32_t b = 0; rc == 0 && b < update->list->count; b++) {
+    for (uint32_t b = 0; rc == 0 && update->lent == NULL && b < update->list->count; b++) {
         if (update->list->list[b].trained) {
             rc = make_adam(update, b, groups);
             groups += update->blocks[b].group_count;
@@ -204,8 +218,9 @@ int run_update_create(const struct run_update_options *options, struct run_updat
     update->input = options->input;
     update->plan = options->plan;
     update->memory = options->memory;
-    update->format = run_options_format(options->options);
-    update->gradients = run_options_gradients(options->options);
+    update->lent = options->lent;
+    update->updated = options->updated;
+    update->user = options->user;
     update->loss_scale = 1;
     int rc = make(update, options);
     if (rc != 0) {
@@ -229,6 +244,7 @@ void run_update_destroy(struct run_update *update)
     free(update->blocks);
     free(update->groups);
     free(update->first_tiles);
+    run_lent_update_destroy(update->lent_update);
     free(update->speculative.groups);
     free(update->deferred.groups);
     free(update);
@@ -280,7 +296,7 @@ struct core_squares_args run_update_squares(const struct run_update *update,
 {
     return (struct core_squares_args){
         .x = run_memory_of(update->memory, command, PLAN_AS_GRAD),
-        .type = update->gradients,
+        .type = gradients_of(update, command->block),
         .count = command->elements,
         .sums = (double *)(void *)run_memory_of(update->memory, command, PLAN_AS_TILE_SUMS),
     };
@@ -288,6 +304,12 @@ struct core_squares_args run_update_squares(const struct run_update *update,
 
 static int do_sums(struct run_update *update, const struct plan_command *command)
 {
+    if (update->lent_update != NULL) {
+        return run_lent_sums(
+            update->lent_update, command->block,
+            run_memory_of(update->memory, command, PLAN_AS_GRAD),
+            (double *)(void *)run_memory_of(update->memory, command, PLAN_AS_TILE_SUMS));
+    }
     const struct core_squares_args norm = run_update_squares(update, command);
     return adam_norm_sums(&update->norm, &norm);
 }
@@ -403,8 +425,9 @@ struct adam_arrays run_update_chunk(const struct run_update *update,
     char *place = run_memory_of(memory, command, PLAN_AS_WEIGHTS_PLACE);
     char *resident = run_memory_of(memory, command, PLAN_AS_STATES);
     char *in_slot = slot != NULL ? slot + plan_slot_states_offset(update->plan) : NULL;
-    return run_update_arrays(&update->format, first, command->elements,
-                             place != NULL ? place : slot, resident != NULL ? resident : in_slot,
+    return run_update_arrays(&update->input->blocks[command->block].format, first,
+                             command->elements, place != NULL ? place : slot,
+                             resident != NULL ? resident : in_slot,
                              run_memory_of(memory, command, PLAN_AS_GRAD));
 }
 
@@ -418,6 +441,16 @@ static int do_update(struct run_update *update, const struct plan_command *comma
 {
     const struct update_terms *terms = terms_of(update, command);
     const struct adam_arrays arrays = run_update_chunk(update, command);
+    if (update->lent_update != NULL) {
+        int rc = run_lent_step(update->lent_update, command->block,
+                               &update->input->blocks[command->block].format, &arrays,
+                               terms->groups, terms->scale);
+        const uint64_t end = arrays.first + arrays.count;
+        if (rc == 0 && end == update->list->list[command->block].elements) {
+            update->updated(update->user, command->block);
+        }
+        return rc;
+    }
     copy_generation(update, command, PLAN_AS_WEIGHTS_PLACE);
     copy_generation(update, command, PLAN_AS_STATES);
     int rc = set_groups(update, command->block, terms);

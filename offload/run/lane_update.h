@@ -9,6 +9,7 @@
 #include "cpu_adam/norm.h"
 #include "offload/blocks/blocks.h"
 #include "offload/run/executor.h"
+#include "offload/run/lent.h"
 #include "offload/run/memory.h"
 #include "offload/run/options.h"
 
@@ -23,7 +24,11 @@ struct run_update_options {
     const struct plan_input *input;
     const struct plan *plan;
     const struct run_memory *memory;
+    const struct run_lent *lent; /* NULL: weights and gradients are in buffers of the plan */
     struct core_bell *bell;
+    /* Called on the queue's thread when all chunks of a block are updated; NULL: nobody asks. */
+    void (*updated)(void *user, uint32_t block);
+    void *user;
 };
 
 int run_update_create(const struct run_update_options *options, struct run_update **out);

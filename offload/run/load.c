@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/half.h"
 #include "core/base/team.h"
 #include "core/dev/dev.h"
 #include "offload/plan/shard.h"
@@ -146,6 +147,29 @@ static int read_weights(struct loading *load, uint32_t block, struct plan_span s
                : model_files_read(load->files, shape, span.first, span.count, type, to);
 }
 
+/* A separate master of an application's 16-bit weights. Padding stays zero. */
+static void widen_weights(const struct run_rank *rank, const struct run_chunk *chunk,
+                          const struct adam_arrays *arrays)
+{
+    const struct run_lent_block *block = &rank->application->lent->blocks[chunk->block];
+    const uint64_t last = chunk->first + chunk->count;
+    for (size_t i = 0; arrays->w32 != NULL && i < block->part_count; i++) {
+        const struct run_lent_part *part = &block->parts[i];
+        const uint64_t begin = part->first > chunk->first ? part->first : chunk->first;
+        const uint64_t end = part->first + part->count < last ? part->first + part->count : last;
+        if (begin < end) {
+            const size_t count = end - begin;
+            const char *weights = part->weights + 2 * (begin - part->first);
+            float *master = arrays->w32 + (begin - chunk->first);
+            if (block->master == CORE_UPDATE_MASTER_FP16) {
+                core_fp16_widen(weights, count, master);
+            } else {
+                core_bf16_widen(weights, count, master);
+            }
+        }
+    }
+}
+
 /* The states that a run begins with: zero, except a master of more bits than the weights. It is read
  * from the files: the weights, which may be on their way to STORE already, were rounded from it. */
 static int init_states(struct loading *load, const struct run_chunk *chunk,
@@ -153,6 +177,10 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
 {
     const struct run_rank *rank = load->rank;
     memset(states, 0, plan_state_bytes(&rank->input->blocks[chunk->block].format, chunk->count));
+    if (rank->application != NULL) {
+        widen_weights(rank, chunk, arrays);
+        return 0;
+    }
     return rank->options->type != KERN_FP16
                ? 0
                : model_files_read(load->files, &rank->shapes->model->blocks[chunk->block],
@@ -204,7 +232,8 @@ static int load_states(struct loading *load, uint32_t block, char *weights)
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < run_chunk_count(rank, block); i++) {
         const struct run_chunk chunk = run_chunk_at(rank, block, i);
-        rc = load_state_chunk(load, &chunk, weights + (chunk.first - first) * width);
+        rc = load_state_chunk(load, &chunk,
+                              weights != NULL ? weights + (chunk.first - first) * width : NULL);
     }
     return rc;
 }
@@ -266,6 +295,9 @@ static int load_block(struct loading *load, uint32_t block)
     const struct run_rank *rank = load->rank;
     char *weights = run_chunk_weights_memory(rank, block);
     int rc = 0;
+    if (rank->application != NULL) {
+        return load_states(load, block, NULL);
+    }
     if (weights == NULL && !rank->input->budgets.device_is_host) {
         /* The host does not reach the device's slots, nor the place of the block. */
         for (uint32_t i = 0; rc == 0 && i < run_chunk_count(rank, block); i++) {
@@ -393,6 +425,13 @@ int run_rank_load(struct run_rank *rank, const struct model_files *files)
 {
     struct loading load = {.rank = rank, .files = files};
     clear_device(rank);
+    init_slots(&load);
+    return load_blocks(&load);
+}
+
+int run_rank_load_application(struct run_rank *rank)
+{
+    struct loading load = {.rank = rank};
     init_slots(&load);
     return load_blocks(&load);
 }

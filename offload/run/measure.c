@@ -38,7 +38,7 @@ static uint64_t kept_bytes(const struct run_shapes *shapes, const struct run_opt
 {
     const struct plan_format format = run_options_format(options);
     uint64_t bytes = 0;
-    for (uint32_t b = 0; b < shapes->model->block_count; b++) {
+    for (uint32_t b = 0; b < shapes->block_count; b++) {
         const uint64_t elements = shapes->blocks[b].elements;
         bytes += elements * format.weight_bytes +
                  (shapes->blocks[b].trained ? plan_state_bytes(&format, elements) : 0);

@@ -42,6 +42,14 @@ void run_options_groups(const struct run_options *options, double lr, const doub
 
 struct plan_format run_options_format(const struct run_options *options)
 {
+    return run_options_format_of(options, run_options_master(options),
+                                 run_options_gradients(options));
+}
+
+struct plan_format run_options_format_of(const struct run_options *options,
+                                         enum core_update_master master,
+                                         enum core_update_type gradients)
+{
     static const uint8_t master_bytes[] = {[CORE_UPDATE_MASTER_SPLIT] = 2,
                                            [CORE_UPDATE_MASTER_BF16] = 4,
                                            [CORE_UPDATE_MASTER_FP16] = 4,
@@ -51,11 +59,11 @@ struct plan_format run_options_format(const struct run_options *options)
                        options->rule == CORE_UPDATE_ADAGRAD;
     const uint8_t moment = moment_bytes(options->moments);
     return (struct plan_format){
-        .weight_bytes = (uint8_t)kern_type_bytes(options->type),
-        .master_bytes = master_bytes[run_options_master(options)],
+        .weight_bytes = master == CORE_UPDATE_MASTER_F32 ? 4 : 2,
+        .master_bytes = master_bytes[master],
         .m_bytes = has_m ? moment : 0,
         .v_bytes = has_v ? moment : 0,
-        .grad_bytes = run_options_gradients(options) == CORE_UPDATE_F32 ? 4 : 2,
+        .grad_bytes = gradients == CORE_UPDATE_F32 ? 4 : 2,
         .q8_block = options->moments == CORE_UPDATE_Q8 ? CORE_UPDATE_Q8_BLOCK : 0,
     };
 }

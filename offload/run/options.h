@@ -67,6 +67,10 @@ void run_options_groups(const struct run_options *options, double lr, const doub
                         uint64_t step, struct adam_group groups[MODEL_GROUP_COUNT]);
 /* Bytes per element of each stream. */
 struct plan_format run_options_format(const struct run_options *options);
+/* The same for arrays with another master and other gradients. */
+struct plan_format run_options_format_of(const struct run_options *options,
+                                         enum core_update_master master,
+                                         enum core_update_type gradients);
 /* The back end for files other than the store's; NULL: probed, also if the store is in memory. */
 const char *run_options_file_io(const struct run_options *options);
 int64_t run_options_stall_ns(const struct run_options *options);

@@ -5,8 +5,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "core/dev/dev.h"
 #include "kernels/table.h"
@@ -42,6 +45,34 @@ uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run
 
 /* ---- queues ---- */
 
+static int make_update(struct run_rank *rank)
+{
+    const struct run_application *application = rank->application;
+    const struct adam_group *group = &rank->options->group;
+    struct adam_group groups[MODEL_GROUP_COUNT];
+    struct run_update_options update = {
+        .blocks = rank->blocks,
+        .options = rank->options,
+        .groups = groups,
+        .group_count = MODEL_GROUP_COUNT,
+        .input = rank->input,
+        .plan = rank->plan,
+        .memory = &rank->memory,
+        .bell = &rank->bell,
+    };
+    run_options_groups(rank->options, group->lr, (const double[]){group->beta1, group->beta2}, 1,
+                       groups);
+    if (application != NULL) {
+        update.groups = application->groups;
+        update.group_count = application->group_count;
+        update.lent = application->lent;
+        update.updated = application->updated;
+        update.user = application->user;
+    }
+    return run_update_create(&update, &rank->update);
+}
+
+/* The queues of the device. */
 static int make_queues(struct run_rank *rank)
 {
     struct core_bell *bell = &rank->bell;
@@ -55,30 +86,12 @@ static int make_queues(struct run_rank *rank)
     const struct dev_queue_options up = {.kind = DEV_QUEUE_UP, .depth = COPY_DEPTH, .bell = bell};
     const struct dev_queue_options down = {
         .kind = DEV_QUEUE_DOWN, .depth = COPY_DEPTH, .bell = bell};
-    const struct adam_group *group = &rank->options->group;
-    struct adam_group groups[MODEL_GROUP_COUNT];
-    run_options_groups(rank->options, group->lr, (const double[]){group->beta1, group->beta2}, 1,
-                       groups);
-    const struct run_update_options update = {
-        .blocks = rank->blocks,
-        .options = rank->options,
-        .groups = groups,
-        .group_count = MODEL_GROUP_COUNT,
-        .input = rank->input,
-        .plan = rank->plan,
-        .memory = &rank->memory,
-        .bell = bell,
-    };
     int rc = dev_queue_create(rank->device, &compute, &rank->compute_queue);
     if (rc != 0) {
         return rc;
     }
     rc = dev_queue_create(rank->device, &up, &rank->up_queue);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = dev_queue_create(rank->device, &down, &rank->down_queue);
-    return rc != 0 ? rc : run_update_create(&update, &rank->update);
+    return rc != 0 ? rc : dev_queue_create(rank->device, &down, &rank->down_queue);
 }
 
 static int store_progress(void *user, const char *directory, uint64_t done, uint64_t total)
@@ -201,11 +214,14 @@ static int make_coll_lane(struct run_rank *rank, struct run_lane *lane)
 
 static int make_executor(struct run_rank *rank)
 {
-    struct run_executor_options options = {.bell = &rank->bell,
-                                           .commands_max = longest_tape(rank->plan),
-                                           .stall_limit_ns = run_options_stall_ns(rank->options),
-                                           .pulse = &rank->pulse};
-    make_device_lanes(rank, options.lanes);
+    struct run_executor_options options = {
+        .bell = &rank->bell, .commands_max = longest_tape(rank->plan), .pulse = &rank->pulse};
+    if (rank->application != NULL) { /* it may compute for any time */
+        options.lanes[PLAN_Q_COMPUTE] = rank->application->compute;
+    } else {
+        options.stall_limit_ns = run_options_stall_ns(rank->options);
+        make_device_lanes(rank, options.lanes);
+    }
     if (rank->given.meeting != NULL) {
         int rc = make_coll_lane(rank, &options.lanes[PLAN_Q_COLL]);
         if (rc != 0) {
@@ -246,20 +262,29 @@ static int make_executor(struct run_rank *rank)
 
 /* ---- the whole ---- */
 
-static int make(struct run_rank *rank)
+/* What computes: the device's ops and queues, with memory for inputs; or nothing, for an application. */
+static int make_device(struct run_rank *rank)
 {
+    const bool computes = rank->application == NULL;
     const struct dev_options device = {
         .memory_bytes = plan_tier_bytes(rank->plan, PLAN_DEVICE) +
-                        run_rank_device_bytes(rank->shapes, rank->options)};
+                        (computes ? run_rank_device_bytes(rank->shapes, rank->options)
+                                  : DEV_ALIGN_BYTES)};
     int rc = dev_open(rank->options->device, &device, &rank->device);
-    if (rc != 0) {
+    if (rc != 0 || !computes) {
         return rc;
     }
     rc = kern_ops_attach(rank->device, NULL, &rank->ops);
+    return rc != 0 ? rc : make_queues(rank);
+}
+
+static int make(struct run_rank *rank)
+{
+    int rc = make_device(rank);
     if (rc != 0) {
         return rc;
     }
-    rc = make_queues(rank);
+    rc = make_update(rank);
     if (rc != 0) {
         return rc;
     }
@@ -267,13 +292,24 @@ static int make(struct run_rank *rank)
     if (rc != 0) {
         return rc;
     }
-    rc = run_inputs_init(&rank->inputs, rank->shapes->model, rank->options, rank->device,
-                         rank->compute_queue);
-    if (rc != 0) {
-        return rc;
+    if (rank->application == NULL) {
+        rc = run_inputs_init(&rank->inputs, rank->shapes->model, rank->options, rank->device,
+                             rank->compute_queue);
+        if (rc != 0) {
+            return rc;
+        }
     }
     rc = open_store(rank);
     return rc != 0 ? rc : make_executor(rank);
+}
+
+uint64_t run_rank_number(const void *owner)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const uint64_t seed[] = {(uint64_t)now.tv_sec, (uint64_t)now.tv_nsec, (uint64_t)getpid(),
+                             (uint64_t)(uintptr_t)owner};
+    return core_hash(seed, sizeof seed, 0);
 }
 
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out)
@@ -287,7 +323,9 @@ int run_rank_create(const struct run_rank_options *options, struct run_rank **ou
     rank->shapes = options->shapes;
     rank->input = options->input;
     rank->plan = options->plan;
-    rank->blocks = options->shapes->model->flat;
+    rank->application = options->application;
+    rank->blocks = rank->application != NULL ? rank->application->blocks
+                                             : options->shapes->model->flat;
     rank->last = rank->ahead = PLAN_KIND_COUNT;
     core_bell_init(&rank->bell);
     core_line_init(&rank->gate, "the next step", &rank->bell);
@@ -330,9 +368,12 @@ static bool is_stuck(struct run_rank *rank)
     if (rank->executor == NULL || !run_executor_stalled(rank->executor)) {
         return false;
     }
-    const struct core_fence tails[] = {
-        dev_queue_tail(rank->compute_queue), dev_queue_tail(rank->up_queue),
-        dev_queue_tail(rank->down_queue), run_update_tail(rank->update)};
+    struct core_fence tails[4] = {run_update_tail(rank->update)};
+    if (rank->application == NULL) {
+        tails[1] = dev_queue_tail(rank->compute_queue);
+        tails[2] = dev_queue_tail(rank->up_queue);
+        tails[3] = dev_queue_tail(rank->down_queue);
+    }
     for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
         if (core_fence_wait(tails[i], last_chance_ns) == -ETIMEDOUT) {
             return true;

@@ -16,9 +16,22 @@ struct coll_meeting;
 struct run_checkpoint_writer;
 struct run_rank;
 
+/* An application that computes in place of the device, on weights and gradients of its own. */
+struct run_application {
+    const struct blocks *blocks;
+    const struct run_lent *lent;
+    const struct adam_group *groups; /* of the blocks' runs, as the first step may set them */
+    uint32_t group_count;
+    struct run_lane compute; /* has done a BWD when the gradient of its block is there */
+    /* Called on the update's thread when the weights of a block are the new ones. */
+    void (*updated)(void *user, uint32_t block);
+    void *user;
+};
+
 struct run_rank_options {
     const struct run_options *options; /* borrowed, like all here */
     const struct run_shapes *shapes;
+    const struct run_application *application; /* NULL: the device computes */
     const struct plan_input *input;
     const struct plan *plan;
     struct run_checkpoint_writer *writer; /* NULL: no tape saves */
@@ -33,6 +46,9 @@ struct run_rank_options {
 
 /* Bytes of DEVICE that a rank takes besides the plan's buffers. */
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options);
+
+/* A number that distinguishes a run from every other one on this machine; `owner` exists once. */
+uint64_t run_rank_number(const void *owner);
 
 /* Takes all memory and storage. */
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out);
@@ -54,6 +70,8 @@ int run_rank_load(struct run_rank *rank, const struct model_files *files);
 /* Loads both from a checkpoint of the same model and formats, with any placement and number of
  * ranks. */
 int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint);
+/* Makes the states that the weights of an application begin with. */
+int run_rank_load_application(struct run_rank *rank);
 /* Closes the files of that checkpoint, if none of its bytes are used any more. */
 int run_rank_release_checkpoint(struct run_rank *rank);
 /* Updates done or pending. */

@@ -34,6 +34,7 @@ struct run_rank {
     const struct run_shapes *shapes;
     const struct plan_input *input;
     const struct plan *plan;
+    const struct run_application *application; /* NULL: the device computes */
     const struct blocks *blocks;
 
     struct core_bell bell;     /* of every lane */
@@ -72,6 +73,13 @@ struct run_rank {
     struct plan_traffic traffic;
     struct run_rank *lost; /* next in the list of ranks that could not be destroyed */
 };
+
+/* Opens the gate of the tape of `kind` that follows the last one, and pushes it first unless that was done
+ * in advance. */
+int run_rank_release_tape(struct run_rank *rank, enum plan_kind kind);
+/* Pushes the tape of a kind that most likely follows the one released last, if it may follow, so that the
+ * drive reads for it while this one ends. */
+int run_rank_push_ahead(struct run_rank *rank, enum plan_kind kind);
 
 /* Waits for a fence of one of this rank's queues as long as that queue makes progress. */
 int run_rank_wait(struct run_rank *rank, struct core_fence fence);

@@ -256,7 +256,7 @@ int run_rates_measure(const struct run_shapes *shapes, const struct run_options 
     if (rc != 0) {
         return rc;
     }
-    rc = find_blocks(shapes, options, &rates);
+    rc = shapes->model != NULL ? find_blocks(shapes, options, &rates) : 0;
     if (rc == 0) {
         *out = rates;
     }

@@ -165,6 +165,7 @@ int run_shapes_create(const struct model *model, const struct run_options *optio
         return core_err_set(-ENOMEM, "no memory for the shapes of a model");
     }
     shapes->model = model;
+    shapes->block_count = model->block_count;
     shapes->programs = calloc(model->block_count, sizeof(*shapes->programs));
     shapes->blocks = calloc(model->block_count, sizeof *shapes->blocks);
     int rc = shapes->programs != NULL && shapes->blocks != NULL
@@ -182,12 +183,40 @@ int run_shapes_create(const struct model *model, const struct run_options *optio
     return 0;
 }
 
+int run_shapes_create_lent(const struct blocks *blocks, const struct run_lent *lent,
+                           const struct run_options *options, struct run_shapes **out)
+{
+    struct run_shapes *shapes = calloc(1, sizeof *shapes);
+    if (shapes == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the shapes of an application");
+    }
+    shapes->block_count = blocks->count;
+    shapes->blocks = calloc(blocks->count, sizeof *shapes->blocks);
+    if (shapes->blocks == NULL) {
+        run_shapes_destroy(shapes);
+        return core_err_set(-ENOMEM, "no memory for the shapes of %u blocks", blocks->count);
+    }
+    for (uint32_t b = 0; b < blocks->count; b++) {
+        struct plan_block_shape *shape = &shapes->blocks[b];
+        *shape = (struct plan_block_shape){
+            .elements = blocks->list[b].elements,
+            .borrows = PLAN_NONE,
+            .trained = blocks->list[b].trained,
+            .format = run_options_format_of(options, lent->blocks[b].master,
+                                            lent->sums ? CORE_UPDATE_F32
+                                                       : lent->blocks[b].gradients)};
+        snprintf(shape->name, sizeof shape->name, "%s", blocks->list[b].name);
+    }
+    *out = shapes;
+    return 0;
+}
+
 void run_shapes_destroy(struct run_shapes *shapes)
 {
     if (shapes == NULL) {
         return;
     }
-    for (unsigned i = 0; shapes->programs != NULL && i < shapes->model->block_count; i++) {
+    for (unsigned i = 0; shapes->programs != NULL && i < shapes->block_count; i++) {
         if (shapes->model->blocks[i].like == i) {
             model_program_destroy(shapes->programs[i]);
         }
@@ -204,7 +233,7 @@ struct plan_input run_shapes_input(const struct run_shapes *shapes,
 {
     struct plan_input input = {
         .blocks = shapes->blocks,
-        .block_count = shapes->model->block_count,
+        .block_count = shapes->block_count,
         .wishes = options->wishes,
         .budgets = options->budgets,
         .rates = *rates,

@@ -4,10 +4,13 @@
 #define OFFLOAD_RUN_SHAPES_H
 
 #include "offload/model/program.h"
+#include "offload/run/lent.h"
 #include "offload/run/options.h"
 
 struct run_shapes {
-    const struct model *model; /* borrowed */
+    const struct model
+        *model; /* borrowed; NULL: an application computes, and only `blocks` counts */
+    uint32_t block_count;
     struct model_program *
         *programs;             /* each owned if block->like is the block itself; else shared */
     struct model_program *one; /* owned: the head for one token, in tiles (logits.c) */
@@ -17,6 +20,9 @@ struct run_shapes {
 
 int run_shapes_create(const struct model *model, const struct run_options *options,
                       struct run_shapes **out);
+/* Of parameters that an application computes with. */
+int run_shapes_create_lent(const struct blocks *blocks, const struct run_lent *lent,
+                           const struct run_options *options, struct run_shapes **out);
 void run_shapes_destroy(struct run_shapes *shapes);
 
 /* The offset in a block's scratch at which kept activations begin, after temporaries. */

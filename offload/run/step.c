@@ -66,8 +66,7 @@ static int withdraw_tape(struct run_rank *rank)
     return rc;
 }
 
-/* Opens the gate of the tape of `kind`; pushes the tape first if that was not done in advance. */
-static int release_tape(struct run_rank *rank, enum plan_kind kind)
+int run_rank_release_tape(struct run_rank *rank, enum plan_kind kind)
 {
     if (rank->ahead != kind) {
         int rc = withdraw_tape(rank);
@@ -87,18 +86,14 @@ static int release_tape(struct run_rank *rank, enum plan_kind kind)
     return 0;
 }
 
-/* Pushes the tape that most likely follows the one released last, so that the drive reads for it while
- * this one ends. Never after a speculative tape: its verdict says which of two generations is read. */
-static int push_ahead(struct run_rank *rank, const struct plan_tape *tape)
+int run_rank_push_ahead(struct run_rank *rank, enum plan_kind kind)
 {
-    const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
-    const enum plan_kind next = inside ? PLAN_FIRST : PLAN_NEXT;
-    if (tape->guesses || plan_tape(rank->plan, rank->last, next) == NULL) {
+    if (plan_tape(rank->plan, rank->last, kind) == NULL) {
         return 0;
     }
-    int rc = push_tape(rank, next);
+    int rc = push_tape(rank, kind);
     if (rc == 0) {
-        rank->ahead = next;
+        rank->ahead = kind;
     }
     return rc;
 }
@@ -106,7 +101,7 @@ static int push_ahead(struct run_rank *rank, const struct plan_tape *tape)
 /* Runs the tape of `kind` and all before it to their ends. */
 static int run_whole_tape(struct run_rank *rank, enum plan_kind kind)
 {
-    int rc = release_tape(rank, kind);
+    int rc = run_rank_release_tape(rank, kind);
     return rc != 0 ? rc : run_executor_drive(rank->executor, 0);
 }
 
@@ -262,12 +257,15 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
     if (rc != 0) {
         return rc;
     }
-    rc = release_tape(rank, kind);
+    rc = run_rank_release_tape(rank, kind);
     if (rc != 0) {
         return rc;
     }
     const uint64_t number = run_executor_pushed(rank->executor) - 1;
-    rc = push_ahead(rank, tape);
+    if (!tape->guesses) { /* the verdict on a guess says which of two generations is read */
+        const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
+        rc = run_rank_push_ahead(rank, inside ? PLAN_FIRST : PLAN_NEXT);
+    }
     if (rc != 0) {
         return rc;
     }

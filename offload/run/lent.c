@@ -1,0 +1,174 @@
+/* lent.c: one `adam` per parameter, whose number is the parameter's index, so that random numbers do not
+ * depend on how parameters share blocks. */
+#include "offload/run/lent.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+
+struct run_lent_update {
+    const struct run_lent *lent; /* borrowed, as the next two */
+    const struct blocks *blocks;
+    const struct adam_norm *norm;
+    struct adam **adams;            /* owned, [parameters] */
+    struct adam_norm_piece *pieces; /* owned, as many as a block has parameters */
+};
+
+static int make_adam(struct run_lent_update *update, const struct run_lent_block *block,
+                     const struct run_lent_part *part, const struct run_options *options)
+{
+    struct adam_group group = options->group;
+    group.step = 1;
+    const struct adam_options adam = {
+        .rule = options->rule,
+        .master = block->master,
+        .gradients = update->lent->sums ? CORE_UPDATE_F32 : block->gradients,
+        .moments = options->moments,
+        .count = part->count,
+        .groups = &group,
+        .groups_count = 1,
+        .seed = options->seed,
+        .number = part->index,
+        .team = update->norm->team,
+    };
+    return adam_create(&adam, &update->adams[part->index]);
+}
+
+static int make(struct run_lent_update *update, const struct run_options *options)
+{
+    size_t most = 1;
+    int rc = 0;
+    for (uint32_t b = 0; b < update->blocks->count; b++) {
+        const size_t count = update->lent->blocks[b].part_count;
+        most = count > most ? count : most;
+    }
+    update->pieces = calloc(most, sizeof *update->pieces);
+    update->adams = calloc(update->lent->part_count, sizeof(*update->adams));
+    if (update->pieces == NULL || update->adams == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the optimizer of %zu parameters",
+                            update->lent->part_count);
+    }
+    for (uint32_t b = 0; rc == 0 && b < update->blocks->count; b++) {
+        const struct run_lent_block *block = &update->lent->blocks[b];
+        for (size_t i = 0; rc == 0 && i < block->part_count; i++) {
+            rc = make_adam(update, block, &block->parts[i], options);
+        }
+    }
+    return rc;
+}
+
+int run_lent_update_create(const struct run_lent *lent, const struct blocks *blocks,
+                           const struct adam_norm *norm, const struct run_options *options,
+                           struct run_lent_update **out)
+{
+    struct run_lent_update *update = calloc(1, sizeof *update);
+    if (update == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the update of an application's parameters");
+    }
+    update->lent = lent;
+    update->blocks = blocks;
+    update->norm = norm;
+    int rc = make(update, options);
+    if (rc != 0) {
+        run_lent_update_destroy(update);
+        return rc;
+    }
+    *out = update;
+    return 0;
+}
+
+void run_lent_update_destroy(struct run_lent_update *update)
+{
+    if (update == NULL) {
+        return;
+    }
+    for (size_t i = 0; update->adams != NULL && i < update->lent->part_count; i++) {
+        adam_destroy(update->adams[i]);
+    }
+    free(update->adams);
+    free(update->pieces);
+    free(update);
+}
+
+int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *sum, double *tiles)
+{
+    const struct run_lent_block *lent = &update->lent->blocks[block];
+    const bool sums = update->lent->sums;
+    struct adam_norm_pieces of = {.list = update->pieces,
+                                  .type = sums ? CORE_UPDATE_F32 : lent->gradients,
+                                  .count = update->blocks->list[block].elements,
+                                  .sums = tiles};
+    for (size_t i = 0; i < lent->part_count; i++) {
+        const struct run_lent_part *part = &lent->parts[i];
+        if (part->gradient != NULL) {
+            update->pieces[of.list_count++] = (struct adam_norm_piece){
+                .x = sums ? sum + part->first * sizeof(float) : part->gradient,
+                .first = part->first,
+                .count = part->count};
+        }
+    }
+    return adam_norm_sums_apart(update->norm, &of);
+}
+
+static char *advance(void *array, uint64_t bytes)
+{
+    return array != NULL ? (char *)array + bytes : NULL;
+}
+
+/* A part's elements begin .. end - 1, counted in the block, with its own weights and gradient and the
+ * chunk's states. */
+static struct adam_arrays arrays_of(const struct run_lent_part *part,
+                                    const struct plan_format *format,
+                                    const struct adam_arrays *chunk, bool sums, uint64_t begin,
+                                    uint64_t end)
+{
+    const uint64_t skipped = begin - chunk->first;
+    const uint64_t inside = begin - part->first;
+    char *weights = part->weights + inside * format->weight_bytes;
+    const uint64_t gradient = (sums ? skipped : inside) * format->grad_bytes;
+    struct adam_arrays arrays = {
+        .first = inside,
+        .count = end - begin,
+        .g = (sums ? (const char *)chunk->g : part->gradient) + gradient,
+        .m = advance(chunk->m, skipped * format->m_bytes),
+        .v = advance(chunk->v, skipped * format->v_bytes),
+        .lo16 = (uint16_t *)(void *)advance(chunk->lo16, skipped * sizeof *chunk->lo16),
+        .w32 = (float *)(void *)advance(chunk->w32, skipped * sizeof *chunk->w32)};
+    if (format->q8_block > 0) {
+        const uint64_t scales = skipped / format->q8_block * sizeof *chunk->m_scale;
+        arrays.m_scale = (float *)(void *)advance(chunk->m_scale, scales);
+        arrays.v_scale = (float *)(void *)advance(chunk->v_scale, scales);
+    }
+    if (format->master_bytes == 0) {
+        arrays.w32 = (float *)(void *)weights;
+    } else {
+        arrays.w16 = (uint16_t *)(void *)weights;
+    }
+    return arrays;
+}
+
+int run_lent_step(struct run_lent_update *update, uint32_t block, const struct plan_format *format,
+                  const struct adam_arrays *chunk, const struct adam_group *groups, double scale)
+{
+    const struct run_lent_block *lent = &update->lent->blocks[block];
+    const uint64_t last = chunk->first + chunk->count;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < lent->part_count; i++) {
+        const struct run_lent_part *part = &lent->parts[i];
+        const uint64_t begin = part->first > chunk->first ? part->first : chunk->first;
+        const uint64_t stop = part->first + part->count;
+        const uint64_t end = stop < last ? stop : last;
+        if (part->gradient == NULL || begin >= end) {
+            continue;
+        }
+        const struct adam_arrays arrays = arrays_of(part, format, chunk, update->lent->sums, begin,
+                                                    end);
+        rc = adam_group_set(update->adams[part->index], 0, &groups[part->index]);
+        if (rc == 0) {
+            rc = adam_step(update->adams[part->index], &arrays, arrays.first,
+                           arrays.first + arrays.count, scale, NULL);
+        }
+    }
+    return rc;
+}

@@ -1,0 +1,55 @@
+/* lent.h: weights and gradients in an application's memory: one array each per parameter, where a model has
+ * flat arrays of blocks; and their sums of squares and updates, on the update's thread. The application's
+ * thread sets a part's gradient before the BWD of its block is reached; the update's thread reads it after
+ * that. */
+#ifndef OFFLOAD_RUN_LENT_H
+#define OFFLOAD_RUN_LENT_H
+
+#include "cpu_adam/norm.h"
+#include "offload/blocks/blocks.h"
+#include "offload/run/options.h"
+
+/* A parameter. */
+struct run_lent_part {
+    uint64_t first; /* element of the block */
+    uint64_t count;
+    uint32_t index; /* of all parameters: its group in the update's terms */
+    char *weights;  /* borrowed for the whole run */
+    const char
+        *gradient; /* borrowed until it is used; NULL: it has none in this step, and then it is not
+                           * updated */
+};
+
+struct run_lent_block {
+    enum core_update_master master;
+    enum core_update_type gradients; /* as they are submitted */
+    struct run_lent_part *parts;     /* ascending, without gaps but padding */
+    size_t part_count;
+};
+
+struct run_lent {
+    struct run_lent_block *blocks; /* owned by whoever made it */
+    size_t part_count;             /* of all blocks */
+    bool
+        sums; /* gradients are summed in fp32 in buffers of the plan; `gradient` only says whether there
+                * is one */
+};
+
+struct run_lent_update;
+
+/* All but `out` is borrowed. `norm` has the team of the update. */
+int run_lent_update_create(const struct run_lent *lent, const struct blocks *blocks,
+                           const struct adam_norm *norm, const struct run_options *options,
+                           struct run_lent_update **out);
+void run_lent_update_destroy(struct run_lent_update *update); /* NULL is fine */
+
+/* Sums of squares of a block's gradients, tile by tile; missing ones count as zero. `sum` is the block's
+ * buffer of the plan, if gradients are summed there. */
+int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *sum, double *tiles);
+
+/* Updates the parameters of a chunk that have a gradient; the others keep weights and states. `chunk` has
+ * the states, and the sums if there are; `groups` are those of all parameters. */
+int run_lent_step(struct run_lent_update *update, uint32_t block, const struct plan_format *format,
+                  const struct adam_arrays *chunk, const struct adam_group *groups, double scale);
+
+#endif

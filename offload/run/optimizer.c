@@ -1,0 +1,854 @@
+/* optimizer.c: groups parameters into blocks, plans, and takes steps on a thread of its own. */
+#include "offload/run/optimizer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/half.h"
+#include "core/base/queue.h"
+#include "offload/plan/layout.h"
+#include "offload/run/chunks.h"
+#include "offload/run/rates.h"
+#include "offload/run/runtime.h"
+
+enum {
+    PARTS_MAX = 4096,            /* parameters of a block */
+    BLOCK_ELEMENTS = 2 << 20,    /* small parameters share a block until it has as many */
+    BLOCKS_WANTED = 2000,        /* of a large model, so that planning stays short */
+    TYPES = CORE_UPDATE_FP16 + 1 /* of weights and of gradients */
+};
+
+struct run_optimizer {
+    struct run_options options;
+    struct blocks *blocks;        /* owned */
+    struct run_lent lent;         /* its blocks and their parts are owned */
+    struct run_lent_part **parts; /* owned, [parameters]: in `lent` */
+    uint32_t *block_of;           /* owned, [parameters] */
+    size_t parameter_count;
+    struct run_shapes *shapes; /* owned */
+    struct run_rates rates;
+    struct plan_input input;
+    struct plan *plan; /* owned */
+    struct run_application application;
+    struct run_rank *rank;     /* owned */
+    struct core_queue *worker; /* owned: the thread that drives tapes */
+
+    /* The application's side of a step. */
+    struct adam_group *groups; /* owned, [group_count]: as set now */
+    uint32_t *group_of;        /* owned, [parameters] */
+    uint32_t group_count;
+    double loss_scale;
+    uint64_t steps;      /* closed */
+    bool open;           /* a gradient was submitted since */
+    uint64_t *submitted; /* owned, [parameters]: the last step with all its gradients, from 1 */
+
+    /* Between the application and the executor. */
+    pthread_mutex_t lock; /* of the next members */
+    uint32_t *missing;    /* owned, [blocks]: parameters without their last gradient */
+    uint64_t *complete;   /* owned, [blocks]: steps in which the block is complete */
+    uint32_t *bwd;        /* owned, ring [2 * blocks]: blocks of BWD commands, in tape order */
+    uint64_t bwd_begun, bwd_done;
+    struct core_line compute; /* counts BWD commands */
+    struct core_line closed;  /* counts steps that were closed */
+
+    /* The worker's and the update's side. */
+    struct adam_group *terms; /* owned, [parameters]: of the step that is taken */
+    uint64_t *updates;        /* owned, [parameters] */
+    uint64_t updated;         /* blocks, in all steps: the value of `done` */
+    struct core_line done;    /* counts updated blocks */
+    struct core_line settled; /* counts steps whose norm is known */
+    struct run_optimizer_result result;
+};
+
+/* ---- blocks of parameters ---- */
+
+/* Parameters of the same types may share a block. */
+static unsigned class_of(const struct run_optimizer_parameter *parameter)
+{
+    return (unsigned)parameter->weights_type * TYPES + (unsigned)parameter->gradients_type;
+}
+
+static enum core_update_master master_of(enum core_update_type weights)
+{
+    return weights == CORE_UPDATE_BF16   ? CORE_UPDATE_MASTER_SPLIT
+           : weights == CORE_UPDATE_FP16 ? CORE_UPDATE_MASTER_FP16
+                                         : CORE_UPDATE_MASTER_F32;
+}
+
+static int check_parameter(const struct run_optimizer_options *options, size_t index)
+{
+    const struct run_optimizer_parameter *parameter = &options->parameters[index];
+    const size_t bytes = parameter->weights_type == CORE_UPDATE_F32 ? 4 : 2;
+    if (parameter->name == NULL || parameter->weights == NULL || parameter->elements == 0) {
+        return core_err_set(-EINVAL, "parameter %zu has no %s", index,
+                            parameter->name == NULL      ? "name"
+                            : parameter->weights == NULL ? "weights"
+                                                         : "elements");
+    }
+    if ((uintptr_t)parameter->weights % bytes != 0) {
+        return core_err_set(-EINVAL, "the weights of %s at %p are not aligned to %zu bytes",
+                            parameter->name, parameter->weights, bytes);
+    }
+    if (parameter->elements > BLOCKS_ELEMENTS_MAX) {
+        return core_err_set(-EINVAL,
+                            "%s has %" PRIu64 " elements; at most %" PRIu64 " are possible",
+                            parameter->name, parameter->elements, (uint64_t)BLOCKS_ELEMENTS_MAX);
+    }
+    return parameter->group < options->group_count
+               ? 0
+               : core_err_set(-EINVAL, "%s is in group %" PRIu32 " of %" PRIu32, parameter->name,
+                              parameter->group, options->group_count);
+}
+
+/* Assigns each parameter a block: large ones have one of their own, small ones of the same types share
+ * one. Blocks are in the order of their first parameters. */
+static int assign_blocks(struct run_optimizer *optimizer,
+                         const struct run_optimizer_options *options, uint32_t *count)
+{
+    struct {
+        uint32_t block;
+        uint64_t elements;
+        size_t parts; /* 0: none is open */
+    } open[TYPES * TYPES] = {{0}};
+    uint64_t all = 0;
+    *count = 0;
+    for (size_t i = 0; i < options->parameter_count; i++) {
+        int rc = check_parameter(options, i);
+        if (rc != 0) {
+            return rc;
+        }
+        all += options->parameters[i].elements;
+    }
+    const uint64_t large = all / BLOCKS_WANTED > BLOCK_ELEMENTS ? all / BLOCKS_WANTED
+                                                                : BLOCK_ELEMENTS;
+    for (size_t i = 0; i < options->parameter_count; i++) {
+        const struct run_optimizer_parameter *parameter = &options->parameters[i];
+        const unsigned class = class_of(parameter);
+        if (parameter->elements >= large) {
+            optimizer->block_of[i] = (*count)++;
+            continue;
+        }
+        if (open[class].parts == PARTS_MAX || open[class].elements >= large) {
+            open[class].parts = 0;
+        }
+        if (open[class].parts++ == 0) {
+            open[class].block = (*count)++;
+            open[class].elements = 0;
+        }
+        open[class].elements += parameter->elements;
+        optimizer->block_of[i] = open[class].block;
+    }
+    return 0;
+}
+
+static int add_parameter(struct run_optimizer *optimizer,
+                         const struct run_optimizer_options *options, size_t index,
+                         struct run_lent_block *block)
+{
+    const struct run_optimizer_parameter *parameter = &options->parameters[index];
+    struct run_lent_part *part = &block->parts[block->part_count++];
+    uint64_t first = 0;
+    int rc = blocks_add_array(optimizer->blocks, parameter->elements, 0, true, &first);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct block_tensor tensor = {
+        .name = parameter->name, .first = first, .rows = (int64_t)parameter->elements, .cols = 1};
+    *part = (struct run_lent_part){.first = first,
+                                   .count = parameter->elements,
+                                   .index = (uint32_t)index,
+                                   .weights = parameter->weights};
+    block->master = master_of(parameter->weights_type);
+    block->gradients = parameter->gradients_type;
+    optimizer->parts[index] = part;
+    return blocks_add_tensor(optimizer->blocks, &tensor, NULL);
+}
+
+/* A block is named after its first parameter. */
+static int add_block(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
+                     const size_t *members, size_t count, struct run_lent_block *block)
+{
+    int rc = blocks_add(optimizer->blocks, options->parameters[members[0]].name);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = add_parameter(optimizer, options, members[i], block);
+    }
+    if (rc == 0) {
+        blocks_pad(optimizer->blocks);
+    }
+    return rc;
+}
+
+/* Lists the parameters of each block, one block after the other: those of block b from first[b] on. */
+static void sort_members(const struct run_optimizer *optimizer, uint32_t count, size_t *first,
+                         size_t *members)
+{
+    for (size_t i = 0; i < optimizer->parameter_count; i++) {
+        first[optimizer->block_of[i] + 1]++;
+    }
+    for (uint32_t b = 0; b < count; b++) {
+        first[b + 1] += first[b];
+    }
+    for (size_t i = 0; i < optimizer->parameter_count; i++) {
+        members[first[optimizer->block_of[i]]++] = i;
+    }
+    memmove(first + 1, first, count * sizeof *first);
+    first[0] = 0;
+}
+
+static int add_blocks(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
+                      uint32_t count)
+{
+    size_t *first = calloc((size_t)count + 1, sizeof *first);
+    size_t *members = calloc(options->parameter_count, sizeof *members);
+    struct run_lent_part *parts = calloc(options->parameter_count, sizeof *parts);
+    optimizer->lent.blocks = calloc(count, sizeof *optimizer->lent.blocks);
+    int rc = first != NULL && members != NULL && parts != NULL && optimizer->lent.blocks != NULL
+                 ? blocks_create(&optimizer->blocks)
+                 : core_err_set(-ENOMEM, "no memory for %zu parameters", options->parameter_count);
+    if (rc != 0) {
+        free(parts);
+        goto done;
+    }
+    sort_members(optimizer, count, first, members);
+    for (uint32_t b = 0; b < count; b++) {
+        optimizer->lent.blocks[b].parts = parts + first[b]; /* those of block 0 are all of them */
+    }
+    for (uint32_t b = 0; rc == 0 && b < count; b++) {
+        rc = add_block(optimizer, options, members + first[b], first[b + 1] - first[b],
+                       &optimizer->lent.blocks[b]);
+    }
+    if (rc == 0) {
+        rc = blocks_finish(optimizer->blocks, "application", 0);
+    }
+done:
+    free(first);
+    free(members);
+    return rc;
+}
+
+static void widen(enum core_update_type type, const void *from, size_t count, float *to)
+{
+    if (type == CORE_UPDATE_BF16) {
+        core_bf16_widen(from, count, to);
+    } else if (type == CORE_UPDATE_FP16) {
+        core_fp16_widen(from, count, to);
+    } else {
+        memcpy(to, from, count * sizeof *to);
+    }
+}
+
+/* ---- the lane of compute ---- */
+
+/* Reaches the BWD commands whose blocks are complete, in the order of the tape. Under the lock. */
+static void advance(struct run_optimizer *optimizer)
+{
+    const uint32_t count = optimizer->blocks->count;
+    while (optimizer->bwd_done < optimizer->bwd_begun) {
+        const uint32_t block = optimizer->bwd[optimizer->bwd_done % (2 * (uint64_t)count)];
+        if (optimizer->complete[block] <= optimizer->bwd_done / count) {
+            return;
+        }
+        core_line_reach(&optimizer->compute, ++optimizer->bwd_done);
+    }
+}
+
+static int compute_submit(void *context, const struct plan_command *command, struct core_fence *out)
+{
+    struct run_optimizer *optimizer = context;
+    pthread_mutex_lock(&optimizer->lock);
+    optimizer->bwd[optimizer->bwd_begun++ % (2 * (uint64_t)optimizer->blocks->count)] =
+        command->block;
+    *out = (struct core_fence){&optimizer->compute, optimizer->bwd_begun};
+    advance(optimizer);
+    pthread_mutex_unlock(&optimizer->lock);
+    return 0;
+}
+
+/* Gives a block back to the application: it may use the weights and reuse the gradients. */
+static void give_back(struct run_optimizer *optimizer, uint32_t block, bool updated)
+{
+    struct run_lent_block *lent = &optimizer->lent.blocks[block];
+    for (size_t i = 0; i < lent->part_count; i++) {
+        optimizer->updates[lent->parts[i].index] += updated && lent->parts[i].gradient != NULL;
+        lent->parts[i].gradient = NULL;
+    }
+    core_line_reach(&optimizer->done, ++optimizer->updated);
+}
+
+/* The update's thread. */
+static void note_updated(void *user, uint32_t block)
+{
+    give_back(user, block, true);
+}
+
+/* ---- a step; the worker's thread ---- */
+
+static bool updates_inside(const struct run_optimizer *optimizer)
+{
+    return plan_chosen_timing(optimizer->plan) == PLAN_TIMING_INSIDE;
+}
+
+/* Each parameter's group, with its own number of the step. */
+static void fill_terms(struct run_optimizer *optimizer)
+{
+    pthread_mutex_lock(&optimizer->lock);
+    for (size_t i = 0; i < optimizer->parameter_count; i++) {
+        optimizer->terms[i] = optimizer->groups[optimizer->group_of[i]];
+        optimizer->terms[i].step = optimizer->updates[i] + 1;
+    }
+    pthread_mutex_unlock(&optimizer->lock);
+}
+
+/* A step without an update: all its gradients go back. */
+static void skip(struct run_optimizer *optimizer)
+{
+    for (uint32_t b = 0; b < optimizer->blocks->count; b++) {
+        give_back(optimizer, b, false);
+    }
+}
+
+/* Runs the pending update of a step whose norm is known. */
+static int update_deferred(struct run_optimizer *optimizer, double factor)
+{
+    struct run_rank *rank = optimizer->rank;
+    const struct run_update_terms terms = {optimizer->terms, factor / optimizer->loss_scale};
+    fill_terms(optimizer);
+    run_update_set_deferred(rank->update, &terms);
+    int rc = run_rank_release_tape(rank, PLAN_DRAIN);
+    return rc != 0 ? rc : run_executor_drive(rank->executor, 0);
+}
+
+static int settle(struct run_optimizer *optimizer, uint64_t step)
+{
+    const struct run_verdict verdict = run_update_verdict(optimizer->rank->update);
+    const bool inside = updates_inside(optimizer);
+    int rc = core_fence_wait((struct core_fence){&optimizer->closed, step}, -1);
+    if (rc != 0) {
+        return rc;
+    }
+    optimizer->result = (struct run_optimizer_result){
+        .step = step, .norm = verdict.norm, .factor = verdict.factor, .skipped = !verdict.finite};
+    core_line_reach(&optimizer->settled, step);
+    if (!verdict.finite) {
+        skip(optimizer);
+        return 0;
+    }
+    return inside ? run_executor_drive(optimizer->rank->executor, 1)
+                  : update_deferred(optimizer, verdict.factor);
+}
+
+static int take_step(struct run_optimizer *optimizer, uint64_t step)
+{
+    struct run_rank *rank = optimizer->rank;
+    const struct plan_tape *tape = plan_tape(optimizer->plan, rank->last, PLAN_FIRST);
+    const struct run_update_terms terms = {optimizer->terms, 1 / optimizer->loss_scale};
+    fill_terms(optimizer);
+    run_update_set_speculative(rank->update, &terms);
+    run_update_set_loss_scale(rank->update, optimizer->loss_scale);
+    int rc = run_rank_release_tape(rank, PLAN_FIRST);
+    if (rc != 0) {
+        return rc;
+    }
+    const uint64_t number = run_executor_pushed(rank->executor) - 1;
+    rc = run_rank_push_ahead(rank, updates_inside(optimizer) ? PLAN_FIRST : PLAN_DRAIN);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_executor_drive_to(rank->executor, number, PLAN_Q_UPDATE,
+                               tape->queue_count[PLAN_Q_UPDATE]);
+    return rc != 0 ? rc : settle(optimizer, step);
+}
+
+static int step_job(void *context, const void *arguments)
+{
+    struct run_optimizer *optimizer = context;
+    const uint64_t *step = arguments;
+    int rc = take_step(optimizer, *step);
+    if (rc != 0) {
+        core_line_fail(&optimizer->done, rc, core_err_sentence());
+        core_line_fail(&optimizer->settled, rc, core_err_sentence());
+    }
+    return rc;
+}
+
+/* ---- making ---- */
+
+static void *zeroed(size_t count, size_t bytes)
+{
+    return calloc(count > 0 ? count : 1, bytes);
+}
+
+static int make_tables(struct run_optimizer *optimizer, const struct run_optimizer_options *options)
+{
+    const size_t count = options->parameter_count;
+    optimizer->parameter_count = count;
+    optimizer->group_count = options->group_count;
+    optimizer->parts = zeroed(count, sizeof(*optimizer->parts));
+    optimizer->block_of = zeroed(count, sizeof *optimizer->block_of);
+    optimizer->group_of = zeroed(count, sizeof *optimizer->group_of);
+    optimizer->submitted = zeroed(count, sizeof *optimizer->submitted);
+    optimizer->terms = zeroed(count, sizeof *optimizer->terms);
+    optimizer->updates = zeroed(count, sizeof *optimizer->updates);
+    optimizer->groups = zeroed(options->group_count, sizeof *optimizer->groups);
+    if (optimizer->parts == NULL || optimizer->block_of == NULL || optimizer->group_of == NULL ||
+        optimizer->submitted == NULL || optimizer->terms == NULL || optimizer->updates == NULL ||
+        optimizer->groups == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %zu parameters", count);
+    }
+    memcpy(optimizer->groups, options->groups, options->group_count * sizeof *options->groups);
+    for (size_t i = 0; i < count; i++) {
+        optimizer->group_of[i] = options->parameters[i].group;
+    }
+    return 0;
+}
+
+static int make_block_tables(struct run_optimizer *optimizer)
+{
+    const uint32_t count = optimizer->blocks->count;
+    optimizer->missing = zeroed(count, sizeof *optimizer->missing);
+    optimizer->complete = zeroed(count, sizeof *optimizer->complete);
+    optimizer->bwd = zeroed(2 * (size_t)count, sizeof *optimizer->bwd);
+    if (optimizer->missing == NULL || optimizer->complete == NULL || optimizer->bwd == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %" PRIu32 " blocks", count);
+    }
+    for (uint32_t b = 0; b < count; b++) {
+        optimizer->missing[b] = (uint32_t)optimizer->lent.blocks[b].part_count;
+    }
+    return 0;
+}
+
+/* Blocks, then shapes, rates and the plan. */
+static int make_plan(struct run_optimizer *optimizer, const struct run_optimizer_options *options)
+{
+    uint32_t count = 0;
+    if (options->parameter_count == 0 || options->group_count == 0) {
+        return core_err_set(-EINVAL, "an optimizer needs a parameter and a group");
+    }
+    int rc = make_tables(optimizer, options);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = assign_blocks(optimizer, options, &count);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = add_blocks(optimizer, options, count);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = make_block_tables(optimizer);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_shapes_create_lent(optimizer->blocks, &optimizer->lent, &optimizer->options,
+                                &optimizer->shapes);
+    if (rc != 0) {
+        return rc;
+    }
+    if (options->rates != NULL) {
+        optimizer->rates = *options->rates;
+    } else {
+        rc = run_rates_measure(optimizer->shapes, &optimizer->options, &optimizer->rates);
+    }
+    if (rc != 0) {
+        return rc == -EFBIG ? -EIO : rc; /* callers take it for a plan that does not fit */
+    }
+    optimizer->input = run_shapes_input(optimizer->shapes, &optimizer->options,
+                                        &optimizer->rates.machine);
+    optimizer->input.application = true;
+    optimizer->input.budgets.device_is_host = true;
+    return plan_create(&optimizer->input, &optimizer->plan);
+}
+
+static int make(struct run_optimizer *optimizer, const struct run_optimizer_options *options)
+{
+    int rc = make_plan(optimizer, options);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct core_queue_options worker = {.name = "optimizer", .depth = 4};
+    optimizer->application = (struct run_application){
+        .blocks = optimizer->blocks,
+        .lent = &optimizer->lent,
+        .groups = optimizer->terms,
+        .group_count = (uint32_t)optimizer->parameter_count,
+        .compute = {.submit = compute_submit, .context = optimizer},
+        .updated = note_updated,
+        .user = optimizer,
+    };
+    const struct run_rank_options rank = {
+        .options = &optimizer->options,
+        .shapes = optimizer->shapes,
+        .application = &optimizer->application,
+        .input = &optimizer->input,
+        .plan = optimizer->plan,
+        .run = run_rank_number(optimizer),
+        .progress = options->progress,
+        .user = options->user,
+    };
+    fill_terms(optimizer);
+    rc = run_rank_create(&rank, &optimizer->rank);
+    if (rc != 0) {
+        return rc == -EFBIG ? -EIO : rc;
+    }
+    core_line_init(&optimizer->compute, "the application", &optimizer->rank->bell);
+    rc = run_rank_load_application(optimizer->rank);
+    return rc != 0 ? rc : core_queue_create(&worker, &optimizer->worker);
+}
+
+int run_optimizer_create(const struct run_optimizer_options *options, struct run_optimizer **out)
+{
+    struct run_optimizer *optimizer = calloc(1, sizeof *optimizer);
+    if (optimizer == NULL) {
+        return core_err_set(-ENOMEM, "no memory for an optimizer");
+    }
+    optimizer->options = options->options;
+    optimizer->options.micro_batches = 1;
+    optimizer->lent.sums = options->sums;
+    optimizer->lent.part_count = options->parameter_count;
+    optimizer->options.wishes.grads = options->sums ? PLAN_WHERE_HOST : PLAN_WHERE_AUTO;
+    optimizer->loss_scale = 1;
+    pthread_mutex_init(&optimizer->lock, NULL);
+    core_line_init(&optimizer->closed, "the step's end", NULL);
+    core_line_init(&optimizer->done, "the update", NULL);
+    core_line_init(&optimizer->settled, "the norm", NULL);
+    int rc = make(optimizer, options);
+    if (rc != 0) {
+        const struct core_err kept = core_err_keep(rc);
+        run_optimizer_destroy(optimizer);
+        return core_err_first(&kept, 0);
+    }
+    *out = optimizer;
+    return 0;
+}
+
+static void cancel(struct run_optimizer *optimizer)
+{
+    static const char why[] = "the optimizer was destroyed before the step was closed";
+    core_line_fail(&optimizer->compute, -ECANCELED, why);
+    core_line_fail(&optimizer->closed, -ECANCELED, why);
+}
+
+void run_optimizer_destroy(struct run_optimizer *optimizer)
+{
+    if (optimizer == NULL) {
+        return;
+    }
+    bool freed = true;
+    if (optimizer->worker != NULL) {
+        const uint64_t closed = optimizer->steps * optimizer->blocks->count;
+        (void)core_fence_wait((struct core_fence){&optimizer->done, closed}, -1);
+        cancel(optimizer);
+        core_queue_destroy(optimizer->worker);
+    }
+    freed = run_rank_destroy(optimizer->rank);
+    if (!freed) {
+        return; /* a drive may still use all of this */
+    }
+    plan_destroy(optimizer->plan);
+    run_shapes_destroy(optimizer->shapes);
+    blocks_destroy(optimizer->blocks);
+    if (optimizer->lent.blocks != NULL) {
+        free(optimizer->lent.blocks[0].parts);
+    }
+    free(optimizer->lent.blocks);
+    free(optimizer->parts);
+    free(optimizer->block_of);
+    free(optimizer->groups);
+    free(optimizer->group_of);
+    free(optimizer->submitted);
+    free(optimizer->missing);
+    free(optimizer->complete);
+    free(optimizer->bwd);
+    free(optimizer->terms);
+    free(optimizer->updates);
+    pthread_mutex_destroy(&optimizer->lock);
+    free(optimizer);
+}
+
+/* ---- the application's side ---- */
+
+int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
+                            const struct adam_group *group)
+{
+    struct core_update_scalars scalars;
+    struct adam_group checked = *group;
+    if (index >= optimizer->group_count) {
+        return core_err_set(-EINVAL, "group %" PRIu32 " of %" PRIu32, index,
+                            optimizer->group_count);
+    }
+    checked.step = 1;
+    int rc = adam_scalars(optimizer->options.rule, &checked, 1, &scalars);
+    if (rc != 0) {
+        return rc;
+    }
+    pthread_mutex_lock(&optimizer->lock);
+    optimizer->groups[index] = *group;
+    pthread_mutex_unlock(&optimizer->lock);
+    return 0;
+}
+
+int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_scale)
+{
+    if (optimizer->open) {
+        return core_err_set(-EBUSY, "the loss scale changes between steps; a gradient of the next "
+                                    "step has been submitted");
+    }
+    if (!(loss_scale > 0) || loss_scale > 1e30) {
+        return core_err_set(-EINVAL, "loss scale %g is not a positive number", loss_scale);
+    }
+    const int rc = run_optimizer_wait(optimizer, optimizer->steps * optimizer->blocks->count);
+    if (rc == 0) {
+        optimizer->loss_scale = loss_scale;
+    }
+    return rc;
+}
+
+/* The value of `done` when a block's update of a step is made. */
+static uint64_t token_of(const struct run_optimizer *optimizer, uint64_t step, uint32_t block)
+{
+    const uint32_t count = optimizer->blocks->count;
+    const uint64_t before = updates_inside(optimizer) ? count - 1 - block : block;
+    return step == 0 ? 0 : (step - 1) * count + before + 1;
+}
+
+uint64_t run_optimizer_token(const struct run_optimizer *optimizer, size_t parameter)
+{
+    return token_of(optimizer, optimizer->steps, optimizer->block_of[parameter]);
+}
+
+int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token)
+{
+    return core_fence_wait((struct core_fence){&optimizer->done, token}, -1);
+}
+
+int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token)
+{
+    return core_fence_poll((struct core_fence){&optimizer->done, token});
+}
+
+/* Begins a step with its first gradient. */
+static int open_step(struct run_optimizer *optimizer)
+{
+    const uint64_t step = optimizer->steps + 1;
+    const struct core_job job = {
+        .run = step_job, .context = optimizer, .arguments = &step, .arguments_bytes = sizeof step};
+    struct core_fence unused;
+    if (optimizer->open) {
+        return 0;
+    }
+    int rc = core_queue_submit(optimizer->worker, &job, &unused);
+    while (rc == -EAGAIN) { /* steps before this one are not updated yet */
+        rc = run_optimizer_wait(optimizer, (step - 2) * optimizer->blocks->count);
+        if (rc == 0) {
+            rc = core_queue_submit(optimizer->worker, &job, &unused);
+        }
+    }
+    optimizer->open = rc == 0;
+    return rc;
+}
+
+/* Adds a gradient to the step's sum, or begins it. */
+static void add_gradient(struct run_optimizer *optimizer, size_t parameter, const void *gradient)
+{
+    enum { AT_ONCE = 4096 };
+    const uint32_t block = optimizer->block_of[parameter];
+    const struct run_lent_part *part = optimizer->parts[parameter];
+    const enum core_update_type type = optimizer->lent.blocks[block].gradients;
+    const size_t bytes = type == CORE_UPDATE_F32 ? 4 : 2;
+    const uint16_t buffer = plan_layout_of(optimizer->plan)->blocks[block].gradient;
+    float *sum = (float *)(void *)optimizer->rank->memory.at[buffer] + part->first;
+    float terms[AT_ONCE];
+    for (uint64_t at = 0; at < part->count; at += AT_ONCE) {
+        const size_t count = part->count - at < AT_ONCE ? (size_t)(part->count - at) : AT_ONCE;
+        widen(type, (const char *)gradient + at * bytes, count, terms);
+        for (size_t i = 0; i < count; i++) {
+            sum[at + i] = part->gradient == NULL ? terms[i] : sum[at + i] + terms[i];
+        }
+    }
+}
+
+int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, const void *gradient,
+                         bool last, uint64_t *token)
+{
+    const uint64_t step = optimizer->steps + 1;
+    if (parameter >= optimizer->parameter_count) {
+        return core_err_set(-EINVAL, "parameter %zu of %zu", parameter, optimizer->parameter_count);
+    }
+    const uint32_t block = optimizer->block_of[parameter];
+    const size_t bytes = optimizer->lent.blocks[block].gradients == CORE_UPDATE_F32 ? 4 : 2;
+    if (gradient == NULL || (uintptr_t)gradient % bytes != 0) {
+        return core_err_set(-EINVAL, "a gradient at %p is not aligned to %zu bytes", gradient,
+                            bytes);
+    }
+    if (optimizer->submitted[parameter] == step) {
+        return core_err_set(-EALREADY,
+                            "parameter %zu has its last gradient of step %" PRIu64 " already",
+                            parameter, step);
+    }
+    if (!last && !optimizer->lent.sums) {
+        return core_err_set(-EINVAL, "gradients are summed only by an optimizer that was created "
+                                     "for it");
+    }
+    int rc = run_optimizer_wait(optimizer, run_optimizer_token(optimizer, parameter));
+    if (rc != 0) {
+        return rc;
+    }
+    rc = open_step(optimizer);
+    if (rc != 0) {
+        return rc;
+    }
+    if (optimizer->lent.sums) {
+        add_gradient(optimizer, parameter, gradient);
+    }
+    optimizer->parts[parameter]->gradient = gradient;
+    if (!last) {
+        *token = 0;
+        return 0;
+    }
+    optimizer->submitted[parameter] = step;
+    pthread_mutex_lock(&optimizer->lock);
+    if (--optimizer->missing[block] == 0) {
+        optimizer->complete[block] = step;
+        advance(optimizer);
+    }
+    pthread_mutex_unlock(&optimizer->lock);
+    *token = token_of(optimizer, step, block);
+    return 0;
+}
+
+int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token)
+{
+    const uint32_t count = optimizer->blocks->count;
+    if (!optimizer->open) {
+        return core_err_set(-ENODATA, "a step without a gradient: none was submitted since the "
+                                      "last one");
+    }
+    const uint64_t step = ++optimizer->steps;
+    optimizer->open = false;
+    pthread_mutex_lock(&optimizer->lock);
+    for (uint32_t b = 0; b < count; b++) {
+        optimizer->complete[b] = step;
+        optimizer->missing[b] = (uint32_t)optimizer->lent.blocks[b].part_count;
+    }
+    core_line_reach(&optimizer->closed, step);
+    advance(optimizer);
+    pthread_mutex_unlock(&optimizer->lock);
+    *token = step * count;
+    return 0;
+}
+
+int run_optimizer_result(struct run_optimizer *optimizer, struct run_optimizer_result *out)
+{
+    int rc = core_fence_wait((struct core_fence){&optimizer->settled, optimizer->steps}, -1);
+    if (rc == 0) {
+        *out = optimizer->result;
+    }
+    return rc;
+}
+
+struct run_optimizer_info run_optimizer_info(const struct run_optimizer *optimizer)
+{
+    const struct plan_layout *layout = plan_layout_of(optimizer->plan);
+    struct run_optimizer_info info = {
+        .host_bytes = plan_tier_bytes(optimizer->plan, PLAN_HOST) +
+                      optimizer->input.budgets.host_taken_bytes,
+        .store_bytes = plan_tier_bytes(optimizer->plan, PLAN_STORE),
+        .resident_bytes = plan_consumer_bytes(&optimizer->input, optimizer->plan, PLAN_HOST,
+                                              PLAN_FOR_STATES),
+        .blocks = optimizer->blocks->count,
+        .state_slots = plan_layout_slots(layout->state_slots),
+        .chunk_elements = plan_chunk_elements(optimizer->plan)};
+    for (size_t i = 0; i < optimizer->parameter_count; i++) {
+        info.parameters += optimizer->parts[i]->count;
+    }
+    return info;
+}
+
+/* ---- weights that the application wrote ---- */
+
+/* The master of elements begin .. end - 1 of a part becomes its weights. */
+static void follow_weights(const struct run_lent_block *block, const struct run_lent_part *part,
+                           const struct adam_arrays *chunk, uint64_t begin, uint64_t end)
+{
+    const uint16_t *weights = (const uint16_t *)(const void *)part->weights;
+    if (chunk->lo16 != NULL) {
+        memset(chunk->lo16 + (begin - chunk->first), 0, (end - begin) * sizeof *chunk->lo16);
+    }
+    if (block->master == CORE_UPDATE_MASTER_FP16) {
+        core_fp16_widen(weights + (begin - part->first), end - begin,
+                        chunk->w32 + (begin - chunk->first));
+    }
+}
+
+static int follow_chunk(struct run_optimizer *optimizer, uint32_t block, uint32_t index,
+                        const struct run_lent_part *part, struct run_slots *slots)
+{
+    struct run_rank *rank = optimizer->rank;
+    const struct run_chunk chunk = run_chunk_at(rank, block, index);
+    const struct store_place place = {STORE_STATES, block, index};
+    const uint64_t begin = part->first > chunk.first ? part->first : chunk.first;
+    const uint64_t last = chunk.first + chunk.count;
+    const uint64_t end = part->first + part->count < last ? part->first + part->count : last;
+    char *states = run_chunk_states_memory(rank, &chunk);
+    struct run_slot *slot = NULL;
+    if (begin >= end) {
+        return 0;
+    }
+    if (states == NULL) {
+        slot = run_slots_next(slots);
+        int rc = run_rank_wait(rank, slot->moved);
+        if (rc != 0) {
+            return rc;
+        }
+        states = slot->memory + plan_slot_states_offset(optimizer->plan);
+        rc = run_chunk_get(rank, &place, states, &slot->moved);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = run_rank_wait(rank, slot->moved);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    const struct adam_arrays arrays = run_update_arrays(
+        &optimizer->input.blocks[block].format, chunk.first, chunk.count, NULL, states, NULL);
+    follow_weights(&optimizer->lent.blocks[block], part, &arrays, begin, end);
+    return slot != NULL ? run_chunk_put(rank, &place, states, &slot->moved) : 0;
+}
+
+/* Waits until nothing runs; after that this thread may use the rank. */
+static int quiesce(struct run_optimizer *optimizer)
+{
+    int rc = core_fence_wait(core_queue_tail(optimizer->worker), -1);
+    return rc != 0 ? rc : run_rank_quiesce(optimizer->rank);
+}
+
+int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parameter)
+{
+    struct run_slots slots;
+    if (parameter >= optimizer->parameter_count) {
+        return core_err_set(-EINVAL, "parameter %zu of %zu", parameter, optimizer->parameter_count);
+    }
+    if (optimizer->open) {
+        return core_err_set(-EBUSY, "weights change between steps; a gradient of the next step has "
+                                    "been submitted");
+    }
+    int rc = quiesce(optimizer);
+    if (rc != 0) {
+        return rc;
+    }
+    const uint32_t block = optimizer->block_of[parameter];
+    run_slots_init(&slots, optimizer->rank);
+    for (uint32_t i = 0; rc == 0 && i < run_chunk_count(optimizer->rank, block); i++) {
+        rc = follow_chunk(optimizer, block, i, optimizer->parts[parameter], &slots);
+    }
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, run_slots_wait(optimizer->rank, &slots));
+}

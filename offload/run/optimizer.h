@@ -1,0 +1,95 @@
+/* optimizer.h: the optimizer of an application that computes gradients itself. It runs the tapes of a plan
+ * whose compute is the application: the update of a block begins when the gradients of all its parameters
+ * are there, or, if the norm counts, when the step is closed and its norm is known.
+ *
+ * Data flow. submit sets a parameter's gradient and counts its block; when the block is complete the lane of
+ * compute has done its BWD. The optimizer's own thread drives the tapes: FIRST from the first gradient of a
+ * step on, then DRAIN if updates were deferred. The update's thread reads gradients and writes weights in
+ * the application's memory, and counts updated blocks on a line, which is what tokens are values of.
+ *
+ * One thread at a time calls; tokens may be waited for by any thread. */
+#ifndef OFFLOAD_RUN_OPTIMIZER_H
+#define OFFLOAD_RUN_OPTIMIZER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/update_args.h"
+#include "offload/run/options.h"
+#include "offload/run/rates_file.h"
+
+struct run_optimizer;
+
+struct run_optimizer_parameter {
+    const char *name; /* copied */
+    void *weights;    /* borrowed until destroy */
+    uint64_t elements;
+    enum core_update_type weights_type;
+    enum core_update_type gradients_type;
+    uint32_t group;
+};
+
+struct run_optimizer_options {
+    const struct run_optimizer_parameter *parameters; /* read during create, as all here */
+    size_t parameter_count;
+    const struct adam_group *groups; /* `step` is not used: each parameter counts its own */
+    uint32_t group_count;
+    struct run_options
+        options; /* budgets, stores, threads, rule, moments, clip, may_skip; its strings
+                                 * outlive the optimizer */
+    bool sums;   /* several gradients of a parameter are summed in a step */
+    const struct run_rates *rates; /* NULL: measured, or found in the cache of `options` */
+    int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
+    void *user;
+};
+
+/* -EINVAL for impossible options, -EFBIG if nothing fits the budgets. */
+int run_optimizer_create(const struct run_optimizer_options *options, struct run_optimizer **out);
+/* Waits for the updates of closed steps; drops gradients of a step that was not closed. NULL is fine. */
+void run_optimizer_destroy(struct run_optimizer *optimizer);
+
+/* Replaces a group's settings for the updates that have not begun. */
+int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
+                            const struct adam_group *group);
+/* Gradients of the next steps are multiples of the loss's by this factor. Between steps. */
+int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_scale);
+
+/* Hands over a gradient of a parameter; `last`: no other follows in this step. It is borrowed until *token is
+ * reached, which may need the step to be closed. Waits for the parameter's last update. */
+int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, const void *gradient,
+                         bool last, uint64_t *token);
+/* Closes the step: parameters without a gradient stay as they are. Returns at once. */
+int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token);
+
+/* Waits until a token is reached. Any thread. */
+int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token);
+/* 1: reached. 0: not yet. Any thread. */
+int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
+/* The token of a parameter's update in the last closed step. */
+uint64_t run_optimizer_token(const struct run_optimizer *optimizer, size_t parameter);
+
+/* What the norm of the last closed step said. Waits for it. */
+struct run_optimizer_result {
+    uint64_t step;
+    double norm;
+    double factor;
+    bool skipped;
+};
+int run_optimizer_result(struct run_optimizer *optimizer, struct run_optimizer_result *out);
+
+/* The application wrote a parameter's weights: its master follows them, its moments stay. Between steps. */
+int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parameter);
+
+struct run_optimizer_info {
+    uint64_t parameters; /* elements */
+    uint64_t host_bytes; /* of the plan, with what the runtime takes */
+    uint64_t store_bytes;
+    uint64_t resident_bytes; /* of states, in HOST */
+    uint32_t blocks;
+    uint32_t state_slots;
+    uint64_t chunk_elements;
+};
+struct run_optimizer_info run_optimizer_info(const struct run_optimizer *optimizer);
+
+#endif

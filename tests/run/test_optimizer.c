@@ -1,0 +1,622 @@
+/* Proves that the optimizer of an application gives the bits that an update of each parameter alone gives,
+ * wherever states are, in whatever order gradients come, with and without a norm that counts; and what it
+ * refuses. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/half.h"
+#include "core/base/rng.h"
+#include "cpu_adam/adam.h"
+#include "offload/run/optimizer.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+enum { PARAMETERS = 12, GROUPS = 2, STEPS = 3 };
+
+static const struct {
+    uint64_t elements;
+    enum core_update_type weights, gradients;
+} forms[PARAMETERS] = {
+    {3, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
+    {1000, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
+    {(2 << 20) + 99999, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
+    {257, CORE_UPDATE_F32, CORE_UPDATE_F32},
+    {65536 * 2 + 5, CORE_UPDATE_F32, CORE_UPDATE_F32},
+    {70001, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
+    {1, CORE_UPDATE_FP16, CORE_UPDATE_FP16},
+    {65535, CORE_UPDATE_FP16, CORE_UPDATE_FP16},
+    {4096, CORE_UPDATE_BF16, CORE_UPDATE_F32},
+    {(2 << 20) + 77, CORE_UPDATE_F32, CORE_UPDATE_F32},
+    {512, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
+    {99, CORE_UPDATE_F32, CORE_UPDATE_BF16},
+};
+
+static const struct adam_group groups[GROUPS] = {
+    {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .decay = 0.1, .bias_correction = true},
+    {.lr = 3e-3, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-6, .decay = 0, .bias_correction = true}};
+
+/* What varies between runs that must give the same bits. */
+struct way {
+    const char *name;
+    enum plan_where states;
+    uint64_t chunk_elements;
+    uint32_t slots;
+    unsigned threads;
+    int order; /* of submits: 0 backward, 1 forward, 2 shuffled */
+    const char *io;
+};
+
+/* What varies and changes bits. */
+struct rules {
+    enum core_update_rule rule;
+    enum core_update_type moments;
+    double clip;
+    double loss_scale;
+    bool may_skip;
+    bool sums;
+    int absent; /* in step s parameter (s * absent) % PARAMETERS has no gradient; 0: all have one */
+};
+
+struct arrays {
+    void *weights[PARAMETERS];
+    void *gradients[PARAMETERS];
+};
+
+static size_t bytes_of(enum core_update_type type)
+{
+    return type == CORE_UPDATE_F32 ? 4 : 2;
+}
+
+static void store(enum core_update_type type, void *array, uint64_t i, float value)
+{
+    if (type == CORE_UPDATE_F32) {
+        ((float *)array)[i] = value;
+    } else {
+        ((uint16_t *)array)[i] = type == CORE_UPDATE_BF16 ? core_f32_to_bf16(value)
+                                                          : core_f32_to_fp16(value);
+    }
+}
+
+static float load(enum core_update_type type, const void *array, uint64_t i)
+{
+    return type == CORE_UPDATE_F32    ? ((const float *)array)[i]
+           : type == CORE_UPDATE_BF16 ? core_bf16_to_f32(((const uint16_t *)array)[i])
+                                      : core_fp16_to_f32(((const uint16_t *)array)[i]);
+}
+
+/* From -0.5 to 0.5; the same for the same arguments. */
+static float draw(uint64_t seed, unsigned stream, uint64_t i)
+{
+    enum { NOISE = 1 << 16 };
+    static float noise[NOISE];
+    if (noise[1] >= 0 && noise[1] <= 0) {
+        for (uint64_t n = 0; n < NOISE; n++) {
+            noise[n] = core_rng_unit(core_rng_philox(1, 0, n).word[0]) - 0.5f;
+        }
+    }
+    return noise[(i + i / NOISE + seed * 7919 + stream * 104729) % NOISE];
+}
+
+static void make_arrays(struct arrays *arrays)
+{
+    for (unsigned p = 0; p < PARAMETERS; p++) {
+        arrays->weights[p] = malloc(forms[p].elements * bytes_of(forms[p].weights));
+        arrays->gradients[p] = malloc(forms[p].elements * bytes_of(forms[p].gradients));
+        for (uint64_t i = 0; i < forms[p].elements; i++) {
+            store(forms[p].weights, arrays->weights[p], i, draw(1, p, i));
+        }
+    }
+}
+
+static void free_arrays(struct arrays *arrays)
+{
+    for (unsigned p = 0; p < PARAMETERS; p++) {
+        free(arrays->weights[p]);
+        free(arrays->gradients[p]);
+    }
+}
+
+/* Gradients depend on the weights, so that an error shows in all later steps. */
+static void make_gradient(const struct arrays *arrays, unsigned p, unsigned step, double scale)
+{
+    for (uint64_t i = 0; i < forms[p].elements; i++) {
+        const float value = 0.1f * load(forms[p].weights, arrays->weights[p], i) +
+                            0.01f * draw(100 + step, p, i);
+        store(forms[p].gradients, arrays->gradients[p], i, (float)scale * value);
+    }
+}
+
+static bool is_absent(const struct rules *rules, unsigned step, unsigned p)
+{
+    return rules->absent > 0 && (step * (unsigned)rules->absent) % PARAMETERS == p;
+}
+
+/* ---- the reference: each parameter alone ---- */
+
+struct alone {
+    struct adam *adam;
+    struct adam_arrays arrays;
+    void *memory[6];
+    uint64_t updates;
+};
+
+static void alone_begin(struct alone *alone, const struct rules *rules, unsigned p, void *weights)
+{
+    const uint64_t n = forms[p].elements;
+    const enum core_update_type gradients = rules->sums ? CORE_UPDATE_F32 : forms[p].gradients;
+    const struct adam_options options = {
+        .rule = rules->rule,
+        .master = forms[p].weights == CORE_UPDATE_BF16   ? CORE_UPDATE_MASTER_SPLIT
+                  : forms[p].weights == CORE_UPDATE_FP16 ? CORE_UPDATE_MASTER_FP16
+                                                         : CORE_UPDATE_MASTER_F32,
+        .gradients = gradients,
+        .moments = rules->moments,
+        .count = n,
+        .seed = case_options().seed,
+        .number = p,
+        .groups = &groups[p % GROUPS],
+        .groups_count = 1};
+    *alone = (struct alone){.arrays = {.count = n}};
+    struct adam_group first = groups[p % GROUPS];
+    first.step = 1;
+    struct adam_options made = options;
+    made.groups = &first;
+    check_int(adam_create(&made, &alone->adam), ==, 0);
+    for (int i = 0; i < 6; i++) {
+        alone->memory[i] = calloc(n + 256, 4);
+    }
+    alone->arrays.m = alone->memory[0];
+    alone->arrays.v = alone->memory[1];
+    alone->arrays.m_scale = alone->memory[2];
+    alone->arrays.v_scale = alone->memory[3];
+    if (forms[p].weights == CORE_UPDATE_F32) {
+        alone->arrays.w32 = weights;
+    } else {
+        alone->arrays.w16 = weights;
+        alone->arrays.lo16 = alone->memory[4];
+        alone->arrays.w32 = alone->memory[5];
+        for (uint64_t i = 0; i < n; i++) {
+            alone->arrays.w32[i] = load(forms[p].weights, weights, i);
+        }
+    }
+}
+
+static void alone_end(struct alone *alone)
+{
+    adam_destroy(alone->adam);
+    for (int i = 0; i < 6; i++) {
+        free(alone->memory[i]);
+    }
+}
+
+static void alone_step(struct alone *alone, unsigned p, const void *gradient, double scale)
+{
+    struct adam_group group = groups[p % GROUPS];
+    group.step = ++alone->updates;
+    check_int(adam_group_set(alone->adam, 0, &group), ==, 0);
+    alone->arrays.g = gradient;
+    check_int(adam_step(alone->adam, &alone->arrays, 0, alone->arrays.count, scale, NULL), ==, 0);
+}
+
+/* The sum of two gradients, as fp32. */
+static float *twice(unsigned p, const void *gradient)
+{
+    float *sum = malloc(forms[p].elements * sizeof *sum);
+    for (uint64_t i = 0; i < forms[p].elements; i++) {
+        const float value = load(forms[p].gradients, gradient, i);
+        sum[i] = value + value;
+    }
+    return sum;
+}
+
+static double norm_of(const struct rules *rules, const struct arrays *arrays, unsigned step)
+{
+    long double squares = 0;
+    for (unsigned p = 0; p < PARAMETERS; p++) {
+        for (uint64_t i = 0; !is_absent(rules, step, p) && i < forms[p].elements; i++) {
+            const double value = (double)load(forms[p].gradients, arrays->gradients[p], i) *
+                                 (rules->sums ? 2 : 1);
+            squares += (long double)(value * value);
+        }
+    }
+    return (double)sqrtl(squares) / rules->loss_scale;
+}
+
+/* `norms` are the reported ones, so that the factor has the same bits. */
+static void train_alone(const struct rules *rules, const double *norms, struct arrays *arrays)
+{
+    struct alone alone[PARAMETERS];
+    make_arrays(arrays);
+    for (unsigned p = 0; p < PARAMETERS; p++) {
+        alone_begin(&alone[p], rules, p, arrays->weights[p]);
+    }
+    for (unsigned s = 0; s < STEPS; s++) {
+        for (unsigned p = 0; p < PARAMETERS; p++) {
+            make_gradient(arrays, p, s, rules->loss_scale);
+        }
+        const double norm = norm_of(rules, arrays, s);
+        check_double(fabs(norm - norms[s]), <=, 1e-9 * norm);
+        const double factor = rules->clip > 0 ? fmin(rules->clip / (norms[s] + 1e-6), 1) : 1;
+        for (unsigned p = 0; p < PARAMETERS; p++) {
+            float *sum = rules->sums ? twice(p, arrays->gradients[p]) : NULL;
+            if (!is_absent(rules, s, p)) {
+                alone_step(&alone[p], p, sum != NULL ? sum : arrays->gradients[p],
+                           factor / rules->loss_scale);
+            }
+            free(sum);
+        }
+    }
+    for (unsigned p = 0; p < PARAMETERS; p++) {
+        alone_end(&alone[p]);
+    }
+}
+
+/* ---- the optimizer ---- */
+
+static struct run_optimizer *make_optimizer(const struct way *way, const struct rules *rules,
+                                            const struct arrays *arrays)
+{
+    struct run_optimizer_parameter parameters[PARAMETERS];
+    char names[PARAMETERS][16];
+    struct run_optimizer_options options = {.parameters = parameters,
+                                            .parameter_count = PARAMETERS,
+                                            .groups = groups,
+                                            .group_count = GROUPS,
+                                            .options = case_options(),
+                                            .sums = rules->sums,
+                                            .rates = case_rates()};
+    for (unsigned p = 0; p < PARAMETERS; p++) {
+        snprintf(names[p], sizeof names[p], "p%u", p);
+        parameters[p] = (struct run_optimizer_parameter){.name = names[p],
+                                                         .weights = arrays->weights[p],
+                                                         .elements = forms[p].elements,
+                                                         .weights_type = forms[p].weights,
+                                                         .gradients_type = forms[p].gradients,
+                                                         .group = p % GROUPS};
+    }
+    struct run_options *run = &options.options;
+    run->rule = rules->rule;
+    run->moments = rules->moments;
+    run->clip = rules->clip;
+    run->may_skip = rules->may_skip;
+    run->threads = way->threads;
+    run->wishes = (struct plan_wishes){
+        .states = way->states, .chunk_elements = way->chunk_elements, .state_slots = way->slots};
+    run->budgets = (struct plan_budgets){
+        .host_bytes = UINT64_C(1) << 32, .store_bytes = UINT64_C(1) << 40, .device_is_host = true};
+    run->io = way->io;
+    run->stores[0] = (struct store_path){.directory = test_directory(), .weight = 1};
+    run->store_count = 1;
+    struct run_optimizer *optimizer = NULL;
+    int rc = run_optimizer_create(&options, &optimizer);
+    if (rc != 0) {
+        test_fail(__FILE__, __LINE__, "%s: no optimizer (%d): %s", way->name, rc,
+                  core_err_sentence());
+    }
+    return optimizer;
+}
+
+static unsigned nth(const struct way *way, unsigned step, unsigned i)
+{
+    static const unsigned shuffled[PARAMETERS] = {4, 0, 11, 7, 2, 9, 1, 10, 3, 6, 5, 8};
+    return way->order == 0   ? PARAMETERS - 1 - i
+           : way->order == 1 ? i
+                             : shuffled[(i + step * 5) % PARAMETERS];
+}
+
+static void train(const struct way *way, const struct rules *rules, struct arrays *arrays,
+                  double *norms)
+{
+    make_arrays(arrays);
+    struct run_optimizer *optimizer = make_optimizer(way, rules, arrays);
+    uint64_t token = 0;
+    check_int(run_optimizer_set_loss_scale(optimizer, rules->loss_scale), ==, 0);
+    for (unsigned s = 0; s < STEPS; s++) {
+        for (unsigned p = 0; p < PARAMETERS; p++) { /* the forward pass needs the weights */
+            check_int(run_optimizer_wait(optimizer, run_optimizer_token(optimizer, p)), ==, 0);
+            make_gradient(arrays, p, s, rules->loss_scale);
+        }
+        for (unsigned i = 0; i < PARAMETERS; i++) {
+            const unsigned p = nth(way, s, i);
+            if (is_absent(rules, s, p)) {
+                continue;
+            }
+            if (rules->sums) {
+                check_int(run_optimizer_submit(optimizer, p, arrays->gradients[p], false, &token),
+                          ==, 0);
+            }
+            check_int(run_optimizer_submit(optimizer, p, arrays->gradients[p], true, &token), ==,
+                      0);
+        }
+        struct run_optimizer_result result;
+        check_int(run_optimizer_step(optimizer, &token), ==, 0);
+        check_int(run_optimizer_result(optimizer, &result), ==, 0);
+        check_uint(result.step, ==, s + 1);
+        check_true(!result.skipped);
+        norms[s] = result.norm;
+    }
+    check_int(run_optimizer_wait(optimizer, token), ==, 0);
+    run_optimizer_destroy(optimizer);
+}
+
+static void compare(const struct way *way, const struct arrays *one, const struct arrays *other)
+{
+    for (unsigned p = 0; p < PARAMETERS; p++) {
+        if (memcmp(one->weights[p], other->weights[p],
+                   forms[p].elements * bytes_of(forms[p].weights)) != 0) {
+            test_fail(__FILE__, __LINE__, "%s: the weights of p%u differ", way->name, p);
+        }
+    }
+}
+
+static const struct way ways[] = {
+    {"in memory", PLAN_WHERE_HOST, 0, 0, 1, 0, NULL},
+    {"on the drive", PLAN_WHERE_STORE, 65536, 2, 2, 0, NULL},
+    {"one slot", PLAN_WHERE_STORE, 131072, 1, 1, 1, "threads"},
+    {"in any order", PLAN_WHERE_AUTO, 0, 0, 2, 2, NULL},
+    {"in any order on the drive", PLAN_WHERE_STORE, 0, 0, 1, 2, "threads"},
+};
+enum { WAYS = sizeof ways / sizeof ways[0] };
+
+static void all_ways(const struct rules *rules)
+{
+    for (size_t w = 0; w < WAYS; w++) {
+        struct arrays mine;
+        struct arrays alone;
+        double norms[STEPS];
+        train(&ways[w], rules, &mine, norms);
+        train_alone(rules, norms, &alone);
+        compare(&ways[w], &alone, &mine);
+        free_arrays(&mine);
+        free_arrays(&alone);
+    }
+}
+
+/* Updates begin under the backward pass. */
+static void without_a_norm(void)
+{
+    all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0});
+}
+
+/* Updates wait for the norm, which clips each step, or none. */
+static void with_a_norm(void)
+{
+    all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0.5, 1024, false, false, 0});
+    all_ways(&(struct rules){CORE_UPDATE_ADAM, CORE_UPDATE_BF16, 1e9, 1, true, false, 0});
+}
+
+/* A parameter without a gradient keeps its weights, states and count of steps. */
+static void parameters_stay_behind(void)
+{
+    all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_Q8, 0, 1, false, false, 5});
+    all_ways(&(struct rules){CORE_UPDATE_LION, CORE_UPDATE_F32, 0.5, 1, true, false, 7});
+}
+
+static void gradients_are_summed(void)
+{
+    all_ways(&(struct rules){CORE_UPDATE_SGD, CORE_UPDATE_F32, 0, 1, false, true, 0});
+    all_ways(&(struct rules){CORE_UPDATE_ADAGRAD, CORE_UPDATE_F32, 0.5, 8, false, true, 5});
+}
+
+/* ---- what may go wrong ---- */
+
+static const struct rules plain = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0};
+
+static void submit_all(struct run_optimizer *optimizer, const struct arrays *arrays, unsigned step)
+{
+    uint64_t token = 0;
+    for (unsigned p = 0; p < PARAMETERS; p++) {
+        check_int(run_optimizer_wait(optimizer, run_optimizer_token(optimizer, p)), ==, 0);
+        make_gradient(arrays, p, step, 1);
+        check_int(run_optimizer_submit(optimizer, p, arrays->gradients[p], true, &token), ==, 0);
+    }
+}
+
+/* A step whose norm is not finite changes nothing, and the next one is the first. */
+static void a_step_is_skipped(void)
+{
+    const struct rules rules = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 1, 1, true, false, 0};
+    struct arrays skipping;
+    struct arrays straight;
+    make_arrays(&skipping);
+    make_arrays(&straight);
+    for (int skips = 0; skips < 2; skips++) {
+        struct arrays *arrays = skips ? &skipping : &straight;
+        struct run_optimizer *optimizer = make_optimizer(&ways[1], &rules, arrays);
+        struct run_optimizer_result result;
+        uint64_t token = 0;
+        for (unsigned s = 0; s < 2; s++) {
+            if (skips) {
+                uint64_t bad = 0;
+                check_int(run_optimizer_wait(optimizer, token), ==, 0);
+                make_gradient(arrays, 5, s, 1);
+                store(forms[5].gradients, arrays->gradients[5], 4711, NAN);
+                check_int(run_optimizer_submit(optimizer, 5, arrays->gradients[5], true, &bad), ==,
+                          0);
+                check_int(run_optimizer_step(optimizer, &token), ==, 0);
+                check_int(run_optimizer_result(optimizer, &result), ==, 0);
+                check_true(result.skipped && !isfinite(result.norm));
+                check_int(run_optimizer_wait(optimizer, token), ==, 0);
+            }
+            submit_all(optimizer, arrays, s);
+            check_int(run_optimizer_step(optimizer, &token), ==, 0);
+            check_int(run_optimizer_result(optimizer, &result), ==, 0);
+            check_true(!result.skipped);
+        }
+        check_int(run_optimizer_wait(optimizer, token), ==, 0);
+        run_optimizer_destroy(optimizer);
+    }
+    compare(&ways[1], &straight, &skipping);
+    free_arrays(&skipping);
+    free_arrays(&straight);
+}
+
+/* Without `may_skip` a gradient that is not finite ends the optimizer, and the sentence names it. */
+static void a_bad_gradient_ends_it(void)
+{
+    struct arrays arrays;
+    uint64_t token = 0;
+    struct run_optimizer_result result;
+    make_arrays(&arrays);
+    struct run_optimizer *optimizer = make_optimizer(&ways[0], &plain, &arrays);
+    make_gradient(&arrays, 2, 0, 1);
+    store(forms[2].gradients, arrays.gradients[2], 1 << 20, INFINITY);
+    check_int(run_optimizer_submit(optimizer, 2, arrays.gradients[2], true, &token), ==, 0);
+    check_int(run_optimizer_step(optimizer, &token), ==, 0);
+    check_int(run_optimizer_result(optimizer, &result), ==, -EDOM);
+    check_contains(core_err_sentence(), "the gradient of p2 is not finite");
+    check_int(run_optimizer_submit(optimizer, 0, arrays.gradients[0], true, &token), ==, -EDOM);
+    run_optimizer_destroy(optimizer);
+    free_arrays(&arrays);
+}
+
+static void bad_calls_are_refused(void)
+{
+    struct arrays arrays;
+    uint64_t token = 0;
+    make_arrays(&arrays);
+    struct run_optimizer *optimizer = make_optimizer(&ways[0], &plain, &arrays);
+    check_int(run_optimizer_step(optimizer, &token), ==, -ENODATA);
+    check_contains(core_err_sentence(), "without a gradient");
+    check_int(run_optimizer_submit(optimizer, PARAMETERS, arrays.gradients[0], true, &token), ==,
+              -EINVAL);
+    check_int(run_optimizer_submit(optimizer, 0, NULL, true, &token), ==, -EINVAL);
+    check_int(run_optimizer_submit(optimizer, 0, (char *)arrays.gradients[0] + 1, true, &token), ==,
+              -EINVAL);
+    check_int(run_optimizer_submit(optimizer, 0, arrays.gradients[0], false, &token), ==, -EINVAL);
+    check_contains(core_err_sentence(), "created for it");
+    make_gradient(&arrays, 0, 0, 1);
+    check_int(run_optimizer_submit(optimizer, 0, arrays.gradients[0], true, &token), ==, 0);
+    check_int(run_optimizer_submit(optimizer, 0, arrays.gradients[0], true, &token), ==, -EALREADY);
+    check_int(run_optimizer_set_loss_scale(optimizer, 2), ==, -EBUSY);
+    check_int(run_optimizer_weights_changed(optimizer, 0), ==, -EBUSY);
+    check_int(run_optimizer_set_group(optimizer, GROUPS, &groups[0]), ==, -EINVAL);
+    struct adam_group bad = groups[0];
+    bad.beta1 = 1;
+    check_int(run_optimizer_set_group(optimizer, 0, &bad), ==, -EINVAL);
+    run_optimizer_destroy(optimizer); /* the step is open */
+    free_arrays(&arrays);
+}
+
+/* ---- weights that the application wrote ---- */
+
+/* After a change the masters are the new weights, wherever states are, and moments go on. */
+static void weights_may_change(void)
+{
+    struct arrays results[2];
+    for (int w = 0; w < 2; w++) {
+        struct arrays *arrays = &results[w];
+        uint64_t token = 0;
+        make_arrays(arrays);
+        struct run_optimizer *optimizer = make_optimizer(&ways[w], &plain, arrays);
+        struct alone alone[PARAMETERS];
+        struct arrays reference;
+        make_arrays(&reference);
+        for (unsigned p = 0; p < PARAMETERS; p++) {
+            alone_begin(&alone[p], &plain, p, reference.weights[p]);
+        }
+        for (unsigned s = 0; s < STEPS; s++) {
+            submit_all(optimizer, arrays, s);
+            check_int(run_optimizer_step(optimizer, &token), ==, 0);
+            check_int(run_optimizer_wait(optimizer, token), ==, 0);
+            for (unsigned p = 0; p < PARAMETERS; p++) {
+                make_gradient(&reference, p, s, 1);
+                alone_step(&alone[p], p, reference.gradients[p], 1);
+            }
+            for (unsigned p = s; p < PARAMETERS; p += 3) {
+                for (uint64_t i = 0; i < forms[p].elements; i++) {
+                    const float value = draw(50 + s, p, i);
+                    store(forms[p].weights, arrays->weights[p], i, value);
+                    store(forms[p].weights, reference.weights[p], i, value);
+                    if (forms[p].weights != CORE_UPDATE_F32) {
+                        alone[p].arrays.lo16[i] = 0;
+                        alone[p].arrays.w32[i] = load(forms[p].weights, reference.weights[p], i);
+                    }
+                }
+                check_int(run_optimizer_weights_changed(optimizer, p), ==, 0);
+            }
+        }
+        compare(&ways[w], &reference, arrays);
+        run_optimizer_destroy(optimizer);
+        for (unsigned p = 0; p < PARAMETERS; p++) {
+            alone_end(&alone[p]);
+        }
+        free_arrays(&reference);
+    }
+    free_arrays(&results[0]);
+    free_arrays(&results[1]);
+}
+
+/* ---- many parameters ---- */
+
+/* 100,000 parameters share few blocks, and are updated each with its own count. */
+static void a_hundred_thousand_parameters(void)
+{
+    enum { MANY = TEST_SLOW ? 5000 : 100000, EACH = 40 };
+    struct run_optimizer_parameter *parameters = calloc(MANY, sizeof *parameters);
+    char(*names)[256] = calloc(MANY, sizeof *names);
+    float *weights = calloc(MANY, EACH * sizeof *weights);
+    float *gradients = calloc(MANY, EACH * sizeof *gradients);
+    struct run_optimizer_options options = {.parameters = parameters,
+                                            .parameter_count = MANY,
+                                            .groups = groups,
+                                            .group_count = 1,
+                                            .options = case_options(),
+                                            .rates = case_rates()};
+    struct run_optimizer *optimizer = NULL;
+    uint64_t token = 0;
+    options.options.clip = 0;
+    options.options.rule = CORE_UPDATE_SGD;
+    options.options.wishes = (struct plan_wishes){.chunk_elements = 0};
+    options.options.budgets = (struct plan_budgets){.host_bytes = UINT64_C(1) << 32};
+    options.options.store_count = 0;
+    struct adam_group sgd = {.lr = 0.5};
+    options.groups = &sgd;
+    for (unsigned p = 0; p < MANY; p++) {
+        snprintf(names[p], sizeof names[p], "%0250u", p);
+        parameters[p] = (struct run_optimizer_parameter){.name = names[p],
+                                                         .weights = weights + p * EACH,
+                                                         .elements = EACH - p % 7,
+                                                         .weights_type = CORE_UPDATE_F32,
+                                                         .gradients_type = CORE_UPDATE_F32};
+        for (unsigned i = 0; i < EACH; i++) {
+            gradients[p * EACH + i] = (float)(p % 16 + i);
+        }
+    }
+    check_int(run_optimizer_create(&options, &optimizer), ==, 0);
+    check_uint(run_optimizer_info(optimizer).blocks, <=, MANY / 4000 + 1);
+    for (int s = 0; s < 2; s++) {
+        for (unsigned p = (unsigned)s; p < MANY; p++) {
+            check_int(run_optimizer_submit(optimizer, p, gradients + p * EACH, true, &token), ==,
+                      0);
+        }
+        check_int(run_optimizer_step(optimizer, &token), ==, 0);
+    }
+    check_int(run_optimizer_wait(optimizer, token), ==, 0);
+    for (unsigned p = 0; p < MANY; p++) {
+        for (unsigned i = 0; i < EACH - p % 7; i++) {
+            const float wanted = -0.5f * gradients[p * EACH + i] * (p == 0 ? 1 : 2);
+            if (weights[p * EACH + i] < wanted || weights[p * EACH + i] > wanted) {
+                test_fail(__FILE__, __LINE__, "element %u of parameter %u is %g, not %g", i, p,
+                          (double)weights[p * EACH + i], (double)wanted);
+            }
+        }
+    }
+    run_optimizer_destroy(optimizer);
+    free(parameters);
+    free(names);
+    free(weights);
+    free(gradients);
+}
+
+TEST_MAIN({"without_a_norm", without_a_norm}, {"with_a_norm", with_a_norm},
+          {"parameters_stay_behind", parameters_stay_behind},
+          {"gradients_are_summed", gradients_are_summed}, {"a_step_is_skipped", a_step_is_skipped},
+          {"a_bad_gradient_ends_it", a_bad_gradient_ends_it},
+          {"bad_calls_are_refused", bad_calls_are_refused},
+          {"weights_may_change", weights_may_change},
+          {"a_hundred_thousand_parameters", a_hundred_thousand_parameters})
