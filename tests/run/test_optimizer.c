@@ -30,7 +30,7 @@ static const struct {
     {1, CORE_UPDATE_FP16, CORE_UPDATE_FP16},
     {65535, CORE_UPDATE_FP16, CORE_UPDATE_FP16},
     {4096, CORE_UPDATE_BF16, CORE_UPDATE_F32},
-    {(2 << 20) + 77, CORE_UPDATE_F32, CORE_UPDATE_F32},
+    {300077, CORE_UPDATE_F32, CORE_UPDATE_F32},
     {512, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
     {99, CORE_UPDATE_F32, CORE_UPDATE_BF16},
 };
@@ -362,9 +362,10 @@ static const struct way ways[] = {
 };
 enum { WAYS = sizeof ways / sizeof ways[0] };
 
-static void all_ways(const struct rules *rules)
+/* Every `stride`th way. */
+static void all_ways(const struct rules *rules, size_t stride)
 {
-    for (size_t w = 0; w < WAYS; w++) {
+    for (size_t w = stride - 1; w < WAYS; w += stride) {
         struct arrays mine;
         struct arrays alone;
         double norms[STEPS];
@@ -379,27 +380,27 @@ static void all_ways(const struct rules *rules)
 /* Updates begin under the backward pass. */
 static void without_a_norm(void)
 {
-    all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0});
+    all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0}, 1);
 }
 
 /* Updates wait for the norm, which clips each step, or none. */
 static void with_a_norm(void)
 {
-    all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0.5, 1024, false, false, 0});
-    all_ways(&(struct rules){CORE_UPDATE_ADAM, CORE_UPDATE_BF16, 1e9, 1, true, false, 0});
+    all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0.5, 1024, false, false, 0}, 1);
+    all_ways(&(struct rules){CORE_UPDATE_ADAM, CORE_UPDATE_BF16, 1e9, 1, true, false, 0}, 2);
 }
 
 /* A parameter without a gradient keeps its weights, states and count of steps. */
 static void parameters_stay_behind(void)
 {
-    all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_Q8, 0, 1, false, false, 5});
-    all_ways(&(struct rules){CORE_UPDATE_LION, CORE_UPDATE_F32, 0.5, 1, true, false, 7});
+    all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_Q8, 0, 1, false, false, 5}, 2);
+    all_ways(&(struct rules){CORE_UPDATE_LION, CORE_UPDATE_F32, 0.5, 1, true, false, 7}, 2);
 }
 
 static void gradients_are_summed(void)
 {
-    all_ways(&(struct rules){CORE_UPDATE_SGD, CORE_UPDATE_F32, 0, 1, false, true, 0});
-    all_ways(&(struct rules){CORE_UPDATE_ADAGRAD, CORE_UPDATE_F32, 0.5, 8, false, true, 5});
+    all_ways(&(struct rules){CORE_UPDATE_SGD, CORE_UPDATE_F32, 0, 1, false, true, 0}, 2);
+    all_ways(&(struct rules){CORE_UPDATE_ADAGRAD, CORE_UPDATE_F32, 0.5, 8, false, true, 5}, 2);
 }
 
 /* ---- what may go wrong ---- */
