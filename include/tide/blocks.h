@@ -53,6 +53,8 @@ struct tide_blocks_options {
      * mapped as long as the store. Optional: it saves processor time. */
     const struct tide_memory *memory;
     size_t memory_count;
+    const char *device;    /* "cpu" (or NULL), "cuda", "cuda:N" */
+    uint64_t device_bytes; /* budget of copies of blocks in memory of the device; 0: none */
 };
 
 /* Creates a block store. Returns 0, -EINVAL, -E2BIG, -ENOMEM, -EBUSY if a store uses one of the directories,
@@ -87,8 +89,9 @@ TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const
 TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer,
                              uint64_t bytes, struct tide_block *out);
 
-/* Ends one pin. `changed` 1: the application has written to the pinned memory. Returns 0, -ENOENT, or -EINVAL
- * if the block is not pinned. */
+/* Ends one pin. `changed` 1: the application has written to the pinned memory, which must be the host's; new
+ * bytes of a block that is pinned on the device have to be put. Returns 0, -ENOENT, or -EINVAL if the block
+ * is not pinned. */
 TIDE_API int tide_blocks_release(struct tide_blocks *blocks, const char *name, int changed);
 
 /* Begins to read a block into memory, if there is memory for it. Returns 0, -EINVAL or -ENOENT. */
@@ -105,6 +108,9 @@ struct tide_block_io {
     uint32_t background; /* 1: its transfers let those of other operations go first */
     uint32_t through; /* 1: a put leaves no copy in memory. Without effect unless `data` and `bytes`
                           * are multiples of 4096; then nothing is copied */
+    /* enum tide_place: where a get without a buffer pins the block. TIDE_DEVICE: a copy in memory of the
+     * device, which stays there for later gets as long as there is memory. TIDE_AUTO, TIDE_HOST: the host */
+    uint64_t place;
 };
 
 /* The number of operations whose results are kept. */
@@ -117,7 +123,8 @@ enum { TIDE_BLOCKS_TOKENS = 1024 };
 TIDE_API int tide_blocks_put_begin(struct tide_blocks *blocks, const char *name, const void *data,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 /* Begins a get; the rest is as above, for `buffer`. A get without a buffer pins its block even if nobody waits
- * for it. Returns as tide_blocks_put_begin, or -ENOENT. */
+ * for it. A block can be pinned on the host or on the device, not on both at a time. Returns as
+ * tide_blocks_put_begin, or -ENOENT. */
 TIDE_API int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name, void *buffer,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 
@@ -144,6 +151,7 @@ struct tide_block_info {
     uint32_t in_memory; /* 1: the block can be got without reading */
     uint32_t in_store;  /* 1: the drives have its bytes */
     uint64_t pins;
+    uint64_t on_device; /* 1: the device has a copy */
 };
 
 /* Describes a block. Returns 0, -ENOENT, or -EINVAL. */
@@ -165,6 +173,8 @@ struct tide_blocks_stats {
     uint64_t evictions;     /* blocks removed from memory */
     uint64_t prefetches;    /* blocks read ahead in the recorded order */
     uint64_t order_changes; /* iterations that did not follow the order of the one before */
+    uint64_t device_bytes;  /* the budget on the device */
+    uint64_t device_used_bytes;
 };
 
 /* Fills in the counts. Returns 0, or -EINVAL for a wrong struct_bytes. */

@@ -102,6 +102,8 @@ static int create_cache(const struct tide_blocks_options *given, struct cache **
         .path_count = (unsigned)options.store_count,
         .backend = options.io,
         .no_sums = options.no_checksums != 0,
+        .device = options.device,
+        .device_bytes = options.device_bytes,
         .drive = {.depth = options.depth},
         .memory = memory,
         .memory_count = (unsigned)options.memory_count,
@@ -167,6 +169,12 @@ begin(struct tide_blocks *blocks, const struct tide_block_io *given, struct cach
     if (rc != 0) {
         return rc;
     }
+    if (io.place > TIDE_HOST) {
+        return core_err_set(
+            -EINVAL, "place of a block is %" PRIu64 "; TIDE_DEVICE and TIDE_HOST are possible",
+            io.place);
+    }
+    request->on_device = io.place == TIDE_DEVICE;
     request->background = io.background != 0;
     request->through = io.through != 0;
     return call(blocks->cache, request, token);
@@ -319,7 +327,8 @@ int tide_blocks_describe(struct tide_blocks *blocks, const char *name, struct ti
     const struct tide_block_info info = {.bytes = look.bytes,
                                          .in_memory = look.in_memory,
                                          .in_store = look.in_store,
-                                         .pins = look.pins};
+                                         .pins = look.pins,
+                                         .on_device = look.on_device};
     return rc == 0 ? abi_struct_write("tide_block_info", &info, sizeof info, out) : rc;
 }
 
@@ -346,6 +355,8 @@ int tide_blocks_stats(struct tide_blocks *blocks, struct tide_blocks_stats *out)
         .evictions = stats.evictions,
         .prefetches = stats.prefetches,
         .order_changes = stats.order_changes,
+        .device_bytes = stats.device_bytes,
+        .device_used_bytes = stats.device_used_bytes,
     };
     return abi_struct_write("tide_blocks_stats", &known, sizeof known, out);
 }

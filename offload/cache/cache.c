@@ -87,6 +87,41 @@ static int load(struct cache *cache, struct block *block, uint64_t due, struct o
 
 /* ---- get ---- */
 
+/* Pins the copy on the device, which is made if there is none. */
+static int get_on_device(struct cache *cache, struct operation *operation)
+{
+    struct block *block = operation->block;
+    if (block->copy == NULL) {
+        int rc = device_copy(cache, block, &operation->copied);
+        if (rc != 0) {
+            return rc;
+        }
+        operation->phase = PHASE_COPIES_UP;
+        cache->transient++;
+        block->held++;
+        slots_sort(cache, block);
+    }
+    block->copy_pins++;
+    operation->result = (struct cache_result){.data = block->copy, .bytes = block->bytes};
+    if (operation->phase == PHASE_WAITS) {
+        operation_end(cache, operation, 0);
+    }
+    return 0;
+}
+
+static void copied_up(struct cache *cache, struct operation *operation, int rc)
+{
+    struct block *block = operation->block;
+    cache->transient--;
+    block->held--;
+    if (rc != 0) {
+        block->copy_pins = 0;
+        device_drop(cache, block);
+    }
+    slots_sort(cache, block);
+    operation_end(cache, operation, rc);
+}
+
 static void get_from_slot(struct cache *cache, struct operation *operation)
 {
     struct block *block = operation->block;
@@ -113,10 +148,20 @@ static int get_step(struct cache *cache, struct operation *operation)
         return core_err_set(-EINVAL, "it has %" PRIu64 " bytes, the buffer has %" PRIu64,
                             block->bytes, operation->bytes);
     }
+    if (operation->to == NULL && (operation->on_device ? block->pins : block->copy_pins) > 0) {
+        return core_err_set(-EBUSY, "it is pinned %s, and can be pinned in one memory at a time",
+                            operation->on_device ? "on the host" : "on the device");
+    }
+    if (operation->on_device && block->copy != NULL) {
+        return get_on_device(cache, operation);
+    }
     if (block->loading) {
         return -EAGAIN;
     }
     if (block->slot != NULL) {
+        if (operation->on_device) {
+            return get_on_device(cache, operation);
+        }
         get_from_slot(cache, operation);
         return 0;
     }
@@ -173,6 +218,7 @@ static int put_through(struct cache *cache, struct operation *operation)
     if (rc == 0) {
         block->stored = block->stored && operation->extent != NULL;
         block->held++; /* its slot is not written to the extent meanwhile */
+        device_drop(cache, block);
         slots_sort(cache, block);
         operation->phase = PHASE_TRANSFERS;
     }
@@ -188,7 +234,7 @@ static int put_step(struct cache *cache, struct operation *operation)
     if (block->loading || block->cleaning) {
         return -EAGAIN;
     }
-    if (block->pins > 0) {
+    if (block->pins + block->copy_pins > 0) {
         return core_err_set(-EBUSY, "it is pinned: release it before it is put again");
     }
     if (direct && (operation->through || bytes > cache->region.bytes)) {
@@ -227,6 +273,7 @@ static int put_step(struct cache *cache, struct operation *operation)
 /* Drops all bytes of a block, in memory and in the store. */
 static void block_clear(struct cache *cache, struct block *block)
 {
+    device_drop(cache, block);
     slots_drop(cache, block);
     aio_extent_free(cache->store, block->extent);
     block->extent = NULL;
@@ -237,6 +284,7 @@ static void put_copied(struct cache *cache, struct operation *operation)
 {
     struct block *block = operation->block;
     block->held--;
+    device_drop(cache, block);
     if (operation->slot != block->slot) {
         slots_drop(cache, block);
         if (slots_round(block->bytes) != slots_round(operation->bytes)) {
@@ -279,7 +327,7 @@ static int drop_step(struct cache *cache, struct operation *operation)
     if (block->loading || block->cleaning) {
         return -EAGAIN;
     }
-    if (block->pins > 0) {
+    if (block->pins + block->copy_pins > 0) {
         return core_err_set(-EBUSY, "it is pinned: release it before it is dropped");
     }
     block_clear(cache, block);
@@ -323,7 +371,8 @@ static void transfer_end(struct cache *cache, const struct transfer *transfer, i
         }
         slots_sort(cache, block);
         if (rc == 0 && operation != NULL) { /* at once, before the slot is evicted again */
-            get_from_slot(cache, operation);
+            operation->phase = PHASE_WAITS;
+            operation_step(cache, operation);
             return;
         }
         break;
@@ -378,6 +427,11 @@ static void cache_pass(struct cache *cache)
     cache->starved = false;
     for (struct operation *operation = cache->oldest, *next; operation != NULL; operation = next) {
         next = operation->next;
+        const int copied = operation->phase == PHASE_COPIES_UP ? core_fence_poll(operation->copied)
+                                                               : 0;
+        if (copied != 0) {
+            copied_up(cache, operation, copied < 0 ? copied : 0);
+        }
         operation_step(cache, operation);
     }
     prefetch(cache);
@@ -537,11 +591,16 @@ int cache_get(struct cache *cache, const struct cache_request *request, uint64_t
     const struct operation operation = {.kind = OPERATION_GET,
                                         .to = request->to,
                                         .bytes = request->bytes,
-                                        .background = request->background};
+                                        .background = request->background,
+                                        .on_device = request->on_device};
+    if (request->on_device && (cache->device == NULL || request->to != NULL)) {
+        return core_err_set(-EINVAL, "block %s cannot be got on the device: %s", request->name,
+                            cache->device == NULL ? "there is none" : "there is a buffer");
+    }
     pthread_mutex_lock(&cache->lock);
     struct block *block = find(cache, request->name, &rc);
     if (block != NULL) {
-        const bool hit = block->slot != NULL;
+        const bool hit = block->slot != NULL || (block->copy != NULL && request->on_device);
         order_use(cache, block);
         rc = operation_begin(cache, &operation, block, token);
         cache->stats.gets += rc == 0;
@@ -611,11 +670,18 @@ int cache_release(struct cache *cache, const char *name, bool changed)
     int rc = 0;
     pthread_mutex_lock(&cache->lock);
     struct block *block = find(cache, name, &rc);
-    if (block != NULL && block->pins == 0) {
+    if (block != NULL && block->pins + block->copy_pins == 0) {
         rc = core_err_set(-EINVAL, "block %s is not pinned", name);
+    } else if (block != NULL && block->pins == 0) {
+        block->copy_pins--;
+        rc = changed ? core_err_set(-EINVAL, "block %s was changed on the device; put it", name)
+                     : 0;
     } else if (block != NULL) {
         block->pins--;
         block->stored = block->stored && !changed;
+        if (changed) {
+            device_drop(cache, block);
+        }
         slots_unstick(cache, block);
         cache_pass(cache);
         core_bell_ring(&cache->work);
@@ -653,7 +719,8 @@ int cache_look(struct cache *cache, const char *name, struct cache_look *out)
     struct block *block = find(cache, name, &rc);
     if (block != NULL) {
         *out = (struct cache_look){.bytes = block->bytes,
-                                   .pins = block->pins,
+                                   .pins = block->pins + block->copy_pins,
+                                   .on_device = block->copy != NULL,
                                    .in_memory = block->slot != NULL && !block->loading,
                                    .in_store = block->stored && !block->cleaning};
     }
@@ -668,6 +735,12 @@ void cache_stats_take(struct cache *cache, struct cache_stats *out)
     out->host_bytes = cache->region.bytes;
     out->host_used_bytes = cache->host_used_bytes;
     out->host_peak_bytes = cache->host_peak_bytes;
+    if (cache->device != NULL) {
+        struct dev_memory memory;
+        dev_memory_report(cache->device, &memory);
+        out->device_bytes = memory.budget_bytes;
+        out->device_used_bytes = memory.used_bytes;
+    }
     if (cache->store != NULL) {
         out->store_bytes = aio_store_bytes(cache->store);
         out->store_used_bytes = out->store_bytes - aio_store_free_bytes(cache->store);
@@ -831,6 +904,13 @@ int cache_create(const struct cache_options *options, struct cache **out)
             goto fail;
         }
     }
+    if (options->device_bytes > 0) {
+        rc = device_open(cache, options->device != NULL ? options->device : "cpu",
+                         options->device_bytes);
+        if (rc != 0) {
+            goto fail;
+        }
+    }
     rc = core_thread_start(&cache->thread, cache_main, cache);
     if (rc != 0) {
         rc = core_err_set(-rc, "cannot start the thread of a block store: %s", strerror(rc));
@@ -884,6 +964,7 @@ int cache_destroy(struct cache *cache)
          operation = operation->next) {
         aio_extent_free(NULL, operation->extent);
     }
+    device_close(cache);
     rc = aio_store_close(cache->store);
     remove_directories(cache);
     table_fini(cache);

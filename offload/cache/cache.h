@@ -46,6 +46,8 @@ struct cache_options {
     unsigned path_count; /* 0: blocks are in memory alone */
     const char *backend; /* NULL: chosen by probing; "mem": memory instead of directories */
     bool no_sums;
+    const char *device;    /* NULL: "cpu" */
+    uint64_t device_bytes; /* budget of copies on the device; 0: none */
     struct aio_drive_options drive;
     const struct iovec *memory; /* of the caller, to be registered for direct I/O */
     unsigned memory_count;
@@ -66,6 +68,7 @@ struct cache_request {
     uint64_t bytes;   /* of `from`, or room at `to` */
     bool background;  /* its I/O goes after that of others */
     bool through;     /* put: leaves no copy in memory, if `from` and `bytes` are aligned */
+    bool on_device;   /* get: pins a copy in device memory; `to` is NULL */
 };
 
 struct cache_result {
@@ -94,13 +97,14 @@ int cache_iteration(struct cache *cache);
 struct cache_look {
     uint64_t bytes;
     uint32_t pins;
-    bool in_memory, in_store;
+    bool in_memory, in_store, on_device;
 };
 int cache_look(struct cache *cache, const char *name, struct cache_look *out);
 
 struct cache_stats {
     uint64_t host_bytes, host_used_bytes, host_peak_bytes; /* slots */
     uint64_t store_bytes, store_used_bytes;
+    uint64_t device_bytes, device_used_bytes;
     uint64_t gets, hits; /* hits: the block was in memory or on its way there */
     uint64_t read_bytes, written_bytes;
     uint64_t evictions;

@@ -1,5 +1,5 @@
 /* cache_internal.h: the state of a cache, for the files of this module only. Calls between them go one way:
- * cache.c -> order.c -> slots.c -> transfer.c, and all of them -> table.c. `lock` guards everything. */
+ * cache.c -> order.c, device.c -> slots.c -> transfer.c, and all of them -> table.c. `lock` guards everything. */
 #ifndef OFFLOAD_CACHE_CACHE_INTERNAL_H
 #define OFFLOAD_CACHE_CACHE_INTERNAL_H
 
@@ -10,6 +10,7 @@
 #include "core/base/bell.h"
 #include "core/base/fence.h"
 #include "core/base/mem.h"
+#include "core/dev/dev.h"
 #include "offload/cache/cache.h"
 #include "offload/cache/transfer.h"
 
@@ -31,6 +32,8 @@ struct block {
     uint64_t used;             /* when it was last used, counted in uses */
     uint64_t due;              /* position of its next use in the order, or BLOCK_NEVER */
     size_t heap; /* index in the heap of evictable blocks, plus one; 0: it is not there */
+    void *copy;  /* its copy in device memory; NULL: none */
+    uint32_t copy_pins;
     char name[];
 };
 
@@ -38,6 +41,7 @@ enum operation_kind { OPERATION_PUT, OPERATION_GET, OPERATION_DROP };
 enum operation_phase {
     PHASE_WAITS,     /* for its turn, for memory, for a place in a ring */
     PHASE_TRANSFERS, /* a transfer is in flight for it */
+    PHASE_COPIES_UP, /* the block is being copied to the device */
     PHASE_COPIES,    /* memory is to be copied, or is being copied, without the lock */
     PHASE_DONE,
 };
@@ -47,7 +51,8 @@ struct operation {
     enum operation_kind kind;
     enum operation_phase phase;
     bool copying; /* a thread has taken the copy */
-    bool background, through;
+    bool background, through, on_device;
+    struct core_fence copied;        /* PHASE_COPIES_UP */
     struct operation *next, *before; /* in the list of operations that are not done */
     struct block *block;
     uint32_t turn; /* on the block */
@@ -101,6 +106,11 @@ struct cache {
     uint64_t next_token;
     struct operation *oldest, *newest; /* not done */
 
+    struct dev_device *device; /* owned; NULL: none */
+    struct dev_queue *up;      /* owned */
+    struct block **copies;     /* owned, [copies_room]: blocks that have a copy on the device */
+    size_t copies_count, copies_room;
+
     struct order recorded, recording;
     uint64_t *again;    /* owned, [recorded.count]: where the block at a position is used next */
     uint64_t at, ahead; /* positions in the recorded order: of the next use, of the next prefetch */
@@ -140,6 +150,20 @@ void slots_sort(struct cache *cache, struct block *block);
 void slots_rebuild(struct cache *cache);
 /* Makes room for one more block, so that slots_sort cannot fail. */
 int slots_reserve(struct cache *cache);
+
+/* How far away the next use of a block is; comparable among blocks. */
+uint64_t slots_distance(const struct block *block);
+
+/* ---- device.c: copies in device memory ---- */
+
+int device_open(struct cache *cache, const char *name, uint64_t bytes);
+/* Accepts a cache without a device. */
+void device_close(struct cache *cache);
+/* Begins to copy the block's slot, which stays where it is until *fence is reached. -EAGAIN: try again later.
+ * -ENOMEM: pinned blocks leave too little memory. */
+int device_copy(struct cache *cache, struct block *block, struct core_fence *fence);
+/* Frees the copy, which is not pinned. */
+void device_drop(struct cache *cache, struct block *block);
 
 /* ---- order.c: the recorded order ---- */
 

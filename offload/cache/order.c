@@ -88,7 +88,8 @@ struct block *order_next(struct cache *cache, uint64_t *due)
     cache->ahead = cache->ahead > cache->at ? cache->ahead : cache->at;
     for (; cache->ahead < cache->at + count; cache->ahead++) {
         struct block *block = cache->recorded.blocks[cache->ahead % count];
-        if (block->stored && block->slot == NULL && block->issued == block->served) {
+        if (block->stored && block->slot == NULL && block->copy == NULL &&
+            block->issued == block->served) {
             *due = cache->ahead;
             return block;
         }

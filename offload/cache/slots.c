@@ -15,7 +15,7 @@ enum { FAILURES_MAX = 16, HEAP_ROOM = 64 };
 
 /* How far away the next use of a block is. Blocks without a known use come after all others; among them the
  * one that was not used for the longest time is the farthest. */
-static uint64_t distance(const struct block *block)
+uint64_t slots_distance(const struct block *block)
 {
     return block->due != BLOCK_NEVER ? block->due
                                      : (UINT64_C(1) << 63) + ((UINT64_C(1) << 62) - block->used);
@@ -31,18 +31,18 @@ static void heap_place(struct cache *cache, size_t index, struct block *block)
 static void heap_sift(struct cache *cache, size_t index)
 {
     struct block *block = cache->heap[index];
-    const uint64_t far = distance(block);
-    while (index > 0 && distance(cache->heap[(index - 1) / 2]) < far) {
+    const uint64_t far = slots_distance(block);
+    while (index > 0 && slots_distance(cache->heap[(index - 1) / 2]) < far) {
         heap_place(cache, index, cache->heap[(index - 1) / 2]);
         index = (index - 1) / 2;
     }
     for (;;) {
         size_t child = 2 * index + 1;
         if (child + 1 < cache->heap_count &&
-            distance(cache->heap[child + 1]) > distance(cache->heap[child])) {
+            slots_distance(cache->heap[child + 1]) > slots_distance(cache->heap[child])) {
             child++;
         }
-        if (child >= cache->heap_count || distance(cache->heap[child]) <= far) {
+        if (child >= cache->heap_count || slots_distance(cache->heap[child]) <= far) {
             break;
         }
         heap_place(cache, index, cache->heap[child]);
@@ -218,7 +218,7 @@ int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char 
         }
         struct block *victim = cache->heap_count > 0 ? cache->heap[0] : NULL;
         if (rc != -ENOSPC || cache->cleaning_bytes >= bytes || victim == NULL ||
-            distance(victim) < due || failures == FAILURES_MAX) {
+            slots_distance(victim) < due || failures == FAILURES_MAX) {
             break;
         }
         if (victim->stored) {

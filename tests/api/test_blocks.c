@@ -191,6 +191,33 @@ static void registered_memory(void)
     tide_pinned_free(pinned);
 }
 
+/* A copy in memory of the device, which is the host's on the CPU. */
+static void on_the_device(void)
+{
+    struct tide_block_io io = {.struct_bytes = sizeof io, .place = TIDE_DEVICE};
+    struct tide_block block = {.struct_bytes = sizeof block};
+    struct tide_block_info info = {.struct_bytes = sizeof info};
+    struct tide_blocks_stats stats = {.struct_bytes = sizeof stats};
+    uint64_t token = 0;
+    reset();
+    options.device_bytes = 1 << 16;
+    struct tide_blocks *blocks = open_blocks();
+    check_int(tide_blocks_put(blocks, "a", "bytes", 5), ==, 0);
+    check_int(tide_blocks_get_begin(blocks, "a", NULL, 0, &io, &token), ==, 0);
+    check_int(tide_blocks_wait(blocks, token, &block), ==, 0);
+    check_memory(block.data, "bytes", 5);
+    check_int(tide_blocks_describe(blocks, "a", &info), ==, 0);
+    check_true(info.on_device == 1 && info.pins == 1);
+    check_int(tide_blocks_release(blocks, "a", 0), ==, 0);
+    check_int(tide_blocks_stats(blocks, &stats), ==, 0);
+    check_true(stats.device_bytes == 1 << 16 && stats.device_used_bytes > 0);
+    io.place = TIDE_STORE;
+    check_int(tide_blocks_get_begin(blocks, "a", NULL, 0, &io, &token), ==, -EINVAL);
+    tide_blocks_destroy(blocks);
+    options.device = "abacus";
+    refuse(-EINVAL, "abacus");
+}
+
 /* ---- processes ---- */
 
 /* TSan ends a child that starts a thread. */
@@ -361,6 +388,6 @@ static void example(void)
 }
 
 TEST_MAIN({"wrong_options", wrong_options}, {"round_trip", round_trip},
-          {"registered_memory", registered_memory}, {"one_store_at_a_time", one_store_at_a_time},
-          {"a_forked_child", a_forked_child}, {"a_killed_parent", a_killed_parent},
-          {"example", example})
+          {"registered_memory", registered_memory}, {"on_the_device", on_the_device},
+          {"one_store_at_a_time", one_store_at_a_time}, {"a_forked_child", a_forked_child},
+          {"a_killed_parent", a_killed_parent}, {"example", example})

@@ -27,7 +27,7 @@ static const struct dependency {
     {"offload/store/",
      {"offload/store/", "offload/plan/", "offload/blocks/", "offload/model/", "kernels/", "aio/",
       "cpu_adam/", "core/", "include/tide/"}},
-    {"offload/cache/", {"offload/cache/", "aio/", "core/base/"}},
+    {"offload/cache/", {"offload/cache/", "aio/", "core/dev/", "core/base/"}},
     {"offload/doctor/",
      {"offload/doctor/", "offload/api/", "kernels/", "aio/", "cpu_adam/", "core/",
       "include/tide/"}},
