@@ -266,6 +266,12 @@ static int fill_stores(struct setup *setup, bool makes)
     return 0;
 }
 
+/* What is left to others of `usable` bytes if no budget is given. */
+static uint64_t spare_bytes(uint64_t usable)
+{
+    return usable > 4 * reserve_bytes ? reserve_bytes : usable / 16;
+}
+
 static int fill_budgets(struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -277,7 +283,7 @@ static int fill_budgets(struct setup *setup)
     }
     const uint64_t used = run_runtime_used_bytes();
     const uint64_t usable = limits.usable_bytes + used;
-    const uint64_t spare = usable > 4 * reserve_bytes ? reserve_bytes : usable / 16;
+    const uint64_t spare = spare_bytes(usable);
     budgets->device_is_host = dev_is_cpu(setup->options.device);
     budgets->host_data_bytes = given->application_bytes;
     budgets->host_taken_bytes = run_runtime_bytes(setup->model->block_count, &setup->options) +
@@ -484,6 +490,33 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
     setup->options.threads = threads_of(setup);
     rc = open_model(setup, weights);
     return rc == 0 ? fill_stores(setup, weights) : rc;
+}
+
+int setup_init_stores(struct setup *setup)
+{
+    int rc = read_stores(setup);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = copy_texts(setup);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = fill_stores(setup, true);
+    setup->options.budgets.store_bytes = store_capacity(setup->options.stores,
+                                                        setup->options.store_count);
+    return rc;
+}
+
+uint64_t setup_host_bytes(uint64_t given)
+{
+    struct core_mem_limits limits;
+    if (given > 0) {
+        return given;
+    }
+    return core_mem_limits("", &limits) == 0
+               ? limits.usable_bytes - spare_bytes(limits.usable_bytes)
+               : 0;
 }
 
 int setup_plan(struct setup *setup)

@@ -75,7 +75,9 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
     case PLAN_D2H: work = bytes / rates->down_bytes; break;
     case PLAN_FWD:
     case PLAN_BWD:
-        work = command->seconds > 0 ? command->seconds : command->work / rates->flops;
+        work = command->seconds > 0 ? command->seconds
+               : command->work > 0  ? command->work / rates->flops
+                                    : 0;
         break;
     case PLAN_ROUND: work = elements / rates->round_elements; break;
     case PLAN_SUMS:

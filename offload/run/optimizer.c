@@ -106,6 +106,32 @@ static int check_parameter(const struct run_optimizer_options *options, size_t i
                               parameter->group, options->group_count);
 }
 
+static int compare_names(const void *one, const void *other)
+{
+    return strcmp(*(const char *const *)one, *(const char *const *)other);
+}
+
+static int check_names(const struct run_optimizer_options *options)
+{
+    const size_t count = options->parameter_count;
+    const char **names = calloc(count, sizeof(*names));
+    int rc = 0;
+    if (names == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %zu names", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        names[i] = options->parameters[i].name;
+    }
+    qsort(names, count, sizeof(*names), compare_names);
+    for (size_t i = 1; rc == 0 && i < count; i++) {
+        if (strcmp(names[i - 1], names[i]) == 0) {
+            rc = core_err_set(-EINVAL, "two parameters are named \"%s\"", names[i]);
+        }
+    }
+    free(names);
+    return rc;
+}
+
 /* Assigns each parameter a block: large ones have one of their own, small ones of the same types share
  * one. Blocks are in the order of their first parameters. */
 static int assign_blocks(struct run_optimizer *optimizer,
@@ -124,6 +150,10 @@ static int assign_blocks(struct run_optimizer *optimizer,
             return rc;
         }
         all += options->parameters[i].elements;
+    }
+    int rc = check_names(options);
+    if (rc != 0) {
+        return rc;
     }
     const uint64_t large = all / BLOCKS_WANTED > BLOCK_ELEMENTS ? all / BLOCKS_WANTED
                                                                 : BLOCK_ELEMENTS;
@@ -621,6 +651,11 @@ static uint64_t token_of(const struct run_optimizer *optimizer, uint64_t step, u
 uint64_t run_optimizer_token(const struct run_optimizer *optimizer, size_t parameter)
 {
     return token_of(optimizer, optimizer->steps, optimizer->block_of[parameter]);
+}
+
+uint64_t run_optimizer_last_token(const struct run_optimizer *optimizer)
+{
+    return optimizer->steps * optimizer->blocks->count;
 }
 
 int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token)

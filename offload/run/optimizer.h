@@ -68,6 +68,8 @@ int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token);
 int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
 /* The token of a parameter's update in the last closed step. */
 uint64_t run_optimizer_token(const struct run_optimizer *optimizer, size_t parameter);
+/* The token of the last closed step. */
+uint64_t run_optimizer_last_token(const struct run_optimizer *optimizer);
 
 /* What the norm of the last closed step said. Waits for it. */
 struct run_optimizer_result {

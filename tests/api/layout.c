@@ -7,6 +7,7 @@
 #include <tide/checkpoint.h>
 #include <tide/doctor.h>
 #include <tide/inspect.h>
+#include <tide/optimizer.h>
 
 #define FIELD(owner, field)                                                                        \
     {#owner "." #field, offsetof(struct owner, field), sizeof(((struct owner *)NULL)->field)},

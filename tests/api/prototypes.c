@@ -4,5 +4,6 @@
 #include <tide/checkpoint.h>
 #include <tide/doctor.h>
 #include <tide/inspect.h>
+#include <tide/optimizer.h>
 
 #include CURRENT_FUNCTIONS

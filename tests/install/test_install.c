@@ -93,6 +93,7 @@ static void c_program(void)
 {
     compile_and_run("cc", "-std=c17", "install/user.c", " cpu\n");
     compile_and_run("cc", "-std=c17", "../docs/blocks.c", "48 blocks in 17 MB of memory; ");
+    compile_and_run("cc", "-std=c17", "../docs/optimizer.c", " at last\n");
 }
 
 /* A C++ program does, too: the header is valid C++, from C++11 to C++20. */

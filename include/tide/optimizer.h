@@ -1,0 +1,169 @@
+/* optimizer.h: an optimizer for programs that compute gradients themselves. Its states, fp32 masters and
+ * moments, are in a budget of host memory as far as there is room, and otherwise on drives. C17 and C++11;
+ * the rules of tide.h hold. docs/api.md has a short program.
+ *
+ * A step: the program hands over the gradient of each parameter as soon as it is there (tide_optim_submit),
+ * closes the step (tide_optim_step), and waits for a parameter before it uses its weights again
+ * (tide_optim_wait). Updates run on threads of the library. Without clipping and skipping a parameter is
+ * updated as soon as its gradient and those of the parameters that share its block are there, so under the
+ * rest of the backward pass; otherwise from the end of the step on, so under the next forward pass. The
+ * results are the same to the bit wherever states are kept and in whatever order gradients come.
+ *
+ * Memory: the caller's weights and gradients are used where they are. The library takes `host_bytes` at
+ * most, and 16 MiB.
+ *
+ * Threads: one thread at a time calls, except tide_optim_wait and tide_optim_poll, which any threads may
+ * call at the same time.
+ *
+ * A forked child has neither the memory nor the threads of an optimizer: in it every function returns
+ * -ECHILD, and destroy does nothing. */
+#ifndef TIDE_OPTIMIZER_H
+#define TIDE_OPTIMIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <tide/engine.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tide_optim;
+
+/* ---- Options ---- */
+
+/* Hyperparameters that parameters share. tide_optim_group_init fills them. */
+struct tide_optim_group {
+    size_t struct_bytes;
+    double lr;                   /* init: 1e-3 */
+    double beta1;                /* init: 0.9. Of Adam(W) and Lion; the momentum of SGD */
+    double beta2;                /* init: 0.999. Of Adam(W) and Lion */
+    double eps;                  /* init: 1e-8 */
+    double decay;                /* weight decay */
+    uint64_t no_bias_correction; /* 1: Adam(W) without bias correction */
+};
+
+/* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. Returns 0 or -EINVAL. */
+TIDE_API int tide_optim_group_init(struct tide_optim_group *group, size_t struct_bytes);
+
+struct tide_optim_parameter {
+    size_t struct_bytes;
+    const char *name; /* 1 to 255 bytes; no two are equal */
+    void *
+        weights; /* the caller's array, aligned to its elements; used until the optimizer is destroyed */
+    uint64_t elements;
+    uint32_t precision; /* enum tide_precision: of the weights. bf16 and fp16 have an fp32 master */
+    uint32_t gradients; /* enum tide_precision: of the gradients */
+    uint64_t group;     /* index in `groups` */
+};
+
+/* tide_optim_options_init fills them; "init:" gives a default other than 0. */
+struct tide_optim_options {
+    size_t struct_bytes;
+    const struct tide_optim_parameter
+        *parameters; /* in the order of the forward pass, so that updates
+                                                    * begin early in the backward pass */
+    size_t parameter_count;
+    const struct tide_optim_group *groups;
+    size_t group_count;
+    uint32_t optimizer; /* enum tide_optimizer */
+    uint32_t moments;   /* enum tide_moments */
+    double clip;        /* largest norm of all gradients; 0: no clipping */
+    uint32_t
+        check_overflow; /* 1: a step whose norm is not finite is skipped; 0: it ends the optimizer */
+    uint32_t
+        accumulate; /* 1: a parameter may have several gradients in a step; they are added up in
+                              * fp32, in 4 bytes a parameter of `host_bytes` */
+    uint64_t seed;  /* of stochastic rounding */
+    uint64_t host_bytes; /* budget; 0: what the machine and the cgroup have, less a reserve */
+    const struct tide_store_path *stores;
+    size_t store_count; /* up to TIDE_STORES_MAX; 0: all states are in memory */
+    const char *io;     /* "uring", "libaio", "threads" or "mem"; NULL: the first one that works */
+    const char *cache;  /* a folder that keeps measured rates for later; NULL: they are measured */
+    uint32_t threads;   /* of the update; 0: one per processor */
+    uint32_t states;    /* enum tide_place: TIDE_AUTO, TIDE_HOST or TIDE_STORE */
+};
+
+/* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. Returns 0 or -EINVAL. */
+TIDE_API int tide_optim_options_init(struct tide_optim_options *options, size_t struct_bytes);
+
+/* Takes all memory and storage; masters begin as the weights are, moments as zero. Returns 0, -EINVAL or
+ * -E2BIG for wrong options, -EFBIG if the states do not fit, -EBUSY if another run uses a store, -ECANCELED,
+ * or the error of a drive. */
+TIDE_API int tide_optim_create(struct tide_context *context,
+                               const struct tide_optim_options *options, struct tide_optim **out);
+/* Waits for the updates of steps that were closed, then destroys. Gradients of a step that was not closed
+ * are dropped. Files in the stores are removed. */
+TIDE_API void tide_optim_destroy(struct tide_optim *optim);
+
+/* ---- Steps ---- */
+
+/* Waits for all parameters of a token's step. */
+#define TIDE_OPTIM_ALL UINT64_MAX
+
+/* Hands over a gradient of parameter `parameter`. The array is borrowed: it must not change until *token is
+ * reached, and that may need the end of the step. `last` 0: more gradients of this parameter follow in this
+ * step (only with `accumulate`; the array is then free on return). Waits until the parameter's update of the
+ * last step is done. Returns 0, -EINVAL, -EALREADY after the parameter's last gradient, or the error that
+ * ended the optimizer. */
+TIDE_API int tide_optim_submit(struct tide_optim *optim, uint64_t parameter, const void *gradient,
+                               int last, uint64_t *token);
+
+/* Closes the step, without waiting. A parameter without a gradient keeps its weights, its states and its
+ * count of steps. *token is reached when all updates of the step are done. Returns 0, -ENODATA if no gradient
+ * was submitted, or the error that ended the optimizer. */
+TIDE_API int tide_optim_step(struct tide_optim *optim, uint64_t *token);
+
+/* Waits until a token is reached. Returns 0 or the error that ended the optimizer. */
+TIDE_API int tide_optim_wait(struct tide_optim *optim, uint64_t token);
+/* Returns 1 if a token is reached, 0 if not, or the error that ended the optimizer. */
+TIDE_API int tide_optim_poll(struct tide_optim *optim, uint64_t token);
+/* Waits until a parameter (TIDE_OPTIM_ALL: every parameter) has its weights of the last closed step.
+ * Returns as tide_optim_wait; -EINVAL. */
+TIDE_API int tide_optim_wait_parameter(struct tide_optim *optim, uint64_t parameter);
+
+struct tide_optim_result {
+    size_t struct_bytes;
+    uint64_t step;    /* steps closed so far */
+    double grad_norm; /* of all gradients divided by the loss scale, before clipping */
+    double factor;    /* with which clipping multiplied the gradients; 1: it did not */
+    uint64_t skipped; /* 1: the norm was not finite and nothing changed */
+};
+
+/* Reports on the last closed step; waits for its norm. Returns 0, -EINVAL, or the error that ended the
+ * optimizer: -EDOM names the first parameter of the block whose gradient is not finite. */
+TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out);
+
+/* ---- Between steps ---- */
+
+/* Replaces the hyperparameters of a group. They hold for updates that begin later: call it before the first
+ * gradient of a step. Returns 0, or -EINVAL for values out of range. */
+TIDE_API int tide_optim_set_group(struct tide_optim *optim, uint64_t index,
+                                  const struct tide_optim_group *group);
+
+/* Divides the gradients of the next steps by a factor by which the loss was multiplied; 1 at first. Waits for
+ * the last step. Returns 0, -EINVAL, or -EBUSY after the first gradient of a step. */
+TIDE_API int tide_optim_set_loss_scale(struct tide_optim *optim, double loss_scale);
+
+/* Says that the program wrote a parameter's weights: its master begins again from them, its moments stay.
+ * Waits for the last step. Returns 0, -EINVAL, -EBUSY after the first gradient of a step, or the error that
+ * ended the optimizer. */
+TIDE_API int tide_optim_weights_changed(struct tide_optim *optim, uint64_t parameter);
+
+struct tide_optim_info {
+    size_t struct_bytes;
+    uint64_t elements;       /* of all parameters */
+    uint64_t host_bytes;     /* that the library takes */
+    uint64_t resident_bytes; /* of states in memory */
+    uint64_t store_bytes;    /* of extents in the stores */
+    uint64_t blocks;         /* small parameters share one */
+};
+
+/* Describes an optimizer. Returns 0 or -EINVAL. */
+TIDE_API int tide_optim_describe(const struct tide_optim *optim, struct tide_optim_info *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,268 @@
+/* test_optimizer.c: the optimizer as an application sees it: what is refused, which process may use it, several
+ * threads that wait, and the program of docs. tests/run/test_optimizer.c compares its bits. */
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <tide/optimizer.h>
+#include <unistd.h>
+
+#include "tests/harness/child.h"
+#include "tests/harness/test.h"
+
+enum { COUNT = 3, ELEMENTS = 1000 };
+
+static float weights[COUNT][ELEMENTS];
+static float gradients[COUNT][ELEMENTS];
+static struct tide_optim_parameter parameters[COUNT];
+static struct tide_optim_group group;
+static struct tide_optim_options options;
+static struct tide_store_path store;
+
+/* Three parameters, SGD with a rate of one half, states in memory. */
+static void reset(void)
+{
+    static const char *const names[COUNT] = {"a", "b", "c"};
+    check_int(tide_optim_group_init(&group, sizeof group), ==, 0);
+    check_int(tide_optim_options_init(&options, sizeof options), ==, 0);
+    group.lr = 0.5;
+    group.beta1 = 0;
+    for (int p = 0; p < COUNT; p++) {
+        parameters[p] = (struct tide_optim_parameter){.struct_bytes = sizeof parameters[p],
+                                                      .name = names[p],
+                                                      .weights = weights[p],
+                                                      .elements = ELEMENTS,
+                                                      .precision = TIDE_FP32,
+                                                      .gradients = TIDE_FP32};
+        for (int i = 0; i < ELEMENTS; i++) {
+            weights[p][i] = (float)p;
+            gradients[p][i] = 1;
+        }
+    }
+    store = (struct tide_store_path){
+        .struct_bytes = sizeof store, .directory = test_directory(), .bytes = 16 << 20};
+    options.parameters = parameters;
+    options.parameter_count = COUNT;
+    options.groups = &group;
+    options.group_count = 1;
+    options.optimizer = TIDE_SGD;
+    options.threads = 2;
+    options.host_bytes = 64 << 20;
+    options.cache = test_path("cache");
+}
+
+static struct tide_optim *create(void)
+{
+    struct tide_optim *optim = NULL;
+    const int rc = tide_optim_create(NULL, &options, &optim);
+    if (rc != 0) {
+        test_fail(__FILE__, __LINE__, "no optimizer: %d: %s", rc, tide_last_error());
+    }
+    return optim;
+}
+
+static void refuse(int code, const char *part)
+{
+    struct tide_optim *optim = NULL;
+    const int rc = tide_optim_create(NULL, &options, &optim);
+    if (rc != code || optim != NULL || strstr(tide_last_error(), part) == NULL) {
+        test_fail(__FILE__, __LINE__, "%s: %d: %s", part, rc, tide_last_error());
+    }
+    reset();
+}
+
+/* Each is refused with the name of what is wrong, and nothing is left behind. */
+static void wrong_options(void)
+{
+    reset();
+    options.parameter_count = 0;
+    refuse(-EINVAL, "a parameter and a group");
+    options.optimizer = 99;
+    refuse(-EINVAL, "optimizer 99");
+    options.states = TIDE_STORE;
+    refuse(-EINVAL, "need a store");
+    options.states = TIDE_DEVICE;
+    refuse(-EINVAL, "expected TIDE_AUTO");
+    options.clip = -1;
+    refuse(-EINVAL, "clip -1");
+    parameters[1].weights = NULL;
+    refuse(-EINVAL, "parameter 1 has no weights");
+    parameters[1].weights = (char *)weights[1] + 1;
+    refuse(-EINVAL, "are not aligned");
+    parameters[2].elements = 0;
+    refuse(-EINVAL, "parameter 2 has no elements");
+    parameters[2].precision = 7;
+    refuse(-EINVAL, "parameter 2: 7 is not a precision");
+    parameters[0].group = 1;
+    refuse(-EINVAL, "a is in group 1 of 1");
+    parameters[1].name = "a";
+    refuse(-EINVAL, "\"a\"");
+    group.beta1 = 1.5;
+    refuse(-EINVAL, "beta");
+    options.host_bytes = 1 << 20;
+    refuse(-EFBIG, "host 1M");
+    options.stores = &store;
+    options.store_count = 1;
+    store.directory = "/proc/no";
+    check_true(tide_optim_create(NULL, &options, &(struct tide_optim *){NULL}) < 0);
+    tide_optim_destroy(NULL);
+}
+
+static void submit_all(struct tide_optim *optim)
+{
+    uint64_t token;
+    for (int p = COUNT - 1; p >= 0; p--) {
+        check_int(tide_optim_submit(optim, (uint64_t)p, gradients[p], 1, &token), ==, 0);
+    }
+}
+
+/* Every call, on states in memory and on a drive. */
+static void steps(void)
+{
+    for (int away = 0; away < 2; away++) {
+        reset();
+        options.stores = &store;
+        options.store_count = (size_t)away;
+        options.states = away ? TIDE_STORE : TIDE_HOST;
+        options.check_overflow = 1;
+        struct tide_optim *optim = create();
+        struct tide_optim_info info = {.struct_bytes = sizeof info};
+        struct tide_optim_result result = {.struct_bytes = sizeof result};
+        uint64_t token = 0;
+        check_int(tide_optim_describe(optim, &info), ==, 0);
+        check_uint(info.elements, ==, COUNT * ELEMENTS);
+        check_uint(info.blocks, ==, 1);
+        check_true((info.store_bytes > 0) == (away != 0));
+        check_true(info.host_bytes <= options.host_bytes);
+        check_int(tide_optim_step(optim, &token), ==, -ENODATA);
+        submit_all(optim);
+        check_int(tide_optim_set_loss_scale(optim, 2), ==, -EBUSY);
+        check_int(tide_optim_step(optim, &token), ==, 0);
+        check_int(tide_optim_last(optim, &result), ==, 0);
+        check_double(fabs(result.grad_norm - sqrt(COUNT * ELEMENTS)), <=, 1e-9);
+        check_uint(result.step, ==, 1);
+        check_int(tide_optim_wait(optim, token), ==, 0);
+        check_int(tide_optim_poll(optim, token), ==, 1);
+        for (int p = 0; p < COUNT; p++) {
+            check_double((double)weights[p][p], ==, p - 0.5);
+        }
+        group.lr = 0.25;
+        check_int(tide_optim_set_group(optim, 0, &group), ==, 0);
+        check_int(tide_optim_set_group(optim, 1, &group), ==, -EINVAL);
+        check_int(tide_optim_set_loss_scale(optim, 4), ==, 0);
+        weights[1][7] = 10;
+        check_int(tide_optim_weights_changed(optim, 1), ==, 0);
+        check_int(tide_optim_submit(optim, 1, gradients[1], 1, &token), ==, 0);
+        check_int(tide_optim_submit(optim, 1, gradients[1], 1, &token), ==, -EALREADY);
+        check_int(tide_optim_submit(optim, COUNT, gradients[1], 1, &token), ==, -EINVAL);
+        check_int(tide_optim_step(optim, &token), ==, 0);
+        check_int(tide_optim_wait_parameter(optim, 1), ==, 0);
+        check_double((double)weights[1][7], ==, 10 - 0.0625);
+        check_double((double)weights[0][7], ==, -0.5);
+        gradients[2][3] = NAN;
+        check_int(tide_optim_submit(optim, 2, gradients[2], 1, &token), ==, 0);
+        check_int(tide_optim_step(optim, &token), ==, 0);
+        check_int(tide_optim_last(optim, &result), ==, 0);
+        check_uint(result.skipped, ==, 1);
+        check_int(tide_optim_wait_parameter(optim, TIDE_OPTIM_ALL), ==, 0);
+        check_double((double)weights[2][3], ==, 1.5);
+        tide_optim_destroy(optim);
+    }
+}
+
+static void *wait_for(void *argument)
+{
+    struct tide_optim *optim = argument;
+    return (void *)(intptr_t)tide_optim_wait(optim, 3); /* of the third step: there is one block */
+}
+
+/* Threads wait for the token of a step that is closed later. */
+static void threads_wait(void)
+{
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    uint64_t token = 0;
+    reset();
+    struct tide_optim *optim = create();
+    for (int t = 0; t < THREADS; t++) {
+        check_int(pthread_create(&threads[t], NULL, wait_for, optim), ==, 0);
+    }
+    for (int s = 0; s < 3; s++) {
+        submit_all(optim);
+        check_int(tide_optim_step(optim, &token), ==, 0);
+    }
+    check_uint(token, ==, 3);
+    for (int t = 0; t < THREADS; t++) {
+        void *rc = NULL;
+        check_int(pthread_join(threads[t], &rc), ==, 0);
+        check_true(rc == NULL);
+    }
+    tide_optim_destroy(optim);
+}
+
+/* In a forked child every call is refused, and destroy leaves the parent's optimizer alone. */
+static void a_child_is_refused(void)
+{
+    uint64_t token = 0;
+    reset();
+    options.stores = &store;
+    options.store_count = 1;
+    options.states = TIDE_STORE;
+    struct tide_optim *optim = create();
+    submit_all(optim);
+    const pid_t child = fork();
+    if (child == 0) {
+        struct tide_optim_result result = {.struct_bytes = sizeof result};
+        bool refused = tide_optim_submit(optim, 0, gradients[0], 1, &token) == -ECHILD &&
+                       tide_optim_step(optim, &token) == -ECHILD &&
+                       tide_optim_wait(optim, 1) == -ECHILD &&
+                       tide_optim_poll(optim, 1) == -ECHILD &&
+                       tide_optim_wait_parameter(optim, 0) == -ECHILD &&
+                       tide_optim_last(optim, &result) == -ECHILD &&
+                       tide_optim_weights_changed(optim, 0) == -ECHILD &&
+                       strstr(tide_last_error(), "was forked from") != NULL;
+        tide_optim_destroy(optim);
+        _exit(refused ? 0 : 1);
+    }
+    int status = 0;
+    check_int(waitpid(child, &status, 0), ==, child);
+    check_int(status, ==, 0);
+    check_int(tide_optim_step(optim, &token), ==, 0);
+    check_int(tide_optim_wait(optim, token), ==, 0);
+    check_double((double)weights[2][0], ==, 1.5);
+    tide_optim_destroy(optim);
+}
+
+static int run_example(const char *words, char *text, size_t bytes)
+{
+    char line[1024];
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    if (root == NULL) {
+        test_skip("TIDE_BUILD_ROOT is not set: run it through meson test");
+    }
+    snprintf(line, sizeof line, "'%s/tests/api/docs_optimizer' %s 2>&1", root, words);
+    FILE *pipe = popen(line, "r");
+    check_true(pipe != NULL);
+    text[fread(text, 1, bytes - 1, pipe)] = '\0';
+    const int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* The program of the documentation learns, and reports errors. */
+static void example(void)
+{
+    char words[600];
+    char text[4096];
+    snprintf(words, sizeof words, "'%s'", test_directory());
+    check_int(run_example(words, text, sizeof text), ==, 0);
+    check_contains(text, " at last\n");
+    check_int(run_example("", text, sizeof text), ==, 2);
+    check_int(run_example("/proc/no", text, sizeof text), ==, 1);
+    check_contains(text, "/proc");
+}
+
+TEST_MAIN({"wrong_options", wrong_options}, {"steps", steps}, {"threads_wait", threads_wait},
+          {"a_child_is_refused", a_child_is_refused}, {"example", example})
