@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/harness/test.h"
+
 enum { NOBODY = 65534 };
 
 int test_child(int (*run)(void *argument), void *argument)
@@ -45,6 +47,9 @@ int test_child(int (*run)(void *argument), void *argument)
     }
     if (child < 0) {
         return 255;
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == TEST_CHILD_FAILED) {
+        test_fail(__FILE__, __LINE__, "a check failed in the child, above");
     }
     return WIFSIGNALED(status) ? 256 + WTERMSIG(status) : WEXITSTATUS(status);
 }

@@ -7,8 +7,8 @@
 enum { TEST_STOP_MS = 2500 };
 
 /* Runs `run` in a child with one thread and waits for it. Returns the low 8 bits of its result, 255 if no
- * child could be started, or 256 + the signal that ended it. The child's standard error is dropped. After a
- * check that fails in it, the child also runs the remaining cases of the program, and the result is 1. */
+ * child could be started, or 256 + the signal that ended it. The child's standard error is dropped. A check
+ * that fails in the child fails the case of the caller. */
 int test_child(int (*run)(void *argument), void *argument);
 
 /* Becomes the user "nobody" without any capability. 0, or -EPERM if we are not root. */

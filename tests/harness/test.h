@@ -4,7 +4,9 @@
  *     static void adds(void) { check_int(1 + 1, ==, 2); }
  *     TEST_MAIN({"adds", adds})
  *
- * A check that fails prints file, line and both values and ends its case; the others still run.
+ * A check that fails prints file, line and both values and ends its case; the others still run. In a child
+ * process it ends the child with the status TEST_CHILD_FAILED. A case that forks must fail for that status;
+ * test_child() of child.h does.
  * `program NAME...` runs only the cases whose names contain one of the words. */
 #ifndef TESTS_HARNESS_TEST_H
 #define TESTS_HARNESS_TEST_H
@@ -20,6 +22,9 @@ struct test_case {
     const char *name;
     void (*run)(void);
 };
+
+/* Exit status of a child in which a check failed, or which would have skipped its case. */
+enum { TEST_CHILD_FAILED = 99 };
 
 int test_main(int argc, char **argv, const struct test_case *cases, size_t count);
 

@@ -1,4 +1,5 @@
-/* Proves that a test program leaves neither mounts nor its directory behind, however it ends. */
+/* Proves that a test program leaves neither mounts nor its directory behind, however it ends, and that
+ * a check in a child process can fail the case. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -84,5 +85,65 @@ static void directories_go_with_what_is_mounted(void)
     check_true(named && !there);
 }
 
+static int fail_check(void *argument)
+{
+    (void)argument;
+    check_int(1, ==, 2);
+    return 0;
+}
+
+static int skip_case(void *argument)
+{
+    (void)argument;
+    test_skip("in a child");
+}
+
+/* Neither looks at what the child returned. */
+static void has_child_that_fails(void)
+{
+    test_child(fail_check, NULL);
+}
+
+static void has_child_that_skips(void)
+{
+    test_child(skip_case, NULL);
+}
+
+static void has_no_child(void)
+{
+}
+
+static int run_program(void *argument)
+{
+    static const struct test_case cases[] = {
+        {"fails", has_child_that_fails}, {"skips", has_child_that_skips}, {"passes", has_no_child}};
+    char name[] = "test";
+    char *words[] = {name, NULL};
+    if (freopen(argument, "w", stdout) == NULL) {
+        return 2;
+    }
+    return test_main(1, words, cases, sizeof cases / sizeof cases[0]);
+}
+
+/* A check that fails in a child, and a skip there, end the child and fail the case; the cases that follow
+ * run once. */
+static void a_check_in_a_child_fails_the_case(void)
+{
+    const char *path = test_path("tap");
+    char line[300];
+    char results[300] = "";
+    check_int(test_child(run_program, (void *)(uintptr_t)path), ==, 1);
+    FILE *file = fopen(path, "r");
+    check_true(file != NULL);
+    while (fgets(line, sizeof line, file) != NULL) {
+        if (line[0] != '#') {
+            strncat(results, line, sizeof results - strlen(results) - 1);
+        }
+    }
+    fclose(file);
+    check_string(results, "1..3\nnot ok 1 - fails\nnot ok 2 - skips\nok 3 - passes\n");
+}
+
 TEST_MAIN({"directories_go_with_what_is_mounted", directories_go_with_what_is_mounted},
-          {"killed_programs_leave_no_mount", killed_programs_leave_no_mount})
+          {"killed_programs_leave_no_mount", killed_programs_leave_no_mount},
+          {"a_check_in_a_child_fails_the_case", a_check_in_a_child_fails_the_case})

@@ -435,6 +435,7 @@ static bool stop_at(int n)
     }
     check_int(waitpid(child, &status, 0), ==, child);
     check_true(WIFEXITED(status));
+    check_true(WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 9);
     return WEXITSTATUS(status) != 0;
 }
 
