@@ -37,8 +37,9 @@ static const struct core_cfg_row rows[] = {
     {BOOL("zero_optimization.compute_grad_norm", "true"), .state = CORE_CFG_REFUSED,
      .means = "Compute the norm of the gradient.", .why = "every step reports its norm"},
     {BOOL("zero_optimization.load_from_fp32_weights", "true"), .state = CORE_CFG_IGNORED,
-     .means = "Start the master weights from fp32 copies.",
-     .why = "master weights are read from the most exact copy"},
+     .means = "Load the master weights of a checkpoint from its fp32 copies, not from its 16-bit "
+              "weights.",
+     .why = "the master weights in a checkpoint are exact, and a run that resumes uses them"},
     {BOOL("zero_optimization.elastic_checkpoint", "false"), .state = CORE_CFG_IGNORED,
      .means = "Checkpoints that another number of ranks can load.",
      .why = "every checkpoint can be loaded by another number of ranks"},
