@@ -130,7 +130,7 @@ static const struct core_cfg_row rows[] = {
     {SECTION("checkpoint"), .state = CORE_CFG_HONOURED, .flags = CORE_CFG_OPEN,
      .means = "Saving and loading."},
     {CHOICE("checkpoint.tag_validation", "\"WARN\"", "WARN|IGNORE|FAIL"), .state = CORE_CFG_LATER,
-     .flags = CORE_CFG_ANY_CASE, .room = "offload/store",
+     .flags = CORE_CFG_ANY_CASE, .module = "offload/store",
      .means = "What happens if ranks name a checkpoint differently."},
     {BOOL("checkpoint.load_universal", "false"), .state = CORE_CFG_IGNORED,
      .means = "Load a universal checkpoint.",

@@ -37,7 +37,7 @@ static const struct core_cfg_row rows[] = {
     {CHOICE("communication_data_type", NULL,
             "fp32=float32=float=torch.float32|fp16=float16=half=torch.float16|bf16=bfloat16=torch."
             "bfloat16"),
-     .state = CORE_CFG_LATER, .flags = CORE_CFG_ANY_CASE, .room = "core/coll",
+     .state = CORE_CFG_LATER, .flags = CORE_CFG_ANY_CASE, .module = "core/coll",
      .means = "Type of gradients between ranks; none: the model's."},
     {CHOICE("seq_parallel_communication_data_type", "\"fp32\"",
             "fp32=float32=float=torch.float32|fp16=float16=half=torch.float16|bf16=bfloat16=torch."

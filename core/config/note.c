@@ -119,7 +119,7 @@ static void add_row_note(struct core_cfg_detail *detail, size_t index)
     if (why == NULL && value->given) {
         why = row->why;
         if (row->state == CORE_CFG_LATER) {
-            why = core_cfg_keep(detail, "will be honoured by %s%s%s", row->room,
+            why = core_cfg_keep(detail, "will be honoured by %s%s%s", row->module,
                                 row->why != NULL ? "; " : "", row->why != NULL ? row->why : "");
         } else if (row->state == CORE_CFG_REFUSED) {
             why = "off, as requested";

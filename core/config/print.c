@@ -69,7 +69,7 @@ static void document_state(FILE *file, const struct core_cfg_row *row)
     switch (row->state) {
     case CORE_CFG_HONOURED: fprintf(file, "honoured%s%s", why[0] != '\0' ? ": " : "", why); return;
     case CORE_CFG_LATER:
-        fprintf(file, "later (%s)%s%s", row->room, why[0] != '\0' ? ": " : "", why);
+        fprintf(file, "later (%s)%s%s", row->module, why[0] != '\0' ? ": " : "", why);
         return;
     case CORE_CFG_IGNORED: fprintf(file, "ignored: %s", why); return;
     case CORE_CFG_REFUSED:

@@ -26,7 +26,7 @@ enum core_cfg_type {
 
 enum core_cfg_state {
     CORE_CFG_HONOURED,
-    CORE_CFG_LATER,   /* `room` will act on it; this build does not */
+    CORE_CFG_LATER,   /* `module` will act on it; this build does not */
     CORE_CFG_IGNORED, /* `why` */
     CORE_CFG_REFUSED, /* any value but the default; a section: its presence. `why` */
 };
@@ -51,7 +51,7 @@ struct core_cfg_row {
     double low, high;    /* inclusive; NaN: no limit */
     const char *choices; /* "fp32=float32|fp16": synonyms after = */
     const char *only;    /* the optimizer or scheduler types that have it; NULL: all */
-    const char *room;    /* the module that acts on it */
+    const char *module;  /* the module that acts on it */
     const char *means;   /* its meaning, one sentence */
     const char *why;     /* why it is ignored or refused, or what to know; NULL: nothing */
     size_t field;        /* 1 + its offset in struct core_cfg; 0: it has no field */

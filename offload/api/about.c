@@ -31,11 +31,11 @@ int tide_build_info(struct tide_build *out)
 
 /* The registry of a module: the name of a back end by index (NULL after the last), and whether it is built
  * in. */
-static const struct room {
+static const struct module {
     const char *name;
     const char *(*backend)(unsigned index);
     bool (*built)(unsigned index);
-} rooms[] = {
+} modules[] = {
     {"device", dev_kind_name, dev_kind_built},
     {"ranks", coll_kind_name, coll_kind_built},
 };
@@ -43,16 +43,16 @@ static const struct room {
 int tide_backend_at(unsigned index, struct tide_backend *out)
 {
     unsigned before = 0;
-    for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++) {
+    for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++) {
         unsigned count = 0;
-        while (rooms[i].backend(count) != NULL) {
+        while (modules[i].backend(count) != NULL) {
             count++;
         }
         if (index < before + count) {
             const struct tide_backend backend = {
-                .task = rooms[i].name,
-                .name = rooms[i].backend(index - before),
-                .built = rooms[i].built(index - before),
+                .task = modules[i].name,
+                .name = modules[i].backend(index - before),
+                .built = modules[i].built(index - before),
             };
             return abi_struct_write("tide_backend", &backend, sizeof backend, out);
         }
