@@ -1,6 +1,6 @@
 /* space.h: the free ranges of a path, and how an extent is shared among paths. Set-up thread. */
-#ifndef AIO_EXTENT_H
-#define AIO_EXTENT_H
+#ifndef AIO_SPACE_H
+#define AIO_SPACE_H
 
 #include <stdint.h>
 
