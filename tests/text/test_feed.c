@@ -320,6 +320,13 @@ static void refuses(void)
     options.seq_len = 1;
     check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
     check_contains(core_err_sentence(), "--seq-len");
+    options.seq_len = 1 << 26;
+    options.batch_rows = 17;
+    check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
+    check_contains(core_err_sentence(), "a micro-batch of more than 2^30 tokens");
+    options.seq_len = options.batch_rows = INT64_MAX; /* their product is not computed */
+    check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
+    check_contains(core_err_sentence(), "--seq-len");
     options = options_for(missing, 1);
     check_int(text_feed_open(&options, NULL, &feed), ==, -ENOENT);
     options = options_for(files, 1);

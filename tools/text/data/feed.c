@@ -22,6 +22,8 @@
 
 enum { AHEAD = 4 };
 
+static const int64_t batch_tokens_max = INT64_C(1) << 30;
+
 struct slot {
     struct text_batch batch;
     int32_t *tokens; /* owned: ids, labels, and positions and starts where packed */
@@ -64,14 +66,14 @@ static int check_options(const struct text_feed_options *options)
          "the rank must be below the number of ranks"},
         {options->threads > TEXT_THREADS_MAX, "at most 64 threads can tokenize rows"},
         {options->ahead > TEXT_AHEAD_MAX, "at most 1024 batches can be prepared ahead"},
-        {options->batch_rows > INT64_C(1) << 30 >> 4 ||
-             options->batch_rows * text_batches_room(options) > INT64_C(1) << 30,
-         "a micro-batch of more than 2^30 tokens"},
     };
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
         if (rules[i].wrong) {
             return core_err_set(-EINVAL, "%s", rules[i].why);
         }
+    }
+    if (options->batch_rows * text_batches_room(options) > batch_tokens_max) {
+        return core_err_set(-EINVAL, "a micro-batch of more than 2^30 tokens");
     }
     return 0;
 }
