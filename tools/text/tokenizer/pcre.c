@@ -11,7 +11,7 @@
 #include "core/base/err.h"
 
 struct token_pcre {
-    pcre2_code *rc; /* owned */
+    pcre2_code *code; /* owned */
 };
 
 struct token_pcre_scratch {
@@ -28,10 +28,10 @@ int token_pcre_create(const char *regex, size_t bytes, const char *what, struct 
     if (pcre == NULL) {
         return core_err_set(-ENOMEM, "no memory for a regular expression");
     }
-    pcre->rc = pcre2_compile((PCRE2_SPTR)regex, bytes,
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK, &error,
-                             &offset, NULL);
-    if (pcre->rc == NULL) {
+    pcre->code = pcre2_compile((PCRE2_SPTR)regex, bytes,
+                               PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK, &error,
+                               &offset, NULL);
+    if (pcre->code == NULL) {
         char text[200];
         pcre2_get_error_message(error, (PCRE2_UCHAR *)text, sizeof text);
         core_charge_free(pcre);
@@ -39,7 +39,7 @@ int token_pcre_create(const char *regex, size_t bytes, const char *what, struct 
                             (size_t)offset, text);
     }
     /* Without JIT (a hardened kernel, another machine) it is only slower. */
-    pcre2_jit_compile(pcre->rc, PCRE2_JIT_COMPLETE);
+    pcre2_jit_compile(pcre->code, PCRE2_JIT_COMPLETE);
     *out = pcre;
     return 0;
 }
@@ -49,19 +49,19 @@ bool token_pcre_has_script(const char *name, size_t bytes)
     int error;
     char regex[80];
     PCRE2_SIZE offset;
-    pcre2_code *rc = NULL;
+    pcre2_code *code = NULL;
     if (snprintf(regex, sizeof regex, "\\p{sc:%.*s}", (int)(bytes < 60 ? bytes : 60), name) > 0) {
-        rc = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error, &offset,
-                           NULL);
+        code = pcre2_compile((PCRE2_SPTR)regex, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error, &offset,
+                             NULL);
     }
-    pcre2_code_free(rc);
-    return rc != NULL;
+    pcre2_code_free(code);
+    return code != NULL;
 }
 
 void token_pcre_destroy(struct token_pcre *pcre)
 {
     if (pcre != NULL) {
-        pcre2_code_free(pcre->rc);
+        pcre2_code_free(pcre->code);
         core_charge_free(pcre);
     }
 }
@@ -98,7 +98,7 @@ void token_pcre_scratch_destroy(struct token_pcre_scratch *scratch)
 int token_pcre_find(const struct token_pcre *pcre, struct token_pcre_scratch *scratch,
                     const char *text, size_t bytes, size_t from, size_t bounds[2])
 {
-    int rc = pcre2_match(pcre->rc, (PCRE2_SPTR)text, bytes, from, PCRE2_NO_UTF_CHECK,
+    int rc = pcre2_match(pcre->code, (PCRE2_SPTR)text, bytes, from, PCRE2_NO_UTF_CHECK,
                          scratch->match, scratch->context);
     if (rc == PCRE2_ERROR_NOMATCH) {
         return 0;
