@@ -54,6 +54,18 @@ size_t kern_op_argument_bytes(enum kern_op op)
     return ops[op].argument_bytes;
 }
 
+struct kern_grad kern_grad_at(const struct kern_grad *grad, int64_t first)
+{
+    struct kern_grad at = *grad;
+    if (at.sum != NULL) {
+        at.sum += first;
+    }
+    if (at.out != NULL) {
+        at.out = (char *)at.out + (size_t)first * kern_type_bytes(at.out_type);
+    }
+    return at;
+}
+
 int64_t kern_tile_rows(int64_t n, int64_t k, enum kern_type type, uint64_t tile_bytes)
 {
     assert(n >= 0 && k > 0);

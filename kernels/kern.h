@@ -86,6 +86,9 @@ struct kern_grad {
     bool last;
 };
 
+/* The destination of the gradient's elements from `first` on. */
+struct kern_grad kern_grad_at(const struct kern_grad *grad, int64_t first);
+
 /* KERN_LINEAR: y[m][n] = x[m][k] w[n][k]^T + bias[n].
  * A large linear is computed by tiles: one call for each kern_tile_rows() rows of w, with w, bias,
  * y (and dw) advanced to the tile's first row and n set to the tile's rows. */

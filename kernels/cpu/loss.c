@@ -114,24 +114,11 @@ static struct kern_loss sum_losses(const struct kern_loss_arguments *a, const st
     return loss;
 }
 
-/* The weight's gradient, starting at element `first`. */
-static struct kern_grad grad_at(const struct kern_grad *grad, int64_t first)
-{
-    struct kern_grad at = *grad;
-    if (at.sum != NULL) {
-        at.sum += first;
-    }
-    if (at.out != NULL) {
-        at.out = (char *)at.out + (size_t)first * kern_type_bytes(at.out_type);
-    }
-    return at;
-}
-
 static int grad_products(const struct dev_launch *where, const struct kern_loss_arguments *a,
                          const struct arrays *arrays, const struct kern_loss_tile *tile,
                          char *scratch)
 {
-    const struct kern_grad grad = grad_at(&a->dw, tile->begin * a->width);
+    const struct kern_grad grad = kern_grad_at(&a->dw, tile->begin * a->width);
     const struct kern_product dw = {
         .type = a->type,
         .m = tile->n,

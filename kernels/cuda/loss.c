@@ -108,19 +108,6 @@ static int stats_run(const struct dev_launch *where, const struct kern_loss_argu
     return rc != 0 ? rc : kern_cuda_loss_stats_rows(where, rows);
 }
 
-/* The destination of a gradient, moved on to element `first`. */
-static struct kern_grad grad_at(const struct kern_grad *grad, int64_t first)
-{
-    struct kern_grad at = *grad;
-    if (at.sum != NULL) {
-        at.sum += first;
-    }
-    if (at.out != NULL) {
-        at.out = (char *)at.out + (size_t)first * kern_type_bytes(at.out_type);
-    }
-    return at;
-}
-
 /* Computes the gradient of the weights of rows->n words from the gradients of their logits. */
 static int weight_gradient(const struct dev_launch *where, const struct kern_loss_arguments *a,
                            const struct kern_loss_rows *rows, void *scratch)
@@ -139,7 +126,7 @@ static int weight_gradient(const struct dev_launch *where, const struct kern_los
     if (a->dw.sum == NULL && a->dw.out == NULL) {
         return 0;
     }
-    const struct kern_grad grad = grad_at(&a->dw, rows->begin * a->width);
+    const struct kern_grad grad = kern_grad_at(&a->dw, rows->begin * a->width);
     const struct kern_cuda_finish finish = kern_cuda_finish_grad(&grad, a->width);
     return kern_cuda_product_sum(where, "loss", &dw, &finish, scratch);
 }

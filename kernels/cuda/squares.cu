@@ -74,18 +74,12 @@ __global__ void __launch_bounds__(THREADS) tile_squares(struct core_squares_args
     }
 }
 
-/* Calls f with an object of the class in half.cuh that stands for the type. */
-template <typename F> int by_type(enum core_update_type type, F f)
-{
-    switch (type) {
-    case CORE_UPDATE_F32: return f(kern_f32{});
-    case CORE_UPDATE_BF16: return f(kern_bf16{});
-    case CORE_UPDATE_FP16: return f(kern_fp16{});
-    case CORE_UPDATE_Q8: break;
-    }
-    return core_err_set(-EINVAL, "op squares takes fp32, bf16 or fp16, not type %d",
-                        static_cast<int>(type));
-}
+/* The types that the update and the ops have in common have the same numbers. */
+static_assert(static_cast<int>(CORE_UPDATE_F32) == static_cast<int>(KERN_F32) &&
+                  static_cast<int>(CORE_UPDATE_BF16) == static_cast<int>(KERN_BF16) &&
+                  static_cast<int>(CORE_UPDATE_FP16) == static_cast<int>(KERN_FP16) &&
+                  static_cast<int>(CORE_UPDATE_Q8) > static_cast<int>(KERN_FP16),
+              "the type of squares is looked up as a type of the ops");
 
 } // namespace
 
@@ -97,7 +91,7 @@ extern "C" int kern_cuda_squares(const struct dev_launch *where, const struct co
         return core_err_set(-EINVAL, "op squares begins at element %llu, within a tile of %d",
                             (unsigned long long)a->first, CORE_UPDATE_TILE);
     }
-    return by_type(a->type, [&](auto type) {
+    return kern_by_type("squares", static_cast<enum kern_type>(a->type), [&](auto type) {
         return kern_cuda_launch(where, "squares", grid, tile_squares<decltype(type)>, *a, tiles);
     });
 }

@@ -281,7 +281,7 @@ static void bad_lines_are_refused(void)
     rig_close();
     rig_open(NULL, 1);
     check_int(rig_run(KERN_SQUARES, &codes), ==, -EINVAL);
-    check_contains(core_err_sentence(), "op squares takes fp32, bf16 or fp16");
+    check_contains(core_err_sentence(), "op squares takes fp32, bf16 and fp16");
     rig_close();
 }
 
