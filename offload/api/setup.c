@@ -132,21 +132,35 @@ static int look_at(const char *directory, struct disk *out)
     return 0;
 }
 
+/* What the options say about the file system of one path. */
+struct disk_use {
+    uint32_t first;       /* the first path there */
+    uint32_t unlimited;   /* paths without a limit of their own */
+    uint64_t limit_bytes; /* the sum of the others' limits */
+};
+
+static struct disk_use disk_use_of(const struct tide_engine_options *given,
+                                   const struct disk *disks, uint32_t index)
+{
+    struct disk_use use = {.first = index};
+    for (uint32_t i = (uint32_t)given->store_count; i-- > 0;) {
+        const uint64_t bytes = given->stores[i].bytes;
+        if (disks[i].device == disks[index].device) {
+            use.first = i;
+            use.unlimited += bytes == 0;
+            use.limit_bytes = bytes > UINT64_MAX - use.limit_bytes ? UINT64_MAX
+                                                                   : use.limit_bytes + bytes;
+        }
+    }
+    return use;
+}
+
 /* Bytes for a path without a limit of its own: what is free, less the reserve and the limits of other
  * paths on the same file system, in equal parts. 0: nothing is left. */
-static uint64_t free_share(const struct tide_engine_options *given, const struct disk *disks,
-                           uint32_t index)
+static uint64_t free_share(uint64_t free_bytes, const struct disk_use *use)
 {
-    const struct disk *own = &disks[index];
-    uint64_t taken = reserve_bytes;
-    uint64_t sharers = 0;
-    for (uint32_t i = 0; i < given->store_count; i++) {
-        const uint64_t bytes = given->stores[i].bytes;
-        const bool beside = disks[i].device == own->device;
-        sharers += beside && bytes == 0;
-        taken = beside && bytes > UINT64_MAX - taken ? UINT64_MAX : beside ? taken + bytes : taken;
-    }
-    return own->free_bytes > taken ? (own->free_bytes - taken) / sharers : 0;
+    const uint64_t left = free_bytes > reserve_bytes ? free_bytes - reserve_bytes : 0;
+    return left > use->limit_bytes ? (left - use->limit_bytes) / use->unlimited : 0;
 }
 
 /* The bytes that a path may use. A given limit is not reduced to what is free now, because files of an
@@ -156,8 +170,9 @@ static int path_bytes(const struct tide_engine_options *given, const struct disk
 {
     const struct tide_store_path *path = &given->stores[index];
     const uint64_t free_bytes = disks[index].free_bytes;
+    const struct disk_use use = disk_use_of(given, disks, index);
     if (path->bytes == 0) {
-        *out = free_share(given, disks, index);
+        *out = free_share(free_bytes, &use);
         return *out > 0
                    ? 0
                    : core_err_set(
@@ -172,6 +187,11 @@ static int path_bytes(const struct tide_engine_options *given, const struct disk
         core_log(CORE_LOG_WARN,
                  "%s has only %" PRIu64 " bytes free of the %" PRIu64 " bytes of its limit",
                  path->directory, free_bytes, path->bytes);
+    } else if (use.limit_bytes > free_bytes && use.first == index) {
+        core_log(CORE_LOG_WARN,
+                 "%s has only %" PRIu64 " bytes free of the %" PRIu64
+                 " bytes of the limits of all directories on its file system",
+                 path->directory, free_bytes, use.limit_bytes);
     }
     return 0;
 }

@@ -375,8 +375,89 @@ static void no_space_is_no_store(void)
     tide_plan_destroy(plan);
 }
 
+static const uint64_t left_bytes = UINT64_C(1) << 30; /* free space that tide leaves to others */
+
+/* Bytes that the plan of world.options needs in the store. */
+static uint64_t planned_bytes(void)
+{
+    struct tide_plan_info info = {.struct_bytes = sizeof info};
+    struct tide_plan *plan = NULL;
+    world_init(&world);
+    check_int(tide_plan_create(NULL, &world.options, &plan), ==, 0);
+    check_int(tide_plan_describe(plan, &info), ==, 0);
+    tide_plan_destroy(plan);
+    check_uint(info.store_bytes, >, 1 << 20);
+    return info.store_bytes;
+}
+
+static unsigned warnings_heard; /* that two limits are more than what is free */
+
+static void hear(void *user, uint32_t level, const char *line)
+{
+    (void)user;
+    warnings_heard += level == TIDE_LOG_WARN && strstr(line, "limits of all directories") != NULL;
+}
+
+static void expect_warnings(const struct tide_engine_options *options, unsigned count)
+{
+    const struct tide_context_options listening = {
+        .struct_bytes = sizeof listening, .log_level = TIDE_LOG_WARN, .log = hear};
+    struct tide_context *context = NULL;
+    struct tide_plan *plan = NULL;
+    warnings_heard = 0;
+    check_int(tide_context_create(&listening, &context), ==, 0);
+    check_int(tide_plan_create(context, options, &plan), ==, 0);
+    tide_plan_destroy(plan);
+    tide_context_destroy(context);
+    check_uint(warnings_heard, ==, count);
+}
+
+static struct tide_store_path pair[2];
+
+/* Makes `pair` two paths without limits on a new file system with this much space for them. */
+static void mount_pair(const char *name, uint64_t bytes)
+{
+    static char paths[2][WORLD_PATH_BYTES];
+    char size[40];
+    snprintf(size, sizeof size, "size=%" PRIu64, left_bytes + bytes);
+    const char *folder = test_mounts_begin() ? test_mount_memory(name, size) : NULL;
+    if (folder == NULL) {
+        test_skip("no file system of its own can be mounted here");
+    }
+    for (int i = 0; i < 2; i++) {
+        snprintf(paths[i], sizeof paths[i], "%s/%d", folder, i);
+        pair[i] = (struct tide_store_path){.struct_bytes = sizeof pair[i], .directory = paths[i]};
+    }
+}
+
+/* Two paths on one file system share its free space, which counts once: in equal parts, or what the limit
+ * of the other one leaves. Limits that exceed it together give one warning. */
+static void one_file_system_counts_once(void)
+{
+    const uint64_t needed = planned_bytes();
+    struct tide_engine_options options = world.options;
+    struct tide_plan *plan = NULL;
+    options.stores = pair;
+    options.store_count = 2;
+    options.io = "threads";
+    mount_pair("less", needed * 3 / 4); /* twice this space would do */
+    check_int(tide_plan_create(NULL, &options, &plan), ==, -EFBIG);
+    mount_pair("more", needed * 3 / 2);
+    expect_warnings(&options, 0);
+    pair[0].bytes = needed; /* leaves some for the other path */
+    expect_warnings(&options, 0);
+    pair[0].bytes = needed * 2; /* leaves nothing */
+    check_int(tide_plan_create(NULL, &options, &plan), ==, -EFBIG);
+    check_contains(tide_last_error(), pair[1].directory);
+    pair[0].bytes = pair[1].bytes = left_bytes / 2 + needed / 2;
+    expect_warnings(&options, 0);
+    pair[0].bytes = pair[1].bytes = left_bytes / 2 + needed;
+    expect_warnings(&options, 1);
+}
+
 TEST_MAIN({"plan_and_engine_agree", plan_and_engine_agree},
           {"no_space_is_no_store", no_space_is_no_store},
+          {"one_file_system_counts_once", one_file_system_counts_once},
           {"many_micro_batches", many_micro_batches}, {"struct_sizes", struct_sizes},
           {"numbers_out_of_range", numbers_out_of_range}, {"names", names},
           {"not_a_directory", not_a_directory},
