@@ -89,10 +89,9 @@ struct coll_command {
                          its own place inside the whole array. Otherwise `from` and `to` do not
                          overlap */
     uint64_t count;   /* elements of the whole array */
-    const uint64_t
-        *borders; /* GATHER, REDUCE_SCATTER: [world + 1], ascending from 0 to count: rank r has
-                     elements borders[r] to borders[r + 1]; borrowed until the fence is reached.
-                     NULL: coll_border() */
+    /* GATHER, REDUCE_SCATTER: [world + 1], ascending from 0 to count: rank r has elements
+     * borders[r] to borders[r + 1]; borrowed until the fence is reached. NULL: coll_border() */
+    const uint64_t *borders;
 };
 
 /* The r-th default border: parts of equal size, except that each of the first `count % world` ranks

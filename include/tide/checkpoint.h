@@ -14,10 +14,9 @@ extern "C" {
 
 struct tide_checkpoint_options {
     size_t struct_bytes;
-    const char
-        *directory;   /* receives checkpoint-N, N being the number of steps done. It is created if
-                                missing, and locked until the engine is destroyed or another directory is
-                                used */
+    /* Receives checkpoint-N, N being the number of steps done. It is created if missing, and locked
+     * until the engine is destroyed or another directory is used. */
+    const char *directory;
     uint32_t keep;    /* number of newest checkpoints that are kept; 0: all */
     uint32_t replace; /* 1: checkpoints of other runs in the directory are removed once this one is
                                 complete; 0: they are refused with -EEXIST */
@@ -25,10 +24,10 @@ struct tide_checkpoint_options {
         *application; /* data of the application, such as its position in the training data; at most
                                 1 MiB */
     size_t application_bytes;
-    uint64_t
-        later; /* 1: the checkpoint is written while the next step runs. This needs an engine with
-                       `saves`, and a last step whose update is still pending or was preceded by
-                       tide_engine_checkpoint_ahead; otherwise it is written at once */
+    /* 1: the checkpoint is written while the next step runs. This needs an engine with `saves`, and
+     * a last step whose update is still pending or was preceded by tide_engine_checkpoint_ahead;
+     * otherwise it is written at once. */
+    uint64_t later;
 };
 
 /* Announces a checkpoint after the next step: the update of that step then writes its results to the

@@ -20,14 +20,13 @@ enum tide_verdict {
 struct tide_finding {
     size_t struct_bytes;
     uint64_t verdict; /* enum tide_verdict */
-    const char
-        *topic; /* "cpu", "memory", "numa", "pages", "memlock", "io", "gpu", "library", "store"
-                            or "drive" */
+    /* "cpu", "memory", "numa", "pages", "memlock", "io", "gpu", "library", "store" or "drive" */
+    const char *topic;
     const char *subject; /* the store's folder, the drive or the library; "": the machine */
     const char *text;    /* what was found */
     const char *cure;    /* what to do, often a command; "" if the verdict is TIDE_OK */
-    const char
-        *figure; /* name of `value`, such as "copy_bytes_per_second"; "": there is no value */
+    /* name of `value`, such as "copy_bytes_per_second"; "": there is no value */
+    const char *figure;
     double value;
 };
 

@@ -40,11 +40,12 @@ enum tide_order {
 /* When the optimizer updates run. */
 enum tide_timing {
     TIDE_TIMING_AUTO,
-    TIDE_TIMING_DEFERRED,   /* during the forward pass of the next step */
-    TIDE_TIMING_INSIDE,     /* during the backward pass; only without clipping and skipping */
-    TIDE_TIMING_SPLIT,      /* some blocks deferred, the others inside; same condition */
-    TIDE_TIMING_SPECULATIVE /* during the backward pass, assuming that the norm will neither clip nor
-                               skip. What an update overwrites is kept until that is known */
+    TIDE_TIMING_DEFERRED, /* during the forward pass of the next step */
+    TIDE_TIMING_INSIDE,   /* during the backward pass; only without clipping and skipping */
+    TIDE_TIMING_SPLIT,    /* some blocks deferred, the others inside; same condition */
+    /* During the backward pass, assuming that the norm will neither clip nor skip. What an update
+     * overwrites is kept until that is known. */
+    TIDE_TIMING_SPECULATIVE
 };
 
 /* The largest number of stores. */
@@ -86,8 +87,8 @@ struct tide_engine_options {
     double clip;                 /* init: 1. Largest norm of the gradients; 0: no clipping */
     const char *const *frozen;   /* shell patterns of tensor names that are not trained */
     size_t frozen_count;
-    uint32_t
-        check_overflow; /* 1: with bf16 and fp32, too, a step whose norm is not finite is skipped */
+    /* 1: with bf16 and fp32, too, a step whose norm is not finite is skipped */
+    uint32_t check_overflow;
 
     /* The loss scale of fp16, with DeepSpeed's rules. */
     uint32_t consecutive_hysteresis;
@@ -126,9 +127,9 @@ struct tide_engine_options {
      * matrix products use the first algorithm that its library proposes, so their bits depend on
      * the library, the driver and the GPU; resuming with different ones causes a warning. */
     const char *cache;
-    uint64_t
-        stores_must_exist; /* 1: a directory of `stores` that does not exist is -ENOENT, unless a
-                            * file system is mounted in the folder above; 0: it is created */
+    /* 1: a directory of `stores` that does not exist is -ENOENT, unless a file system is mounted in
+     * the folder above; 0: it is created */
+    uint64_t stores_must_exist;
 
     /* What the planner needs to know about the application. */
     uint64_t application_bytes; /* bytes of host memory that the application will take while the
@@ -258,9 +259,9 @@ struct tide_batch {
     const int32_t *ids;
     const int32_t *labels;    /* not shifted; -100: not a target. NULL: the same as ids */
     const int32_t *positions; /* NULL: 0, 1, 2 ... in each row */
-    const int32_t
-        *starts; /* for each token the index in its row at which its document begins; tokens
-                                 attend to their own document only. NULL: 0 */
+    /* for each token the index in its row at which its document begins; tokens attend to their own
+     * document only. NULL: 0 */
+    const int32_t *starts;
 };
 
 struct tide_step {
@@ -280,8 +281,8 @@ struct tide_step {
     uint32_t guess_right; /* 1: the update was speculative, and the norm confirmed it */
     uint32_t guess_wrong; /* 1: the update was speculative and had to be undone */
     uint64_t guess_bytes; /* moved between memory and stores for speculation that failed */
-    double
-        guess_seconds; /* lost in this step to failed speculation of this step and the previous one */
+    /* lost in this step to failed speculation of this step and the previous one */
+    double guess_seconds;
 };
 
 /* Trains one step on `count` micro-batches: up to accum x ranks of them, those of rank 0 first; missing

@@ -9,8 +9,8 @@
 #include "offload/run/prepare.h"
 
 struct setup {
-    struct tide_engine_options
-        given; /* its strings belong to the caller: used during create only */
+    /* its strings belong to the caller: used during create only */
+    struct tide_engine_options given;
     struct tide_store_path stores[TIDE_STORES_MAX]; /* what given.stores points to */
     struct run_options options;
     char *texts[2 + TIDE_STORES_MAX]; /* owned: device, io, directories; what options point to */

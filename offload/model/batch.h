@@ -14,8 +14,8 @@ struct model_batch {
     const int32_t *ids;
     const int32_t *labels;    /* unshifted: labels[t] is the token at t, or -100; NULL: the ids */
     const int32_t *positions; /* NULL: 0, 1, 2 ... in each row */
-    const int32_t *
-        starts; /* in each row, where the document of token t begins; NULL: a row is one document */
+    /* in each row, where the document of token t begins; NULL: a row is one document */
+    const int32_t *starts;
 };
 
 /* Checks that ids and labels are tokens of the vocabulary, that positions exist, and that documents are in

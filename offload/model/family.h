@@ -164,8 +164,8 @@ struct model_family {
     const char *const *dropout_keys; /* NULL-terminated */
     double dropout_default;
     const char *prefix; /* of tensor names; files of the bare model omit it */
-    const char *const
-        *surplus; /* NULL-terminated suffixes of tensors that files may have and nobody reads */
+    /* NULL-terminated suffixes of tensors that files may have and nobody reads */
+    const char *const *surplus;
     enum kern_norm_kind norm;
     bool rope;
     bool gated;

@@ -38,8 +38,8 @@ struct model_build {
     int rstd[MODEL_VALUE_COUNT];  /* of the norm that makes the value */
     int rstd2[MODEL_VALUE_COUNT]; /* of the second head norm into the value */
     int lse[MODEL_VALUE_COUNT];   /* log-sum-exp of the attention that makes the value */
-    const struct model_op_row
-        *waiting;            /* a linear layer whose weight gradient waits for its input */
+    /* a linear layer whose weight gradient waits for its input */
+    const struct model_op_row *waiting;
     int waiting_grad;        /* and the buffer of its output's gradient */
     bool failed;             /* out of memory; later calls do nothing */
     struct model_step spare; /* returned instead of a new step after a failure */

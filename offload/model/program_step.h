@@ -15,8 +15,8 @@ struct model_shape {
     int64_t rows;        /* of a micro-batch */
     int64_t length;      /* tokens per row */
     enum kern_type type; /* of weights and activations */
-    uint64_t
-        tile_bytes; /* weights in one product; larger linears are computed by tiles; 0: no limit */
+    /* weights in one product; larger linears are computed by tiles; 0: no limit */
+    uint64_t tile_bytes;
     uint64_t logits_bytes; /* of a card's scratch, for logits: kern_loss_arguments */
 };
 

@@ -35,8 +35,8 @@ struct shard {
     uint64_t data_bytes;
     char *head; /* owned: the bytes before the data */
     uint64_t head_bytes;
-    _Atomic uint64_t
-        sum; /* of the elements written so far; relaxed: read after all writers have ended */
+    /* of the elements written so far; relaxed: read after all writers have ended */
+    _Atomic uint64_t sum;
     uint64_t file_sum; /* core_file_sum of the file, read back */
 };
 

@@ -35,8 +35,8 @@ struct case_outcome {
     double loss[CASE_STEPS_MAX];
     double norm[CASE_STEPS_MAX];
     bool skipped[CASE_STEPS_MAX];
-    bool guessed
-        [CASE_STEPS_MAX]; /* the update was speculative; this and the next two are not compared */
+    /* the update was speculative; this and the next two are not compared */
+    bool guessed[CASE_STEPS_MAX];
     bool right[CASE_STEPS_MAX];
     uint64_t guess_bytes[CASE_STEPS_MAX];
     unsigned steps;
@@ -71,8 +71,8 @@ struct case_part {
     bool save_on;                        /* and after every later step */
     bool later;                          /* the save goes on under the next step */
     bool ahead;                          /* and was announced before its step */
-    uint64_t
-        loud; /* bit n: step n + 1 has few targets, and so a norm many times that of the others */
+    /* bit n: step n + 1 has few targets, and so a norm many times that of the others */
+    uint64_t loud;
     uint64_t evaluated; /* bit n: a batch is evaluated after step n + 1 */
 };
 int case_try_part(const struct case_model *made, const struct run_options *options,

@@ -13,8 +13,8 @@ struct bench_options {
     const char *dirs[BENCH_DIRS_MAX]; /* borrowed from argv, like everything else here */
     unsigned dir_count;
     enum bench_mode mode;
-    struct bench_sweep_options
-        sweep;           /* lists and how to measure; target, stop and progress are not set */
+    /* lists and how to measure; target, stop and progress are not set */
+    struct bench_sweep_options sweep;
     const char *backend; /* NULL: chosen by probing */
     uint64_t io_bytes;   /* 0: chosen */
     uint64_t tensor_bytes;

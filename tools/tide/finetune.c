@@ -375,7 +375,8 @@ static int run_job(struct job *job)
         (rc = finetune_context_inspect(&job->talk, job->flags.model, true, &model)) != 0 ||
         (rc = finetune_settings_init(&job->settings, &job->flags, &model)) != 0 ||
         (rc = open_inputs(job)) != 0) {
-        finetune_stop_begin(); /* from here on, a signal must not use the context, which is closed next */
+        /* from here on, a signal must not use the context, which is closed next */
+        finetune_stop_begin();
         return choose_exit_code(job, rc);
     }
     job->talk.live.steps = (uint64_t)job->settings.steps;

@@ -20,8 +20,8 @@ struct finetune_data_options {
     bool pack;          /* several rows in one of `length_max`, each with its own attention */
     bool split;         /* continue longer rows in further rows */
     bool skip_bad;      /* skip bad rows with a warning; otherwise they are an error */
-    bool
-        train_on_all; /* train on every token; otherwise on replies of the assistant and completions */
+    /* train on every token; otherwise on replies of the assistant and completions */
+    bool train_on_all;
     const char *chat_format; /* NULL: the model's own */
     bool drop_last; /* leave out the last rows of an epoch if they do not fill a micro-batch */
     bool shuffle;   /* otherwise rows keep the order of the file */

@@ -17,10 +17,10 @@ struct finetune_record {
     struct tide_step step;
     struct tide_engine_memory memory;
     double lr;
-    double
-        waits[FINETUNE_WAITS]; /* seconds that the device waited in this step, by enum tide_wait */
-    double data_wait;          /* seconds before the step in which its rows were not ready */
-    bool evaluated;            /* an evaluation followed this step */
+    /* seconds that the device waited in this step, by enum tide_wait */
+    double waits[FINETUNE_WAITS];
+    double data_wait; /* seconds before the step in which its rows were not ready */
+    bool evaluated;   /* an evaluation followed this step */
     double eval_loss;
     /* Computed by finetune_figures_derive(). */
     double tokens_per_second;

@@ -9,7 +9,8 @@
 
 enum cli_path_kind {
     CLI_PATH_WRITTEN, /* an output: a file, or a folder for files */
-    CLI_PATH_MADE, /* the output folder of a run; other outputs may be in it, but not in its checkpoints */
+    /* the output folder of a run; other outputs may be in it, but not in its checkpoints */
+    CLI_PATH_MADE,
     CLI_PATH_READ, /* an input: a file or a pattern; "-" is standard input */
     CLI_PATH_KEPT, /* an input folder: no output may overwrite one of its files */
 };

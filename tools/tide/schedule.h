@@ -45,8 +45,8 @@ struct schedule {
     int64_t first_stairs, second_stairs; /* 0: none */
     int64_t decay_steps;                 /* 0: no decay */
     double decay_rate;
-    bool
-        moves_beta; /* the first beta falls from `max_beta` to `min_beta` and rises again during the cycle */
+    /* the first beta falls from `max_beta` to `min_beta` and rises again during the cycle */
+    bool moves_beta;
     double min_beta, max_beta;
     double beta_decay_rate; /* and then grows by this share every `decay_steps` */
 };

@@ -11,8 +11,9 @@ struct text_batches;
 /* Position of a run in its data: plain numbers to be stored as these bytes (native byte order). All
  * zero is the beginning. Does not depend on batch_rows and ranks. */
 struct text_position {
-    uint64_t word
-        [8]; /* mark of data and options; epoch; place (3); rows since then; batches; version of this struct */
+    /* mark of data and options; epoch; place (3); rows since then; batches; version of this
+     * struct */
+    uint64_t word[8];
 };
 
 /* Borrowed from the feed until the next call. The arrays are [batch_rows][length]. */
@@ -22,8 +23,8 @@ struct text_batch {
     const int32_t *ids;
     const int32_t *labels;    /* not shifted: the token itself, or -100 if it is not trained on */
     const int32_t *positions; /* positions in the document; NULL unless packed */
-    const int32_t
-        *starts; /* index in the row at which the document of a token begins; NULL unless packed */
+    /* index in the row at which the document of a token begins; NULL unless packed */
+    const int32_t *starts;
     int64_t tokens;      /* tokens in rows of this rank, without padding */
     int64_t targets;     /* labels that are predicted: not -100, and not the first of a document */
     int64_t targets_all; /* the same over all ranks: the divisor of the loss of a step */

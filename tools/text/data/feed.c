@@ -38,10 +38,10 @@ struct text_feed {
     const struct core_log *log;        /* borrowed: the caller's, or `quiet` */
     struct core_log quiet;             /* the log of the caller, limited to errors */
     struct core_bell bell;
-    _Atomic uint64_t
-        prepared; /* counted by the thread; release pairs with the acquire of the caller */
-    _Atomic uint64_t
-        taken; /* counted by the caller; release pairs with the acquire of the thread */
+    /* counted by the thread; release pairs with the acquire of the caller */
+    _Atomic uint64_t prepared;
+    /* counted by the caller; release pairs with the acquire of the thread */
+    _Atomic uint64_t taken;
     _Atomic bool stops;
     bool runs;
     bool holds; /* the caller uses a batch */

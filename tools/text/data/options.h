@@ -12,8 +12,9 @@ struct text_memory;
 enum { TEXT_AHEAD_MAX = 1024 };
 
 enum text_train_on {
-    TEXT_TRAIN_COMPLETION, /* replies of the assistant in chats, completions of prompts, all of texts */
-    TEXT_TRAIN_ALL,        /* every token of every row */
+    /* replies of the assistant in chats, completions of prompts, all of texts */
+    TEXT_TRAIN_COMPLETION,
+    TEXT_TRAIN_ALL, /* every token of every row */
 };
 
 enum text_on_bad_row {
@@ -27,26 +28,30 @@ struct text_feed_options {
     size_t files_count;
     int64_t seq_len;    /* maximum number of tokens per row; longer rows are cut and counted */
     int64_t batch_rows; /* rows of a micro-batch of one rank */
-    const char
-        *model;    /* folder with tokenizer.json and the chat template; NULL: rows of ids only */
+    /* folder with tokenizer.json and the chat template; NULL: rows of ids only */
+    const char *model;
     int64_t vocab; /* vocabulary of the model: ids are below it; 0: not checked */
-    const char
-        *chat_format; /* chatml, llama3, llama2, mistral, alpaca, vicuna; NULL: the model's */
+    /* chatml, llama3, llama2, mistral, alpaca, vicuna; NULL: the model's */
+    const char *chat_format;
     enum text_train_on train_on;
     enum text_on_bad_row on_bad_row;
     bool pack;    /* several documents in a row, each with its own attention and positions */
     bool split;   /* rows longer than seq_len continue in further rows instead of being cut */
     bool quiet;   /* no warnings: the same files were read with these options before */
     bool shuffle; /* false: in the order of the files */
-    int64_t
-        now; /* time for strftime_now of chat templates: local time in seconds since 1970 (text_feed_now). The rows of a run may depend on it */
+    /* Time for strftime_now of chat templates: local time in seconds since 1970 (text_feed_now).
+     * The rows of a run may depend on it. */
+    int64_t now;
     uint64_t seed;
-    struct text_memory
-        *memory; /* borrowed; NULL: rows are limited to TEXT_ROW_BYTES_MAX, nothing is counted */
-    int input; /* meaning of "-": a descriptor of text_spool_input(), which can be read again; 0: standard input itself */
+    /* borrowed; NULL: rows are limited to TEXT_ROW_BYTES_MAX, nothing is counted */
+    struct text_memory *memory;
+    /* meaning of "-": a descriptor of text_spool_input(), which can be read again; 0: standard
+     * input itself */
+    int input;
     uint64_t epochs; /* epochs until text_feed_next() ends; 0: endless */
-    int64_t
-        length_multiple; /* rows are padded to a multiple of this, at most seq_len; seq_len: all batches have the same shape; 0: to the longest row of the batch */
+    /* rows are padded to a multiple of this, at most seq_len; seq_len: all batches have the same
+     * shape; 0: to the longest row of the batch */
+    int64_t length_multiple;
     int64_t length_room; /* tokens of the longest row, if known; 0: seq_len */
     unsigned ranks;      /* ranks that share the rows; 0: 1 */
     unsigned rank;

@@ -29,8 +29,8 @@ struct text_pack {
     struct row *rows; /* owned */
     size_t rows_count;
     size_t rows_room;
-    uint64_t
-        *order; /* owned, [documents_room]: sort keys, longest first; the lower half is the index */
+    /* owned, [documents_room]: sort keys, longest first; the lower half is the index */
+    uint64_t *order;
     size_t *placed; /* owned, [documents_room]: documents by row */
     size_t *open;   /* owned, [documents_room]: rows with room */
     size_t samples; /* rows of the files in the window */

@@ -19,8 +19,8 @@ enum text_row_kind {
 
 struct text_row {
     enum text_row_kind kind;
-    bool
-        instruction; /* an instruction row, which uses the Alpaca format if the model has no template */
+    /* an instruction row, which uses the Alpaca format if the model has no template */
+    bool instruction;
     struct core_json *source; /* owned */
     struct core_json *made;   /* owned: the messages; NULL for plain text */
     struct core_json *parsed; /* owned: tools that were given as text; NULL */

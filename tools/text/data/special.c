@@ -321,7 +321,8 @@ int text_special_load(const char *folder, struct text_special *out)
     if (config != NULL && (rc = read_config(&reading, &decoder)) != 0) {
         goto cleanup;
     }
-    if (!decoder) { /* the names in special_tokens_map.json replace those of tokenizer_config.json */
+    /* the names in special_tokens_map.json replace those of tokenizer_config.json */
+    if (!decoder) {
         rc = text_special_read(folder, "special_tokens_map.json", &map);
         reading.doc = map;
         if (rc != 0 || (map != NULL && (rc = read_names(&reading, core_json_root(map))) != 0)) {

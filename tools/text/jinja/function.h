@@ -26,8 +26,8 @@ struct jinja_function {
     const char *name;
     struct jinja_value (*call)(struct jinja_run *run, struct jinja_value self,
                                const struct jinja_arguments *arguments);
-    const char *
-        parameters; /* "a b": parameters, given by position or by name; "*" at the end: any others */
+    /* "a b": parameters, given by position or by name; "*" at the end: any others */
+    const char *parameters;
 };
 
 /* Rows end with a NULL name. */
