@@ -192,11 +192,6 @@ static int put_through(struct cache *cache, struct operation *operation)
     struct block *block = operation->block;
     const bool same = block->extent != NULL &&
                       slots_round(block->bytes) == slots_round(operation->bytes);
-    if (cache->store == NULL) {
-        return core_err_set(-ENOSPC,
-                            "%" PRIu64 " bytes do not fit into memory, and there is no store",
-                            operation->bytes);
-    }
     if (operation->extent == NULL) {
         int rc = aio_extent_alloc(cache->store, operation->bytes, ++cache->next_owner,
                                   &operation->extent);

@@ -108,7 +108,8 @@ struct cache {
 
     struct dev_device *device; /* owned; NULL: none */
     struct dev_queue *up;      /* owned */
-    struct block **copies;     /* owned, [copies_room]: blocks that have a copy on the device */
+    uint64_t device_bytes;
+    struct block **copies; /* owned, [copies_room]: blocks that have a copy on the device */
     size_t copies_count, copies_room;
 
     struct order recorded, recording;

@@ -9,6 +9,7 @@
 
 int device_open(struct cache *cache, const char *name, uint64_t bytes)
 {
+    cache->device_bytes = bytes;
     int rc = dev_open(name, &(struct dev_options){.memory_bytes = bytes}, &cache->device);
     if (rc != 0) {
         return rc;
@@ -65,7 +66,8 @@ static int take_memory(struct cache *cache, uint64_t bytes, void **out)
 {
     for (;;) {
         int rc = dev_memory_alloc(cache->device, bytes, out);
-        struct block *block = rc == -ENOMEM ? least_useful(cache) : NULL;
+        struct block *block = rc == -ENOMEM && bytes <= cache->device_bytes ? least_useful(cache)
+                                                                            : NULL;
         if (block == NULL) {
             return rc;
         }

@@ -195,6 +195,16 @@ static int no_memory(const struct cache *cache, uint64_t bytes, const struct cor
         bytes, cache->region.bytes - cache->host_used_bytes, cache->region.bytes, why);
 }
 
+/* The drive may have recovered by the next time. */
+static void unstick_all(struct cache *cache)
+{
+    for (size_t i = 0; cache->stuck_count > 0 && i < cache->bucket_count; i++) {
+        for (struct block *block = cache->buckets[i]; block != NULL; block = block->next) {
+            slots_unstick(cache, block);
+        }
+    }
+}
+
 int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char **out)
 {
     struct block *failed[FAILURES_MAX];
@@ -246,5 +256,7 @@ int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char 
         cache->starved = true;
         return -EAGAIN;
     }
-    return no_memory(cache, bytes, &cause);
+    rc = no_memory(cache, bytes, &cause);
+    unstick_all(cache);
+    return rc;
 }

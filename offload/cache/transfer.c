@@ -119,8 +119,11 @@ void transfers_repaired(struct transfers *transfers, struct aio_queue *queue,
     transfers->broken = false;
     transfers->queue = queue;
     transfers->lost = transfers->lost || result->code == -ETIMEDOUT;
-    if (queue == NULL) {
-        return; /* all of them fail with the first failure */
+    if (queue == NULL) { /* all of them fail with the first failure */
+        if (transfers->failure.code == -EAGAIN) {
+            transfers->failure.code = -EIO; /* no one waits for this */
+        }
+        return;
     }
     if (in_flight == 1) { /* it was alone, so the failure is its own */
         struct transfer *oldest = transfer_at(transfers, transfers->first);

@@ -115,6 +115,10 @@ static void refusals(void)
     check_int(cache_release(cache, "block 2", false), ==, -EINVAL);
     check_int(get_on_device(cache, ROOM, &result), ==, 0);
     check_true(case_has(result.data, BYTES, ROOM, 1) && !is_on_device(cache, 2));
+    check_int(case_put(cache, 9, case_memory(5 * BYTES), 5 * BYTES, true), ==, 0);
+    check_int(get_on_device(cache, 9, &result), ==,
+              -ENOMEM); /* more than the device or the host has */
+    check_true(is_on_device(cache, 1));
     const struct cache_request both = {
         .name = "block 1", .on_device = true, .to = memory, .bytes = BYTES};
     check_int(cache_get(cache, &both, &token), ==, -EINVAL);

@@ -166,6 +166,13 @@ static void dead_drive(void)
     check_int(case_get(cache, 5, memory, BYTES, NULL), ==, 0);
     check_true(case_has(memory, BYTES, 5, 2));
     test_listen_end();
+    fault.rules_count = 0; /* the drive recovers: what was dirty can be written again */
+    (void)case_put(cache, 10, memory + 1, BYTES - 1, false);
+    check_int(case_put(cache, 10, memory + 1, BYTES - 1, false), ==, 0);
+    check_int(case_get(cache, 2, memory, BYTES, NULL), ==, 0);
+    check_true(case_has(memory, BYTES, 2, 1));
+    check_int(case_get(cache, 5, memory, BYTES, NULL), ==, 0);
+    check_true(case_has(memory, BYTES, 5, 2));
     check_int(cache_destroy(cache), ==, 0);
 }
 
