@@ -15,7 +15,7 @@
 #include "core/base/hash.h"
 #include "tests/bench/bench_aio.h"
 
-enum { WINDOW = 3 };
+enum { WINDOW = 3, ITERATIONS = 3 };
 static const uint64_t block_bytes = (uint64_t)64 << 20;
 const char *const bench_pattern_names[BENCH_PATTERNS] = {"get", "put", "mixed"};
 struct bench bench = {.directory = ".", .gib = 1, .seconds = 1.5, .pairs = 5};
@@ -169,26 +169,28 @@ static void with_sums(void)
     }
 }
 
-/* Gets every block, in order, and works on each for some time. Seconds. */
+/* Gets every block, in order, and works on each for some time. Returns the seconds that the gets took. */
 static double iterate(double work_s, bool ahead)
 {
-    const int64_t begin_ns = core_clock_now_ns();
+    int64_t got_ns = 0;
     if (ahead) {
         check(tide_blocks_iteration(blocks), "iteration");
     }
     for (unsigned i = 0; i < count; i++) {
         struct tide_block block = {.struct_bytes = sizeof block};
+        const int64_t begin_ns = core_clock_now_ns();
         check(tide_blocks_get(blocks, names[i], NULL, 0, &block), "get");
+        got_ns += core_clock_now_ns() - begin_ns;
         const int64_t until_ns = core_clock_now_ns() + (int64_t)(work_s * 1e9);
         while (core_clock_now_ns() < until_ns) {
             core_clock_relax();
         }
         check(tide_blocks_release(blocks, names[i], 0), "release");
     }
-    return (double)(core_clock_now_ns() - begin_ns) / 1e9;
+    return (double)got_ns / 1e9;
 }
 
-/* The share of the time to read that is hidden behind as much work. */
+/* The share of the time to read that is hidden behind as much work: what the gets do not wait for. */
 static void hidden(void)
 {
     double shares[BENCH_PAIRS_MAX];
@@ -198,10 +200,13 @@ static void hidden(void)
         const double work_s = read_s / count;
         (void)iterate(work_s, true);
         (void)iterate(work_s, true);
-        const double both_s = iterate(work_s, true);
-        shares[i] = 1 - (both_s - read_s) / read_s;
-        printf("# %u blocks: read %.3f s, work %.3f s, both %.3f s\n", count, read_s, read_s,
-               both_s);
+        double waits_s = 0;
+        for (int n = 0; n < ITERATIONS; n++) {
+            waits_s += iterate(work_s, true) / ITERATIONS;
+        }
+        shares[i] = 1 - waits_s / read_s;
+        printf("# %u blocks: read in %.3f s; waited %.3f s beside as much work\n", count, read_s,
+               waits_s);
         tide_blocks_destroy(blocks);
     }
     printf("hidden %.3f x\n", bench_median(shares, bench.pairs));
