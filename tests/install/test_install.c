@@ -65,6 +65,14 @@ static const char *installed(void)
     return root;
 }
 
+/* The path of a file, given from the folder of the tests. */
+static const char *in_tree(const char *name)
+{
+    static char path[1024];
+    snprintf(path, sizeof path, "%s/%s", test_root(), name);
+    return path;
+}
+
 /* Compiles a program of the tree with the flags of pkg-config for the installed tide, and runs it with a
  * directory that it may use. */
 static void compile_and_run(const char *compiler, const char *flags, const char *source,
@@ -76,10 +84,10 @@ static void compile_and_run(const char *compiler, const char *flags, const char 
     int status = shell(text, sizeof text,
                        "exec 2>&1; set -e; pc=$(dirname \"$(find '%s' -name tide.pc)\");"
                        "export PKG_CONFIG_SYSROOT_DIR='%s' PKG_CONFIG_LIBDIR=\"$pc\";"
-                       "%s %s -Wall -Wextra -Wpedantic -Werror $(pkg-config --cflags tide) '%s/%s'"
+                       "%s %s -Wall -Wextra -Wpedantic -Werror $(pkg-config --cflags tide) '%s'"
                        " -o '%s/%s.out' $(pkg-config --libs tide);"
                        "LD_LIBRARY_PATH=$(dirname \"$pc\") '%s/%s.out' '%s/store'",
-                       root, root, compiler, flags, test_root(), source, test_directory(), name,
+                       root, root, compiler, flags, source, test_directory(), name,
                        test_directory(), name, test_directory());
     if (status != 0) {
         test_note("%s", text);
@@ -91,9 +99,24 @@ static void compile_and_run(const char *compiler, const char *flags, const char 
 /* A C program compiles, links and runs with the installed copy. */
 static void c_program(void)
 {
-    compile_and_run("cc", "-std=c17", "install/user.c", " cpu\n");
-    compile_and_run("cc", "-std=c17", "../docs/blocks.c", "48 blocks in 17 MB of memory; ");
-    compile_and_run("cc", "-std=c17", "../docs/optimizer.c", " at last\n");
+    compile_and_run("cc", "-std=c17", in_tree("install/user.c"), " cpu\n");
+    compile_and_run("cc", "-std=c17", in_tree("../docs/blocks.c"),
+                    "48 blocks in 17 MB of memory; ");
+    compile_and_run("cc", "-std=c17", in_tree("../docs/optimizer.c"), " at last\n");
+}
+
+/* So does the short program of docs/api.md. */
+static void guide(void)
+{
+    char text[256];
+    const int status = shell(
+        text, sizeof text,
+        "awk '/^```/ { if (on && program) { printf \"%%s\", lines; exit } on = !on; lines = \"\"; "
+        "program = 0; next } on { lines = lines $0 \"\\n\"; program += /^int main/ }' '%s' | "
+        "sed 's:/nvme/blocks:%s/guide:' > '%s/guide.c' && grep -c tide_blocks_put '%s/guide.c'",
+        in_tree("../docs/api.md"), test_directory(), test_directory(), test_directory());
+    check_int(status, ==, 0);
+    compile_and_run("cc", "-std=c17", test_path("guide.c"), "");
 }
 
 /* A C++ program does, too: the header is valid C++, from C++11 to C++20. */
@@ -102,9 +125,9 @@ static void cxx_program(void)
     if (!have("c++")) {
         test_skip("there is no C++ compiler");
     }
-    compile_and_run("c++", "-std=c++11", "install/user.cc", " cpu\n");
-    compile_and_run("c++", "-std=c++20 -Wold-style-cast", "install/user.cc", " cpu\n");
-    compile_and_run("c++", "-std=c++11", "../docs/blocks.cc", "sum 7340032\n");
+    compile_and_run("c++", "-std=c++11", in_tree("install/user.cc"), " cpu\n");
+    compile_and_run("c++", "-std=c++20 -Wold-style-cast", in_tree("install/user.cc"), " cpu\n");
+    compile_and_run("c++", "-std=c++11", in_tree("../docs/blocks.cc"), "sum 7340032\n");
 }
 
 /* The installed command starts from its prefix without being told where its library is. */
@@ -278,6 +301,6 @@ static void shared_state(void)
     check_string(text, "");
 }
 
-TEST_MAIN({"c_program", c_program}, {"cxx_program", cxx_program}, {"command", command},
-          {"contents", contents}, {"symbols", symbols}, {"contracts", contracts}, {"needs", needs},
-          {"shared_state", shared_state})
+TEST_MAIN({"c_program", c_program}, {"guide", guide}, {"cxx_program", cxx_program},
+          {"command", command}, {"contents", contents}, {"symbols", symbols},
+          {"contracts", contracts}, {"needs", needs}, {"shared_state", shared_state})
