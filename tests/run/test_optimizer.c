@@ -12,6 +12,7 @@
 #include "core/base/rng.h"
 #include "cpu_adam/adam.h"
 #include "offload/run/optimizer.h"
+#include "tests/aio/fault.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -257,8 +258,9 @@ static void train_alone(const struct rules *rules, const double *norms, struct a
 
 /* ---- the optimizer ---- */
 
-static struct run_optimizer *make_optimizer(const struct way *way, const struct rules *rules,
-                                            const struct arrays *arrays)
+static int try_optimizer(const struct way *way, const struct rules *rules,
+                         const struct arrays *arrays, struct aio_fault *fault,
+                         struct run_optimizer **out)
 {
     struct run_optimizer_parameter parameters[PARAMETERS];
     char names[PARAMETERS][16];
@@ -291,8 +293,18 @@ static struct run_optimizer *make_optimizer(const struct way *way, const struct 
     run->io = way->io;
     run->stores[0] = (struct store_path){.directory = test_directory(), .weight = 1};
     run->store_count = 1;
+    if (fault != NULL) {
+        run->stores[0].recipe = aio_fault_recipe(fault);
+        run->io_limit_ns = INT64_C(300000000);
+    }
+    return run_optimizer_create(&options, out);
+}
+
+static struct run_optimizer *make_optimizer(const struct way *way, const struct rules *rules,
+                                            const struct arrays *arrays)
+{
     struct run_optimizer *optimizer = NULL;
-    int rc = run_optimizer_create(&options, &optimizer);
+    int rc = try_optimizer(way, rules, arrays, NULL, &optimizer);
     if (rc != 0) {
         test_fail(__FILE__, __LINE__, "%s: no optimizer (%d): %s", way->name, rc,
                   core_err_sentence());
@@ -503,6 +515,77 @@ static void bad_calls_are_refused(void)
     free_arrays(&arrays);
 }
 
+/* ---- bad drives ---- */
+
+/* Steps until one fails. */
+static int train_on(struct aio_fault *fault, const struct rules *rules, struct arrays *arrays)
+{
+    static const struct way way = {"on a bad drive", PLAN_WHERE_STORE, 131072, 2, 1, 0, "threads"};
+    struct run_optimizer *optimizer = NULL;
+    uint64_t token = 0;
+    make_arrays(arrays);
+    int rc = try_optimizer(&way, rules, arrays, fault, &optimizer);
+    for (unsigned s = 0; rc == 0 && s < STEPS; s++) {
+        for (unsigned p = 0; rc == 0 && p < PARAMETERS; p++) {
+            rc = run_optimizer_wait(optimizer, run_optimizer_token(optimizer, p));
+            make_gradient(arrays, p, s, 1);
+        }
+        for (unsigned p = PARAMETERS; rc == 0 && p-- > 0;) {
+            rc = run_optimizer_submit(optimizer, p, arrays->gradients[p], true, &token);
+        }
+        rc = rc == 0 ? run_optimizer_step(optimizer, &token) : rc;
+    }
+    rc = rc == 0 ? run_optimizer_wait(optimizer, token) : rc;
+    const struct core_err kept = core_err_keep(rc);
+    run_optimizer_destroy(optimizer);
+    return core_err_first(&kept, 0);
+}
+
+/* Whatever a drive does, from whichever operation on, the weights are right or a call says what happened,
+ * and nothing waits for ever. */
+static void a_drive_fails(void)
+{
+    static const struct {
+        struct aio_fault_rule rule;
+        int code; /* 0: the weights are right */
+    } days[] = {
+        {{.kind = AIO_FAULT_SHORT, .one_in = 5}, 0},
+        {{.kind = AIO_FAULT_ERROR}, 0},
+        {{.kind = AIO_FAULT_ERROR, .count = AIO_FAULT_FOREVER}, -EIO},
+        {{.kind = AIO_FAULT_ERROR, .argument = ENOSPC, .writes_only = true}, -ENOSPC},
+        {{.kind = AIO_FAULT_CORRUPT, .reads_only = true, .count = AIO_FAULT_FOREVER}, -EBADMSG},
+        {{.kind = AIO_FAULT_STALLED, .count = AIO_FAULT_FOREVER}, -ETIMEDOUT},
+    };
+    for (int clips = 0; clips < 2; clips++) {
+        const struct rules rules = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, clips, 1, false, false, 0};
+        struct arrays right;
+        check_int(train_on(NULL, &rules, &right), ==, 0);
+        for (size_t d = 0; d < sizeof days / sizeof days[0]; d++) {
+            for (uint64_t from = 1; from < 200; from += 99) {
+                struct aio_fault fault = {.inner = aio_backend_find("threads"),
+                                          .seed = from,
+                                          .rules_count = 1,
+                                          .rules = {days[d].rule}};
+                struct arrays mine;
+                fault.rules[0].from = from;
+                const int rc = train_on(&fault, &rules, &mine);
+                if (rc != days[d].code && !(rc == 0 && fault.hits[days[d].rule.kind] == 0)) {
+                    test_fail(__FILE__, __LINE__, "day %zu from %d: %d: %s", d, (int)from, rc,
+                              core_err_sentence());
+                }
+                if (rc == 0) {
+                    compare(&ways[1], &right, &mine);
+                } else {
+                    check_true(core_err_sentence()[0] != '\0');
+                }
+                aio_fault_release(&fault);
+                free_arrays(&mine);
+            }
+        }
+        free_arrays(&right);
+    }
+}
+
 /* ---- weights that the application wrote ---- */
 
 /* After a change the masters are the new weights, wherever states are, and moments go on. */
@@ -618,6 +701,6 @@ TEST_MAIN({"without_a_norm", without_a_norm}, {"with_a_norm", with_a_norm},
           {"parameters_stay_behind", parameters_stay_behind},
           {"gradients_are_summed", gradients_are_summed}, {"a_step_is_skipped", a_step_is_skipped},
           {"a_bad_gradient_ends_it", a_bad_gradient_ends_it},
-          {"bad_calls_are_refused", bad_calls_are_refused},
+          {"bad_calls_are_refused", bad_calls_are_refused}, {"a_drive_fails", a_drive_fails},
           {"weights_may_change", weights_may_change},
           {"a_hundred_thousand_parameters", a_hundred_thousand_parameters})
