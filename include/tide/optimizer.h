@@ -150,6 +150,20 @@ TIDE_API int tide_optim_set_loss_scale(struct tide_optim *optim, double loss_sca
  * ended the optimizer. */
 TIDE_API int tide_optim_weights_changed(struct tide_optim *optim, uint64_t parameter);
 
+/* Writes weights and states to DIRECTORY/checkpoint-N after N steps, and keeps the `keep` newest checkpoints (0:
+ * all). It is read back before it gets its name; a failure leaves older ones as they were. Waits for the last
+ * step. All weights have one type. Returns 0, -EINVAL, -EBUSY after the first gradient of a step or if another
+ * process writes there, -EEXIST if the directory has checkpoints of another run, -ENOTSUP for weights of several
+ * types, or the error of writing. */
+TIDE_API int tide_optim_save(struct tide_optim *optim, const char *directory, uint64_t keep);
+
+/* Reads the newest checkpoint of a directory that verifies, written by an optimizer with the same parameters,
+ * rule and moments, whatever its budgets. The caller's weights are overwritten; groups keep their settings. *step
+ * is the number of steps done. Returns 0, -EINVAL if it does not fit, -EBUSY after the first gradient of a step,
+ * -ENOENT if there is none, -EBADMSG if all are damaged, or the error of reading. After an error the optimizer
+ * may hold parts of a checkpoint and should be destroyed, except after -EINVAL, -EBUSY and -ENOENT. */
+TIDE_API int tide_optim_load(struct tide_optim *optim, const char *directory, uint64_t *step);
+
 struct tide_optim_info {
     size_t struct_bytes;
     uint64_t elements;       /* of all parameters */

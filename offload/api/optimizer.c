@@ -423,6 +423,44 @@ int tide_optim_weights_changed(struct tide_optim *optim, uint64_t parameter)
     return rc;
 }
 
+static int check_directory(const char *directory)
+{
+    return directory != NULL && directory[0] != '\0'
+               ? 0
+               : core_err_set(-EINVAL, "no directory of checkpoints was given");
+}
+
+int tide_optim_save(struct tide_optim *optim, const char *directory, uint64_t keep)
+{
+    struct context_before before;
+    int rc = enter(optim, &before);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_directory(directory);
+    if (rc == 0) {
+        rc = run_optimizer_save(optim->run, directory,
+                                keep < UINT32_MAX ? (uint32_t)keep : UINT32_MAX);
+    }
+    context_leave(&before);
+    return rc;
+}
+
+int tide_optim_load(struct tide_optim *optim, const char *directory, uint64_t *step)
+{
+    struct context_before before;
+    int rc = enter(optim, &before);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_directory(directory);
+    if (rc == 0) {
+        rc = run_optimizer_load(optim->run, directory, step);
+    }
+    context_leave(&before);
+    return rc;
+}
+
 int tide_optim_describe(const struct tide_optim *optim, struct tide_optim_info *out)
 {
     struct context_before before;

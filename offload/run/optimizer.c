@@ -1,5 +1,5 @@
 /* optimizer.c: groups parameters into blocks, plans, and takes steps on a thread of its own. */
-#include "offload/run/optimizer.h"
+#include "offload/run/optimizer_internal.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,6 +11,7 @@
 
 #include "core/base/err.h"
 #include "core/base/half.h"
+#include "core/base/hash.h"
 #include "core/base/queue.h"
 #include "offload/plan/layout.h"
 #include "offload/run/chunks.h"
@@ -22,48 +23,6 @@ enum {
     BLOCK_ELEMENTS = 2 << 20,    /* small parameters share a block until it has as many */
     BLOCKS_WANTED = 2000,        /* of a large model, so that planning stays short */
     TYPES = CORE_UPDATE_FP16 + 1 /* of weights and of gradients */
-};
-
-struct run_optimizer {
-    struct run_options options;
-    struct blocks *blocks;        /* owned */
-    struct run_lent lent;         /* its blocks and their parts are owned */
-    struct run_lent_part **parts; /* owned, [parameters]: in `lent` */
-    uint32_t *block_of;           /* owned, [parameters] */
-    size_t parameter_count;
-    struct run_shapes *shapes; /* owned */
-    struct run_rates rates;
-    struct plan_input input;
-    struct plan *plan; /* owned */
-    struct run_application application;
-    struct run_rank *rank;     /* owned */
-    struct core_queue *worker; /* owned: the thread that drives tapes */
-
-    /* The application's side of a step. */
-    struct adam_group *groups; /* owned, [group_count]: as set now */
-    uint32_t *group_of;        /* owned, [parameters] */
-    uint32_t group_count;
-    double loss_scale;
-    uint64_t steps;      /* closed */
-    bool open;           /* a gradient was submitted since */
-    uint64_t *submitted; /* owned, [parameters]: the last step with all its gradients, from 1 */
-
-    /* Between the application and the executor. */
-    pthread_mutex_t lock; /* of the next members */
-    uint32_t *missing;    /* owned, [blocks]: parameters without their last gradient */
-    uint64_t *complete;   /* owned, [blocks]: steps in which the block is complete */
-    uint32_t *bwd;        /* owned, ring [2 * blocks]: blocks of BWD commands, in tape order */
-    uint64_t bwd_begun, bwd_done;
-    struct core_line compute; /* counts BWD commands */
-    struct core_line closed;  /* counts steps that were closed */
-
-    /* The worker's and the update's side. */
-    struct adam_group *terms; /* owned, [parameters]: of the step that is taken */
-    uint64_t *updates;        /* owned, [parameters] */
-    uint64_t updated;         /* blocks, in all steps: the value of `done` */
-    struct core_line done;    /* counts updated blocks */
-    struct core_line settled; /* counts steps whose norm is known */
-    struct run_optimizer_result result;
 };
 
 /* ---- blocks of parameters ---- */
@@ -231,6 +190,19 @@ static void sort_members(const struct run_optimizer *optimizer, uint32_t count, 
     first[0] = 0;
 }
 
+/* Of names, sizes and types: what must be equal for a checkpoint to fit. */
+static uint64_t hash_parameters(const struct run_optimizer_options *options)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < options->parameter_count; i++) {
+        const struct run_optimizer_parameter *parameter = &options->parameters[i];
+        const uint64_t numbers[] = {parameter->elements, (uint64_t)parameter->weights_type, hash};
+        hash = core_hash(parameter->name, strlen(parameter->name),
+                         core_hash(numbers, sizeof numbers, 0));
+    }
+    return hash;
+}
+
 static int add_blocks(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
                       uint32_t count)
 {
@@ -254,7 +226,7 @@ static int add_blocks(struct run_optimizer *optimizer, const struct run_optimize
                        &optimizer->lent.blocks[b]);
     }
     if (rc == 0) {
-        rc = blocks_finish(optimizer->blocks, "application", 0);
+        rc = blocks_finish(optimizer->blocks, "application", hash_parameters(options));
     }
 done:
     free(first);
@@ -362,8 +334,10 @@ static int settle(struct run_optimizer *optimizer, uint64_t step)
     if (rc != 0) {
         return rc;
     }
-    optimizer->result = (struct run_optimizer_result){
-        .step = step, .norm = verdict.norm, .factor = verdict.factor, .skipped = !verdict.finite};
+    optimizer->result = (struct run_optimizer_result){.step = optimizer->before + step,
+                                                      .norm = verdict.norm,
+                                                      .factor = verdict.factor,
+                                                      .skipped = !verdict.finite};
     core_line_reach(&optimizer->settled, step);
     if (!verdict.finite) {
         skip(optimizer);
@@ -518,7 +492,7 @@ static int make(struct run_optimizer *optimizer, const struct run_optimizer_opti
         .application = &optimizer->application,
         .input = &optimizer->input,
         .plan = optimizer->plan,
-        .run = run_rank_number(optimizer),
+        .run = optimizer->run,
         .progress = options->progress,
         .user = options->user,
     };
@@ -544,6 +518,7 @@ int run_optimizer_create(const struct run_optimizer_options *options, struct run
     optimizer->lent.part_count = options->parameter_count;
     optimizer->options.wishes.grads = options->sums ? PLAN_WHERE_HOST : PLAN_WHERE_AUTO;
     optimizer->loss_scale = 1;
+    optimizer->run = run_rank_number(optimizer);
     pthread_mutex_init(&optimizer->lock, NULL);
     core_line_init(&optimizer->closed, "the step's end", NULL);
     core_line_init(&optimizer->done, "the update", NULL);
@@ -858,8 +833,7 @@ static int follow_chunk(struct run_optimizer *optimizer, uint32_t block, uint32_
     return slot != NULL ? run_chunk_put(rank, &place, states, &slot->moved) : 0;
 }
 
-/* Waits until nothing runs; after that this thread may use the rank. */
-static int quiesce(struct run_optimizer *optimizer)
+int run_optimizer_quiesce(struct run_optimizer *optimizer)
 {
     int rc = core_fence_wait(core_queue_tail(optimizer->worker), -1);
     return rc != 0 ? rc : run_rank_quiesce(optimizer->rank);
@@ -875,7 +849,7 @@ int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parame
         return core_err_set(-EBUSY, "weights change between steps; a gradient of the next step has "
                                     "been submitted");
     }
-    int rc = quiesce(optimizer);
+    int rc = run_optimizer_quiesce(optimizer);
     if (rc != 0) {
         return rc;
     }

@@ -203,6 +203,43 @@ static void threads_wait(void)
     tide_optim_destroy(optim);
 }
 
+/* A checkpoint is loaded by an optimizer with other budgets, with the weights; what does not fit is refused. */
+static void save_and_load(void)
+{
+    char directory[600];
+    uint64_t token = 0;
+    uint64_t step = 0;
+    snprintf(directory, sizeof directory, "%s/saved", test_directory());
+    reset();
+    options.optimizer = TIDE_ADAMW;
+    struct tide_optim *optim = create();
+    submit_all(optim);
+    check_int(tide_optim_save(optim, directory, 1), ==, -EBUSY);
+    check_int(tide_optim_load(optim, directory, &step), ==, -EBUSY);
+    check_int(tide_optim_step(optim, &token), ==, 0);
+    check_int(tide_optim_save(optim, NULL, 1), ==, -EINVAL);
+    check_int(tide_optim_save(optim, "/proc/no/such", 1), <, 0);
+    check_int(tide_optim_save(optim, directory, 1), ==, 0);
+    const float saved = weights[1][5];
+    tide_optim_destroy(optim);
+    reset();
+    options.optimizer = TIDE_ADAMW;
+    options.stores = &store;
+    options.store_count = 1;
+    options.states = TIDE_STORE;
+    optim = create();
+    check_int(tide_optim_load(optim, "/proc", &step), ==, -ENOENT);
+    check_int(tide_optim_load(optim, directory, &step), ==, 0);
+    check_uint(step, ==, 1);
+    check_memory(&weights[1][5], &saved, sizeof saved);
+    tide_optim_destroy(optim);
+    reset();
+    optim = create(); /* SGD */
+    check_int(tide_optim_load(optim, directory, &step), ==, -EINVAL);
+    check_contains(tide_last_error(), "optimizer is adamw in the checkpoint");
+    tide_optim_destroy(optim);
+}
+
 /* In a forked child every call is refused, and destroy leaves the parent's optimizer alone. */
 static void a_child_is_refused(void)
 {
@@ -265,4 +302,5 @@ static void example(void)
 }
 
 TEST_MAIN({"wrong_options", wrong_options}, {"steps", steps}, {"threads_wait", threads_wait},
-          {"a_child_is_refused", a_child_is_refused}, {"example", example})
+          {"a_child_is_refused", a_child_is_refused}, {"save_and_load", save_and_load},
+          {"example", example})

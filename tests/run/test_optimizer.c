@@ -18,7 +18,7 @@
 
 enum { PARAMETERS = 12, GROUPS = 2, STEPS = 3 };
 
-static const struct {
+static struct {
     uint64_t elements;
     enum core_update_type weights, gradients;
 } forms[PARAMETERS] = {
@@ -258,6 +258,8 @@ static void train_alone(const struct rules *rules, const double *norms, struct a
 
 /* ---- the optimizer ---- */
 
+static enum core_update_type measured_type = CORE_UPDATE_BF16; /* of the options: most weights' */
+
 static int try_optimizer(const struct way *way, const struct rules *rules,
                          const struct arrays *arrays, struct aio_fault *fault,
                          struct run_optimizer **out)
@@ -281,6 +283,9 @@ static int try_optimizer(const struct way *way, const struct rules *rules,
                                                          .group = p % GROUPS};
     }
     struct run_options *run = &options.options;
+    run->type = measured_type == CORE_UPDATE_F32    ? KERN_F32
+                : measured_type == CORE_UPDATE_BF16 ? KERN_BF16
+                                                    : KERN_FP16;
     run->rule = rules->rule;
     run->moments = rules->moments;
     run->clip = rules->clip;
@@ -635,6 +640,116 @@ static void weights_may_change(void)
     free_arrays(&results[1]);
 }
 
+/* ---- checkpoints ---- */
+
+/* Makes all types alike, as a checkpoint needs; the second call restores them. */
+static void swap_types(enum core_update_type type)
+{
+    static enum core_update_type kept[PARAMETERS][2];
+    static bool swapped;
+    for (unsigned p = 0; p < PARAMETERS; p++) {
+        if (!swapped) {
+            kept[p][0] = forms[p].weights;
+            kept[p][1] = forms[p].gradients;
+        }
+        forms[p].weights = swapped ? kept[p][0] : type;
+        forms[p].gradients = swapped ? kept[p][1] : type;
+    }
+    swapped = !swapped;
+    measured_type = type;
+}
+
+static void steps_of(struct run_optimizer *optimizer, struct arrays *arrays, unsigned first,
+                     unsigned end)
+{
+    uint64_t token = 0;
+    for (unsigned s = first; s < end; s++) {
+        submit_all(optimizer, arrays, s);
+        check_int(run_optimizer_step(optimizer, &token), ==, 0);
+    }
+    check_int(run_optimizer_wait(optimizer, token), ==, 0);
+}
+
+/* Saved in one placement and loaded in another, a run goes on with the bits of one that was never
+ * interrupted. */
+static void checkpoints_go_on(void)
+{
+    static const enum core_update_type types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
+                                                  CORE_UPDATE_FP16};
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
+        const struct rules rules = {CORE_UPDATE_ADAMW,
+                                    t == 1 ? CORE_UPDATE_Q8 : CORE_UPDATE_F32,
+                                    (double)(t % 2),
+                                    1,
+                                    false,
+                                    false,
+                                    0};
+        struct arrays straight;
+        struct arrays saved;
+        struct arrays loaded;
+        char directory[600];
+        uint64_t step = 0;
+        snprintf(directory, sizeof directory, "%s/checkpoints %zu", test_directory(), t);
+        swap_types(types[t]);
+        make_arrays(&straight);
+        make_arrays(&saved);
+        make_arrays(&loaded);
+        struct run_optimizer *optimizer = make_optimizer(&ways[0], &rules, &straight);
+        steps_of(optimizer, &straight, 0, 4);
+        run_optimizer_destroy(optimizer);
+        optimizer = make_optimizer(&ways[t % 2], &rules, &saved);
+        check_int(run_optimizer_load(optimizer, directory, &step), ==, -ENOENT);
+        steps_of(optimizer, &saved, 0, 1);
+        check_int(run_optimizer_save(optimizer, directory, 2), ==, 0);
+        steps_of(optimizer, &saved, 1, 2);
+        check_int(run_optimizer_save(optimizer, directory, 2), ==, 0);
+        run_optimizer_destroy(optimizer);
+        optimizer = make_optimizer(&ways[1 - t % 2], &rules, &loaded);
+        check_int(run_optimizer_save(optimizer, directory, 2), ==, -EEXIST);
+        check_int(run_optimizer_load(optimizer, directory, &step), ==, 0);
+        check_uint(step, ==, 2);
+        compare(&ways[1], &saved, &loaded);
+        steps_of(optimizer, &loaded, 2, 4);
+        check_int(run_optimizer_save(optimizer, directory, 2), ==, 0);
+        compare(&ways[1], &straight, &loaded);
+        run_optimizer_destroy(optimizer);
+        swap_types(types[t]);
+        free_arrays(&straight);
+        free_arrays(&saved);
+        free_arrays(&loaded);
+    }
+}
+
+static void wrong_checkpoints_are_refused(void)
+{
+    struct arrays arrays;
+    struct arrays others;
+    char directory[600];
+    uint64_t step = 0;
+    snprintf(directory, sizeof directory, "%s/wrong", test_directory());
+    make_arrays(&arrays);
+    struct run_optimizer *optimizer = make_optimizer(&ways[0], &plain, &arrays);
+    check_int(run_optimizer_save(optimizer, directory, 1), ==, -ENOTSUP);
+    check_contains(core_err_sentence(), "have different types");
+    run_optimizer_destroy(optimizer);
+    free_arrays(&arrays);
+    swap_types(CORE_UPDATE_F32);
+    make_arrays(&arrays);
+    optimizer = make_optimizer(&ways[0], &plain, &arrays);
+    steps_of(optimizer, &arrays, 0, 1);
+    check_int(run_optimizer_save(optimizer, directory, 1), ==, 0);
+    run_optimizer_destroy(optimizer);
+    forms[3].elements++; /* another parameter */
+    make_arrays(&others);
+    optimizer = make_optimizer(&ways[0], &plain, &others);
+    check_int(run_optimizer_load(optimizer, directory, &step), ==, -EINVAL);
+    run_optimizer_destroy(optimizer);
+    free_arrays(&others);
+    forms[3].elements--;
+    swap_types(CORE_UPDATE_F32);
+    free_arrays(&arrays);
+}
+
 /* ---- many parameters ---- */
 
 /* 100,000 parameters share few blocks, and are updated each with its own count. */
@@ -702,5 +817,6 @@ TEST_MAIN({"without_a_norm", without_a_norm}, {"with_a_norm", with_a_norm},
           {"gradients_are_summed", gradients_are_summed}, {"a_step_is_skipped", a_step_is_skipped},
           {"a_bad_gradient_ends_it", a_bad_gradient_ends_it},
           {"bad_calls_are_refused", bad_calls_are_refused}, {"a_drive_fails", a_drive_fails},
-          {"weights_may_change", weights_may_change},
+          {"weights_may_change", weights_may_change}, {"checkpoints_go_on", checkpoints_go_on},
+          {"wrong_checkpoints_are_refused", wrong_checkpoints_are_refused},
           {"a_hundred_thousand_parameters", a_hundred_thousand_parameters})

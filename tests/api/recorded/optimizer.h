@@ -70,6 +70,8 @@ TIDE_API int tide_optim_set_group(struct tide_optim *optim, uint64_t index,
                                   const struct tide_optim_group *group);
 TIDE_API int tide_optim_set_loss_scale(struct tide_optim *optim, double loss_scale);
 TIDE_API int tide_optim_weights_changed(struct tide_optim *optim, uint64_t parameter);
+TIDE_API int tide_optim_save(struct tide_optim *optim, const char *directory, uint64_t keep);
+TIDE_API int tide_optim_load(struct tide_optim *optim, const char *directory, uint64_t *step);
 struct tide_optim_info {
     size_t struct_bytes;
     uint64_t elements;
