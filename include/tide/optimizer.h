@@ -15,6 +15,9 @@
  * Threads: one thread at a time calls, except tide_optim_wait and tide_optim_poll, which any threads may
  * call at the same time.
  *
+ * Errors of a drive or of a gradient end an optimizer: every later call returns them. Until it is destroyed, its
+ * threads may then still use the program's arrays.
+ *
  * A forked child has neither the memory nor the threads of an optimizer: in it every function returns
  * -ECHILD, and destroy does nothing. */
 #ifndef TIDE_OPTIMIZER_H

@@ -533,7 +533,9 @@ static int train_on(struct aio_fault *fault, const struct rules *rules, struct a
     for (unsigned s = 0; rc == 0 && s < STEPS; s++) {
         for (unsigned p = 0; rc == 0 && p < PARAMETERS; p++) {
             rc = run_optimizer_wait(optimizer, run_optimizer_token(optimizer, p));
-            make_gradient(arrays, p, s, 1);
+            if (rc == 0) { /* else the update may still use the arrays */
+                make_gradient(arrays, p, s, 1);
+            }
         }
         for (unsigned p = PARAMETERS; rc == 0 && p-- > 0;) {
             rc = run_optimizer_submit(optimizer, p, arrays->gradients[p], true, &token);
