@@ -139,7 +139,7 @@ TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result 
 
 /* ---- Between steps ---- */
 
-/* Replaces the hyperparameters of a group. They hold for updates that begin later: call it before the first
+/* Replaces the hyperparameters of a group for the steps after the last closed one: call it before the first
  * gradient of a step. Returns 0, or -EINVAL for values out of range. */
 TIDE_API int tide_optim_set_group(struct tide_optim *optim, uint64_t index,
                                   const struct tide_optim_group *group);

@@ -257,10 +257,11 @@ void tide_optim_destroy(struct tide_optim *optim)
         return;
     }
     const struct context_before before = context_enter(optim->context);
-    run_optimizer_destroy(optim->run);
-    setup_fini(&optim->setup);
+    if (run_optimizer_destroy(optim->run)) {
+        setup_fini(&optim->setup);
+        free(optim);
+    }
     context_leave(&before);
-    free(optim);
 }
 
 /* ---- calls ---- */

@@ -1,22 +1,16 @@
 /* optimizer.c: groups parameters into blocks, plans, and takes steps on a thread of its own. */
 #include "offload/run/optimizer_internal.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/half.h"
 #include "core/base/hash.h"
-#include "core/base/queue.h"
 #include "offload/plan/layout.h"
-#include "offload/run/chunks.h"
 #include "offload/run/rates.h"
-#include "offload/run/runtime.h"
 
 enum {
     PARTS_MAX = 4096,            /* parameters of a block */
@@ -299,12 +293,10 @@ static bool updates_inside(const struct run_optimizer *optimizer)
 /* Each parameter's group, with its own number of the step. */
 static void fill_terms(struct run_optimizer *optimizer)
 {
-    pthread_mutex_lock(&optimizer->lock);
     for (size_t i = 0; i < optimizer->parameter_count; i++) {
-        optimizer->terms[i] = optimizer->groups[optimizer->group_of[i]];
+        optimizer->terms[i] = optimizer->step_groups[optimizer->group_of[i]];
         optimizer->terms[i].step = optimizer->updates[i] + 1;
     }
-    pthread_mutex_unlock(&optimizer->lock);
 }
 
 /* A step without an update: all its gradients go back. */
@@ -388,6 +380,14 @@ static void *zeroed(size_t count, size_t bytes)
     return calloc(count > 0 ? count : 1, bytes);
 }
 
+/* Keeps the groups as they are now for the updates of a step. The updates of the step before have theirs: the
+ * thread that calls has waited for one of them. */
+static void take_groups(struct run_optimizer *optimizer)
+{
+    memcpy(optimizer->step_groups, optimizer->groups,
+           optimizer->group_count * sizeof *optimizer->groups);
+}
+
 static int make_tables(struct run_optimizer *optimizer, const struct run_optimizer_options *options)
 {
     const size_t count = options->parameter_count;
@@ -400,12 +400,14 @@ static int make_tables(struct run_optimizer *optimizer, const struct run_optimiz
     optimizer->terms = zeroed(count, sizeof *optimizer->terms);
     optimizer->updates = zeroed(count, sizeof *optimizer->updates);
     optimizer->groups = zeroed(options->group_count, sizeof *optimizer->groups);
+    optimizer->step_groups = zeroed(options->group_count, sizeof *optimizer->step_groups);
     if (optimizer->parts == NULL || optimizer->block_of == NULL || optimizer->group_of == NULL ||
         optimizer->submitted == NULL || optimizer->terms == NULL || optimizer->updates == NULL ||
-        optimizer->groups == NULL) {
+        optimizer->groups == NULL || optimizer->step_groups == NULL) {
         return core_err_set(-ENOMEM, "no memory for %zu parameters", count);
     }
     memcpy(optimizer->groups, options->groups, options->group_count * sizeof *options->groups);
+    take_groups(optimizer);
     for (size_t i = 0; i < count; i++) {
         optimizer->group_of[i] = options->parameters[i].group;
     }
@@ -540,21 +542,19 @@ static void cancel(struct run_optimizer *optimizer)
     core_line_fail(&optimizer->closed, -ECANCELED, why);
 }
 
-void run_optimizer_destroy(struct run_optimizer *optimizer)
+bool run_optimizer_destroy(struct run_optimizer *optimizer)
 {
     if (optimizer == NULL) {
-        return;
+        return true;
     }
-    bool freed = true;
     if (optimizer->worker != NULL) {
         const uint64_t closed = optimizer->steps * optimizer->blocks->count;
         (void)core_fence_wait((struct core_fence){&optimizer->done, closed}, -1);
         cancel(optimizer);
         core_queue_destroy(optimizer->worker);
     }
-    freed = run_rank_destroy(optimizer->rank);
-    if (!freed) {
-        return; /* a drive may still use all of this */
+    if (!run_rank_destroy(optimizer->rank)) {
+        return false;
     }
     plan_destroy(optimizer->plan);
     run_shapes_destroy(optimizer->shapes);
@@ -566,6 +566,7 @@ void run_optimizer_destroy(struct run_optimizer *optimizer)
     free(optimizer->parts);
     free(optimizer->block_of);
     free(optimizer->groups);
+    free(optimizer->step_groups);
     free(optimizer->group_of);
     free(optimizer->submitted);
     free(optimizer->missing);
@@ -575,6 +576,7 @@ void run_optimizer_destroy(struct run_optimizer *optimizer)
     free(optimizer->updates);
     pthread_mutex_destroy(&optimizer->lock);
     free(optimizer);
+    return true;
 }
 
 /* ---- the application's side ---- */
@@ -593,9 +595,7 @@ int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
     if (rc != 0) {
         return rc;
     }
-    pthread_mutex_lock(&optimizer->lock);
     optimizer->groups[index] = *group;
-    pthread_mutex_unlock(&optimizer->lock);
     return 0;
 }
 
@@ -652,6 +652,9 @@ static int open_step(struct run_optimizer *optimizer)
     struct core_fence unused;
     if (optimizer->open) {
         return 0;
+    }
+    if (updates_inside(optimizer)) {
+        take_groups(optimizer);
     }
     int rc = core_queue_submit(optimizer->worker, &job, &unused);
     while (rc == -EAGAIN) { /* steps before this one are not updated yet */
@@ -742,6 +745,9 @@ int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token)
     }
     const uint64_t step = ++optimizer->steps;
     optimizer->open = false;
+    if (!updates_inside(optimizer)) {
+        take_groups(optimizer);
+    }
     pthread_mutex_lock(&optimizer->lock);
     for (uint32_t b = 0; b < count; b++) {
         optimizer->complete[b] = step;

@@ -46,10 +46,12 @@ struct run_optimizer_options {
 
 /* -EINVAL for impossible options, -EFBIG if nothing fits the budgets. */
 int run_optimizer_create(const struct run_optimizer_options *options, struct run_optimizer **out);
-/* Waits for the updates of closed steps; drops gradients of a step that was not closed. NULL is fine. */
-void run_optimizer_destroy(struct run_optimizer *optimizer);
+/* Waits for the updates of closed steps; drops gradients of a step that was not closed. NULL is fine. False: a
+ * drive did not answer. The optimizer and everything that it was given must then stay. */
+bool run_optimizer_destroy(struct run_optimizer *optimizer);
 
-/* Replaces a group's settings for the updates that have not begun. */
+/* Replaces a group's settings for the steps after the last closed one; if updates do not wait for the norm, for
+ * those whose first gradient was not submitted yet. */
 int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
                             const struct adam_group *group);
 /* Gradients of the next steps are multiples of the loss's by this factor. Between steps. */

@@ -26,8 +26,9 @@ struct run_optimizer {
     struct core_queue *worker; /* owned: the thread that drives tapes */
 
     /* The application's side of a step. */
-    struct adam_group *groups; /* owned, [group_count]: as set now */
-    uint32_t *group_of;        /* owned, [parameters] */
+    struct adam_group *groups;      /* owned, [group_count]: as set now */
+    struct adam_group *step_groups; /* owned, [group_count]: of the step whose updates come next */
+    uint32_t *group_of;             /* owned, [parameters] */
     uint32_t group_count;
     double loss_scale;
     uint64_t steps;      /* closed */
