@@ -1,0 +1,368 @@
+#!/usr/bin/env python3
+"""test_adamw.py: tide.AdamW against torch.optim.AdamW, and what it refuses."""
+
+import copy
+import multiprocessing
+import sys
+import warnings
+
+import guest
+from guest import refused, torch
+
+if torch is not None:
+    import tide
+
+
+def network(*sizes, dtype=None):
+    layers = []
+    for a, b in zip(sizes, sizes[1:]):
+        layers += [torch.nn.Linear(a, b, dtype=dtype), torch.nn.GELU()]
+    return torch.nn.Sequential(*layers[:-1])
+
+
+def create(params, **settings):
+    return tide.AdamW(params, **{"host_memory": "128MiB", "cache": guest.CACHE, "threads": 1, **settings})
+
+
+def train(model, optimizer, steps, each=None, passes=1, scheduler=None):
+    generator = torch.Generator().manual_seed(2)
+    first = next(model.parameters())
+    for step in range(steps):
+        optimizer.zero_grad()
+        for _ in range(passes):
+            x = torch.randn(8, 16, generator=generator).to(first.dtype)
+            y = torch.randn(8, 4, generator=generator).to(first.dtype)
+            (model(x) - y).pow(2).mean().backward()
+        if each is not None:
+            each(step)
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+
+
+def vector(model):
+    return torch.cat([p.detach().double().flatten() for p in model.parameters()])
+
+
+def check_close(found, expected, lr, of_step=1e-3):
+    """Over all parameters, and each element by a part of what a step changes."""
+    found, expected = vector(found), vector(expected)
+    norm = ((found - expected).norm() / expected.norm()).item()
+    worst = ((found - expected).abs().max() / lr).item()
+    print(f"# {norm:.1e} of the norm, {worst:.1e} of a step's change")
+    assert norm <= 1e-6 and worst <= of_step, (norm, worst)
+
+
+def check_same(found, expected):
+    assert torch.equal(vector(found), vector(expected))
+
+
+LR, DECAY = 2.0**-10, 2.0**-4  # torch's factor 1 - LR * DECAY is then exact in fp32
+
+
+def same_as_torch(_):
+    """100 steps in fp32; the gradients are gone from p.grad, and zero_grad finds nothing."""
+    a = network(16, 64, 64, 4)
+    b = copy.deepcopy(a)
+    optimizer = create(b.parameters(), lr=LR, weight_decay=DECAY)
+    train(a, torch.optim.AdamW(a.parameters(), lr=LR, weight_decay=DECAY), 100)
+    train(b, optimizer, 100, lambda _: no_gradient(b))
+    check_close(b, a, LR)
+    assert optimizer.last()["step"] == 100
+
+
+def no_gradient(model):
+    assert all(p.grad is None for p in model.parameters())
+
+
+def near_double(_):
+    """With the defaults, whose factor of decay torch rounds in fp32, the weights are near those of fp64; forward
+    and backward are in fp32."""
+    a = network(16, 64, 64, 4)
+    b = copy.deepcopy(a)
+    a = a.double()
+    train(a, torch.optim.AdamW(a.parameters()), 100)
+    train(b, create(b.parameters()), 100)
+    check_close(b, a, 1e-3, 1e-2)
+
+
+def bf16(_):
+    """bf16 weights are the roundings of an fp32 master that follows the same gradients."""
+    b = network(16, 64, 4, dtype=torch.bfloat16)
+    masters = [torch.nn.Parameter(p.detach().float()) for p in b.parameters()]
+    reference = torch.optim.AdamW(masters, lr=LR, weight_decay=DECAY)
+    optimizer = create(b.parameters(), lr=LR, weight_decay=DECAY)
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(20):
+        for p, master in zip(b.parameters(), masters):
+            p.grad = torch.randn(p.shape, generator=generator).bfloat16()
+            master.grad = p.grad.float()
+        optimizer.step()
+        reference.step()
+    for p, master in zip(b.parameters(), masters):
+        off = (p.detach().float() - master.detach()).abs() / master.detach().abs().clamp(min=1e-3)
+        assert off.max().item() <= 2.0**-8, off.max()
+        assert p.dtype == torch.bfloat16
+
+
+def groups_and_scheduler(_):
+    """Two groups with their own settings; a scheduler changes both rates after each step, also when updates
+    run under the next forward."""
+    for clip in (0.0, 1e6):
+        models = [network(16, 64, 64, 4)]
+        models.append(copy.deepcopy(models[0]))
+        for model, kind in zip(models, (torch.optim.AdamW, create)):
+            weights = [p for p in model.parameters() if p.dim() > 1]
+            biases = [p for p in model.parameters() if p.dim() == 1]
+            optimizer = kind([{"params": weights, "weight_decay": DECAY, "betas": (0.8, 0.99)},
+                              {"params": biases, "lr": 4 * LR}], lr=LR, weight_decay=0,
+                             **({"clip": clip} if kind is create else {}))
+            scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5 ** (step // 10))
+            if kind is create:
+                optimizer.attach(model)
+            train(model, optimizer, 60, scheduler=scheduler)
+            if kind is create:
+                optimizer.synchronize()
+        check_close(models[1], models[0], LR)
+
+    def raise_rate(_):
+        optimizer.param_groups[0]["lr"] = 1.0
+
+    refused(RuntimeError, "between backward and step", lambda: train(models[1], optimizer, 1, raise_rate))
+
+
+def states_on_a_drive(folder):
+    """States in files, with less memory than they need, have the bits of states in memory."""
+    a = network(16, 1024, 1024, 4)
+    b = copy.deepcopy(a)
+    optimizer = create(b.parameters(), store=[(folder, "256MiB")], states="store")
+    info = optimizer.describe()
+    assert info["store_bytes"] > 0 and info["resident_bytes"] == 0, info
+    train(a, create(a.parameters()), 3)
+    train(b, optimizer, 3)
+    check_same(b, a)
+    assert list(folder.iterdir())
+    optimizer.close()
+    refused(RuntimeError, "was closed", optimizer.step)
+
+
+def without_gradient(_):
+    """A parameter without a gradient stays, with its number of steps; a step without any does nothing."""
+    a = network(16, 32, 32, 4)
+    b = copy.deepcopy(a)
+    for model in (a, b):
+        model.extra = torch.nn.Parameter(torch.ones(7))
+        model.frozen = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+    settings = {"lr": LR, "weight_decay": DECAY}
+    for model, optimizer in ((a, torch.optim.AdamW(a.parameters(), **settings)),
+                             (b, create(b.parameters(), **settings))):
+        optimizer.step()
+        assert torch.equal(model.extra, torch.ones(7))
+        train(model, optimizer, 5)
+        assert torch.equal(model.extra, torch.ones(7))
+        train(model, optimizer, 5, lambda _, m=model: m.extra.sum().backward())
+        assert torch.equal(model.frozen, torch.ones(3))
+    check_close(b, a, LR)
+
+
+def clipping(_):
+    """clip= is torch's clip_grad_norm_ before the step, with its norm. torch's own, which would do nothing, is
+    refused."""
+    a = network(16, 64, 64, 4)
+    b = copy.deepcopy(a)
+    norms = []
+    optimizer = create(b.parameters(), lr=LR, weight_decay=DECAY, clip=0.5)
+    optimizer.attach(b)
+    train(a, torch.optim.AdamW(a.parameters(), lr=LR, weight_decay=DECAY), 50,
+          lambda _: norms.append(torch.nn.utils.clip_grad_norm_(a.parameters(), 0.5).item()))
+    train(b, optimizer, 50)
+    last = optimizer.last()
+    optimizer.synchronize()
+    check_close(b, a, LR)
+    assert max(norms) > 0.5 and abs(last["grad_norm"] / norms[-1] - 1) < 1e-5, (last, norms)
+    refused(RuntimeError, "max_grad_norm=0", lambda: train(
+        b, optimizer, 1, lambda _: torch.nn.utils.clip_grad_norm_(b.parameters(), 0.5)))
+    optimizer.step()
+
+
+def accumulation(_):
+    """N backward passes in p.grad are torch's; the last passes may be fewer; a further one is refused."""
+    for way in ("steps", "with"):
+        a = network(16, 32, 4)
+        b = copy.deepcopy(a)
+        optimizer = create(b.parameters(), lr=LR, weight_decay=0,
+                           accumulation_steps=3 if way == "steps" else 1)
+        train(a, torch.optim.AdamW(a.parameters(), lr=LR, weight_decay=0), 10, passes=3)
+        if way == "steps":
+            train(b, optimizer, 10, passes=3)
+            check_close(b, a, LR)
+            train(b, optimizer, 1, passes=2)
+            assert optimizer.last()["step"] == 11
+            refused(RuntimeError, "second gradient", lambda: train(b, optimizer, 1, passes=4))
+        else:
+            with optimizer.accumulate():
+                train(b, optimizer, 10, passes=3)
+            check_close(b, a, LR)
+            refused(RuntimeError, "cannot be dropped", lambda: train(
+                b, optimizer, 1, lambda _: optimizer.zero_grad()))
+
+
+def weights_that_the_program_writes(_):
+    """load_state_dict on the model between steps: updates go on from the new weights, also with a master."""
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        b = network(16, 32, 4, dtype=dtype)
+        saved = copy.deepcopy(b.state_dict())
+        optimizer = create(b.parameters(), lr=1e-2)
+        train(b, optimizer, 20)
+        b.load_state_dict(saved)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.0
+        train(b, optimizer, 1)
+        assert all(torch.equal(p, saved[name]) for name, p in b.named_parameters()), dtype
+    b.to(torch.float32)
+    refused(RuntimeError, "other memory", lambda: train(b, optimizer, 1))
+
+
+def attached(_):
+    """With attach() each forward sees updated weights, also those of a module that is not called itself."""
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = torch.nn.Linear(16, 32)
+            self.attention = torch.nn.MultiheadAttention(32, 2, batch_first=True)
+            self.last = torch.nn.Linear(32, 4)
+
+        def forward(self, x):
+            x = self.first(x).unsqueeze(1)
+            return self.last(self.attention(x, x, x)[0].squeeze(1))
+
+    a = Net()
+    b = copy.deepcopy(a)
+    train(a, create(a.parameters(), clip=0.1), 20)
+    optimizer = create(b.parameters(), clip=0.1)
+    optimizer.attach(b)
+    train(b, optimizer, 20)
+    assert all(optimizer._waiting)
+    b(torch.ones(1, 16))
+    assert not any(optimizer._waiting)
+    check_same(b, a)
+    train(b, optimizer, 1)
+    assert any(optimizer._waiting) and b.state_dict() and not any(optimizer._waiting)
+
+
+def stale_weights(_):
+    """A graph that uses weights again after their update is refused by autograd."""
+    w = torch.nn.Parameter(torch.ones(8))
+    z = torch.ones(8, requires_grad=True)
+    optimizer = create([w])
+    kept = (w.detach() * z).sum()
+    (w * 2).sum().backward()
+    refused(RuntimeError, "inplace operation", kept.backward)
+    optimizer.step()
+
+
+def refusals(_):
+    """Each wrong use is an exception with a sentence."""
+    good = torch.nn.Parameter(torch.ones(4, 4))
+    turned = torch.nn.Parameter(torch.ones(4, 6).t())
+    refused(ValueError, "w.turned is not contiguous", lambda: create([("w.turned", turned)]))
+    refused(ValueError, "parameter 1 of group 0 is not contiguous", lambda: create([good, turned]))
+    refused(ValueError, "float64", lambda: create([torch.nn.Parameter(torch.ones(4).double())]))
+    refused(NotImplementedError, "meta", lambda: create([torch.nn.Parameter(torch.ones(4, device="meta"))]))
+    refused(ValueError, "moments", lambda: create([good], moments="fp8"))
+    refused(ValueError, "invalid size", lambda: create([good], host_memory="4 cats"))
+    refused(tide.Error, "need a store", lambda: create([good], states="store"))
+    refused(tide.Error, "", lambda: create([good], host_memory=4096))
+    refused(tide.Error, "", lambda: create([good], store="/no/such/folder", states="store"))
+    optimizer = create([good])
+    refused(NotImplementedError, "when it is created", lambda: optimizer.add_param_group({"params": [turned]}))
+    refused(TypeError, "copied", lambda: copy.deepcopy(optimizer))
+    good.grad = torch.ones(4, 4).to_sparse()
+    refused(ValueError, "dense", optimizer.step)
+    good.grad = None
+
+
+def not_finite(_):
+    """A gradient that is not finite ends the optimizer with its name, or its step is skipped."""
+    for check in (False, True):
+        p = torch.nn.Parameter(torch.ones(8))
+        optimizer = create([("weights", p)], check_overflow=check)
+        p.grad = torch.full((8,), float("nan"))
+        if check:
+            optimizer.step()
+            assert optimizer.last()["skipped"] and torch.equal(p, torch.ones(8))
+            p.grad = torch.ones(8)
+            optimizer.step()
+            assert not torch.equal(p, torch.ones(8))
+        else:
+            refused(tide.Error, "weights", lambda: (optimizer.step(), optimizer.last()))
+            p.grad = torch.ones(8)
+            refused(tide.Error, "weights", lambda: (optimizer.step(), optimizer.last()))
+
+
+def state_dict(_):
+    """Groups are saved and loaded; that states are not is said; states of others are refused."""
+    b = network(16, 32, 4)
+    optimizer = create(b.parameters(), lr=0.25)
+    train(b, optimizer, 1)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        saved = optimizer.state_dict()
+    assert "save(directory)" in str(heard[0].message) and saved["state"] == {}
+    other = create(network(16, 32, 4).parameters())
+    other.load_state_dict(saved)
+    assert other.param_groups[0]["lr"] == 0.25
+    a = network(16, 32, 4)
+    reference = torch.optim.AdamW(a.parameters())
+    train(a, reference, 1)
+    refused(NotImplementedError, "has states", lambda: other.load_state_dict(reference.state_dict()))
+
+
+def checkpoints(folder):
+    """A run that was saved and loaded has the bits of one that was not; another model is refused."""
+    for dtype in (torch.float32, torch.bfloat16):
+        a = network(16, 32, 4, dtype=dtype)
+        optimizer = create(a.parameters(), lr=1e-2)
+        train(a, optimizer, 10)
+        optimizer.save(folder / str(dtype))
+        train(a, optimizer, 10)
+        b = network(16, 32, 4, dtype=dtype)
+        resumed = create(b.parameters(), lr=1e-2)
+        assert resumed.load(folder / str(dtype)) == 10
+        train(b, resumed, 10)
+        check_same(b, a)
+        refused(tide.Error, "", lambda: create(network(16, 8, 4).parameters()).load(folder / str(dtype)))
+        refused(tide.Error, "", lambda: resumed.load(folder / "none"))
+
+
+def data_loader_workers(_):
+    """Forked workers live and end beside an optimizer; one that uses it gets a sentence."""
+    b = network(16, 32, 4)
+    optimizer = create(b.parameters())
+    data = torch.utils.data.TensorDataset(torch.randn(32, 16), torch.randn(32, 4))
+    for x, y in torch.utils.data.DataLoader(data, batch_size=8, num_workers=2, multiprocessing_context="fork"):
+        optimizer.zero_grad()
+        (b(x) - y).pow(2).mean().backward()
+        optimizer.step()
+    assert optimizer.last()["step"] == 4
+    ours, theirs = multiprocessing.get_context("fork").Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_use_in_child, args=(optimizer, theirs))
+    child.start()
+    assert "forked" in ours.recv()
+    child.join()
+    assert child.exitcode == 0
+    train(b, optimizer, 1)
+
+
+def _use_in_child(optimizer, pipe):
+    try:
+        optimizer.synchronize()
+        pipe.send("no error")
+    except tide.Error as error:
+        pipe.send(str(error))
+    optimizer.close()
+
+
+sys.exit(guest.main([same_as_torch, near_double, bf16, groups_and_scheduler, states_on_a_drive, without_gradient,
+                     clipping, accumulation, weights_that_the_program_writes, attached, stale_weights, refusals,
+                     not_finite, state_dict, checkpoints, data_loader_workers]))

@@ -1,0 +1,419 @@
+"""optimizer.py: AdamW as a torch.optim.Optimizer whose states belong to libtide.
+
+Hooks on the parameters hand each gradient over as soon as backward has it, and take it from p.grad. The library
+borrows the gradient's memory until the update is done, so a reference is kept until then."""
+
+import collections
+import contextlib
+import functools
+import threading
+import warnings
+import weakref
+from ctypes import byref, c_uint64, c_void_p
+
+import torch
+
+from . import library
+from .library import check, lib
+
+_PRECISIONS = {torch.bfloat16: library.BF16, torch.float16: library.FP16, torch.float32: library.FP32}
+_living = weakref.WeakSet()
+
+
+def _destroy(handle, hooks, weights, held):
+    """`weights` and `held` are referenced until the library has ended."""
+    for hook in hooks:
+        hook.remove()
+    lib.tide_optim_destroy(handle)
+    weights.clear()
+    held.clear()
+
+
+def _group(values):
+    lr, beta1, beta2, eps, decay = values
+    return library.OptimGroup(lr=lr, beta1=beta1, beta2=beta2, eps=eps, decay=decay)
+
+
+def _values(group):
+    beta1, beta2 = group["betas"]
+    return tuple(float(x) for x in (group["lr"], beta1, beta2, group["eps"], group["weight_decay"]))
+
+
+class AdamW(torch.optim.Optimizer):
+    """Like torch.optim.AdamW. Its states are in `host_memory` as far as there is room, and otherwise in files
+    in `store`: a path, or a list of paths and (path, size) pairs. The README has the limits.
+
+    clip: the largest norm of all gradients; 0: no clipping. accumulation_steps: the number of backward passes
+    whose gradients are added up in p.grad before they are handed over."""
+
+    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *,
+                 host_memory=None, store=None, clip=0.0, moments="fp32", threads=0, io=None,
+                 cache=None, states="auto", accumulation_steps=1, check_overflow=False):
+        self._handle = None
+        if accumulation_steps < 1:
+            raise ValueError(f"accumulation_steps is {accumulation_steps}; it is at least 1")
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+        self._lock = threading.Lock()
+        self._token = c_uint64()
+        self._held = collections.deque()  # (token, gradient) that the library borrows
+        self._open = False                # a gradient of the next step was handed over
+        self._inside = clip == 0 and not check_overflow  # updates begin before the step is closed
+        self._accumulation_steps = accumulation_steps
+        self._accumulating = 0
+        self._steps = 0
+        self._list_parameters()
+        count = len(self._params)
+        self._taken = [False] * count      # in this step
+        self._backwards = [0] * count      # since the last step
+        self._versions = [p._version for p in self._params]
+        self._waiting = [False] * count    # weights may still be updated
+        self._modules = _Attached(self)
+        self._sent = [_values(group) for group in self.param_groups]
+        handle = self._create(library.OptimOptions(
+            clip=clip, moments=library.choice("moments", moments, library.MOMENTS),
+            host_bytes=library.size(host_memory), io=library.text(io), cache=library.text(cache),
+            threads=threads, states=library.choice("states", states, library.PLACES),
+            check_overflow=int(check_overflow)), library.store_paths(store))
+        hooks = []
+        self._finalizer = weakref.finalize(self, _destroy, handle, hooks, self._weights, self._held)
+        self._handle = handle
+        this = weakref.ref(self)
+        for index, p in enumerate(self._params):
+            hooks.append(p.register_post_accumulate_grad_hook(functools.partial(_hook, this, index)))
+        self._hooks = hooks
+        _living.add(self)
+        _watch_clipping()
+
+    # ---- parameters ----
+
+    def _name(self, group_index, index):
+        names = self.param_groups[group_index].get("param_names")
+        name = names[index] if names else ""
+        return name if 0 < len(name.encode()) < 256 else f"parameter {index} of group {group_index}"
+
+    def _check_parameter(self, p, name):
+        if p.device.type != "cpu":
+            raise NotImplementedError(f"{name} is on {p.device}: tide.AdamW does not support tensors on "
+                                      f"devices other than the CPU yet")
+        if p.dtype not in _PRECISIONS:
+            raise ValueError(f"{name} is {p.dtype}; tide.AdamW trains float32, bfloat16 and float16")
+        if not p.is_contiguous():
+            raise ValueError(f"{name} is not contiguous (shape {tuple(p.shape)}, strides {p.stride()}); "
+                             f"tide.AdamW needs contiguous parameters")
+
+    def _list_parameters(self):
+        """Frozen and empty parameters have no states."""
+        self._params, self._names, self._groups, self._frozen = [], [], [], []
+        for g, group in enumerate(self.param_groups):
+            for i, p in enumerate(group["params"]):
+                name = self._name(g, i)
+                self._check_parameter(p, name)
+                if not p.requires_grad or p.numel() == 0:
+                    self._frozen.append((p, name))
+                    continue
+                self._params.append(p)
+                self._names.append(name)
+                self._groups.append(g)
+        if not self._params:
+            raise ValueError("no parameter requires a gradient")
+        self._index = {id(p): i for i, p in enumerate(self._params)}
+        self._weights = [p.detach() for p in self._params]  # the memory that the library writes
+
+    def _create(self, options, stores):
+        parameters = [library.OptimParameter(
+            name=name.encode(), weights=weights.data_ptr(), elements=weights.numel(),
+            precision=_PRECISIONS[weights.dtype], gradients=_PRECISIONS[weights.dtype], group=group)
+            for name, weights, group in zip(self._names, self._weights, self._groups)]
+        groups = [_group(values) for values in self._sent]
+        options.parameters = (library.OptimParameter * len(parameters))(*parameters)
+        options.parameter_count = len(parameters)
+        options.groups = (library.OptimGroup * len(groups))(*groups)
+        options.group_count = len(groups)
+        options.stores = stores
+        options.store_count = len(stores)
+        handle = c_void_p()
+        check(lib.tide_optim_create(None, byref(options), byref(handle)))
+        return handle
+
+    def add_param_group(self, param_group):
+        if self._handle is not None:
+            raise NotImplementedError("tide.AdamW plans its memory when it is created: give it all "
+                                      "param_groups then")
+        super().add_param_group(param_group)
+
+    # ---- gradients ----
+
+    def _begin(self):
+        """Before the first gradient of a step: tells the library what the program changed."""
+        values = [_values(group) for group in self.param_groups]
+        for name, p, weights in zip(self._names, self._params, self._weights):
+            if p.data_ptr() != weights.data_ptr() or p.dtype != weights.dtype:
+                raise RuntimeError(f"{name} has other memory than when tide.AdamW was created (model.to() or "
+                                   f"an assignment to .data); create the optimizer after that")
+        written = [i for i, p in enumerate(self._params) if p._version != self._versions[i]]
+        for i, (old, new) in enumerate(zip(self._sent, values)):
+            if old != new:
+                check(lib.tide_optim_set_group(self._handle, i, byref(_group(new))))
+        self._sent = values
+        for i in written:
+            self.weights_changed(self._params[i])
+
+    def _submit(self, index):
+        p = self._params[index]
+        grad = p.grad
+        if self._taken[index]:
+            raise RuntimeError(
+                f"{self._names[index]} has a second gradient in one step, after the first one was handed over: "
+                f"give tide.AdamW accumulation_steps=N, or run all but the last backward in "
+                f"`with optimizer.accumulate():`")
+        if grad.layout != torch.strided or grad.dtype != p.dtype or grad.device != p.device:
+            raise ValueError(f"the gradient of {self._names[index]} is {grad.dtype} ({grad.layout}, "
+                             f"{grad.device}); tide.AdamW needs a dense one of {p.dtype} on the CPU")
+        grad = grad.contiguous()
+        with self._lock:
+            if not self._open:
+                self._begin()
+            held = self._held
+            while held and check(lib.tide_optim_poll(self._handle, held[0][0])) == 1:
+                held.popleft()
+            check(lib.tide_optim_submit(self._handle, index, grad.data_ptr(), 1, byref(self._token)))
+            held.append((self._token.value, grad))
+            self._taken[index] = self._open = True
+        p.grad = None
+        if self._inside:
+            self._note_update(index)
+
+    def _note_update(self, index):
+        """Autograd refuses to use weights that it saved before this update."""
+        p = self._params[index]
+        torch.autograd.graph.increment_version(p)
+        self._versions[index] = p._version
+
+    def _after_backward(self, index):
+        self._backwards[index] += 1
+        if not self._accumulating and self._backwards[index] >= self._accumulation_steps:
+            self._submit(index)
+
+    @contextlib.contextmanager
+    def accumulate(self):
+        """Backward passes inside add their gradients up in p.grad."""
+        self._accumulating += 1
+        try:
+            yield
+        finally:
+            self._accumulating -= 1
+
+    def zero_grad(self, set_to_none=True):
+        if self._open:
+            raise RuntimeError("zero_grad() between backward and step(): the gradients were handed over and "
+                               "cannot be dropped; call it before backward or after step()")
+        self._backwards = [0] * len(self._params)
+        super().zero_grad(set_to_none)
+
+    # ---- steps ----
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """Closes the step and, for parameters outside of attached modules, waits for the weights."""
+        self._check_open()
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for index, p in enumerate(self._params):
+            if p.grad is not None:
+                self._submit(index)
+        for p, name in self._frozen:
+            if p.grad is not None and p.numel() > 0:
+                raise RuntimeError(f"{name} did not require a gradient when tide.AdamW was created and has no "
+                                   f"states; create the optimizer after unfreezing it")
+        self._backwards = [0] * len(self._params)
+        if not self._open:
+            return loss
+        if [_values(group) for group in self.param_groups] != self._sent:
+            raise RuntimeError("param_groups changed between backward and step(), when updates may have begun: "
+                               "change them before backward or after step()")
+        with self._lock:
+            check(lib.tide_optim_step(self._handle, byref(self._token)))
+            self._open = False
+        self._steps += 1
+        taken, self._taken = self._taken, [False] * len(self._params)
+        if not self._inside:
+            for index in (i for i, was in enumerate(taken) if was):
+                self._note_update(index)
+        self._waiting = taken
+        self._modules.begin_forward()
+        return loss
+
+    def _check_open(self):
+        if self._handle is None:
+            raise RuntimeError("this tide.AdamW was closed")
+
+    def synchronize(self):
+        """Waits until all weights are those of the last closed step."""
+        self._check_open()
+        check(lib.tide_optim_wait_parameter(self._handle, library.OPTIM_ALL))
+        self._waiting = [False] * len(self._params)
+        if not self._open:
+            self._held.clear()
+
+    def _wait(self, index):
+        if self._waiting[index]:
+            check(lib.tide_optim_wait_parameter(self._handle, index))
+            self._waiting[index] = False
+
+    def attach(self, module):
+        """Lets step() return while weights of `module` are updated: each of its modules waits for its own
+        parameters before its forward. Call synchronize() before weights are read outside of a forward."""
+        self._modules.add(module)
+
+    def weights_changed(self, parameter):
+        """Says that the program wrote the weights of a parameter in a way that torch does not count (p.data,
+        numpy); other writes are noticed. Between steps."""
+        self._check_open()
+        index = self._index[id(parameter)]
+        check(lib.tide_optim_weights_changed(self._handle, index))
+        self._versions[index] = parameter._version
+
+    def last(self):
+        """The last step: its number, the norm of all gradients, the factor of clipping, whether it was
+        skipped. Waits for the norm."""
+        self._check_open()
+        result = library.OptimResult()
+        check(lib.tide_optim_last(self._handle, byref(result)))
+        return {"step": result.step, "grad_norm": result.grad_norm, "factor": result.factor,
+                "skipped": bool(result.skipped)}
+
+    def describe(self):
+        """Bytes of memory and drives."""
+        self._check_open()
+        info = library.OptimInfo()
+        check(lib.tide_optim_describe(self._handle, byref(info)))
+        return {name: getattr(info, name) for name, _ in info._fields_[1:]}
+
+    def close(self):
+        """Waits for updates and gives memory and files back. Also happens when the object is deleted."""
+        self._handle = None
+        self._modules.remove()
+        self._finalizer()
+
+    # ---- checkpoints ----
+
+    def save(self, directory, keep=0):
+        """Writes weights and states to directory/checkpoint-N after N steps, verifies them, and keeps the `keep`
+        newest checkpoints (0: all). Between steps. All parameters have one dtype."""
+        self._check_open()
+        check(lib.tide_optim_save(self._handle, library.text(directory), keep))
+
+    def load(self, directory):
+        """Reads weights and states of the newest checkpoint that verifies, of an optimizer with the same
+        parameters and moments. Returns the number of its steps. param_groups stay as they are."""
+        self._check_open()
+        step = c_uint64()
+        check(lib.tide_optim_load(self._handle, library.text(directory), byref(step)))
+        for index in range(len(self._params)):
+            self._note_update(index)
+        self._steps = step.value
+        return step.value
+
+    def state_dict(self):
+        """The param_groups. Moments and steps are saved by save()."""
+        if self._steps > 0:
+            warnings.warn("tide.AdamW.state_dict() has param_groups only; save moments and steps with "
+                          "save(directory)", stacklevel=2)
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict):
+        """Loads the param_groups of a state_dict without states."""
+        if state_dict["state"]:
+            raise NotImplementedError("this state_dict has states of an optimizer, which tide.AdamW cannot "
+                                      "load; it loads what its save() wrote, with load(directory)")
+        super().load_state_dict(state_dict)
+
+    def __getstate__(self):
+        raise TypeError("a tide.AdamW has memory of libtide and cannot be copied or pickled")
+
+    def _has_taken(self, ids):
+        return self._open and any(was and id(p) in ids for was, p in zip(self._taken, self._params))
+
+
+def _hook(this, index, _parameter):
+    optimizer = this()
+    if optimizer is not None and optimizer._handle is not None:
+        optimizer._after_backward(index)
+
+
+class _Attached:
+    """Waits of attached modules. A module's hook waits for the module's own parameters. Some modules use
+    weights of others without calling them (nn.MultiheadAttention uses out_proj.weight): parameters with an owner
+    that was not called since the last step are waited for before the first module that is called."""
+
+    def __init__(self, optimizer):
+        self.optimizer = weakref.ref(optimizer)
+        self.owners = {}     # index: modules that have the parameter
+        self.called = set()  # ids of modules, since the last step
+        self.late = []       # indices to wait for at the first call
+        self.hooks = []
+
+    def add(self, module):
+        optimizer = self.optimizer()
+        for one in module.modules():
+            own = [optimizer._index[id(p)] for p in one._parameters.values() if id(p) in optimizer._index]
+            for index in own:
+                self.owners.setdefault(index, []).append(id(one))
+            self.hooks.append(one.register_forward_pre_hook(functools.partial(self.before_forward, own)))
+            self.hooks.append(one.register_state_dict_pre_hook(self.before_state_dict))
+
+    def begin_forward(self):
+        """After a step."""
+        optimizer = self.optimizer()
+        if not self.owners:
+            optimizer.synchronize()
+            return
+        for index in range(len(optimizer._params)):
+            if index not in self.owners:
+                optimizer._wait(index)
+        self.late = [i for i, owners in self.owners.items() if not self.called.issuperset(owners)]
+        self.called.clear()
+
+    def before_forward(self, own, module, _arguments):
+        optimizer = self.optimizer()
+        if optimizer is None or optimizer._handle is None:
+            return
+        self.called.add(id(module))
+        for index in self.late:
+            optimizer._wait(index)
+        self.late = []
+        for index in own:
+            optimizer._wait(index)
+
+    def before_state_dict(self, _module, _prefix, _keep_vars):
+        optimizer = self.optimizer()
+        if optimizer is not None and optimizer._handle is not None:
+            optimizer.synchronize()
+
+    def remove(self):
+        for hook in self.hooks:
+            hook.remove()
+
+
+def _watch_clipping():
+    """Clipping by torch after backward finds no gradients and would do nothing: it is refused. Callers that
+    imported the functions by name before the first tide.AdamW are not noticed."""
+    def refuse(original):
+        @functools.wraps(original)
+        def clip(parameters, *args, **kwargs):
+            parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            ids = {id(p) for p in parameters}
+            if any(optimizer._has_taken(ids) for optimizer in list(_living)):
+                raise RuntimeError(
+                    f"{original.__name__} after backward would do nothing: tide.AdamW took the gradients. Use "
+                    f"tide.AdamW(clip=...); with Hugging Face's Trainer set max_grad_norm=0")
+            return original(parameters, *args, **kwargs)
+        clip.tide = True
+        return clip
+
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        original = getattr(torch.nn.utils, name)
+        if not hasattr(original, "tide"):
+            setattr(torch.nn.utils, name, refuse(original))
