@@ -1,0 +1,189 @@
+"""blocks.py: tensors by name in a budget of host memory and on drives, and saved activations there."""
+
+import collections
+import contextlib
+import itertools
+import weakref
+from ctypes import byref, c_char, c_uint64, c_void_p
+
+import torch
+
+from . import library
+from .library import check, lib
+
+_IN_FLIGHT = 8  # puts of saved tensors whose memory the library borrows
+_AHEAD = 4      # saved tensors that are read before backward asks for them
+
+
+def _tensor(value, what):
+    """A contiguous CPU tensor over the memory of a tensor or a numpy array."""
+    tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+    if tensor.device.type != "cpu":
+        raise NotImplementedError(f"{what} is on {tensor.device}: tide.Blocks does not support tensors on "
+                                  f"devices other than the CPU yet")
+    return tensor.detach()
+
+
+def _bytes(tensor):
+    return tensor.numel() * tensor.element_size()
+
+
+class Blocks:
+    """Tensors and numpy arrays by name, in `host_memory` as long as there is room and otherwise in `store`: a
+    list of (path, size) pairs; the size is reserved at once. They do not outlive the object."""
+
+    def __init__(self, host_memory, store=None, *, io=None, checksums=True):
+        stores = library.store_paths([store] if isinstance(store, tuple) else store)
+        options = library.BlocksOptions(
+            host_bytes=library.size(host_memory), stores=stores, store_count=len(stores),
+            io=library.text(io), no_checksums=int(not checksums))
+        handle = c_void_p()
+        check(lib.tide_blocks_create(None, byref(options), byref(handle)))
+        self._handle = handle
+        self._formats = {}  # name: (dtype, shape, whether numpy's)
+        self._saved = itertools.count()
+        self._living = set()                # numbers of saved tensors
+        self._writing = collections.deque()  # (token, saved tensor, its version)
+        self._finalizer = weakref.finalize(self, _destroy, handle, self._writing)
+
+    def _open(self):
+        if self._handle is None:
+            raise RuntimeError("this tide.Blocks was closed")
+        return self._handle
+
+    def _format(self, name):
+        if name not in self._formats:
+            raise KeyError(name)
+        return self._formats[name]
+
+    def put(self, name, value):
+        """Stores a tensor or an array; it replaces an earlier one of this name."""
+        tensor = _tensor(value, name).contiguous()
+        if tensor.numel() == 0:
+            raise ValueError(f"{name} has no elements")
+        check(lib.tide_blocks_put(self._open(), name.encode(), tensor.data_ptr(), _bytes(tensor)))
+        self._formats[name] = (tensor.dtype, tensor.shape, not isinstance(value, torch.Tensor))
+
+    def get(self, name, out=None, *, pin=False):
+        """Returns what was put: in `out`, or a new tensor. pin: a view of the store's own memory, which is valid
+        until release(name)."""
+        dtype, shape, is_numpy = self._format(name)
+        if pin:
+            block = library.Block()
+            check(lib.tide_blocks_get(self._open(), name.encode(), None, 0, byref(block)))
+            memory = (c_char * block.bytes).from_address(block.data)
+            tensor = torch.frombuffer(memory, dtype=dtype).view(shape)
+            return tensor.numpy() if is_numpy else tensor
+        result = out if out is not None else torch.empty(shape, dtype=dtype)
+        tensor = _tensor(result, "out")
+        if tensor.dtype != dtype or tensor.shape != shape or not tensor.is_contiguous():
+            raise ValueError(f"out is {tensor.dtype} {tuple(tensor.shape)}; {name} needs a contiguous {dtype} "
+                             f"{tuple(shape)}")
+        check(lib.tide_blocks_get(self._open(), name.encode(), tensor.data_ptr(), _bytes(tensor), None))
+        return tensor.numpy() if is_numpy and out is None else result
+
+    def release(self, name, changed=False):
+        """Ends one pin. changed: the view was written to."""
+        check(lib.tide_blocks_release(self._open(), name.encode(), int(changed)))
+
+    def prefetch(self, name):
+        """Begins to read into memory, if there is memory for it."""
+        check(lib.tide_blocks_prefetch(self._open(), name.encode()))
+
+    def drop(self, name):
+        """Forgets a tensor."""
+        self._format(name)
+        check(lib.tide_blocks_drop(self._open(), name.encode()))
+        del self._formats[name]
+
+    def iteration(self):
+        """Begins an iteration: the gets of the last one are read ahead in their order."""
+        check(lib.tide_blocks_iteration(self._open()))
+
+    def stats(self):
+        stats = library.BlocksStats()
+        check(lib.tide_blocks_stats(self._open(), byref(stats)))
+        return {name: getattr(stats, name) for name, _ in stats._fields_[1:]}
+
+    def close(self):
+        """Gives memory and files back. Pinned views become invalid."""
+        self._handle = None
+        self._finalizer()
+
+    def __contains__(self, name):
+        return name in self._formats
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    # ---- activations ----
+
+    @contextlib.contextmanager
+    def saved_tensors(self, keep=(), min_bytes=64 << 10):
+        """Tensors that autograd saves inside are stored until their graph is freed, except small ones and those
+        that share memory with one of `keep`: give it model.parameters()."""
+        kept = {tensor.untyped_storage().data_ptr() for tensor in keep}
+
+        def pack(tensor):
+            if (_bytes(tensor) < max(min_bytes, 1) or tensor.layout != torch.strided or
+                    tensor.device.type != "cpu" or tensor.untyped_storage().data_ptr() in kept):
+                return tensor
+            return _Saved(self, tensor)
+
+        def unpack(packed):
+            return packed.read() if isinstance(packed, _Saved) else packed
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            yield self
+
+    def _finish_writes(self, left):
+        """Waits until at most `left` puts of saved tensors borrow memory."""
+        while len(self._writing) > left:
+            token, tensor, version = self._writing.popleft()
+            check(lib.tide_blocks_wait(self._open(), token, None))
+            if tensor._version != version:
+                raise RuntimeError("a tensor that autograd had saved was changed in place while it was stored")
+
+
+class _Saved:
+    """One tensor that autograd saved; its block lives as long as this object."""
+
+    def __init__(self, blocks, tensor):
+        like = torch.empty_like(tensor, device="meta")
+        if like.stride() != tensor.stride():  # it has gaps or overlaps
+            tensor = tensor.contiguous()
+        self.blocks = blocks
+        self.number = next(blocks._saved)
+        self.name = b"saved.%d" % self.number
+        self.layout = tensor.shape, tensor.stride(), tensor.dtype
+        blocks._finish_writes(_IN_FLIGHT - 1)
+        token = c_uint64()
+        check(lib.tide_blocks_put_begin(blocks._open(), self.name, tensor.data_ptr(), _bytes(tensor), None,
+                                        byref(token)))
+        blocks._living.add(self.number)
+        blocks._writing.append((token.value, tensor, tensor._version))
+
+    def read(self):
+        blocks = self.blocks
+        blocks._finish_writes(0)
+        for number in range(self.number - 1, self.number - 1 - _AHEAD, -1):
+            if number in blocks._living:
+                check(lib.tide_blocks_prefetch(blocks._open(), b"saved.%d" % number))
+        shape, stride, dtype = self.layout
+        tensor = torch.empty_strided(shape, stride, dtype=dtype)
+        check(lib.tide_blocks_get(blocks._open(), self.name, tensor.data_ptr(), _bytes(tensor), None))
+        return tensor
+
+    def __del__(self):
+        if self.number in self.blocks._living and self.blocks._handle is not None:
+            self.blocks._living.discard(self.number)
+            lib.tide_blocks_drop(self.blocks._handle, self.name)
+
+
+def _destroy(handle, writing):
+    """The tensors of `writing` are referenced until the library has ended."""
+    lib.tide_blocks_destroy(handle)
+    writing.clear()
