@@ -100,8 +100,7 @@ def layout(_):
         for field in fields:
             mirrored = getattr(struct, field)
             assert (mirrored.offset, mirrored.size) == rows[f"{name}.{field}"], (name, field)
-    values = {"TIDE_BF16": library.BF16, "TIDE_FP16": library.FP16, "TIDE_FP32": library.FP32,
-              "TIDE_BLOCKS_TOKENS": library.BLOCKS_TOKENS}
+    values = {"TIDE_BF16": library.BF16, "TIDE_FP16": library.FP16, "TIDE_FP32": library.FP32}
     values.update({"TIDE_MOMENTS_" + name.upper(): value for name, value in library.MOMENTS.items()})
     values.update({"TIDE_" + name.upper(): value for name, value in library.PLACES.items()})
     for name, value in values.items():

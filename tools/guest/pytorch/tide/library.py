@@ -14,9 +14,7 @@ from ctypes import (POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint3
 BF16, FP16, FP32 = range(3)
 MOMENTS = {"fp32": 0, "bf16": 1, "8bit": 2}
 PLACES = {"auto": 0, "host": 2, "store": 3}
-# Constants of tide/optimizer.h and tide/blocks.h.
-OPTIM_ALL = 2**64 - 1
-BLOCKS_TOKENS = 1024
+OPTIM_ALL = 2**64 - 1  # tide/optimizer.h
 
 
 class Error(OSError):
