@@ -231,7 +231,7 @@ static int64_t told_clock(void *user)
 static void wait_for_stall(struct aio_drive *drive, uint64_t stalls)
 {
     struct aio_drive_stats stats = {0};
-    for (int i = 0; i < 5000 && stats.stalls < stalls; i++) {
+    for (int i = 0; i < 60000 && stats.stalls < stalls; i++) {
         usleep(1000);
         aio_drive_stats(drive, &stats);
     }
