@@ -949,7 +949,9 @@ int cache_destroy(struct cache *cache)
     }
     for (unsigned i = 0; i < QUEUE_COUNT; i++) {
         const int closed = transfers_close(&cache->queues[i]);
-        rc = rc != 0 ? rc : closed;
+        if (rc == 0) {
+            rc = closed;
+        }
     }
     if (rc != 0) {
         return rc; /* leaked on purpose: a drive may still access the memory */
