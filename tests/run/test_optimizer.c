@@ -391,10 +391,11 @@ static const struct way ways[] = {
 };
 enum { WAYS = sizeof ways / sizeof ways[0] };
 
-/* Every `stride`th way. */
+/* Every `stride`th way, under a sanitizer half of these. */
 static void all_ways(const struct rules *rules, size_t stride)
 {
-    for (size_t w = stride - 1; w < WAYS; w += stride) {
+    const size_t step = TEST_SLOW ? 2 * stride : stride;
+    for (size_t w = stride - 1; w < WAYS; w += step) {
         struct arrays mine;
         struct arrays alone;
         double norms[STEPS];
@@ -580,7 +581,7 @@ static void a_drive_fails(void)
         struct arrays right;
         check_int(train_on(NULL, &rules, &right), ==, 0);
         for (size_t d = 0; d < sizeof days / sizeof days[0]; d++) {
-            for (uint64_t from = 1; from < 200; from += 99) {
+            for (uint64_t from = 1; from < 200; from += TEST_COUNT(99, 198)) {
                 struct aio_fault fault = {.inner = aio_backend_find("threads"),
                                           .seed = from,
                                           .rules_count = 1,
