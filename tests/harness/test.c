@@ -33,7 +33,7 @@ static pid_t runner; /* the process that runs the cases */
 static _Noreturn void leave(enum verdict verdict)
 {
     if (getpid() == runner) {
-        longjmp(leave_case, verdict);
+        longjmp(leave_case, (int)verdict);
     }
     fflush(stdout);
     _exit(TEST_CHILD_FAILED);
