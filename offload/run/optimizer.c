@@ -344,8 +344,10 @@ static int take_step(struct run_optimizer *optimizer, uint64_t step)
     struct run_rank *rank = optimizer->rank;
     const struct plan_tape *tape = plan_tape(optimizer->plan, rank->last, PLAN_FIRST);
     const struct run_update_terms terms = {optimizer->terms, 1 / optimizer->loss_scale};
-    fill_terms(optimizer);
-    run_update_set_speculative(rank->update, &terms);
+    if (updates_inside(optimizer)) {
+        fill_terms(optimizer);
+        run_update_set_speculative(rank->update, &terms);
+    }
     run_update_set_loss_scale(rank->update, optimizer->loss_scale);
     int rc = run_rank_release_tape(rank, PLAN_FIRST);
     if (rc != 0) {
