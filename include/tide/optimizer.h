@@ -101,7 +101,7 @@ TIDE_API void tide_optim_destroy(struct tide_optim *optim);
 
 /* ---- Steps ---- */
 
-/* Waits for all parameters of a token's step. */
+/* Every parameter: for tide_optim_wait_parameter. */
 #define TIDE_OPTIM_ALL UINT64_MAX
 
 /* Hands over a gradient of parameter `parameter`. The array is borrowed: it must not change until *token is

@@ -123,14 +123,6 @@ static int check_choices(const struct tide_optim_options *given)
 
 static void fill_run(struct tide_optim *optim, const struct tide_optim_options *given)
 {
-    static const enum core_update_rule rules[] = {[TIDE_ADAMW] = CORE_UPDATE_ADAMW,
-                                                  [TIDE_ADAM] = CORE_UPDATE_ADAM,
-                                                  [TIDE_LION] = CORE_UPDATE_LION,
-                                                  [TIDE_ADAGRAD] = CORE_UPDATE_ADAGRAD,
-                                                  [TIDE_SGD] = CORE_UPDATE_SGD};
-    static const enum core_update_type moments[] = {[TIDE_MOMENTS_FP32] = CORE_UPDATE_F32,
-                                                    [TIDE_MOMENTS_BF16] = CORE_UPDATE_BF16,
-                                                    [TIDE_MOMENTS_8BIT] = CORE_UPDATE_Q8};
     static const enum plan_where states[] = {[TIDE_AUTO] = PLAN_WHERE_AUTO,
                                              [TIDE_DEVICE] = PLAN_WHERE_AUTO,
                                              [TIDE_HOST] = PLAN_WHERE_HOST,
@@ -141,8 +133,8 @@ static void fill_run(struct tide_optim *optim, const struct tide_optim_options *
                    : core_cpus_allowed(&cpus) == 0 ? core_cpus_count(&cpus)
                                                    : 1;
     run->seed = given->seed;
-    run->rule = rules[given->optimizer];
-    run->moments = moments[given->moments];
+    run->rule = setup_rule(given->optimizer);
+    run->moments = setup_moments(given->moments);
     run->clip = given->clip;
     run->may_skip = given->check_overflow != 0;
     run->wishes.states = states[given->states];

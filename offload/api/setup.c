@@ -36,26 +36,36 @@ static const enum plan_where places[] = {[TIDE_AUTO] = PLAN_WHERE_AUTO,
 
 /* ---- options ---- */
 
-static void fill_training(const struct tide_engine_options *given, struct run_options *out)
+enum core_update_rule setup_rule(uint32_t optimizer)
 {
-    static const enum kern_type types[] = {
-        [TIDE_BF16] = KERN_BF16, [TIDE_FP16] = KERN_FP16, [TIDE_FP32] = KERN_F32};
     static const enum core_update_rule rules[] = {[TIDE_ADAMW] = CORE_UPDATE_ADAMW,
                                                   [TIDE_ADAM] = CORE_UPDATE_ADAM,
                                                   [TIDE_LION] = CORE_UPDATE_LION,
                                                   [TIDE_ADAGRAD] = CORE_UPDATE_ADAGRAD,
                                                   [TIDE_SGD] = CORE_UPDATE_SGD};
-    static const enum core_update_type moments[] = {[TIDE_MOMENTS_FP32] = CORE_UPDATE_F32,
-                                                    [TIDE_MOMENTS_BF16] = CORE_UPDATE_BF16,
-                                                    [TIDE_MOMENTS_8BIT] = CORE_UPDATE_Q8};
+    return rules[optimizer];
+}
+
+enum core_update_type setup_moments(uint32_t moments)
+{
+    static const enum core_update_type types[] = {[TIDE_MOMENTS_FP32] = CORE_UPDATE_F32,
+                                                  [TIDE_MOMENTS_BF16] = CORE_UPDATE_BF16,
+                                                  [TIDE_MOMENTS_8BIT] = CORE_UPDATE_Q8};
+    return types[moments];
+}
+
+static void fill_training(const struct tide_engine_options *given, struct run_options *out)
+{
+    static const enum kern_type types[] = {
+        [TIDE_BF16] = KERN_BF16, [TIDE_FP16] = KERN_FP16, [TIDE_FP32] = KERN_F32};
     out->seed = given->seed;
     out->rows = given->batch;
     out->length = given->length;
     out->micro_batches = given->accum > 0 ? given->accum : 1;
     out->tile_bytes = given->tile_bytes;
     out->type = types[given->precision];
-    out->rule = rules[given->optimizer];
-    out->moments = moments[given->moments];
+    out->rule = setup_rule(given->optimizer);
+    out->moments = setup_moments(given->moments);
     out->gradients_fp32 = given->gradients_fp32 != 0;
     out->group = (struct adam_group){.beta1 = given->beta1,
                                      .beta2 = given->beta2,

@@ -26,6 +26,10 @@ struct setup {
 /* Defaults of the loss scale of fp16. */
 enum { SETUP_FIRST_SCALE = 65536, SETUP_LEAST_SCALE = 1 };
 
+/* The update's words for enum tide_optimizer and enum tide_moments; the values were checked. */
+enum core_update_rule setup_rule(uint32_t optimizer);
+enum core_update_type setup_moments(uint32_t moments);
+
 /* Checks the options; with `here` they also have to work on this machine. */
 int setup_check(const struct tide_engine_options *given, bool here);
 

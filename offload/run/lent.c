@@ -4,8 +4,35 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/half.h"
+
+struct plan_span run_lent_overlap(const struct run_lent_part *part, uint64_t first, uint64_t count)
+{
+    const uint64_t begin = part->first > first ? part->first : first;
+    const uint64_t stop = part->first + part->count;
+    const uint64_t end = stop < first + count ? stop : first + count;
+    return (struct plan_span){.first = begin, .count = begin < end ? end - begin : 0};
+}
+
+void run_lent_begin_masters(const struct run_lent_block *block, const struct run_lent_part *part,
+                            const struct adam_arrays *chunk)
+{
+    const struct plan_span span = run_lent_overlap(part, chunk->first, chunk->count);
+    const uint64_t at = span.first - chunk->first;
+    if (span.count == 0) {
+        return;
+    }
+    if (chunk->lo16 != NULL) {
+        memset(chunk->lo16 + at, 0, span.count * sizeof *chunk->lo16);
+    }
+    if (block->master == CORE_UPDATE_MASTER_FP16) {
+        core_fp16_widen(part->weights + (span.first - part->first) * sizeof(uint16_t), span.count,
+                        chunk->w32 + at);
+    }
+}
 
 struct run_lent_update {
     const struct run_lent *lent; /* borrowed, as the next two */
@@ -116,20 +143,20 @@ static char *advance(void *array, uint64_t bytes)
     return array != NULL ? (char *)array + bytes : NULL;
 }
 
-/* A part's elements begin .. end - 1, counted in the block, with its own weights and gradient and the
+/* A part's elements in a span of the block, with its own weights and gradient and the
  * chunk's states. */
 static struct adam_arrays arrays_of(const struct run_lent_part *part,
                                     const struct plan_format *format,
-                                    const struct adam_arrays *chunk, bool sums, uint64_t begin,
-                                    uint64_t end)
+                                    const struct adam_arrays *chunk, bool sums,
+                                    struct plan_span span)
 {
-    const uint64_t skipped = begin - chunk->first;
-    const uint64_t inside = begin - part->first;
+    const uint64_t skipped = span.first - chunk->first;
+    const uint64_t inside = span.first - part->first;
     char *weights = part->weights + inside * format->weight_bytes;
     const uint64_t gradient = (sums ? skipped : inside) * format->grad_bytes;
     struct adam_arrays arrays = {
         .first = inside,
-        .count = end - begin,
+        .count = span.count,
         .g = (sums ? (const char *)chunk->g : part->gradient) + gradient,
         .m = advance(chunk->m, skipped * format->m_bytes),
         .v = advance(chunk->v, skipped * format->v_bytes),
@@ -152,18 +179,14 @@ int run_lent_step(struct run_lent_update *update, uint32_t block, const struct p
                   const struct adam_arrays *chunk, const struct adam_group *groups, double scale)
 {
     const struct run_lent_block *lent = &update->lent->blocks[block];
-    const uint64_t last = chunk->first + chunk->count;
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < lent->part_count; i++) {
         const struct run_lent_part *part = &lent->parts[i];
-        const uint64_t begin = part->first > chunk->first ? part->first : chunk->first;
-        const uint64_t stop = part->first + part->count;
-        const uint64_t end = stop < last ? stop : last;
-        if (part->gradient == NULL || begin >= end) {
+        const struct plan_span span = run_lent_overlap(part, chunk->first, chunk->count);
+        if (part->gradient == NULL || span.count == 0) {
             continue;
         }
-        const struct adam_arrays arrays = arrays_of(part, format, chunk, update->lent->sums, begin,
-                                                    end);
+        const struct adam_arrays arrays = arrays_of(part, format, chunk, update->lent->sums, span);
         rc = adam_group_set(update->adams[part->index], 0, &groups[part->index]);
         if (rc == 0) {
             rc = adam_step(update->adams[part->index], &arrays, arrays.first,

@@ -35,6 +35,13 @@ struct run_lent {
                 * is one */
 };
 
+/* The elements of a part that are in a chunk of its block, counted in the block; there may be none. */
+struct plan_span run_lent_overlap(const struct run_lent_part *part, uint64_t first, uint64_t count);
+
+/* Makes the masters of a part's elements in a chunk what the weights are. `chunk` has the states. */
+void run_lent_begin_masters(const struct run_lent_block *block, const struct run_lent_part *part,
+                            const struct adam_arrays *chunk);
+
 struct run_lent_update;
 
 /* All but `out` is borrowed. `norm` has the team of the update. */

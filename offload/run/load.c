@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "core/base/half.h"
 #include "core/base/team.h"
 #include "core/dev/dev.h"
 #include "offload/plan/shard.h"
@@ -147,29 +146,6 @@ static int read_weights(struct loading *load, uint32_t block, struct plan_span s
                : model_files_read(load->files, shape, span.first, span.count, type, to);
 }
 
-/* A separate master of an application's 16-bit weights. Padding stays zero. */
-static void widen_weights(const struct run_rank *rank, const struct run_chunk *chunk,
-                          const struct adam_arrays *arrays)
-{
-    const struct run_lent_block *block = &rank->application->lent->blocks[chunk->block];
-    const uint64_t last = chunk->first + chunk->count;
-    for (size_t i = 0; arrays->w32 != NULL && i < block->part_count; i++) {
-        const struct run_lent_part *part = &block->parts[i];
-        const uint64_t begin = part->first > chunk->first ? part->first : chunk->first;
-        const uint64_t end = part->first + part->count < last ? part->first + part->count : last;
-        if (begin < end) {
-            const size_t count = end - begin;
-            const char *weights = part->weights + 2 * (begin - part->first);
-            float *master = arrays->w32 + (begin - chunk->first);
-            if (block->master == CORE_UPDATE_MASTER_FP16) {
-                core_fp16_widen(weights, count, master);
-            } else {
-                core_bf16_widen(weights, count, master);
-            }
-        }
-    }
-}
-
 /* The states that a run begins with: zero, except a master of more bits than the weights. It is read
  * from the files: the weights, which may be on their way to STORE already, were rounded from it. */
 static int init_states(struct loading *load, const struct run_chunk *chunk,
@@ -178,7 +154,10 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
     const struct run_rank *rank = load->rank;
     memset(states, 0, plan_state_bytes(&rank->input->blocks[chunk->block].format, chunk->count));
     if (rank->application != NULL) {
-        widen_weights(rank, chunk, arrays);
+        const struct run_lent_block *block = &rank->application->lent->blocks[chunk->block];
+        for (size_t i = 0; i < block->part_count; i++) {
+            run_lent_begin_masters(block, &block->parts[i], arrays);
+        }
         return 0;
     }
     return rank->options->type != KERN_FP16

@@ -791,32 +791,15 @@ struct run_optimizer_info run_optimizer_info(const struct run_optimizer *optimiz
 
 /* ---- weights that the application wrote ---- */
 
-/* The master of elements begin .. end - 1 of a part becomes its weights. */
-static void follow_weights(const struct run_lent_block *block, const struct run_lent_part *part,
-                           const struct adam_arrays *chunk, uint64_t begin, uint64_t end)
-{
-    const uint16_t *weights = (const uint16_t *)(const void *)part->weights;
-    if (chunk->lo16 != NULL) {
-        memset(chunk->lo16 + (begin - chunk->first), 0, (end - begin) * sizeof *chunk->lo16);
-    }
-    if (block->master == CORE_UPDATE_MASTER_FP16) {
-        core_fp16_widen(weights + (begin - part->first), end - begin,
-                        chunk->w32 + (begin - chunk->first));
-    }
-}
-
 static int follow_chunk(struct run_optimizer *optimizer, uint32_t block, uint32_t index,
                         const struct run_lent_part *part, struct run_slots *slots)
 {
     struct run_rank *rank = optimizer->rank;
     const struct run_chunk chunk = run_chunk_at(rank, block, index);
     const struct store_place place = {STORE_STATES, block, index};
-    const uint64_t begin = part->first > chunk.first ? part->first : chunk.first;
-    const uint64_t last = chunk.first + chunk.count;
-    const uint64_t end = part->first + part->count < last ? part->first + part->count : last;
     char *states = run_chunk_states_memory(rank, &chunk);
     struct run_slot *slot = NULL;
-    if (begin >= end) {
+    if (run_lent_overlap(part, chunk.first, chunk.count).count == 0) {
         return 0;
     }
     if (states == NULL) {
@@ -837,7 +820,7 @@ static int follow_chunk(struct run_optimizer *optimizer, uint32_t block, uint32_
     }
     const struct adam_arrays arrays = run_update_arrays(
         &optimizer->input.blocks[block].format, chunk.first, chunk.count, NULL, states, NULL);
-    follow_weights(&optimizer->lent.blocks[block], part, &arrays, begin, end);
+    run_lent_begin_masters(&optimizer->lent.blocks[block], part, &arrays);
     return slot != NULL ? run_chunk_put(rank, &place, states, &slot->moved) : 0;
 }
 

@@ -37,16 +37,13 @@ static void carry_weights(const struct run_optimizer *optimizer, const struct ru
 {
     const struct run_lent_block *block = &optimizer->lent.blocks[chunk->block];
     const uint64_t width = optimizer->input.blocks[chunk->block].format.weight_bytes;
-    const uint64_t last = chunk->first + chunk->count;
     for (size_t i = 0; i < block->part_count; i++) {
         const struct run_lent_part *part = &block->parts[i];
-        const uint64_t begin = part->first > chunk->first ? part->first : chunk->first;
-        const uint64_t stop = part->first + part->count;
-        const uint64_t end = stop < last ? stop : last;
-        if (begin < end) {
-            char *own = part->weights + (begin - part->first) * width;
-            char *other = together + (begin - chunk->first) * width;
-            memcpy(back ? own : other, back ? other : own, (end - begin) * width);
+        const struct plan_span span = run_lent_overlap(part, chunk->first, chunk->count);
+        if (span.count > 0) {
+            char *own = part->weights + (span.first - part->first) * width;
+            char *other = together + (span.first - chunk->first) * width;
+            memcpy(back ? own : other, back ? other : own, span.count * width);
         }
     }
 }
