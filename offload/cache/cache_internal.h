@@ -1,5 +1,6 @@
 /* cache_internal.h: the state of a cache, for the files of this module only. Calls between them go one way:
- * cache.c -> order.c, device.c -> slots.c -> transfer.c, and all of them -> table.c. `lock` guards everything. */
+ * cache.c -> pass.c -> operation.c -> device.c, slots.c -> transfer.c; cache.c and pass.c -> order.c -> slots.c;
+ * cache.c -> drives.c; and all of them -> table.c. `lock` guards everything. */
 #ifndef OFFLOAD_CACHE_CACHE_INTERNAL_H
 #define OFFLOAD_CACHE_CACHE_INTERNAL_H
 
@@ -174,5 +175,34 @@ void order_use(struct cache *cache, struct block *block);
 struct block *order_next(struct cache *cache, uint64_t *due);
 int order_turn(struct cache *cache);
 void order_fini(struct order *order);
+
+/* ---- operation.c: the steps of an operation ---- */
+
+/* Advances an operation as far as possible without releasing the lock. */
+void operation_step(struct cache *cache, struct operation *operation);
+/* Begins to read a block into memory, for `operation` or, if that is NULL, ahead. `due` as in slots_take. */
+int operation_load(struct cache *cache, struct block *block, uint64_t due,
+                   struct operation *operation, unsigned queue);
+/* A transfer has ended with `rc`; so has the operation that it belongs to, unless a loaded block is now to be
+ * copied. */
+void operation_end_transfer(struct cache *cache, const struct transfer *transfer, int rc);
+/* The copy to the device has ended with `rc`. */
+void operation_copied_up(struct cache *cache, struct operation *operation, int rc);
+/* Copies for an operation in PHASE_COPIES, without the lock, which is held before and after. */
+void operation_copy(struct cache *cache, struct operation *operation);
+
+/* ---- pass.c ---- */
+
+/* Ends transfers, continues operations and reads ahead. The lock is held. */
+void cache_pass(struct cache *cache);
+/* The cache's thread; `argument` is the cache. */
+void *cache_main(void *argument);
+
+/* ---- drives.c: the store on its drives ---- */
+
+/* Opens the store with its queues, and registers memory with it. */
+int drives_open(struct cache *cache, const struct cache_options *options);
+/* Closes the store, whose queues are closed, and removes its directories. Accepts a cache without a store. */
+int drives_close(struct cache *cache);
 
 #endif

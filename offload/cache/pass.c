@@ -1,0 +1,92 @@
+/* pass.c: the pass, which ends transfers, continues the operations that had to wait, and reads ahead; and the
+ * cache's thread, which runs it when I/O ends. */
+#include <pthread.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "offload/cache/cache_internal.h"
+
+enum { PREFETCHES_MAX = 8 };
+
+static void prefetch(struct cache *cache)
+{
+    struct block *block = NULL;
+    uint64_t due = 0;
+    const struct transfers *queue = &cache->queues[QUEUE_LATER];
+    while (cache->recorded.count > 0 && !cache->starved &&
+           queue->last - queue->first < PREFETCHES_MAX &&
+           (block = order_next(cache, &due)) != NULL) {
+        if (operation_load(cache, block, due, NULL, QUEUE_LATER) != 0) {
+            return;
+        }
+        cache->ahead = due + 1;
+        cache->stats.prefetches++;
+    }
+}
+
+void cache_pass(struct cache *cache)
+{
+    struct transfer ended;
+    int rc = 0;
+    for (unsigned i = 0; i < QUEUE_COUNT && cache->store != NULL; i++) {
+        while (transfers_retire(&cache->queues[i], &ended, &rc) != 0) {
+            operation_end_transfer(cache, &ended, rc);
+        }
+    }
+    cache->starved = false;
+    for (struct operation *operation = cache->oldest, *next; operation != NULL; operation = next) {
+        next = operation->next;
+        const int copied = operation->phase == PHASE_COPIES_UP ? core_fence_poll(operation->copied)
+                                                               : 0;
+        if (copied != 0) {
+            operation_copied_up(cache, operation, copied < 0 ? copied : 0);
+        }
+        operation_step(cache, operation);
+    }
+    prefetch(cache);
+}
+
+/* ---- the cache's thread ---- */
+
+/* Returns true if something was done without the lock, so that there may be more to do. */
+static bool cache_work(struct cache *cache)
+{
+    for (unsigned i = 0; i < QUEUE_COUNT; i++) {
+        struct transfers *queue = &cache->queues[i];
+        if (queue->broken) {
+            struct core_err result;
+            pthread_mutex_unlock(&cache->lock);
+            struct aio_queue *opened = transfers_repair(queue, &result);
+            pthread_mutex_lock(&cache->lock);
+            transfers_repaired(queue, opened, &result);
+            return true;
+        }
+    }
+    for (struct operation *operation = cache->oldest; operation != NULL;
+         operation = operation->next) {
+        if (operation->phase == PHASE_COPIES && !operation->copying) {
+            operation_copy(cache, operation);
+            return true;
+        }
+    }
+    return false;
+}
+
+void *cache_main(void *argument)
+{
+    struct cache *cache = argument;
+    core_log_bind(cache->log);
+    pthread_setname_np(pthread_self(), "tide-blocks");
+    pthread_mutex_lock(&cache->lock);
+    while (!cache->ending) {
+        const uint32_t seen = core_bell_look(&cache->work);
+        cache_pass(cache);
+        if (!cache_work(cache)) {
+            pthread_mutex_unlock(&cache->lock);
+            core_bell_sleep(&cache->work, seen, -1);
+            pthread_mutex_lock(&cache->lock);
+        }
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return NULL;
+}
