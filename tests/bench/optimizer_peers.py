@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""optimizer_peers.py: one optimizer step with states in host memory: tide.AdamW beside DeepSpeedCPUAdam and torch's fused AdamW.
+
+  TIDE_LIBRARY=build/offload/api/libtide.so PYTHONPATH=tools/guest/pytorch PY tests/bench/optimizer_peers.py
+      [--parameters 158|1100] [--rounds N] [--only deepspeed,torch]
+
+All sides get the bf16 gradients of a Llama and leave bf16 weights. Ours keeps bf16 weights with a split master; the others keep
+fp32 weights, gradients are copied into fp32 and new weights into bf16, as ZeRO-Offload does it. Sides take turns in one process;
+figures are medians. Prints `name value unit` lines."""
+import argparse
+import gc
+import statistics
+import time
+
+import torch
+
+def shapes(millions):
+    hidden, inner, layers, vocabulary = {158: (1024, 2816, 12, 8192), 1100: (2048, 5632, 22, 32000)}[millions]
+    layer = [(hidden,), (hidden, hidden), (hidden // 4, hidden), (hidden // 4, hidden), (hidden, hidden), (hidden,),
+             (inner, hidden), (inner, hidden), (hidden, inner)]
+    return [(vocabulary, hidden)] + layer * layers + [(hidden,), (vocabulary, hidden)]
+
+
+class Tide:
+    def __init__(self, all_shapes, gradients):
+        import tide
+        self.p = [torch.nn.Parameter((torch.randn(s) * 0.02).bfloat16()) for s in all_shapes]
+        self.gradients = gradients
+        self.optimizer = tide.AdamW(self.p, lr=1e-4, weight_decay=0.01, states="host")
+
+    def step(self):
+        for p, g in zip(self.p, self.gradients):
+            p.grad = g
+        self.optimizer.step()
+
+    def close(self):
+        self.optimizer.close()
+
+
+class Peer:
+    def __init__(self, all_shapes, gradients, make):
+        self.p = [torch.nn.Parameter(torch.randn(s) * 0.02) for s in all_shapes]
+        self.w = [p.detach().bfloat16() for p in self.p]
+        for p in self.p:
+            p.grad = torch.zeros_like(p)
+        self.gradients = gradients
+        self.optimizer = make(self.p)
+
+    def step(self):
+        torch._foreach_copy_([p.grad for p in self.p], self.gradients)
+        self.optimizer.step()
+        torch._foreach_copy_(self.w, [p.detach() for p in self.p])
+
+    def close(self):
+        pass
+
+
+def torch_fused(p):
+    return torch.optim.AdamW(p, lr=1e-4, weight_decay=0.01, fused=True)
+
+
+def deepspeed(p):
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+    return DeepSpeedCPUAdam(p, lr=1e-4, weight_decay=0.01, adamw_mode=True)
+
+
+def timed(side):
+    begin = time.perf_counter()
+    side.step()
+    return time.perf_counter() - begin
+
+
+def main():
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    a.add_argument("--parameters", type=int, choices=(158, 1100), default=158, help="in millions")
+    a.add_argument("--rounds", type=int, default=9)
+    a.add_argument("--only", default="torch,deepspeed")
+    a = a.parse_args()
+    all_shapes = shapes(a.parameters)
+    gradients = [(torch.randn(s) * 1e-3).bfloat16() for s in all_shapes]
+    for name in a.only.split(","):
+        make = {"torch": torch_fused, "deepspeed": deepspeed}[name]
+        ours, theirs = Tide(all_shapes, gradients), Peer(all_shapes, gradients, make)
+        times = [[], []]
+        for _ in range(a.rounds + 1):
+            for side, list_ in zip((ours, theirs), times):
+                list_.append(timed(side))
+        mine, its = (statistics.median(t[1:]) for t in times)
+        print(f"optimizer_{a.parameters}m_tide {mine:.4f} s\noptimizer_{a.parameters}m_{name} {its:.4f} s\n"
+              f"optimizer_{a.parameters}m_over_{name} {its / mine:.2f} x", flush=True)
+        ours.close()
+        del ours, theirs
+        gc.collect()
+
+
+if __name__ == "__main__":
+    main()
