@@ -47,7 +47,7 @@ struct tide_inspection {
     uint64_t step;    /* steps done */
     uint64_t updates; /* steps that were not skipped */
     char optimizer[16];
-    char precision[16];
+    char precision[16]; /* "bf16"; several as "bf16+fp32" */
 
     /* Only for a checkpoint or a store. */
     uint64_t run; /* number of the run; the same in its checkpoints and in its store */

@@ -155,9 +155,8 @@ TIDE_API int tide_optim_weights_changed(struct tide_optim *optim, uint64_t param
 
 /* Writes weights and states to DIRECTORY/checkpoint-N after N steps, and keeps the `keep` newest checkpoints (0:
  * all). It is read back before it gets its name; a failure leaves older ones as they were. Waits for the last
- * step. All weights have one type. Returns 0, -EINVAL, -EBUSY after the first gradient of a step or if another
- * process writes there, -EEXIST if the directory has checkpoints of another run, -ENOTSUP for weights of several
- * types, or the error of writing. */
+ * step. Returns 0, -EINVAL, -EBUSY after the first gradient of a step or if another process writes there, -EEXIST if
+ * the directory has checkpoints of another run, or the error of writing. */
 TIDE_API int tide_optim_save(struct tide_optim *optim, const char *directory, uint64_t keep);
 
 /* Reads the newest checkpoint of a directory that verifies, written by an optimizer with the same parameters,

@@ -193,6 +193,11 @@ int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, b
     return 0;
 }
 
+void blocks_set_weights(struct blocks *blocks, enum block_weights weights)
+{
+    last_block(blocks)->weights = weights;
+}
+
 void blocks_pad(struct blocks *blocks)
 {
     struct block *block = last_block(blocks);

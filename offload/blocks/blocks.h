@@ -44,10 +44,19 @@ struct block_tensor {
     bool transposed; /* the files hold [cols][rows] */
 };
 
+/* Type of a block's weights. */
+enum block_weights {
+    BLOCK_WEIGHTS_OF_RUN, /* that of most blocks; the run knows it */
+    BLOCK_WEIGHTS_BF16,
+    BLOCK_WEIGHTS_FP16,
+    BLOCK_WEIGHTS_FP32,
+};
+
 struct block {
     const char *name;
     uint64_t elements; /* of the flat array, padding included */
     bool trained;      /* any of its arrays is trained */
+    enum block_weights weights;
     /* Owned by the list; set by blocks_finish. */
     const struct block_run *runs;
     const struct block_span *spans; /* ascending; they do not touch */
@@ -87,6 +96,8 @@ int blocks_add(struct blocks *blocks, const char *name);
  * elements changes nothing. */
 int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, bool trained,
                      uint64_t *first);
+/* Gives the block weights of another type than most blocks have. */
+void blocks_set_weights(struct blocks *blocks, enum block_weights weights);
 /* Pads the block to a multiple of BLOCKS_ALIGN_ELEMENTS. */
 void blocks_pad(struct blocks *blocks);
 /* Adds a tensor; its name is copied. *name (may be NULL) is the copy, which lives as long as the list. */

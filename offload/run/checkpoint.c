@@ -26,9 +26,37 @@ static void add(struct store_manifest *manifest, const char *name, const char *f
     va_end(arguments);
 }
 
-static const char *precision_name(enum kern_type type)
+static const char *precision_name(enum block_weights weights)
 {
-    return type == KERN_BF16 ? "bf16" : type == KERN_FP16 ? "fp16" : "fp32";
+    static const char *const names[] = {[BLOCK_WEIGHTS_BF16] = "bf16",
+                                        [BLOCK_WEIGHTS_FP16] = "fp16",
+                                        [BLOCK_WEIGHTS_FP32] = "fp32"};
+    return names[weights];
+}
+
+static enum block_weights weights_of(const struct run_options *options, const struct block *block)
+{
+    return block->weights != BLOCK_WEIGHTS_OF_RUN ? block->weights
+                                                  : run_options_weights(options->type);
+}
+
+/* "bf16", or all types that blocks have: "bf16+fp32". */
+static void add_precision(struct store_manifest *manifest, const struct run_options *options,
+                          const struct blocks *blocks)
+{
+    bool has[BLOCK_WEIGHTS_FP32 + 1] = {false};
+    char text[32] = "";
+    for (uint32_t b = 0; b < blocks->count; b++) {
+        has[weights_of(options, &blocks->list[b])] = true;
+    }
+    for (int w = BLOCK_WEIGHTS_BF16; w <= BLOCK_WEIGHTS_FP32; w++) {
+        const size_t chars = strlen(text);
+        if (has[w]) {
+            snprintf(text + chars, sizeof text - chars, "%s%s", chars > 0 ? "+" : "",
+                     precision_name((enum block_weights)w));
+        }
+    }
+    add(manifest, "precision", "%s", text);
 }
 
 static const char *rule_name(enum core_update_rule rule)
@@ -49,10 +77,11 @@ static const char *moments_name(enum core_update_type moments)
 /* The first three describe the states; a run for which they differ cannot resume. */
 enum { FORMAT_PARAMETERS = 3, VALUE_CHARS = STORE_PARAMETER_BYTES - 1 };
 
-static void add_parameters(struct store_manifest *manifest, const struct run_options *options)
+static void add_parameters(struct store_manifest *manifest, const struct run_options *options,
+                           const struct blocks *blocks)
 {
     char text[32];
-    add(manifest, "precision", "%s", precision_name(options->type));
+    add_precision(manifest, options, blocks);
     add(manifest, "optimizer", "%s", rule_name(options->rule));
     add(manifest, "moments", "%s", moments_name(options->moments));
     add(manifest, "seed", "%" PRIu64, options->seed);
@@ -75,11 +104,6 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
 
 static const char PRODUCTS[] = "products"; /* of a card: its library, driver and name */
 
-static const char *weight_dtype(enum kern_type type)
-{
-    return type == KERN_BF16 ? "BF16" : type == KERN_FP16 ? "F16" : "F32";
-}
-
 void run_checkpoint_describe(const struct run_options *options, const struct blocks *blocks,
                              const struct run_position *position, struct store_manifest *out)
 {
@@ -95,8 +119,8 @@ void run_checkpoint_describe(const struct run_options *options, const struct blo
         .blocks = blocks,
     };
     snprintf(manifest.weight_dtype, sizeof manifest.weight_dtype, "%s",
-             weight_dtype(options->type));
-    add_parameters(&manifest, options);
+             store_block_dtype(run_options_weights(options->type)));
+    add_parameters(&manifest, options, blocks);
     if (position->products != NULL) {
         add(&manifest, PRODUCTS, "%s", position->products);
     }
@@ -130,6 +154,10 @@ static int check_blocks(const struct blocks *found, const struct blocks *mine)
             return core_err_set(-EINVAL, "%s is %s in the checkpoint and %s now", ours->name,
                                 theirs->trained ? "trained" : "frozen",
                                 ours->trained ? "trained" : "frozen");
+        }
+        if (theirs->weights != ours->weights) {
+            return core_err_set(-EINVAL, "the weights of %s have another type in the checkpoint",
+                                ours->name);
         }
     }
     if (found->hash != mine->hash) {

@@ -153,11 +153,22 @@ static int add_parameter(struct run_optimizer *optimizer,
     return blocks_add_tensor(optimizer->blocks, &tensor, NULL);
 }
 
+static enum block_weights weights_of(enum core_update_type type)
+{
+    return type == CORE_UPDATE_BF16   ? BLOCK_WEIGHTS_BF16
+           : type == CORE_UPDATE_FP16 ? BLOCK_WEIGHTS_FP16
+                                      : BLOCK_WEIGHTS_FP32;
+}
+
 /* A block is named after its first parameter. */
 static int add_block(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
                      const size_t *members, size_t count, struct run_lent_block *block)
 {
+    const enum block_weights weights = weights_of(options->parameters[members[0]].weights_type);
     int rc = blocks_add(optimizer->blocks, options->parameters[members[0]].name);
+    if (rc == 0 && weights != run_options_weights(options->options.type)) {
+        blocks_set_weights(optimizer->blocks, weights);
+    }
     for (size_t i = 0; rc == 0 && i < count; i++) {
         rc = add_parameter(optimizer, options, members[i], block);
     }

@@ -142,21 +142,6 @@ static int check_between_steps(const struct run_optimizer *optimizer)
                                       "a gradient of the next one has been submitted");
 }
 
-/* The files of a checkpoint have one type of weights. */
-static int check_types(const struct run_optimizer *optimizer)
-{
-    const struct run_lent_block *blocks = optimizer->lent.blocks;
-    for (uint32_t b = 1; b < optimizer->blocks->count; b++) {
-        if (blocks[b].master != blocks[0].master) {
-            return core_err_set(-ENOTSUP,
-                                "the weights of %s and %s have different types; checkpoints of "
-                                "such optimizers are not possible yet",
-                                optimizer->blocks->list[0].name, optimizer->blocks->list[b].name);
-        }
-    }
-    return 0;
-}
-
 /* Refuses a directory with checkpoints of another run, which would be mixed up with this one's. */
 static int check_others(const struct run_optimizer *optimizer, const char *directory)
 {
@@ -209,10 +194,6 @@ int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, u
 {
     struct store_shelf *shelf = NULL;
     int rc = check_between_steps(optimizer);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = check_types(optimizer);
     if (rc != 0) {
         return rc;
     }

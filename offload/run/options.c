@@ -16,6 +16,13 @@ enum core_update_type run_options_gradients(const struct run_options *options)
     return options->type == KERN_BF16 ? CORE_UPDATE_BF16 : CORE_UPDATE_FP16;
 }
 
+enum block_weights run_options_weights(enum kern_type type)
+{
+    return type == KERN_BF16   ? BLOCK_WEIGHTS_BF16
+           : type == KERN_FP16 ? BLOCK_WEIGHTS_FP16
+                               : BLOCK_WEIGHTS_FP32;
+}
+
 enum core_update_master run_options_master(const struct run_options *options)
 {
     switch (options->type) {

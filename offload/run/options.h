@@ -9,6 +9,7 @@
 #include "cpu_adam/adam.h"
 #include "kernels/kern.h"
 #include "kernels/table.h"
+#include "offload/blocks/blocks.h"
 #include "offload/model/model.h"
 #include "offload/plan/plan.h"
 #include "offload/run/scale.h"
@@ -74,6 +75,8 @@ struct plan_format run_options_format_of(const struct run_options *options,
 /* The back end for files other than the store's; NULL: probed, also if the store is in memory. */
 const char *run_options_file_io(const struct run_options *options);
 int64_t run_options_stall_ns(const struct run_options *options);
+/* The type of weights in a checkpoint. */
+enum block_weights run_options_weights(enum kern_type type);
 /* The types of gradients and master weights, for the update. */
 enum core_update_type run_options_gradients(const struct run_options *options);
 enum core_update_master run_options_master(const struct run_options *options);

@@ -34,6 +34,32 @@ static uint64_t scale_bytes(const struct plan_format *format, uint64_t elements,
     return (elements + format->q8_block - 1) / format->q8_block * SCALE_BYTES;
 }
 
+const char *store_block_dtype(enum block_weights weights)
+{
+    static const char *const names[] = {[BLOCK_WEIGHTS_OF_RUN] = NULL,
+                                        [BLOCK_WEIGHTS_BF16] = "BF16",
+                                        [BLOCK_WEIGHTS_FP16] = "F16",
+                                        [BLOCK_WEIGHTS_FP32] = "F32"};
+    return names[weights];
+}
+
+/* The formats of a block: its moments are those of all blocks. */
+static struct plan_format format_of(const struct store_image *image, uint32_t block)
+{
+    static const struct {
+        uint8_t weight_bytes, master_bytes;
+    } kinds[] = {[BLOCK_WEIGHTS_BF16] = {2, 2},
+                 [BLOCK_WEIGHTS_FP16] = {2, 4},
+                 [BLOCK_WEIGHTS_FP32] = {4, 0}};
+    const enum block_weights weights = image->blocks->list[block].weights;
+    struct plan_format format = image->format;
+    if (weights != BLOCK_WEIGHTS_OF_RUN) {
+        format.weight_bytes = kinds[weights].weight_bytes;
+        format.master_bytes = kinds[weights].master_bytes;
+    }
+    return format;
+}
+
 static uint64_t stream_bytes(const struct plan_format *format, enum store_stream stream,
                              uint64_t elements)
 {
@@ -53,8 +79,9 @@ uint64_t store_image_bytes(const struct store_image *image, enum store_stream st
                            uint32_t block)
 {
     const struct block *of = &image->blocks->list[block];
+    const struct plan_format format = format_of(image, block);
     return stream == STORE_STREAM_WEIGHTS || of->trained
-               ? stream_bytes(&image->format, stream, of->elements)
+               ? stream_bytes(&format, stream, of->elements)
                : 0;
 }
 
@@ -85,7 +112,8 @@ uint64_t store_image_cuts_all(const struct store_image *image)
 struct store_cut store_image_cut(const struct store_image *image, enum store_stream stream,
                                  uint32_t block, uint64_t index)
 {
-    const uint64_t whole = stream_bytes(&image->format, stream, PLAN_CUT_ELEMENTS);
+    const struct plan_format format = format_of(image, block);
+    const uint64_t whole = stream_bytes(&format, stream, PLAN_CUT_ELEMENTS);
     const uint64_t bytes = store_image_bytes(image, stream, block);
     const uint64_t begin = index * whole;
     const bool last = bytes - begin <= whole;
@@ -102,16 +130,19 @@ struct dtype {
     uint64_t bytes;
 };
 
-static struct dtype dtype_of(const struct store_image *image, enum store_stream stream)
+static struct dtype dtype_of(const struct store_image *image, enum store_stream stream,
+                             uint32_t block)
 {
     static const struct dtype moments[] = {[1] = {"U8", 1}, [2] = {"BF16", 2}, [4] = {"F32", 4}};
-    const struct plan_format *format = &image->format;
+    const struct plan_format format = format_of(image, block);
+    const char *own = store_block_dtype(image->blocks->list[block].weights);
     switch (stream) {
-    case STORE_STREAM_WEIGHTS: return (struct dtype){image->weight_dtype, format->weight_bytes};
+    case STORE_STREAM_WEIGHTS:
+        return (struct dtype){own != NULL ? own : image->weight_dtype, format.weight_bytes};
     case STORE_STREAM_MASTER:
-        return format->master_bytes == 2 ? (struct dtype){"U16", 2} : moments[4];
-    case STORE_STREAM_M: return moments[format->m_bytes];
-    case STORE_STREAM_V: return moments[format->v_bytes];
+        return format.master_bytes == 2 ? (struct dtype){"U16", 2} : moments[4];
+    case STORE_STREAM_M: return moments[format.m_bytes];
+    case STORE_STREAM_V: return moments[format.v_bytes];
     case STORE_STREAM_M_SCALES:
     case STORE_STREAM_V_SCALES:
     case STORE_STREAM_COUNT: break;
@@ -156,7 +187,6 @@ static int seal_header(struct store_image *image, enum store_stream stream, cons
 
 static int make_header(struct store_image *image, enum store_stream stream)
 {
-    const struct dtype dtype = dtype_of(image, stream);
     const struct dtype zeros = {"U8", 1};
     struct core_json_write write;
     uint64_t at = 0;
@@ -171,7 +201,8 @@ static int make_header(struct store_image *image, enum store_stream stream)
         const uint64_t bytes = store_image_bytes(image, stream, b);
         const uint64_t end = plan_round_up(at + bytes, PLAN_ALIGN_BYTES);
         if (bytes > 0) {
-            write_tensor(&write, image->blocks->list[b].name, dtype, at, at + bytes);
+            write_tensor(&write, image->blocks->list[b].name, dtype_of(image, stream, b), at,
+                         at + bytes);
         }
         if (at + bytes < end) {
             char name[32];
@@ -223,7 +254,6 @@ static int check_names(const struct blocks *blocks)
 static int lay_out(struct store_image *image, enum store_stream stream)
 {
     const size_t rows = (size_t)image->blocks->count + 1;
-    const uint64_t whole = stream_bytes(&image->format, stream, PLAN_CUT_ELEMENTS);
     uint64_t *offsets = calloc(rows, sizeof *offsets);
     uint64_t *cuts = calloc(rows, sizeof *cuts);
     image->offsets[stream] = offsets;
@@ -235,8 +265,10 @@ static int lay_out(struct store_image *image, enum store_stream stream)
     offsets[0] = image->header_bytes[stream];
     for (uint32_t b = 0; rc == 0 && b < image->blocks->count; b++) {
         const uint64_t bytes = store_image_bytes(image, stream, b);
+        const uint64_t elements = image->blocks->list[b].elements;
         offsets[b + 1] = offsets[b] + plan_round_up(bytes, PLAN_ALIGN_BYTES);
-        cuts[b + 1] = cuts[b] + (bytes > 0 ? (bytes + whole - 1) / whole : 0);
+        cuts[b + 1] = cuts[b] +
+                      (bytes > 0 ? (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS : 0);
     }
     return rc;
 }

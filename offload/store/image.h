@@ -33,10 +33,10 @@ enum {
 };
 
 struct store_image {
-    struct plan_format format;
-    char weight_dtype[8];                      /* "BF16", in the notation of safetensors */
-    const struct blocks *blocks;               /* borrowed */
-    uint64_t *offsets[STORE_STREAM_COUNT];     /* owned, [blocks + 1]: offset of each block in the
+    struct plan_format format;             /* of blocks whose weights have the run's type */
+    char weight_dtype[8];                  /* of their weights: "BF16", as safetensors names it */
+    const struct blocks *blocks;           /* borrowed */
+    uint64_t *offsets[STORE_STREAM_COUNT]; /* owned, [blocks + 1]: offset of each block in the
                                             * file; the last one is the end */
     uint64_t *first_cuts[STORE_STREAM_COUNT];  /* owned, [blocks + 1]: index of each block's
                                                * first checksum */
@@ -54,6 +54,9 @@ int store_image_init(struct store_image *image, const struct plan_format *format
                      const char *weight_dtype, const struct blocks *blocks);
 /* A zeroed one is fine. */
 void store_image_fini(struct store_image *image);
+
+/* The type of a block's weights as safetensors names it; NULL: that of the run. */
+const char *store_block_dtype(enum block_weights weights);
 
 /* Bytes of a block's tensor without padding; 0: it has none. */
 uint64_t store_image_bytes(const struct store_image *image, enum store_stream stream,

@@ -98,6 +98,9 @@ static void write_blocks(struct core_json_write *write, const struct blocks *blo
         core_json_write_string(write, "name", block->name);
         core_json_write_unsigned(write, "elements", block->elements);
         core_json_write_bool(write, "trained", block->trained);
+        if (block->weights != BLOCK_WEIGHTS_OF_RUN) {
+            core_json_write_string(write, "weights", store_block_dtype(block->weights));
+        }
         write_tensors(write, block);
         core_json_write_object_end(write);
     }
@@ -226,6 +229,17 @@ static int write_application(struct core_json_write *write, const struct store_m
     return 0;
 }
 
+/* The first version that has what the manifest says. */
+static int version_of(const struct blocks *blocks)
+{
+    for (uint32_t b = 0; b < blocks->count; b++) {
+        if (blocks->list[b].weights != BLOCK_WEIGHTS_OF_RUN) {
+            return STORE_MANIFEST_VERSION;
+        }
+    }
+    return 1;
+}
+
 int store_manifest_print(const struct store_manifest *manifest, char **text, size_t *bytes)
 {
     struct core_json_write write;
@@ -234,7 +248,7 @@ int store_manifest_print(const struct store_manifest *manifest, char **text, siz
     write.bytes_max = STORE_MANIFEST_BYTES_MAX - 64; /* room for the seal */
     core_json_write_object_begin(&write, NULL);
     core_json_write_string(&write, "format", STORE_MANIFEST_FORMAT);
-    core_json_write_integer(&write, "version", STORE_MANIFEST_VERSION);
+    core_json_write_integer(&write, "version", version_of(manifest->blocks));
     write_run(&write, manifest);
     core_json_write_string(&write, "family", manifest->blocks->family);
     write_hex(&write, "model", manifest->blocks->hash);

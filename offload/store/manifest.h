@@ -9,7 +9,7 @@
 #include "offload/store/image.h"
 
 enum {
-    STORE_MANIFEST_VERSION = 1,
+    STORE_MANIFEST_VERSION = 2, /* 1: no block has its own type of weights */
     STORE_PARAMETERS_MAX = 64,
     STORE_PARAMETER_BYTES = 64,
     STORE_FILES_MAX = 4096,
@@ -47,7 +47,7 @@ struct store_manifest {
     struct store_parameter parameters[STORE_PARAMETERS_MAX];
     uint32_t parameter_count;
     struct plan_format format;
-    char weight_dtype[8];
+    char weight_dtype[8];        /* of blocks whose weights have the run's type */
     const struct blocks *blocks; /* borrowed from the run, or `parsed` */
     struct blocks *parsed;       /* owned: without tensors, and one run per block */
     struct store_file *files;    /* owned */

@@ -192,6 +192,28 @@ static int parse_streams(const struct core_json *doc, const struct core_json_val
     return rc == 0 ? get_file(doc, sums, &out->sums) : rc;
 }
 
+/* The type of a block's weights, if it has its own. */
+static int parse_weights(const struct core_json *doc, const struct core_json_value *from,
+                         struct blocks *blocks)
+{
+    const char *text = NULL;
+    if (core_json_find(from, "weights") == NULL) {
+        return 0;
+    }
+    int rc = core_json_get_string(doc, from, "weights", &text);
+    if (rc != 0) {
+        return rc;
+    }
+    for (int w = BLOCK_WEIGHTS_BF16; w <= BLOCK_WEIGHTS_FP32; w++) {
+        if (strcmp(text, store_block_dtype((enum block_weights)w)) == 0) {
+            blocks_set_weights(blocks, (enum block_weights)w);
+            return 0;
+        }
+    }
+    return core_json_refuse(doc, from, "weights", 0, -EINVAL,
+                            "found \"%.40s\"; expected BF16, F16 or F32", text);
+}
+
 static int parse_block(const struct core_json *doc, const struct core_json_value *list,
                        size_t index, struct blocks *blocks)
 {
@@ -215,6 +237,10 @@ static int parse_block(const struct core_json *doc, const struct core_json_value
         return rc;
     }
     rc = blocks_add(blocks, name);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = parse_weights(doc, from, blocks);
     return rc == 0 ? blocks_add_array(blocks, elements, 0, trained, &first) : rc;
 }
 
@@ -316,9 +342,9 @@ static int parse_version(const struct core_json *doc, const struct core_json_val
                                 format, STORE_MANIFEST_FORMAT);
     }
     rc = core_json_get_integer(doc, root, "version", &version);
-    if (rc == 0 && version != STORE_MANIFEST_VERSION) {
+    if (rc == 0 && (version < 1 || version > STORE_MANIFEST_VERSION)) {
         rc = core_json_refuse(doc, root, "version", 0, -ENOTSUP,
-                              "is %" PRId64 "; this version of tide reads %d", version,
+                              "is %" PRId64 "; this version of tide reads 1 to %d", version,
                               STORE_MANIFEST_VERSION);
     }
     return rc;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <tide/inspect.h>
 #include <tide/optimizer.h>
 #include <unistd.h>
 
@@ -203,7 +204,19 @@ static void threads_wait(void)
     tide_optim_destroy(optim);
 }
 
-/* A checkpoint is loaded by an optimizer with other budgets, with the weights; what does not fit is refused. */
+static void check_precision(const char *directory, const char *precision)
+{
+    struct tide_inspection found = {.struct_bytes = sizeof found};
+    char path[700];
+    snprintf(path, sizeof path, "%s/checkpoint-1", directory);
+    check_int(tide_inspect(NULL, path, NULL, &found), ==, 0);
+    check_string(found.problem, "");
+    check_uint(found.verified, ==, 1);
+    check_string(found.precision, precision);
+}
+
+/* A checkpoint is loaded by an optimizer with other budgets, with the weights; what does not fit is refused.
+ * Weights have two types. */
 static void save_and_load(void)
 {
     char directory[600];
@@ -212,6 +225,7 @@ static void save_and_load(void)
     snprintf(directory, sizeof directory, "%s/saved", test_directory());
     reset();
     options.optimizer = TIDE_ADAMW;
+    parameters[0].precision = TIDE_BF16;
     struct tide_optim *optim = create();
     submit_all(optim);
     check_int(tide_optim_save(optim, directory, 1), ==, -EBUSY);
@@ -220,10 +234,12 @@ static void save_and_load(void)
     check_int(tide_optim_save(optim, NULL, 1), ==, -EINVAL);
     check_int(tide_optim_save(optim, "/proc/no/such", 1), <, 0);
     check_int(tide_optim_save(optim, directory, 1), ==, 0);
+    check_precision(directory, "bf16+fp32");
     const float saved = weights[1][5];
     tide_optim_destroy(optim);
     reset();
     options.optimizer = TIDE_ADAMW;
+    parameters[0].precision = TIDE_BF16;
     options.stores = &store;
     options.store_count = 1;
     options.states = TIDE_STORE;
@@ -234,6 +250,7 @@ static void save_and_load(void)
     check_memory(&weights[1][5], &saved, sizeof saved);
     tide_optim_destroy(optim);
     reset();
+    parameters[0].precision = TIDE_BF16;
     optim = create(); /* SGD */
     check_int(tide_optim_load(optim, directory, &step), ==, -EINVAL);
     check_contains(tide_last_error(), "optimizer is adamw in the checkpoint");

@@ -30,7 +30,7 @@ void case_format(const char *name, struct plan_format *format, char dtype[8])
     if (strcmp(name, "fp16") == 0) {
         format->master_bytes = 4;
         snprintf(dtype, 8, "F16");
-    } else if (strcmp(name, "8bit") == 0) {
+    } else if (strcmp(name, "8bit") == 0 || strcmp(name, "mixed") == 0) {
         format->m_bytes = format->v_bytes = 1;
         format->q8_block = 256;
     }
@@ -46,17 +46,26 @@ void case_set_format(const char *name)
     format_name = name;
 }
 
-struct blocks *case_blocks(const char *const *names, const uint64_t *elements, uint32_t count)
+static struct blocks *make_blocks(const char *const *names, const uint64_t *elements,
+                                  uint32_t count, const enum block_weights *weights)
 {
     struct blocks *blocks = NULL;
     uint64_t first = 0;
     check_int(blocks_create(&blocks), ==, 0);
     for (uint32_t b = 0; b < count; b++) {
         check_int(blocks_add(blocks, names[b]), ==, 0);
+        if (weights != NULL) {
+            blocks_set_weights(blocks, weights[b]);
+        }
         check_int(blocks_add_array(blocks, elements[b], 0, b + 1 < CASE_BLOCKS, &first), ==, 0);
     }
     check_int(blocks_finish(blocks, "paper", 5), ==, 0);
     return blocks;
+}
+
+struct blocks *case_blocks(const char *const *names, const uint64_t *elements, uint32_t count)
+{
+    return make_blocks(names, elements, count, NULL);
 }
 
 /* The blocks of the run, made once. */
@@ -64,11 +73,13 @@ static const struct blocks *run_blocks(void)
 {
     static const char *const names[CASE_BLOCKS] = {"block 0", "block 1", "block 2"};
     static const uint64_t sizes[2][CASE_BLOCKS] = {{70000, 131072, 128}, {384, 256, 128}};
-    static struct blocks *made[2];
-    if (made[shrunk] == NULL) {
-        made[shrunk] = case_blocks(names, sizes[shrunk], CASE_BLOCKS);
+    static const enum block_weights mixed[CASE_BLOCKS] = {BLOCK_WEIGHTS_FP32, BLOCK_WEIGHTS_FP16};
+    static struct blocks *made[2][2];
+    const bool mixes = strcmp(format_name, "mixed") == 0;
+    if (made[shrunk][mixes] == NULL) {
+        made[shrunk][mixes] = make_blocks(names, sizes[shrunk], CASE_BLOCKS, mixes ? mixed : NULL);
     }
-    return made[shrunk];
+    return made[shrunk][mixes];
 }
 
 static void describe(uint64_t step, struct store_manifest *out)
@@ -106,11 +117,12 @@ static char *content(const struct store_image *image, enum store_stream stream, 
 }
 
 static uint64_t stream_offset(const struct store_image *image, enum store_stream stream,
-                              uint64_t element)
+                              uint32_t block, uint64_t element)
 {
-    return element == 0 ? 0
-                        : store_image_cut(image, stream, 0, element / PLAN_CUT_ELEMENTS).offset -
-                              store_image_cut(image, stream, 0, 0).offset;
+    return element == 0
+               ? 0
+               : store_image_cut(image, stream, block, element / PLAN_CUT_ELEMENTS).offset -
+                     store_image_cut(image, stream, block, 0).offset;
 }
 
 static int put_block(struct store_checkpoint_write *write, const struct store_image *image,
@@ -127,7 +139,7 @@ static int put_block(struct store_checkpoint_write *write, const struct store_im
         struct store_arrays arrays = {{NULL}};
         for (int s = 0; s < STORE_STREAM_COUNT; s++) {
             arrays.at[s] = whole[s] != NULL
-                               ? whole[s] + stream_offset(image, (enum store_stream)s, at)
+                               ? whole[s] + stream_offset(image, (enum store_stream)s, block, at)
                                : NULL;
         }
         guard(true);

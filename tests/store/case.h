@@ -7,7 +7,8 @@
 
 enum { CASE_BLOCKS = 3 };
 
-/* bf16 with a split master and moments of fp32 ("bf16"), fp16 ("fp16"), or of 8 bits ("8bit"). */
+/* bf16 with a split master and moments of fp32 ("bf16"), fp16 ("fp16"), or of 8 bits ("8bit"). "mixed": as
+ * "8bit", but block 0 has weights of fp32 and block 1 of fp16. */
 void case_format(const char *name, struct plan_format *format, char dtype[8]);
 
 /* Blocks of 70000, 131072 and 128 elements (the last one frozen); if `small`, of a few hundred. */

@@ -20,8 +20,8 @@
 
 static void round_trip(void)
 {
-    static const char *const formats[] = {"bf16", "fp16", "8bit"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const formats[] = {"bf16", "fp16", "8bit", "mixed"};
+    for (int i = 0; i < 4; i++) {
         for (int small = 0; small < 2; small++) {
             struct store_shelf *shelf = case_shelf();
             case_set_format(formats[i]);
@@ -64,6 +64,46 @@ static void others_can_read_it(void)
     free(bytes);
     model_safetensors_close(weights);
     model_safetensors_close(sums);
+    store_shelf_close(shelf);
+}
+
+static void check_dtype(const char *folder, const char *file, const char *block, const char *dtype)
+{
+    struct model_safetensors *opened = NULL;
+    char path[900];
+    snprintf(path, sizeof path, "%s/checkpoint-1/%s.safetensors", folder, file);
+    check_int(model_safetensors_open(path, &opened), ==, 0);
+    const struct model_tensor *tensor = model_safetensors_find(opened, block);
+    check_true((tensor != NULL) == (dtype != NULL));
+    if (tensor != NULL) {
+        check_string(tensor->dtype_name, dtype);
+    }
+    model_safetensors_close(opened);
+}
+
+/* Blocks with other types of weights have them in the files, and the manifest says so. */
+static void types_of_blocks(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    struct store_manifest found = {.step = 0};
+    const char *folder = store_shelf_directory(shelf);
+    char path[700];
+    case_shrink(true);
+    case_set_format("mixed");
+    check_int(case_write(shelf, 1, 0, NULL), ==, 0);
+    check_dtype(folder, "weights", "block 0", "F32");
+    check_dtype(folder, "weights", "block 1", "F16");
+    check_dtype(folder, "weights", "block 2", "BF16");
+    check_dtype(folder, "master", "block 0", NULL);
+    check_dtype(folder, "master", "block 1", "F32");
+    check_dtype(folder, "m", "block 0", "U8");
+    store_shelf_path(folder, 1, path, sizeof path);
+    check_int(store_checkpoint_peek(path, &found), ==, 0);
+    check_int((int)found.blocks->list[0].weights, ==, BLOCK_WEIGHTS_FP32);
+    check_int((int)found.blocks->list[1].weights, ==, BLOCK_WEIGHTS_FP16);
+    check_int((int)found.blocks->list[2].weights, ==, BLOCK_WEIGHTS_OF_RUN);
+    store_manifest_fini(&found);
+    case_set_format("bf16");
     store_shelf_close(shelf);
 }
 
@@ -549,8 +589,8 @@ static void read_ahead(void)
 
 TEST_MAIN({"round_trip", round_trip}, {"read_ahead", read_ahead},
           {"told_at_the_end", told_at_the_end}, {"others_can_read_it", others_can_read_it},
-          {"manifest", manifest}, {"cuts", cuts}, {"reserved_names", reserved_names},
-          {"rotation", rotation},
+          {"types_of_blocks", types_of_blocks}, {"manifest", manifest}, {"cuts", cuts},
+          {"reserved_names", reserved_names}, {"rotation", rotation},
           {"rotation_in_front_of_a_damaged_one", rotation_in_front_of_a_damaged_one},
           {"a_spare", a_spare}, {"a_spare_in_use", a_spare_in_use}, {"one_writer", one_writer},
           {"files_of_others", files_of_others}, {"half_removed", half_removed},

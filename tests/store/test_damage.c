@@ -164,7 +164,8 @@ static void every_field(void)
         int rc;
     } rows[] = {
         {"\"tide checkpoint\"", "\"tide checkpoin\"", "format", -EINVAL},
-        {"\"version\": 1", "\"version\": 2", "this version of tide reads 1", -ENOTSUP},
+        {"\"version\": 1", "\"version\": 3", "this version of tide reads 1 to 2", -ENOTSUP},
+        {"\"version\": 1", "\"version\": 0", "this version of tide reads 1 to 2", -ENOTSUP},
         {"\"version\": 1", "\"version\": \"1\"", "version", -EINVAL},
         {"\"step\": 4", "\"step\": -4", "step", -EINVAL},
         {"\"step\": 4", "\"stop\": 4", "step", -EINVAL},
@@ -181,6 +182,8 @@ static void every_field(void)
         {"\"elements\": 384", "\"elements\": 1e30", "elements", -EINVAL},
         {"\"elements\": 384", "\"elements\": null", "elements", -EINVAL},
         {"\"trained\": true", "\"trained\": 1", "trained", -EINVAL},
+        {"\"trained\": true", "\"trained\": true, \"weights\": \"F64\"", "weights", -EINVAL},
+        {"\"trained\": true", "\"trained\": true, \"weights\": 16", "weights", -EINVAL},
         {"\"application\": \"", "\"application\": \"x", "hexadecimal", -EINVAL},
         {"\"files\": []", "\"files\": [1]", "object", -EINVAL},
         {"\"files\": []", "\"files\": {}", "files", -EINVAL},

@@ -301,7 +301,7 @@ class AdamW(torch.optim.Optimizer):
 
     def save(self, directory, keep=0):
         """Writes weights and states to directory/checkpoint-N after N steps, verifies them, and keeps the `keep`
-        newest checkpoints (0: all). Between steps. All parameters have one dtype."""
+        newest checkpoints (0: all). Between steps."""
         self._check_open()
         check(lib.tide_optim_save(self._handle, library.text(directory), keep))
 
