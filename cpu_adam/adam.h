@@ -130,6 +130,11 @@ enum adam_value { ADAM_VALUE_MASTER, ADAM_VALUE_M, ADAM_VALUE_V };
 int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                      uint64_t begin, uint64_t end, const float *in);
 
+/* Reads the values of begin .. end - 1 as fp32: adam_state_write of them changes nothing but the rounding of
+ * 8-bit moments. `begin` and `end` as there. -ENOTSUP if the rule has no such moment. */
+int adam_state_read(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
+                    uint64_t begin, uint64_t end, float *out);
+
 /* "adamw", "split", ...: for messages and tables. */
 const char *adam_rule_name(enum core_update_rule rule);
 const char *adam_master_name(enum core_update_master master);

@@ -1,4 +1,4 @@
-/* state.c: loads master weights and moments from fp32 numbers. */
+/* state.c: loads master weights and moments from fp32 numbers, and reads them as such. */
 #include <errno.h>
 #include <string.h>
 
@@ -78,22 +78,88 @@ __attribute__((noinline)) static void write_values(const struct adam *adam,
     }
 }
 
-int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
-                     uint64_t begin, uint64_t end, const float *in)
+static float master_get(const struct core_update_args *u, uint64_t i)
 {
-    int rc = adam_check_arrays(adam, arrays, begin, end, false);
+    if (u->master != CORE_UPDATE_MASTER_SPLIT) {
+        return u->w32[i];
+    }
+    const uint32_t low = u->lo16[i];
+    const uint32_t high = (uint32_t)u->w16[i] << 16;
+    return core_f32_from_bits(low < 0x8000u ? high + low : high + low - 0x10000u);
+}
+
+static void read_q8(const struct adam *adam, const struct core_update_args *u, bool is_m,
+                    float *out)
+{
+    for (uint64_t i = 0; i < u->count; i += ADAM_STAGE) {
+        const uint64_t count = u->count - i < ADAM_STAGE ? u->count - i : ADAM_STAGE;
+        const uint64_t begin = u->first + i;
+        float x[ADAM_STAGE];
+        adam_q8_read(&adam->ops, u, begin, begin + count, is_m ? x : NULL, is_m ? NULL : x);
+        memcpy(out + i, x, count * sizeof *x);
+    }
+}
+
+__attribute__((noinline)) static void read_values(const struct adam *adam,
+                                                  const struct core_update_args *u,
+                                                  enum adam_value value, float *out)
+{
+    const void *moment = value == ADAM_VALUE_M ? u->m : u->v;
+    if (value == ADAM_VALUE_MASTER) {
+        for (uint64_t i = 0; i < u->count; i++) {
+            out[i] = master_get(u, i);
+        }
+    } else if (u->moments == CORE_UPDATE_Q8) {
+        read_q8(adam, u, value == ADAM_VALUE_M, out);
+    } else if (u->moments == CORE_UPDATE_BF16) {
+        core_bf16_widen(moment, u->count, out);
+    } else {
+        memcpy(out, moment, u->count * sizeof *out);
+    }
+}
+
+/* Checks a range and finds its arrays. */
+static int bind(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
+                const uint64_t range[2], struct core_update_args *out)
+{
+    int rc = adam_check_arrays(adam, arrays, range[0], range[1], false);
     if (rc != 0) {
         return rc;
     }
     rc = check_value(adam, value);
-    if (rc != 0 || begin == end) {
+    if (rc != 0) {
         return rc;
     }
     const struct core_update_args all = adam_bind(adam, arrays);
-    struct core_update_args u = adam_pass_from(&all, begin);
-    u.count = end - begin;
+    *out = adam_pass_from(&all, range[0]);
+    out->count = range[1] - range[0];
+    return 0;
+}
+
+int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
+                     uint64_t begin, uint64_t end, const float *in)
+{
+    struct core_update_args u;
+    int rc = bind(adam, arrays, value, (const uint64_t[]){begin, end}, &u);
+    if (rc != 0 || begin == end) {
+        return rc;
+    }
     const uint64_t mode = adam_fp_begin();
     write_values(adam, &u, value, in);
+    adam_fp_end(mode);
+    return 0;
+}
+
+int adam_state_read(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
+                    uint64_t begin, uint64_t end, float *out)
+{
+    struct core_update_args u;
+    int rc = bind(adam, arrays, value, (const uint64_t[]){begin, end}, &u);
+    if (rc != 0 || begin == end) {
+        return rc;
+    }
+    const uint64_t mode = adam_fp_begin();
+    read_values(adam, &u, value, out);
     adam_fp_end(mode);
     return 0;
 }

@@ -153,6 +153,27 @@ TIDE_API int tide_optim_set_loss_scale(struct tide_optim *optim, double loss_sca
  * ended the optimizer. */
 TIDE_API int tide_optim_weights_changed(struct tide_optim *optim, uint64_t parameter);
 
+/* Arrays of the program for the states of a parameter, as fp32. NULL: that one is not moved. */
+struct tide_optim_arrays {
+    size_t struct_bytes;
+    uint64_t elements; /* of each array: those of the parameter */
+    float *master;     /* the weights, unrounded */
+    float *m;          /* of Adam(W): exp_avg; the momentum of Lion and SGD */
+    float *v;          /* of Adam(W): exp_avg_sq; Adagrad's sum of squares */
+};
+
+/* Copies a parameter's states from where they are to `arrays`. *updates is the number of steps that updated it.
+ * Waits for the last step. Returns 0, -EINVAL, -ENOTSUP for a moment that the rule does not have, -EBUSY after the
+ * first gradient of a step, or the error that ended the optimizer. */
+TIDE_API int tide_optim_get_states(struct tide_optim *optim, uint64_t parameter,
+                                   const struct tide_optim_arrays *arrays, uint64_t *updates);
+
+/* Copies `arrays` to a parameter's states and sets its number of steps, which corrects Adam's bias. The weights
+ * follow the master. Moments of fewer bits are rounded to nearest. Waits for the last step. Returns as
+ * tide_optim_get_states; after the error of a drive the states of the parameter may be half of each. */
+TIDE_API int tide_optim_set_states(struct tide_optim *optim, uint64_t parameter,
+                                   const struct tide_optim_arrays *arrays, uint64_t updates);
+
 /* Writes weights and states to DIRECTORY/checkpoint-N after N steps, and keeps the `keep` newest checkpoints (0:
  * all). It is read back before it gets its name; a failure leaves older ones as they were. Waits for the last
  * step. Returns 0, -EINVAL, -EBUSY after the first gradient of a step or if another process writes there, -EEXIST if

@@ -416,6 +416,68 @@ int tide_optim_weights_changed(struct tide_optim *optim, uint64_t parameter)
     return rc;
 }
 
+static int read_arrays(const struct tide_optim *optim, uint64_t parameter,
+                       const struct tide_optim_arrays *arrays, struct run_optimizer_states *out)
+{
+    struct tide_optim_arrays given;
+    int rc = check_parameter(optim, parameter);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = abi_struct_read("tide_optim_arrays", arrays, &given, sizeof given);
+    if (rc != 0) {
+        return rc;
+    }
+    const uint64_t elements = run_optimizer_elements(optim->run, (size_t)parameter);
+    if (given.elements != elements) {
+        return core_err_set(
+            -EINVAL, "parameter %" PRIu64 " has %" PRIu64 " elements; the arrays have %" PRIu64,
+            parameter, elements, given.elements);
+    }
+    *out = (struct run_optimizer_states){.values = {[ADAM_VALUE_MASTER] = given.master,
+                                                    [ADAM_VALUE_M] = given.m,
+                                                    [ADAM_VALUE_V] = given.v}};
+    return 0;
+}
+
+int tide_optim_get_states(struct tide_optim *optim, uint64_t parameter,
+                          const struct tide_optim_arrays *arrays, uint64_t *updates)
+{
+    struct run_optimizer_states states;
+    struct context_before before;
+    int rc = enter(optim, &before);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_arrays(optim, parameter, arrays, &states);
+    if (rc == 0) {
+        rc = run_optimizer_get_states(optim->run, (size_t)parameter, &states);
+    }
+    if (rc == 0) {
+        *updates = states.updates;
+    }
+    context_leave(&before);
+    return rc;
+}
+
+int tide_optim_set_states(struct tide_optim *optim, uint64_t parameter,
+                          const struct tide_optim_arrays *arrays, uint64_t updates)
+{
+    struct run_optimizer_states states;
+    struct context_before before;
+    int rc = enter(optim, &before);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_arrays(optim, parameter, arrays, &states);
+    if (rc == 0) {
+        states.updates = updates;
+        rc = run_optimizer_set_states(optim->run, (size_t)parameter, &states);
+    }
+    context_leave(&before);
+    return rc;
+}
+
 static int check_directory(const char *directory)
 {
     return directory != NULL && directory[0] != '\0'

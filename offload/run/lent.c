@@ -34,6 +34,59 @@ void run_lent_begin_masters(const struct run_lent_block *block, const struct run
     }
 }
 
+int run_lent_adam_create(const struct run_lent *lent, const struct run_lent_block *block,
+                         const struct run_lent_part *part, const struct run_options *options,
+                         struct core_team *team, struct adam **out)
+{
+    struct adam_group group = options->group;
+    group.step = 1;
+    const struct adam_options adam = {
+        .rule = options->rule,
+        .master = block->master,
+        .gradients = lent->sums ? CORE_UPDATE_F32 : block->gradients,
+        .moments = options->moments,
+        .count = part->count,
+        .groups = &group,
+        .groups_count = 1,
+        .seed = options->seed,
+        .number = part->index,
+        .team = team,
+    };
+    return adam_create(&adam, out);
+}
+
+static char *advance(void *array, uint64_t bytes)
+{
+    return array != NULL ? (char *)array + bytes : NULL;
+}
+
+struct adam_arrays run_lent_states(const struct run_lent_part *part,
+                                   const struct plan_format *format,
+                                   const struct adam_arrays *chunk, struct plan_span span)
+{
+    const uint64_t skipped = span.first - chunk->first;
+    const uint64_t inside = span.first - part->first;
+    char *weights = part->weights + inside * format->weight_bytes;
+    struct adam_arrays arrays = {
+        .first = inside,
+        .count = span.count,
+        .m = advance(chunk->m, skipped * format->m_bytes),
+        .v = advance(chunk->v, skipped * format->v_bytes),
+        .lo16 = (uint16_t *)(void *)advance(chunk->lo16, skipped * sizeof *chunk->lo16),
+        .w32 = (float *)(void *)advance(chunk->w32, skipped * sizeof *chunk->w32)};
+    if (format->q8_block > 0) {
+        const uint64_t scales = skipped / format->q8_block * sizeof *chunk->m_scale;
+        arrays.m_scale = (float *)(void *)advance(chunk->m_scale, scales);
+        arrays.v_scale = (float *)(void *)advance(chunk->v_scale, scales);
+    }
+    if (format->master_bytes == 0) {
+        arrays.w32 = (float *)(void *)weights;
+    } else {
+        arrays.w16 = (uint16_t *)(void *)weights;
+    }
+    return arrays;
+}
+
 struct run_lent_update {
     const struct run_lent *lent; /* borrowed, as the next two */
     const struct blocks *blocks;
@@ -41,26 +94,6 @@ struct run_lent_update {
     struct adam **adams;            /* owned, [parameters] */
     struct adam_norm_piece *pieces; /* owned, as many as a block has parameters */
 };
-
-static int make_adam(struct run_lent_update *update, const struct run_lent_block *block,
-                     const struct run_lent_part *part, const struct run_options *options)
-{
-    struct adam_group group = options->group;
-    group.step = 1;
-    const struct adam_options adam = {
-        .rule = options->rule,
-        .master = block->master,
-        .gradients = update->lent->sums ? CORE_UPDATE_F32 : block->gradients,
-        .moments = options->moments,
-        .count = part->count,
-        .groups = &group,
-        .groups_count = 1,
-        .seed = options->seed,
-        .number = part->index,
-        .team = update->norm->team,
-    };
-    return adam_create(&adam, &update->adams[part->index]);
-}
 
 static int make(struct run_lent_update *update, const struct run_options *options)
 {
@@ -79,7 +112,8 @@ static int make(struct run_lent_update *update, const struct run_options *option
     for (uint32_t b = 0; rc == 0 && b < update->blocks->count; b++) {
         const struct run_lent_block *block = &update->lent->blocks[b];
         for (size_t i = 0; rc == 0 && i < block->part_count; i++) {
-            rc = make_adam(update, block, &block->parts[i], options);
+            rc = run_lent_adam_create(update->lent, block, &block->parts[i], options,
+                                      update->norm->team, &update->adams[block->parts[i].index]);
         }
     }
     return rc;
@@ -138,41 +172,12 @@ int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *su
     return adam_norm_sums_apart(update->norm, &of);
 }
 
-static char *advance(void *array, uint64_t bytes)
+/* The gradient of a part's elements in a span: its own, or in the sums of the chunk. */
+static const char *gradient_of(const struct run_lent_part *part, const struct plan_format *format,
+                               const struct adam_arrays *chunk, bool sums, struct plan_span span)
 {
-    return array != NULL ? (char *)array + bytes : NULL;
-}
-
-/* A part's elements in a span of the block, with its own weights and gradient and the
- * chunk's states. */
-static struct adam_arrays arrays_of(const struct run_lent_part *part,
-                                    const struct plan_format *format,
-                                    const struct adam_arrays *chunk, bool sums,
-                                    struct plan_span span)
-{
-    const uint64_t skipped = span.first - chunk->first;
-    const uint64_t inside = span.first - part->first;
-    char *weights = part->weights + inside * format->weight_bytes;
-    const uint64_t gradient = (sums ? skipped : inside) * format->grad_bytes;
-    struct adam_arrays arrays = {
-        .first = inside,
-        .count = span.count,
-        .g = (sums ? (const char *)chunk->g : part->gradient) + gradient,
-        .m = advance(chunk->m, skipped * format->m_bytes),
-        .v = advance(chunk->v, skipped * format->v_bytes),
-        .lo16 = (uint16_t *)(void *)advance(chunk->lo16, skipped * sizeof *chunk->lo16),
-        .w32 = (float *)(void *)advance(chunk->w32, skipped * sizeof *chunk->w32)};
-    if (format->q8_block > 0) {
-        const uint64_t scales = skipped / format->q8_block * sizeof *chunk->m_scale;
-        arrays.m_scale = (float *)(void *)advance(chunk->m_scale, scales);
-        arrays.v_scale = (float *)(void *)advance(chunk->v_scale, scales);
-    }
-    if (format->master_bytes == 0) {
-        arrays.w32 = (float *)(void *)weights;
-    } else {
-        arrays.w16 = (uint16_t *)(void *)weights;
-    }
-    return arrays;
+    return sums ? (const char *)chunk->g + (span.first - chunk->first) * format->grad_bytes
+                : part->gradient + (span.first - part->first) * format->grad_bytes;
 }
 
 int run_lent_step(struct run_lent_update *update, uint32_t block, const struct plan_format *format,
@@ -186,7 +191,8 @@ int run_lent_step(struct run_lent_update *update, uint32_t block, const struct p
         if (part->gradient == NULL || span.count == 0) {
             continue;
         }
-        const struct adam_arrays arrays = arrays_of(part, format, chunk, update->lent->sums, span);
+        struct adam_arrays arrays = run_lent_states(part, format, chunk, span);
+        arrays.g = gradient_of(part, format, chunk, update->lent->sums, span);
         rc = adam_group_set(update->adams[part->index], 0, &groups[part->index]);
         if (rc == 0) {
             rc = adam_step(update->adams[part->index], &arrays, arrays.first,

@@ -42,6 +42,15 @@ struct plan_span run_lent_overlap(const struct run_lent_part *part, uint64_t fir
 void run_lent_begin_masters(const struct run_lent_block *block, const struct run_lent_part *part,
                             const struct adam_arrays *chunk);
 
+/* The update of a part alone. */
+int run_lent_adam_create(const struct run_lent *lent, const struct run_lent_block *block,
+                         const struct run_lent_part *part, const struct run_options *options,
+                         struct core_team *team, struct adam **out);
+/* A part's elements in a span of its block: its own weights, and the states of the chunk that has the span. */
+struct adam_arrays run_lent_states(const struct run_lent_part *part,
+                                   const struct plan_format *format,
+                                   const struct adam_arrays *chunk, struct plan_span span);
+
 struct run_lent_update;
 
 /* All but `out` is borrowed. `norm` has the team of the update. */

@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/base/update_args.h"
+#include "cpu_adam/adam.h"
 #include "offload/run/options.h"
 #include "offload/run/rates_file.h"
 
@@ -84,6 +84,21 @@ int run_optimizer_result(struct run_optimizer *optimizer, struct run_optimizer_r
 
 /* The application wrote a parameter's weights: its master follows them, its moments stay. Between steps. */
 int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parameter);
+
+uint64_t run_optimizer_elements(const struct run_optimizer *optimizer, size_t parameter);
+/* States of a parameter, as fp32; NULL: that one is not moved. */
+struct run_optimizer_states {
+    float *values[ADAM_VALUE_V + 1]; /* by enum adam_value */
+    uint64_t updates;                /* steps that updated the parameter */
+};
+/* Copies states of a parameter to the caller's arrays. Between steps; waits for the last one. -ENOTSUP: the rule
+ * has no such moment. */
+int run_optimizer_get_states(struct run_optimizer *optimizer, size_t parameter,
+                             struct run_optimizer_states *states);
+/* Replaces states of a parameter, rounded to nearest where they are kept in fewer bits. The weights follow the
+ * master. */
+int run_optimizer_set_states(struct run_optimizer *optimizer, size_t parameter,
+                             const struct run_optimizer_states *states);
 
 /* Writes a checkpoint to DIRECTORY/checkpoint-N after N steps: weights, states, counters. `keep` newest ones
  * are kept; 0: all. Between steps; waits for the last one. -EEXIST: the directory has another run's. */

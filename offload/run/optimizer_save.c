@@ -1,5 +1,5 @@
-/* optimizer_save.c: checkpoints of an optimizer: states from where they are kept, weights from the
- * application's arrays, both through one chunk at a time. */
+/* optimizer_save.c: an optimizer's states between steps, one chunk at a time: checkpoints, with the weights from
+ * the application's arrays; and the states of one parameter in the caller's arrays. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -29,6 +29,15 @@ static int put_counters(const struct run_optimizer *optimizer, struct store_mani
                                           optimizer->parameter_count * sizeof *optimizer->updates);
 }
 
+/* Waits for the last step; the caller's thread may then use the rank. */
+static int pause_steps(struct run_optimizer *optimizer)
+{
+    return !optimizer->open
+               ? run_optimizer_quiesce(optimizer)
+               : core_err_set(-EBUSY, "an optimizer's states are read and written between steps; "
+                                      "a gradient of the next one has been submitted");
+}
+
 /* ---- chunks ---- */
 
 /* Copies the weights of a chunk between the application's arrays and `together`. */
@@ -49,32 +58,39 @@ static void carry_weights(const struct run_optimizer *optimizer, const struct ru
 }
 
 /* The memory of a chunk's states: where they stay, or a free slot, which is then *slot. */
-static int find_states(struct carrying *carrying, const struct run_chunk *chunk,
-                       struct run_slot **slot, char **states)
+static int find_states(const struct run_optimizer *optimizer, struct run_slots *slots,
+                       const struct run_chunk *chunk, struct run_slot **slot, char **states)
 {
-    struct run_rank *rank = carrying->optimizer->rank;
     *slot = NULL;
-    *states = run_chunk_states_memory(rank, chunk);
+    *states = run_chunk_states_memory(optimizer->rank, chunk);
     if (*states != NULL) {
         return 0;
     }
-    *slot = run_slots_next(&carrying->slots);
-    *states = (*slot)->memory + plan_slot_states_offset(carrying->optimizer->plan);
-    return run_rank_wait(rank, (*slot)->moved);
+    *slot = run_slots_next(slots);
+    *states = (*slot)->memory + plan_slot_states_offset(optimizer->plan);
+    return run_rank_wait(optimizer->rank, (*slot)->moved);
+}
+
+/* The same, with the states in it. */
+static int read_states(const struct run_optimizer *optimizer, struct run_slots *slots,
+                       const struct run_chunk *chunk, struct run_slot **slot, char **states)
+{
+    const struct store_place place = {STORE_STATES, chunk->block, chunk->index};
+    int rc = find_states(optimizer, slots, chunk, slot, states);
+    if (rc != 0 || *slot == NULL) {
+        return rc;
+    }
+    rc = run_chunk_get(optimizer->rank, &place, *states, &(*slot)->moved);
+    return rc != 0 ? rc : run_rank_wait(optimizer->rank, (*slot)->moved);
 }
 
 static int save_chunk(struct carrying *carrying, const struct run_chunk *chunk)
 {
     struct run_optimizer *optimizer = carrying->optimizer;
     const struct plan_format *format = &optimizer->input.blocks[chunk->block].format;
-    const struct store_place place = {STORE_STATES, chunk->block, chunk->index};
     struct run_slot *slot = NULL;
     char *states = NULL;
-    int rc = find_states(carrying, chunk, &slot, &states);
-    if (rc == 0 && slot != NULL) {
-        rc = run_chunk_get(optimizer->rank, &place, states, &slot->moved);
-        rc = rc == 0 ? run_rank_wait(optimizer->rank, slot->moved) : rc;
-    }
+    int rc = read_states(optimizer, &carrying->slots, chunk, &slot, &states);
     if (rc != 0) {
         return rc;
     }
@@ -94,7 +110,7 @@ static int load_chunk(struct carrying *carrying, const struct run_chunk *chunk)
     const struct store_place place = {STORE_STATES, chunk->block, chunk->index};
     struct run_slot *slot = NULL;
     char *states = NULL;
-    int rc = find_states(carrying, chunk, &slot, &states);
+    int rc = find_states(optimizer, &carrying->slots, chunk, &slot, &states);
     if (rc != 0) {
         return rc;
     }
@@ -133,14 +149,6 @@ static int carry_all(struct carrying *carrying,
 }
 
 /* ---- saving ---- */
-
-static int check_between_steps(const struct run_optimizer *optimizer)
-{
-    return !optimizer->open
-               ? 0
-               : core_err_set(-EBUSY, "an optimizer is saved and loaded between steps; "
-                                      "a gradient of the next one has been submitted");
-}
 
 /* Refuses a directory with checkpoints of another run, which would be mixed up with this one's. */
 static int check_others(const struct run_optimizer *optimizer, const char *directory)
@@ -193,11 +201,7 @@ static int write_checkpoint(struct run_optimizer *optimizer, struct store_shelf 
 int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, uint32_t keep)
 {
     struct store_shelf *shelf = NULL;
-    int rc = check_between_steps(optimizer);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = run_optimizer_quiesce(optimizer);
+    int rc = pause_steps(optimizer);
     if (rc != 0) {
         return rc;
     }
@@ -254,11 +258,7 @@ int run_optimizer_load(struct run_optimizer *optimizer, const char *directory, u
     uint64_t *steps = NULL;
     size_t count = 0;
     char path[PATH_BYTES];
-    int rc = check_between_steps(optimizer);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = run_optimizer_quiesce(optimizer);
+    int rc = pause_steps(optimizer);
     if (rc != 0) {
         return rc;
     }
@@ -276,5 +276,107 @@ int run_optimizer_load(struct run_optimizer *optimizer, const char *directory, u
         *step = steps[i];
     }
     free(steps);
+    return rc;
+}
+
+/* ---- the states of one parameter ---- */
+
+/* Moves the states of a part that are in a chunk; `set`: to the chunk. */
+static int move_chunk(struct run_optimizer *optimizer, struct run_slots *slots,
+                      const struct run_lent_part *part, const struct run_chunk *chunk,
+                      struct adam *adam, const struct run_optimizer_states *given, bool set)
+{
+    const struct plan_format *format = &optimizer->input.blocks[chunk->block].format;
+    const struct store_place place = {STORE_STATES, chunk->block, chunk->index};
+    const struct plan_span span = run_lent_overlap(part, chunk->first, chunk->count);
+    struct run_slot *slot = NULL;
+    char *states = NULL;
+    if (span.count == 0) {
+        return 0;
+    }
+    int rc = read_states(optimizer, slots, chunk, &slot, &states);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct adam_arrays whole = run_update_arrays(format, chunk->first, chunk->count, NULL,
+                                                       states, NULL);
+    const struct adam_arrays arrays = run_lent_states(part, format, &whole, span);
+    const uint64_t end = arrays.first + arrays.count;
+    for (int v = ADAM_VALUE_MASTER; rc == 0 && v <= ADAM_VALUE_V; v++) {
+        float *at = given->values[v] != NULL ? given->values[v] + arrays.first : NULL;
+        if (at != NULL) {
+            rc = set ? adam_state_write(adam, &arrays, (enum adam_value)v, arrays.first, end, at)
+                     : adam_state_read(adam, &arrays, (enum adam_value)v, arrays.first, end, at);
+        }
+    }
+    return rc != 0 || slot == NULL || !set
+               ? rc
+               : run_chunk_put(optimizer->rank, &place, states, &slot->moved);
+}
+
+/* Before anything is changed. */
+static int check_values(const struct run_optimizer *optimizer, uint32_t block,
+                        const struct run_optimizer_states *given)
+{
+    const struct plan_format *format = &optimizer->input.blocks[block].format;
+    const bool m = given->values[ADAM_VALUE_M] == NULL || format->m_bytes > 0;
+    const bool v = given->values[ADAM_VALUE_V] == NULL || format->v_bytes > 0;
+    return m && v ? 0
+                  : core_err_set(-ENOTSUP, "%s has no moment %s",
+                                 adam_rule_name(optimizer->options.rule), m ? "v" : "m");
+}
+
+static int move_states(struct run_optimizer *optimizer, size_t parameter,
+                       const struct run_optimizer_states *given, bool set)
+{
+    const uint32_t block = optimizer->block_of[parameter];
+    const struct run_lent_part *part = optimizer->parts[parameter];
+    struct run_slots slots;
+    struct adam *adam = NULL;
+    int rc = check_values(optimizer, block, given);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = pause_steps(optimizer);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_lent_adam_create(&optimizer->lent, &optimizer->lent.blocks[block], part,
+                              &optimizer->options, NULL, &adam);
+    if (rc != 0) {
+        return rc;
+    }
+    run_slots_init(&slots, optimizer->rank);
+    for (uint32_t i = 0; rc == 0 && i < run_chunk_count(optimizer->rank, block); i++) {
+        const struct run_chunk chunk = run_chunk_at(optimizer->rank, block, i);
+        rc = move_chunk(optimizer, &slots, part, &chunk, adam, given, set);
+    }
+    adam_destroy(adam);
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, run_slots_wait(optimizer->rank, &slots));
+}
+
+uint64_t run_optimizer_elements(const struct run_optimizer *optimizer, size_t parameter)
+{
+    return optimizer->parts[parameter]->count;
+}
+
+int run_optimizer_get_states(struct run_optimizer *optimizer, size_t parameter,
+                             struct run_optimizer_states *states)
+{
+    int rc = move_states(optimizer, parameter, states, false);
+    if (rc == 0) {
+        states->updates = optimizer->updates[parameter];
+    }
+    return rc;
+}
+
+int run_optimizer_set_states(struct run_optimizer *optimizer, size_t parameter,
+                             const struct run_optimizer_states *states)
+{
+    int rc = move_states(optimizer, parameter, states, true);
+    if (rc == 0) {
+        optimizer->updates[parameter] = states->updates;
+    }
     return rc;
 }

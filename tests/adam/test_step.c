@@ -313,7 +313,7 @@ static void zero_over_zero_is_zero(void)
     }
 }
 
-/* Writing decoded state back restores the same bits: of the master, and of moments in fp32, bf16
+/* State is read as the reference decodes it, and writing that back restores the same bits: of the master, and of moments in fp32, bf16
  * and 8-bit codes. A moment that the rule does not have is refused. */
 static void state_write_restores_bits(void)
 {
@@ -331,6 +331,10 @@ static void state_write_restores_bits(void)
         for (int value = ADAM_VALUE_MASTER; value <= ADAM_VALUE_V; value++) {
             const enum adam_value which = (enum adam_value)value;
             ref_read(&options, &arrays, which, 0, ROOM_COUNT, x);
+            check_int(adam_state_read(adam, &arrays, which, 0, ROOM_COUNT, y), ==, 0);
+            for (uint64_t i = 0; i < ROOM_COUNT; i++) {
+                check_double(fabsf(x[i] - y[i]), <=, t == 2 ? fabsf(x[i]) * 0x1p-22f : 0);
+            }
             check_int(adam_state_write(adam, &arrays, which, 0, ROOM_COUNT, x), ==, 0);
             ref_read(&options, &arrays, which, 0, ROOM_COUNT, y);
             for (uint64_t i = 0; i < ROOM_COUNT; i++) {
@@ -348,6 +352,7 @@ static void state_write_restores_bits(void)
     struct adam *adam = room_adam(&options);
     const struct adam_arrays arrays = room_arrays(&ours);
     check_int(adam_state_write(adam, &arrays, ADAM_VALUE_V, 0, ROOM_COUNT, x), ==, -ENOTSUP);
+    check_int(adam_state_read(adam, &arrays, ADAM_VALUE_V, 0, ROOM_COUNT, x), ==, -ENOTSUP);
     check_contains(core_err_sentence(), "lion");
     adam_destroy(adam);
 }

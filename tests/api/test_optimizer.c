@@ -257,6 +257,48 @@ static void save_and_load(void)
     tide_optim_destroy(optim);
 }
 
+/* The states of a parameter in the program's arrays; wrong arrays are refused. */
+static void states(void)
+{
+    static float master[ELEMENTS], m[ELEMENTS], v[ELEMENTS];
+    struct tide_optim_arrays arrays = {
+        .struct_bytes = sizeof arrays, .elements = ELEMENTS, .master = master, .m = m, .v = v};
+    uint64_t token = 0;
+    uint64_t updates = 0;
+    reset();
+    options.optimizer = TIDE_ADAMW;
+    group.beta1 = 0.5;
+    parameters[1].precision = TIDE_BF16;
+    struct tide_optim *optim = create();
+    submit_all(optim);
+    check_int(tide_optim_get_states(optim, 1, &arrays, &updates), ==, -EBUSY);
+    check_int(tide_optim_step(optim, &token), ==, 0);
+    check_int(tide_optim_get_states(optim, 1, &arrays, &updates), ==, 0);
+    check_uint(updates, ==, 1);
+    check_double((double)m[7], ==, 0.5);
+    check_true(v[7] > 0.0009F && v[7] < 0.0011F);
+    master[3] = 2.5F;
+    check_int(tide_optim_set_states(optim, 1, &arrays, 4), ==, 0);
+    check_uint(((const uint16_t *)(const void *)weights[1])[3], ==, 0x4020);
+    arrays.m = NULL;
+    m[7] = 9;
+    check_int(tide_optim_get_states(optim, 1, &arrays, &updates), ==, 0);
+    check_uint(updates, ==, 4);
+    check_double((double)m[7], ==, 9);
+    check_double((double)master[3], ==, 2.5);
+    check_int(tide_optim_get_states(optim, COUNT, &arrays, &updates), ==, -EINVAL);
+    arrays.elements--;
+    check_int(tide_optim_set_states(optim, 1, &arrays, 4), ==, -EINVAL);
+    check_contains(tide_last_error(), "1000 elements; the arrays have 999");
+    tide_optim_destroy(optim);
+    reset();
+    optim = create(); /* SGD */
+    arrays.elements = ELEMENTS;
+    check_int(tide_optim_get_states(optim, 1, &arrays, &updates), ==, -ENOTSUP);
+    check_contains(tide_last_error(), "no moment v");
+    tide_optim_destroy(optim);
+}
+
 /* In a forked child every call is refused, and destroy leaves the parent's optimizer alone. */
 static void a_child_is_refused(void)
 {
@@ -277,6 +319,8 @@ static void a_child_is_refused(void)
                        tide_optim_wait_parameter(optim, 0) == -ECHILD &&
                        tide_optim_last(optim, &result) == -ECHILD &&
                        tide_optim_weights_changed(optim, 0) == -ECHILD &&
+                       tide_optim_get_states(optim, 0, NULL, &token) == -ECHILD &&
+                       tide_optim_set_states(optim, 0, NULL, 1) == -ECHILD &&
                        strstr(tide_last_error(), "was forked from") != NULL;
         tide_optim_destroy(optim);
         _exit(refused ? 0 : 1);
@@ -320,4 +364,4 @@ static void example(void)
 
 TEST_MAIN({"wrong_options", wrong_options}, {"steps", steps}, {"threads_wait", threads_wait},
           {"a_child_is_refused", a_child_is_refused}, {"save_and_load", save_and_load},
-          {"example", example})
+          {"states", states}, {"example", example})

@@ -740,6 +740,86 @@ static void checkpoints_go_on(void)
     }
 }
 
+struct states {
+    float *values[3];
+    uint64_t updates;
+};
+
+static void get_states(struct run_optimizer *optimizer, unsigned p, struct states *states)
+{
+    struct run_optimizer_states found = {.updates = 0};
+    for (int v = 0; v < 3; v++) {
+        states->values[v] = calloc(forms[p].elements, sizeof(float));
+        found.values[v] = states->values[v];
+    }
+    check_int(run_optimizer_get_states(optimizer, p, &found), ==, 0);
+    states->updates = found.updates;
+}
+
+static void set_states(struct run_optimizer *optimizer, unsigned p, const struct states *states)
+{
+    struct run_optimizer_states wanted = {.updates = states->updates};
+    memcpy(wanted.values, states->values, sizeof states->values);
+    check_int(run_optimizer_set_states(optimizer, p, &wanted), ==, 0);
+}
+
+/* States that are read as fp32 and written to another optimizer with another placement go on with the same bits:
+ * also the weights, which follow the masters. A single one leaves the others alone. */
+static void states_are_carried(void)
+{
+    static const struct rules rules = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0};
+    for (int back = 0; back < 2; back++) {
+        struct arrays from;
+        struct arrays to;
+        struct states states[PARAMETERS];
+        make_arrays(&from);
+        make_arrays(&to);
+        struct run_optimizer *one = make_optimizer(&ways[back], &rules, &from);
+        struct run_optimizer *other = make_optimizer(&ways[1 - back], &rules, &to);
+        steps_of(one, &from, 0, 2);
+        uint64_t token = 0;
+        make_gradient(&from, 5, 7, 1);
+        check_int(run_optimizer_submit(one, 5, from.gradients[5], true, &token), ==, 0);
+        struct run_optimizer_states busy = {.updates = 0};
+        check_int(run_optimizer_get_states(one, 0, &busy), ==, -EBUSY);
+        check_int(run_optimizer_set_states(one, 0, &busy), ==, -EBUSY);
+        check_int(run_optimizer_step(one, &token), ==, 0);
+        for (unsigned p = 0; p < PARAMETERS; p++) {
+            get_states(one, p, &states[p]);
+            check_uint(states[p].updates, ==, p == 5 ? 3 : 2);
+            check_true(fabsf(states[p].values[ADAM_VALUE_M][forms[p].elements - 1]) > 0);
+            set_states(other, p, &states[p]);
+        }
+        compare(&ways[1], &from, &to);
+        steps_of(one, &from, 2, 3);
+        steps_of(other, &to, 2, 3);
+        compare(&ways[1], &from, &to);
+        struct states now;
+        get_states(other, 2, &now);
+        memset(now.values[ADAM_VALUE_V], 0, forms[2].elements * sizeof(float));
+        struct run_optimizer_states only = {.values = {[ADAM_VALUE_V] = now.values[ADAM_VALUE_V]},
+                                            .updates = 9};
+        check_int(run_optimizer_set_states(other, 2, &only), ==, 0);
+        struct states then;
+        get_states(other, 2, &then);
+        check_uint(then.updates, ==, 9);
+        for (int v = 0; v < 3; v++) {
+            check_memory(then.values[v], now.values[v], forms[2].elements * sizeof(float));
+            free(then.values[v]);
+            free(now.values[v]);
+        }
+        for (unsigned p = 0; p < PARAMETERS; p++) {
+            for (int v = 0; v < 3; v++) {
+                free(states[p].values[v]);
+            }
+        }
+        run_optimizer_destroy(one);
+        run_optimizer_destroy(other);
+        free_arrays(&from);
+        free_arrays(&to);
+    }
+}
+
 static void wrong_checkpoints_are_refused(void)
 {
     struct arrays arrays;
@@ -834,5 +914,6 @@ TEST_MAIN({"without_a_norm", without_a_norm}, {"with_a_norm", with_a_norm},
           {"a_bad_gradient_ends_it", a_bad_gradient_ends_it},
           {"bad_calls_are_refused", bad_calls_are_refused}, {"a_drive_fails", a_drive_fails},
           {"weights_may_change", weights_may_change}, {"checkpoints_go_on", checkpoints_go_on},
+          {"states_are_carried", states_are_carried},
           {"wrong_checkpoints_are_refused", wrong_checkpoints_are_refused},
           {"a_hundred_thousand_parameters", a_hundred_thousand_parameters})
