@@ -180,12 +180,13 @@ TIDE_API int tide_optim_set_states(struct tide_optim *optim, uint64_t parameter,
  * the directory has checkpoints of another run, or the error of writing. */
 TIDE_API int tide_optim_save(struct tide_optim *optim, const char *directory, uint64_t keep);
 
-/* Reads the newest checkpoint of a directory that verifies, written by an optimizer with the same parameters,
- * rule and moments, whatever its budgets. The caller's weights are overwritten; groups keep their settings. *step
- * is the number of steps done. Returns 0, -EINVAL if it does not fit, -EBUSY after the first gradient of a step,
- * -ENOENT if there is none, -EBADMSG if all are damaged, or the error of reading. After an error the optimizer
- * may hold parts of a checkpoint and should be destroyed, except after -EINVAL, -EBUSY and -ENOENT. */
-TIDE_API int tide_optim_load(struct tide_optim *optim, const char *directory, uint64_t *step);
+/* Reads a checkpoint, written by an optimizer with the same parameters, rule and moments, whatever its budgets:
+ * the one at `path`, or if that is a directory of checkpoints the newest one that verifies. The caller's weights
+ * are overwritten; groups keep their settings. *step is the number of steps done. Returns 0, -EINVAL if it does not
+ * fit, -EBUSY after the first gradient of a step, -ENOENT if there is none, -EBADMSG if all are damaged, or the
+ * error of reading. After an error the optimizer may hold parts of a checkpoint and should be destroyed, except
+ * after -EINVAL, -EBUSY and -ENOENT. */
+TIDE_API int tide_optim_load(struct tide_optim *optim, const char *path, uint64_t *step);
 
 struct tide_optim_info {
     size_t struct_bytes;

@@ -501,16 +501,16 @@ int tide_optim_save(struct tide_optim *optim, const char *directory, uint64_t ke
     return rc;
 }
 
-int tide_optim_load(struct tide_optim *optim, const char *directory, uint64_t *step)
+int tide_optim_load(struct tide_optim *optim, const char *path, uint64_t *step)
 {
     struct context_before before;
     int rc = enter(optim, &before);
     if (rc != 0) {
         return rc;
     }
-    rc = check_directory(directory);
+    rc = check_directory(path);
     if (rc == 0) {
-        rc = run_optimizer_load(optim->run, directory, step);
+        rc = run_optimizer_load(optim->run, path, step);
     }
     context_leave(&before);
     return rc;

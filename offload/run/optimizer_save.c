@@ -253,16 +253,13 @@ static int read_checkpoint(struct run_optimizer *optimizer, const char *path)
     return core_err_first(&kept, store_checkpoint_close(carrying.read));
 }
 
-int run_optimizer_load(struct run_optimizer *optimizer, const char *directory, uint64_t *step)
+/* The newest checkpoint of a directory that verifies. */
+static int load_newest(struct run_optimizer *optimizer, const char *directory)
 {
     uint64_t *steps = NULL;
     size_t count = 0;
     char path[PATH_BYTES];
-    int rc = pause_steps(optimizer);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = store_shelf_list(directory, &steps, &count);
+    int rc = store_shelf_list(directory, &steps, &count);
     if (rc != 0) {
         return rc;
     }
@@ -273,9 +270,24 @@ int run_optimizer_load(struct run_optimizer *optimizer, const char *directory, u
         if (rc == -EBADMSG && i > 0) {
             core_log(CORE_LOG_WARN, "an older checkpoint is loaded: %s", core_err_sentence());
         }
-        *step = steps[i];
     }
     free(steps);
+    return rc;
+}
+
+int run_optimizer_load(struct run_optimizer *optimizer, const char *path, uint64_t *step)
+{
+    struct store_manifest manifest = {.step = 0};
+    int rc = pause_steps(optimizer);
+    if (rc != 0) {
+        return rc;
+    }
+    const bool one = store_checkpoint_peek(path, &manifest) != -ENOENT;
+    store_manifest_fini(&manifest);
+    rc = one ? read_checkpoint(optimizer, path) : load_newest(optimizer, path);
+    if (rc == 0) {
+        *step = optimizer->before + optimizer->steps;
+    }
     return rc;
 }
 

@@ -730,6 +730,11 @@ static void checkpoints_go_on(void)
         steps_of(optimizer, &loaded, 2, 4);
         check_int(run_optimizer_save(optimizer, directory, 2), ==, 0);
         compare(&ways[1], &straight, &loaded);
+        char one[700];
+        snprintf(one, sizeof one, "%s/checkpoint-2", directory);
+        check_int(run_optimizer_load(optimizer, one, &step), ==, 0);
+        check_uint(step, ==, 2);
+        compare(&ways[1], &saved, &loaded);
         run_optimizer_destroy(optimizer);
         if (t < ALIKE) {
             swap_types(types[t]);
