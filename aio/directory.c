@@ -159,7 +159,7 @@ static int check(const struct aio_dir *dir)
 static int lock(struct aio_dir *dir)
 {
     struct stat info;
-    int rc = core_lock_take(dir->fd, &dir->lock);
+    int rc = core_lock_take(dir->fd, NULL, &dir->lock);
     if (rc != 0) {
         return rc == -EWOULDBLOCK
                    ? core_err_set(-EBUSY, "%s is in use by another run", dir->path)

@@ -19,6 +19,7 @@
 enum { ASKED = 1 }; /* `answer` before the thread has tried */
 
 struct core_lock {
+    const char *name; /* borrowed during the call; NULL: the directory */
     int fd; /* borrowed during the call; then owned, locked, if the table is shared; else -1 */
     _Atomic int answer; /* 0: locked; -errno; release pairs with the caller's acquire */
     _Atomic bool ending;
@@ -26,9 +27,10 @@ struct core_lock {
     pthread_t thread;
 };
 
-static int open_and_lock(int fd)
+static int open_and_lock(int fd, const char *name)
 {
-    const int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int own = name != NULL ? openat(fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC)
+                                 : openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (own < 0) {
         return -errno;
     }
@@ -42,7 +44,7 @@ static int open_and_lock(int fd)
 
 /* Leaves the table that all threads share with `fd` alone, and locks a description of its own. Returns its
  * descriptor, -errno, or -ENOSYS if the thread cannot leave. */
-static int lock_apart(int fd)
+static int lock_apart(int fd, const char *name)
 {
     if (syscall(SYS_close_range, (unsigned)fd + 1, UINT_MAX, CLOSE_RANGE_UNSHARE) != 0) {
         return -ENOSYS;
@@ -50,7 +52,7 @@ static int lock_apart(int fd)
     if (fd > 0) {
         (void)syscall(SYS_close_range, 0, (unsigned)fd - 1, 0);
     }
-    const int own = open_and_lock(fd);
+    const int own = open_and_lock(fd, name);
     close(fd);
     return own;
 }
@@ -59,7 +61,7 @@ static void *keep_lock(void *argument)
 {
     struct core_lock *lock = argument;
     pthread_setname_np(pthread_self(), "tide-lock");
-    const int own = lock_apart(lock->fd);
+    const int own = lock_apart(lock->fd, lock->name);
     atomic_store_explicit(&lock->answer, own < 0 ? own : 0, memory_order_release);
     core_bell_ring(&lock->bell);
     for (;;) {
@@ -89,13 +91,14 @@ void core_lock_drop(struct core_lock *lock)
     free(lock);
 }
 
-int core_lock_take(int directory_fd, struct core_lock **out)
+int core_lock_take(int directory_fd, const char *name, struct core_lock **out)
 {
     struct core_lock *lock = calloc(1, sizeof *lock);
     if (lock == NULL) {
         return -ENOMEM;
     }
     lock->fd = directory_fd;
+    lock->name = name;
     atomic_init(&lock->answer, ASKED);
     core_bell_init(&lock->bell);
     int rc = core_thread_start(&lock->thread, keep_lock, lock);
@@ -113,7 +116,7 @@ int core_lock_take(int directory_fd, struct core_lock **out)
     }
     lock->fd = -1;
     if (rc == -ENOSYS) {
-        rc = open_and_lock(directory_fd);
+        rc = open_and_lock(directory_fd, name);
         lock->fd = rc >= 0 ? rc : -1;
     }
     if (rc < 0) {

@@ -1,4 +1,4 @@
-/* test_lock.c: a lock on a directory excludes everybody else, and ends with the process that took it, not with its
+/* test_lock.c: a lock on a directory or a file excludes everybody else, and ends with the process that took it, not with its
  * children; where the thread cannot have a table of its own, it is an ordinary lock. */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +43,7 @@ static int open_directory(void)
 static int take_elsewhere(void *argument)
 {
     struct core_lock *lock = NULL;
-    return -core_lock_take(*(const int *)argument, &lock);
+    return -core_lock_take(*(const int *)argument, NULL, &lock);
 }
 
 static void excludes(bool shared_tables)
@@ -54,9 +54,9 @@ static void excludes(bool shared_tables)
     int other = open_directory();
     no_tables = shared_tables;
     for (int i = 0; i < 3; i++) {
-        check_int(core_lock_take(fd, &lock), ==, 0);
-        check_int(core_lock_take(other, &second), ==, -EWOULDBLOCK);
-        check_int(core_lock_take(fd, &second), ==, -EWOULDBLOCK);
+        check_int(core_lock_take(fd, NULL, &lock), ==, 0);
+        check_int(core_lock_take(other, NULL, &second), ==, -EWOULDBLOCK);
+        check_int(core_lock_take(fd, NULL, &second), ==, -EWOULDBLOCK);
         if (!TEST_RACES) { /* TSan ends a child that starts a thread */
             check_int(test_child(take_elsewhere, &other), ==, EWOULDBLOCK);
         }
@@ -64,8 +64,8 @@ static void excludes(bool shared_tables)
         core_lock_drop(lock);
     }
     close(fd);
-    check_int(core_lock_take(fd, &lock), <, 0); /* it is closed */
-    check_int(core_lock_take(other, &lock), ==, 0);
+    check_int(core_lock_take(fd, NULL, &lock), <, 0); /* it is closed */
+    check_int(core_lock_take(other, NULL, &lock), ==, 0);
     close(other);
     core_lock_drop(lock);
     core_lock_drop(NULL);
@@ -95,7 +95,7 @@ static void a_child_does_not_hold_it(void)
     const pid_t parent = fork();
     if (parent == 0) {
         close(release[1]);
-        if (core_lock_take(fd, &lock) != 0) {
+        if (core_lock_take(fd, NULL, &lock) != 0) {
             _exit(1);
         }
         close(kept[1]); /* its only writers are this process and the test */
@@ -111,10 +111,10 @@ static void a_child_does_not_hold_it(void)
     close(kept[1]);
     check_int(read(said[0], &byte, 1), ==, 1);
     check_int(read(kept[0], &byte, 1), ==, 0); /* nobody else has it open */
-    check_int(core_lock_take(fd, &lock), ==, -EWOULDBLOCK);
+    check_int(core_lock_take(fd, NULL, &lock), ==, -EWOULDBLOCK);
     check_int(kill(parent, SIGKILL), ==, 0);
     check_int(waitpid(parent, NULL, 0), ==, parent);
-    check_int(core_lock_take(fd, &lock), ==, 0);
+    check_int(core_lock_take(fd, NULL, &lock), ==, 0);
     core_lock_drop(lock);
     close(release[1]);
     close(release[0]);
