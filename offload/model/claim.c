@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "offload/model/publish.h"
 
@@ -126,23 +126,35 @@ static int take_once(const char *folder, struct model_claim *claim)
                                : core_err_set(-errno, "the folder %s cannot be opened: %s",
                                               claim->path, strerror(errno));
     }
-    if (flock(claim->fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK) {
-            return core_err_set(-EBUSY,
-                                "another run is going to write %s and holds %s; name another "
-                                "folder, or wait until that run ends",
-                                folder, claim->path);
-        }
+    int rc = core_lock_take(claim->fd, NULL, &claim->lock);
+    if (rc == -EWOULDBLOCK) {
+        return core_err_set(-EBUSY,
+                            "another run is going to write %s and holds %s; name another "
+                            "folder, or wait until that run ends",
+                            folder, claim->path);
+    }
+    if (rc != 0) {
         core_log(CORE_LOG_WARN,
                  "%s cannot be locked (%s): tide cannot exclude that another run writes %s",
-                 claim->path, strerror(errno), folder);
+                 claim->path, strerror(-rc), folder);
     }
     if (!is_in_place(claim->path, claim->fd)) {
         return 1;
     }
     read_note(claim);
-    const int rc = publish_left(folder, claim);
+    rc = publish_left(folder, claim);
     return rc == 0 ? make_ours(folder, claim) : rc;
+}
+
+void model_claim_close(struct model_claim *claim)
+{
+    core_lock_drop(claim->lock);
+    if (claim->fd >= 0) {
+        close(claim->fd);
+    }
+    free(claim->noted);
+    free(claim->path);
+    *claim = (struct model_claim){.fd = -1};
 }
 
 int model_claim_take(const char *folder, struct model_claim *claim)
@@ -157,6 +169,8 @@ int model_claim_take(const char *folder, struct model_claim *claim)
     for (int i = 0; rc == 1 && i < TRIES; i++) {
         rc = take_once(folder, claim);
         if (rc != 0 && claim->fd >= 0) {
+            core_lock_drop(claim->lock);
+            claim->lock = NULL;
             close(claim->fd);
             claim->fd = -1;
         }
@@ -166,9 +180,7 @@ int model_claim_take(const char *folder, struct model_claim *claim)
                           claim->path, folder);
     }
     if (rc != 0) {
-        free(claim->noted);
-        free(claim->path);
-        claim->noted = claim->path = NULL;
+        model_claim_close(claim);
     }
     return rc;
 }
@@ -198,8 +210,5 @@ void model_claim_drop(struct model_claim *claim)
         return;
     }
     model_claim_undo(claim);
-    close(claim->fd);
-    free(claim->noted);
-    free(claim->path);
-    *claim = (struct model_claim){.fd = -1};
+    model_claim_close(claim);
 }

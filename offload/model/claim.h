@@ -6,10 +6,13 @@
 
 #include <stdbool.h>
 
+struct core_lock;
+
 /* {NULL, -1}: no claim. */
 struct model_claim {
-    char *path;  /* owned: FOLDER.partial */
-    int fd;      /* of it, locked */
+    char *path;             /* owned: FOLDER.partial */
+    int fd;                 /* owned: of it */
+    struct core_lock *lock; /* owned; NULL: another claim has it, or the file system has no locks */
     char *noted; /* owned: the note of a run that was killed (model_claim_note); NULL: none */
 };
 
@@ -26,7 +29,9 @@ bool model_claim_holds(const struct model_claim *claim, const char *folder);
 /* Removes FOLDER.partial if nothing was written into it. The claim must still be dropped. Signal handlers
  * may call this. */
 void model_claim_undo(const struct model_claim *claim);
-/* Gives the claim back, and removes FOLDER.partial if nothing was written into it. */
+/* Gives the claim back; FOLDER.partial stays. */
+void model_claim_close(struct model_claim *claim);
+/* The same, and removes FOLDER.partial if nothing was written into it. */
 void model_claim_drop(struct model_claim *claim);
 
 #endif

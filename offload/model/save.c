@@ -49,8 +49,7 @@ struct model_save {
     bool complete;          /* all files are verified; close leaves the folder alone */
     bool claimed;           /* the claim is the caller's and stays the caller's */
     char *folder;           /* owned */
-    char *path;             /* owned: FOLDER.partial; NULL: not made yet */
-    int fd;                 /* of it */
+    struct model_claim own; /* on FOLDER.partial; no path: not made yet */
     struct target *targets; /* owned, in order of blocks and offsets */
     size_t target_count;
     struct shard *shards; /* owned */
@@ -144,7 +143,7 @@ static int write_at(const struct model_save *save, const struct shard *shard, ui
                     const void *from, size_t bytes)
 {
     const int rc = core_file_write_at(shard->fd, from, bytes, at);
-    const struct model_folder folder = {save->path, save->fd};
+    const struct model_folder folder = {save->own.path, save->own.fd};
     return rc == 0 ? 0
                    : model_folder_failed(&folder, shard->name, rc,
                                          shard->head_bytes + shard->data_bytes);
@@ -154,7 +153,7 @@ static int write_at(const struct model_save *save, const struct shard *shard, ui
 static int reserve(const struct model_save *save, const struct shard *shard)
 {
     const uint64_t bytes = shard->head_bytes + shard->data_bytes;
-    const struct model_folder folder = {save->path, save->fd};
+    const struct model_folder folder = {save->own.path, save->own.fd};
     bool reserved;
     const int rc = core_file_reserve(shard->fd, bytes, &reserved);
     return rc == 0 ? 0 : model_folder_failed(&folder, shard->name, rc, bytes);
@@ -184,10 +183,11 @@ static int open_shard(struct model_save *save, size_t index)
     /* The data begins at a multiple of eight; the line's end becomes part of the padding. */
     uint64_t bytes = (write.bytes + HEADER_GRAIN - 1) / HEADER_GRAIN * HEADER_GRAIN;
     char *head = malloc(bytes + HEADER_GRAIN);
-    shard->fd = openat(save->fd, shard->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    shard->fd = openat(save->own.fd, shard->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (head == NULL || shard->fd < 0) {
         rc = core_err_set(head == NULL ? -ENOMEM : -errno, "%s/%s cannot be created: %s",
-                          save->path, shard->name, head == NULL ? "no memory" : strerror(errno));
+                          save->own.path, shard->name,
+                          head == NULL ? "no memory" : strerror(errno));
     } else {
         memset(head, ' ', bytes + HEADER_GRAIN);
         for (unsigned i = 0; i < HEADER_GRAIN; i++) {
@@ -232,7 +232,7 @@ static int write_index(struct model_save *save)
     core_json_write_object_end(&write);
     int rc = core_json_write_end(&write);
     if (rc == 0) {
-        rc = model_folder_write(&(struct model_folder){save->path, save->fd},
+        rc = model_folder_write(&(struct model_folder){save->own.path, save->own.fd},
                                 "model.safetensors.index.json", write.text, write.bytes);
     }
     core_json_write_fini(&write);
@@ -250,7 +250,7 @@ static int open_all(struct model_save *save, const struct model_save_options *op
     if (rc != 0) {
         return rc;
     }
-    rc = model_folder_begin(save->folder, options->replace, options->claim, &save->path, &save->fd);
+    rc = model_folder_begin(save->folder, options->replace, options->claim, &save->own);
     if (rc != 0) {
         return rc;
     }
@@ -267,13 +267,13 @@ static int open_all(struct model_save *save, const struct model_save_options *op
         }
     }
     if (options->source != NULL) {
-        rc = model_folder_copy(&(struct model_folder){save->path, save->fd}, options->source,
-                               &save->model->config, save->type);
+        rc = model_folder_copy(&(struct model_folder){save->own.path, save->own.fd},
+                               options->source, &save->model->config, save->type);
         if (rc != 0) {
             return rc;
         }
     }
-    return model_publish_check(save->path, save->folder);
+    return model_publish_check(save->own.path, save->folder);
 }
 
 int model_save_open(const struct model *model, const struct model_save_options *options,
@@ -293,7 +293,7 @@ int model_save_open(const struct model *model, const struct model_save_options *
     save->replace = options->replace;
     save->run = options->run;
     save->steps = options->steps;
-    save->fd = -1;
+    save->own.fd = -1;
     atomic_init(&save->put, 0);
     struct model_save_options exact = *options;
     exact.folder = save->folder;
@@ -470,12 +470,13 @@ static ssize_t read_full(int fd, char *buffer, uint64_t at)
  * the pages were dropped. */
 static int open_again(const struct model_save *save, const struct shard *shard)
 {
-    const int direct = openat(save->fd, shard->name, O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+    const int direct = openat(save->own.fd, shard->name,
+                              O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
     if (direct >= 0 || errno != EINVAL) {
         return direct;
     }
     (void)posix_fadvise(shard->fd, 0, 0, POSIX_FADV_DONTNEED);
-    return openat(save->fd, shard->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return openat(save->own.fd, shard->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 }
 
 /* Adds `count` bytes of the file from `at` to the sum, or compares them with the header. */
@@ -507,7 +508,7 @@ static int read_back(const struct model_save *save, struct shard *shard, char *b
     const int fd = open_again(save, shard);
     if (fd < 0) {
         const int error = errno;
-        return core_err_set(-error, "%s/%s cannot be opened to be read back: %s", save->path,
+        return core_err_set(-error, "%s/%s cannot be opened to be read back: %s", save->own.path,
                             shard->name, strerror(error));
     }
     while (same && at < size && (got = read_full(fd, buffer, at)) > 0) {
@@ -517,24 +518,25 @@ static int read_back(const struct model_save *save, struct shard *shard, char *b
     }
     close(fd);
     if (got < 0) {
-        return core_err_set((int)got, "%s/%s cannot be read back: %s", save->path, shard->name,
+        return core_err_set((int)got, "%s/%s cannot be read back: %s", save->own.path, shard->name,
                             strerror((int)-got));
     }
     same = same && at == size && sum == atomic_load_explicit(&shard->sum, memory_order_relaxed);
     return same ? 0
                 : core_err_set(-EBADMSG, "%s/%s was read back with other bytes than were written",
-                               save->path, shard->name);
+                               save->own.path, shard->name);
 }
 
 /* Makes the shard durable and verifies what the drive returns. */
 static int verify(const struct model_save *save)
 {
     char *buffer = aligned_alloc(ALIGN_BYTES, BUFFER_BYTES);
-    int rc = buffer != NULL ? 0 : core_err_set(-ENOMEM, "no memory to read %s back", save->path);
+    int rc = buffer != NULL ? 0
+                            : core_err_set(-ENOMEM, "no memory to read %s back", save->own.path);
     for (size_t i = 0; rc == 0 && i < save->shard_count; i++) {
         if (fsync(save->shards[i].fd) != 0) {
             const int error = errno;
-            rc = core_err_set(-error, "%s/%s cannot be made durable: %s", save->path,
+            rc = core_err_set(-error, "%s/%s cannot be made durable: %s", save->own.path,
                               save->shards[i].name, strerror(error));
         }
         if (rc == 0) {
@@ -551,32 +553,32 @@ static int keep(struct model_save *save, int rc)
 {
     const struct core_err kept = core_err_keep(rc);
     const bool moves = rc != -EEXIST &&
-                       (model_publish_is_kept(save->fd) ||
-                        model_publish_keep(save->path, save->fd, save->folder) == 0);
+                       (model_publish_is_kept(save->own.fd) ||
+                        model_publish_keep(save->own.path, save->own.fd, save->folder) == 0);
     rc = core_err_first(&kept, 0);
     if (!moves) {
         return core_err_prefix(rc,
                                "the model is complete in %s; move it to another name, because the "
                                "next run with this output removes it",
-                               save->path);
+                               save->own.path);
     }
     return core_err_prefix(rc,
                            "the model is complete in %s, and the next run with this output "
                            "moves it to %s",
-                           save->path, save->folder);
+                           save->own.path, save->folder);
 }
 
 static int write_note(const struct model_save *save)
 {
     struct model_sum *sums = calloc(save->shard_count, sizeof *sums);
     if (sums == NULL) {
-        return core_err_set(-ENOMEM, "no memory to note the files of %s", save->path);
+        return core_err_set(-ENOMEM, "no memory to note the files of %s", save->own.path);
     }
     for (size_t i = 0; i < save->shard_count; i++) {
         sums[i] = (struct model_sum){save->shards[i].name, save->shards[i].file_sum};
     }
     const int rc = model_folder_note(
-        &(struct model_folder){save->path, save->fd},
+        &(struct model_folder){save->own.path, save->own.fd},
         &(struct model_note){
             .run = save->run, .steps = save->steps, .sums = sums, .sum_count = save->shard_count});
     free(sums);
@@ -598,7 +600,7 @@ int model_save_finish(struct model_save *save)
         return rc;
     }
     save->complete = true;
-    rc = model_folder_publish(save->path, save->fd, save->folder, save->replace);
+    rc = model_folder_publish(save->own.path, save->own.fd, save->folder, save->replace);
     return rc == 0 ? 0 : keep(save, rc);
 }
 
@@ -613,15 +615,12 @@ void model_save_close(struct model_save *save)
         }
         free(save->shards[i].head);
     }
-    if (save->path != NULL && !save->complete && save->claimed) {
-        model_folder_clear(save->path);
-    } else if (save->path != NULL && !save->complete) {
-        model_folder_remove(save->path); /* before the lock is released */
+    if (save->own.path != NULL && !save->complete && save->claimed) {
+        model_folder_clear(save->own.path);
+    } else if (save->own.path != NULL && !save->complete) {
+        model_folder_remove(save->own.path); /* before the lock is released */
     }
-    if (save->fd >= 0) {
-        close(save->fd);
-    }
-    free(save->path);
+    model_claim_close(&save->own);
     free(save->folder);
     free(save->shards);
     free(save->targets);

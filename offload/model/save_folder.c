@@ -46,33 +46,28 @@ static int check_name(const char *folder, bool replace)
 }
 
 int model_folder_begin(const char *folder, bool replace, const struct model_claim *claim,
-                       char **path, int *fd)
+                       struct model_claim *own)
 {
-    struct model_claim own = {.fd = -1};
     int rc = check_name(folder, replace);
     if (rc != 0) {
         return rc;
     }
-    if (claim != NULL && model_claim_holds(claim, folder)) {
-        own = (struct model_claim){.path = strdup(claim->path),
-                                   .fd = fcntl(claim->fd, F_DUPFD_CLOEXEC, 0)};
-        if (own.path == NULL || own.fd < 0) {
-            const int code = own.path == NULL ? ENOMEM : errno;
-            free(own.path);
-            if (own.fd >= 0) {
-                close(own.fd);
-            }
-            return core_err_set(-code, "%s cannot be created: %s", claim->path, strerror(code));
-        }
-    } else {
-        rc = model_claim_take(folder, &own);
+    if (claim == NULL || !model_claim_holds(claim, folder)) {
+        rc = model_claim_take(folder, own);
         if (rc != 0) {
             return rc;
         }
+    } else {
+        struct model_claim shared = {.path = strdup(claim->path),
+                                     .fd = fcntl(claim->fd, F_DUPFD_CLOEXEC, 0)};
+        if (shared.path == NULL || shared.fd < 0) {
+            const int code = shared.path == NULL ? ENOMEM : errno;
+            model_claim_close(&shared);
+            return core_err_set(-code, "%s cannot be created: %s", claim->path, strerror(code));
+        }
+        *own = shared;
     }
-    model_folder_clear(own.path); /* files of a run that was killed */
-    *path = own.path;
-    *fd = own.fd;
+    model_folder_clear(own->path); /* files of a run that was killed */
     return 0;
 }
 

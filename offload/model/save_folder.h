@@ -13,11 +13,11 @@ struct model_claim;
 struct model_config;
 
 /* Makes FOLDER.partial, with nothing in it except its mark, locked and open. Uses `claim`, which may be NULL,
- * if it is a valid claim on FOLDER. The caller frees *path. -EEXIST: FOLDER is not empty and may not be
+ * if it is a valid claim on FOLDER; *own then has no lock. -EEXIST: FOLDER is not empty and may not be
  * replaced, or FOLDER.partial has files of another program; -ENOTDIR: FOLDER is a file; -EINVAL: it is a
  * link or ends in a dot; -EBUSY: another process writes it. */
 int model_folder_begin(const char *folder, bool replace, const struct model_claim *claim,
-                       char **path, int *fd);
+                       struct model_claim *own);
 
 /* A folder that is being filled. */
 struct model_folder {

@@ -13,6 +13,7 @@
 
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "offload/model/claim.h"
 #include "offload/model/publish.h"
 #include "offload/model/save_folder.h"
 #include "offload/plan/shard.h"
@@ -27,9 +28,8 @@ struct store_checkpoint_write {
     struct store_image image;
     struct store_flow *flow; /* owned */
     char folder[4096];       /* its final name */
-    char *path;              /* owned: its present name; NULL: not created yet, or published */
-    int fd;
-    uint64_t cuts; /* cuts that were written */
+    struct model_claim own;  /* on its present name; no path: not created yet, or published */
+    uint64_t cuts;           /* cuts that were written */
 };
 
 /* ---- beginning ---- */
@@ -48,7 +48,7 @@ static void take_spare(struct store_checkpoint_write *checkpoint)
     char text[sizeof checkpoint->folder + 64];
     const char *spare = store_shelf_spare(checkpoint->given.shelf, text, sizeof text);
     if (spare != NULL) {
-        store_spare_take(spare, &checkpoint->image, checkpoint->fd);
+        store_spare_take(spare, &checkpoint->image, checkpoint->own.fd);
         store_shelf_spare_drop(checkpoint->given.shelf);
     }
 }
@@ -113,26 +113,26 @@ static int begin(struct store_checkpoint_write *checkpoint)
     if (rc != 0) {
         return rc;
     }
-    rc = model_folder_begin(checkpoint->folder, true, NULL, &checkpoint->path, &checkpoint->fd);
+    rc = model_folder_begin(checkpoint->folder, true, NULL, &checkpoint->own);
     if (rc != 0) {
         return rc;
     }
     if (given->source != NULL) {
-        const struct model_folder folder = {checkpoint->path, checkpoint->fd};
+        const struct model_folder folder = {checkpoint->own.path, checkpoint->own.fd};
         rc = model_folder_copy(&folder, given->source, given->config,
                                dtype_of(manifest->weight_dtype));
         if (rc != 0) {
             return rc;
         }
     }
-    rc = check_replaced(checkpoint->folder, checkpoint->path);
+    rc = check_replaced(checkpoint->folder, checkpoint->own.path);
     if (rc != 0) {
         return rc;
     }
     take_spare(checkpoint);
     const struct store_flow_options flow = {.image = &checkpoint->image,
-                                            .folder = checkpoint->fd,
-                                            .name = checkpoint->path,
+                                            .folder = checkpoint->own.fd,
+                                            .name = checkpoint->own.path,
                                             .writes = true,
                                             .backend = given->backend,
                                             .recipe = given->recipe,
@@ -151,7 +151,7 @@ int store_checkpoint_begin(const struct store_checkpoint_options *options,
     checkpoint->given = *options;
     checkpoint->manifest = *manifest;
     *manifest = (struct store_manifest){.step = 0};
-    checkpoint->fd = -1;
+    checkpoint->own.fd = -1;
     int rc = begin(checkpoint);
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
@@ -216,7 +216,7 @@ static int write_sums(struct store_checkpoint_write *checkpoint)
     }
     int rc = store_sums_print(&checkpoint->image, sums, &text, &bytes);
     if (rc == 0) {
-        const struct model_folder folder = {checkpoint->path, checkpoint->fd};
+        const struct model_folder folder = {checkpoint->own.path, checkpoint->own.fd};
         struct store_file *file = &checkpoint->manifest.sums;
         rc = model_folder_write(&folder, STORE_SUMS_NAME, text, bytes);
         snprintf(file->name, sizeof file->name, "%s", STORE_SUMS_NAME);
@@ -239,7 +239,8 @@ static bool is_listed(const struct store_checkpoint_write *checkpoint, const cha
         known = known || strcmp(name, stream) == 0;
     }
     return !known && name[0] != '.' &&
-           fstatat(checkpoint->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode);
+           fstatat(checkpoint->own.fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISREG(info.st_mode);
 }
 
 static int add_file(struct store_checkpoint_write *checkpoint, const char *name)
@@ -258,15 +259,15 @@ static int add_file(struct store_checkpoint_write *checkpoint, const char *name)
     struct store_file *file = &wider[manifest->file_count++];
     *file = (struct store_file){.bytes = 0};
     snprintf(file->name, sizeof file->name, "%s", name);
-    return store_file_look(checkpoint->fd, checkpoint->path, file);
+    return store_file_look(checkpoint->own.fd, checkpoint->own.path, file);
 }
 
 static int list_files(struct store_checkpoint_write *checkpoint)
 {
-    DIR *dir = opendir(checkpoint->path);
+    DIR *dir = opendir(checkpoint->own.path);
     if (dir == NULL) {
         const int error = errno;
-        return core_err_set(-error, "%s cannot be read: %s", checkpoint->path, strerror(error));
+        return core_err_set(-error, "%s cannot be read: %s", checkpoint->own.path, strerror(error));
     }
     int rc = 0;
     for (struct dirent *entry; rc == 0 && (entry = readdir(dir)) != NULL;) {
@@ -282,7 +283,7 @@ static int write_manifest(struct store_checkpoint_write *checkpoint)
     size_t bytes = 0;
     int rc = store_manifest_print(&checkpoint->manifest, &text, &bytes);
     if (rc == 0) {
-        const struct model_folder folder = {checkpoint->path, checkpoint->fd};
+        const struct model_folder folder = {checkpoint->own.path, checkpoint->own.fd};
         rc = model_folder_write(&folder, MODEL_MANIFEST_NAME, text, bytes);
     }
     free(text);
@@ -294,13 +295,14 @@ static int write_manifest(struct store_checkpoint_write *checkpoint)
 static int verify(struct store_checkpoint_write *checkpoint)
 {
     struct store_checkpoint *back = NULL;
-    int rc = store_checkpoint_open(checkpoint->path, checkpoint->given.backend,
+    int rc = store_checkpoint_open(checkpoint->own.path, checkpoint->given.backend,
                                    checkpoint->given.recipe, &back);
     if (rc == 0) {
         const struct store_manifest *found = store_checkpoint_manifest(back);
         if (found->step != checkpoint->manifest.step ||
             found->sums.hash != checkpoint->manifest.sums.hash) {
-            rc = core_err_set(-EBADMSG, "%s was read back as another checkpoint", checkpoint->path);
+            rc = core_err_set(-EBADMSG, "%s was read back as another checkpoint",
+                              checkpoint->own.path);
         }
     }
     if (rc == 0) {
@@ -312,10 +314,11 @@ static int verify(struct store_checkpoint_write *checkpoint)
 
 static int publish(struct store_checkpoint_write *checkpoint)
 {
-    int rc = model_folder_publish(checkpoint->path, checkpoint->fd, checkpoint->folder, true);
+    int rc = model_folder_publish(checkpoint->own.path, checkpoint->own.fd, checkpoint->folder,
+                                  true);
     if (rc == 0) {
-        free(checkpoint->path);
-        checkpoint->path = NULL;
+        free(checkpoint->own.path);
+        checkpoint->own.path = NULL;
         store_shelf_rotate(checkpoint->given.shelf, checkpoint->manifest.step,
                            checkpoint->given.keep);
     }
@@ -360,13 +363,10 @@ int store_checkpoint_end(struct store_checkpoint_write *checkpoint)
         return 0;
     }
     int rc = store_flow_close(checkpoint->flow);
-    if (checkpoint->path != NULL && !model_publish_is_kept(checkpoint->fd)) {
-        model_folder_remove(checkpoint->path);
+    if (checkpoint->own.path != NULL && !model_publish_is_kept(checkpoint->own.fd)) {
+        model_folder_remove(checkpoint->own.path);
     }
-    free(checkpoint->path);
-    if (checkpoint->fd >= 0) {
-        close(checkpoint->fd);
-    }
+    model_claim_close(&checkpoint->own);
     store_image_fini(&checkpoint->image);
     store_manifest_fini(&checkpoint->manifest);
     free(checkpoint);

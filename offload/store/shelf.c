@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/lock.h"
 #include "core/base/log.h"
 #include "offload/model/publish.h"
 #include "offload/store/checkpoint_remove.h"
@@ -30,8 +30,9 @@ static const char removed[] = ".removed";
 
 struct store_shelf {
     char directory[PATH_BYTES - 64];
-    int fd;   /* of the folder */
-    int lock; /* locked while it is open */
+    int fd;                 /* of the folder */
+    int file;               /* of the file that is locked */
+    struct core_lock *lock; /* owned */
     bool has_spare;
     uint64_t spare; /* step of the checkpoint that became the spare */
 };
@@ -149,20 +150,19 @@ int store_shelf_list(const char *directory, uint64_t **steps, size_t *count)
 
 static int take_lock(struct store_shelf *shelf)
 {
-    shelf->lock = openat(shelf->fd, lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (shelf->lock < 0) {
+    shelf->file = openat(shelf->fd, lock_name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (shelf->file < 0) {
         const int error = errno;
         return core_err_set(-error, "%s/%s cannot be created: %s", shelf->directory, lock_name,
                             strerror(error));
     }
-    if (flock(shelf->lock, LOCK_EX | LOCK_NB) != 0) {
-        const int error = errno;
-        return error == EWOULDBLOCK
-                   ? core_err_set(-EBUSY, "%s is in use by another run", shelf->directory)
-                   : core_err_set(-error, "%s/%s cannot be locked: %s", shelf->directory, lock_name,
-                                  strerror(error));
+    const int rc = core_lock_take(shelf->fd, lock_name, &shelf->lock);
+    if (rc == -EWOULDBLOCK) {
+        return core_err_set(-EBUSY, "%s is in use by another run", shelf->directory);
     }
-    return 0;
+    return rc == 0 ? 0
+                   : core_err_set(rc, "%s/%s cannot be locked: %s", shelf->directory, lock_name,
+                                  strerror(-rc));
 }
 
 bool store_shelf_is(const struct store_shelf *shelf, const char *directory)
@@ -171,7 +171,7 @@ bool store_shelf_is(const struct store_shelf *shelf, const char *directory)
     struct stat named;
     struct stat held;
     snprintf(path, sizeof path, "%s/%s", directory, lock_name);
-    return lstat(path, &named) == 0 && fstat(shelf->lock, &held) == 0 &&
+    return lstat(path, &named) == 0 && fstat(shelf->file, &held) == 0 &&
            named.st_dev == held.st_dev && named.st_ino == held.st_ino;
 }
 
@@ -250,7 +250,7 @@ int store_shelf_open(const char *directory, struct store_shelf **out)
     if (shelf == NULL) {
         return core_err_set(-ENOMEM, "no memory for the checkpoints of %s", directory);
     }
-    shelf->lock = shelf->fd = -1;
+    shelf->file = shelf->fd = -1;
     int rc = 0;
     if ((size_t)snprintf(shelf->directory, sizeof shelf->directory, "%s", directory) >=
         sizeof shelf->directory) {
@@ -284,8 +284,9 @@ void store_shelf_close(struct store_shelf *shelf)
         return;
     }
     store_shelf_spare_drop(shelf);
-    if (shelf->lock >= 0) {
-        close(shelf->lock);
+    core_lock_drop(shelf->lock);
+    if (shelf->file >= 0) {
+        close(shelf->file);
     }
     if (shelf->fd >= 0) {
         close(shelf->fd);

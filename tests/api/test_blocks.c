@@ -313,42 +313,27 @@ static void a_forked_child(void)
     check_true(!exists(store.directory));
 }
 
+static int create_and_keep(void *argument)
+{
+    struct tide_blocks *blocks = NULL;
+    (void)argument;
+    return tide_blocks_create(NULL, &options, &blocks);
+}
+
 /* A killed parent whose child lives: the next store may use the directory at once. */
 static void a_killed_parent(void)
 {
-    int said[2];
-    int release[2];
-    char byte = 0;
+    struct test_orphan orphan;
     reset();
-    check_true(pipe(said) == 0 && pipe(release) == 0);
-    const pid_t parent = fork();
-    if (parent == 0) {
-        struct tide_blocks *blocks = open_blocks();
-        close(release[1]);
-        if (fork() == 0) {
-            byte = tide_blocks_put(blocks, "a", "b", 1) == -ECHILD ? 'y' : 'n';
-            (void)!write(said[1], &byte, 1);
-            (void)!read(release[0], &byte, 1); /* lives until the test closes its end */
-            _exit(0);
-        }
-        for (;;) {
-            pause();
-        }
-    }
-    check_int(read(said[0], &byte, 1), ==, 1);
-    check_int(byte, ==, 'y');
+    test_orphan_begin(create_and_keep, NULL, &orphan);
     check_int(test_child(open_elsewhere, NULL), ==, 0);
-    check_int(kill(parent, SIGKILL), ==, 0);
-    check_int(waitpid(parent, NULL, 0), ==, parent);
+    test_orphan_kill(&orphan);
     struct tide_blocks *blocks = open_blocks();
     check_int(tide_blocks_put(blocks, "a", "bytes", 5), ==, 0);
-    close(release[1]);
+    test_orphan_end(&orphan);
     check_int(test_child(open_elsewhere, NULL), ==, 0);
     tide_blocks_destroy(blocks);
     check_int(rmdir(store.directory), ==, 0); /* the killed process made it; ours is gone */
-    close(release[0]);
-    close(said[0]);
-    close(said[1]);
 }
 
 /* ---- the example ---- */

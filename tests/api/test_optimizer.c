@@ -334,6 +334,35 @@ static void a_child_is_refused(void)
     tide_optim_destroy(optim);
 }
 
+static int create_and_keep(void *argument)
+{
+    struct tide_optim *optim = NULL;
+    (void)argument;
+    return tide_optim_create(NULL, &options, &optim);
+}
+
+/* The store of a killed process can be used at once, even if a child of the process lives. */
+static void a_killed_parent(void)
+{
+    struct test_orphan orphan;
+    reset();
+    options.stores = &store;
+    options.store_count = 1;
+    options.states = TIDE_STORE;
+    test_orphan_begin(create_and_keep, NULL, &orphan);
+    struct tide_optim *optim = NULL;
+    check_int(tide_optim_create(NULL, &options, &optim), ==, -EBUSY);
+    test_orphan_kill(&orphan);
+    optim = create();
+    test_orphan_end(&orphan);
+    uint64_t token = 0;
+    submit_all(optim);
+    check_int(tide_optim_step(optim, &token), ==, 0);
+    check_int(tide_optim_wait(optim, token), ==, 0);
+    check_double((double)weights[2][0], ==, 1.5);
+    tide_optim_destroy(optim);
+}
+
 static int run_example(const char *words, char *text, size_t bytes)
 {
     char line[1024];
@@ -363,5 +392,5 @@ static void example(void)
 }
 
 TEST_MAIN({"wrong_options", wrong_options}, {"steps", steps}, {"threads_wait", threads_wait},
-          {"a_child_is_refused", a_child_is_refused}, {"save_and_load", save_and_load},
-          {"states", states}, {"example", example})
+          {"a_child_is_refused", a_child_is_refused}, {"a_killed_parent", a_killed_parent},
+          {"save_and_load", save_and_load}, {"states", states}, {"example", example})

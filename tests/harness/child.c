@@ -54,6 +54,59 @@ int test_child(int (*run)(void *argument), void *argument)
     return WIFSIGNALED(status) ? 256 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/* The process of an orphan: it never returns. */
+static void be_parent(int (*run)(void *argument), void *argument, int said, int release)
+{
+    char byte = 'n';
+    if (run(argument) != 0) {
+        (void)!write(said, &byte, 1);
+        _exit(1);
+    }
+    if (fork() == 0) {
+        byte = 'y';
+        (void)!write(said, &byte, 1);
+        (void)!read(release, &byte, 1); /* the end of the pipe */
+        _exit(0);
+    }
+    for (;;) {
+        pause();
+    }
+}
+
+void test_orphan_begin(int (*run)(void *argument), void *argument, struct test_orphan *out)
+{
+    int said[2];
+    int release[2];
+    char byte = 0;
+    if (TEST_RACES) {
+        test_skip("TSan ends a child that starts a thread");
+    }
+    check_true(pipe(said) == 0 && pipe(release) == 0);
+    fflush(stdout);
+    const pid_t process = fork();
+    if (process == 0) {
+        close(release[1]);
+        be_parent(run, argument, said[1], release[0]);
+    }
+    close(said[1]);
+    close(release[0]);
+    check_int(read(said[0], &byte, 1), ==, 1);
+    close(said[0]);
+    check_int(byte, ==, 'y');
+    *out = (struct test_orphan){.process = process, .release = release[1]};
+}
+
+void test_orphan_kill(const struct test_orphan *orphan)
+{
+    check_int(kill(orphan->process, SIGKILL), ==, 0);
+    check_int(waitpid(orphan->process, NULL, 0), ==, orphan->process);
+}
+
+void test_orphan_end(const struct test_orphan *orphan)
+{
+    close(orphan->release);
+}
+
 int test_child_drop_root(void)
 {
     if (geteuid() != 0) {

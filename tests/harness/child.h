@@ -11,6 +11,19 @@ enum { TEST_STOP_MS = 2500 };
  * that fails in the child fails the case of the caller. */
 int test_child(int (*run)(void *argument), void *argument);
 
+/* A process that has a child which outlives it: what ends with the process must not be kept by the child. */
+struct test_orphan {
+    int process; /* its id */
+    int release; /* the child ends when this is closed */
+};
+/* Runs `run` in a process of its own, which then forks a child; both sleep. A result of `run` other than 0 fails
+ * the case. Skips the case under TSan, which ends a child that starts a thread. */
+void test_orphan_begin(int (*run)(void *argument), void *argument, struct test_orphan *out);
+/* Kills the process; its child lives on. */
+void test_orphan_kill(const struct test_orphan *orphan);
+/* Ends the child. */
+void test_orphan_end(const struct test_orphan *orphan);
+
 /* Becomes the user "nobody" without any capability. 0, or -EPERM if we are not root. */
 int test_child_drop_root(void);
 

@@ -13,6 +13,7 @@
 #include "offload/model/publish.h"
 #include "offload/model/save.h"
 #include "offload/model/save_folder.h"
+#include "tests/harness/child.h"
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
 
@@ -73,8 +74,7 @@ static void one_writer(void)
     check_true(first.noted == NULL);
     check_int(model_claim_note(&first, "/nvme/one\n/nvme/two\n"), ==, 0);
     check_int(model_claim_note(&first, "/nvme/three\n"), ==, 0);
-    close(first.fd); /* as when the process is killed */
-    free(first.path);
+    model_claim_close(&first); /* as when the process is killed */
     check_int(model_claim_take(out, &second), ==, 0);
     check_string(second.noted, "/nvme/three\n");
     model_claim_drop(&second);
@@ -145,4 +145,26 @@ static void somebodys(void)
     fixture_close(&fixture);
 }
 
-TEST_MAIN({"one_writer", one_writer}, {"somebodys", somebodys})
+static int claim_and_keep(void *argument)
+{
+    static struct model_claim claim;
+    return model_claim_take(argument, &claim);
+}
+
+/* A run's claim ends when the run is killed, even if a child of it lives. */
+static void a_child_does_not_hold_it(void)
+{
+    char out[600];
+    struct test_orphan orphan;
+    struct model_claim claim;
+    snprintf(out, sizeof out, "%s/orphan", test_directory());
+    test_orphan_begin(claim_and_keep, out, &orphan);
+    check_int(model_claim_take(out, &claim), ==, -EBUSY);
+    test_orphan_kill(&orphan);
+    check_int(model_claim_take(out, &claim), ==, 0);
+    test_orphan_end(&orphan);
+    model_claim_drop(&claim);
+}
+
+TEST_MAIN({"a_child_does_not_hold_it", a_child_does_not_hold_it}, {"one_writer", one_writer},
+          {"somebodys", somebodys})

@@ -185,10 +185,9 @@ static bool is_new(void)
 /* 0, or the error of publishing; everything before it must succeed. */
 static int write_and_publish(int at, bool kill)
 {
-    char *path = NULL;
-    int fd = -1;
-    int rc = model_folder_begin(out, true, NULL, &path, &fd);
-    const struct model_folder folder = {path, fd};
+    struct model_claim own = {.fd = -1};
+    int rc = model_folder_begin(out, true, NULL, &own);
+    const struct model_folder folder = {own.path, own.fd};
     rc = rc != 0 ? rc : model_folder_write(&folder, "config.json", "new", 3);
     rc = rc != 0 ? rc : model_folder_write(&folder, "model.safetensors", "new weights", 11);
     rc = rc != 0 ? rc : model_folder_write(&folder, "tokenizer.json", "new words", 9);
@@ -196,10 +195,9 @@ static int write_and_publish(int at, bool kill)
     kills = kill;
     hits = 0;
     countdown = at;
-    rc = model_folder_publish(path, fd, out, true);
+    rc = model_folder_publish(own.path, own.fd, out, true);
     countdown = 0;
-    close(fd);
-    free(path);
+    model_claim_close(&own);
     return rc;
 }
 

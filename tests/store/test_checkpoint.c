@@ -14,6 +14,7 @@
 #include "offload/model/publish.h"
 #include "offload/model/safetensors.h"
 #include "offload/plan/shard.h"
+#include "tests/harness/child.h"
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tests/store/case.h"
@@ -587,10 +588,32 @@ static void read_ahead(void)
     store_shelf_close(shelf);
 }
 
-TEST_MAIN({"round_trip", round_trip}, {"read_ahead", read_ahead},
-          {"told_at_the_end", told_at_the_end}, {"others_can_read_it", others_can_read_it},
-          {"types_of_blocks", types_of_blocks}, {"manifest", manifest}, {"cuts", cuts},
-          {"reserved_names", reserved_names}, {"rotation", rotation},
+static int open_and_keep(void *argument)
+{
+    static struct store_shelf *shelf;
+    return store_shelf_open(argument, &shelf);
+}
+
+/* The lock of a killed run ends with it, even if a child of it lives. */
+static void a_child_holds_no_lock(void)
+{
+    char directory[600];
+    struct test_orphan orphan;
+    struct store_shelf *shelf = NULL;
+    snprintf(directory, sizeof directory, "%s/orphan", test_directory());
+    test_orphan_begin(open_and_keep, directory, &orphan);
+    check_int(store_shelf_open(directory, &shelf), ==, -EBUSY);
+    test_orphan_kill(&orphan);
+    check_int(store_shelf_open(directory, &shelf), ==, 0);
+    test_orphan_end(&orphan);
+    store_shelf_close(shelf);
+}
+
+TEST_MAIN({"a_child_holds_no_lock", a_child_holds_no_lock}, {"round_trip", round_trip},
+          {"read_ahead", read_ahead}, {"told_at_the_end", told_at_the_end},
+          {"others_can_read_it", others_can_read_it}, {"types_of_blocks", types_of_blocks},
+          {"manifest", manifest}, {"cuts", cuts}, {"reserved_names", reserved_names},
+          {"rotation", rotation},
           {"rotation_in_front_of_a_damaged_one", rotation_in_front_of_a_damaged_one},
           {"a_spare", a_spare}, {"a_spare_in_use", a_spare_in_use}, {"one_writer", one_writer},
           {"files_of_others", files_of_others}, {"half_removed", half_removed},
