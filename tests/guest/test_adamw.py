@@ -275,7 +275,8 @@ def refusals(_):
     refused(tide.Error, "", lambda: create([good], host_memory=4096))
     refused(tide.Error, "", lambda: create([good], store="/no/such/folder", states="store"))
     optimizer = create([good])
-    refused(NotImplementedError, "when it is created", lambda: optimizer.add_param_group({"params": [turned]}))
+    refused(ValueError, "is not contiguous", lambda: optimizer.add_param_group({"params": [turned]}))
+    assert len(optimizer.param_groups) == 1
     refused(TypeError, "copied", lambda: copy.deepcopy(optimizer))
     good.grad = torch.ones(4, 4).to_sparse()
     refused(ValueError, "dense", optimizer.step)
@@ -300,22 +301,125 @@ def not_finite(_):
             refused(tide.Error, "weights", lambda: (optimizer.step(), optimizer.last()))
 
 
-def state_dict(_):
-    """Groups are saved and loaded; that states are not is said; states of others are refused."""
-    b = network(16, 32, 4)
+def state_dict(folder):
+    """Groups are saved and loaded; that states are not is said. After save(), or with `checkpoints`, a state_dict
+    refers to the checkpoint, which is loaded again; a missing or another one is refused."""
+    b = network(16, 32, 4, dtype=torch.bfloat16)
     optimizer = create(b.parameters(), lr=0.25)
+    assert "tide" not in optimizer.state_dict()
     train(b, optimizer, 1)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         saved = optimizer.state_dict()
-    assert "save(directory)" in str(heard[0].message) and saved["state"] == {}
-    other = create(network(16, 32, 4).parameters())
+    assert "save(directory)" in str(heard[0].message) and saved["state"] == {} and "tide" not in saved
+    other = create(network(16, 32, 4, dtype=torch.bfloat16).parameters())
     other.load_state_dict(saved)
     assert other.param_groups[0]["lr"] == 0.25
-    a = network(16, 32, 4)
-    reference = torch.optim.AdamW(a.parameters())
-    train(a, reference, 1)
-    refused(NotImplementedError, "has states", lambda: other.load_state_dict(reference.state_dict()))
+    optimizer.save(folder / "saved")
+    torch.save(optimizer.state_dict(), folder / "state.pt")
+    train(b, optimizer, 1)
+    optimizer.save(folder / "saved")
+    train(b, optimizer, 1)
+    c = network(16, 32, 4, dtype=torch.bfloat16)
+    resumed = create(c.parameters(), checkpoints=folder / "own")
+    saved = torch.load(folder / "state.pt", weights_only=True)
+    resumed.load_state_dict(saved)
+    assert resumed.state_dict()["tide"] == saved["tide"] and not (folder / "own").exists()
+    train(c, resumed, 1)
+    train(c, resumed, 1)
+    check_same(c, b)
+    assert resumed.state_dict()["tide"]["checkpoint"] == str(folder / "own/checkpoint-3")
+    other = create(network(16, 32, 4, dtype=torch.bfloat16).parameters())
+    (folder / "saved/checkpoint-1").rename(folder / "kept")
+    refused(FileNotFoundError, "does not exist", lambda: other.load_state_dict(saved))
+    (folder / "saved/checkpoint-2").rename(folder / "saved/checkpoint-1")
+    refused(ValueError, "is not the checkpoint", lambda: other.load_state_dict(saved))
+    assert other.load(folder / "kept") == 1
+
+
+def states_of_torch(_):
+    """torch's states go on in tide and tide's in torch, through state_dicts; full_state_dict() is refused beyond
+    its limit; what is not AdamW's is refused."""
+    a = network(16, 64, 4)
+    settings = {"lr": LR, "weight_decay": DECAY}
+    a.unused = torch.nn.Parameter(torch.ones(3))
+    reference = torch.optim.AdamW(a.parameters(), **settings)
+    train(a, reference, 20)
+    b = copy.deepcopy(a)
+    optimizer = create(b.parameters(), lr=1.0)
+    b.unused.sum().backward()
+    optimizer.step()
+    with torch.no_grad():
+        b.unused.fill_(1)
+    b.load_state_dict(a.state_dict())
+    optimizer.load_state_dict(reference.state_dict())
+    assert optimizer.param_groups[0]["lr"] == LR
+    train(a, reference, 20)
+    train(b, optimizer, 20)
+    check_close(b, a, LR)
+    full = optimizer.full_state_dict(limit="1MiB")
+    saved = reference.state_dict()
+    assert full["state"].keys() == saved["state"].keys() and len(full["state"]) == 4
+    for number, state in saved["state"].items():
+        assert full["state"][number].keys() == state.keys()
+        assert torch.equal(full["state"][number]["step"], state["step"]) and state["step"].item() == 40
+    back = copy.deepcopy(b)
+    again = torch.optim.AdamW(back.parameters(), **settings)
+    again.load_state_dict(full)
+    train(back, again, 20)
+    train(b, optimizer, 20)
+    check_close(b, back, LR)
+    refused(MemoryError, "the limit is 4096", lambda: optimizer.full_state_dict(limit=4096))
+    tight = create([torch.nn.Parameter(torch.ones(1 << 16))], host_memory="16MiB")
+    assert tight.full_state_dict()["state"] == {}
+    wrong = copy.deepcopy(saved)
+    wrong["param_groups"][0]["amsgrad"] = True
+    refused(NotImplementedError, "AMSGrad", lambda: optimizer.load_state_dict(wrong))
+    wrong = copy.deepcopy(saved)
+    del wrong["state"][1]["exp_avg_sq"]
+    refused(ValueError, "exp_avg_sq of ", lambda: optimizer.load_state_dict(wrong))
+    wrong["param_groups"][0]["params"].pop()
+    refused(ValueError, "groups of [4] parameters", lambda: optimizer.load_state_dict(wrong))
+
+
+def masters_of_states(_):
+    """full_state_dict() of bf16 weights has their masters: another optimizer goes on with the same bits."""
+    a = network(16, 64, 4, dtype=torch.bfloat16)
+    optimizer = create(a.parameters(), lr=1e-2)
+    train(a, optimizer, 20)
+    b = network(16, 64, 4, dtype=torch.bfloat16)
+    other = create(b.parameters())
+    other.load_state_dict(optimizer.full_state_dict())
+    check_same(b, a)
+    train(a, optimizer, 20)
+    train(b, other, 20)
+    check_same(b, a)
+
+
+def later_groups(folder):
+    """A group that is added between steps trains as one that was there and had no gradients; the others go on with
+    their bits. A group that does not fit is refused and leaves the optimizer as it was."""
+    for settings in ({}, {"store": [(folder, "256MiB")], "states": "store"}, {"clip": 1e6}):
+        a = network(16, 64, 4, dtype=torch.bfloat16)
+        b = copy.deepcopy(a)
+        whole = create([{"params": list(a[0].parameters())}, {"params": list(a[2].parameters()), "lr": 2 * LR}],
+                       lr=LR, clip=settings.get("clip", 0.0))
+        part = create(b[0].parameters(), lr=LR, **settings)
+        part.attach(b)
+        for model, optimizer in ((a, whole), (b, part)):
+            model[2].requires_grad_(False)
+            train(model, optimizer, 5)
+            model[2].requires_grad_(True)
+        big = torch.nn.Parameter(torch.empty(1 << 25))
+        refused(tide.Error, "", lambda: part.add_param_group({"params": [big]}))
+        part.add_param_group({"params": list(b[2].parameters()), "lr": 2 * LR})
+        for model, optimizer in ((a, whole), (b, part)):
+            train(model, optimizer, 5)
+            optimizer.synchronize()
+        check_same(b, a)
+        (b(torch.ones(1, 16, dtype=torch.bfloat16))).sum().backward()
+        refused(RuntimeError, "between backward and step", lambda: part.add_param_group({"params": [big]}))
+        part.close()
 
 
 def checkpoints(folder):
@@ -365,4 +469,5 @@ def _use_in_child(optimizer, pipe):
 
 sys.exit(guest.main([same_as_torch, near_double, bf16, groups_and_scheduler, states_on_a_drive, without_gradient,
                      clipping, accumulation, weights_that_the_program_writes, attached, stale_weights, refusals,
-                     not_finite, state_dict, checkpoints, data_loader_workers]))
+                     not_finite, state_dict, states_of_torch, masters_of_states, later_groups, checkpoints,
+                     data_loader_workers]))

@@ -92,6 +92,7 @@ def layout(_):
     structs = {"tide_store_path": library.StorePath, "tide_optim_group": library.OptimGroup,
                "tide_optim_parameter": library.OptimParameter, "tide_optim_options": library.OptimOptions,
                "tide_optim_result": library.OptimResult, "tide_optim_info": library.OptimInfo,
+               "tide_optim_arrays": library.OptimArrays,
                "tide_memory": library.Memory, "tide_blocks_options": library.BlocksOptions,
                "tide_block": library.Block, "tide_blocks_stats": library.BlocksStats}
     for name, struct in structs.items():

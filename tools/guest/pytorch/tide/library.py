@@ -59,6 +59,11 @@ class OptimResult(Struct):
                 ("factor", c_double), ("skipped", c_uint64)]
 
 
+class OptimArrays(Struct):
+    _fields_ = [("struct_bytes", c_size_t), ("elements", c_uint64), ("master", c_void_p),
+                ("m", c_void_p), ("v", c_void_p)]
+
+
 class OptimInfo(Struct):
     _fields_ = [("struct_bytes", c_size_t), ("elements", c_uint64), ("host_bytes", c_uint64),
                 ("resident_bytes", c_uint64), ("store_bytes", c_uint64), ("blocks", c_uint64)]
@@ -97,6 +102,8 @@ FUNCTIONS = {
     "tide_optim_last": [c_void_p, POINTER(OptimResult)],
     "tide_optim_set_group": [c_void_p, c_uint64, POINTER(OptimGroup)],
     "tide_optim_weights_changed": [c_void_p, c_uint64],
+    "tide_optim_get_states": [c_void_p, c_uint64, POINTER(OptimArrays), TOKEN],
+    "tide_optim_set_states": [c_void_p, c_uint64, POINTER(OptimArrays), c_uint64],
     "tide_optim_save": [c_void_p, c_char_p, c_uint64],
     "tide_optim_load": [c_void_p, c_char_p, TOKEN],
     "tide_optim_describe": [c_void_p, POINTER(OptimInfo)],

@@ -6,6 +6,10 @@ borrows the gradient's memory until the update is done, so a reference is kept u
 import collections
 import contextlib
 import functools
+import io
+import os
+import pathlib
+import tempfile
 import threading
 import warnings
 import weakref
@@ -13,7 +17,7 @@ from ctypes import byref, c_uint64, c_void_p
 
 import torch
 
-from . import library
+from . import library, states
 from .library import check, lib
 
 _PRECISIONS = {torch.bfloat16: library.BF16, torch.float16: library.FP16, torch.float32: library.FP32}
@@ -44,12 +48,15 @@ class AdamW(torch.optim.Optimizer):
     in `store`: a path, or a list of paths and (path, size) pairs. The README has the limits.
 
     clip: the largest norm of all gradients; 0: no clipping. accumulation_steps: the number of backward passes
-    whose gradients are added up in p.grad before they are handed over."""
+    whose gradients are added up in p.grad before they are handed over. overlap False: gradients stay in p.grad
+    until step(), as torch.amp.GradScaler needs. checkpoints: a directory where state_dict() saves states."""
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *,
                  host_memory=None, store=None, clip=0.0, moments="fp32", threads=0, io=None,
-                 cache=None, states="auto", accumulation_steps=1, check_overflow=False):
+                 cache=None, states="auto", accumulation_steps=1, check_overflow=False, overlap=True,
+                 checkpoints=None):
         self._handle = None
+        self._settings = None
         if accumulation_steps < 1:
             raise ValueError(f"accumulation_steps is {accumulation_steps}; it is at least 1")
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
@@ -60,29 +67,39 @@ class AdamW(torch.optim.Optimizer):
         self._inside = clip == 0 and not check_overflow  # updates begin before the step is closed
         self._accumulation_steps = accumulation_steps
         self._accumulating = 0
+        self._overlap = overlap
+        self._clips = clip > 0
         self._steps = 0
+        self._checkpoints = checkpoints
+        self._unsaved = False   # states that no checkpoint has
+        self._reference = None  # to the checkpoint that has the states
+        self._modules = _Attached(self)
+        settings = dict(
+            clip=clip, moments=library.choice("moments", moments, library.MOMENTS),
+            host_bytes=library.size(host_memory), io=library.text(io), cache=library.text(cache),
+            threads=threads, states=library.choice("states", states, library.PLACES),
+            check_overflow=int(check_overflow)), library.store_paths(store)
+        self._begin_library(*settings)
+        self._settings = settings
+        _living.add(self)
+        _watch_clipping()
+
+    def _begin_library(self, options, stores):
+        """Lists the parameters and creates the library's optimizer for them."""
         self._list_parameters()
         count = len(self._params)
         self._taken = [False] * count      # in this step
         self._backwards = [0] * count      # since the last step
         self._versions = [p._version for p in self._params]
         self._waiting = [False] * count    # weights may still be updated
-        self._modules = _Attached(self)
         self._sent = [_values(group) for group in self.param_groups]
-        handle = self._create(library.OptimOptions(
-            clip=clip, moments=library.choice("moments", moments, library.MOMENTS),
-            host_bytes=library.size(host_memory), io=library.text(io), cache=library.text(cache),
-            threads=threads, states=library.choice("states", states, library.PLACES),
-            check_overflow=int(check_overflow)), library.store_paths(store))
+        handle = self._create(library.OptimOptions(**options), stores)
         hooks = []
         self._finalizer = weakref.finalize(self, _destroy, handle, hooks, self._weights, self._held)
         self._handle = handle
         this = weakref.ref(self)
         for index, p in enumerate(self._params):
             hooks.append(p.register_post_accumulate_grad_hook(functools.partial(_hook, this, index)))
-        self._hooks = hooks
-        _living.add(self)
-        _watch_clipping()
 
     # ---- parameters ----
 
@@ -136,10 +153,57 @@ class AdamW(torch.optim.Optimizer):
         return handle
 
     def add_param_group(self, param_group):
-        if self._handle is not None:
-            raise NotImplementedError("tide.AdamW plans its memory when it is created: give it all "
-                                      "param_groups then")
+        """Between steps. The memory is planned again; meanwhile all states are in a file in the first store, or
+        without one in memory."""
+        if self._settings is None:
+            super().add_param_group(param_group)
+            return
+        self._check_open()
+        if self._open:
+            raise RuntimeError("add_param_group() between backward and step(): call it before backward or after "
+                               "step()")
+        self.synchronize()
         super().add_param_group(param_group)
+        try:
+            for i, p in enumerate(self.param_groups[-1]["params"]):
+                self._check_parameter(p, self._name(len(self.param_groups) - 1, i))
+        except Exception:
+            self.param_groups.pop()
+            raise
+        stores = self._settings[1]
+        with tempfile.TemporaryFile(dir=os.fsdecode(stores[0].directory)) if stores else io.BytesIO() as spill:
+            kept = self._spill(spill)
+            try:
+                self._restart(spill, kept)
+            except Exception:
+                self.param_groups.pop()
+                self._restart(spill, kept)
+                raise
+
+    def _spill(self, file):
+        """Writes all states; returns parameters and their numbers of steps, in order."""
+        kept = []
+        for index, p in enumerate(self._params):
+            tensors, count = states.get(self._handle, index, p)
+            kept.append((p, count))
+            for tensor in tensors.values():
+                file.write(memoryview(tensor.numpy()).cast("B"))
+        return kept
+
+    def _restart(self, file, kept):
+        """Begins with the parameters of now, and the states that were written."""
+        self._handle = None
+        self._finalizer()
+        self._begin_library(*self._settings)
+        file.seek(0)
+        for p, count in kept:
+            tensors = {name: torch.empty(p.shape, dtype=torch.float32) for name in states.names(p)}
+            for tensor in tensors.values():
+                file.readinto(memoryview(tensor.numpy()).cast("B"))
+            states.put(self._handle, self._index[id(p)], p, tensors, count)
+        self._steps = 0  # checkpoints are those of another run
+        self._unsaved, self._reference = any(count > 0 for _, count in kept), None
+        self._modules.again()
 
     # ---- gradients ----
 
@@ -191,7 +255,7 @@ class AdamW(torch.optim.Optimizer):
 
     def _after_backward(self, index):
         self._backwards[index] += 1
-        if not self._accumulating and self._backwards[index] >= self._accumulation_steps:
+        if self._overlap and not self._accumulating and self._backwards[index] >= self._accumulation_steps:
             self._submit(index)
 
     @contextlib.contextmanager
@@ -216,6 +280,9 @@ class AdamW(torch.optim.Optimizer):
     def step(self, closure=None):
         """Closes the step and, for parameters outside of attached modules, waits for the weights."""
         self._check_open()
+        if getattr(self, "grad_scale", None) is not None:
+            raise RuntimeError("torch.amp.GradScaler needs tide.AdamW(overlap=False): gradients were handed over "
+                               "before it could unscale them")
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -237,6 +304,7 @@ class AdamW(torch.optim.Optimizer):
             check(lib.tide_optim_step(self._handle, byref(self._token)))
             self._open = False
         self._steps += 1
+        self._unsaved = True
         taken, self._taken = self._taken, [False] * len(self._params)
         if not self._inside:
             for index in (i for i, was in enumerate(taken) if was):
@@ -273,6 +341,7 @@ class AdamW(torch.optim.Optimizer):
         self._check_open()
         index = self._index[id(parameter)]
         check(lib.tide_optim_weights_changed(self._handle, index))
+        self._unsaved = True
         self._versions[index] = parameter._version
 
     def last(self):
@@ -304,37 +373,93 @@ class AdamW(torch.optim.Optimizer):
         newest checkpoints (0: all). Between steps."""
         self._check_open()
         check(lib.tide_optim_save(self._handle, library.text(directory), keep))
+        self._refer_to(pathlib.Path(directory) / f"checkpoint-{self._steps}")
 
-    def load(self, directory):
-        """Reads weights and states of the newest checkpoint that verifies, of an optimizer with the same
-        parameters and moments. Returns the number of its steps. param_groups stay as they are."""
+    def _refer_to(self, checkpoint):
+        self._unsaved, self._reference = False, states.reference(checkpoint)
+
+    def load(self, path):
+        """Reads weights and states of a checkpoint, or of the newest one in a directory that verifies, of an optimizer
+        with the same parameters and moments. Returns the number of its steps. param_groups stay as they are."""
         self._check_open()
         step = c_uint64()
-        check(lib.tide_optim_load(self._handle, library.text(directory), byref(step)))
+        check(lib.tide_optim_load(self._handle, library.text(path), byref(step)))
         for index in range(len(self._params)):
             self._note_update(index)
         self._steps = step.value
+        one = pathlib.Path(path)
+        self._refer_to(one if (one / "manifest.json").exists() else one / f"checkpoint-{step.value}")
         return step.value
 
     def state_dict(self):
-        """The param_groups. Moments and steps are saved by save()."""
-        if self._steps > 0:
-            warnings.warn("tide.AdamW.state_dict() has param_groups only; save moments and steps with "
-                          "save(directory)", stacklevel=2)
-        return super().state_dict()
+        """The param_groups and, under "tide", a reference to the checkpoint that save() wrote since the last step.
+        With `checkpoints` it is written now, if there is none."""
+        self._check_open()
+        if self._unsaved and self._checkpoints is not None:
+            self.save(self._checkpoints)
+        if self._unsaved:
+            warnings.warn("tide.AdamW.state_dict() has param_groups only; save moments and steps before with "
+                          "save(directory), or give tide.AdamW checkpoints=DIRECTORY", stacklevel=2)
+        result = super().state_dict()
+        if self._reference is not None and not self._unsaved:
+            result["tide"] = dict(self._reference)
+        return result
+
+    def full_state_dict(self, limit=None):
+        """A state_dict as torch.optim.AdamW has it, with all states as fp32; 16-bit parameters also have "master",
+        their fp32 weights. It takes memory for all of them; more than `limit` is refused (by default `host_memory`,
+        or what is free if that was not given)."""
+        self._check_open()
+        wanted = sum(4 * p.numel() * len(states.names(p)) for p in self._params)
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        most = library.size(limit) if limit is not None else self._settings[0]["host_bytes"] or free
+        if wanted > most:
+            raise MemoryError(f"full_state_dict() would take {wanted} bytes ({wanted / 2**30:.3g} GiB); the limit is "
+                              f"{most} ({most / 2**30:.3g} GiB): give it limit=, or save(directory)")
+        result = super().state_dict()
+        number = states.numbers(self.param_groups)
+        for index, p in enumerate(self._params):
+            if states.steps(self._handle, index, p) > 0:
+                result["state"][number[id(p)]] = states.to_torch(*states.get(self._handle, index, p))
+        return result
 
     def load_state_dict(self, state_dict):
-        """Loads the param_groups of a state_dict without states."""
-        if state_dict["state"]:
-            raise NotImplementedError("this state_dict has states of an optimizer, which tide.AdamW cannot "
-                                      "load; it loads what its save() wrote, with load(directory)")
-        super().load_state_dict(state_dict)
+        """Loads the param_groups, and the states: those of torch.optim.AdamW or of full_state_dict(), or those of
+        the checkpoint that a state_dict() refers to, with its weights."""
+        self._check_open()
+        checkpoint = states.find(state_dict["tide"]) if state_dict.get("tide") else None
+        matched = states.match(state_dict, self) if state_dict["state"] else []
+        super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
+        for index, state in enumerate(matched):
+            self._set_state(index, state)
+        if checkpoint is not None:
+            self.load(checkpoint)
+
+    def _set_state(self, index, state):
+        """None: as if the parameter had never been updated."""
+        p = self._params[index]
+        if state:
+            tensors, count = states.from_torch(state, p)
+        elif states.steps(self._handle, index, p) > 0:
+            tensors, count = {name: torch.zeros(p.shape) for name in ("m", "v")}, 0
+        else:
+            return
+        states.put(self._handle, index, p, tensors, count)
+        if "master" in tensors:
+            self._note_update(index)
+        self._unsaved = True
 
     def __getstate__(self):
         raise TypeError("a tide.AdamW has memory of libtide and cannot be copied or pickled")
 
-    def _has_taken(self, ids):
-        return self._open and any(was and id(p) in ids for was, p in zip(self._taken, self._params))
+    @property
+    def _step_supports_amp_scaling(self):
+        """torch.amp.GradScaler asks. With overlap it then calls step(), which refuses, without unscaling."""
+        return self._overlap
+
+    def _refuses_clipping(self, ids):
+        """Whether gradients of these parameters are gone, or clipped by the library."""
+        return any((was or self._clips) and id(p) in ids for was, p in zip(self._taken, self._params))
 
 
 def _hook(this, index, _parameter):
@@ -354,9 +479,11 @@ class _Attached:
         self.called = set()  # ids of modules, since the last step
         self.late = []       # indices to wait for at the first call
         self.hooks = []
+        self.roots = []      # modules that were added
 
     def add(self, module):
         optimizer = self.optimizer()
+        self.roots.append(weakref.ref(module))
         for one in module.modules():
             own = [optimizer._index[id(p)] for p in one._parameters.values() if id(p) in optimizer._index]
             for index in own:
@@ -396,19 +523,30 @@ class _Attached:
         for hook in self.hooks:
             hook.remove()
 
+    def again(self):
+        """After the numbers of parameters have changed."""
+        self.remove()
+        roots, self.roots, self.hooks, self.owners, self.late = self.roots, [], [], {}, []
+        for root in roots:
+            if root() is not None:
+                self.add(root())
+
 
 def _watch_clipping():
-    """Clipping by torch after backward finds no gradients and would do nothing: it is refused. Callers that
-    imported the functions by name before the first tide.AdamW are not noticed."""
+    """Clipping by torch after backward finds no gradients and would do nothing, or clips twice: it is refused, except
+    to infinity, with which Trainer asks for the norm. Callers that imported the functions by name before the first
+    tide.AdamW are not noticed."""
     def refuse(original):
         @functools.wraps(original)
         def clip(parameters, *args, **kwargs):
             parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
             ids = {id(p) for p in parameters}
-            if any(optimizer._has_taken(ids) for optimizer in list(_living)):
+            limit = args[0] if args else kwargs.get("max_norm")
+            if limit != float("inf") and any(
+                    optimizer._refuses_clipping(ids) for optimizer in list(_living)):
                 raise RuntimeError(
-                    f"{original.__name__} after backward would do nothing: tide.AdamW took the gradients. Use "
-                    f"tide.AdamW(clip=...); with Hugging Face's Trainer set max_grad_norm=0")
+                    f"{original.__name__} after backward would clip twice or do nothing: tide.AdamW takes the "
+                    f"gradients. Use only tide.AdamW(clip=...); with Hugging Face's Trainer set max_grad_norm=0")
             return original(parameters, *args, **kwargs)
         clip.tide = True
         return clip
