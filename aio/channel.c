@@ -101,7 +101,8 @@ static uint32_t piece_bytes(const struct aio_drive *drive, const struct drive_re
 {
     uint64_t most = drive->block_bytes;
     if (request->sums.table != NULL) {
-        most = (most + AIO_SUM_BYTES - 1) / AIO_SUM_BYTES * AIO_SUM_BYTES;
+        const uint64_t unit = aio_sums_unit(&request->sums);
+        most = (most + unit - 1) / unit * unit;
     }
     return (uint32_t)(left < most ? left : most);
 }

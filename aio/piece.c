@@ -406,7 +406,7 @@ static void sum_mismatched(struct aio_drive *drive, int32_t index, int64_t sum_i
     const struct drive_request *request = aio_request_of(piece);
     const struct aio_sum *sum = &request->sums.table[sum_index];
     const char *file = drive->files[request->file].name;
-    uint64_t offset = request->offset + (uint64_t)sum_index * AIO_SUM_BYTES;
+    uint64_t offset = request->offset + (uint64_t)sum_index * aio_sums_unit(&request->sums);
     count(&drive->mismatches, 1);
     if (sum->generation == 0) {
         core_err_set(-ENODATA, "%s: block %" PRIu64 " at offset %" PRIu64 " was never written",

@@ -25,7 +25,8 @@ struct segment {
 struct aio_extent {
     uint64_t bytes;
     uint64_t run, owner;
-    struct aio_sum *sums; /* owned, one for each MiB; NULL: no checksums */
+    struct aio_sum *sums; /* owned, one for each unit; NULL: no checksums */
+    bool pages;           /* a unit is a page, not a MiB */
     bool adopted;         /* its data is in files of others; read-only */
     unsigned segments_count;
     struct segment segments[]; /* AIO_IOV_MAX of them until the extent is complete */
@@ -325,9 +326,21 @@ static int place(struct aio_store *store, struct aio_extent *extent)
     return rc;
 }
 
+static struct aio_sums sums_of(const struct aio_extent *extent)
+{
+    return (struct aio_sums){.run = extent->run, .owner = extent->owner, .pages = extent->pages};
+}
+
+static uint64_t unit_of(const struct aio_extent *extent)
+{
+    const struct aio_sums sums = sums_of(extent);
+    return aio_sums_unit(&sums);
+}
+
 static int make_sums(const struct aio_store *store, struct aio_extent *extent)
 {
-    const uint64_t sums = (extent->bytes + AIO_SUM_BYTES - 1) / AIO_SUM_BYTES;
+    const uint64_t unit = unit_of(extent);
+    const uint64_t sums = (extent->bytes + unit - 1) / unit;
     extent->run = store->run;
     extent->sums = store->no_sums ? NULL : calloc(sums, sizeof *extent->sums);
     return extent->sums != NULL || store->no_sums
@@ -389,8 +402,9 @@ fail:
     return rc;
 }
 
-int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
-                     struct aio_extent **out)
+/* Allocates an extent; `pages`: with a checksum for each page. */
+static int allocate(struct aio_store *store, uint64_t bytes, uint64_t owner, bool pages,
+                    struct aio_extent **out)
 {
     uint64_t free_before = aio_store_free_bytes(store);
     if (bytes == 0 || bytes > store->bytes) {
@@ -404,6 +418,7 @@ int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
     }
     extent->bytes = (bytes + AIO_ALIGN_BYTES - 1) / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
     extent->owner = owner;
+    extent->pages = pages;
     int rc = make_sums(store, extent);
     if (rc != 0) {
         goto fail;
@@ -423,6 +438,18 @@ int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
 fail:
     aio_extent_free(store, extent);
     return rc;
+}
+
+int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
+                     struct aio_extent **out)
+{
+    return allocate(store, bytes, owner, false, out);
+}
+
+int aio_extent_alloc_paged(struct aio_store *store, uint64_t bytes, uint64_t owner,
+                           struct aio_extent **out)
+{
+    return allocate(store, bytes, owner, true, out);
 }
 
 void aio_extent_free(struct aio_store *store, struct aio_extent *extent)
@@ -457,13 +484,14 @@ uint64_t aio_extent_on(const struct aio_extent *extent, unsigned path)
 static int check_range(const struct aio_extent *extent, uint64_t offset, uint64_t bytes)
 {
     bool fits = offset < extent->bytes && bytes <= extent->bytes - offset && bytes > 0;
-    bool whole = offset % AIO_SUM_BYTES == 0 &&
-                 (bytes % AIO_SUM_BYTES == 0 || offset + bytes == extent->bytes);
-    return fits && whole ? 0
-                         : core_err_set(-EINVAL,
-                                        "%" PRIu64 " bytes at %" PRIu64 " of an extent of %" PRIu64
-                                        " are not whole MiB and do not end at its end",
-                                        bytes, offset, extent->bytes);
+    const uint64_t unit = unit_of(extent);
+    bool whole = offset % unit == 0 && (bytes % unit == 0 || offset + bytes == extent->bytes);
+    return fits && whole
+               ? 0
+               : core_err_set(-EINVAL,
+                              "%" PRIu64 " bytes at %" PRIu64 " of an extent of %" PRIu64
+                              " are not whole %s and do not end at its end",
+                              bytes, offset, extent->bytes, extent->pages ? "pages" : "MiB");
 }
 
 /* The ranges of [offset, offset + bytes) on the drives, one for each segment that it touches. */
@@ -479,7 +507,7 @@ static unsigned iovs_of(const struct aio_extent *extent, uint64_t offset, unsign
         if (begin >= end) {
             continue;
         }
-        uint64_t first = begin / AIO_SUM_BYTES;
+        uint64_t first = begin / unit_of(extent);
         iovs[count++] = (struct aio_iov){
             .drive = segment->path,
             .file = segment->file,
@@ -489,7 +517,8 @@ static unsigned iovs_of(const struct aio_extent *extent, uint64_t offset, unsign
             .sums = {.table = extent->sums != NULL ? extent->sums + first : NULL,
                      .run = extent->run,
                      .owner = extent->owner,
-                     .first = first},
+                     .first = first,
+                     .pages = extent->pages},
         };
     }
     return count;
@@ -523,11 +552,6 @@ int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t
     }
     unsigned count = iovs_of(extent, offset, pointer.out, bytes, iovs);
     return aio_queue_submit(queue, AIO_WRITE, iovs, count, out);
-}
-
-static struct aio_sums sums_of(const struct aio_extent *extent)
-{
-    return (struct aio_sums){.run = extent->run, .owner = extent->owner};
 }
 
 uint64_t aio_extent_seed(const struct aio_extent *extent, uint64_t index)

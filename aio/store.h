@@ -59,6 +59,10 @@ int aio_store_register(struct aio_store *store, const struct iovec *memory, unsi
  * full; the message has the numbers. */
 int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
                      struct aio_extent **out);
+/* The same with a checksum for each page (16 bytes for 4096) instead of each MiB, so that parts of it
+ * as small as a page can be read and written. */
+int aio_extent_alloc_paged(struct aio_store *store, uint64_t bytes, uint64_t owner,
+                           struct aio_extent **out);
 /* Makes a read-only extent from parts of other files, one after the other. The caller, who has
  * verified the data, passes the checksums to aio_extent_hashed. The files are attached to the first
  * path's drive (aio_drive_attach) and outlive the extent. -EINVAL: a part is not whole MiB (the
@@ -80,8 +84,8 @@ uint64_t aio_extent_on(const struct aio_extent *extent, unsigned path);
 int aio_store_queue(struct aio_store *store, const struct aio_queue_options *options,
                     struct aio_queue **out);
 
-/* Reads or writes a part of an extent: `offset` is a multiple of 1 MiB, and so is `bytes` unless
- * the part reaches the end; `memory` is aligned to 4 KiB. Returns as aio_queue_submit. A read fails
+/* Reads or writes a part of an extent: `offset` is a multiple of 1 MiB (of 4 KiB, if it has checksums for
+ * pages), and so is `bytes` unless the part reaches the end; `memory` is aligned to 4 KiB. Returns as aio_queue_submit. A read fails
  * with -EBADMSG (the message names file, offset and both checksums) if the data is not what was
  * written last, and with -ENODATA if nothing was written. */
 int aio_store_read(struct aio_queue *queue, const struct aio_extent *extent, uint64_t offset,

@@ -1,12 +1,13 @@
-/* sums.h: checksums of data on a drive, one for each MiB. The owner of the data keeps them in memory; the
- * drive computes them just before a write and compares them just after a read. No state; any thread. */
+/* sums.h: checksums of data on a drive, one for each MiB or, where the owner wants to read less at
+ * once, for each page. The owner of the data keeps them in memory; the drive computes them just before a write and compares them just after a read. No state; any thread. */
 #ifndef AIO_SUMS_H
 #define AIO_SUMS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* The checksum of 1 MiB (of the last one: the remaining bytes), and how often it was written. */
-enum { AIO_SUM_BYTES = 1 << 20 };
+/* The checksum of a unit (of the last one: the remaining bytes), and how often it was written. */
+enum { AIO_SUM_BYTES = 1 << 20, AIO_SUM_PAGE_BYTES = 4096 };
 struct aio_sum {
     uint64_t value;
     uint64_t generation; /* 0: never written */
@@ -17,8 +18,11 @@ struct aio_sums {
     struct aio_sum *table; /* borrowed; of the range's first byte, which starts a sum; NULL: none */
     uint64_t run, owner;   /* owner: a shard or an extent; distinguishes equal data */
     uint64_t first;        /* number of the first sum within the owner */
+    bool pages;            /* a unit is a page, not a MiB */
 };
 
+/* Bytes of a unit. */
+uint32_t aio_sums_unit(const struct aio_sums *sums);
 /* The seed of sum `index` of the table. */
 uint64_t aio_sum_seed(const struct aio_sums *sums, uint64_t index, uint64_t generation);
 

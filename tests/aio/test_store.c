@@ -392,6 +392,45 @@ static void sums_by_the_caller(void)
     check_true(aio_sum_seed(&sums, 0, 1) != aio_sum_seed(&sums, 0, 2));
 }
 
+/* An extent with a checksum for each page is read and written by pages; another page's error is not
+ * found, its own is. */
+static void an_extent_by_pages(void)
+{
+    enum { PAGE = 4096 };
+    const uint64_t rates[3] = {0};
+    struct striped s;
+    struct aio_queue *queue = NULL;
+    struct aio_extent *extent = NULL;
+    struct core_fence fence;
+    unsigned char *memory = rig_memory(2 * MIB);
+    unsigned char *page = rig_memory(2 * PAGE);
+    open_striped(&s, rates, 1, 4 * MIB);
+    check_int(aio_extent_alloc_paged(s.store, MIB + 3 * PAGE, 4, &extent), ==, 0);
+    check_int(aio_store_queue(s.store, &(struct aio_queue_options){0}, &queue), ==, 0);
+    check_int(aio_store_read(queue, extent, 512, page, PAGE, &fence), ==, -EINVAL);
+    check_contains(core_err_sentence(), "whole pages");
+    rig_fill(memory, MIB + 3 * PAGE, 1);
+    check_int(aio_store_write(queue, extent, 0, memory, 5 * PAGE, &fence), ==, 0);
+    check_int(aio_store_write(queue, extent, 5 * PAGE, memory + 5 * PAGE, MIB - 2 * PAGE, &fence),
+              ==, 0);
+    check_int(core_fence_wait(fence, patience_ns), ==, 0);
+    for (uint64_t at = 3 * PAGE; at < MIB + 2 * PAGE; at += 50 * PAGE) {
+        check_int(aio_store_read(queue, extent, at, page, 2 * PAGE, &fence), ==, 0);
+        check_int(core_fence_wait(fence, patience_ns), ==, 0);
+        check_true(memcmp(page, memory + at, 2 * PAGE) == 0);
+    }
+    aio_extent_hashed(extent, 9, 1);
+    check_int(aio_store_read(queue, extent, 7 * PAGE, page, 2 * PAGE, &fence), ==, 0);
+    check_int(core_fence_wait(fence, patience_ns), ==, 0);
+    check_int(aio_store_read(queue, extent, 8 * PAGE, page, 2 * PAGE, &fence), ==, 0);
+    check_int(core_fence_wait(fence, patience_ns), ==, -EBADMSG);
+    check_int(aio_queue_close(queue), ==, 0);
+    aio_extent_free(s.store, extent);
+    close_striped(&s);
+    rig_free(page);
+    rig_free(memory);
+}
+
 /* A range of another file is read as an extent and verified with the given sums. Its space is never
  * allocated to others. A part that no sum covers exactly is refused. */
 static void an_extent_elsewhere(void)
@@ -549,6 +588,7 @@ TEST_MAIN({"shares_follow_weights", shares_follow_weights}, {"space_is_exact", s
           {"unequal_paths_add_up", unequal_paths_add_up},
           {"full_to_the_last_unit", full_to_the_last_unit},
           {"files_of_two_directories", files_of_two_directories},
-          {"sums_by_the_caller", sums_by_the_caller}, {"an_extent_elsewhere", an_extent_elsewhere},
+          {"sums_by_the_caller", sums_by_the_caller}, {"an_extent_by_pages", an_extent_by_pages},
+          {"an_extent_elsewhere", an_extent_elsewhere},
           {"bad_stores_are_refused", bad_stores_are_refused},
           {"paths_are_measured", paths_are_measured})
