@@ -149,6 +149,9 @@ int64_t kern_tile_rows(int64_t n, int64_t k, enum kern_type type, uint64_t tile_
 struct kern_embed_arguments {
     enum kern_type type;
     int64_t tokens, width, vocab;
+    int64_t
+        stride; /* elements from the row of an id to that of the next one; 0: width. A stride below
+                     * the width is for a table that lies in pieces: ids are then places in it */
     const int32_t *ids;
     const void *table;          /* [vocab][width] */
     const void *position_table; /* [position_count][width]; NULL: none */

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(KERN_ROWS_THREADS)
     const int64_t id = a.ids[at.token];
     float y[KERN_GROUP];
     if (id >= 0 && id < a.vocab) {
-        kern_load<T>(y, a.table, id * a.width + at.i, left, wide);
+        kern_load<T>(y, a.table, id * (a.stride > 0 ? a.stride : a.width) + at.i, left, wide);
     } else {
 #pragma unroll
         for (int j = 0; j < KERN_GROUP; j++) {
@@ -101,6 +101,7 @@ __global__ void __launch_bounds__(STRIP)
 extern "C" int kern_cuda_embed(const struct dev_launch *where, const struct kern_embed_arguments *a)
 {
     const bool wide = kern_is_wide(a->type, a->table, a->width) &&
+                      kern_is_wide(a->type, a->table, a->stride) &&
                       kern_is_wide(a->type, a->position_table, a->width) &&
                       kern_is_wide(a->type, a->y, a->width);
     const kern_cut c = kern_cut_of(a->tokens, kern_div_up(a->width, KERN_GROUP));

@@ -60,10 +60,11 @@ void kern_ref_bias_grad(const struct kern_bias_grad_arguments *a)
 
 void kern_ref_embed(const struct kern_embed_arguments *a)
 {
+    const int64_t stride = a->stride > 0 ? a->stride : a->width;
     for (int64_t t = 0; t < a->tokens; t++) {
         const int64_t position = a->positions != NULL ? a->positions[t] : t % a->length;
         for (int64_t i = 0; i < a->width; i++) {
-            double value = kern_ref_load(a->type, a->table, a->ids[t] * a->width + i);
+            double value = kern_ref_load(a->type, a->table, a->ids[t] * stride + i);
             if (a->position_table != NULL) {
                 value += kern_ref_load(a->type, a->position_table, position * a->width + i);
             }

@@ -154,6 +154,7 @@ static void embed_sizes(void)
         const int64_t width = rig_int(1, 70);
         const int64_t vocab = seed % 2 == 0 ? rig_int(1, 9) : rig_int(2049, 2200);
         int32_t ids[80];
+        int32_t places[80];
         int32_t positions[80];
         for (int64_t t = 0; t < tokens; t++) {
             ids[t] = (int32_t)rig_int(0, vocab - 1);
@@ -171,6 +172,14 @@ static void embed_sizes(void)
         y.positions = rig_int(0, 1) == 1 ? rig_ints(positions, tokens) : NULL;
         y.y = rig_zeros(type, tokens * width);
         rig_check(KERN_EMBED, &y, bounds, y.y, NULL);
+        struct kern_embed_arguments pieces = y; /* the same rows by their places in the table */
+        pieces.stride = width % 2 == 0 ? width / 2 : 1;
+        pieces.vocab = (vocab - 1) * (width / pieces.stride) + 1;
+        for (int64_t t = 0; t < tokens; t++) {
+            places[t] = (int32_t)(ids[t] * (width / pieces.stride));
+        }
+        pieces.ids = rig_ints(places, tokens);
+        rig_check(KERN_EMBED, &pieces, bounds, y.y, NULL);
         for (int way = 0; way < 4; way++) {
             struct kern_embed_grad_arguments d = {
                 .type = type, .tokens = tokens, .width = width, .vocab = vocab, .length = length};

@@ -24,7 +24,7 @@ void kern_add_elements(const struct kern_add_arguments *a, int64_t begin, int64_
 
 VF_INLINE void embed_token(const struct kern_embed_arguments *a, enum kern_type type, int64_t t)
 {
-    const int64_t row = (int64_t)a->ids[t] * a->width;
+    const int64_t row = (int64_t)a->ids[t] * (a->stride > 0 ? a->stride : a->width);
     const int64_t position = a->positions != NULL ? a->positions[t] : t % a->length;
     for (int64_t i = 0; i < a->width; i += LANES) {
         const int64_t wide = a->width - i;
