@@ -20,11 +20,13 @@ static void embed(struct model_build *build, const struct model_op_row *row)
 {
     const struct model_config *config = &build->model->config;
     int positions = param_of(build, row->bias);
+    const int64_t stride = build->shape.stride;
     const struct kern_embed_arguments arguments = {
         .type = build->shape.type,
         .tokens = build->tokens,
         .width = config->hidden,
-        .vocab = config->vocab,
+        .vocab = stride > 0 ? (config->vocab - 1) * (config->hidden / stride) + 1 : config->vocab,
+        .stride = stride,
         .position_count = positions >= 0 ? config->positions : 0,
         .length = build->shape.length,
     };

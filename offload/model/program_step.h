@@ -18,6 +18,8 @@ struct model_shape {
     /* weights in one product; larger linears are computed by tiles; 0: no limit */
     uint64_t tile_bytes;
     uint64_t logits_bytes; /* of a card's scratch, for logits: kern_loss_arguments */
+    /* elements from one place in the embedding's table to the next (model_rows_place); 0: ids are rows */
+    int64_t stride;
 };
 
 /* What a pointer of a step is relative to; the binding (run.h) has the addresses. */

@@ -150,3 +150,55 @@ int plan_fetch_weights(struct plan_step *step, uint32_t block, uint16_t *out)
     *out = slot;
     return rc;
 }
+
+/* The queue of boundary activations brings rows from STORE: they are read when the step begins, and
+ * activations later, so that neither waits for the other, and weights are still read ahead of the step. */
+static int read_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece to)
+{
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    struct plan_command command = plan_move_command(PLAN_READ, PLAN_Q_READ_ACT, block, micro);
+    command.streams = PLAN_W16;
+    command.rows = true;
+    command.bytes = to.bytes;
+    plan_move_operand(&command, PLAN_AS_EXTENT_W16, PLAN_READS,
+                      plan_move_whole(step, where->weights_store));
+    plan_move_operand(&command, PLAN_AS_MEMORY, PLAN_WRITES, to);
+    return plan_move_add(step, &command);
+}
+
+static int copy_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece to)
+{
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    struct plan_command command = plan_move_command(PLAN_H2D, PLAN_Q_UP, block, micro);
+    command.streams = PLAN_W16;
+    command.rows = true;
+    command.bytes = to.bytes;
+    plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS,
+                      plan_move_whole(step, where->weights_host));
+    plan_move_operand(&command, PLAN_AS_TO, PLAN_WRITES, to);
+    return plan_move_add(step, &command);
+}
+
+int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece *out)
+{
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    if (where->rows[0] == PLAN_NONE) {
+        struct plan_piece whole = {.bytes = plan_move_weight_bytes(step, block)};
+        int rc = plan_fetch_weights(step, block, &whole.buffer);
+        *out = whole;
+        return rc;
+    }
+    const uint32_t turn = where->rows[1] != PLAN_NONE ? step->rows_turn++ % PLAN_ROWS_TURN : 0;
+    const uint64_t bytes = step->input->blocks[block].rows_bytes;
+    const struct plan_piece slot = {.buffer = where->rows[turn], .bytes = bytes};
+    const struct plan_piece stage = {.buffer = where->rows_stages[turn], .bytes = bytes};
+    *out = slot;
+    if (where->weights_host != PLAN_NONE) {
+        return copy_rows(step, block, micro, slot);
+    }
+    if (stage.buffer == PLAN_NONE) {
+        return read_rows(step, block, micro, slot);
+    }
+    int rc = read_rows(step, block, micro, stage);
+    return rc != 0 ? rc : plan_move_copy(step, PLAN_H2D, block, stage, slot);
+}

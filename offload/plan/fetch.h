@@ -8,6 +8,10 @@
  * needed. */
 int plan_fetch_weights(struct plan_step *step, uint32_t block, uint16_t *out);
 
+/* If only rows of the block are brought to compute: sets *out to the slot with those that micro-batch
+ * `micro` uses, after the commands that fill it. Else *out is the whole block, as above. */
+int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece *out);
+
 /* Returns the weight slot that already holds the block, or PLAN_NONE. */
 uint16_t plan_fetch_held(struct plan_step *step, uint32_t block);
 

@@ -254,6 +254,46 @@ static bool borrows_its_like(const struct plan_input *input, const struct plan_l
     return false;
 }
 
+/* Whether only the rows that a command uses are brought to the block's weights' place of use. Shards are
+ * gathered whole. */
+static bool reads_rows(const struct plan_input *input, const struct plan_layout *layout,
+                       uint32_t block)
+{
+    const uint8_t weights = layout->places[block].weights;
+    return input->blocks[block].rows_bytes > 0 && !plan_shards_weights(input) &&
+           (weights == PLAN_HOST || weights == PLAN_STORE);
+}
+
+/* Slots for rows. If the device is the host, weights in STORE pass through one of them when a run begins
+ * and ends, by at least a cut. */
+static int add_row_slots(struct plan_layout *layout, const struct plan_input *input)
+{
+    const uint32_t count = input->wishes.micro_batches > 1 ? PLAN_ROWS_TURN : 1;
+    const bool direct = input->budgets.device_is_host;
+    int rc = 0;
+    for (uint32_t b = 0; rc == 0 && b < input->block_count; b++) {
+        const struct plan_block_shape *shape = &input->blocks[b];
+        struct plan_block_layout *block = &layout->blocks[b];
+        const bool stored = block->weights_store != PLAN_NONE;
+        const struct buffer_kind slot = {"rows", PLAN_DEVICE, PLAN_FOR_SLOTS, false};
+        const struct buffer_kind stage = {"rows-stage", PLAN_HOST, PLAN_FOR_SLOTS, false};
+        const uint64_t cut = shape->elements < PLAN_CUT_ELEMENTS ? shape->elements
+                                                                 : PLAN_CUT_ELEMENTS;
+        const uint64_t least = direct && stored ? cut * shape->format.weight_bytes : 0;
+        const uint64_t bytes = plan_round_up(larger(shape->rows_bytes, least), PLAN_ALIGN_BYTES);
+        if (!reads_rows(input, layout, b)) {
+            continue;
+        }
+        for (uint32_t i = 0; rc == 0 && i < count; i++) {
+            rc = add_of_block(layout, input, b, &slot, bytes, &block->rows[i]);
+            if (rc == 0 && stored && !direct) {
+                rc = add_of_block(layout, input, b, &stage, bytes, &block->rows_stages[i]);
+            }
+        }
+    }
+    return rc;
+}
+
 static int add_weight_slots(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {
@@ -262,6 +302,9 @@ static int add_weight_slots(struct plan_layout *layout, const struct plan_input 
     for (uint32_t b = 0; b < input->block_count; b++) {
         const bool resident = layout->places[b].weights == PLAN_DEVICE ||
                               layout->places[b].weights == PLAN_APPLICATION;
+        if (reads_rows(input, layout, b)) {
+            continue;
+        }
         if (!resident || plan_shards_weights(input)) {
             int size = layout->blocks[b].size;
             bytes[size] = larger(bytes[size],
@@ -672,6 +715,9 @@ static int add_all(struct plan_layout *layout, const struct plan_input *input,
     }
     if (rc == 0) {
         rc = add_weight_slots(layout, input, choice);
+    }
+    if (rc == 0) {
+        rc = add_row_slots(layout, input);
     }
     if (rc == 0) {
         rc = add_stages(layout, input, choice);

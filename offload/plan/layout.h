@@ -7,7 +7,7 @@
 
 #include "offload/plan/shard.h"
 
-enum { PLAN_SLOT_MAX = 8, PLAN_STATE_SLOT_MAX = 64, PLAN_ACT_TURN = 3 };
+enum { PLAN_SLOT_MAX = 8, PLAN_STATE_SLOT_MAX = 64, PLAN_ACT_TURN = 3, PLAN_ROWS_TURN = 2 };
 
 /* Bytes per element of an fp32 gradient sum, and per tile of a sum of squares (a double). Each
  * block begins a new tile. */
@@ -62,9 +62,11 @@ struct plan_block_layout {
     uint16_t states_store;
     uint16_t gradient; /* as stored, in HOST; on the CPU device possibly in DEVICE */
     uint16_t gradient_store;
-    uint16_t gradient_whole; /* where compute writes it, if it is then moved elsewhere */
-    uint16_t sum;            /* fp32 */
-    uint8_t size;            /* enum plan_size */
+    uint16_t gradient_whole;       /* where compute writes it, if it is then moved elsewhere */
+    uint16_t sum;                  /* fp32 */
+    uint16_t rows[PLAN_ROWS_TURN]; /* DEVICE: pages of the weights that a command uses, in turn */
+    uint16_t rows_stages[PLAN_ROWS_TURN]; /* HOST: the same on their way from STORE to a card */
+    uint8_t size;                         /* enum plan_size */
     bool on_card; /* weights, gradient and states stay in DEVICE memory that the processor cannot
                    * access, and are updated there: `gradient_whole` is the stored gradient */
 };

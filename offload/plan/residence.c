@@ -21,6 +21,16 @@ bool plan_residence_fits(const struct plan_input *input, const struct plan_layou
            store_holds(input, layout);
 }
 
+/* When a block's turn to stay in memory is. One of which only rows are read is the last: keeping all of it
+ * would save little traffic. */
+static uint32_t turn_of(const struct plan_input *input, uint32_t block)
+{
+    if (input->blocks[0].rows_bytes == 0) {
+        return block;
+    }
+    return block > 0 ? block - 1 : input->block_count - 1;
+}
+
 static void places_of(const struct plan_input *input, const struct plan_choice *choice,
                       const struct plan_residence *residence, struct plan_block_place *places)
 {
@@ -34,11 +44,12 @@ static void places_of(const struct plan_input *input, const struct plan_choice *
                     input->block_count - b <= residence->kept_blocks,
             .pending = input->blocks[b].trained && plan_choice_leaves(choice, b)};
         bool on_card = b < residence->card_blocks && input->blocks[b].trained;
+        const uint32_t turn = turn_of(input, b);
         if (input->application) {
             places[b].weights = PLAN_APPLICATION;
-        } else if (b < residence->device_blocks || on_card) {
+        } else if (turn < residence->device_blocks || on_card) {
             places[b].weights = PLAN_DEVICE;
-        } else if (b < residence->device_blocks + residence->host_blocks) {
+        } else if (turn < residence->device_blocks + residence->host_blocks) {
             places[b].weights = PLAN_HOST;
         }
         if (input->blocks[b].trained) {

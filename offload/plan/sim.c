@@ -18,6 +18,7 @@ struct item {
     struct plan_edge edges[PLAN_EDGE_MAX];
     uint32_t index; /* index in the tape */
     bool reads;
+    bool gated;
 };
 
 struct row {
@@ -158,12 +159,11 @@ static bool may_start(struct sim *sim, int queue)
         return false;
     }
     uint32_t tape = sim->cursors[queue].tape;
+    const struct item *item = item_at(sim, queue);
     if (tape > sim->retired + 1 ||
-        (!begun(sim, tape) &&
-         (!plan_queue_reads_store((enum plan_queue)queue) || sim->tapes[tape - 1]->guesses))) {
+        (!begun(sim, tape) && (item->gated || sim->tapes[tape - 1]->guesses))) {
         return false;
     }
-    const struct item *item = item_at(sim, queue);
     for (int e = 0; e < PLAN_EDGE_MAX; e++) {
         if (!edge_holds(sim, tape, item->edges[e])) {
             return false;
@@ -335,7 +335,8 @@ static int make_row(const struct sim *sim, const struct plan_tape *tape, struct 
         struct item *item = &row->items[row->first[q] + filled[q]++];
         *item = (struct item){.alone = plan_sim_alone(sim->rates, command),
                               .index = i,
-                              .reads = command->op == PLAN_READ};
+                              .reads = command->op == PLAN_READ,
+                              .gated = plan_command_is_gated(command)};
         item->bytes = item->alone > 0 ? (double)command->bytes / item->alone : 0;
         for (int e = 0; e < PLAN_EDGE_MAX; e++) {
             item->edges[e] = command->edges[e];

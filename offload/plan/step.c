@@ -32,11 +32,11 @@ static int name_weights(struct plan_step *step, struct plan_command *command)
 {
     uint32_t block = command->block;
     uint32_t from = step->input->blocks[block].borrows;
-    uint16_t weights = PLAN_NONE;
-    int rc = plan_fetch_weights(step, block, &weights);
-    plan_move_operand(command, PLAN_AS_WEIGHTS, PLAN_READS,
-                      part(weights, plan_move_weight_bytes(step, block)));
+    struct plan_piece own = {.buffer = PLAN_NONE};
+    int rc = plan_fetch_rows(step, block, command->micro, &own);
+    plan_move_operand(command, PLAN_AS_WEIGHTS, PLAN_READS, own);
     if (rc == 0 && from != PLAN_NONE) {
+        uint16_t weights = PLAN_NONE;
         rc = plan_fetch_weights(step, from, &weights);
         plan_move_operand(command, PLAN_AS_BORROWED, PLAN_READS,
                           part(weights, plan_move_weight_bytes(step, from)));

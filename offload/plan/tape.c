@@ -66,9 +66,23 @@ bool plan_edge_find(struct plan_edge edge, const struct plan_tape *before, bool 
     return true;
 }
 
-bool plan_queue_reads_store(enum plan_queue queue)
+bool plan_command_is_gated(const struct plan_command *command)
 {
-    return queue == PLAN_Q_READ_WEIGHT || queue == PLAN_Q_READ_STATE || queue == PLAN_Q_READ_ACT;
+    switch ((enum plan_queue)command->queue) {
+    case PLAN_Q_READ_WEIGHT:
+    case PLAN_Q_READ_STATE:
+    case PLAN_Q_READ_ACT: return command->rows;
+    case PLAN_Q_COMPUTE:
+    case PLAN_Q_UP:
+    case PLAN_Q_DOWN:
+    case PLAN_Q_COLL:
+    case PLAN_Q_UPDATE:
+    case PLAN_Q_WRITE_STATE:
+    case PLAN_Q_WRITE_ACT:
+    case PLAN_Q_WRITE_CHECKPOINT:
+    case PLAN_Q_COUNT: break;
+    }
+    return true;
 }
 
 const struct plan_operand *plan_command_operand(const struct plan_command *command,

@@ -143,6 +143,9 @@ struct plan_command {
     bool ahead;  /* part of an update before its step's norm is known: its results go to the other
                   * generation, if there is one */
     bool single; /* FWD of only the first micro-batch of its group: for an evaluation */
+    bool
+        rows; /* READ, H2D: moves only what `micro` uses of the block's weights, which is known when
+                  * the step begins; `bytes` is the most */
     uint16_t block;
     uint16_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */
     uint32_t chunk;    /* chunk of the block's shard */
@@ -176,9 +179,10 @@ const char *plan_consumer_name(enum plan_consumer consumer);
  * previous tape, `before` (NULL: none ran). False: there is no edge, or no previous tape. */
 bool plan_edge_find(struct plan_edge edge, const struct plan_tape *before, bool *back,
                     uint32_t *place);
-/* Whether commands of the queue read STORE. These start as soon as their edges allow; all others of
- * a tape also wait for the tape's gate: the verdict on the previous tape. */
-bool plan_queue_reads_store(enum plan_queue queue);
+/* Whether the command waits for its tape's gate: the verdict on the previous tape, and the inputs of the
+ * step. Commands that read STORE start as soon as their edges allow, except those that depend on the
+ * inputs. */
+bool plan_command_is_gated(const struct plan_command *command);
 /* The command's first operand with a role; NULL if it has none. */
 const struct plan_operand *plan_command_operand(const struct plan_command *command,
                                                 enum plan_role role);

@@ -39,7 +39,10 @@ struct plan_block_shape {
     double recompute_seconds;
     double backward_seconds; /* of a head: with its forward, which has no command of its own in a
                               * training step */
-    uint16_t borrows;        /* an earlier block; PLAN_NONE: none */
+    uint64_t
+        rows_bytes;   /* of a frozen block: the pages of its weights that a forward command uses at
+                          * most, if it needs only these; 0: it needs the whole block */
+    uint16_t borrows; /* an earlier block; PLAN_NONE: none */
     bool backward_reads_weights;
     bool trained; /* any of its own parameters is trained */
     struct plan_format format;

@@ -120,6 +120,71 @@ int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *
     return chunk_copy(rank, DEV_COPY_DOWN, place, memory, out);
 }
 
+/* ---- blocks that are read by rows ---- */
+
+struct run_pages run_pages_of(const struct run_rank *rank, uint32_t block)
+{
+    const uint16_t slot = plan_layout_of(rank->plan)->blocks[block].rows[0];
+    const struct plan_block_shape *shape = &rank->input->blocks[block];
+    const uint64_t room = plan_buffer(rank->plan, slot)->bytes / shape->format.weight_bytes;
+    const uint64_t cuts = room / PLAN_CUT_ELEMENTS;
+    return (struct run_pages){
+        .block = block,
+        .slot = rank->memory.at[slot],
+        .elements = shape->elements,
+        .most = cuts < 1   ? room
+                : cuts < 2 ? PLAN_CUT_ELEMENTS
+                           : cuts / 2 * PLAN_CUT_ELEMENTS,
+        .type_bytes = shape->format.weight_bytes,
+        .turns = cuts < 2 ? 1 : 2,
+    };
+}
+
+bool run_pages_next(struct run_pages *pages)
+{
+    const uint64_t first = pages->span.first + pages->span.count;
+    const uint64_t left = pages->elements - first;
+    pages->turn = first > 0 ? (pages->turn + 1) % pages->turns : 0;
+    pages->span = (struct plan_span){.first = first,
+                                     .count = left < pages->most ? left : pages->most};
+    pages->memory = pages->slot + pages->turn * pages->most * pages->type_bytes;
+    return left > 0;
+}
+
+static int pages_move(struct run_rank *rank, const struct run_pages *pages, bool up,
+                      struct core_fence *out)
+{
+    struct aio_queue *queue = io_queue(rank, up ? PLAN_Q_WRITE_STATE : PLAN_Q_READ_STATE);
+    const uint64_t offset = pages->span.first * pages->type_bytes;
+    const uint64_t bytes = pages->span.count * pages->type_bytes;
+    for (uint64_t done = 0; done < bytes;) {
+        uint64_t moved = 0;
+        char *memory = pages->memory + done;
+        int rc = up ? store_write_pages(rank->store, queue, pages->block, offset + done, memory,
+                                        bytes - done, &moved, out)
+                    : store_read_pages(rank->store, queue, pages->block, offset + done, memory,
+                                       bytes - done, &moved, out);
+        if (rc == -EAGAIN) {
+            rc = run_rank_wait(rank, aio_queue_tail(queue));
+        }
+        if (rc != 0) {
+            return rc;
+        }
+        done += moved;
+    }
+    return 0;
+}
+
+int run_pages_put(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out)
+{
+    return pages_move(rank, pages, true, out);
+}
+
+int run_pages_get(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out)
+{
+    return pages_move(rank, pages, false, out);
+}
+
 /* ---- slots in rotation ---- */
 
 void run_slots_init(struct run_slots *slots, const struct run_rank *rank)

@@ -31,6 +31,29 @@ int run_chunk_put(struct run_rank *rank, const struct store_place *place, void *
 int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *memory,
                   struct core_fence *out);
 
+/* ---- blocks that are read by rows ---- */
+
+/* A part of such a block, in STORE, that passes through the slot for rows: half of the slot if that has room
+ * for a cut. The device is the host. */
+struct run_pages {
+    uint32_t block;
+    char *slot;
+    uint64_t elements; /* of the block */
+    uint64_t most;     /* of a part */
+    uint64_t type_bytes;
+    uint32_t turns;        /* parts that the slot has room for: 1 or 2 */
+    uint32_t turn;         /* of this part */
+    struct plan_span span; /* of this part; none at first */
+    char *memory;          /* of this part */
+};
+
+struct run_pages run_pages_of(const struct run_rank *rank, uint32_t block);
+/* Goes to the first or next part; false after the last one. */
+bool run_pages_next(struct run_pages *pages);
+/* Begins to write a part to STORE, or to read it. */
+int run_pages_put(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
+int run_pages_get(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
+
 /* ---- slots in rotation ---- */
 
 /* A slot that a chunk passes through. */

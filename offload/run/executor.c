@@ -166,9 +166,7 @@ static int poll_edges(const struct run_executor *executor, uint64_t n,
         }
     }
     *blocker = PLAN_Q_COUNT;
-    return plan_queue_reads_store((enum plan_queue)command->queue)
-               ? 1
-               : core_fence_poll(executor->tapes[n % WINDOW].gate);
+    return plan_command_is_gated(command) ? core_fence_poll(executor->tapes[n % WINDOW].gate) : 1;
 }
 
 /* ---- waits ---- */

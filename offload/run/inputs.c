@@ -9,6 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/dev/dev.h"
+#include "offload/run/shapes.h"
 
 enum { IDS, LABELS, POSITIONS, STARTS, ARRAYS };
 enum { ALIGN_BYTES = 256 };
@@ -119,6 +120,7 @@ int run_inputs_init(struct run_inputs *inputs, const struct model *model,
         .rope = model->config.family->rope,
         .step_bytes = step_bytes(options),
         .angles_bytes = angles_bytes(model, options->length),
+        .table = run_shapes_rows(model, options),
     };
     void *base = NULL;
     int rc = dev_memory_alloc(device, run_inputs_bytes(model, options), &base);
@@ -139,6 +141,22 @@ int run_inputs_init(struct run_inputs *inputs, const struct model *model,
     return rc;
 }
 
+int run_inputs_use_rows(struct run_inputs *inputs)
+{
+    const uint64_t each = inputs->table.ranges_max;
+    inputs->used = calloc(inputs->micro_batches, sizeof *inputs->used);
+    inputs->ranges = calloc(inputs->micro_batches * each, sizeof *inputs->ranges);
+    inputs->sorted = calloc((size_t)inputs->table.tokens, sizeof *inputs->sorted);
+    if (inputs->used == NULL || inputs->ranges == NULL || inputs->sorted == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the rows of %u micro-batches",
+                            inputs->micro_batches);
+    }
+    for (uint32_t i = 0; i < inputs->micro_batches; i++) {
+        inputs->used[i].ranges = inputs->ranges + i * each;
+    }
+    return 0;
+}
+
 void run_inputs_fini(struct run_inputs *inputs)
 {
     if (inputs->device_base != NULL) {
@@ -147,6 +165,9 @@ void run_inputs_fini(struct run_inputs *inputs)
     free(inputs->host);
     free(inputs->positions);
     free(inputs->starts);
+    free(inputs->used);
+    free(inputs->ranges);
+    free(inputs->sorted);
     *inputs = (struct run_inputs){0};
 }
 
@@ -185,6 +206,19 @@ static int check_shape(const struct run_inputs *inputs, const struct model_batch
     return model_batch_check(batch, &inputs->model->config);
 }
 
+/* Replaces the ids of tokens by the places of their rows. */
+static void place_ids(struct run_inputs *inputs, uint32_t micro)
+{
+    int32_t *ids = host_array(inputs, micro, IDS);
+    struct model_rows_used *used = inputs->used != NULL ? &inputs->used[micro] : NULL;
+    if (used != NULL) {
+        model_rows_use(&inputs->table, ids, inputs->sorted, used);
+    }
+    if (inputs->table.stride > 0) {
+        model_rows_place(&inputs->table, used, ids);
+    }
+}
+
 int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
                    int64_t *targets)
 {
@@ -219,6 +253,7 @@ int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model
     /* In place: a token's label is read before it is overwritten. */
     whole.labels = labels;
     *targets += model_batch_shift(&whole, labels);
+    place_ids(inputs, micro);
     return 0;
 }
 
@@ -249,6 +284,56 @@ void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro, struct mod
     binding->base[MODEL_BASE_LOSS] = device + losses_offset(inputs) +
                                      micro * sizeof(struct kern_loss);
     binding->base[MODEL_BASE_SCALE] = device + scale_offset(inputs);
+}
+
+/* Bytes from the rows of a micro-batch of a group to those of the next. */
+static uint64_t rows_stride(const struct run_inputs *inputs)
+{
+    return (uint64_t)inputs->table.pages_max * MODEL_PAGE_BYTES;
+}
+
+void run_inputs_bind_rows(const struct run_inputs *inputs, uint32_t micro, const char *slot,
+                          struct model_binding *binding)
+{
+    const struct model_block *embedding = &inputs->model->blocks[0];
+    const int positions = model_block_param(embedding, MODEL_POSITION_TABLE);
+    if (inputs->used == NULL) {
+        return;
+    }
+    binding->weights[model_block_param(embedding, MODEL_TOKEN_TABLE)] = slot;
+    if (positions >= 0) {
+        binding->weights[positions] = slot + inputs->used[micro].positions_at;
+    }
+}
+
+bool run_inputs_next_rows(const struct run_inputs *inputs, uint32_t first, uint32_t count,
+                          struct run_rows_cursor *cursor, struct run_rows_part *out)
+{
+    for (; cursor->micro < count; cursor->micro++, cursor->range = 0) {
+        const struct model_rows_used *used = &inputs->used[first + cursor->micro];
+        for (; cursor->range < used->count; cursor->range++, cursor->done = 0) {
+            const struct model_pages *pages = &used->ranges[cursor->range];
+            const uint64_t bytes = (uint64_t)pages->count * MODEL_PAGE_BYTES;
+            if (cursor->done < bytes) {
+                *out = (struct run_rows_part){
+                    .from = (uint64_t)pages->first * MODEL_PAGE_BYTES + cursor->done,
+                    .to = cursor->micro * rows_stride(inputs) +
+                          (uint64_t)pages->at * MODEL_PAGE_BYTES + cursor->done,
+                    .bytes = bytes - cursor->done};
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+uint64_t run_inputs_rows_bytes(const struct run_inputs *inputs, uint32_t first, uint32_t count)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = first; i < first + count; i++) {
+        bytes += (uint64_t)inputs->used[i].pages * MODEL_PAGE_BYTES;
+    }
+    return bytes;
 }
 
 int run_inputs_losses(struct run_inputs *inputs, struct dev_queue *queue, uint32_t count,

@@ -6,6 +6,7 @@
 #define OFFLOAD_RUN_INPUTS_H
 
 #include "offload/model/batch.h"
+#include "offload/model/rows.h"
 #include "offload/model/run.h"
 #include "offload/run/options.h"
 
@@ -22,9 +23,28 @@ struct run_inputs {
     char *device_base; /* owned: dev_memory_free */
     char *host;        /* owned: the copy of what changes from step to step */
     uint64_t step_bytes;
-    uint64_t angles_bytes; /* of each of cos and sin, after the step's bytes */
-    bool *positions;       /* owned, [micro_batches]: the batch has positions */
-    bool *starts;          /* owned, [micro_batches]: the batch has starts of documents */
+    uint64_t angles_bytes;   /* of each of cos and sin, after the step's bytes */
+    bool *positions;         /* owned, [micro_batches]: the batch has positions */
+    bool *starts;            /* owned, [micro_batches]: the batch has starts of documents */
+    struct model_rows table; /* the embedding's */
+    struct model_rows_used
+        *used; /* owned, [micro_batches]; NULL: the embedding's table is used whole */
+    struct model_pages *ranges; /* owned: of `used` */
+    int32_t *sorted;            /* owned: for one micro-batch */
+};
+
+/* A part of the embedding's block that a command moves to its slot. */
+struct run_rows_part {
+    uint64_t from; /* byte of the block */
+    uint64_t to;   /* byte of the slot, in which the micro-batches of a group are side by side */
+    uint64_t bytes;
+};
+
+/* How much of a command was moved; zero at the beginning. */
+struct run_rows_cursor {
+    uint32_t micro; /* of the group */
+    uint32_t range;
+    uint64_t done; /* bytes of the range */
 };
 
 /* Bytes of the device's memory that inputs take. */
@@ -34,6 +54,8 @@ uint64_t run_inputs_bytes(const struct model *model, const struct run_options *o
 int run_inputs_init(struct run_inputs *inputs, const struct model *model,
                     const struct run_options *options, struct dev_device *device,
                     struct dev_queue *queue);
+/* From now on only the rows that a micro-batch uses are brought to compute. */
+int run_inputs_use_rows(struct run_inputs *inputs);
 /* A zeroed one is fine. */
 void run_inputs_fini(struct run_inputs *inputs);
 
@@ -49,6 +71,17 @@ int run_inputs_send(struct run_inputs *inputs, struct dev_queue *queue, float sc
 /* Binds a program to micro-batch `micro`. */
 void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro,
                      struct model_binding *binding);
+
+/* Binds the embedding's weights to the rows of micro-batch `micro`, which begin at `slot`. Does nothing if the
+ * table is used whole. */
+void run_inputs_bind_rows(const struct run_inputs *inputs, uint32_t micro, const char *slot,
+                          struct model_binding *binding);
+/* The part that is to be moved next for micro-batches [first, first + count); false: there is none. The
+ * caller adds what it moves to cursor->done. */
+bool run_inputs_next_rows(const struct run_inputs *inputs, uint32_t first, uint32_t count,
+                          struct run_rows_cursor *cursor, struct run_rows_part *out);
+/* The bytes of all parts of these micro-batches. */
+uint64_t run_inputs_rows_bytes(const struct run_inputs *inputs, uint32_t first, uint32_t count);
 
 /* Reads back the losses of the first `count` micro-batches, and adds them up in order. Waits. */
 int run_inputs_losses(struct run_inputs *inputs, struct dev_queue *queue, uint32_t count,

@@ -113,6 +113,12 @@ static void bind(const struct run_compute *compute, const struct plan_command *c
     *binding = (struct model_binding){0};
     model_binding_set_flat(binding, block, compute->type,
                            run_memory_of(memory, command, PLAN_AS_WEIGHTS), &grad);
+    if (block->kind == MODEL_BLOCK_EMBEDDING && command->op == PLAN_FWD) {
+        run_inputs_bind_rows(compute->inputs, micro_of(compute, command),
+                             own_part(compute, run_memory_of(memory, command, PLAN_AS_WEIGHTS),
+                                      compute->shapes->blocks[command->block].rows_bytes),
+                             binding);
+    }
     bind_shared(compute, command, binding);
     run_inputs_bind(compute->inputs, micro_of(compute, command), binding);
     binding->base[MODEL_BASE_IN] = own_part(compute, run_memory_of(memory, command, PLAN_AS_IN),

@@ -7,7 +7,56 @@
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 
+/* ---- rows ---- */
+
+uint32_t run_rows_micros(const struct run_rows *rows, const struct plan_command *command,
+                         uint32_t *first)
+{
+    *first = command->micro * rows->group;
+    const uint32_t left = rows->micro_batches - *first;
+    return left < rows->group ? left : rows->group;
+}
+
+/* The part of a command's rows that is to be moved next; false, and the next command begins anew: there is
+ * none. */
+static bool next_rows(struct run_rows *rows, const struct plan_command *command,
+                      struct run_rows_part *out)
+{
+    uint32_t first = 0;
+    const uint32_t count = run_rows_micros(rows, command, &first);
+    if (run_inputs_next_rows(rows->inputs, first, count, &rows->cursor, out)) {
+        return true;
+    }
+    rows->cursor = (struct run_rows_cursor){0};
+    return false;
+}
+
 /* ---- copies ---- */
+
+static int copy_rows(struct run_copy *copy, const struct plan_command *command,
+                     struct core_fence *out)
+{
+    char *to = run_memory_of(copy->memory, command, PLAN_AS_TO);
+    const char *from = run_memory_of(copy->memory, command, PLAN_AS_FROM);
+    struct core_fence fence = dev_queue_tail(copy->queue);
+    struct run_rows_part part;
+    while (next_rows(&copy->rows, command, &part)) {
+        const uint64_t end = plan_command_operand(command, PLAN_AS_FROM)->bytes;
+        const struct dev_copy move = {
+            .direction = DEV_COPY_UP,
+            .to = to + part.to,
+            .from = from + part.from,
+            .bytes = part.bytes < end - part.from ? part.bytes : end - part.from,
+        };
+        int rc = dev_queue_copy(copy->queue, &move, &fence);
+        if (rc != 0) {
+            return rc;
+        }
+        copy->rows.cursor.done += part.bytes;
+    }
+    *out = fence;
+    return 0;
+}
 
 static int copy_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
@@ -22,7 +71,7 @@ static int copy_submit(void *context, const struct plan_command *command, struct
         *out = (struct core_fence){0};
         return 0;
     }
-    return dev_queue_copy(copy->queue, &move, out);
+    return command->rows ? copy_rows(copy, command, out) : dev_queue_copy(copy->queue, &move, out);
 }
 
 struct run_lane run_copy_lane(struct run_copy *copy)
@@ -86,6 +135,24 @@ static int move_extent(struct run_io *io, const struct plan_command *command,
                : store_write(io->store, io->queue, &extent->place, extent->memory, out);
 }
 
+static int read_rows(struct run_io *io, const struct plan_command *command, struct core_fence *out)
+{
+    char *memory = run_memory_of(io->memory, command, PLAN_AS_MEMORY);
+    struct core_fence fence = aio_queue_tail(io->queue);
+    struct run_rows_part part;
+    while (next_rows(&io->rows, command, &part)) {
+        uint64_t moved = 0;
+        int rc = store_read_pages(io->store, io->queue, command->block, part.from, memory + part.to,
+                                  part.bytes, &moved, &fence);
+        if (rc != 0) {
+            return rc;
+        }
+        io->rows.cursor.done += moved;
+    }
+    *out = fence;
+    return 0;
+}
+
 /* The requests of a command go to one queue in order, so all are done when the last one's fence is reached. */
 static int io_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
@@ -93,6 +160,9 @@ static int io_submit(void *context, const struct plan_command *command, struct c
     struct extent extents[4];
     const unsigned count = command->op == PLAN_JOIN ? 0 : extents_of(io, command, extents);
     struct core_fence fence = {0};
+    if (command->rows) {
+        return read_rows(io, command, out);
+    }
     for (; io->submitted < count; io->submitted++) {
         const struct extent *extent = &extents[io->submitted];
         int rc = move_extent(io, command, extent, &fence);

@@ -6,16 +6,30 @@
 
 #include "core/coll/coll.h"
 #include "offload/run/executor.h"
+#include "offload/run/inputs.h"
 #include "offload/run/memory.h"
 #include "offload/run/options.h"
 #include "offload/store/store.h"
 
 struct dev_queue;
 
+/* Which rows of an embedding the commands of a lane move. */
+struct run_rows {
+    const struct run_inputs *inputs; /* borrowed; NULL: none */
+    uint32_t micro_batches;
+    uint32_t group;                /* micro-batches of a command */
+    struct run_rows_cursor cursor; /* how much of the current command was moved */
+};
+
 struct run_copy {
     const struct run_memory *memory; /* borrowed, like the other pointers */
     struct dev_queue *queue;
+    struct run_rows rows;
 };
+/* The micro-batches of a command that moves rows: the first one, and how many. */
+uint32_t run_rows_micros(const struct run_rows *rows, const struct plan_command *command,
+                         uint32_t *first);
+
 struct run_lane run_copy_lane(struct run_copy *copy);
 
 struct run_io {
@@ -24,6 +38,7 @@ struct run_io {
     struct aio_queue *queue;
     const struct plan *plan;
     unsigned submitted; /* requests of the current command that the drive's queue has taken */
+    struct run_rows rows;
 };
 struct run_lane run_io_lane(struct run_io *io);
 

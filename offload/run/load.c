@@ -241,6 +241,33 @@ static int load_weights(struct loading *load, uint32_t block, struct run_slot *s
     return rc;
 }
 
+/* Loads a frozen block of which a step has only rows in memory: through the slot for rows, half of which
+ * is read into while the other half is written to STORE. */
+static int load_pages(struct loading *load, uint32_t block)
+{
+    struct run_rank *rank = load->rank;
+    struct run_pages pages = run_pages_of(rank, block);
+    struct core_fence written[2] = {{0}, {0}};
+    int rc = 0;
+    while (rc == 0 && run_pages_next(&pages)) {
+        rc = run_rank_wait(rank, written[pages.turn]);
+        if (rc == 0) {
+            rc = read_weights(load, block, pages.span, pages.memory);
+        }
+        if (rc == 0 && load->checkpoint != NULL) {
+            rc = store_checkpoint_read_wait(load->checkpoint,
+                                            store_checkpoint_read_tail(load->checkpoint));
+        }
+        if (rc == 0) {
+            rc = run_pages_put(rank, &pages, &written[pages.turn]);
+        }
+    }
+    for (unsigned turn = 0; rc == 0 && turn < 2; turn++) {
+        rc = run_rank_wait(rank, written[turn]);
+    }
+    return rc;
+}
+
 /* Weights and states of one chunk, through one slot. */
 static int load_chunk(struct loading *load, const struct run_chunk *chunk)
 {
@@ -284,6 +311,9 @@ static int load_block(struct loading *load, uint32_t block)
             rc = load_chunk(load, &chunk);
         }
         return rc;
+    }
+    if (weights == NULL && plan_layout_of(rank->plan)->blocks[block].rows[0] != PLAN_NONE) {
+        return load_pages(load, block);
     }
     if (weights != NULL) {
         rc = read_weights(load, block, plan_weight_span(rank->input, block), weights);

@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "core/dev/dev.h"
 #include "kernels/table.h"
+#include "offload/plan/layout.h"
 #include "offload/run/rank_internal.h"
 
 /* With queues of this depth the steps of a block never wait for a slot of the queue. */
@@ -164,6 +165,13 @@ static uint32_t longest_tape(const struct plan *plan)
     return longest;
 }
 
+static struct run_rows rows_of(const struct run_rank *rank)
+{
+    return (struct run_rows){.inputs = &rank->inputs,
+                             .micro_batches = rank->options->micro_batches,
+                             .group = rank->input->group > 1 ? rank->input->group : 1};
+}
+
 /* The lanes of the device's own queues. */
 static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
 {
@@ -185,7 +193,8 @@ static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
         .group = rank->input->group > 1 ? rank->input->group : 1,
         .grad_stride = grad_stride,
     };
-    rank->up = (struct run_copy){.memory = &rank->memory, .queue = rank->up_queue};
+    rank->up = (struct run_copy){
+        .memory = &rank->memory, .queue = rank->up_queue, .rows = rows_of(rank)};
     rank->down = (struct run_copy){.memory = &rank->memory, .queue = rank->down_queue};
     lanes[PLAN_Q_COMPUTE] = run_compute_lane(&rank->compute);
     lanes[PLAN_Q_UP] = run_copy_lane(&rank->up);
@@ -246,7 +255,8 @@ static int make_executor(struct run_rank *rank)
         rank->io[i] = (struct run_io){.memory = &rank->memory,
                                       .store = rank->store,
                                       .queue = rank->io_queues[i],
-                                      .plan = rank->plan};
+                                      .plan = rank->plan,
+                                      .rows = rows_of(rank)};
         options.lanes[PLAN_Q_READ_WEIGHT + i] = run_io_lane(&rank->io[i]);
     }
     if (rank->given.trace != NULL) {
@@ -297,6 +307,12 @@ static int make(struct run_rank *rank)
                              rank->compute_queue);
         if (rc != 0) {
             return rc;
+        }
+        if (plan_layout_of(rank->plan)->blocks[0].rows[0] != PLAN_NONE) {
+            rc = run_inputs_use_rows(&rank->inputs);
+            if (rc != 0) {
+                return rc;
+            }
         }
     }
     rc = open_store(rank);

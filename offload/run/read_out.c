@@ -163,6 +163,25 @@ static void split_block_slot(struct reading *reading)
     }
 }
 
+/* The weights of a block of which a step has only rows in memory. */
+static int read_pages(struct run_rank *rank, uint32_t block, run_take_weights *take_weights,
+                      void *context)
+{
+    struct run_pages pages = run_pages_of(rank, block);
+    int rc = 0;
+    while (rc == 0 && run_pages_next(&pages)) {
+        struct core_fence read = {0};
+        rc = run_pages_get(rank, &pages, &read);
+        if (rc == 0) {
+            rc = run_rank_wait(rank, read);
+        }
+        if (rc == 0) {
+            rc = take_weights(context, pages.span.first, pages.span.count, pages.memory);
+        }
+    }
+    return rc;
+}
+
 int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take_weights,
                      void *context)
 {
@@ -178,6 +197,9 @@ int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *ta
         return take_weights(context, span.first, span.count, resident);
     }
     if (rank->input->budgets.device_is_host) {
+        if (plan_layout_of(rank->plan)->blocks[block].rows[0] != PLAN_NONE) {
+            return read_pages(rank, block, take_weights, context);
+        }
         split_block_slot(&reading);
     } else {
         init_slots(&reading);

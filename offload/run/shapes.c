@@ -36,7 +36,9 @@ struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape,
 {
     struct plan_block_shape grouped = *shape;
     if (group > 1) {
+        const uint64_t whole = shape->elements * shape->format.weight_bytes;
         grouped.out_bytes = group * aligned(shape->out_bytes);
+        grouped.rows_bytes = group * shape->rows_bytes < whole ? group * shape->rows_bytes : 0;
         grouped.forward_flops *= group;
         grouped.backward_flops *= group;
         grouped.forward_seconds *= group;
@@ -49,6 +51,12 @@ struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape,
 uint64_t run_shapes_kept_offset(const struct model_program *program)
 {
     return aligned(larger(program->forward.temp_bytes, program->backward.temp_bytes));
+}
+
+struct model_rows run_shapes_rows(const struct model *model, const struct run_options *options)
+{
+    return model_rows_of(model, kern_type_bytes(options->type), options->rows * options->length,
+                         options->length);
 }
 
 /* The block whose parameter a block borrows, and the trained elements of that parameter. */
@@ -83,6 +91,11 @@ static void describe(struct run_shapes *shapes, const struct run_options *option
         .format = run_options_format(options),
     };
     snprintf(shape->name, sizeof shape->name, "%s", block->name);
+    if (block->kind == MODEL_BLOCK_EMBEDDING) {
+        const struct model_rows rows = run_shapes_rows(shapes->model, options);
+        const uint64_t bytes = (uint64_t)rows.pages_max * MODEL_PAGE_BYTES;
+        shape->rows_bytes = bytes < block->elements * shape->format.weight_bytes ? bytes : 0;
+    }
     shape->borrows = lender_of(block, index, &shape->shared_elements);
 }
 
@@ -130,7 +143,8 @@ static int make_programs(struct run_shapes *shapes, const struct run_options *op
                                       .length = options->length,
                                       .type = options->type,
                                       .tile_bytes = options->tile_bytes,
-                                      .logits_bytes = logits_bytes(options)};
+                                      .logits_bytes = logits_bytes(options),
+                                      .stride = run_shapes_rows(model, options).stride};
     float any = 0;
     const struct kern_grad grads[] = {
         {.out = &any, .out_type = options->type, .first = true, .last = true},

@@ -4,6 +4,7 @@
 #define OFFLOAD_RUN_SHAPES_H
 
 #include "offload/model/program.h"
+#include "offload/model/rows.h"
 #include "offload/run/lent.h"
 #include "offload/run/options.h"
 
@@ -30,6 +31,9 @@ uint64_t run_shapes_kept_offset(const struct model_program *program);
 
 /* Bytes from the activations of one micro-batch of a group to those of the next. */
 uint64_t run_shapes_stride(uint64_t bytes);
+
+/* The rows of the embedding that micro-batches use. */
+struct model_rows run_shapes_rows(const struct model *model, const struct run_options *options);
 
 /* A block as the planner sees it if a command does `group` micro-batches. */
 struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape, uint32_t group);

@@ -66,6 +66,24 @@ static int withdraw_tape(struct run_rank *rank)
     return rc;
 }
 
+/* The bytes that a tape moves with the inputs of this step, which may use fewer rows than planned. */
+static struct plan_traffic count_traffic(const struct run_rank *rank, const struct plan_tape *tape)
+{
+    struct plan_traffic traffic = plan_tape_traffic(tape);
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        if (command->rows) {
+            uint32_t first = 0;
+            const uint32_t count = run_rows_micros(&rank->up.rows, command, &first);
+            const uint64_t unused = command->bytes -
+                                    run_inputs_rows_bytes(&rank->inputs, first, count);
+            traffic.store_read_bytes -= command->op == PLAN_READ ? unused : 0;
+            traffic.up_bytes -= command->op == PLAN_H2D ? unused : 0;
+        }
+    }
+    return traffic;
+}
+
 int run_rank_release_tape(struct run_rank *rank, enum plan_kind kind)
 {
     if (rank->ahead != kind) {
@@ -78,7 +96,8 @@ int run_rank_release_tape(struct run_rank *rank, enum plan_kind kind)
             return rc;
         }
     }
-    const struct plan_traffic traffic = plan_tape_traffic(plan_tape(rank->plan, rank->last, kind));
+    const struct plan_traffic traffic = count_traffic(rank,
+                                                      plan_tape(rank->plan, rank->last, kind));
     core_line_reach(&rank->gate, ++rank->gates);
     plan_traffic_add(&rank->traffic, &traffic);
     rank->last = kind;

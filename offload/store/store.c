@@ -53,6 +53,7 @@ struct store {
     unsigned place_count;
     struct store_row *rows[STORE_KIND_COUNT]; /* owned, [block_count] each */
     uint32_t block_count;
+    const struct plan_input *input; /* borrowed */
     uint64_t next_owner;
     uint64_t ahead_written; /* writes ahead of their norm that were submitted */
     uint64_t ahead_decided; /* of these, the ones about which a decision was made */
@@ -316,10 +317,13 @@ static int make_extents(void *context, const struct store_place *place, uint64_t
 {
     struct store *store = context;
     struct store_row *row = &store->rows[place->kind][place->block];
+    const bool paged = place->kind == STORE_WEIGHTS &&
+                       store->input->blocks[place->block].rows_bytes > 0;
     int rc = 0;
     for (unsigned i = 0; rc == 0 && i < generations; i++) {
-        rc = aio_extent_alloc(store->extents, bytes, ++store->next_owner,
-                              &row->chunks[place->index].extents[i]);
+        struct aio_extent **extent = &row->chunks[place->index].extents[i];
+        rc = paged ? aio_extent_alloc_paged(store->extents, bytes, ++store->next_owner, extent)
+                   : aio_extent_alloc(store->extents, bytes, ++store->next_owner, extent);
     }
     return rc;
 }
@@ -332,6 +336,7 @@ int store_open(const struct store_options *options, const struct plan_input *inp
     if (store == NULL) {
         return core_err_set(-ENOMEM, "no memory for a store");
     }
+    store->input = input;
     (void)for_each(input, plan, count_need, &need);
     int rc = make_rows(store, input, plan);
     if (rc != 0) {
@@ -455,6 +460,59 @@ int store_read(struct store *store, struct aio_queue *queue, const struct store_
     }
     const struct aio_extent *extent = store_chunk_current(chunk);
     return aio_store_read(queue, extent, 0, memory, aio_extent_bytes(extent), out);
+}
+
+/* The part of a range of a block's weights in its first chunk. NULL, with a sentence: the plan does not
+ * keep it in STORE. */
+static struct aio_extent *find_pages(const struct store *store, uint32_t block, uint64_t *offset,
+                                     uint64_t *bytes)
+{
+    struct store_place place = {.kind = STORE_WEIGHTS, .block = block};
+    struct store_chunk *chunk = find_chunk(store, &place);
+    if (chunk == NULL) {
+        return NULL;
+    }
+    const uint64_t each = aio_extent_bytes(chunk->extents[0]);
+    place.index = (uint32_t)(*offset / each);
+    chunk = find_chunk(store, &place);
+    if (chunk == NULL) {
+        return NULL;
+    }
+    const uint64_t within = *offset % each;
+    const uint64_t left = aio_extent_bytes(chunk->extents[0]) - within;
+    *bytes = plan_round_up(*bytes < left ? *bytes : left, AIO_ALIGN_BYTES);
+    *offset = within;
+    return chunk->extents[0];
+}
+
+int store_read_pages(struct store *store, struct aio_queue *queue, uint32_t block, uint64_t offset,
+                     void *memory, uint64_t bytes, uint64_t *moved, struct core_fence *out)
+{
+    uint64_t part = bytes;
+    const struct aio_extent *extent = find_pages(store, block, &offset, &part);
+    if (extent == NULL) {
+        return -ENOENT;
+    }
+    int rc = aio_store_read(queue, extent, offset, memory, part, out);
+    if (rc == 0) {
+        *moved = part < bytes ? part : bytes;
+    }
+    return rc;
+}
+
+int store_write_pages(struct store *store, struct aio_queue *queue, uint32_t block, uint64_t offset,
+                      const void *memory, uint64_t bytes, uint64_t *moved, struct core_fence *out)
+{
+    uint64_t part = bytes;
+    struct aio_extent *extent = find_pages(store, block, &offset, &part);
+    if (extent == NULL) {
+        return -ENOENT;
+    }
+    int rc = aio_store_write(queue, extent, offset, memory, part, out);
+    if (rc == 0) {
+        *moved = part < bytes ? part : bytes;
+    }
+    return rc;
 }
 
 static int write_next(struct store_chunk *chunk, struct aio_queue *queue, const void *memory,

@@ -127,12 +127,48 @@ struct machine_cells machine_part(const struct machine *machine, uint32_t block)
                                   plan_chunk_count(span.first + span.count, PLAN_CUT_ELEMENTS)};
 }
 
+/* ---- rows ---- */
+
+/* What a frozen block's rows are for a micro-batch. */
+static uint64_t rows_value(const struct machine *machine, const struct plan_command *command)
+{
+    uint64_t digest = 0;
+    check_true(!machine->input->blocks[command->block].trained && command->micro != PLAN_NONE);
+    for (uint64_t i = 0; i < truth_cells(machine->input, command->block); i++) {
+        digest = truth_mix(digest, truth_cell_at(machine->truth, 0, command->block, i).weight);
+    }
+    return truth_mix(digest, command->micro);
+}
+
+/* Brings the rows of a micro-batch from all of the block's weights. */
+static void bring_rows(struct machine *machine, const struct plan_command *command)
+{
+    const struct plan_block_layout *where = &machine->plan->layout->blocks[command->block];
+    const bool reads = command->op == PLAN_READ;
+    const struct plan_operand *from = machine_need(command,
+                                                   reads ? PLAN_AS_EXTENT_W16 : PLAN_AS_FROM);
+    check_uint(from->buffer, ==, reads ? where->weights_store : where->weights_host);
+    check_uint(from->bytes, ==, plan_buffer(machine->plan, from->buffer)->bytes);
+    check_uint(command->bytes, ==, machine->input->blocks[command->block].rows_bytes);
+    check_true(plan_command_is_gated(command));
+    put_whole(machine, command, reads ? PLAN_AS_MEMORY : PLAN_AS_TO, rows_value(machine, command));
+}
+
 /* ---- forward and backward ---- */
 
 static uint64_t weights_digest(const struct machine *machine, const struct plan_command *command)
 {
     const struct plan_block_shape *shape = &machine->input->blocks[command->block];
     uint64_t digest = 0;
+    if (machine->plan->layout->blocks[command->block].rows[0] != PLAN_NONE) {
+        digest = take_whole(machine, command, PLAN_AS_WEIGHTS);
+        check_true(digest == rows_value(machine, command));
+        digest = 0;
+        for (uint64_t i = 0; i < truth_cells(machine->input, command->block); i++) {
+            digest = truth_mix(digest, truth_cell_at(machine->truth, 0, command->block, i).weight);
+        }
+        return digest;
+    }
     for (int borrowed = 0; borrowed < (shape->borrows != PLAN_NONE ? 2 : 1); borrowed++) {
         uint32_t block = borrowed ? shape->borrows : command->block;
         const struct plan_operand *weights = machine_need(command, borrowed ? PLAN_AS_BORROWED
@@ -448,9 +484,9 @@ void machine_do(struct machine *machine, const struct plan_command *as_told, enu
     case PLAN_BWD: backward(machine, command, step); break;
     case PLAN_ROUND: round_shared(machine, command); break;
     case PLAN_H2D:
-    case PLAN_D2H: copy(machine, command); break;
+    case PLAN_D2H: (command->rows ? bring_rows : copy)(machine, command); break;
     case PLAN_READ:
-    case PLAN_WRITE: transfer(machine, command); break;
+    case PLAN_WRITE: (command->rows ? bring_rows : transfer)(machine, command); break;
     case PLAN_SUMS: sums(machine, command); break;
     case PLAN_NORM:
         norm(machine, command);

@@ -377,6 +377,10 @@ static void frozen_blocks_train(void)
             world.shapes[b].trained = (i * 37 + b * 11) % 5 > 1;
         }
         world.shapes[3].trained = true;
+        if (!world.shapes[0].trained && world.shapes[BLOCKS - 1].borrows == PLAN_NONE &&
+            i % 8 > 1) {
+            world.shapes[0].rows_bytes = 3 * 4096;
+        }
         bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
         train(&world, is_inside ? &inside : &drained, 1);
     }

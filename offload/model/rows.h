@@ -1,0 +1,55 @@
+/* rows.h: the rows of a frozen embedding that a micro-batch uses, as pages of the embedding's block. Only
+ * these are read, in ascending order and each page once, and they lie one after another in a slot. Ids are
+ * replaced by places in that slot: multiples of a stride that divides both a row and a page. Pure
+ * functions; any thread. */
+#ifndef OFFLOAD_MODEL_ROWS_H
+#define OFFLOAD_MODEL_ROWS_H
+
+#include "offload/model/model.h"
+
+enum { MODEL_PAGE_BYTES = 4096 };
+
+/* Consecutive pages of the block; the first one is page `at` of the slot. */
+struct model_pages {
+    uint32_t first;
+    uint32_t count;
+    uint32_t at;
+};
+
+/* What is the same for all micro-batches of a run. `stride` 0: the model's rows are not read alone. */
+struct model_rows {
+    int64_t stride; /* elements */
+    int64_t row;    /* elements */
+    int64_t vocab;
+    uint64_t type_bytes;
+    uint64_t positions_at; /* byte of the block: rows that every micro-batch uses */
+    uint64_t positions_bytes;
+    int64_t tokens; /* of a micro-batch */
+    uint32_t pages_max;
+    uint32_t ranges_max;
+};
+
+/* Elements that divide a row of the embedding's table and a page; 0 if the embedding is trained, or a head
+ * uses its table. */
+int64_t model_rows_stride(const struct model *model, uint64_t type_bytes);
+
+struct model_rows model_rows_of(const struct model *model, uint64_t type_bytes, int64_t tokens,
+                                int64_t length);
+
+/* The rows of one micro-batch. */
+struct model_rows_used {
+    struct model_pages *ranges; /* [ranges_max] of the caller's; ascending, they do not touch */
+    uint32_t count;
+    uint32_t pages;
+    uint64_t positions_at; /* byte of the slot */
+};
+
+/* Finds the pages of `ids`, which are in the vocabulary. `sorted` has room for as many ids. */
+void model_rows_use(const struct model_rows *rows, const int32_t *ids, int32_t *sorted,
+                    struct model_rows_used *used);
+
+/* Replaces ids by places in a slot with these pages, or, if `used` is NULL, in the whole block. */
+void model_rows_place(const struct model_rows *rows, const struct model_rows_used *used,
+                      int32_t *ids);
+
+#endif

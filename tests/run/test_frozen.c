@@ -1,0 +1,365 @@
+/* Frozen blocks: they have no states, gradients, updates and writes, in plans, on drives and in checkpoints;
+ * of a frozen embedding only the rows that a micro-batch uses are read, wherever it is kept, with the same
+ * bits as a run that has all of it in memory. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "offload/plan/layout.h"
+#include "offload/run/engine_internal.h"
+#include "offload/run/rank_internal.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+enum { STEPS = 3 };
+
+static const char *const llama_embedding[] = {"model.embed_tokens.weight"};
+static const char *const gpt2_embedding[] = {"*wte*", "*wpe*"};
+static const char *const ends[] = {"model.embed_tokens.weight", "lm_head.weight",
+                                   "model.norm.weight"};
+
+struct way {
+    const char *name;
+    enum plan_where weights;
+    enum plan_acts acts;
+    enum plan_order order;
+    uint32_t micro_batches;
+    enum kern_type type;
+    uint32_t world, stage;
+    enum case_rows rows;
+    const char *io;
+};
+
+static const struct way ways[] = {
+    {"in STORE", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, PLAN_ORDER_AUTO, 1, KERN_BF16, 1, 0,
+     CASE_WHOLE, "threads"},
+    {"in STORE, layer by layer", PLAN_WHERE_STORE, PLAN_ACTS_STORE, PLAN_ORDER_LAYER, 3, KERN_BF16,
+     1, 0, CASE_PACKED, "mem"},
+    {"in STORE, micro-batch by micro-batch", PLAN_WHERE_STORE, PLAN_ACTS_STORE, PLAN_ORDER_MICRO, 3,
+     KERN_F32, 1, 0, CASE_SHORT, "mem"},
+    {"in HOST", PLAN_WHERE_HOST, PLAN_ACTS_KEEP, PLAN_ORDER_AUTO, 3, KERN_BF16, 1, 0, CASE_FEWER,
+     "mem"},
+    {"groups of micro-batches", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, PLAN_ORDER_AUTO,
+     RUN_OPTIONS_GROUPS + 3, KERN_BF16, 1, 0, CASE_WHOLE, "mem"},
+    {"two ranks, stage 2", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, PLAN_ORDER_AUTO, 2, KERN_F32, 2,
+     2, CASE_WHOLE, "mem"},
+    {"two ranks, stage 3", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, PLAN_ORDER_AUTO, 2, KERN_F32, 2,
+     3, CASE_WHOLE, "mem"},
+};
+
+static struct run_options options_of(const struct way *way)
+{
+    static char directory[600];
+    struct run_options options = case_options();
+    snprintf(directory, sizeof directory, "%s/store", test_directory());
+    options.wishes.weights = way->weights;
+    options.wishes.states = PLAN_WHERE_STORE;
+    options.wishes.acts = way->acts;
+    options.wishes.order = way->order;
+    options.micro_batches = way->micro_batches;
+    options.type = way->type;
+    options.world = way->world;
+    options.stage = way->stage;
+    options.io = way->io;
+    options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
+    options.store_count = 1;
+    options.budgets.store_bytes = UINT64_C(1) << 30;
+    return options;
+}
+
+static struct run_prepared *prepare(const struct case_model *made,
+                                    const struct run_options *options)
+{
+    struct run_prepared *prepared = NULL;
+    const int rc = run_prepared_create(made->model, options, case_rates(), &prepared);
+    if (rc != 0) {
+        test_fail(__FILE__, __LINE__, "%s", core_err_sentence());
+    }
+    return prepared;
+}
+
+/* ---- plans ---- */
+
+static void check_command(const struct plan_command *command)
+{
+    const bool boundary = command->streams == PLAN_ACT;
+    const bool moves_weights = command->streams == PLAN_W16 || command->streams == 0;
+    switch ((enum plan_op)command->op) {
+    case PLAN_FWD:
+    case PLAN_JOIN: break;
+    case PLAN_BWD:
+        check_true(plan_command_operand(command, PLAN_AS_GRAD) == NULL);
+        check_true(plan_command_operand(command, PLAN_AS_SUM) == NULL);
+        break;
+    case PLAN_READ:
+    case PLAN_H2D:
+    case PLAN_GATHER: check_true(boundary || moves_weights); break;
+    case PLAN_WRITE:
+    case PLAN_D2H: check_true(boundary); break;
+    case PLAN_REDUCE:
+    case PLAN_ROUND:
+    case PLAN_SUMS:
+    case PLAN_NORM:
+    case PLAN_UPDATE:
+    case PLAN_OP_COUNT:
+        test_fail(__FILE__, __LINE__, "%s of a frozen block",
+                  plan_op_name((enum plan_op)command->op));
+    }
+}
+
+/* No buffer for states or gradients, and no command that computes, moves or writes any. */
+static void check_plan(const struct case_model *made, const struct run_prepared *prepared)
+{
+    const struct plan_layout *layout = plan_layout_of(prepared->plan);
+    uint64_t store_bytes = 0;
+    for (uint32_t b = 0; b < layout->count; b++) {
+        store_bytes += layout->buffers[b].tier == PLAN_STORE ? layout->buffers[b].bytes : 0;
+    }
+    check_uint(store_bytes, <=, layout->tier_bytes[PLAN_STORE]);
+    for (unsigned b = 0; b < made->model->block_count; b++) {
+        const struct plan_block_layout *where = &layout->blocks[b];
+        if (made->model->blocks[b].trained) {
+            continue;
+        }
+        check_uint(where->states_memory, ==, PLAN_NONE);
+        check_uint(where->states_store, ==, PLAN_NONE);
+        check_uint(where->gradient, ==, PLAN_NONE);
+        check_uint(where->gradient_store, ==, PLAN_NONE);
+        check_uint(where->gradient_whole, ==, PLAN_NONE);
+        check_uint(where->sum, ==, PLAN_NONE);
+        check_uint(layout->places[b].chunk_count, ==, 0);
+    }
+    for (int before = 0; before <= PLAN_KIND_COUNT; before++) {
+        for (int kind = 0; kind < PLAN_KIND_COUNT; kind++) {
+            const struct plan_tape *tape = plan_tape(prepared->plan, (enum plan_kind)before,
+                                                     (enum plan_kind)kind);
+            for (uint32_t i = 0; tape != NULL && i < tape->count; i++) {
+                const struct plan_command *command = &tape->commands[i];
+                if (command->block != PLAN_NONE && command->block < made->model->block_count &&
+                    command->op != PLAN_NORM && !made->model->blocks[command->block].trained) {
+                    check_command(command);
+                }
+            }
+        }
+    }
+}
+
+/* Frozen ends, a frozen layer, and everything frozen but a head, with every place of the trained blocks. */
+static void plans_have_nothing_for_it(void)
+{
+    static const char *const layer[] = {"model.layers.1.*", "lm_head.weight", "model.norm.weight"};
+    static const char *const all_but_head[] = {"model.layers.*", "model.embed*"};
+    static const struct {
+        const char *const *patterns;
+        size_t count;
+    } cases[] = {{ends, 3}, {layer, 3}, {all_but_head, 2}};
+    static const enum plan_where places[] = {PLAN_WHERE_AUTO, PLAN_WHERE_HOST, PLAN_WHERE_STORE};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (size_t w = 0; w < 3; w++) {
+            for (size_t g = 0; g < 3; g++) {
+                struct case_model made;
+                struct run_options options = options_of(&ways[w]);
+                case_model_make(&made, "llama");
+                case_model_freeze(&made, cases[i].patterns, cases[i].count);
+                options.wishes.states = places[g];
+                options.wishes.saves = true;
+                options.clip = g == 0 ? 0 : options.clip;
+                struct run_prepared *prepared = prepare(&made, &options);
+                check_plan(&made, prepared);
+                run_prepared_destroy(prepared);
+                case_model_free(&made);
+            }
+        }
+    }
+}
+
+/* A checkpoint has a frozen block's weights, and nothing else of it. */
+static void checkpoints_have_its_weights_alone(void)
+{
+    struct case_model made;
+    struct store_image image = {0};
+    case_model_make(&made, "llama");
+    case_model_freeze(&made, ends, 3);
+    const struct run_options options = case_options();
+    image.blocks = made.model->flat;
+    image.format = run_options_format(&options);
+    for (unsigned b = 0; b < made.model->block_count; b++) {
+        const struct model_block *block = &made.model->blocks[b];
+        check_uint(store_image_bytes(&image, STORE_STREAM_WEIGHTS, b), ==, 2 * block->elements);
+        check_uint(store_image_bytes(&image, STORE_STREAM_MASTER, b), ==,
+                   block->trained ? 2 * block->elements : 0);
+        check_uint(store_image_bytes(&image, STORE_STREAM_M, b), ==,
+                   block->trained ? 4 * block->elements : 0);
+        check_uint(store_image_bytes(&image, STORE_STREAM_V, b), ==,
+                   block->trained ? 4 * block->elements : 0);
+    }
+    case_model_free(&made);
+}
+
+/* ---- runs ---- */
+
+static void run(const char *family, const char *const *patterns, size_t count)
+{
+    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
+        const struct way *way = &ways[w];
+        struct case_model made;
+        struct case_outcome whole;
+        struct case_outcome rows;
+        char name[160];
+        snprintf(name, sizeof name, "%s, %s", family, way->name);
+        case_model_make(&made, family);
+        case_model_freeze(&made, patterns, count);
+        made.rows = way->rows;
+        struct run_options options = options_of(way);
+        struct run_prepared *prepared = prepare(&made, &options);
+        const struct plan_block_layout *where = &plan_layout_of(prepared->plan)->blocks[0];
+        check_true((where->rows[0] != PLAN_NONE) == (way->world == 1 || way->stage < 3));
+        check_plan(&made, prepared);
+        run_prepared_destroy(prepared);
+        case_run_engine(&made, &options, STEPS, &rows);
+        options.wishes.weights = PLAN_WHERE_DEVICE;
+        case_run_engine(&made, &options, STEPS, &whole);
+        case_check_equal(&whole, &rows, name);
+        if (way->world == 1) {
+            case_run_plain(&made, &options, STEPS, &whole);
+            case_check_equal(&whole, &rows, name);
+        }
+        case_model_free(&made);
+    }
+}
+
+static void rows_have_the_same_bits(void)
+{
+    run("words", llama_embedding, 1);
+}
+
+/* Rows of positions are used by every micro-batch. */
+static void positions_too(void)
+{
+    run("gpt2 words", gpt2_embedding, 2);
+}
+
+/* ---- what is read ---- */
+
+static int by_number(const void *a, const void *b)
+{
+    return (int)(*(const int32_t *)a - *(const int32_t *)b);
+}
+
+/* Bytes of the pages of a batch's rows, each page once. */
+static uint64_t bytes_of(const struct case_model *made, const struct model_batch *batch,
+                         uint64_t width)
+{
+    const uint64_t row = (uint64_t)made->model->config.hidden * width;
+    uint64_t pages = 0;
+    uint64_t end = 0;
+    int32_t ids[CASE_ROWS * CASE_LENGTH];
+    for (int t = 0; t < CASE_ROWS * CASE_LENGTH; t++) {
+        ids[t] = batch->ids[t];
+    }
+    qsort(ids, CASE_ROWS * CASE_LENGTH, sizeof ids[0], by_number);
+    for (int t = 0; t < CASE_ROWS * CASE_LENGTH; t++) {
+        const uint64_t first = (uint64_t)ids[t] * row / 4096;
+        const uint64_t after = ((uint64_t)ids[t] * row + row + 4095) / 4096;
+        pages += after > end ? after - (first > end ? first : end) : 0;
+        end = after > end ? after : end;
+    }
+    return pages * 4096;
+}
+
+/* The drive reads the pages of the batch's rows, once each, and nothing else of the embedding; the traffic
+ * says so; the plan has at most a page or two for each token, in memory and of reads. */
+static void only_used_rows_are_read(void)
+{
+    for (size_t w = 0; w < 2; w++) {
+        struct case_model made;
+        struct run_engine *engine = NULL;
+        struct run_options options = options_of(&ways[w]);
+        case_model_make(&made, "words");
+        case_model_freeze(&made, llama_embedding, 1);
+        struct run_prepared *prepared = prepare(&made, &options);
+        const struct run_engine_options engine_options = {
+            .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
+        const struct plan_layout *layout = plan_layout_of(prepared->plan);
+        const uint64_t slot = layout->buffers[layout->blocks[0].rows[0]].bytes;
+        const uint64_t most = UINT64_C(2) * CASE_ROWS * CASE_LENGTH * 4096;
+        check_uint(prepared->input.blocks[0].rows_bytes, <=, most);
+        check_uint(slot, <=, most);
+        uint64_t planned = 0;
+        const struct plan_tape *tape = plan_tape(prepared->plan, PLAN_KIND_COUNT, PLAN_FIRST);
+        for (uint32_t i = 0; i < tape->count; i++) {
+            planned += tape->commands[i].rows ? tape->commands[i].bytes : 0;
+        }
+        check_uint(planned, ==, options.micro_batches * prepared->input.blocks[0].rows_bytes);
+        check_int(run_engine_create(&engine_options, &engine), ==, 0);
+        struct store *store = engine->workers[0].rank->store;
+        for (unsigned s = 0; s < STEPS; s++) {
+            int32_t ids[3][CASE_ROWS * CASE_LENGTH];
+            struct model_batch batches[3];
+            struct run_step step;
+            struct store_stats before;
+            struct store_stats after;
+            uint64_t used = 0;
+            for (uint32_t m = 0; m < options.micro_batches; m++) {
+                batches[m] = case_batch(&made, s, m, ids[m]);
+                used += bytes_of(&made, &batches[m], 2);
+            }
+            check_int(run_engine_drain(engine), ==, 0);
+            (void)run_rank_traffic_take(engine->workers[0].rank);
+            store_stats_take(store, &before);
+            check_int(run_engine_step(engine, batches, options.micro_batches, 1e-3, &step), ==, 0);
+            check_int(run_engine_quiesce(engine), ==, 0);
+            store_stats_take(store, &after);
+            uint64_t other = 0; /* what a step after a drain reads besides rows */
+            tape = plan_tape(prepared->plan, s == 0 ? PLAN_KIND_COUNT : PLAN_DRAIN, PLAN_FIRST);
+            for (uint32_t i = 0; i < tape->count; i++) {
+                const struct plan_command *command = &tape->commands[i];
+                other += command->op == PLAN_READ && !command->rows ? command->bytes : 0;
+            }
+            check_uint(used, <, planned);
+            check_uint(step.traffic.store_read_bytes, ==, other + used);
+            /* With what was read ahead for a step that does not follow; chunks are whole pages. */
+            const uint64_t told = step.traffic.store_read_bytes +
+                                  run_rank_traffic_take(engine->workers[0].rank).store_read_bytes;
+            check_uint(after.read_bytes - before.read_bytes, >=, told);
+            check_uint(after.read_bytes - before.read_bytes, <,
+                       told + UINT64_C(4096) * tape->count);
+        }
+        check_true(run_engine_destroy(engine));
+        run_prepared_destroy(prepared);
+        case_model_free(&made);
+    }
+}
+
+/* An evaluation between steps, and a checkpoint from which a run resumes. */
+static void evaluated_and_resumed(void)
+{
+    struct case_model made;
+    struct case_outcome straight = {.steps = 0};
+    struct case_outcome resumed = {.steps = 0};
+    struct run_options options = options_of(&ways[1]);
+    struct store_shelf *shelf = case_shelf_open();
+    char folder[700];
+    case_model_make(&made, "words");
+    case_model_freeze(&made, ends, 3);
+    options.wishes.saves = true;
+    const struct run_save_options save = {.shelf = shelf, .keep = 2};
+    const struct case_part all = {.end = 4, .evaluated = 2};
+    const struct case_part first = {.end = 2, .save = &save, .save_after = 2, .evaluated = 2};
+    case_run_part(&made, &options, &all, &straight, "a run");
+    case_run_part(&made, &options, &first, &resumed, "its beginning");
+    const struct case_part second = {
+        .first = 2,
+        .end = 4,
+        .resume = store_shelf_path(store_shelf_directory(shelf), 2, folder, sizeof folder)};
+    case_run_part(&made, &options, &second, &resumed, "its end");
+    case_check_equal(&straight, &resumed, "resumed");
+    store_shelf_close(shelf);
+    case_model_free(&made);
+}
+
+TEST_MAIN({"plans_have_nothing_for_it", plans_have_nothing_for_it},
+          {"checkpoints_have_its_weights_alone", checkpoints_have_its_weights_alone},
+          {"rows_have_the_same_bits", rows_have_the_same_bits}, {"positions_too", positions_too},
+          {"only_used_rows_are_read", only_used_rows_are_read},
+          {"evaluated_and_resumed", evaluated_and_resumed})
