@@ -363,14 +363,14 @@ static void a_killed_parent(void)
     tide_optim_destroy(optim);
 }
 
-static int run_example(const char *words, char *text, size_t bytes)
+static int run_example(const char *tool, const char *words, char *text, size_t bytes)
 {
     char line[1024];
     const char *root = getenv("TIDE_BUILD_ROOT");
     if (root == NULL) {
         test_skip("TIDE_BUILD_ROOT is not set: run it through meson test");
     }
-    snprintf(line, sizeof line, "'%s/tests/api/docs_optimizer' %s 2>&1", root, words);
+    snprintf(line, sizeof line, "%s '%s/tests/api/docs_optimizer' %s 2>&1", tool, root, words);
     FILE *pipe = popen(line, "r");
     check_true(pipe != NULL);
     text[fread(text, 1, bytes - 1, pipe)] = '\0';
@@ -384,13 +384,29 @@ static void example(void)
     char words[600];
     char text[4096];
     snprintf(words, sizeof words, "'%s'", test_directory());
-    check_int(run_example(words, text, sizeof text), ==, 0);
+    check_int(run_example("", words, text, sizeof text), ==, 0);
     check_contains(text, " at last\n");
-    check_int(run_example("", text, sizeof text), ==, 2);
-    check_int(run_example("/proc/no", text, sizeof text), ==, 1);
+    check_int(run_example("", "", text, sizeof text), ==, 2);
+    check_int(run_example("", "/proc/no", text, sizeof text), ==, 1);
     check_contains(text, "/proc");
+}
+
+/* The same program reads no memory that was not written, and frees all of it. This takes a minute. */
+static void valgrind(void)
+{
+    char words[600];
+    char text[8192];
+    if (TEST_SLOW || !test_full() || system("valgrind --version >/dev/null 2>&1") != 0) {
+        test_skip("only in the long form, with valgrind, without sanitizers");
+    }
+    snprintf(words, sizeof words, "'%s'", test_directory());
+    check_int(
+        run_example("valgrind -q --error-exitcode=9 --leak-check=full", words, text, sizeof text),
+        ==, 0);
+    check_contains(text, " at last\n");
 }
 
 TEST_MAIN({"wrong_options", wrong_options}, {"steps", steps}, {"threads_wait", threads_wait},
           {"a_child_is_refused", a_child_is_refused}, {"a_killed_parent", a_killed_parent},
-          {"save_and_load", save_and_load}, {"states", states}, {"example", example})
+          {"save_and_load", save_and_load}, {"states", states}, {"example", example},
+          {"valgrind", valgrind})

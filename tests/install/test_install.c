@@ -128,6 +128,30 @@ static void cxx_program(void)
     compile_and_run("c++", "-std=c++11", in_tree("install/user.cc"), " cpu\n");
     compile_and_run("c++", "-std=c++20 -Wold-style-cast", in_tree("install/user.cc"), " cpu\n");
     compile_and_run("c++", "-std=c++11", in_tree("../docs/blocks.cc"), "sum 7340032\n");
+    compile_and_run("c++", "-std=c++11", in_tree("../docs/optimizer.cc"), " after 100 updates\n");
+}
+
+/* CMake builds the installed programs against the installed library. */
+static void cmake(void)
+{
+    static char text[65536];
+    const char *root = installed();
+    if (!have("cmake") || !have("c++")) {
+        test_skip("cmake or a C++ compiler is not here");
+    }
+    int status = shell(
+        text, sizeof text,
+        "exec 2>&1; set -e; pc=$(dirname \"$(find '%s' -name tide.pc)\");"
+        "export PKG_CONFIG_SYSROOT_DIR='%s' PKG_CONFIG_LIBDIR=\"$pc\";"
+        "cmake -S \"$(dirname \"$(find '%s' -name CMakeLists.txt)\")\" -B '%s/cmake';"
+        "cmake --build '%s/cmake';"
+        "LD_LIBRARY_PATH=$(dirname \"$pc\") '%s/cmake/optimizer_c' '%s/store'",
+        root, root, root, test_directory(), test_directory(), test_directory(), test_directory());
+    if (status != 0) {
+        test_note("%s", text);
+    }
+    check_int(status, ==, 0);
+    check_contains(text, " at last\n");
 }
 
 /* The installed command starts from its prefix without being told where its library is. */
@@ -302,5 +326,5 @@ static void shared_state(void)
 }
 
 TEST_MAIN({"c_program", c_program}, {"guide", guide}, {"cxx_program", cxx_program},
-          {"command", command}, {"contents", contents}, {"symbols", symbols},
+          {"cmake", cmake}, {"command", command}, {"contents", contents}, {"symbols", symbols},
           {"contracts", contracts}, {"needs", needs}, {"shared_state", shared_state})
