@@ -17,6 +17,7 @@ enum tide_inspected {
     TIDE_CHECKPOINT,   /* of a run: weights and optimizer states */
     TIDE_STORE_FOLDER, /* a directory with a run's files of a store, or an empty one */
     TIDE_OTHER_FOLDER, /* none of these; `problem` says what was looked for */
+    TIDE_BLOCKS_FOLDER, /* a directory with the files of a block store (blocks.h), or the one above it */
 };
 
 /* A number is 0 and a text is empty where it does not apply: a single file has no family. */
@@ -27,7 +28,7 @@ struct tide_inspection {
     char problem[512]; /* why `verified` is 0 */
     char family[32];   /* "llama" */
     char dtype[32];    /* of the weights, as config.json names it: "bfloat16" */
-    uint64_t files;    /* with weights; of a store: its extent files */
+    uint64_t files;    /* with weights; of a store or a block store: its extent files */
     uint64_t tensors;  /* of a checkpoint: of all its streams */
     uint64_t bytes;    /* of all tensors; of a store: of its files */
 
@@ -49,10 +50,11 @@ struct tide_inspection {
     char optimizer[16];
     char precision[16]; /* "bf16"; several as "bf16+fp32" */
 
-    /* Only for a checkpoint or a store. */
-    uint64_t run; /* number of the run; the same in its checkpoints and in its store */
+    /* Only for a checkpoint, a store or a block store. */
+    uint64_t run; /* number of the run; the same in its checkpoints and in its store; of a
+                   * block store: its own */
 
-    /* Only for a store. */
+    /* Only for a store or a block store. */
     uint64_t process; /* process id of the run that made it */
     uint64_t in_use;  /* 1: that run is still alive; 0: the run is gone, its files remain */
     uint32_t path;    /* index of this directory among the run's stores */
@@ -84,9 +86,9 @@ struct tide_inspect_options {
 
 /* Inspects a path. For a model or a safetensors file only the headers and config.json are read. A
  * checkpoint is read completely and compared with its checksums; progress is reported as "verify".
- * For a store the headers and the sizes of its files are read, and a run that uses it is not
- * disturbed; the checksums of its contents exist only in the memory of that run. `options` may be
- * NULL.
+ * For a store or a block store, also if the path is its file, the headers and the sizes of its files are
+ * read, and a process that uses it is not disturbed; the checksums of its contents exist only in the
+ * memory of that process. `options` may be NULL.
  *
  * Warnings that a run would log are in `note`, and are not logged.
  *

@@ -8,11 +8,13 @@
 #include <tide/inspect.h>
 #include <unistd.h>
 
+#include "aio/files.h"
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "offload/api/abi.h"
 #include "offload/api/context.h"
+#include "offload/cache/cache.h"
 #include "offload/model/config_read.h"
 #include "offload/model/files.h"
 #include "offload/model/publish.h"
@@ -183,7 +185,17 @@ done:;
 
 /* ---- stores ---- */
 
-/* Sets *there if a run uses this directory or has left files in it. */
+/* Whether the path leads to a folder or a file of this name. */
+static bool is_named(const char *path, const char *name)
+{
+    char *whole = realpath(path, NULL);
+    const char *slash = whole != NULL ? strrchr(whole, '/') : NULL;
+    const bool is = slash != NULL && strcmp(slash + 1, name) == 0;
+    free(whole);
+    return is;
+}
+
+/* Sets *there if a run or a block store uses this directory or has left files in it. */
 static int inspect_store(const char *path, bool *there, struct tide_inspection *out)
 {
     struct store_look look;
@@ -193,11 +205,19 @@ static int inspect_store(const char *path, bool *there, struct tide_inspection *
         return judge(0, out);
     }
     int rc = store_look(path, &look);
+    bool blocks = is_named(path, CACHE_FOLDER_NAME);
+    if (rc == -ENOENT) {
+        char below[4200];
+        blocks = true;
+        if ((size_t)snprintf(below, sizeof below, "%s/" CACHE_FOLDER_NAME, path) < sizeof below) {
+            rc = store_look(below, &look);
+        }
+    }
     *there = rc != -ENOENT;
     if (!*there) {
         return 0;
     }
-    out->what = TIDE_STORE_FOLDER;
+    out->what = blocks ? TIDE_BLOCKS_FOLDER : TIDE_STORE_FOLDER;
     out->files = look.files;
     out->bytes = look.bytes;
     out->run = look.run;
@@ -297,6 +317,16 @@ static int inspect_file(const char *path, const struct tide_inspect_options *opt
                         struct tide_inspection *out)
 {
     struct model_safetensors *file = NULL;
+    bool store = false;
+    if (is_named(path, AIO_PATH_FILE_NAME)) {
+        char folder[4200];
+        const char *slash = strrchr(path, '/');
+        snprintf(folder, sizeof folder, "%.*s.", slash != NULL ? (int)(slash + 1 - path) : 0, path);
+        int rc = inspect_store(folder, &store, out);
+        if (rc != 0 || store) {
+            return rc;
+        }
+    }
     out->what = TIDE_SAFETENSORS;
     int rc = model_safetensors_open(path, &file);
     if (rc == 0) {

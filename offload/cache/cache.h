@@ -32,6 +32,8 @@
 
 struct cache;
 
+#define CACHE_FOLDER_NAME "tide-blocks" /* the cache's directory inside the caller's */
+
 enum {
     CACHE_NAME_MAX = 255,
     CACHE_TOKENS = 1024,         /* operations whose results are kept: the newest ones */

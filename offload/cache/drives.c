@@ -38,7 +38,7 @@ static int place_path(struct cache *cache, const struct cache_options *options, 
         path->disk = ours->disk;
         return rc;
     }
-    if (strlen(parent) + sizeof "/tide-blocks" > PATH_BYTES) {
+    if (strlen(parent) + sizeof "/" CACHE_FOLDER_NAME > PATH_BYTES) {
         return core_err_set(-ENAMETOOLONG, "the path of the store's directory %s is too long",
                             parent);
     }
@@ -48,7 +48,7 @@ static int place_path(struct cache *cache, const struct cache_options *options, 
         return core_err_set(-errno, "the store's directory %s cannot be created: %s", parent,
                             strerror(errno));
     }
-    snprintf(ours->path, sizeof ours->path, "%.4000s/tide-blocks", parent);
+    snprintf(ours->path, sizeof ours->path, "%.4000s/" CACHE_FOLDER_NAME, parent);
     path->directory = ours->path;
     return 0;
 }

@@ -1,11 +1,14 @@
 /* test_inspect.c: tide_inspect and the command that uses it. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <tide/blocks.h>
 #include <tide/inspect.h>
 #include <unistd.h>
 
+#include "tests/harness/child.h"
 #include "tests/harness/test.h"
 
 static void count_tensor(void *user, const struct tide_tensor *tensor)
@@ -152,4 +155,51 @@ static void prints(void)
     check_true(strstr(out, "WRONG") == NULL);
 }
 
-TEST_MAIN({"folder", folder}, {"others", others}, {"prints", prints}, {"surplus", surplus})
+/* Ends by a signal, with an open block store. */
+static int killed_with_blocks(void *argument)
+{
+    const struct tide_store_path store = {
+        .struct_bytes = sizeof store, .directory = argument, .bytes = 2 << 20};
+    const struct tide_blocks_options options = {
+        .struct_bytes = sizeof options, .host_bytes = 1 << 20, .stores = &store, .store_count = 1};
+    struct tide_blocks *blocks = NULL;
+    const int rc = tide_blocks_create(NULL, &options, &blocks);
+    if (rc == 0) {
+        raise(SIGKILL);
+    }
+    return 1;
+}
+
+/* What a killed application's block store has left says what it is: the file, its folder, and the folder that
+ * was given to the store. */
+static void left_blocks(void)
+{
+    static const char *const parts[] = {"", "/", "/tide-blocks", "/tide-blocks/",
+                                        "/tide-blocks/tide-extents"};
+    char out[4096];
+    char path[700];
+    check_int(mkdir(test_path("blocks"), 0700), ==, 0);
+    snprintf(path, sizeof path, "%s", test_path("blocks"));
+    check_int(test_child(killed_with_blocks, path), ==, 256 + SIGKILL);
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        struct tide_inspection one = {.struct_bytes = sizeof one};
+        snprintf(path, sizeof path, "%s%s", test_path("blocks"), parts[i]);
+        check_int(tide_inspect(NULL, path, NULL, &one), ==, 0);
+        check_uint(one.what, ==, TIDE_BLOCKS_FOLDER);
+        check_true(one.verified == 1 && one.files == 1 && one.process != 0);
+        check_uint(one.bytes, >=, 2 << 20);
+    }
+    check_int(command(path, out, sizeof out), ==, 0);
+    check_contains(out, ": block store of an application\n");
+    check_true(strstr(out, "run") == NULL || strstr(out, "in use: a running") != NULL);
+    snprintf(path, sizeof path, "--json %s", test_path("blocks"));
+    check_int(command(path, out, sizeof out), ==, 0);
+    check_contains(out, "\"what\": \"blocks\"");
+    snprintf(path, sizeof path, "%s/tide-blocks/tide-extents", test_path("blocks"));
+    check_int(truncate(path, 4096), ==, 0);
+    check_int(command(path, out, sizeof out), ==, 4);
+    check_contains(out, "WRONG: ");
+}
+
+TEST_MAIN({"folder", folder}, {"others", others}, {"prints", prints}, {"surplus", surplus},
+          {"left_blocks", left_blocks})

@@ -93,6 +93,9 @@ static int refuse_kind(const char *path, uint32_t what, bool empty)
     if (what == TIDE_STORE_FOLDER) {
         return core_err_set(-EINVAL, "--model %s is a store with the states of a run", path);
     }
+    if (what == TIDE_BLOCKS_FOLDER) {
+        return core_err_set(-EINVAL, "--model %s is a block store of an application", path);
+    }
     return core_err_set(
         -EINVAL,
         "--model %s is a file of tensors; expected a Hugging Face folder (config.json and weights)",

@@ -58,11 +58,12 @@ static void print_verdict(bool verified, const char *verified_text, const char *
 
 static const char *what_name(uint32_t what)
 {
-    return what == TIDE_MODEL_FOLDER   ? "model"
-           : what == TIDE_CHECKPOINT   ? "checkpoint"
-           : what == TIDE_STORE_FOLDER ? "store"
-           : what == TIDE_OTHER_FOLDER ? "other"
-                                       : "safetensors";
+    return what == TIDE_MODEL_FOLDER    ? "model"
+           : what == TIDE_CHECKPOINT    ? "checkpoint"
+           : what == TIDE_STORE_FOLDER  ? "store"
+           : what == TIDE_BLOCKS_FOLDER ? "blocks"
+           : what == TIDE_OTHER_FOLDER  ? "other"
+                                        : "safetensors";
 }
 
 static void print_checkpoint(const struct tide_inspection *one)
@@ -84,6 +85,11 @@ static void print_checkpoint(const struct tide_inspection *one)
     print_verdict(one->verified, "verified: every byte", one->problem);
 }
 
+static bool is_store(const struct tide_inspection *one)
+{
+    return one->what == TIDE_STORE_FOLDER || one->what == TIDE_BLOCKS_FOLDER;
+}
+
 static void print_store(const struct tide_inspection *one)
 {
     char bytes[CLI_NUMBER_BYTES];
@@ -91,22 +97,30 @@ static void print_store(const struct tide_inspection *one)
         printf(": empty, like a store that no run uses\n");
         return;
     }
-    printf(": store of a run");
+    const bool blocks = one->what == TIDE_BLOCKS_FOLDER;
+    printf(blocks ? ": block store of an application" : ": store of a run");
     if (one->paths > 1) {
         printf(", %" PRIu32 " of %" PRIu32, one->path + 1, one->paths);
     }
-    printf("\n  %" PRIu64 " extent file%s (one per rank), %s\n", one->files,
-           one->files == 1 ? "" : "s", cli_bytes_print(one->bytes, bytes));
-    if (one->run != 0) {
+    printf("\n  %" PRIu64 " extent file%s%s, %s\n", one->files, one->files == 1 ? "" : "s",
+           blocks ? "" : " (one per rank)", cli_bytes_print(one->bytes, bytes));
+    if (blocks && one->run != 0) {
+        printf("  created by process %" PRIu64 "\n", one->process);
+    } else if (one->run != 0) {
         printf("  run %016" PRIx64 ", created by process %" PRIu64 "\n", one->run, one->process);
     }
-    printf("  %s\n", one->in_use     ? "in use: a running process has it open"
-                     : one->verified ? "not in use: its run ended without cleaning up; the next "
-                                       "run with this store reuses it"
-                                     : "not in use");
+    printf("  %s\n",
+           one->in_use ? "in use: a running process has it open"
+           : blocks && one->verified
+               ? "not in use: its process was killed; blocks do not outlive their process, "
+                 "so the files can be removed, and the next block store there reuses them"
+           : one->verified ? "not in use: its run ended without cleaning up; the next "
+                             "run with this store reuses it"
+                           : "not in use");
     print_verdict(one->verified,
-                  "verified: headers and sizes (only the run itself can verify the contents, "
-                  "whenever it reads them)",
+                  blocks ? "verified: header and size (only its process can read the blocks)"
+                         : "verified: headers and sizes (only the run itself can verify the "
+                           "contents, whenever it reads them)",
                   one->problem);
 }
 
@@ -117,7 +131,7 @@ static void print_text(const char *path, const struct tide_inspection *one)
         print_checkpoint(one);
         return;
     }
-    if (one->what == TIDE_STORE_FOLDER) {
+    if (is_store(one)) {
         print_store(one);
         return;
     }
@@ -183,7 +197,7 @@ static void write_figures(struct core_json_write *json, const struct tide_inspec
     core_json_write_unsigned(json, "files", one->files);
     core_json_write_unsigned(json, "tensors", one->tensors);
     core_json_write_unsigned(json, "bytes", one->bytes);
-    if (one->what == TIDE_STORE_FOLDER) {
+    if (is_store(one)) {
         write_store(json, one);
         return;
     }
