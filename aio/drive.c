@@ -177,7 +177,8 @@ static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
 }
 
 /* Collects completions, and waits for some if there is nothing else to do. At full depth it waits
- * for several at once: fewer calls, and most of the depth is still in flight. */
+ * for several at once: fewer calls, and most of the depth is still in flight. If none has come in that time,
+ * the drive pauses, and the first one will do. */
 static int drive_reap(struct aio_drive *drive, struct aio_event *events)
 {
     bool full = drive->in_flight >= drive->depth;
@@ -187,7 +188,7 @@ static int drive_reap(struct aio_drive *drive, struct aio_event *events)
     int64_t wait_ns = idle_ns(drive, drive->now_ns + WAIT_NS);
     if (wait_ns == 0) {
         min = 0;
-    } else if (full && drive->depth >= 16) {
+    } else if (full && drive->depth >= 16 && !drive->batch_expired) {
         min = drive->depth / 8 < EVENTS ? drive->depth / 8 : EVENTS;
         wait_ns = BATCH_WAIT_NS;
     }
@@ -195,6 +196,7 @@ static int drive_reap(struct aio_drive *drive, struct aio_event *events)
         count(&drive->waits, 1);
     }
     int rc = drive->backend->reap(drive->state, events, EVENTS, min, wait_ns);
+    drive->batch_expired = min > 0 && rc == 0;
     atomic_store_explicit(&drive->waiting, 0, memory_order_relaxed);
     return rc;
 }

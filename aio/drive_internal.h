@@ -123,6 +123,7 @@ struct aio_drive {
     uint32_t pieces_count;
     struct piece_list unused, ready, done;
     uint32_t in_flight;
+    bool batch_expired;     /* the last wait for completions brought none */
     uint32_t failing_calls; /* submit or reap, in a row */
     int64_t now_ns;         /* the clock, read once per turn */
     int64_t ran_ns;         /* the clock of the limits, read at the same time */
