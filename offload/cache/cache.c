@@ -46,7 +46,7 @@ static int operation_begin(struct cache *cache, const struct operation *given, s
         operation_copy(cache, operation);
         cache_pass(cache);
     }
-    core_bell_ring(&cache->work);
+    cache_delegate(cache);
     return 0;
 }
 
@@ -71,7 +71,7 @@ int cache_put(struct cache *cache, const struct cache_request *request, uint64_t
     if (rc != 0 && block != NULL) {
         table_settle(cache, block);
     }
-    pthread_mutex_unlock(&cache->lock);
+    cache_unlock(cache);
     return rc;
 }
 
@@ -112,7 +112,7 @@ int cache_get(struct cache *cache, const struct cache_request *request, uint64_t
         cache->stats.gets += rc == 0;
         cache->stats.hits += rc == 0 && hit;
     }
-    pthread_mutex_unlock(&cache->lock);
+    cache_unlock(cache);
     return rc;
 }
 
@@ -125,7 +125,7 @@ int cache_drop(struct cache *cache, const char *name, uint64_t *token)
     if (block != NULL) {
         rc = operation_begin(cache, &operation, block, token);
     }
-    pthread_mutex_unlock(&cache->lock);
+    cache_unlock(cache);
     return rc;
 }
 
@@ -155,7 +155,7 @@ int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out)
 {
     pthread_mutex_lock(&cache->lock);
     const int rc = result_of(cache, token, out);
-    pthread_mutex_unlock(&cache->lock);
+    cache_unlock(cache);
     return rc;
 }
 
@@ -190,9 +190,9 @@ int cache_release(struct cache *cache, const char *name, bool changed)
         }
         slots_unstick(cache, block);
         cache_pass(cache);
-        core_bell_ring(&cache->work);
+        cache_delegate(cache);
     }
-    pthread_mutex_unlock(&cache->lock);
+    cache_unlock(cache);
     return rc;
 }
 
@@ -205,7 +205,7 @@ int cache_prefetch(struct cache *cache, const char *name)
         block->used = ++cache->clock;
         (void)operation_load(cache, block, 0, NULL, QUEUE_LATER);
     }
-    pthread_mutex_unlock(&cache->lock);
+    cache_unlock(cache);
     return rc;
 }
 
@@ -214,7 +214,8 @@ int cache_iteration(struct cache *cache)
     pthread_mutex_lock(&cache->lock);
     const int rc = order_turn(cache);
     cache_pass(cache);
-    pthread_mutex_unlock(&cache->lock);
+    cache_delegate(cache);
+    cache_unlock(cache);
     return rc;
 }
 
@@ -230,7 +231,7 @@ int cache_look(struct cache *cache, const char *name, struct cache_look *out)
                                    .in_memory = block->slot != NULL && !block->loading,
                                    .in_store = block->stored && !block->cleaning};
     }
-    pthread_mutex_unlock(&cache->lock);
+    cache_unlock(cache);
     return rc;
 }
 
@@ -251,7 +252,7 @@ void cache_stats_take(struct cache *cache, struct cache_stats *out)
         out->store_bytes = aio_store_bytes(cache->store);
         out->store_used_bytes = out->store_bytes - aio_store_free_bytes(cache->store);
     }
-    pthread_mutex_unlock(&cache->lock);
+    cache_unlock(cache);
 }
 
 /* ---- create and destroy ---- */

@@ -79,9 +79,10 @@ struct cache {
     pthread_mutex_t lock;
     pthread_t thread;
     bool started, ending;
+    bool ended; /* an operation has ended since the lock was taken */
     const struct core_log *log;
-    struct core_bell work; /* rung by the lines of the queues and by calls */
-    struct core_bell done; /* rung when an operation is done */
+    struct core_bell work; /* rung by the lines of the queues and by cache_delegate */
+    struct core_bell done; /* rung by cache_unlock when operations have ended */
 
     struct core_region region;
     struct aio_space *space; /* owned: what is free in the region */
@@ -178,6 +179,9 @@ void order_fini(struct order *order);
 
 /* ---- operation.c: the steps of an operation ---- */
 
+/* Releases the lock, and then wakes waiters if operations have ended: they would find it taken otherwise. */
+void cache_unlock(struct cache *cache);
+
 /* Advances an operation as far as possible without releasing the lock. */
 void operation_step(struct cache *cache, struct operation *operation);
 /* Begins to read a block into memory, for `operation` or, if that is NULL, ahead. `due` as in slots_take. */
@@ -195,6 +199,8 @@ void operation_copy(struct cache *cache, struct operation *operation);
 
 /* Ends transfers, continues operations and reads ahead. The lock is held. */
 void cache_pass(struct cache *cache);
+/* Wakes the cache's thread if a pass has left it something to do: a broken queue, bytes to copy. */
+void cache_delegate(struct cache *cache);
 /* The cache's thread; `argument` is the cache. */
 void *cache_main(void *argument);
 

@@ -28,7 +28,17 @@ static void operation_end(struct cache *cache, struct operation *operation, int 
     *(operation->next != NULL ? &operation->next->before : &cache->newest) = operation->before;
     block->served++;
     table_settle(cache, block);
-    core_bell_ring(&cache->done);
+    cache->ended = true;
+}
+
+void cache_unlock(struct cache *cache)
+{
+    const bool ended = cache->ended;
+    cache->ended = false;
+    pthread_mutex_unlock(&cache->lock);
+    if (ended) {
+        core_bell_ring(&cache->done);
+    }
 }
 
 /* ---- transfers ---- */
@@ -380,7 +390,7 @@ void operation_copy(struct cache *cache, struct operation *operation)
     const unsigned char *from = puts ? operation->from : block->slot;
     const uint64_t bytes = puts ? operation->bytes : block->bytes;
     operation->copying = true;
-    pthread_mutex_unlock(&cache->lock);
+    cache_unlock(cache);
     memcpy(to, from, bytes);
     if (puts) {
         memset(to + bytes, 0, slots_round(bytes) - bytes);

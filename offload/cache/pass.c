@@ -48,28 +48,51 @@ void cache_pass(struct cache *cache)
 
 /* ---- the cache's thread ---- */
 
+/* The first queue that has to be repaired; NULL: there is none. */
+static struct transfers *broken_queue(struct cache *cache)
+{
+    for (unsigned i = 0; i < QUEUE_COUNT; i++) {
+        if (cache->queues[i].broken) {
+            return &cache->queues[i];
+        }
+    }
+    return NULL;
+}
+
+/* The oldest operation whose bytes nobody copies yet; NULL: there is none. */
+static struct operation *copy_left(struct cache *cache)
+{
+    struct operation *operation = cache->oldest;
+    while (operation != NULL && (operation->phase != PHASE_COPIES || operation->copying)) {
+        operation = operation->next;
+    }
+    return operation;
+}
+
+void cache_delegate(struct cache *cache)
+{
+    if (broken_queue(cache) != NULL || copy_left(cache) != NULL) {
+        core_bell_ring(&cache->work);
+    }
+}
+
 /* Returns true if something was done without the lock, so that there may be more to do. */
 static bool cache_work(struct cache *cache)
 {
-    for (unsigned i = 0; i < QUEUE_COUNT; i++) {
-        struct transfers *queue = &cache->queues[i];
-        if (queue->broken) {
-            struct core_err result;
-            pthread_mutex_unlock(&cache->lock);
-            struct aio_queue *opened = transfers_repair(queue, &result);
-            pthread_mutex_lock(&cache->lock);
-            transfers_repaired(queue, opened, &result);
-            return true;
-        }
+    struct transfers *broken = broken_queue(cache);
+    if (broken != NULL) {
+        struct core_err result;
+        cache_unlock(cache);
+        struct aio_queue *opened = transfers_repair(broken, &result);
+        pthread_mutex_lock(&cache->lock);
+        transfers_repaired(broken, opened, &result);
+        return true;
     }
-    for (struct operation *operation = cache->oldest; operation != NULL;
-         operation = operation->next) {
-        if (operation->phase == PHASE_COPIES && !operation->copying) {
-            operation_copy(cache, operation);
-            return true;
-        }
+    struct operation *operation = copy_left(cache);
+    if (operation != NULL) {
+        operation_copy(cache, operation);
     }
-    return false;
+    return operation != NULL;
 }
 
 void *cache_main(void *argument)
@@ -82,11 +105,11 @@ void *cache_main(void *argument)
         const uint32_t seen = core_bell_look(&cache->work);
         cache_pass(cache);
         if (!cache_work(cache)) {
-            pthread_mutex_unlock(&cache->lock);
+            cache_unlock(cache);
             core_bell_sleep(&cache->work, seen, -1);
             pthread_mutex_lock(&cache->lock);
         }
     }
-    pthread_mutex_unlock(&cache->lock);
+    cache_unlock(cache);
     return NULL;
 }
