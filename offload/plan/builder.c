@@ -14,13 +14,13 @@
 /* How far every queue is known to have come once a command has ended. Counts are absolute: over all
  * tapes of the builder. */
 struct clock {
-    uint32_t reached[PLAN_Q_COUNT];
+    uint64_t reached[PLAN_Q_COUNT];
 };
 
 struct touch {
     uint64_t begin;
     uint64_t end;
-    uint32_t place; /* counted over all tapes, on `queue` */
+    uint64_t place; /* counted over all tapes, on `queue` */
     uint8_t queue;
     uint8_t access;
 };
@@ -32,11 +32,12 @@ struct history {
 };
 
 struct line {
-    struct clock *clocks; /* owned; [place - 1] */
-    uint32_t count;       /* commands so far, over all tapes */
+    struct clock *clocks; /* owned; [place - 1 - dropped] */
     uint32_t room;
-    uint32_t tape_base;   /* count when the tape began */
-    uint32_t before_base; /* count when the tape before it began */
+    uint64_t count;       /* commands so far, over all tapes */
+    uint64_t dropped;     /* of them, those whose clocks are not needed any more */
+    uint64_t tape_base;   /* count when the tape began */
+    uint64_t before_base; /* count when the tape before it began */
 };
 
 struct plan_builder {
@@ -46,6 +47,7 @@ struct plan_builder {
     struct line lines[PLAN_Q_COUNT];
     struct plan_tape tape;
     uint32_t tape_room;
+    bool lent; /* the tape is built in the caller's memory */
 };
 
 static int no_memory(void)
@@ -98,8 +100,22 @@ void plan_builder_destroy(struct plan_builder *builder)
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
         free(builder->lines[q].clocks);
     }
-    plan_tape_fini(&builder->tape);
+    if (!builder->lent) {
+        plan_tape_fini(&builder->tape);
+    }
     free(builder);
+}
+
+/* Drops the clocks of tapes that have retired, but the last one. */
+static void drop_clocks(struct line *line)
+{
+    const uint64_t last = line->count > 0 ? line->count - 1 : 0;
+    const uint64_t dropped = line->before_base < last ? line->before_base : last;
+    if (dropped > line->dropped) {
+        memmove(line->clocks, line->clocks + (dropped - line->dropped),
+                (line->count - dropped) * sizeof *line->clocks);
+        line->dropped = dropped;
+    }
 }
 
 void plan_builder_begin(struct plan_builder *builder)
@@ -109,12 +125,27 @@ void plan_builder_begin(struct plan_builder *builder)
         struct line *line = &builder->lines[q];
         line->before_base = line->tape_base;
         line->tape_base = line->count;
+        drop_clocks(line);
     }
+}
+
+void plan_builder_begin_in(struct plan_builder *builder, struct plan_command *commands,
+                           uint32_t room)
+{
+    plan_builder_begin(builder);
+    builder->tape.commands = commands;
+    builder->tape_room = room;
+    builder->lent = true;
+}
+
+uint32_t plan_builder_room(const struct plan_builder *builder)
+{
+    return builder->tape_room - builder->tape.count;
 }
 
 /* needs[q]: how far queue q must have come before the command may start. */
 static void collect_needs(const struct plan_builder *builder, const struct plan_command *command,
-                          uint32_t needs[PLAN_Q_COUNT])
+                          uint64_t needs[PLAN_Q_COUNT])
 {
     for (uint32_t i = 0; i < command->operand_count; i++) {
         const struct plan_operand *operand = &command->operands[i];
@@ -131,19 +162,27 @@ static void collect_needs(const struct plan_builder *builder, const struct plan_
     }
 }
 
-static const struct clock *clock_of(const struct plan_builder *builder, int queue, uint32_t place)
+static struct clock *clock_of(const struct plan_builder *builder, int queue, uint64_t place)
 {
-    return &builder->lines[queue].clocks[place - 1];
+    const struct line *line = &builder->lines[queue];
+    return &line->clocks[place - 1 - line->dropped];
+}
+
+/* Whether several commands of the queue move bytes at the same time, although they end in order: a drive does. */
+static bool transfers_overlap(enum plan_queue queue)
+{
+    return queue >= PLAN_Q_READ_WEIGHT && queue <= PLAN_Q_WRITE_ACT;
 }
 
 /* Drops needs that follow from the queue's own order, from an older tape or from another need. */
 static void reduce_needs(const struct plan_builder *builder, int queue,
-                         uint32_t needs[PLAN_Q_COUNT])
+                         uint64_t needs[PLAN_Q_COUNT])
 {
     const struct line *own = &builder->lines[queue];
-    needs[queue] = 0;
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
-        bool known = own->count > 0 && own->clocks[own->count - 1].reached[q] >= needs[q];
+        bool known = q == queue ? !transfers_overlap((enum plan_queue)queue)
+                                : own->count > 0 &&
+                                      clock_of(builder, queue, own->count)->reached[q] >= needs[q];
         if (known || needs[q] <= builder->lines[q].before_base) {
             needs[q] = 0;
         }
@@ -160,15 +199,20 @@ static void reduce_needs(const struct plan_builder *builder, int queue,
 
 /* Appends to tape and line; at most PLAN_EDGE_MAX of `needs` become edges and are zeroed. */
 static int append(struct plan_builder *builder, const struct plan_command *command,
-                  uint32_t needs[PLAN_Q_COUNT])
+                  uint64_t needs[PLAN_Q_COUNT])
 {
     struct line *line = &builder->lines[command->queue];
     struct plan_tape *tape = &builder->tape;
-    struct clock *clocks = grow(line->clocks, line->count, &line->room, sizeof *clocks);
+    const uint32_t kept = (uint32_t)(line->count - line->dropped);
+    struct clock *clocks = grow(line->clocks, kept, &line->room, sizeof *clocks);
     if (clocks == NULL) {
         return no_memory();
     }
     line->clocks = clocks;
+    if (builder->lent && tape->count == builder->tape_room) {
+        return core_err_set(-EINVAL, "a tape of more than %" PRIu32 " commands",
+                            builder->tape_room);
+    }
     struct plan_command *commands = grow(tape->commands, tape->count, &builder->tape_room,
                                          sizeof *commands);
     if (commands == NULL) {
@@ -179,7 +223,7 @@ static int append(struct plan_builder *builder, const struct plan_command *comma
     *added = *command;
     struct clock clock = {{0}};
     if (line->count > 0) {
-        clock = line->clocks[line->count - 1];
+        clock = *clock_of(builder, command->queue, line->count);
     }
     int edge = 0;
     for (int q = 0; q < PLAN_Q_COUNT && edge < PLAN_EDGE_MAX; q++) {
@@ -191,7 +235,7 @@ static int append(struct plan_builder *builder, const struct plan_command *comma
             clock.reached[i] = theirs->reached[i] > clock.reached[i] ? theirs->reached[i]
                                                                      : clock.reached[i];
         }
-        int64_t count = (int64_t)needs[q] - builder->lines[q].tape_base;
+        int64_t count = (int64_t)needs[q] - (int64_t)builder->lines[q].tape_base;
         added->edges[edge++] = (struct plan_edge){.count = (int32_t)count, .queue = (uint8_t)q};
         needs[q] = 0;
     }
@@ -199,13 +243,13 @@ static int append(struct plan_builder *builder, const struct plan_command *comma
         added->edges[edge++] = (struct plan_edge){.queue = PLAN_Q_COUNT};
     }
     line->count++;
-    added->place = line->count - line->tape_base;
+    added->place = (uint32_t)(line->count - line->tape_base);
     clock.reached[command->queue] = line->count;
-    line->clocks[line->count - 1] = clock;
+    *clock_of(builder, command->queue, line->count) = clock;
     return 0;
 }
 
-static bool any_beyond(const uint32_t needs[PLAN_Q_COUNT], int count)
+static bool any_beyond(const uint64_t needs[PLAN_Q_COUNT], int count)
 {
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
         count -= needs[q] != 0;
@@ -233,7 +277,9 @@ static int remember(struct plan_builder *builder, const struct plan_operand *ope
                           .access = operand->access};
     uint32_t kept = 0;
     for (uint32_t t = 0; t < history->count; t++) {
-        if (!superseded(&history->touches[t], &fresh)) {
+        const struct touch *old = &history->touches[t];
+        const bool retired = old->place <= builder->lines[old->queue].before_base;
+        if (!retired && !superseded(old, &fresh)) {
             history->touches[kept++] = history->touches[t];
         }
     }
@@ -267,7 +313,7 @@ static int check_operands(const struct plan_builder *builder, const struct plan_
 
 int plan_builder_add(struct plan_builder *builder, const struct plan_command *command)
 {
-    uint32_t needs[PLAN_Q_COUNT] = {0};
+    uint64_t needs[PLAN_Q_COUNT] = {0};
     int rc = check_operands(builder, command);
     if (rc != 0) {
         return rc;
@@ -291,20 +337,35 @@ int plan_builder_add(struct plan_builder *builder, const struct plan_command *co
     return rc;
 }
 
+/* Moves what was built to *out. */
+static void hand_over(struct plan_builder *builder, struct plan_tape *out)
+{
+    *out = builder->tape;
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        out->queue_count[q] = (uint32_t)(builder->lines[q].count - builder->lines[q].tape_base);
+    }
+    builder->tape = (struct plan_tape){0};
+    builder->tape_room = 0;
+    builder->lent = false;
+}
+
+void plan_builder_end_in(struct plan_builder *builder, struct plan_tape *out)
+{
+    assert(builder->lent);
+    hand_over(builder, out);
+}
+
 int plan_builder_end(struct plan_builder *builder, struct plan_tape *out)
 {
-    struct plan_tape tape = builder->tape;
+    struct plan_tape tape;
+    assert(!builder->lent);
+    hand_over(builder, &tape);
     if (tape.commands == NULL) { /* a tape may have no commands: a rank may own nothing */
         tape.commands = calloc(1, sizeof *tape.commands);
         if (tape.commands == NULL) {
             return core_err_set(-ENOMEM, "no memory for a tape");
         }
     }
-    for (int q = 0; q < PLAN_Q_COUNT; q++) {
-        tape.queue_count[q] = builder->lines[q].count - builder->lines[q].tape_base;
-    }
-    builder->tape = (struct plan_tape){0};
-    builder->tape_room = 0;
     if (tape.count > 0) { /* tapes stay for the whole run, so unused capacity is freed */
         struct plan_command *exact = realloc(tape.commands, tape.count * sizeof *exact);
         tape.commands = exact != NULL ? exact : tape.commands;

@@ -57,6 +57,24 @@ static void check_edge(const struct plan_command *command, int e, enum plan_queu
     check_int(command->edges[e].count, ==, count);
 }
 
+/* Two reads of a drive into one place wait for each other, although they are on one queue; two copies need not. */
+static void transfers_of_a_queue_overlap(void)
+{
+    struct plan_builder *builder = builder_of();
+    struct plan_tape tape;
+    for (int i = 0; i < 2; i++) {
+        add(builder, PLAN_Q_READ_STATE, part(0, PLAN_WRITES, 0, 50), nothing);
+        add(builder, PLAN_Q_UP, part(1, PLAN_WRITES, 0, 50), nothing);
+    }
+    add(builder, PLAN_Q_READ_STATE, part(0, PLAN_WRITES, 50, 50), nothing);
+    check_int(plan_builder_end(builder, &tape), ==, 0);
+    check_edge(&tape.commands[2], 0, PLAN_Q_READ_STATE, 1);
+    check_int(edges_of(&tape.commands[3]), ==, 0);
+    check_int(edges_of(&tape.commands[4]), ==, 0);
+    plan_tape_fini(&tape);
+    plan_builder_destroy(builder);
+}
+
 /* Read after write, write after read and write after write need an edge; two reads and ranges that
  * do not overlap need none. */
 static void conflicts_make_edges(void)
@@ -190,7 +208,8 @@ static void traffic(void)
     check_uint(sum.down_bytes, ==, 16);
 }
 
-TEST_MAIN({"traffic", traffic}, {"conflicts_make_edges", conflicts_make_edges},
+TEST_MAIN({"transfers_of_a_queue_overlap", transfers_of_a_queue_overlap}, {"traffic", traffic},
+          {"conflicts_make_edges", conflicts_make_edges},
           {"implied_edges_are_left_out", implied_edges_are_left_out},
           {"joins_take_the_rest", joins_take_the_rest},
           {"edges_cross_one_border", edges_cross_one_border},
