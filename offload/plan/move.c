@@ -2,6 +2,24 @@
 #include "offload/plan/move.h"
 
 #include <assert.h>
+#include <string.h>
+
+struct plan_step plan_move_begin(struct plan_builder *builder, const struct plan_input *input,
+                                 const struct plan_choice *choice, const struct plan_layout *layout)
+{
+    struct plan_step step = {.builder = builder,
+                             .input = input,
+                             .choice = choice,
+                             .layout = layout,
+                             .sum = PLAN_NONE,
+                             .gradient = PLAN_NONE,
+                             .gradient_whole = PLAN_NONE};
+    memset(step.slot_block, 0xff, sizeof step.slot_block);
+    for (int i = 0; i < PLAN_STATE_SLOT_MAX; i++) {
+        step.fetched[i].block = PLAN_NONE;
+    }
+    return step;
+}
 
 struct plan_command plan_move_command(enum plan_op op, enum plan_queue queue, uint32_t block,
                                       uint32_t micro)

@@ -11,6 +11,12 @@ struct plan_turns {
     uint32_t next[PLAN_SIZE_COUNT];
 };
 
+/* A chunk that was read into a state slot before its update was added. */
+struct plan_fetched {
+    uint32_t index;
+    uint16_t block; /* PLAN_NONE: the slot holds none */
+};
+
 struct plan_step {
     struct plan_builder *builder;                        /* borrowed */
     const struct plan_input *input;                      /* borrowed */
@@ -21,6 +27,8 @@ struct plan_step {
     bool guesses; /* the step's own update runs inside backward, before its norm is known */
     bool ahead;   /* commands that are added now belong to that update */
     uint32_t clock;
+    struct plan_fetched fetched[PLAN_STATE_SLOT_MAX]; /* by state slot */
+    uint32_t fetches_lost; /* chunks whose slot was taken by another one before their update */
     uint32_t state_turn;
     uint32_t stage_turn;
     uint32_t rows_turn;
@@ -35,6 +43,11 @@ struct plan_step {
     uint16_t gradient;
     uint16_t gradient_whole;
 };
+
+/* A step without commands. */
+struct plan_step plan_move_begin(struct plan_builder *builder, const struct plan_input *input,
+                                 const struct plan_choice *choice,
+                                 const struct plan_layout *layout);
 
 /* Adds a command and marks it if it belongs to an update ahead of its norm. */
 int plan_move_add(struct plan_step *step, struct plan_command *command);

@@ -3,8 +3,6 @@
  * (builder.h). */
 #include "offload/plan/step.h"
 
-#include <string.h>
-
 #include "offload/plan/fetch.h"
 #include "offload/plan/gradient.h"
 #include "offload/plan/update.h"
@@ -215,14 +213,7 @@ int plan_step_add(struct plan_builder *builder, const struct plan_input *input,
                   const struct plan_choice *choice, const struct plan_layout *layout,
                   enum plan_kind kind)
 {
-    struct plan_step step = {.builder = builder,
-                             .input = input,
-                             .choice = choice,
-                             .layout = layout,
-                             .sum = PLAN_NONE,
-                             .gradient = PLAN_NONE,
-                             .gradient_whole = PLAN_NONE};
-    memset(step.slot_block, 0xff, sizeof step.slot_block);
+    struct plan_step step = plan_move_begin(builder, input, choice, layout);
     step.guesses = kind == PLAN_GUESS || kind == PLAN_GUESS_NEXT;
     step.saves_pending = kind == PLAN_NEXT_SAVE || kind == PLAN_DRAIN_SAVE;
     step.saves_own = kind == PLAN_FIRST_SAVE_OWN || kind == PLAN_NEXT_SAVE_OWN;

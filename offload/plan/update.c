@@ -256,6 +256,82 @@ static void stand_apart(struct plan_step *step, uint32_t block, bool to_device, 
     }
 }
 
+/* The slot that a chunk was fetched into; the number of slots: none. */
+static uint32_t find_fetched(const struct plan_step *step, const struct chunk *chunk)
+{
+    const uint32_t count = step->choice->state_slots;
+    uint32_t slot = 0;
+    while (slot < count && (step->fetched[slot].block != chunk->block ||
+                            step->fetched[slot].index != chunk->index)) {
+        slot++;
+    }
+    return slot;
+}
+
+/* The next slot in turn of those that hold no fetched chunk; the number of slots: all do. */
+static uint32_t find_empty(const struct plan_step *step)
+{
+    const uint32_t count = step->choice->state_slots;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t slot = (step->state_turn + i) % count;
+        if (step->fetched[slot].block == PLAN_NONE) {
+            return slot;
+        }
+    }
+    return count;
+}
+
+/* Reads a chunk into a slot, which is the last one in turn from now on. */
+static int read_into(struct plan_step *step, uint32_t slot, struct chunk *chunk)
+{
+    step->state_turn = slot + 1;
+    chunk->slot = step->layout->state_slots[slot];
+    return slot_move(step, PLAN_READ, chunk);
+}
+
+/* Gives a chunk its state slot, and reads it unless it was fetched into that slot. The slots of other chunks that
+ * were fetched are taken in turn like all, so that this block has as many as ever. */
+static int stage(struct plan_step *step, struct chunk *chunk)
+{
+    const uint32_t count = step->choice->state_slots;
+    uint32_t slot = find_fetched(step, chunk);
+    if (slot < count) {
+        step->fetched[slot].block = PLAN_NONE;
+        chunk->slot = step->layout->state_slots[slot];
+        return 0;
+    }
+    slot = step->state_turn % count;
+    step->fetches_lost += step->fetched[slot].block != PLAN_NONE;
+    step->fetched[slot].block = PLAN_NONE;
+    return read_into(step, slot, chunk);
+}
+
+int plan_update_fetch(struct plan_step *step, uint32_t block, bool *full)
+{
+    const struct plan_span span = plan_state_span(step->input, block);
+    const uint64_t each = step->choice->chunk_elements;
+    int rc = 0;
+    for (uint64_t c = step->layout->places[block].resident_chunks;
+         rc == 0 && c < plan_chunk_count(span.count, each); c++) {
+        struct chunk chunk = {.block = block,
+                              .index = c,
+                              .first = span.first + c * each,
+                              .count = plan_chunk_size(span.count, each, c),
+                              .states_away = true};
+        if (find_fetched(step, &chunk) < step->choice->state_slots) {
+            continue;
+        }
+        const uint32_t slot = find_empty(step);
+        if (slot == step->choice->state_slots) {
+            *full = true;
+            return 0;
+        }
+        step->fetched[slot] = (struct plan_fetched){.index = (uint32_t)c, .block = (uint16_t)block};
+        rc = read_into(step, slot, &chunk);
+    }
+    return rc;
+}
+
 /* Reads, updates and writes a chunk, and copies its weights to DEVICE. */
 static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct stand *stand)
 {
@@ -265,8 +341,7 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct 
         rc = plan_fetch_chunk_move(step, PLAN_READ, chunk->block, chunk->index, chunk->weights);
     }
     if (rc == 0 && staged) {
-        chunk->slot = step->layout->state_slots[step->state_turn++ % step->choice->state_slots];
-        rc = slot_move(step, PLAN_READ, chunk);
+        rc = stage(step, chunk);
     }
     if (rc == 0) {
         rc = update(step, chunk);

@@ -9,6 +9,11 @@
  * buffer of the weights, so that forward need not fetch them. */
 int plan_update_block(struct plan_step *step, uint32_t block, bool to_device);
 
+/* Reads a block's chunks in STORE into state slots that hold no fetched ones, for an update that is added
+ * later. Only if updates do not read weights or gradients from STORE. *full is set if there were too few slots,
+ * and otherwise left alone. */
+int plan_update_fetch(struct plan_step *step, uint32_t block, bool *full);
+
 /* Sends a block's gradient to STORE, where it waits for the update. */
 int plan_update_put_gradient(struct plan_step *step, uint32_t block);
 

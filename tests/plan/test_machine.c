@@ -201,49 +201,30 @@ static const struct row *row_for(enum plan_timing timing, uint64_t i)
                                                : &evaluated;
 }
 
-/* The next digit of a variant's number. */
-static uint32_t digit(uint32_t *variant, uint32_t base)
-{
-    uint32_t value = *variant % base;
-    *variant /= base;
-    return value;
-}
-
-/* Every second block is plain fp32. Gradients of several micro-batches are stored alike. */
-static void mix_formats(struct world *world)
-{
-    for (int b = 1; b < BLOCKS; b += 2) {
-        struct plan_format *format = &world->shapes[b].format;
-        format->weight_bytes = 4;
-        format->master_bytes = 0;
-        format->grad_bytes = world->input.wishes.micro_batches > 1 ? format->grad_bytes : 4;
-    }
-}
-
 static void vary(struct world *world, uint64_t number)
 {
     uint32_t v = (uint32_t)number;
-    bool tied = digit(&v, 2);
-    world_init(world, tied, digit(&v, 2) ? 3 : 1);
+    bool tied = world_digit(&v, 2);
+    world_init(world, tied, world_digit(&v, 2) ? 3 : 1);
     struct plan_wishes *wishes = &world->input.wishes;
     static const enum plan_where weights[] = {PLAN_WHERE_DEVICE, PLAN_WHERE_HOST, PLAN_WHERE_STORE};
     static const enum plan_timing timings[] = {PLAN_TIMING_DEFERRED, PLAN_TIMING_INSIDE,
                                                PLAN_TIMING_SPLIT};
-    wishes->timing = timings[digit(&v, 3)];
+    wishes->timing = timings[world_digit(&v, 3)];
     wishes->may_clip = wishes->timing == PLAN_TIMING_DEFERRED;
-    wishes->order = digit(&v, 2) ? PLAN_ORDER_MICRO : PLAN_ORDER_LAYER;
-    world->input.budgets.device_is_host = digit(&v, 2);
-    world_set_grad_bytes(world, digit(&v, 2) ? 4 : 2);
-    wishes->acts = (enum plan_acts)(PLAN_ACTS_KEEP + digit(&v, 4));
-    wishes->weights = weights[digit(&v, 3)];
-    wishes->states = digit(&v, 3) == 0 ? PLAN_WHERE_HOST : PLAN_WHERE_STORE;
+    wishes->order = world_digit(&v, 2) ? PLAN_ORDER_MICRO : PLAN_ORDER_LAYER;
+    world->input.budgets.device_is_host = world_digit(&v, 2);
+    world_set_grad_bytes(world, world_digit(&v, 2) ? 4 : 2);
+    wishes->acts = (enum plan_acts)(PLAN_ACTS_KEEP + world_digit(&v, 4));
+    wishes->weights = weights[world_digit(&v, 3)];
+    wishes->states = world_digit(&v, 3) == 0 ? PLAN_WHERE_HOST : PLAN_WHERE_STORE;
     if (wishes->states == PLAN_WHERE_HOST && world->input.budgets.device_is_host && v % 2 == 0) {
         wishes->states = PLAN_WHERE_DEVICE;
         wishes->grads = PLAN_WHERE_DEVICE;
     }
     bool may_send = wishes->timing == PLAN_TIMING_DEFERRED &&
                     (wishes->order == PLAN_ORDER_LAYER || wishes->micro_batches == 1);
-    if (may_send && digit(&v, 3) == 0) {
+    if (may_send && world_digit(&v, 3) == 0) {
         wishes->grads = PLAN_WHERE_STORE;
     }
     static const uint64_t ends[] = {8, 5, 1};
@@ -252,35 +233,11 @@ static void vary(struct world *world, uint64_t number)
         world->shapes[BLOCKS - 1].shared_elements = (number % 3 == 2 ? 1 : 4) * UNIT;
         world->shapes[BLOCKS - 1].elements = number % 2 == 0 ? 128 : ends[number % 3] * UNIT;
     }
-    wishes->weight_slots = 2 + digit(&v, 3);
-    wishes->state_slots = 1 + digit(&v, 3);
-    wishes->chunk_elements = (1 + digit(&v, 3)) * UNIT;
+    wishes->weight_slots = 2 + world_digit(&v, 3);
+    wishes->state_slots = 1 + world_digit(&v, 3);
+    wishes->chunk_elements = (1 + world_digit(&v, 3)) * UNIT;
     if (number % 3 == 0) {
-        mix_formats(world);
-    }
-}
-
-/* A world whose application computes. */
-static void lend(struct world *world, uint64_t number)
-{
-    static const enum plan_where states[] = {PLAN_WHERE_AUTO, PLAN_WHERE_HOST, PLAN_WHERE_STORE};
-    uint32_t v = (uint32_t)number;
-    world_init(world, false, 1);
-    world->input.application = true;
-    world->input.budgets.device_is_host = true;
-    for (int b = 0; b < BLOCKS; b++) {
-        struct plan_block_shape *shape = &world->shapes[b];
-        shape->out_bytes = shape->kept_bytes = shape->forward_bytes = shape->backward_bytes = 0;
-        shape->forward_flops = shape->backward_flops = 0;
-    }
-    world->input.wishes.may_clip = digit(&v, 2);
-    world->input.wishes.grads = digit(&v, 2) ? PLAN_WHERE_HOST : PLAN_WHERE_AUTO;
-    world->input.wishes.states = states[digit(&v, 3)];
-    world->input.wishes.chunk_elements = (1 + digit(&v, 3)) * UNIT;
-    world->input.wishes.state_slots = 1 + digit(&v, 3);
-    world->input.block_count = 1 + digit(&v, BLOCKS);
-    if (digit(&v, 2)) {
-        mix_formats(world);
+        world_mix_formats(world);
     }
 }
 
@@ -293,7 +250,7 @@ static void applications_train(void)
         {{PLAN_FIRST, PLAN_DRAIN, PLAN_FIRST, PLAN_DRAIN, PLAN_FIRST, PLAN_DRAIN}, 6, 0}};
     for (uint64_t i = 0; i < TEST_COUNT(400, 60); i++) {
         struct world world;
-        lend(&world, i * 7919);
+        world_lend(&world, i * 7919);
         struct plan *plan = world_plan(&world);
         for (uint32_t b = 0; b < plan_buffer_count(plan); b++) {
             const struct plan_buffer *buffer = plan_buffer(plan, b);
@@ -312,23 +269,23 @@ static void what_an_application_cannot_have_is_refused(void)
 {
     struct plan *plan = NULL;
     struct world world;
-    lend(&world, 0);
+    world_lend(&world, 0);
     world.input.wishes.weights = PLAN_WHERE_HOST;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     check_contains(core_err_sentence(), "stay where they are");
-    lend(&world, 0);
+    world_lend(&world, 0);
     world.input.wishes.grads = PLAN_WHERE_STORE;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     check_contains(core_err_sentence(), "stay where they are");
-    lend(&world, 0);
+    world_lend(&world, 0);
     world.input.budgets.device_is_host = false;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     check_contains(core_err_sentence(), "one rank of the CPU device");
-    lend(&world, 0);
+    world_lend(&world, 0);
     world.input.wishes.timing = PLAN_TIMING_SPECULATIVE;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     check_contains(core_err_sentence(), "updates wait for the norm");
-    lend(&world, 0);
+    world_lend(&world, 0);
     world.input.block_count = 0;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     check_contains(core_err_sentence(), "needs a block");

@@ -80,3 +80,43 @@ struct plan *world_plan(const struct world *world)
     }
     return plan;
 }
+
+uint32_t world_digit(uint32_t *variant, uint32_t base)
+{
+    uint32_t value = *variant % base;
+    *variant /= base;
+    return value;
+}
+
+void world_mix_formats(struct world *world)
+{
+    for (int b = 1; b < BLOCKS; b += 2) {
+        struct plan_format *format = &world->shapes[b].format;
+        format->weight_bytes = 4;
+        format->master_bytes = 0;
+        format->grad_bytes = world->input.wishes.micro_batches > 1 ? format->grad_bytes : 4;
+    }
+}
+
+void world_lend(struct world *world, uint64_t number)
+{
+    static const enum plan_where states[] = {PLAN_WHERE_AUTO, PLAN_WHERE_HOST, PLAN_WHERE_STORE};
+    uint32_t v = (uint32_t)number;
+    world_init(world, false, 1);
+    world->input.application = true;
+    world->input.budgets.device_is_host = true;
+    for (int b = 0; b < BLOCKS; b++) {
+        struct plan_block_shape *shape = &world->shapes[b];
+        shape->out_bytes = shape->kept_bytes = shape->forward_bytes = shape->backward_bytes = 0;
+        shape->forward_flops = shape->backward_flops = 0;
+    }
+    world->input.wishes.may_clip = world_digit(&v, 2);
+    world->input.wishes.grads = world_digit(&v, 2) ? PLAN_WHERE_HOST : PLAN_WHERE_AUTO;
+    world->input.wishes.states = states[world_digit(&v, 3)];
+    world->input.wishes.chunk_elements = (1 + world_digit(&v, 3)) * UNIT;
+    world->input.wishes.state_slots = 1 + world_digit(&v, 3);
+    world->input.block_count = 1 + world_digit(&v, BLOCKS);
+    if (world_digit(&v, 2)) {
+        world_mix_formats(world);
+    }
+}

@@ -19,6 +19,15 @@ void world_init(struct world *world, bool tied, uint32_t micros);
 /* Sets grad_bytes of every block. */
 void world_set_grad_bytes(struct world *world, uint8_t bytes);
 
+/* The next digit of a variant's number. */
+uint32_t world_digit(uint32_t *variant, uint32_t base);
+
+/* Every second block is plain fp32. Gradients of several micro-batches are stored alike. */
+void world_mix_formats(struct world *world);
+
+/* A world whose application computes. */
+void world_lend(struct world *world, uint64_t number);
+
 uint64_t world_parameters(const struct world *world);
 
 /* The plan of the world; fails the case if there is none. */
