@@ -7,7 +7,12 @@
  * (tide_optim_wait). Updates run on threads of the library. Without clipping and skipping a parameter is
  * updated as soon as its gradient and those of the parameters that share its block are there, so under the
  * rest of the backward pass; otherwise from the end of the step on, so under the next forward pass. The
- * results are the same to the bit wherever states are kept and in whatever order gradients come.
+ * results are the same to the bit wherever states are kept and in whatever order gradients come. The order may
+ * change in each step; the last step's only says which states are read early.
+ *
+ * Waiting in the middle of a step, between its first gradient and tide_optim_step: tide_optim_wait_parameter and
+ * all tokens of earlier steps are reached without another call. A token of the step itself may need
+ * tide_optim_step, so the thread that submits must not wait for it, but may poll it.
  *
  * Memory: the caller's weights and gradients are used where they are. The library takes `host_bytes` at
  * most, and 16 MiB.
@@ -63,9 +68,8 @@ struct tide_optim_parameter {
 /* tide_optim_options_init fills them; "init:" gives a default other than 0. */
 struct tide_optim_options {
     size_t struct_bytes;
-    const struct tide_optim_parameter
-        *parameters; /* in the order of the forward pass, so that updates
-                                                    * begin early in the backward pass */
+    /* In the order of the forward pass, so that parameters that share a block have their gradients together. */
+    const struct tide_optim_parameter *parameters;
     size_t parameter_count;
     const struct tide_optim_group *groups;
     size_t group_count;

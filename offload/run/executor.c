@@ -384,11 +384,17 @@ struct goal {
     uint64_t tape; /* its number, or how many tapes may be left */
     enum plan_queue queue;
     uint32_t place;
+    struct core_fence fence;
 };
 
 static bool done_tapes(const struct run_executor *executor, const struct goal *goal)
 {
     return executor->pushed - executor->retired <= goal->tape;
+}
+
+static bool done_fence(const struct run_executor *executor, const struct goal *goal)
+{
+    return done_tapes(executor, goal) || core_fence_poll(goal->fence) != 0;
 }
 
 static bool done_command(const struct run_executor *executor, const struct goal *goal)
@@ -458,11 +464,18 @@ int run_executor_drive(struct run_executor *executor, uint32_t tapes_left)
     return drive(executor, &(struct goal){.done = done_tapes, .tape = tapes_left});
 }
 
+int run_executor_drive_until(struct run_executor *executor, struct core_fence fence,
+                             uint32_t tapes_left)
+{
+    return drive(executor, &(struct goal){.done = done_fence, .tape = tapes_left, .fence = fence});
+}
+
 int run_executor_drive_to(struct run_executor *executor, uint64_t tape, enum plan_queue queue,
                           uint32_t place)
 {
     assert(tape < executor->pushed);
-    return drive(executor, &(struct goal){done_command, tape, queue, place});
+    return drive(executor, &(struct goal){
+                               .done = done_command, .tape = tape, .queue = queue, .place = place});
 }
 
 int run_executor_withdraw(struct run_executor *executor, uint64_t *read_bytes)

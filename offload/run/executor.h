@@ -78,6 +78,10 @@ uint64_t run_executor_pushed(const struct run_executor *executor);
  * every later call returns, too. */
 int run_executor_drive(struct run_executor *executor, uint32_t tapes_left);
 
+/* The same, but at most until the fence, on a line with the executor's bell, is reached or failed. */
+int run_executor_drive_until(struct run_executor *executor, struct core_fence fence,
+                             uint32_t tapes_left);
+
 /* Works until the tape of this number has done its command at `place` of `queue`. */
 int run_executor_drive_to(struct run_executor *executor, uint64_t tape, enum plan_queue queue,
                           uint32_t place);

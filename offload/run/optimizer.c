@@ -250,135 +250,19 @@ static void widen(enum core_update_type type, const void *from, size_t count, fl
     }
 }
 
-/* ---- the lane of compute ---- */
-
-/* Reaches the BWD commands whose blocks are complete, in the order of the tape. Under the lock. */
-static void advance(struct run_optimizer *optimizer)
-{
-    const uint32_t count = optimizer->blocks->count;
-    while (optimizer->bwd_done < optimizer->bwd_begun) {
-        const uint32_t block = optimizer->bwd[optimizer->bwd_done % (2 * (uint64_t)count)];
-        if (optimizer->complete[block] <= optimizer->bwd_done / count) {
-            return;
-        }
-        core_line_reach(&optimizer->compute, ++optimizer->bwd_done);
-    }
-}
-
-static int compute_submit(void *context, const struct plan_command *command, struct core_fence *out)
-{
-    struct run_optimizer *optimizer = context;
-    pthread_mutex_lock(&optimizer->lock);
-    optimizer->bwd[optimizer->bwd_begun++ % (2 * (uint64_t)optimizer->blocks->count)] =
-        command->block;
-    *out = (struct core_fence){&optimizer->compute, optimizer->bwd_begun};
-    advance(optimizer);
-    pthread_mutex_unlock(&optimizer->lock);
-    return 0;
-}
-
-/* Gives a block back to the application: it may use the weights and reuse the gradients. */
-static void give_back(struct run_optimizer *optimizer, uint32_t block, bool updated)
-{
-    struct run_lent_block *lent = &optimizer->lent.blocks[block];
-    for (size_t i = 0; i < lent->part_count; i++) {
-        optimizer->updates[lent->parts[i].index] += updated && lent->parts[i].gradient != NULL;
-        lent->parts[i].gradient = NULL;
-    }
-    core_line_reach(&optimizer->done, ++optimizer->updated);
-}
+/* ---- the worker's thread ---- */
 
 /* The update's thread. */
 static void note_updated(void *user, uint32_t block)
 {
-    give_back(user, block, true);
-}
-
-/* ---- a step; the worker's thread ---- */
-
-static bool updates_inside(const struct run_optimizer *optimizer)
-{
-    return plan_chosen_timing(optimizer->plan) == PLAN_TIMING_INSIDE;
-}
-
-/* Each parameter's group, with its own number of the step. */
-static void fill_terms(struct run_optimizer *optimizer)
-{
-    for (size_t i = 0; i < optimizer->parameter_count; i++) {
-        optimizer->terms[i] = optimizer->step_groups[optimizer->group_of[i]];
-        optimizer->terms[i].step = optimizer->updates[i] + 1;
-    }
-}
-
-/* A step without an update: all its gradients go back. */
-static void skip(struct run_optimizer *optimizer)
-{
-    for (uint32_t b = 0; b < optimizer->blocks->count; b++) {
-        give_back(optimizer, b, false);
-    }
-}
-
-/* Runs the pending update of a step whose norm is known. */
-static int update_deferred(struct run_optimizer *optimizer, double factor)
-{
-    struct run_rank *rank = optimizer->rank;
-    const struct run_update_terms terms = {optimizer->terms, factor / optimizer->loss_scale};
-    fill_terms(optimizer);
-    run_update_set_deferred(rank->update, &terms);
-    int rc = run_rank_release_tape(rank, PLAN_DRAIN);
-    return rc != 0 ? rc : run_executor_drive(rank->executor, 0);
-}
-
-static int settle(struct run_optimizer *optimizer, uint64_t step)
-{
-    const struct run_verdict verdict = run_update_verdict(optimizer->rank->update);
-    const bool inside = updates_inside(optimizer);
-    int rc = core_fence_wait((struct core_fence){&optimizer->closed, step}, -1);
-    if (rc != 0) {
-        return rc;
-    }
-    optimizer->result = (struct run_optimizer_result){.step = optimizer->before + step,
-                                                      .norm = verdict.norm,
-                                                      .factor = verdict.factor,
-                                                      .skipped = !verdict.finite};
-    core_line_reach(&optimizer->settled, step);
-    if (!verdict.finite) {
-        skip(optimizer);
-        return 0;
-    }
-    return inside ? run_executor_drive(optimizer->rank->executor, 1)
-                  : update_deferred(optimizer, verdict.factor);
-}
-
-static int take_step(struct run_optimizer *optimizer, uint64_t step)
-{
-    struct run_rank *rank = optimizer->rank;
-    const struct plan_tape *tape = plan_tape(optimizer->plan, rank->last, PLAN_FIRST);
-    const struct run_update_terms terms = {optimizer->terms, 1 / optimizer->loss_scale};
-    if (updates_inside(optimizer)) {
-        fill_terms(optimizer);
-        run_update_set_speculative(rank->update, &terms);
-    }
-    run_update_set_loss_scale(rank->update, optimizer->loss_scale);
-    int rc = run_rank_release_tape(rank, PLAN_FIRST);
-    if (rc != 0) {
-        return rc;
-    }
-    const uint64_t number = run_executor_pushed(rank->executor) - 1;
-    rc = run_rank_push_ahead(rank, updates_inside(optimizer) ? PLAN_FIRST : PLAN_DRAIN);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = run_executor_drive_to(rank->executor, number, PLAN_Q_UPDATE,
-                               tape->queue_count[PLAN_Q_UPDATE]);
-    return rc != 0 ? rc : settle(optimizer, step);
+    run_optimizer_give_back(user, block, true);
 }
 
 static int step_job(void *context, const void *arguments)
 {
     struct run_optimizer *optimizer = context;
     const uint64_t *step = arguments;
-    int rc = take_step(optimizer, *step);
+    int rc = run_optimizer_take_step(optimizer, *step);
     if (rc != 0) {
         core_line_fail(&optimizer->done, rc, core_err_sentence());
         core_line_fail(&optimizer->settled, rc, core_err_sentence());
@@ -431,13 +315,17 @@ static int make_block_tables(struct run_optimizer *optimizer)
 {
     const uint32_t count = optimizer->blocks->count;
     optimizer->missing = zeroed(count, sizeof *optimizer->missing);
-    optimizer->complete = zeroed(count, sizeof *optimizer->complete);
-    optimizer->bwd = zeroed(2 * (size_t)count, sizeof *optimizer->bwd);
-    if (optimizer->missing == NULL || optimizer->complete == NULL || optimizer->bwd == NULL) {
+    optimizer->ready = zeroed(2 * (size_t)count, sizeof *optimizer->ready);
+    optimizer->order = zeroed(count, sizeof *optimizer->order);
+    optimizer->taken = zeroed(count, sizeof *optimizer->taken);
+    optimizer->made = zeroed(count, sizeof *optimizer->made);
+    if (optimizer->missing == NULL || optimizer->ready == NULL || optimizer->order == NULL ||
+        optimizer->taken == NULL || optimizer->made == NULL) {
         return core_err_set(-ENOMEM, "no memory for %" PRIu32 " blocks", count);
     }
     for (uint32_t b = 0; b < count; b++) {
         optimizer->missing[b] = (uint32_t)optimizer->lent.blocks[b].part_count;
+        optimizer->order[b] = count - 1 - b;
     }
     return 0;
 }
@@ -482,7 +370,8 @@ static int make_plan(struct run_optimizer *optimizer, const struct run_optimizer
                                         &optimizer->rates.machine);
     optimizer->input.application = true;
     optimizer->input.budgets.device_is_host = true;
-    return plan_create(&optimizer->input, &optimizer->plan);
+    rc = plan_create(&optimizer->input, &optimizer->plan);
+    return rc != 0 ? rc : plan_flow_create(&optimizer->input, optimizer->plan, &optimizer->flow);
 }
 
 static int make(struct run_optimizer *optimizer, const struct run_optimizer_options *options)
@@ -497,7 +386,7 @@ static int make(struct run_optimizer *optimizer, const struct run_optimizer_opti
         .lent = &optimizer->lent,
         .groups = optimizer->terms,
         .group_count = (uint32_t)optimizer->parameter_count,
-        .compute = {.submit = compute_submit, .context = optimizer},
+        .commands_max = plan_flow_commands_max(optimizer->flow),
         .updated = note_updated,
         .user = optimizer,
     };
@@ -511,12 +400,12 @@ static int make(struct run_optimizer *optimizer, const struct run_optimizer_opti
         .progress = options->progress,
         .user = options->user,
     };
-    fill_terms(optimizer);
+    run_optimizer_fill_terms(optimizer);
     rc = run_rank_create(&rank, &optimizer->rank);
     if (rc != 0) {
         return rc == -EFBIG ? -EIO : rc;
     }
-    core_line_init(&optimizer->compute, "the application", &optimizer->rank->bell);
+    core_line_init(&optimizer->arrived, "the application", &optimizer->rank->bell);
     rc = run_rank_load_application(optimizer->rank);
     return rc != 0 ? rc : core_queue_create(&worker, &optimizer->worker);
 }
@@ -551,7 +440,7 @@ int run_optimizer_create(const struct run_optimizer_options *options, struct run
 static void cancel(struct run_optimizer *optimizer)
 {
     static const char why[] = "the optimizer was destroyed before the step was closed";
-    core_line_fail(&optimizer->compute, -ECANCELED, why);
+    core_line_fail(&optimizer->arrived, -ECANCELED, why);
     core_line_fail(&optimizer->closed, -ECANCELED, why);
 }
 
@@ -569,6 +458,7 @@ bool run_optimizer_destroy(struct run_optimizer *optimizer)
     if (!run_rank_destroy(optimizer->rank)) {
         return false;
     }
+    plan_flow_destroy(optimizer->flow);
     plan_destroy(optimizer->plan);
     run_shapes_destroy(optimizer->shapes);
     blocks_destroy(optimizer->blocks);
@@ -583,8 +473,10 @@ bool run_optimizer_destroy(struct run_optimizer *optimizer)
     free(optimizer->group_of);
     free(optimizer->submitted);
     free(optimizer->missing);
-    free(optimizer->complete);
-    free(optimizer->bwd);
+    free(optimizer->ready);
+    free(optimizer->order);
+    free(optimizer->taken);
+    free(optimizer->made);
     free(optimizer->terms);
     free(optimizer->updates);
     pthread_mutex_destroy(&optimizer->lock);
@@ -621,19 +513,31 @@ int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_sc
     if (!(loss_scale > 0) || loss_scale > 1e30) {
         return core_err_set(-EINVAL, "loss scale %g is not a positive number", loss_scale);
     }
-    const int rc = run_optimizer_wait(optimizer, optimizer->steps * optimizer->blocks->count);
+    const int rc = run_optimizer_wait(optimizer, run_optimizer_last_token(optimizer));
     if (rc == 0) {
         optimizer->loss_scale = loss_scale;
     }
     return rc;
 }
 
-/* The value of `done` when a block's update of a step is made. */
+/* A token says a step, from 1, and a block, or, with the number of blocks, all of them. */
 static uint64_t token_of(const struct run_optimizer *optimizer, uint64_t step, uint32_t block)
 {
+    return step == 0 ? 0 : (step - 1) * (optimizer->blocks->count + UINT64_C(1)) + block + 1;
+}
+
+/* Whether a token is reached if the line `done` is where the fence is. False: *next is the first value of the
+ * line at which it may be. */
+static bool token_reached(const struct run_optimizer *optimizer, uint64_t token, uint64_t *next)
+{
     const uint32_t count = optimizer->blocks->count;
-    const uint64_t before = updates_inside(optimizer) ? count - 1 - block : block;
-    return step == 0 ? 0 : (step - 1) * count + before + 1;
+    const uint64_t step = token == 0 ? 0 : (token - 1) / (count + UINT64_C(1)) + 1;
+    const uint64_t block = token == 0 ? 0 : (token - 1) % (count + UINT64_C(1));
+    const uint64_t now = atomic_load_explicit(&optimizer->done.reached, memory_order_acquire);
+    *next = block == count ? step * count : now + 1;
+    return block == count
+               ? now >= *next
+               : atomic_load_explicit(&optimizer->made[block], memory_order_acquire) >= step;
 }
 
 uint64_t run_optimizer_token(const struct run_optimizer *optimizer, size_t parameter)
@@ -643,17 +547,27 @@ uint64_t run_optimizer_token(const struct run_optimizer *optimizer, size_t param
 
 uint64_t run_optimizer_last_token(const struct run_optimizer *optimizer)
 {
-    return optimizer->steps * optimizer->blocks->count;
+    return token_of(optimizer, optimizer->steps, optimizer->blocks->count);
 }
 
 int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token)
 {
-    return core_fence_wait((struct core_fence){&optimizer->done, token}, -1);
+    uint64_t next = 0;
+    int rc = 0;
+    while (rc == 0 && !token_reached(optimizer, token, &next)) {
+        rc = core_fence_wait((struct core_fence){&optimizer->done, next}, -1);
+    }
+    return rc;
 }
 
 int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token)
 {
-    return core_fence_poll((struct core_fence){&optimizer->done, token});
+    uint64_t next = 0;
+    if (token_reached(optimizer, token, &next)) {
+        return 1;
+    }
+    const int rc = core_fence_poll((struct core_fence){&optimizer->done, next});
+    return rc < 0 ? rc : 0;
 }
 
 /* Begins a step with its first gradient. */
@@ -666,18 +580,25 @@ static int open_step(struct run_optimizer *optimizer)
     if (optimizer->open) {
         return 0;
     }
-    if (updates_inside(optimizer)) {
+    if (run_optimizer_inside(optimizer)) {
         take_groups(optimizer);
     }
     int rc = core_queue_submit(optimizer->worker, &job, &unused);
     while (rc == -EAGAIN) { /* steps before this one are not updated yet */
-        rc = run_optimizer_wait(optimizer, (step - 2) * optimizer->blocks->count);
+        rc = run_optimizer_wait(optimizer, token_of(optimizer, step - 2, optimizer->blocks->count));
         if (rc == 0) {
             rc = core_queue_submit(optimizer->worker, &job, &unused);
         }
     }
     optimizer->open = rc == 0;
     return rc;
+}
+
+/* Notes that a block is ready. Returns the value that `arrived` reaches then. */
+static uint64_t add_ready(struct run_optimizer *optimizer, uint32_t block)
+{
+    optimizer->ready[optimizer->handed++ % (2 * (uint64_t)optimizer->blocks->count)] = block;
+    return optimizer->handed;
 }
 
 /* Adds a gradient to the step's sum, or begins it. */
@@ -739,12 +660,9 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
         return 0;
     }
     optimizer->submitted[parameter] = step;
-    pthread_mutex_lock(&optimizer->lock);
     if (--optimizer->missing[block] == 0) {
-        optimizer->complete[block] = step;
-        advance(optimizer);
+        core_line_reach(&optimizer->arrived, add_ready(optimizer, block));
     }
-    pthread_mutex_unlock(&optimizer->lock);
     *token = token_of(optimizer, step, block);
     return 0;
 }
@@ -758,18 +676,18 @@ int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token)
     }
     const uint64_t step = ++optimizer->steps;
     optimizer->open = false;
-    if (!updates_inside(optimizer)) {
+    if (!run_optimizer_inside(optimizer)) {
         take_groups(optimizer);
     }
-    pthread_mutex_lock(&optimizer->lock);
-    for (uint32_t b = 0; b < count; b++) {
-        optimizer->complete[b] = step;
+    core_line_reach(&optimizer->closed, step);
+    for (uint32_t b = count; b-- > 0;) {
+        if (optimizer->missing[b] > 0) {
+            (void)add_ready(optimizer, b);
+        }
         optimizer->missing[b] = (uint32_t)optimizer->lent.blocks[b].part_count;
     }
-    core_line_reach(&optimizer->closed, step);
-    advance(optimizer);
-    pthread_mutex_unlock(&optimizer->lock);
-    *token = step * count;
+    core_line_reach(&optimizer->arrived, optimizer->handed);
+    *token = token_of(optimizer, step, count);
     return 0;
 }
 
@@ -838,7 +756,12 @@ static int follow_chunk(struct run_optimizer *optimizer, uint32_t block, uint32_
 int run_optimizer_quiesce(struct run_optimizer *optimizer)
 {
     int rc = core_fence_wait(core_queue_tail(optimizer->worker), -1);
-    return rc != 0 ? rc : run_rank_quiesce(optimizer->rank);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_rank_quiesce(optimizer->rank);
+    plan_flow_forget(optimizer->flow);
+    return rc;
 }
 
 int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parameter)

@@ -1,11 +1,11 @@
-/* optimizer.h: the optimizer of an application that computes gradients itself. It runs the tapes of a plan
- * whose compute is the application: the update of a block begins when the gradients of all its parameters
- * are there, or, if the norm counts, when the step is closed and its norm is known.
+/* optimizer.h: the optimizer of an application that computes gradients itself. Its plan has no compute: the
+ * update of a block begins when the gradients of all its parameters are there, or, if the norm counts, when
+ * the step is closed and its norm is known.
  *
- * Data flow. submit sets a parameter's gradient and counts its block; when the block is complete the lane of
- * compute has done its BWD. The optimizer's own thread drives the tapes: FIRST from the first gradient of a
- * step on, then DRAIN if updates were deferred. The update's thread reads gradients and writes weights in
- * the application's memory, and counts updated blocks on a line, which is what tokens are values of.
+ * Data flow. submit sets a parameter's gradient and counts its block; when the block has all, it is ready. The
+ * optimizer's own thread puts ready blocks on tapes and drives them, from the first gradient of a step on
+ * (optimizer_step.c). The update's thread reads gradients and writes weights in the application's memory,
+ * notes the block's step, which is what tokens name, and counts updated blocks on a line.
  *
  * One thread at a time calls; tokens may be waited for by any thread. */
 #ifndef OFFLOAD_RUN_OPTIMIZER_H
@@ -58,7 +58,8 @@ int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
 int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_scale);
 
 /* Hands over a gradient of a parameter; `last`: no other follows in this step. It is borrowed until *token is
- * reached, which may need the step to be closed. Waits for the parameter's last update. */
+ * reached. That needs the step to be closed, unless updates do not wait for the norm and all parameters of the
+ * block have their last gradients. Waits for the parameter's last update. */
 int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, const void *gradient,
                          bool last, uint64_t *token);
 /* Closes the step: parameters without a gradient stay as they are. Returns at once. */
@@ -68,7 +69,7 @@ int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token);
 int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token);
 /* 1: reached. 0: not yet. Any thread. */
 int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
-/* The token of a parameter's update in the last closed step. */
+/* The token of a parameter's update in the last closed step: it is reached without another call. */
 uint64_t run_optimizer_token(const struct run_optimizer *optimizer, size_t parameter);
 /* The token of the last closed step. */
 uint64_t run_optimizer_last_token(const struct run_optimizer *optimizer);

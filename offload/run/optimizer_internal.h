@@ -1,10 +1,12 @@
-/* optimizer_internal.h: what an optimizer holds. Only for optimizer.c and optimizer_save.c. */
+/* optimizer_internal.h: what an optimizer holds. Only for optimizer.c, optimizer_step.c and
+ * optimizer_save.c. */
 #ifndef OFFLOAD_RUN_OPTIMIZER_INTERNAL_H
 #define OFFLOAD_RUN_OPTIMIZER_INTERNAL_H
 
 #include <pthread.h>
 
 #include "core/base/queue.h"
+#include "offload/plan/flow.h"
 #include "offload/run/chunks.h"
 #include "offload/run/optimizer.h"
 
@@ -18,7 +20,8 @@ struct run_optimizer {
     struct run_shapes *shapes; /* owned */
     struct run_rates rates;
     struct plan_input input;
-    struct plan *plan; /* owned */
+    struct plan *plan;      /* owned */
+    struct plan_flow *flow; /* owned */
     struct run_application application;
     struct run_rank *rank;     /* owned */
     uint64_t run;              /* the same in all its checkpoints */
@@ -34,24 +37,46 @@ struct run_optimizer {
     uint64_t steps;      /* closed */
     bool open;           /* a gradient was submitted since */
     uint64_t *submitted; /* owned, [parameters]: the last step with all its gradients, from 1 */
+    uint32_t *missing;   /* owned, [blocks]: parameters without their last gradient */
 
-    /* Between the application and the executor. */
-    pthread_mutex_t lock; /* of the next members */
-    uint32_t *missing;    /* owned, [blocks]: parameters without their last gradient */
-    uint64_t *complete;   /* owned, [blocks]: steps in which the block is complete */
-    uint32_t *bwd;        /* owned, ring [2 * blocks]: blocks of BWD commands, in tape order */
-    uint64_t bwd_begun, bwd_done;
-    struct core_line compute; /* counts BWD commands */
+    /* From the application to the worker. A block is ready when it has all its gradients, or the step is
+     * closed: each is ready once in each step. */
+    uint64_t handed;          /* blocks, in all steps */
+    uint32_t *ready;          /* owned, ring [2 * blocks]: of two steps, written before `arrived` */
+    struct core_line arrived; /* counts ready blocks, in all steps; the rank's bell */
     struct core_line closed;  /* counts steps that were closed */
 
-    /* The worker's and the update's side. */
+    /* The worker's side. */
+    uint64_t step;     /* that is taken */
+    uint32_t *order;   /* owned, [blocks]: as they became ready in the step before */
+    uint64_t *taken;   /* owned, [blocks]: the last step in which the block was put on a tape */
+    uint32_t expected; /* place in the order from which blocks may be fetched */
+    uint32_t lost;     /* fetches that were in vain before this step */
     struct adam_group *terms; /* owned, [parameters]: of the step that is taken */
-    uint64_t *updates;        /* owned, [parameters] */
-    uint64_t updated;         /* blocks, in all steps: the value of `done` */
+
+    /* From the worker and the update to the application. */
+    pthread_mutex_t lock; /* of `updated` */
+    uint64_t updated;     /* blocks, in all steps: the value of `done` */
+    uint64_t *updates;    /* owned, [parameters] */
+    _Atomic uint64_t
+        *made; /* owned, [blocks]: steps whose update of the block is made, before `done` */
     struct core_line done;    /* counts updated blocks */
     struct core_line settled; /* counts steps whose norm is known */
     struct run_optimizer_result result;
 };
+
+/* Whether updates run under the backward pass; otherwise they wait for the norm. */
+bool run_optimizer_inside(const struct run_optimizer *optimizer);
+
+/* ---- optimizer_step.c ---- */
+
+/* Each parameter's group, with its own number of the step. */
+void run_optimizer_fill_terms(struct run_optimizer *optimizer);
+/* Gives a block back to the application after its update, or without one: it may use the weights and reuse the
+ * gradients. */
+void run_optimizer_give_back(struct run_optimizer *optimizer, uint32_t block, bool updated);
+/* Takes a step, from its first gradient on; the worker's thread. */
+int run_optimizer_take_step(struct run_optimizer *optimizer, uint64_t step);
 
 /* Waits until nothing runs; after that the caller's thread may use the rank. */
 int run_optimizer_quiesce(struct run_optimizer *optimizer);

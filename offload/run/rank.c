@@ -226,7 +226,7 @@ static int make_executor(struct run_rank *rank)
     struct run_executor_options options = {
         .bell = &rank->bell, .commands_max = longest_tape(rank->plan), .pulse = &rank->pulse};
     if (rank->application != NULL) { /* it may compute for any time */
-        options.lanes[PLAN_Q_COMPUTE] = rank->application->compute;
+        options.commands_max = rank->application->commands_max;
     } else {
         options.stall_limit_ns = run_options_stall_ns(rank->options);
         make_device_lanes(rank, options.lanes);

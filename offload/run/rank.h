@@ -16,13 +16,14 @@ struct coll_meeting;
 struct run_checkpoint_writer;
 struct run_rank;
 
-/* An application that computes in place of the device, on weights and gradients of its own. */
+/* An application that computes in place of the device, on weights and gradients of its own. Only the update
+ * and the store are lanes of its tapes. */
 struct run_application {
     const struct blocks *blocks;
     const struct run_lent *lent;
     const struct adam_group *groups; /* of the blocks' runs, as the first step may set them */
     uint32_t group_count;
-    struct run_lane compute; /* has done a BWD when the gradient of its block is there */
+    uint32_t commands_max; /* of the tapes, which the application makes */
     /* Called on the update's thread when the weights of a block are the new ones. */
     void (*updated)(void *user, uint32_t block);
     void *user;

@@ -174,10 +174,14 @@ static void steps(void)
     }
 }
 
+enum {
+    THIRD = 6
+}; /* the token of the third step: a step has one for its only block, and its own */
+
 static void *wait_for(void *argument)
 {
     struct tide_optim *optim = argument;
-    return (void *)(intptr_t)tide_optim_wait(optim, 3); /* of the third step: there is one block */
+    return (void *)(intptr_t)tide_optim_wait(optim, THIRD);
 }
 
 /* Threads wait for the token of a step that is closed later. */
@@ -195,7 +199,7 @@ static void threads_wait(void)
         submit_all(optim);
         check_int(tide_optim_step(optim, &token), ==, 0);
     }
-    check_uint(token, ==, 3);
+    check_uint(token, ==, THIRD);
     for (int t = 0; t < THREADS; t++) {
         void *rc = NULL;
         check_int(pthread_join(threads[t], &rc), ==, 0);

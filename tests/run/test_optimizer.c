@@ -16,7 +16,7 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-enum { PARAMETERS = 12, GROUPS = 2, STEPS = 3 };
+enum { PARAMETERS = 12, GROUPS = 2, STEPS = 4 };
 
 static struct {
     uint64_t elements;
@@ -50,7 +50,8 @@ struct way {
     uint64_t chunk_elements;
     uint32_t slots;
     unsigned threads;
-    int order; /* of submits: 0 backward, 1 forward, 2 shuffled */
+    int order; /* of submits: 0 backward, 1 forward, 2 shuffled, 3 anew in each step, 4 backward with one
+                * that is last in every second step */
     const char *io;
 };
 
@@ -323,9 +324,26 @@ static struct run_optimizer *make_optimizer(const struct way *way, const struct 
 static unsigned nth(const struct way *way, unsigned step, unsigned i)
 {
     static const unsigned shuffled[PARAMETERS] = {4, 0, 11, 7, 2, 9, 1, 10, 3, 6, 5, 8};
-    return way->order == 0   ? PARAMETERS - 1 - i
-           : way->order == 1 ? i
-                             : shuffled[(i + step * 5) % PARAMETERS];
+    enum { LATE = 9 };
+    unsigned drawn[PARAMETERS];
+    switch (way->order) {
+    case 0: return PARAMETERS - 1 - i;
+    case 1: return i;
+    case 2: return shuffled[(i + step * 5) % PARAMETERS];
+    case 3: break;
+    default:
+        return step % 2 == 0               ? PARAMETERS - 1 - i
+               : i + 1 == PARAMETERS       ? LATE
+               : PARAMETERS - i > LATE + 1 ? PARAMETERS - 1 - i
+                                           : PARAMETERS - 2 - i;
+    }
+    for (unsigned n = 0; n < PARAMETERS; n++) {
+        const unsigned k = core_rng_philox(step, n, 7).word[0] % (n + 1);
+        drawn[n] = n;
+        drawn[n] = drawn[k];
+        drawn[k] = n;
+    }
+    return drawn[i];
 }
 
 static void set_groups(struct run_optimizer *optimizer, const struct adam_group *first,
@@ -388,6 +406,8 @@ static const struct way ways[] = {
     {"one slot", PLAN_WHERE_STORE, 131072, 1, 1, 1, "threads"},
     {"in any order", PLAN_WHERE_AUTO, 0, 0, 2, 2, NULL},
     {"in any order on the drive", PLAN_WHERE_STORE, 0, 0, 1, 2, "threads"},
+    {"with a late one on the drive", PLAN_WHERE_STORE, 65536, 3, 1, 4, "threads"},
+    {"in a new order on the drive", PLAN_WHERE_STORE, 131072, 4, 2, 3, "threads"},
 };
 enum { WAYS = sizeof ways / sizeof ways[0] };
 
@@ -423,7 +443,7 @@ static void with_a_norm(void)
 /* A parameter without a gradient keeps its weights, states and count of steps. */
 static void parameters_stay_behind(void)
 {
-    all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_Q8, 0, 1, false, false, 5}, 2);
+    all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_Q8, 0, 1, false, false, 2}, 2);
     all_ways(&(struct rules){CORE_UPDATE_LION, CORE_UPDATE_F32, 0.5, 1, true, false, 7}, 2);
 }
 
@@ -433,19 +453,58 @@ static void gradients_are_summed(void)
     all_ways(&(struct rules){CORE_UPDATE_ADAGRAD, CORE_UPDATE_F32, 0.5, 8, false, true, 5}, 2);
 }
 
-/* ---- what may go wrong ---- */
-
 static const struct rules plain = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0};
 
-static void submit_all(struct run_optimizer *optimizer, const struct arrays *arrays, unsigned step)
+static void submit_all(struct run_optimizer *optimizer, const struct arrays *arrays,
+                       const struct way *way, unsigned step)
 {
     uint64_t token = 0;
-    for (unsigned p = 0; p < PARAMETERS; p++) {
+    for (unsigned i = 0; i < PARAMETERS; i++) {
+        const unsigned p = nth(way, step, i);
         check_int(run_optimizer_wait(optimizer, run_optimizer_token(optimizer, p)), ==, 0);
         make_gradient(arrays, p, step, 1);
         check_int(run_optimizer_submit(optimizer, p, arrays->gradients[p], true, &token), ==, 0);
     }
 }
+
+/* In the middle of a step the caller may wait for weights of the last one and, if the norm does not count, for
+ * the update of a block that has all its gradients, whichever that is. */
+static void waits_in_the_middle(void)
+{
+    enum { ALONE = 2 }; /* it has a block of its own */
+    for (unsigned w = 1; w < WAYS; w++) {
+        struct arrays arrays;
+        uint64_t tokens[PARAMETERS];
+        uint64_t token = 0;
+        make_arrays(&arrays);
+        struct run_optimizer *optimizer = make_optimizer(&ways[w], &plain, &arrays);
+        for (unsigned s = 0; s < STEPS; s++) {
+            for (unsigned i = 0; i < PARAMETERS; i++) {
+                const unsigned p = nth(&ways[w], s, i);
+                const unsigned other = (p + s) % PARAMETERS;
+                check_int(run_optimizer_wait(optimizer, run_optimizer_token(optimizer, p)), ==, 0);
+                make_gradient(&arrays, p, s, 1);
+                check_int(run_optimizer_submit(optimizer, p, arrays.gradients[p], true, &tokens[p]),
+                          ==, 0);
+                check_int(run_optimizer_wait(optimizer, run_optimizer_token(optimizer, other)), ==,
+                          0);
+                if (p == ALONE) {
+                    check_int(run_optimizer_wait(optimizer, tokens[p]), ==, 0);
+                    check_int(run_optimizer_poll(optimizer, tokens[p]), ==, 1);
+                }
+            }
+            for (unsigned p = 0; p < PARAMETERS; p++) { /* no block needs the end of the step */
+                check_int(run_optimizer_wait(optimizer, tokens[p]), ==, 0);
+            }
+            check_int(run_optimizer_step(optimizer, &token), ==, 0);
+            check_int(run_optimizer_poll(optimizer, token), ==, 1);
+        }
+        run_optimizer_destroy(optimizer);
+        free_arrays(&arrays);
+    }
+}
+
+/* ---- what may go wrong ---- */
 
 /* A step whose norm is not finite changes nothing, and the next one is the first. */
 static void a_step_is_skipped(void)
@@ -473,7 +532,7 @@ static void a_step_is_skipped(void)
                 check_true(result.skipped && !isfinite(result.norm));
                 check_int(run_optimizer_wait(optimizer, token), ==, 0);
             }
-            submit_all(optimizer, arrays, s);
+            submit_all(optimizer, arrays, &ways[1], s);
             check_int(run_optimizer_step(optimizer, &token), ==, 0);
             check_int(run_optimizer_result(optimizer, &result), ==, 0);
             check_true(!result.skipped);
@@ -624,7 +683,7 @@ static void weights_may_change(void)
             alone_begin(&alone[p], &plain, p, reference.weights[p]);
         }
         for (unsigned s = 0; s < STEPS; s++) {
-            submit_all(optimizer, arrays, s);
+            submit_all(optimizer, arrays, &ways[w], s);
             check_int(run_optimizer_step(optimizer, &token), ==, 0);
             check_int(run_optimizer_wait(optimizer, token), ==, 0);
             for (unsigned p = 0; p < PARAMETERS; p++) {
@@ -674,19 +733,19 @@ static void swap_types(enum core_update_type type)
     measured_type = type;
 }
 
-static void steps_of(struct run_optimizer *optimizer, struct arrays *arrays, unsigned first,
-                     unsigned end)
+static void steps_of(struct run_optimizer *optimizer, struct arrays *arrays, const struct way *way,
+                     unsigned first, unsigned end)
 {
     uint64_t token = 0;
     for (unsigned s = first; s < end; s++) {
-        submit_all(optimizer, arrays, s);
+        submit_all(optimizer, arrays, way, s);
         check_int(run_optimizer_step(optimizer, &token), ==, 0);
     }
     check_int(run_optimizer_wait(optimizer, token), ==, 0);
 }
 
-/* Saved in one placement and loaded in another, a run goes on with the bits of one that was never
- * interrupted, with weights of one type and of several. */
+/* Saved in one placement and loaded in another, a run goes on with the bits of one that was never interrupted,
+ * with weights of one type and of several, also if its gradients then come in another order. */
 static void checkpoints_go_on(void)
 {
     static const enum core_update_type types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
@@ -713,13 +772,13 @@ static void checkpoints_go_on(void)
         make_arrays(&saved);
         make_arrays(&loaded);
         struct run_optimizer *optimizer = make_optimizer(&ways[t % 2], &rules, &straight);
-        steps_of(optimizer, &straight, 0, 4);
+        steps_of(optimizer, &straight, &ways[0], 0, 5);
         run_optimizer_destroy(optimizer);
         optimizer = make_optimizer(&ways[t % 2], &rules, &saved);
         check_int(run_optimizer_load(optimizer, directory, &step), ==, -ENOENT);
-        steps_of(optimizer, &saved, 0, 1);
+        steps_of(optimizer, &saved, &ways[0], 0, 1);
         check_int(run_optimizer_save(optimizer, directory, 2), ==, 0);
-        steps_of(optimizer, &saved, 1, 2);
+        steps_of(optimizer, &saved, &ways[0], 1, 2);
         check_int(run_optimizer_save(optimizer, directory, 2), ==, 0);
         run_optimizer_destroy(optimizer);
         optimizer = make_optimizer(&ways[1 - t % 2], &rules, &loaded);
@@ -727,7 +786,7 @@ static void checkpoints_go_on(void)
         check_int(run_optimizer_load(optimizer, directory, &step), ==, 0);
         check_uint(step, ==, 2);
         compare(&ways[1], &saved, &loaded);
-        steps_of(optimizer, &loaded, 2, 4);
+        steps_of(optimizer, &loaded, &ways[WAYS - 1], 2, 5);
         check_int(run_optimizer_save(optimizer, directory, 2), ==, 0);
         compare(&ways[1], &straight, &loaded);
         char one[700];
@@ -781,7 +840,7 @@ static void states_are_carried(void)
         make_arrays(&to);
         struct run_optimizer *one = make_optimizer(&ways[back], &rules, &from);
         struct run_optimizer *other = make_optimizer(&ways[1 - back], &rules, &to);
-        steps_of(one, &from, 0, 2);
+        steps_of(one, &from, &ways[0], 0, 2);
         uint64_t token = 0;
         make_gradient(&from, 5, 7, 1);
         check_int(run_optimizer_submit(one, 5, from.gradients[5], true, &token), ==, 0);
@@ -796,8 +855,8 @@ static void states_are_carried(void)
             set_states(other, p, &states[p]);
         }
         compare(&ways[1], &from, &to);
-        steps_of(one, &from, 2, 3);
-        steps_of(other, &to, 2, 3);
+        steps_of(one, &from, &ways[2], 2, 3);
+        steps_of(other, &to, &ways[WAYS - 1], 2, 3);
         compare(&ways[1], &from, &to);
         struct states now;
         get_states(other, 2, &now);
@@ -834,7 +893,7 @@ static void wrong_checkpoints_are_refused(void)
     snprintf(directory, sizeof directory, "%s/wrong", test_directory());
     make_arrays(&arrays);
     struct run_optimizer *optimizer = make_optimizer(&ways[0], &plain, &arrays);
-    steps_of(optimizer, &arrays, 0, 1);
+    steps_of(optimizer, &arrays, &ways[0], 0, 1);
     check_int(run_optimizer_save(optimizer, directory, 1), ==, 0);
     run_optimizer_destroy(optimizer);
     for (int k = 0; k < 2; k++) { /* another parameter, another type */
@@ -915,7 +974,8 @@ static void a_hundred_thousand_parameters(void)
 
 TEST_MAIN({"without_a_norm", without_a_norm}, {"with_a_norm", with_a_norm},
           {"parameters_stay_behind", parameters_stay_behind},
-          {"gradients_are_summed", gradients_are_summed}, {"a_step_is_skipped", a_step_is_skipped},
+          {"gradients_are_summed", gradients_are_summed},
+          {"waits_in_the_middle", waits_in_the_middle}, {"a_step_is_skipped", a_step_is_skipped},
           {"a_bad_gradient_ends_it", a_bad_gradient_ends_it},
           {"bad_calls_are_refused", bad_calls_are_refused}, {"a_drive_fails", a_drive_fails},
           {"weights_may_change", weights_may_change}, {"checkpoints_go_on", checkpoints_go_on},
