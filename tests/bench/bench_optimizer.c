@@ -206,8 +206,7 @@ static void on_drive(void)
         for (int part = 1; part <= 2; part++) {
             const double backward_s = bare_s * part;
             const double step_s = median_step((enum order)order, backward_s / 2, backward_s);
-            printf("drive_%s_%d %.3f x\n", order_names[order], part,
-                   step_s / (1.5 * backward_s));
+            printf("drive_%s_%d %.3f x\n", order_names[order], part, step_s / (1.5 * backward_s));
             fflush(stdout);
         }
     }
@@ -217,8 +216,9 @@ static void on_drive(void)
 
 static void usage(void)
 {
-    fprintf(stderr, "usage: bench_optimizer [DIRECTORY] [--millions N] [--parameters N] [--rounds N] "
-                    "[--threads N] [--only memory|drive]\n");
+    fprintf(stderr,
+            "usage: bench_optimizer [DIRECTORY] [--millions N] [--parameters N] [--rounds N] "
+            "[--threads N] [--only memory|drive]\n");
     exit(2);
 }
 
