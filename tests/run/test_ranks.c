@@ -74,18 +74,23 @@ static void compare(const char *family, enum kern_type type, double bound)
     case_model_free(&made);
 }
 
-/* Reductions over ranks are in fp32 and in order: only the order of sums differs. */
+/* Reductions over ranks are in fp32 and in order: only the order of sums differs. Ranks treat blocks
+ * of all families alike: under a sanitizer one is enough. */
 static void fp32(void)
 {
     compare("llama", KERN_F32, 1e-5);
-    compare("qwen3 tied", KERN_F32, 1e-5);
+    if (!TEST_SLOW) {
+        compare("qwen3 tied", KERN_F32, 1e-5);
+    }
 }
 
 /* Each rank rounds its gradient before ranks add theirs. */
 static void bf16(void)
 {
     compare("llama tied", KERN_BF16, 2e-2);
-    compare("gpt2", KERN_BF16, 2e-2);
+    if (!TEST_SLOW) {
+        compare("gpt2", KERN_BF16, 2e-2);
+    }
 }
 
 /* Two runs of the same ranks have the same bits. */

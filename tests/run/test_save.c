@@ -123,7 +123,7 @@ static void looked_at_or_unannounced(void)
 {
     struct case_model made;
     case_model_make(&made, "llama tied");
-    for (int t = 0; t < TIMINGS; t += TEST_STRIDE(2)) {
+    for (int t = 0; t < TIMINGS; t += TEST_COUNT(1, 2)) {
         const bool pends = timings[t].timing == PLAN_TIMING_DEFERRED;
         const bool right = timings[t].clip > 1;
         const bool inside = timings[t].clip == 0;
@@ -144,7 +144,7 @@ static void frozen(void)
     struct case_model made;
     case_model_make(&made, "llama");
     case_model_freeze(&made, patterns, 2);
-    for (int t = TEST_STRIDE(2) - 1; t < TIMINGS; t += TEST_STRIDE(2)) {
+    for (int t = TEST_COUNT(0, 1); t < TIMINGS; t += TEST_COUNT(1, 2)) {
         const struct run_options options = options_of(t % PLACES, t);
         hold(&made, &options, &options, &(struct way){.ahead = true}, timings[t].name);
         struct run_options ranks = options;

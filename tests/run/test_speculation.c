@@ -162,7 +162,7 @@ static void every_pattern(void)
         struct run_options options = options_of(&ways[w]);
         options.clip = limit_between(&made, &options);
         for (unsigned pattern = TEST_SLOW ? (unsigned)w : 0; pattern < PATTERNS;
-             pattern += TEST_COUNT(1, 5) * TEST_STRIDE(2)) {
+             pattern += TEST_COUNT(1, 9)) {
             hold(&made, &options, pattern, &expected, ways[w].name);
         }
     }
@@ -175,7 +175,7 @@ static const unsigned some[] = {7, 26, 13, 23, 15};
 static void every_family(void)
 {
     static const char *const families[] = {"gpt2", "llama", "qwen3", "qwen3 tied"};
-    for (size_t f = 0; f < sizeof families / sizeof families[0]; f += TEST_COUNT(1, 3)) {
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f += TEST_COUNT(1, 4)) {
         struct case_model made;
         struct expected expected = {.known = {false}};
         struct run_options options = options_of(&ways[f % WAYS]);
