@@ -106,6 +106,9 @@ static void more_memory_is_no_slower(void)
  * slower takes even less. */
 static void thrift_saves_memory(void)
 {
+    if (TEST_SLOW) {
+        test_skip("it is about numbers");
+    }
     for (int clip = 0; clip < 2; clip++) {
         struct world world;
         struct point fastest;
@@ -136,6 +139,9 @@ static void thrift_saves_memory(void)
  * limit even if the drive is 10 % slower. */
 static void thrift_leaves_slack(void)
 {
+    if (TEST_SLOW) {
+        test_skip("it is about numbers");
+    }
     for (int clip = 0; clip < 2; clip++) {
         struct world world;
         struct point fastest;
