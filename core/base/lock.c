@@ -104,7 +104,7 @@ int core_lock_take(int directory_fd, const char *name, struct core_lock **out)
     int rc = core_thread_start(&lock->thread, keep_lock, lock);
     if (rc != 0) {
         free(lock);
-        return -rc;
+        return rc == EAGAIN ? -ENOMEM : -rc; /* EAGAIN is EWOULDBLOCK, which means a lock */
     }
     for (;;) {
         const uint32_t seen = core_bell_look(&lock->bell);
