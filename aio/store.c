@@ -427,8 +427,9 @@ static int allocate(struct aio_store *store, uint64_t bytes, uint64_t owner, boo
     if (rc == -ENOSPC) {
         rc = core_err_set(-ENOSPC,
                           "the store is full: %" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64
-                          " are free",
-                          bytes, free_before, store->bytes);
+                          " are free%s",
+                          bytes, free_before, store->bytes,
+                          free_before >= extent->bytes ? ", in pieces that are too short" : "");
     }
     if (rc != 0) {
         goto fail;

@@ -11,6 +11,9 @@
  * Memory: `host_bytes`, taken and touched when the store is created, and at most 16 MiB more, enough for some
  * 30,000 names of up to 50 bytes; each further block takes about 400 bytes.
  *
+ * Blocks are in one piece of memory and in pieces of whole MiB on the drives. Blocks of very different sizes
+ * leave gaps between them that larger blocks cannot use, so budgets need some room to spare.
+ *
  * Files: the library creates a directory of its own, tide-blocks, in each directory of `stores` and reserves
  * the whole limit in it. One store at a time uses a directory. Blocks do not outlive the store: destroying it
  * removes the directory; what a killed process left is reused by the next store there.

@@ -165,6 +165,10 @@ begin(struct tide_blocks *blocks, const struct tide_block_io *given, struct cach
       uint64_t *token)
 {
     struct tide_block_io io = {0};
+    if (token == NULL) {
+        return core_err_set(-EINVAL, "block %s: there is no place for the token",
+                            request->name != NULL ? request->name : "NULL");
+    }
     int rc = given != NULL ? abi_struct_read("tide_block_io", given, &io, sizeof io) : 0;
     if (rc != 0) {
         return rc;

@@ -53,7 +53,7 @@ static int operation_begin(struct cache *cache, const struct operation *given, s
 int cache_put(struct cache *cache, const struct cache_request *request, uint64_t *token)
 {
     int rc = check_name(request->name);
-    if (rc == 0 && (request->from == NULL || request->bytes == 0)) {
+    if (rc == 0 && (request->from == NULL || request->bytes == 0 || request->bytes > INT64_MAX)) {
         rc = core_err_set(-EINVAL, "block %s: %" PRIu64 " bytes at %p cannot be put", request->name,
                           request->bytes, request->from);
     }

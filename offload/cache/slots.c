@@ -184,15 +184,17 @@ static int clean(struct cache *cache, struct block *block)
 static int no_memory(const struct cache *cache, uint64_t bytes, const struct core_err *cause)
 {
     char why[CORE_ERR_SENTENCE_BYTES] = "the rest is pinned or needed sooner";
+    const uint64_t unused = cache->region.bytes - cache->host_used_bytes;
     if (cause->code != 0) {
         snprintf(why, sizeof why, "no more can be written to the store: %.480s", cause->sentence);
     } else if (cache->store == NULL) {
         snprintf(why, sizeof why, "there is no store for the rest");
     }
-    return core_err_set(
-        cause->code != 0 ? cause->code : -ENOMEM,
-        "%" PRIu64 " bytes of host memory are needed, %" PRIu64 " of %" PRIu64 " are free, and %s",
-        bytes, cache->region.bytes - cache->host_used_bytes, cache->region.bytes, why);
+    return core_err_set(cause->code != 0 ? cause->code : -ENOMEM,
+                        "%" PRIu64 " bytes of host memory are needed, %" PRIu64 " of %" PRIu64
+                        " are free%s, and %s",
+                        bytes, unused, cache->region.bytes,
+                        unused >= bytes ? " in pieces that are too short" : "", why);
 }
 
 /* The drive may have recovered by the next time. */

@@ -1,6 +1,7 @@
 /* test_blocks.c: the block store as an application sees it: what is refused, which process may use it, and the
  * program of docs/api.md. */
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <tide/blocks.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/harness/child.h"
@@ -140,6 +142,9 @@ static void round_trip(void)
     check_int(tide_blocks_prefetch(blocks, "b3"), ==, -ENOENT);
     check_int(tide_blocks_describe(blocks, "b3", &info), ==, -ENOENT);
     check_int(tide_blocks_poll(blocks, 99999, NULL), ==, -ENOENT);
+    check_int(tide_blocks_put_begin(blocks, "b", from, 1, NULL, NULL), ==, -EINVAL);
+    check_int(tide_blocks_get_begin(blocks, "b2", to, sizeof to, NULL, NULL), ==, -EINVAL);
+    check_contains(tide_last_error(), "block b2: there is no place for the token");
     io.struct_bytes = 3;
     check_int(tide_blocks_put_begin(blocks, "b", from, 1, &io, tokens), ==, -EINVAL);
     check_int(tide_blocks_stats(blocks, &stats), ==, 0);
@@ -336,6 +341,77 @@ static void a_killed_parent(void)
     check_int(rmdir(store.directory), ==, 0); /* the killed process made it; ours is gone */
 }
 
+static int put_and_get_until_killed(void *argument)
+{
+    static unsigned char bytes[300 * KIB];
+    struct tide_blocks *blocks = NULL;
+    const int *said = argument;
+    const int rc = tide_blocks_create(NULL, &options, &blocks);
+    (void)!write(said[1], rc == 0 ? "y" : "n", 1);
+    for (unsigned i = 0; rc == 0; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%u", i % 20);
+        memset(bytes, (int)i, sizeof bytes);
+        if (tide_blocks_put(blocks, name, bytes, sizeof bytes - i % 3) != 0 ||
+            tide_blocks_get(blocks, name, bytes, sizeof bytes, NULL) != 0) {
+            break;
+        }
+    }
+    return 1;
+}
+
+/* Whenever a process is killed, the next one can use the directory at once, and finds nothing in it. */
+static void killed_anywhere(void)
+{
+    static unsigned char bytes[300 * KIB];
+    int said[2];
+    char byte = 0;
+    if (TEST_RACES) {
+        test_skip("TSan ends a child that starts a thread");
+    }
+    reset();
+    check_int(pipe(said), ==, 0);
+    const int kills = test_full() ? 300 : TEST_COUNT(15, 5);
+    for (int i = 0; i < kills; i++) {
+        fflush(stdout);
+        const pid_t child = fork();
+        if (child == 0) {
+            _exit(put_and_get_until_killed(said));
+        }
+        if (i % 3 != 0) { /* else it may be killed while it creates the store */
+            check_int(read(said[0], &byte, 1), ==, 1);
+            check_int(byte, ==, 'y');
+        }
+        const long ns = (long)i * 7919 % 40 * 250000;
+        nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+        check_int(kill(child, SIGKILL), ==, 0);
+        check_int(waitpid(child, NULL, 0), ==, child);
+        if (i % 3 == 0) { /* what it may have said */
+            struct pollfd ready = {.fd = said[0], .events = POLLIN};
+            check_true(poll(&ready, 1, 0) == 0 || read(said[0], &byte, 1) == 1);
+        }
+        struct tide_blocks *blocks = open_blocks();
+        check_int(tide_blocks_get(blocks, "1", bytes, sizeof bytes, NULL), ==, -ENOENT);
+        for (int n = 0; n < 20; n++) {
+            char name[16];
+            snprintf(name, sizeof name, "%d", n);
+            memset(bytes, n, sizeof bytes);
+            check_int(tide_blocks_put(blocks, name, bytes, sizeof bytes), ==, 0);
+        }
+        for (int n = 0; n < 20; n++) {
+            char name[16];
+            snprintf(name, sizeof name, "%d", n);
+            check_int(tide_blocks_get(blocks, name, bytes, sizeof bytes, NULL), ==, 0);
+            check_true(bytes[0] == n && bytes[sizeof bytes - 1] == n);
+        }
+        tide_blocks_destroy(blocks);
+    }
+    close(said[0]);
+    close(said[1]);
+    (void)rmdir(store.directory); /* a killed process may have made it */
+    check_true(!exists(store.directory));
+}
+
 /* ---- the example ---- */
 
 static int run_example(const char *words, char *text, size_t bytes)
@@ -375,4 +451,5 @@ static void example(void)
 TEST_MAIN({"wrong_options", wrong_options}, {"round_trip", round_trip},
           {"registered_memory", registered_memory}, {"on_the_device", on_the_device},
           {"one_store_at_a_time", one_store_at_a_time}, {"a_forked_child", a_forked_child},
-          {"a_killed_parent", a_killed_parent}, {"example", example})
+          {"a_killed_parent", a_killed_parent}, {"killed_anywhere", killed_anywhere},
+          {"example", example})

@@ -299,6 +299,7 @@ static void refusals(void)
     check_contains(core_err_sentence(), "1 to 255 bytes");
     check_int(case_put(cache, 1, memory, 0, false), ==, -EINVAL);
     check_int(case_put(cache, 1, NULL, 1, false), ==, -EINVAL);
+    check_int(case_put(cache, 1, memory, UINT64_MAX, false), ==, -EINVAL);
     check_int(case_get(cache, 1, memory, MIB, NULL), ==, -ENOENT);
     check_contains(core_err_sentence(), "there is no block block 1");
     check_int(cache_release(cache, "block 1", false), ==, -ENOENT);
