@@ -89,6 +89,15 @@ struct tide_optim_options {
     const char *cache;  /* a folder that keeps measured rates for later; NULL: they are measured */
     uint32_t threads;   /* of the update; 0: one per processor */
     uint32_t states;    /* enum tide_place: TIDE_AUTO, TIDE_HOST or TIDE_STORE */
+    /* Processes that share the states (ZeRO stage 1); see tide_optim_share. */
+    uint32_t world; /* number of processes; 0 and 1: this one has all */
+    uint32_t rank;  /* of this process, below `world` */
+    /* Replaces `values` by their sums over all processes, and returns 0. It is called once in each step, on a thread
+     * of the library, and may wait for the other processes; it must not call a tide function. Only one process has a
+     * value other than 0 in each place, so the order of additions does not matter. NULL: the norm is that of this
+     * process's share; `clip` and `check_overflow` need the sum. */
+    int (*sum)(void *user, double *values, size_t count);
+    void *user; /* passed to `sum` */
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. Returns 0 or -EINVAL. */
@@ -141,6 +150,15 @@ struct tide_optim_result {
  * optimizer: -EDOM names the first parameter of the block whose gradient is not finite. */
 TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out);
 
+/* Tells which elements of a parameter this process updates: `count` of them from `first` on; there may be none. All
+ * processes give the same parameters, with their whole weights, and submit the same parameters in each step.
+ * Before a submit the program sums the gradients of these elements over all processes (reduce-scatter); the others
+ * are not read. After the update it sends the weights of these elements to all processes (all-gather). The results
+ * are those of one process, to the bit. Each process has its own directories of stores and of checkpoints. Returns
+ * 0 or -EINVAL. */
+TIDE_API int tide_optim_share(const struct tide_optim *optim, uint64_t parameter, uint64_t *first,
+                              uint64_t *count);
+
 /* ---- Between steps ---- */
 
 /* Replaces the hyperparameters of a group for the steps after the last closed one: call it before the first
@@ -160,7 +178,7 @@ TIDE_API int tide_optim_weights_changed(struct tide_optim *optim, uint64_t param
 /* Arrays of the program for the states of a parameter, as fp32. NULL: that one is not moved. */
 struct tide_optim_arrays {
     size_t struct_bytes;
-    uint64_t elements; /* of each array: those of the parameter */
+    uint64_t elements; /* of each array: those of the parameter, or of this process's share of it */
     float *master;     /* the weights, unrounded */
     float *m;          /* of Adam(W): exp_avg; the momentum of Lion and SGD */
     float *v;          /* of Adam(W): exp_avg_sq; Adagrad's sum of squares */

@@ -185,7 +185,11 @@ static int make(struct tide_optim *optim, const struct tide_optim_options *given
                                                       .options = optim->setup.options,
                                                       .sums = given->accumulate != 0,
                                                       .progress = report,
-                                                      .user = optim->context};
+                                                      .user = optim->context,
+                                                      .world = given->world,
+                                                      .rank = given->rank,
+                                                      .sum = given->sum,
+                                                      .sum_user = given->user};
         rc = run_optimizer_create(&options, &optim->run);
     }
     free(parameters);
@@ -347,6 +351,24 @@ int tide_optim_wait_parameter(struct tide_optim *optim, uint64_t parameter)
     return rc;
 }
 
+int tide_optim_share(const struct tide_optim *optim, uint64_t parameter, uint64_t *first,
+                     uint64_t *count)
+{
+    struct context_before before;
+    int rc = enter(optim, &before);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_parameter(optim, parameter);
+    if (rc == 0) {
+        const struct plan_span share = run_optimizer_share(optim->run, (size_t)parameter);
+        *first = share.first;
+        *count = share.count;
+    }
+    context_leave(&before);
+    return rc;
+}
+
 int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out)
 {
     struct run_optimizer_result last;
@@ -428,7 +450,7 @@ static int read_arrays(const struct tide_optim *optim, uint64_t parameter,
     if (rc != 0) {
         return rc;
     }
-    const uint64_t elements = run_optimizer_elements(optim->run, (size_t)parameter);
+    const uint64_t elements = run_optimizer_share(optim->run, (size_t)parameter).count;
     if (given.elements != elements) {
         return core_err_set(
             -EINVAL, "parameter %" PRIu64 " has %" PRIu64 " elements; the arrays have %" PRIu64,

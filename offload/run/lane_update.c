@@ -38,6 +38,7 @@ struct run_update {
     const struct run_lent *lent;         /* NULL: none */
     struct run_lent_update *lent_update; /* owned; NULL: nothing is lent */
     void (*updated)(void *user, uint32_t block);
+    int (*total)(void *user, const double *tiles, double *squares);
     void *user;
     struct core_queue *queue; /* owned */
     struct core_team *team;   /* owned */
@@ -220,6 +221,7 @@ int run_update_create(const struct run_update_options *options, struct run_updat
     update->memory = options->memory;
     update->lent = options->lent;
     update->updated = options->updated;
+    update->total = options->total;
     update->user = options->user;
     update->loss_scale = 1;
     int rc = make(update, options);
@@ -336,20 +338,30 @@ static int do_norm(struct run_update *update, const struct plan_command *command
                                                                      PLAN_AS_TILE_SUMS);
     const double clip = update->options->clip;
     const uint64_t tiles = update->first_tiles[update->list->count];
-    struct run_verdict verdict = {.norm = sqrt(adam_norm_total(sums, tiles)) / update->loss_scale,
-                                  .factor = 1};
+    const uint64_t bad = adam_norm_bad_tile(sums, tiles);
+    double squares = 0;
+    if (update->total != NULL) {
+        int rc = update->total(update->user, sums, &squares);
+        if (rc != 0) {
+            return rc;
+        }
+    } else {
+        squares = adam_norm_total(sums, tiles);
+    }
+    struct run_verdict verdict = {.norm = sqrt(squares) / update->loss_scale, .factor = 1};
     verdict.finite = isfinite(verdict.norm);
     if (!verdict.finite) {
-        verdict.bad_block = block_of_tile(update, adam_norm_bad_tile(sums, tiles));
+        verdict.bad_block = block_of_tile(update, bad);
     } else if (clip > 0) {
         verdict.factor = fmin(clip / (verdict.norm + clip_epsilon), 1.0);
     }
     update->verdict = verdict;
-    if (!verdict.finite && !update->options->may_skip) {
-        return core_err_set(-EDOM, "the gradient of %s is not finite",
-                            update->list->list[verdict.bad_block].name);
+    if (verdict.finite || update->options->may_skip) {
+        return 0;
     }
-    return 0;
+    return bad == tiles ? core_err_set(-EDOM, "a gradient of another process is not finite")
+                        : core_err_set(-EDOM, "the gradient of %s is not finite",
+                                       update->list->list[verdict.bad_block].name);
 }
 
 struct adam_arrays run_update_arrays(const struct plan_format *format, uint64_t first,

@@ -45,7 +45,7 @@ int run_lent_adam_create(const struct run_lent *lent, const struct run_lent_bloc
         .master = block->master,
         .gradients = lent->sums ? CORE_UPDATE_F32 : block->gradients,
         .moments = options->moments,
-        .count = part->count,
+        .count = part->whole,
         .groups = &group,
         .groups_count = 1,
         .seed = options->seed,
@@ -68,7 +68,7 @@ struct adam_arrays run_lent_states(const struct run_lent_part *part,
     const uint64_t inside = span.first - part->first;
     char *weights = part->weights + inside * format->weight_bytes;
     struct adam_arrays arrays = {
-        .first = inside,
+        .first = part->inside + inside,
         .count = span.count,
         .m = advance(chunk->m, skipped * format->m_bytes),
         .v = advance(chunk->v, skipped * format->v_bytes),

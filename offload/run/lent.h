@@ -9,12 +9,14 @@
 #include "offload/blocks/blocks.h"
 #include "offload/run/options.h"
 
-/* A parameter. */
+/* A parameter, or this process's share of it. */
 struct run_lent_part {
     uint64_t first; /* element of the block */
     uint64_t count;
-    uint32_t index; /* of all parameters: its group in the update's terms */
-    char *weights;  /* borrowed for the whole run */
+    uint64_t inside; /* elements of the parameter before it: another process has them */
+    uint64_t whole;  /* elements of the parameter */
+    uint32_t index;  /* of all parameters: its group in the update's terms */
+    char *weights;   /* borrowed for the whole run */
     const char
         *gradient; /* borrowed until it is used; NULL: it has none in this step, and then it is not
                            * updated */

@@ -10,6 +10,7 @@
 #include "core/base/half.h"
 #include "core/base/hash.h"
 #include "offload/plan/layout.h"
+#include "offload/plan/shard.h"
 #include "offload/run/rates.h"
 
 enum {
@@ -130,26 +131,43 @@ static int assign_blocks(struct run_optimizer *optimizer,
     return 0;
 }
 
+/* Elements of a parameter with the padding after them. */
+static uint64_t padded(uint64_t elements)
+{
+    return plan_round_up(elements, BLOCKS_ALIGN_ELEMENTS);
+}
+
+/* Adds what the share of the block has of a parameter that begins at element `begin` of it. */
 static int add_parameter(struct run_optimizer *optimizer,
-                         const struct run_optimizer_options *options, size_t index,
-                         struct run_lent_block *block)
+                         const struct run_optimizer_options *options, size_t index, uint64_t begin,
+                         struct plan_span share, struct run_lent_block *block)
 {
     const struct run_optimizer_parameter *parameter = &options->parameters[index];
-    struct run_lent_part *part = &block->parts[block->part_count++];
+    const struct run_lent_part whole = {.first = begin, .count = parameter->elements};
+    const struct plan_span own = run_lent_overlap(&whole, share.first, share.count);
+    const uint64_t inside = own.first - begin;
+    const uint64_t width = parameter->weights_type == CORE_UPDATE_F32 ? 4 : 2;
     uint64_t first = 0;
-    int rc = blocks_add_array(optimizer->blocks, parameter->elements, 0, true, &first);
+    if (own.count == 0) {
+        return 0;
+    }
+    int rc = blocks_add_array(optimizer->blocks, own.count, 0, true, &first);
     if (rc != 0) {
         return rc;
     }
+    struct run_lent_part *part = &block->parts[block->part_count++];
     const struct block_tensor tensor = {
-        .name = parameter->name, .first = first, .rows = (int64_t)parameter->elements, .cols = 1};
+        .name = parameter->name, .first = first, .rows = (int64_t)own.count, .cols = 1};
     *part = (struct run_lent_part){.first = first,
-                                   .count = parameter->elements,
+                                   .count = own.count,
+                                   .inside = inside,
+                                   .whole = parameter->elements,
                                    .index = (uint32_t)index,
-                                   .weights = parameter->weights};
+                                   .weights = (char *)parameter->weights + inside * width};
     block->master = master_of(parameter->weights_type);
     block->gradients = parameter->gradients_type;
     optimizer->parts[index] = part;
+    optimizer->block_of[index] = optimizer->blocks->count - 1;
     return blocks_add_tensor(optimizer->blocks, &tensor, NULL);
 }
 
@@ -160,20 +178,44 @@ static enum block_weights weights_of(enum core_update_type type)
                                       : BLOCK_WEIGHTS_FP32;
 }
 
-/* A block is named after its first parameter. */
+/* The share of a block that this process has; it begins and ends at tiles. */
+static struct plan_span share_of(const struct run_optimizer *optimizer, uint64_t elements)
+{
+    const uint64_t first = plan_shard_border(elements, optimizer->world, optimizer->rank_index);
+    const uint64_t end = plan_shard_border(elements, optimizer->world, optimizer->rank_index + 1);
+    return (struct plan_span){.first = first, .count = end - first};
+}
+
+/* Adds this process's share of a block, if there is any. The block is named after its first parameter. */
 static int add_block(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
                      const size_t *members, size_t count, struct run_lent_block *block)
 {
     const enum block_weights weights = weights_of(options->parameters[members[0]].weights_type);
+    uint64_t elements = 0;
+    for (size_t i = 0; i < count; i++) {
+        elements += padded(options->parameters[members[i]].elements);
+    }
+    const struct plan_span share = share_of(optimizer, elements);
+    const uint64_t tile = optimizer->tile_count + share.first / CORE_UPDATE_TILE;
+    optimizer->tile_count += (elements + CORE_UPDATE_TILE - 1) / CORE_UPDATE_TILE;
+    if (share.count == 0) {
+        return 0;
+    }
     int rc = blocks_add(optimizer->blocks, options->parameters[members[0]].name);
-    if (rc == 0 && weights != run_options_weights(options->options.type)) {
+    if (rc != 0) {
+        return rc;
+    }
+    if (weights != run_options_weights(options->options.type)) {
         blocks_set_weights(optimizer->blocks, weights);
     }
+    uint64_t begin = 0;
     for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = add_parameter(optimizer, options, members[i], block);
+        rc = add_parameter(optimizer, options, members[i], begin, share, block);
+        begin += padded(options->parameters[members[i]].elements);
     }
     if (rc == 0) {
         blocks_pad(optimizer->blocks);
+        optimizer->first_tiles[optimizer->blocks->count - 1] = tile;
     }
     return rc;
 }
@@ -198,7 +240,8 @@ static void sort_members(const struct run_optimizer *optimizer, uint32_t count, 
 /* Of names, sizes and types: what must be equal for a checkpoint to fit. */
 static uint64_t hash_parameters(const struct run_optimizer_options *options)
 {
-    uint64_t hash = 0;
+    const uint64_t share[] = {options->world, options->rank};
+    uint64_t hash = options->world > 1 ? core_hash(share, sizeof share, 0) : 0;
     for (size_t i = 0; i < options->parameter_count; i++) {
         const struct run_optimizer_parameter *parameter = &options->parameters[i];
         const uint64_t numbers[] = {parameter->elements, (uint64_t)parameter->weights_type, hash};
@@ -215,7 +258,9 @@ static int add_blocks(struct run_optimizer *optimizer, const struct run_optimize
     size_t *members = calloc(options->parameter_count, sizeof *members);
     struct run_lent_part *parts = calloc(options->parameter_count, sizeof *parts);
     optimizer->lent.blocks = calloc(count, sizeof *optimizer->lent.blocks);
-    int rc = first != NULL && members != NULL && parts != NULL && optimizer->lent.blocks != NULL
+    optimizer->first_tiles = calloc(count, sizeof *optimizer->first_tiles);
+    int rc = first != NULL && members != NULL && parts != NULL && optimizer->lent.blocks != NULL &&
+                     optimizer->first_tiles != NULL
                  ? blocks_create(&optimizer->blocks)
                  : core_err_set(-ENOMEM, "no memory for %zu parameters", options->parameter_count);
     if (rc != 0) {
@@ -223,12 +268,19 @@ static int add_blocks(struct run_optimizer *optimizer, const struct run_optimize
         goto done;
     }
     sort_members(optimizer, count, first, members);
-    for (uint32_t b = 0; b < count; b++) {
-        optimizer->lent.blocks[b].parts = parts + first[b]; /* those of block 0 are all of them */
-    }
+    optimizer->lent.blocks[0].parts = parts; /* those of block 0 are all of them */
     for (uint32_t b = 0; rc == 0 && b < count; b++) {
-        rc = add_block(optimizer, options, members + first[b], first[b + 1] - first[b],
-                       &optimizer->lent.blocks[b]);
+        struct run_lent_block *block = &optimizer->lent.blocks[optimizer->blocks->count];
+        block->parts = parts;
+        rc = add_block(optimizer, options, members + first[b], first[b + 1] - first[b], block);
+        parts += block->part_count;
+    }
+    if (rc == 0 && optimizer->blocks->count == 0) {
+        rc = core_err_set(-EINVAL,
+                          "process %" PRIu32 " of %" PRIu32
+                          " would have no parameters: a share of a "
+                          "block is a multiple of %d elements",
+                          optimizer->rank_index, optimizer->world, PLAN_CUT_ELEMENTS);
     }
     if (rc == 0) {
         rc = blocks_finish(optimizer->blocks, "application", hash_parameters(options));
@@ -256,6 +308,25 @@ static void widen(enum core_update_type type, const void *from, size_t count, fl
 static void note_updated(void *user, uint32_t block)
 {
     run_optimizer_give_back(user, block, true);
+}
+
+/* The update's thread. */
+static int total_of_all(void *user, const double *tiles, double *squares)
+{
+    struct run_optimizer *optimizer = user;
+    memset(optimizer->tiles, 0, optimizer->tile_count * sizeof *optimizer->tiles);
+    for (uint32_t b = 0; b < optimizer->blocks->count; b++) {
+        const uint64_t elements = optimizer->blocks->list[b].elements;
+        const uint64_t count = (elements + CORE_UPDATE_TILE - 1) / CORE_UPDATE_TILE;
+        memcpy(optimizer->tiles + optimizer->first_tiles[b], tiles, count * sizeof *tiles);
+        tiles += count;
+    }
+    const int rc = optimizer->sum(optimizer->sum_user, optimizer->tiles, optimizer->tile_count);
+    if (rc != 0) {
+        return core_err_set(rc < 0 ? rc : -EIO, "the sum over all processes failed (%d)", rc);
+    }
+    *squares = adam_norm_total(optimizer->tiles, optimizer->tile_count);
+    return 0;
 }
 
 static int step_job(void *context, const void *arguments)
@@ -330,6 +401,19 @@ static int make_block_tables(struct run_optimizer *optimizer)
     return 0;
 }
 
+static int check_world(const struct run_optimizer_options *options)
+{
+    if (options->rank > 0 && options->rank >= options->world) {
+        return core_err_set(-EINVAL, "process %" PRIu32 " of %" PRIu32, options->rank,
+                            options->world);
+    }
+    const bool counts = options->options.clip > 0 || options->options.may_skip;
+    return options->world <= 1 || options->sum != NULL || !counts
+               ? 0
+               : core_err_set(-EINVAL, "clipping and skipping need the norm of all processes, so "
+                                       "the sum of numbers over them");
+}
+
 /* Blocks, then shapes, rates and the plan. */
 static int make_plan(struct run_optimizer *optimizer, const struct run_optimizer_options *options)
 {
@@ -337,7 +421,11 @@ static int make_plan(struct run_optimizer *optimizer, const struct run_optimizer
     if (options->parameter_count == 0 || options->group_count == 0) {
         return core_err_set(-EINVAL, "an optimizer needs a parameter and a group");
     }
-    int rc = make_tables(optimizer, options);
+    int rc = check_world(options);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = make_tables(optimizer, options);
     if (rc != 0) {
         return rc;
     }
@@ -348,6 +436,10 @@ static int make_plan(struct run_optimizer *optimizer, const struct run_optimizer
     rc = add_blocks(optimizer, options, count);
     if (rc != 0) {
         return rc;
+    }
+    optimizer->tiles = zeroed(optimizer->tile_count, sizeof *optimizer->tiles);
+    if (optimizer->tiles == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %" PRIu64 " sums", optimizer->tile_count);
     }
     rc = make_block_tables(optimizer);
     if (rc != 0) {
@@ -388,6 +480,7 @@ static int make(struct run_optimizer *optimizer, const struct run_optimizer_opti
         .group_count = (uint32_t)optimizer->parameter_count,
         .commands_max = plan_flow_commands_max(optimizer->flow),
         .updated = note_updated,
+        .total = optimizer->sum != NULL ? total_of_all : NULL,
         .user = optimizer,
     };
     const struct run_rank_options rank = {
@@ -422,6 +515,10 @@ int run_optimizer_create(const struct run_optimizer_options *options, struct run
     optimizer->lent.part_count = options->parameter_count;
     optimizer->options.wishes.grads = options->sums ? PLAN_WHERE_HOST : PLAN_WHERE_AUTO;
     optimizer->loss_scale = 1;
+    optimizer->world = options->world > 0 ? options->world : 1;
+    optimizer->rank_index = options->rank;
+    optimizer->sum = optimizer->world > 1 ? options->sum : NULL;
+    optimizer->sum_user = options->sum_user;
     optimizer->run = run_rank_number(optimizer);
     pthread_mutex_init(&optimizer->lock, NULL);
     core_line_init(&optimizer->closed, "the step's end", NULL);
@@ -466,6 +563,8 @@ bool run_optimizer_destroy(struct run_optimizer *optimizer)
         free(optimizer->lent.blocks[0].parts);
     }
     free(optimizer->lent.blocks);
+    free(optimizer->first_tiles);
+    free(optimizer->tiles);
     free(optimizer->parts);
     free(optimizer->block_of);
     free(optimizer->groups);
@@ -542,7 +641,9 @@ static bool token_reached(const struct run_optimizer *optimizer, uint64_t token,
 
 uint64_t run_optimizer_token(const struct run_optimizer *optimizer, size_t parameter)
 {
-    return token_of(optimizer, optimizer->steps, optimizer->block_of[parameter]);
+    return optimizer->parts[parameter] == NULL
+               ? 0
+               : token_of(optimizer, optimizer->steps, optimizer->block_of[parameter]);
 }
 
 uint64_t run_optimizer_last_token(const struct run_optimizer *optimizer)
@@ -628,8 +729,11 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
     if (parameter >= optimizer->parameter_count) {
         return core_err_set(-EINVAL, "parameter %zu of %zu", parameter, optimizer->parameter_count);
     }
+    struct run_lent_part *part = optimizer->parts[parameter];
     const uint32_t block = optimizer->block_of[parameter];
-    const size_t bytes = optimizer->lent.blocks[block].gradients == CORE_UPDATE_F32 ? 4 : 2;
+    const size_t bytes = part == NULL                                                 ? 1
+                         : optimizer->lent.blocks[block].gradients == CORE_UPDATE_F32 ? 4
+                                                                                      : 2;
     if (gradient == NULL || (uintptr_t)gradient % bytes != 0) {
         return core_err_set(-EINVAL, "a gradient at %p is not aligned to %zu bytes", gradient,
                             bytes);
@@ -651,10 +755,16 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
     if (rc != 0) {
         return rc;
     }
-    if (optimizer->lent.sums) {
-        add_gradient(optimizer, parameter, gradient);
+    if (part == NULL) { /* other processes need it */
+        optimizer->submitted[parameter] = last ? step : 0;
+        *token = 0;
+        return 0;
     }
-    optimizer->parts[parameter]->gradient = gradient;
+    const char *own = (const char *)gradient + part->inside * bytes;
+    if (optimizer->lent.sums) {
+        add_gradient(optimizer, parameter, own);
+    }
+    part->gradient = own;
     if (!last) {
         *token = 0;
         return 0;
@@ -700,6 +810,13 @@ int run_optimizer_result(struct run_optimizer *optimizer, struct run_optimizer_r
     return rc;
 }
 
+struct plan_span run_optimizer_share(const struct run_optimizer *optimizer, size_t parameter)
+{
+    const struct run_lent_part *part = optimizer->parts[parameter];
+    return part == NULL ? (struct plan_span){0}
+                        : (struct plan_span){.first = part->inside, .count = part->count};
+}
+
 struct run_optimizer_info run_optimizer_info(const struct run_optimizer *optimizer)
 {
     const struct plan_layout *layout = plan_layout_of(optimizer->plan);
@@ -713,7 +830,7 @@ struct run_optimizer_info run_optimizer_info(const struct run_optimizer *optimiz
         .state_slots = plan_layout_slots(layout->state_slots),
         .chunk_elements = plan_chunk_elements(optimizer->plan)};
     for (size_t i = 0; i < optimizer->parameter_count; i++) {
-        info.parameters += optimizer->parts[i]->count;
+        info.parameters += run_optimizer_share(optimizer, i).count;
     }
     return info;
 }
@@ -775,7 +892,7 @@ int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parame
                                     "been submitted");
     }
     int rc = run_optimizer_quiesce(optimizer);
-    if (rc != 0) {
+    if (rc != 0 || optimizer->parts[parameter] == NULL) {
         return rc;
     }
     const uint32_t block = optimizer->block_of[parameter];

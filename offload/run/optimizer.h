@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "cpu_adam/adam.h"
+#include "offload/plan/shard.h"
 #include "offload/run/options.h"
 #include "offload/run/rates_file.h"
 
@@ -42,6 +43,13 @@ struct run_optimizer_options {
     const struct run_rates *rates; /* NULL: measured, or found in the cache of `options` */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
+    /* Processes that share the states: each has a part of each block. 0 and 1: one has all. */
+    uint32_t world;
+    uint32_t rank;
+    /* Replaces `values` by their sums over all processes; one call in each step, on the update's thread. NULL: the
+     * norm is that of this process's gradients, and may not count. */
+    int (*sum)(void *user, double *values, size_t count);
+    void *sum_user;
 };
 
 /* -EINVAL for impossible options, -EFBIG if nothing fits the budgets. */
@@ -86,8 +94,9 @@ int run_optimizer_result(struct run_optimizer *optimizer, struct run_optimizer_r
 /* The application wrote a parameter's weights: its master follows them, its moments stay. Between steps. */
 int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parameter);
 
-uint64_t run_optimizer_elements(const struct run_optimizer *optimizer, size_t parameter);
-/* States of a parameter, as fp32; NULL: that one is not moved. */
+/* The elements of a parameter that this process updates; there may be none. */
+struct plan_span run_optimizer_share(const struct run_optimizer *optimizer, size_t parameter);
+/* States of this process's share of a parameter, as fp32; NULL: that one is not moved. */
 struct run_optimizer_states {
     float *values[ADAM_VALUE_V + 1]; /* by enum adam_value */
     uint64_t updates;                /* steps that updated the parameter */

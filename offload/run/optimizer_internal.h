@@ -12,10 +12,11 @@
 
 struct run_optimizer {
     struct run_options options;
-    struct blocks *blocks;        /* owned */
-    struct run_lent lent;         /* its blocks and their parts are owned */
-    struct run_lent_part **parts; /* owned, [parameters]: in `lent` */
-    uint32_t *block_of;           /* owned, [parameters] */
+    struct blocks *blocks; /* owned */
+    struct run_lent lent;  /* its blocks and their parts are owned */
+    struct run_lent_part *
+        *parts;         /* owned, [parameters]: in `lent`; NULL: other processes have all of it */
+    uint32_t *block_of; /* owned, [parameters]; if it has a part */
     size_t parameter_count;
     struct run_shapes *shapes; /* owned */
     struct run_rates rates;
@@ -23,6 +24,13 @@ struct run_optimizer {
     struct plan *plan;      /* owned */
     struct plan_flow *flow; /* owned */
     struct run_application application;
+    uint32_t world;
+    uint32_t rank_index; /* of this process */
+    int (*sum)(void *user, double *values, size_t count);
+    void *sum_user;
+    uint64_t *first_tiles;     /* owned, [blocks]: of the tiles that one process would have */
+    uint64_t tile_count;       /* that one process would have */
+    double *tiles;             /* owned, [tile_count]: their sums */
     struct run_rank *rank;     /* owned */
     uint64_t run;              /* the same in all its checkpoints */
     uint64_t before;           /* steps that were closed before the checkpoint that was loaded */

@@ -2,6 +2,7 @@
  * the application's arrays; and the states of one parameter in the caller's arrays. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,6 +172,44 @@ static int check_others(const struct run_optimizer *optimizer, const char *direc
     return rc;
 }
 
+/* With the number of processes, which a plan does not know. */
+static struct run_options described(const struct run_optimizer *optimizer)
+{
+    struct run_options options = optimizer->options;
+    options.world = optimizer->world;
+    return options;
+}
+
+static const char SHARE[] = "rank";
+
+static void add_share(const struct run_optimizer *optimizer, struct store_manifest *manifest)
+{
+    struct store_parameter *to = &manifest->parameters[manifest->parameter_count++];
+    snprintf(to->name, sizeof to->name, "%s", SHARE);
+    snprintf(to->value, sizeof to->value, "%" PRIu32, optimizer->rank_index);
+}
+
+static unsigned long number_of(const struct store_manifest *manifest, const char *name,
+                               unsigned long missing)
+{
+    const char *value = store_manifest_parameter(manifest, name);
+    return value != NULL ? strtoul(value, NULL, 10) : missing;
+}
+
+static int check_share(const struct run_optimizer *optimizer, const struct store_manifest *manifest)
+{
+    const unsigned long world = number_of(manifest, "ranks", 1);
+    const unsigned long rank = number_of(manifest, SHARE, 0);
+    return world == optimizer->world && rank == optimizer->rank_index
+               ? 0
+               : core_err_set(
+                     -EINVAL,
+                     "the checkpoint has the states of process %lu of %lu; this is process "
+                     "%" PRIu32 " of %" PRIu32 ", which loads only what the same process of "
+                     "as many saved",
+                     rank, world, optimizer->rank_index, optimizer->world);
+}
+
 static int write_checkpoint(struct run_optimizer *optimizer, struct store_shelf *shelf,
                             uint32_t keep)
 {
@@ -182,7 +221,11 @@ static int write_checkpoint(struct run_optimizer *optimizer, struct store_shelf 
         .shelf = shelf, .keep = keep, .backend = run_options_file_io(&optimizer->options)};
     struct store_manifest manifest = {.step = 0};
     struct carrying carrying = {.optimizer = optimizer};
-    run_checkpoint_describe(&optimizer->options, optimizer->blocks, &position, &manifest);
+    const struct run_options options = described(optimizer);
+    run_checkpoint_describe(&options, optimizer->blocks, &position, &manifest);
+    if (optimizer->world > 1) {
+        add_share(optimizer, &manifest);
+    }
     int rc = put_counters(optimizer, &manifest);
     if (rc != 0) {
         store_manifest_fini(&manifest);
@@ -245,7 +288,9 @@ static int read_checkpoint(struct run_optimizer *optimizer, const char *path)
         return rc;
     }
     const struct store_manifest *manifest = store_checkpoint_manifest(carrying.read);
-    rc = run_checkpoint_check(manifest, optimizer->blocks, &optimizer->options);
+    const struct run_options options = described(optimizer);
+    rc = check_share(optimizer, manifest);
+    rc = rc == 0 ? run_checkpoint_check(manifest, optimizer->blocks, &options) : rc;
     rc = rc == 0 ? store_checkpoint_verify(carrying.read, NULL, NULL) : rc;
     rc = rc == 0 ? carry_all(&carrying, load_chunk) : rc;
     rc = rc == 0 ? take_counters(optimizer, manifest) : rc;
@@ -315,7 +360,8 @@ static int move_chunk(struct run_optimizer *optimizer, struct run_slots *slots,
     const struct adam_arrays arrays = run_lent_states(part, format, &whole, span);
     const uint64_t end = arrays.first + arrays.count;
     for (int v = ADAM_VALUE_MASTER; rc == 0 && v <= ADAM_VALUE_V; v++) {
-        float *at = given->values[v] != NULL ? given->values[v] + arrays.first : NULL;
+        float *at = given->values[v] != NULL ? given->values[v] + arrays.first - part->inside
+                                             : NULL;
         if (at != NULL) {
             rc = set ? adam_state_write(adam, &arrays, (enum adam_value)v, arrays.first, end, at)
                      : adam_state_read(adam, &arrays, (enum adam_value)v, arrays.first, end, at);
@@ -345,6 +391,9 @@ static int move_states(struct run_optimizer *optimizer, size_t parameter,
     const struct run_lent_part *part = optimizer->parts[parameter];
     struct run_slots slots;
     struct adam *adam = NULL;
+    if (part == NULL) {
+        return pause_steps(optimizer);
+    }
     int rc = check_values(optimizer, block, given);
     if (rc != 0) {
         return rc;
@@ -366,11 +415,6 @@ static int move_states(struct run_optimizer *optimizer, size_t parameter,
     adam_destroy(adam);
     const struct core_err kept = core_err_keep(rc);
     return core_err_first(&kept, run_slots_wait(optimizer->rank, &slots));
-}
-
-uint64_t run_optimizer_elements(const struct run_optimizer *optimizer, size_t parameter)
-{
-    return optimizer->parts[parameter]->count;
 }
 
 int run_optimizer_get_states(struct run_optimizer *optimizer, size_t parameter,

@@ -68,6 +68,7 @@ static int make_update(struct run_rank *rank)
         update.group_count = application->group_count;
         update.lent = application->lent;
         update.updated = application->updated;
+        update.total = application->total;
         update.user = application->user;
     }
     return run_update_create(&update, &rank->update);

@@ -303,6 +303,44 @@ static void states(void)
     tide_optim_destroy(optim);
 }
 
+static int no_sum(void *user, double *values, size_t count)
+{
+    (void)values;
+    *(size_t *)user += count;
+    return 0;
+}
+
+/* A small model has a share in one of two processes; the sum over all is asked for once in a step. */
+static void shares(void)
+{
+    uint64_t first = 0;
+    uint64_t count = 0;
+    uint64_t token = 0;
+    size_t sums = 0;
+    reset();
+    options.world = 2;
+    refuse(-EINVAL, "process 0 of 2 would have no parameters");
+    options.world = 2;
+    options.rank = 1;
+    options.clip = 1;
+    refuse(-EINVAL, "the norm of all processes");
+    options.world = 2;
+    options.rank = 1;
+    options.sum = no_sum;
+    options.user = &sums;
+    struct tide_optim *optim = create();
+    check_int(tide_optim_share(optim, 1, &first, &count), ==, 0);
+    check_uint(first, ==, 0);
+    check_uint(count, ==, ELEMENTS);
+    check_int(tide_optim_share(optim, COUNT, &first, &count), ==, -EINVAL);
+    submit_all(optim);
+    check_int(tide_optim_step(optim, &token), ==, 0);
+    check_int(tide_optim_wait(optim, token), ==, 0);
+    check_uint(sums, ==, 1);
+    check_double((double)weights[1][0], ==, 0.5);
+    tide_optim_destroy(optim);
+}
+
 /* In a forked child every call is refused, and destroy leaves the parent's optimizer alone. */
 static void a_child_is_refused(void)
 {
@@ -324,6 +362,7 @@ static void a_child_is_refused(void)
                        tide_optim_last(optim, &result) == -ECHILD &&
                        tide_optim_weights_changed(optim, 0) == -ECHILD &&
                        tide_optim_get_states(optim, 0, NULL, &token) == -ECHILD &&
+                       tide_optim_share(optim, 0, &token, &token) == -ECHILD &&
                        tide_optim_set_states(optim, 0, NULL, 1) == -ECHILD &&
                        strstr(tide_last_error(), "was forked from") != NULL;
         tide_optim_destroy(optim);
@@ -412,5 +451,5 @@ static void valgrind(void)
 
 TEST_MAIN({"wrong_options", wrong_options}, {"steps", steps}, {"threads_wait", threads_wait},
           {"a_child_is_refused", a_child_is_refused}, {"a_killed_parent", a_killed_parent},
-          {"save_and_load", save_and_load}, {"states", states}, {"example", example},
-          {"valgrind", valgrind})
+          {"save_and_load", save_and_load}, {"states", states}, {"shares", shares},
+          {"example", example}, {"valgrind", valgrind})

@@ -3,6 +3,7 @@
  * refuses. */
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -264,6 +265,44 @@ static void train_alone(const struct rules *rules, const double *norms, struct a
 
 static enum core_update_type measured_type = CORE_UPDATE_BF16; /* of the options: most weights' */
 
+/* Processes that share states: here they are optimizers of one process with the same arrays. */
+enum { WORLD_MAX = 3 };
+
+struct meeting {
+    pthread_barrier_t barrier;
+    pthread_mutex_t lock;
+    double *sums; /* of the values that came, [count] */
+    size_t count;
+};
+
+static struct {
+    uint32_t world, rank;
+    struct meeting *meeting; /* NULL: nothing is summed */
+    char directories[WORLD_MAX][600];
+} share;
+
+static int add_up(void *user, double *values, size_t count)
+{
+    struct meeting *meeting = user;
+    pthread_mutex_lock(&meeting->lock);
+    if (meeting->sums == NULL) {
+        meeting->sums = calloc(count, sizeof *meeting->sums);
+        meeting->count = count;
+    }
+    check_uint(count, ==, meeting->count);
+    for (size_t i = 0; i < count; i++) {
+        meeting->sums[i] += values[i];
+    }
+    pthread_mutex_unlock(&meeting->lock);
+    pthread_barrier_wait(&meeting->barrier);
+    memcpy(values, meeting->sums, count * sizeof *values);
+    if (pthread_barrier_wait(&meeting->barrier) == PTHREAD_BARRIER_SERIAL_THREAD) {
+        memset(meeting->sums, 0, count * sizeof *values);
+    }
+    pthread_barrier_wait(&meeting->barrier);
+    return 0;
+}
+
 static int try_optimizer(const struct way *way, const struct rules *rules,
                          const struct arrays *arrays, struct aio_fault *fault,
                          struct run_optimizer **out)
@@ -302,6 +341,13 @@ static int try_optimizer(const struct way *way, const struct rules *rules,
     run->io = way->io;
     run->stores[0] = (struct store_path){.directory = test_directory(), .weight = 1};
     run->store_count = 1;
+    if (share.world > 0) {
+        options.world = share.world;
+        options.rank = share.rank;
+        options.sum = share.meeting != NULL ? add_up : NULL;
+        options.sum_user = share.meeting;
+        run->stores[0].directory = share.directories[share.rank];
+    }
     if (fault != NULL) {
         run->stores[0].recipe = aio_fault_recipe(fault);
         run->io_limit_ns = INT64_C(300000000);
@@ -804,6 +850,187 @@ static void checkpoints_go_on(void)
     }
 }
 
+/* ---- processes that share states ---- */
+
+/* Optimizers with the arrays of one; `meeting` belongs to the caller. */
+static void begin_world(const struct rules *rules, const struct arrays *arrays, uint32_t world,
+                        struct meeting *meeting, struct run_optimizer **out)
+{
+    *meeting = (struct meeting){.count = 0};
+    pthread_mutex_init(&meeting->lock, NULL);
+    pthread_barrier_init(&meeting->barrier, NULL, world);
+    for (uint32_t r = 0; r < world; r++) {
+        snprintf(share.directories[r], sizeof share.directories[r], "%s/rank %u", test_directory(),
+                 r);
+        share.world = world;
+        share.rank = r;
+        share.meeting = meeting;
+        out[r] = make_optimizer(&ways[r % 2], rules, arrays);
+    }
+    share.world = 0;
+}
+
+static void end_world(uint32_t world, struct meeting *meeting, struct run_optimizer **optimizers)
+{
+    for (uint32_t r = 0; r < world; r++) {
+        run_optimizer_destroy(optimizers[r]);
+    }
+    pthread_barrier_destroy(&meeting->barrier);
+    pthread_mutex_destroy(&meeting->lock);
+    free(meeting->sums);
+}
+
+/* Gradients follow from the weights of all; each optimizer reads its share of them. */
+static void world_steps(const struct rules *rules, const struct arrays *arrays, uint32_t world,
+                        struct run_optimizer **optimizers, const unsigned steps[2], double *norms)
+{
+    uint64_t token = 0;
+    for (unsigned s = steps[0]; s < steps[1]; s++) {
+        for (unsigned p = 0; p < PARAMETERS; p++) {
+            make_gradient(arrays, p, s, rules->loss_scale);
+        }
+        for (uint32_t r = 0; r < world; r++) {
+            for (unsigned i = 0; i < PARAMETERS; i++) {
+                const unsigned p = nth(&ways[2 + r], s, i);
+                if (!is_absent(rules, s, p)) {
+                    if (rules->sums) {
+                        check_int(run_optimizer_submit(optimizers[r], p, arrays->gradients[p],
+                                                       false, &token),
+                                  ==, 0);
+                    }
+                    check_int(
+                        run_optimizer_submit(optimizers[r], p, arrays->gradients[p], true, &token),
+                        ==, 0);
+                }
+            }
+            check_int(run_optimizer_step(optimizers[r], &token), ==, 0);
+        }
+        for (uint32_t r = 0; r < world; r++) {
+            struct run_optimizer_result result;
+            check_int(run_optimizer_wait(optimizers[r], run_optimizer_last_token(optimizers[r])),
+                      ==, 0);
+            check_int(run_optimizer_result(optimizers[r], &result), ==, 0);
+            if (norms[s] < 0) {
+                norms[s] = result.norm;
+            }
+            check_memory(&result.norm, &norms[s], sizeof norms[s]);
+        }
+    }
+}
+
+/* The shares of all cover each parameter once. */
+static void check_shares(uint32_t world, struct run_optimizer **optimizers)
+{
+    for (unsigned p = 0; p < PARAMETERS; p++) {
+        uint64_t next = 0;
+        for (uint32_t r = 0; r < world; r++) {
+            const struct plan_span own = run_optimizer_share(optimizers[r], p);
+            check_uint(own.count > 0 ? own.first : next, ==, next);
+            next += own.count;
+        }
+        check_uint(next, ==, forms[p].elements);
+    }
+}
+
+/* Two and three processes with a share each have the bits of one, its norms too, with and without clipping, sums
+ * and parameters without gradients, in all types. So they have after each loaded what it had saved. */
+static void states_are_shared(void)
+{
+    enum { ALL = 3 };
+    static const struct rules of[] = {
+        {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 5},
+        {CORE_UPDATE_ADAMW, CORE_UPDATE_Q8, 0.5, 8, true, false, 0},
+        {CORE_UPDATE_LION, CORE_UPDATE_BF16, 0.1, 1, false, true, 0},
+    };
+    for (size_t k = 0; k < sizeof of / sizeof of[0]; k++) {
+        struct arrays whole;
+        double norms[ALL] = {-1, -1, -1};
+        struct run_optimizer *optimizers[WORLD_MAX];
+        struct meeting meeting;
+        make_arrays(&whole);
+        begin_world(&of[k], &whole, 1, &meeting, optimizers);
+        world_steps(&of[k], &whole, 1, optimizers, (const unsigned[]){0, ALL}, norms);
+        end_world(1, &meeting, optimizers);
+        for (uint32_t world = TEST_SLOW ? WORLD_MAX : 2; world <= WORLD_MAX; world++) {
+            struct arrays arrays;
+            char path[WORLD_MAX][700];
+            uint64_t step = 0;
+            make_arrays(&arrays);
+            begin_world(&of[k], &arrays, world, &meeting, optimizers);
+            check_shares(world, optimizers);
+            world_steps(&of[k], &arrays, world, optimizers, (const unsigned[]){0, 2}, norms);
+            for (uint32_t r = 0; r < world; r++) {
+                snprintf(path[r], sizeof path[r], "%s/saved %zu %u of %u", test_directory(), k, r,
+                         world);
+                check_int(run_optimizer_save(optimizers[r], path[r], 0), ==, 0);
+            }
+            end_world(world, &meeting, optimizers);
+            free_arrays(&arrays);
+            make_arrays(&arrays);
+            begin_world(&of[k], &arrays, world, &meeting, optimizers);
+            check_int(run_optimizer_load(optimizers[0], path[1], &step), ==, -EINVAL);
+            check_contains(core_err_sentence(), "the states of process 1 of ");
+            for (uint32_t r = 0; r < world; r++) {
+                check_int(run_optimizer_load(optimizers[r], path[r], &step), ==, 0);
+                check_uint(step, ==, 2);
+            }
+            world_steps(&of[k], &arrays, world, optimizers, (const unsigned[]){2, ALL}, norms);
+            compare(&ways[world], &whole, &arrays);
+            end_world(world, &meeting, optimizers);
+            free_arrays(&arrays);
+        }
+        free_arrays(&whole);
+    }
+}
+
+/* What cannot be shared is refused. A process without any part of a parameter takes its gradients and states as if
+ * it had one. */
+static void wrong_shares_are_refused(void)
+{
+    struct arrays arrays;
+    struct run_optimizer *optimizer = NULL;
+    struct rules rules = plain;
+    make_arrays(&arrays);
+    share.meeting = NULL;
+    share.world = 2;
+    share.rank = 2;
+    check_int(try_optimizer(&ways[0], &rules, &arrays, NULL, &optimizer), ==, -EINVAL);
+    check_contains(core_err_sentence(), "process 2 of 2");
+    share.rank = 1;
+    rules.clip = 1;
+    check_int(try_optimizer(&ways[0], &rules, &arrays, NULL, &optimizer), ==, -EINVAL);
+    check_contains(core_err_sentence(), "need the norm of all processes");
+    rules.clip = 0;
+    share.world = 1000;
+    share.rank = 0;
+    check_int(try_optimizer(&ways[0], &rules, &arrays, NULL, &optimizer), ==, -EINVAL);
+    check_contains(core_err_sentence(), "would have no parameters");
+    share.world = 2;
+    optimizer = make_optimizer(&ways[0], &rules, &arrays);
+    share.world = 0;
+    struct run_optimizer_states states = {.updates = 7};
+    uint64_t token = 0;
+    unsigned absent = 0;
+    while (absent < PARAMETERS && run_optimizer_share(optimizer, absent).count > 0) {
+        absent++;
+    }
+    check_uint(absent, <, PARAMETERS);
+    make_gradient(&arrays, absent, 0, 1);
+    check_int(run_optimizer_weights_changed(optimizer, absent), ==, 0);
+    check_int(run_optimizer_get_states(optimizer, absent, &states), ==, 0);
+    check_uint(states.updates, ==, 0);
+    check_int(run_optimizer_submit(optimizer, absent, arrays.gradients[absent], true, &token), ==,
+              0);
+    check_int(run_optimizer_submit(optimizer, absent, arrays.gradients[absent], true, &token), ==,
+              -EALREADY);
+    check_int(run_optimizer_poll(optimizer, token), ==, 1);
+    check_int(run_optimizer_step(optimizer, &token), ==, 0);
+    check_int(run_optimizer_wait(optimizer, token), ==, 0);
+    check_int(run_optimizer_wait(optimizer, run_optimizer_token(optimizer, absent)), ==, 0);
+    run_optimizer_destroy(optimizer);
+    free_arrays(&arrays);
+}
+
 struct states {
     float *values[3];
     uint64_t updates;
@@ -979,6 +1206,7 @@ TEST_MAIN({"without_a_norm", without_a_norm}, {"with_a_norm", with_a_norm},
           {"a_bad_gradient_ends_it", a_bad_gradient_ends_it},
           {"bad_calls_are_refused", bad_calls_are_refused}, {"a_drive_fails", a_drive_fails},
           {"weights_may_change", weights_may_change}, {"checkpoints_go_on", checkpoints_go_on},
-          {"states_are_carried", states_are_carried},
+          {"states_are_carried", states_are_carried}, {"states_are_shared", states_are_shared},
+          {"wrong_shares_are_refused", wrong_shares_are_refused},
           {"wrong_checkpoints_are_refused", wrong_checkpoints_are_refused},
           {"a_hundred_thousand_parameters", a_hundred_thousand_parameters})

@@ -51,7 +51,8 @@ class OptimOptions(Struct):
                 ("clip", c_double), ("check_overflow", c_uint32), ("accumulate", c_uint32),
                 ("seed", c_uint64), ("host_bytes", c_uint64), ("stores", POINTER(StorePath)),
                 ("store_count", c_size_t), ("io", c_char_p), ("cache", c_char_p),
-                ("threads", c_uint32), ("states", c_uint32)]
+                ("threads", c_uint32), ("states", c_uint32), ("world", c_uint32),
+                ("rank", c_uint32), ("sum", c_void_p), ("user", c_void_p)]
 
 
 class OptimResult(Struct):
