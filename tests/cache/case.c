@@ -24,7 +24,8 @@ struct cache *case_open(const struct cache_case *given)
     const struct cache_options options = {.host_bytes = given->host_bytes,
                                           .paths = &path,
                                           .path_count = given->store_bytes > 0 ? 1 : 0,
-                                          .no_sums = given->no_sums};
+                                          .no_sums = given->no_sums,
+                                          .drive = {.depth = given->depth}};
     int rc = cache_create(&options, &cache);
     if (rc != 0) {
         test_fail(__FILE__, __LINE__, "no cache: %d: %s", rc, core_err_sentence());

@@ -129,6 +129,39 @@ static void others_in_flight_succeed(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
+/* A get that is begun after many background ones goes before them: the drive does one transfer at a time and dies
+ * after the third one. */
+static void background_gets_wait(void)
+{
+    unsigned char *memory = case_memory(BLOCKS * BYTES);
+    struct aio_fault fault = {.rules_count = 0};
+    uint64_t tokens[BLOCKS];
+    struct cache *cache = case_open(&(struct cache_case){
+        .host_bytes = MIB, .store_bytes = 8 * MIB, .fault = &fault, .depth = 1});
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        case_fill(memory, BYTES, i, 1);
+        check_int(case_put(cache, i, memory, BYTES, true), ==, 0);
+    }
+    fault.rules[0] = (struct aio_fault_rule){.kind = AIO_FAULT_STALLED, .from = BLOCKS + 1};
+    fault.rules[1] = (struct aio_fault_rule){
+        .kind = AIO_FAULT_ERROR, .from = BLOCKS + 4, .count = AIO_FAULT_FOREVER, .argument = EBADF};
+    fault.rules_count = 2;
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        check_int(cache_get(cache,
+                            &(struct cache_request){.name = case_name(i),
+                                                    .to = memory + i * BYTES,
+                                                    .bytes = BYTES,
+                                                    .background = i + 1 < BLOCKS},
+                            &tokens[i]),
+                  ==, 0);
+    }
+    aio_fault_release(&fault);
+    check_int(cache_wait(cache, tokens[BLOCKS - 1], NULL), ==, 0);
+    check_true(case_has(memory + (BLOCKS - 1) * BYTES, BYTES, BLOCKS - 1, 1));
+    check_int(cache_wait(cache, tokens[BLOCKS - 2], NULL), ==, -EBADF);
+    check_int(cache_destroy(cache), ==, 0);
+}
+
 /* A dead drive: blocks in memory are read, those in the store fail by name, dirty ones stay. */
 static void dead_drive(void)
 {
@@ -201,4 +234,5 @@ static void destroyed_in_flight(void)
 
 TEST_MAIN({"each_transfer_fails_once", each_transfer_fails_once},
           {"others_in_flight_succeed", others_in_flight_succeed}, {"dead_drive", dead_drive},
+          {"background_gets_wait", background_gets_wait},
           {"destroyed_in_flight", destroyed_in_flight})
