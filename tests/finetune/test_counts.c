@@ -1,8 +1,10 @@
 /* Rows of large files are counted once. Kept counts are valid only for the same files, options and
  * build, and not if they are old or broken. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <tide/tide.h>
 #include <time.h>
 #include <unistd.h>
@@ -253,6 +255,83 @@ static void counted_each_time(void)
     }
 }
 
+/* Whether there is a place for counts; stores their key. */
+static bool has_place(const struct finetune_data_options *options, uint64_t *key)
+{
+    struct finetune_counts counts;
+    finetune_counts_place(options, INT64_MAX, &counts);
+    *key = counts.key;
+    return counts.path[0] != '\0';
+}
+
+/* Any change of a file in the model's folder, or of a chat template in the folder of further ones, makes
+ * other counts; other folders in it do not. */
+static void model_belongs_to_the_key(void)
+{
+    enum { KEYS = 5 };
+    uint64_t keys[KEYS];
+    char model[4096];
+    char folder[4200];
+    struct finetune_data_options options = rows_options(large_file(9));
+    options.cache = test_directory();
+    check_true(has_place(&options, &keys[0]));
+    snprintf(model, sizeof model, "%s/model", test_directory());
+    options.model = model;
+    check_true(!has_place(&options, &keys[1])); /* no such folder */
+    check_int(mkdir(model, 0700), ==, 0);
+    test_file("model/tokenizer.json", "{}", 2);
+    check_true(has_place(&options, &keys[1]));
+    snprintf(folder, sizeof folder, "%s/onnx", model);
+    check_int(mkdir(folder, 0700), ==, 0);
+    test_file("model/onnx/model.json", "{}", 2);
+    uint64_t same = 0;
+    check_true(has_place(&options, &same));
+    check_uint(same, ==, keys[1]);
+    test_file("model/tokenizer.json", "{ }", 3);
+    check_true(has_place(&options, &keys[2]));
+    snprintf(folder, sizeof folder, "%s/additional_chat_templates", model);
+    check_int(mkdir(folder, 0700), ==, 0);
+    test_file("model/additional_chat_templates/tools.jinja", "{{ a }}", 7);
+    check_true(has_place(&options, &keys[3]));
+    test_file("model/additional_chat_templates/tools.jinja", "{{ ab }}", 8);
+    check_true(has_place(&options, &keys[4]));
+    for (int i = 0; i < KEYS; i++) {
+        for (int j = 0; j < i; j++) {
+            check_true(keys[i] != keys[j]);
+        }
+    }
+}
+
+/* Nothing is kept for what cannot be identified: a model that is no folder or has too long a name, a
+ * pattern that matches nothing, or a folder. */
+static void unknown_files_have_no_counts(void)
+{
+    static char name[PATH_MAX];
+    char pattern[4096];
+    uint64_t key = 0;
+    struct finetune_data_options options = rows_options(large_file(9));
+    options.cache = test_directory();
+    options.model = options.path;
+    check_true(!has_place(&options, &key));
+    memset(name, 'x', sizeof name - 1);
+    options.model = name;
+    check_true(!has_place(&options, &key));
+    /* A folder that can be opened, while the names below it are too long. */
+    memset(name, '/', sizeof name - 1);
+    check_true(!has_place(&options, &key));
+    options.model = NULL;
+    snprintf(pattern, sizeof pattern, "%s/none*.jsonl", test_directory());
+    options.path = pattern;
+    check_true(!has_place(&options, &key));
+    snprintf(pattern, sizeof pattern, "%s/row*", test_directory());
+    check_true(has_place(&options, &key));
+    snprintf(name, sizeof name, "%s/rows", test_directory());
+    check_int(mkdir(name, 0700), ==, 0);
+    check_true(!has_place(&options, &key));
+}
+
 TEST_MAIN({"counted_once", counted_once}, {"counted_anew", counted_anew},
           {"contradicted_once", contradicted_once}, {"wrong_rows_are_told", wrong_rows_are_told},
-          {"counted_each_time", counted_each_time})
+          {"counted_each_time", counted_each_time},
+          {"model_belongs_to_the_key", model_belongs_to_the_key},
+          {"unknown_files_have_no_counts", unknown_files_have_no_counts})
