@@ -212,6 +212,47 @@ static void keeps_what_was_there(void)
     check_contains(said, "would overwrite a file that --model model reads");
 }
 
+/* A link to a missing file stands for that file, through further links: where it would be an input, or lie
+ * among the model's files, it is refused, and otherwise created. A circle of links cannot be written. */
+static void follows_links_to_nothing(void)
+{
+    char far[4200];
+    make_files();
+    snprintf(far, sizeof far, "%s/late.jsonl", test_directory());
+    check_int(symlink("late.jsonl", test_path("near")), ==, 0);
+    check_int(symlink("./near", test_path("nearer")), ==, 0);
+    check_int(symlink("loop", test_path("loop")), ==, 0);
+    check_int(symlink(far, test_path("far")), ==, 0);
+    static const char *const links[] = {"near", "nearer", "far"};
+    for (size_t i = 0; i < sizeof links / sizeof links[0]; i++) {
+        char command[300];
+        snprintf(command, sizeof command,
+                 "--model model --data rows.jsonl --data 'l*.jsonl' --out %s", links[i]);
+        check_int(run(command), ==, 2);
+        check_contains(said, "would ");
+        check_int(access(far, F_OK), ==, -1);
+        snprintf(command, sizeof command, "--model model --data rows.jsonl --out %s && test -L %s",
+                 links[i], links[i]);
+        check_int(run(command), ==, 0);
+        char *text = read_out("late.jsonl");
+        check_contains(text, "{\"input_ids\":[");
+        free(text);
+        check_int(unlink(far), ==, 0);
+    }
+    check_int(run("--model model --data rows.jsonl --out loop"), ==, 2);
+    check_contains(said, "loop cannot be written: Too many levels of symbolic links");
+    check_int(run("--model model --data rows.jsonl --out $(printf '%0300d' 1)"), ==, 2);
+    check_contains(said, "File name too long");
+}
+
+/* A full device is an error of its own kind. */
+static void full_device(void)
+{
+    make_files();
+    check_int(run("--model model --data rows.jsonl --out /dev/full"), ==, 1);
+    check_contains(said, "/dev/full cannot be written: No space left on device");
+}
+
 /* With --shuffle and without --seed, rows come in the order of tide finetune, whose seed is 42. */
 static void shuffles_as_training(void)
 {
@@ -398,6 +439,7 @@ TEST_MAIN({"leaves_nothing_behind", leaves_nothing_behind}, {"takes_over", takes
           {"shows", shows}, {"writes", writes}, {"counts", counts}, {"refuses", refuses},
           {"helps", helps}, {"beyond_the_model", beyond_the_model},
           {"keeps_what_was_there", keeps_what_was_there},
+          {"follows_links_to_nothing", follows_links_to_nothing}, {"full_device", full_device},
           {"shuffles_as_training", shuffles_as_training},
           {"steers_no_terminal", steers_no_terminal}, {"names_encodings", names_encodings},
           {"keeps_the_time", keeps_the_time})

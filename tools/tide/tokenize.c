@@ -135,13 +135,21 @@ static void write_list(struct core_json_write *json, const char *key, const int3
     core_json_write_array_end(json);
 }
 
+static int refuse_out(const struct tokenize *t, int cause)
+{
+    const bool piped = strcmp(t->out, "-") == 0;
+    return core_err_set(-cause, "%s cannot be written: %s", piped ? "standard output" : t->out,
+                        strerror(cause));
+}
+
 static int write_document(struct tokenize *t, const struct text_document *document)
 {
     core_json_write_object_begin(&t->json, NULL);
     write_list(&t->json, "input_ids", document->ids, document->count);
     write_list(&t->json, "labels", document->labels, document->count);
     core_json_write_object_end(&t->json);
-    return core_json_write_end(&t->json);
+    const int rc = core_json_write_end(&t->json);
+    return rc == 0 ? 0 : refuse_out(t, -rc);
 }
 
 static int count_document(struct tokenize *t, const struct text_document *document)
@@ -285,11 +293,6 @@ static int check_out(const struct tokenize *t)
     return cli_paths_check(paths, 2 + t->data.count);
 }
 
-static int refuse_out(const struct tokenize *t)
-{
-    return core_err_set(-errno, "%s cannot be written: %s", t->out, strerror(errno));
-}
-
 static const char *volatile left; /* the file that a signal removes; NULL: none */
 
 /* Removes the file and ends the process by the same signal from inside the handler, because code
@@ -367,10 +370,10 @@ static int open_out(struct tokenize *t)
     if (strcmp(t->out, "-") == 0 || (there && !S_ISREG(info.st_mode)) ||
         (!there && lstat(t->out, &info) == 0)) { /* a link to a missing file */
         t->file = strcmp(t->out, "-") == 0 ? stdout : fopen(t->out, "we");
-        return t->file != NULL ? 0 : refuse_out(t);
+        return t->file != NULL ? 0 : refuse_out(t, errno);
     }
     if (there && access(t->out, W_OK) != 0) {
-        return refuse_out(t);
+        return refuse_out(t, errno);
     }
     const mode_t mask = umask(0);
     umask(mask);
@@ -383,7 +386,7 @@ static int open_out(struct tokenize *t)
     if (t->lock < 0) {
         const int rc = errno == EBUSY ? core_err_set(-EBUSY, "another run writes %s and holds %s",
                                                      t->out, t->partial)
-                                      : refuse_out(t);
+                                      : refuse_out(t, errno);
         free(t->partial);
         t->partial = NULL;
         return rc;
@@ -402,10 +405,10 @@ static int open_out(struct tokenize *t)
 static int close_out(struct tokenize *t, int rc)
 {
     if (t->file != NULL && t->file != stdout && fclose(t->file) != 0 && rc == 0) {
-        rc = refuse_out(t);
+        rc = refuse_out(t, errno);
     }
     if (t->partial != NULL && rc == 0 && rename(t->partial, t->target) != 0) {
-        rc = refuse_out(t);
+        rc = refuse_out(t, errno);
     }
     if (t->partial != NULL && rc != 0) {
         unlink(t->partial);
