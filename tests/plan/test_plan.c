@@ -430,6 +430,91 @@ static void names_are_told_apart(void)
     check_string(plan_streams_print(0, text, sizeof text), "");
 }
 
+/* Every element of every trained block goes to the checkpoint once, with its weight and states; other tapes
+ * write nothing there. */
+static void check_saving(const struct world *world, const struct plan *plan, enum plan_kind before,
+                         enum plan_kind kind, bool saves, const char *name)
+{
+    const struct plan_tape *tape = plan_tape(plan, before, kind);
+    uint64_t elements[BLOCKS] = {0};
+    check_true(tape != NULL);
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        if (command->queue != PLAN_Q_WRITE_CHECKPOINT) {
+            continue;
+        }
+        const struct plan_format *format = &world->shapes[command->block].format;
+        check_int(command->op, ==, PLAN_WRITE);
+        check_uint(command->bytes, ==,
+                   command->elements * format->weight_bytes +
+                       plan_state_bytes(format, command->elements));
+        elements[command->block] += command->elements;
+    }
+    for (uint32_t b = 0; b < BLOCKS; b++) {
+        const uint64_t wanted = saves && world->shapes[b].trained ? world->shapes[b].elements : 0;
+        if (elements[b] != wanted) {
+            test_fail(__FILE__, __LINE__, "%s: %" PRIu64 " elements of block %u, not %" PRIu64,
+                      name, elements[b], b, wanted);
+        }
+    }
+}
+
+/* Wherever weights and states are, a step that saves and a drain that saves write all of them; what a card
+ * holds is first copied down, and crosses the link only then. */
+static void saves_write_every_state(void)
+{
+    static const struct {
+        const char *name;
+        enum plan_where weights, states;
+        bool card;
+    } ways[] = {{"STORE", PLAN_WHERE_STORE, PLAN_WHERE_STORE, false},
+                {"weights in STORE", PLAN_WHERE_STORE, PLAN_WHERE_HOST, false},
+                {"HOST", PLAN_WHERE_HOST, PLAN_WHERE_HOST, false},
+                {"card and STORE", PLAN_WHERE_AUTO, PLAN_WHERE_STORE, true},
+                {"card", PLAN_WHERE_DEVICE, PLAN_WHERE_DEVICE, true}};
+    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
+        struct world world;
+        world_init(&world, false, 1);
+        world.shapes[2].trained = false;
+        world.input.wishes.weights = ways[w].weights;
+        world.input.wishes.states = ways[w].states;
+        world.input.wishes.saves = true;
+        world.input.budgets.device_is_host = !ways[w].card;
+        world.input.rates.card_update_elements = 5e10;
+        world.input.rates.card_sums_elements = 1e11;
+        struct plan *plan = world_plan(&world);
+        check_saving(&world, plan, PLAN_NEXT, PLAN_NEXT, false, ways[w].name);
+        check_saving(&world, plan, PLAN_NEXT, PLAN_NEXT_SAVE, true, ways[w].name);
+        check_saving(&world, plan, PLAN_FIRST, PLAN_DRAIN_SAVE, true, ways[w].name);
+        if (ways[w].states == PLAN_WHERE_DEVICE) {
+            const struct plan_traffic next = plan_tape_traffic(
+                plan_tape(plan, PLAN_NEXT, PLAN_NEXT));
+            const struct plan_traffic save = plan_tape_traffic(
+                plan_tape(plan, PLAN_NEXT, PLAN_NEXT_SAVE));
+            const struct plan_format *format = &world.shapes[0].format;
+            const uint64_t trained = world_parameters(&world) - world.shapes[2].elements;
+            check_uint(save.down_bytes - next.down_bytes, ==,
+                       trained * format->weight_bytes + plan_state_bytes(format, trained));
+            check_uint(save.up_bytes, ==, next.up_bytes);
+        }
+        plan_destroy(plan);
+    }
+}
+
+/* Updates inside backward are saved by the step itself: without a pending update it writes all. */
+static void inside_updates_save_their_own(void)
+{
+    struct world world;
+    world_init(&world, false, 1);
+    world.input.wishes.may_clip = false;
+    world.input.wishes.timing = PLAN_TIMING_INSIDE;
+    world.input.wishes.saves = true;
+    struct plan *plan = world_plan(&world);
+    check_saving(&world, plan, PLAN_FIRST, PLAN_FIRST, false, "inside");
+    check_saving(&world, plan, PLAN_FIRST, PLAN_FIRST_SAVE_OWN, true, "inside");
+    plan_destroy(plan);
+}
+
 TEST_MAIN({"names_are_told_apart", names_are_told_apart},
           {"buffers_do_not_overlap", buffers_do_not_overlap},
           {"traffic_is_what_the_design_counts", traffic_is_what_the_design_counts},
@@ -440,4 +525,7 @@ TEST_MAIN({"names_are_told_apart", names_are_told_apart},
           {"sums_are_made_where_needed", sums_are_made_where_needed},
           {"frozen_blocks_rest", frozen_blocks_rest},
           {"inside_updates_in_the_slot", inside_updates_in_the_slot},
-          {"no_store_is_needed", no_store_is_needed}, {"tapes_print", tapes_print})
+          {"no_store_is_needed", no_store_is_needed},
+          {"saves_write_every_state", saves_write_every_state},
+          {"inside_updates_save_their_own", inside_updates_save_their_own},
+          {"tapes_print", tapes_print})
