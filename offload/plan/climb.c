@@ -208,7 +208,7 @@ int plan_climb_up(const struct plan_input *input, struct plan_needs *needs, stru
 static double staged_bytes(const struct plan *plan)
 {
     const struct plan_layout *layout = plan->layout;
-    const uint16_t slot = layout->state_slots[0];
+    const uint32_t slot = layout->state_slots[0];
     return slot != PLAN_NONE
                ? (double)layout->buffers[slot].bytes * plan_layout_slots(layout->state_slots)
                : 0;

@@ -4,7 +4,7 @@
 #include <assert.h>
 
 /* Takes the least recently used slot of the block's size. */
-uint16_t plan_fetch_claim(struct plan_step *step, uint32_t block)
+uint32_t plan_fetch_claim(struct plan_step *step, uint32_t block)
 {
     int size = plan_move_block(step, block)->size;
     const struct plan_ring *ring = &step->layout->weights;
@@ -13,12 +13,12 @@ uint16_t plan_fetch_claim(struct plan_step *step, uint32_t block)
     for (uint32_t i = 1; i < ring->counts[size]; i++) {
         oldest = step->slot_used[size][i] < step->slot_used[size][oldest] ? i : oldest;
     }
-    step->slot_block[size][oldest] = (uint16_t)block;
+    step->slot_block[size][oldest] = block;
     step->slot_used[size][oldest] = ++step->clock;
     return ring->buffers[size][oldest];
 }
 
-uint16_t plan_fetch_held(struct plan_step *step, uint32_t block)
+uint32_t plan_fetch_held(struct plan_step *step, uint32_t block)
 {
     int size = plan_move_block(step, block)->size;
     const struct plan_ring *ring = &step->layout->weights;
@@ -49,7 +49,7 @@ int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t bloc
 }
 
 /* Reads all chunks from STORE into the slot; through HOST if I/O does not reach DEVICE memory. */
-static int read_weights(struct plan_step *step, uint32_t block, uint16_t slot)
+static int read_weights(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     struct plan_span span = plan_weight_span(step->input, block);
     uint64_t each = step->choice->chunk_elements;
@@ -84,7 +84,7 @@ void plan_fetch_forget(struct plan_step *step, uint32_t block)
 }
 
 /* This rank's part of a buffer of weights whose first element is `first`. */
-static struct plan_piece own_part(const struct plan_step *step, uint32_t block, uint16_t buffer,
+static struct plan_piece own_part(const struct plan_step *step, uint32_t block, uint32_t buffer,
                                   uint64_t first)
 {
     struct plan_span span = plan_state_span(step->input, block);
@@ -93,14 +93,14 @@ static struct plan_piece own_part(const struct plan_step *step, uint32_t block, 
         .buffer = buffer, .offset = (span.first - first) * width, .bytes = span.count * width};
 }
 
-int plan_fetch_gather(struct plan_step *step, uint32_t block, uint16_t whole)
+int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole)
 {
     struct plan_piece to = {.buffer = whole, .bytes = plan_move_weight_bytes(step, block)};
     return plan_move_together(step, PLAN_GATHER, block, own_part(step, block, whole, 0), to);
 }
 
 /* Fills a slot with the weights of a block whose whole array is in HOST or STORE. */
-static int fill_whole(struct plan_step *step, uint32_t block, uint16_t slot)
+static int fill_whole(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
     uint64_t bytes = plan_move_weight_bytes(step, block);
@@ -112,7 +112,7 @@ static int fill_whole(struct plan_step *step, uint32_t block, uint16_t slot)
 
 /* The same if each rank has a shard: moves this rank's shard to its offset, then gathers all
  * shards. */
-static int fill_shards(struct plan_step *step, uint32_t block, uint16_t slot)
+static int fill_shards(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
     uint64_t first = plan_weight_span(step->input, block).first;
@@ -133,7 +133,7 @@ static int fill_shards(struct plan_step *step, uint32_t block, uint16_t slot)
     return rc == 0 ? plan_fetch_gather(step, block, slot) : rc;
 }
 
-int plan_fetch_weights(struct plan_step *step, uint32_t block, uint16_t *out)
+int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
     bool shards = plan_shards_weights(step->input);
@@ -141,7 +141,7 @@ int plan_fetch_weights(struct plan_step *step, uint32_t block, uint16_t *out)
         *out = where->weights_device;
         return 0;
     }
-    uint16_t slot = plan_fetch_held(step, block);
+    uint32_t slot = plan_fetch_held(step, block);
     int rc = 0;
     if (slot == PLAN_NONE) {
         slot = plan_fetch_claim(step, block);

@@ -6,24 +6,24 @@
 
 /* Sets *out to the DEVICE buffer with the block's weights; first adds the commands that fill it, if
  * needed. */
-int plan_fetch_weights(struct plan_step *step, uint32_t block, uint16_t *out);
+int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out);
 
 /* If only rows of the block are brought to compute: sets *out to the slot with those that micro-batch
  * `micro` uses, after the commands that fill it. Else *out is the whole block, as above. */
 int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece *out);
 
 /* Returns the weight slot that already holds the block, or PLAN_NONE. */
-uint16_t plan_fetch_held(struct plan_step *step, uint32_t block);
+uint32_t plan_fetch_held(struct plan_step *step, uint32_t block);
 
 /* Gives the block a weight slot without filling it; the caller writes all of it. */
-uint16_t plan_fetch_claim(struct plan_step *step, uint32_t block);
+uint32_t plan_fetch_claim(struct plan_step *step, uint32_t block);
 
 /* Notes that no slot holds the whole block any more. */
 void plan_fetch_forget(struct plan_step *step, uint32_t block);
 
 /* Gathers all ranks' parts of the block's weights in `whole`, which already has this rank's part at
  * its offset. */
-int plan_fetch_gather(struct plan_step *step, uint32_t block, uint16_t whole);
+int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole);
 
 /* A READ or WRITE of a chunk of working weights at `memory`. */
 int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t block, uint64_t index,

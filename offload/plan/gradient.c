@@ -3,7 +3,7 @@
 
 #include "offload/plan/update.h"
 
-static struct plan_piece part(uint16_t buffer, uint64_t bytes)
+static struct plan_piece part(uint32_t buffer, uint64_t bytes)
 {
     return (struct plan_piece){.buffer = buffer, .bytes = bytes};
 }
@@ -31,7 +31,7 @@ static struct plan_piece whole_piece(const struct plan_step *step, uint32_t bloc
 }
 
 /* This rank's part of a gradient in a buffer whose first element is `first`. */
-static struct plan_piece own_piece(const struct plan_step *step, uint32_t block, uint16_t buffer,
+static struct plan_piece own_piece(const struct plan_step *step, uint32_t block, uint32_t buffer,
                                    uint64_t first)
 {
     struct plan_span span = plan_state_span(step->input, block);

@@ -51,7 +51,7 @@ uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk
                          PLAN_ALIGN_BYTES);
 }
 
-uint32_t plan_layout_slots(const uint16_t slots[PLAN_STATE_SLOT_MAX])
+uint32_t plan_layout_slots(const uint32_t slots[PLAN_STATE_SLOT_MAX])
 {
     uint32_t count = 0;
     while (count < PLAN_STATE_SLOT_MAX && slots[count] != PLAN_NONE) {
@@ -102,7 +102,7 @@ struct buffer_kind {
 };
 
 static int add_buffer(struct plan_layout *layout, const char *name, enum plan_tier tier,
-                      enum plan_consumer consumer, uint64_t bytes, uint16_t *out)
+                      enum plan_consumer consumer, uint64_t bytes, uint32_t *out)
 {
     if (bytes == 0) {
         return 0;
@@ -128,7 +128,7 @@ static int add_buffer(struct plan_layout *layout, const char *name, enum plan_ti
         buffer->offset = layout->tier_bytes[tier];
         layout->tier_bytes[tier] += plan_round_up(bytes, PLAN_ALIGN_BYTES);
     }
-    *out = (uint16_t)layout->count++;
+    *out = layout->count++;
     return 0;
 }
 
@@ -154,13 +154,13 @@ static int add_ring(struct plan_layout *layout, const struct buffer_kind *kind,
 }
 
 static int add_of_block(struct plan_layout *layout, const struct plan_input *input, uint32_t block,
-                        const struct buffer_kind *kind, uint64_t bytes, uint16_t *out)
+                        const struct buffer_kind *kind, uint64_t bytes, uint32_t *out)
 {
     char name[32];
     snprintf(name, sizeof name, "%s(%.20s)", kind->name, input->blocks[block].name);
     int rc = add_buffer(layout, name, kind->tier, kind->consumer, bytes, out);
     if (rc == 0 && bytes > 0 && kind->twice) {
-        uint16_t twin = PLAN_NONE;
+        uint32_t twin = PLAN_NONE;
         snprintf(name, sizeof name, "%s'(%.20s)", kind->name, input->blocks[block].name);
         rc = add_buffer(layout, name, kind->tier, kind->consumer, bytes, &twin);
         layout->buffers[*out].twin = twin;
@@ -170,9 +170,12 @@ static int add_of_block(struct plan_layout *layout, const struct plan_input *inp
 
 /* ---- weights and states ---- */
 
-static uint64_t extents_bytes(uint64_t chunks, uint64_t chunk_bytes)
+/* Bytes of extents for chunks, of which the last one may be short. */
+static uint64_t extents_bytes(uint64_t chunks, uint64_t chunk_bytes, uint64_t last_bytes)
 {
-    return chunks * plan_round_up(chunk_bytes, PLAN_EXTENT_BYTES);
+    return chunks == 0 ? 0
+                       : (chunks - 1) * plan_round_up(chunk_bytes, PLAN_EXTENT_BYTES) +
+                             plan_round_up(last_bytes, PLAN_EXTENT_BYTES);
 }
 
 static int add_weights(struct plan_layout *layout, const struct plan_input *input,
@@ -203,9 +206,11 @@ static int add_weights(struct plan_layout *layout, const struct plan_input *inpu
     }
     if (rc == 0 && place->weights == PLAN_STORE) {
         uint64_t chunks = plan_chunk_count(most, choice->chunk_elements);
-        rc = add_of_block(layout, input, b, &in_store,
-                          extents_bytes(chunks, choice->chunk_elements * width),
-                          &block->weights_store);
+        rc = add_of_block(
+            layout, input, b, &in_store,
+            extents_bytes(chunks, choice->chunk_elements * width,
+                          plan_chunk_size(most, choice->chunk_elements, chunks - 1) * width),
+            &block->weights_store);
     }
     return rc;
 }
@@ -224,15 +229,16 @@ static int add_states(struct plan_layout *layout, const struct plan_input *input
     uint64_t chunk_bytes = plan_state_bytes(format, choice->chunk_elements);
     uint64_t stride = plan_layout_state_stride(input, choice->chunk_elements, b);
     uint64_t resident = place->resident_chunks * stride;
+    const uint64_t last = plan_chunk_size(plan_state_most(input, b), choice->chunk_elements,
+                                          place->chunk_count - 1);
     if (place->resident_chunks > 0 && away == 0) {
-        uint64_t last = plan_chunk_size(plan_state_most(input, b), choice->chunk_elements,
-                                        place->chunk_count - 1);
         resident -= stride;
         resident += plan_round_up(plan_state_bytes(format, last), PLAN_ALIGN_BYTES);
     }
     int rc = add_of_block(layout, input, b, &in_memory, resident, &block->states_memory);
     if (rc == 0) {
-        rc = add_of_block(layout, input, b, &in_store, extents_bytes(away, chunk_bytes),
+        rc = add_of_block(layout, input, b, &in_store,
+                          extents_bytes(away, chunk_bytes, plan_state_bytes(format, last)),
                           &block->states_store);
     }
     return rc;
@@ -324,7 +330,7 @@ static int add_weight_slots(struct plan_layout *layout, const struct plan_input 
 }
 
 static int add_row(struct plan_layout *layout, const char *name, uint64_t bytes, uint32_t count,
-                   uint16_t *out)
+                   uint32_t *out)
 {
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < count; i++) {
@@ -461,7 +467,7 @@ static int add_kind(struct plan_layout *layout, const struct plan_input *input,
     }
     for (uint32_t b = 0; rc == 0 && b < input->block_count; b++) {
         if (is_wanted(input, layout, kind, b) && !takes_turns(input, layout, kind, b)) {
-            uint16_t *index = (uint16_t *)(void *)((char *)&layout->blocks[b] + kind->member);
+            uint32_t *index = (uint32_t *)(void *)((char *)&layout->blocks[b] + kind->member);
             rc = add_of_block(layout, input, b, &kind->layout, bytes_of(input, kind, b), index);
         }
     }
@@ -498,11 +504,13 @@ static int add_stored(struct plan_layout *layout, const struct plan_input *input
     const struct buffer_kind in_store = {"g", PLAN_STORE, PLAN_FOR_GRADIENTS, false};
     int rc = add_kind(layout, input, &kind);
     for (uint32_t b = 0; rc == 0 && away && b < input->block_count; b++) {
-        uint64_t chunks = plan_chunk_count(plan_state_most(input, b), choice->chunk_elements);
-        uint64_t extent = plan_round_up(choice->chunk_elements * input->blocks[b].format.grad_bytes,
-                                        PLAN_EXTENT_BYTES);
+        const uint64_t most = plan_state_most(input, b);
+        const uint64_t chunks = plan_chunk_count(most, choice->chunk_elements);
+        const uint64_t width = input->blocks[b].format.grad_bytes;
+        const uint64_t last = plan_chunk_size(most, choice->chunk_elements, chunks - 1);
         if (is_wanted(input, layout, &kind, b)) {
-            rc = add_of_block(layout, input, b, &in_store, chunks * extent,
+            rc = add_of_block(layout, input, b, &in_store,
+                              extents_bytes(chunks, choice->chunk_elements * width, last * width),
                               &layout->blocks[b].gradient_store);
         }
     }
@@ -541,7 +549,7 @@ static int add_gradients(struct plan_layout *layout, const struct plan_input *in
 /* ---- activations ---- */
 
 static int add_numbered(struct plan_layout *layout, const char *what, uint32_t block,
-                        uint32_t micro, enum plan_tier tier, uint64_t bytes, uint16_t *out)
+                        uint32_t micro, enum plan_tier tier, uint64_t bytes, uint32_t *out)
 {
     char name[32];
     snprintf(name, sizeof name, "%s(%u.%u)", what, block, micro);
@@ -667,9 +675,9 @@ static void sort_by_size(struct plan_layout *layout, const struct plan_input *in
     }
 }
 
-static uint16_t *no_buffers(size_t count)
+static uint32_t *no_buffers(size_t count)
 {
-    uint16_t *indices = malloc(count * sizeof *indices);
+    uint32_t *indices = malloc(count * sizeof *indices);
     if (indices != NULL) {
         memset(indices, 0xff, count * sizeof *indices);
     }
@@ -785,7 +793,7 @@ void plan_layout_destroy(struct plan_layout *layout)
 
 /* ---- lookup ---- */
 
-static struct plan_piece extent_at(uint16_t buffer, uint64_t index, uint64_t full_bytes,
+static struct plan_piece extent_at(uint32_t buffer, uint64_t index, uint64_t full_bytes,
                                    uint64_t bytes)
 {
     return (struct plan_piece){.buffer = buffer,

@@ -19,7 +19,7 @@ enum plan_size { PLAN_SMALL, PLAN_LAYER, PLAN_LARGE, PLAN_SIZE_COUNT };
 
 /* Buffers that blocks of one size use in rotation. */
 struct plan_ring {
-    uint16_t buffers[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
+    uint32_t buffers[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
     uint32_t counts[PLAN_SIZE_COUNT];
 };
 
@@ -55,17 +55,17 @@ bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block);
 
 /* Buffer indices of one block; PLAN_NONE if it has no such buffer of its own. */
 struct plan_block_layout {
-    uint16_t weights_device; /* resident, or in the application's memory */
-    uint16_t weights_host;
-    uint16_t weights_store;
-    uint16_t states_memory; /* the resident chunks */
-    uint16_t states_store;
-    uint16_t gradient; /* as stored, in HOST; on the CPU device possibly in DEVICE */
-    uint16_t gradient_store;
-    uint16_t gradient_whole;       /* where compute writes it, if it is then moved elsewhere */
-    uint16_t sum;                  /* fp32 */
-    uint16_t rows[PLAN_ROWS_TURN]; /* DEVICE: pages of the weights that a command uses, in turn */
-    uint16_t rows_stages[PLAN_ROWS_TURN]; /* HOST: the same on their way from STORE to a card */
+    uint32_t weights_device; /* resident, or in the application's memory */
+    uint32_t weights_host;
+    uint32_t weights_store;
+    uint32_t states_memory; /* the resident chunks */
+    uint32_t states_store;
+    uint32_t gradient; /* as stored, in HOST; on the CPU device possibly in DEVICE */
+    uint32_t gradient_store;
+    uint32_t gradient_whole;       /* where compute writes it, if it is then moved elsewhere */
+    uint32_t sum;                  /* fp32 */
+    uint32_t rows[PLAN_ROWS_TURN]; /* DEVICE: pages of the weights that a command uses, in turn */
+    uint32_t rows_stages[PLAN_ROWS_TURN]; /* HOST: the same on their way from STORE to a card */
     uint8_t size;                         /* enum plan_size */
     bool on_card; /* weights, gradient and states stay in DEVICE memory that the processor cannot
                    * access, and are updated there: `gradient_whole` is the stored gradient */
@@ -85,23 +85,23 @@ struct plan_layout {
     struct plan_ring gradients;
     struct plan_ring gradients_whole;
     struct plan_ring sums;
-    uint16_t weight_stages[PLAN_STATE_SLOT_MAX]; /* HOST, one chunk each; none on the CPU device */
-    uint16_t state_slots[PLAN_STATE_SLOT_MAX];
+    uint32_t weight_stages[PLAN_STATE_SLOT_MAX]; /* HOST, one chunk each; none on the CPU device */
+    uint32_t state_slots[PLAN_STATE_SLOT_MAX];
     uint64_t slot_states_offset;
     uint64_t slot_gradient_offset;
     uint64_t chunk_elements;
-    uint16_t shared_sum;  /* DEVICE: fp32, of a borrowed parameter */
-    uint16_t *acts;       /* owned, [boundary * in_flight]: DEVICE; values repeat if slots take
+    uint32_t shared_sum;  /* DEVICE: fp32, of a borrowed parameter */
+    uint32_t *acts;       /* owned, [boundary * in_flight]: DEVICE; values repeat if slots take
                           * turns */
-    uint16_t *acts_host;  /* owned, like acts; entries may be PLAN_NONE */
-    uint16_t *acts_store; /* owned, like acts; entries may be PLAN_NONE */
-    uint16_t *kept;       /* owned, [block * in_flight]; entries may be PLAN_NONE */
-    uint16_t *out_grads;  /* owned, [in_flight] */
-    uint16_t scratch;
-    uint16_t tile_sums;      /* HOST: sums of squares */
-    uint16_t tile_sums_card; /* DEVICE: of blocks on the card, before they are copied to HOST */
-    uint16_t tile_sums_all;  /* of all ranks, if each rank computes only its own */
-    uint16_t norm;           /* HOST: norm, factor, verdict */
+    uint32_t *acts_host;  /* owned, like acts; entries may be PLAN_NONE */
+    uint32_t *acts_store; /* owned, like acts; entries may be PLAN_NONE */
+    uint32_t *kept;       /* owned, [block * in_flight]; entries may be PLAN_NONE */
+    uint32_t *out_grads;  /* owned, [in_flight] */
+    uint32_t scratch;
+    uint32_t tile_sums;      /* HOST: sums of squares */
+    uint32_t tile_sums_card; /* DEVICE: of blocks on the card, before they are copied to HOST */
+    uint32_t tile_sums_all;  /* of all ranks, if each rank computes only its own */
+    uint32_t norm;           /* HOST: norm, factor, verdict */
 };
 
 /* Lays out `choice`. `places` says what is resident, and is copied. 0 or -ENOMEM. */
@@ -111,7 +111,7 @@ void plan_layout_destroy(struct plan_layout *layout);
 
 /* A range of a buffer; PLAN_NONE: of none. */
 struct plan_piece {
-    uint16_t buffer;
+    uint32_t buffer;
     uint64_t offset;
     uint64_t bytes;
 };
@@ -132,7 +132,7 @@ struct plan_chunk plan_chunk_at(const struct plan_input *input, const struct pla
                                 enum plan_stream stream, uint32_t block, uint64_t index);
 
 /* Number of state slots, or of weight stages. */
-uint32_t plan_layout_slots(const uint16_t slots[PLAN_STATE_SLOT_MAX]);
+uint32_t plan_layout_slots(const uint32_t slots[PLAN_STATE_SLOT_MAX]);
 
 /* Bytes between the resident chunks of a block's states. */
 uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk_elements,

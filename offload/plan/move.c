@@ -24,10 +24,8 @@ struct plan_step plan_move_begin(struct plan_builder *builder, const struct plan
 struct plan_command plan_move_command(enum plan_op op, enum plan_queue queue, uint32_t block,
                                       uint32_t micro)
 {
-    return (struct plan_command){.op = (uint8_t)op,
-                                 .queue = (uint8_t)queue,
-                                 .block = (uint16_t)block,
-                                 .micro = (uint16_t)micro};
+    return (struct plan_command){
+        .op = (uint8_t)op, .queue = (uint8_t)queue, .block = block, .micro = micro};
 }
 
 int plan_move_add(struct plan_step *step, struct plan_command *command)
@@ -50,7 +48,7 @@ void plan_move_operand(struct plan_command *command, enum plan_role role, enum p
                                                                         .bytes = piece.bytes};
 }
 
-struct plan_piece plan_move_whole(const struct plan_step *step, uint16_t buffer)
+struct plan_piece plan_move_whole(const struct plan_step *step, uint32_t buffer)
 {
     uint64_t bytes = buffer != PLAN_NONE ? step->layout->buffers[buffer].bytes : 0;
     return (struct plan_piece){.buffer = buffer, .bytes = bytes};
@@ -66,8 +64,8 @@ uint64_t plan_move_weight_bytes(const struct plan_step *step, uint32_t block)
     return step->input->blocks[block].elements * step->input->blocks[block].format.weight_bytes;
 }
 
-uint16_t plan_move_turn(const struct plan_step *step, const struct plan_ring *ring,
-                        struct plan_turns *turns, uint32_t block, uint16_t own)
+uint32_t plan_move_turn(const struct plan_step *step, const struct plan_ring *ring,
+                        struct plan_turns *turns, uint32_t block, uint32_t own)
 {
     int size = plan_move_block(step, block)->size;
     if (own != PLAN_NONE || ring->counts[size] == 0) {

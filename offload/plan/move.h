@@ -14,7 +14,7 @@ struct plan_turns {
 /* A chunk that was read into a state slot before its update was added. */
 struct plan_fetched {
     uint32_t index;
-    uint16_t block; /* PLAN_NONE: the slot holds none */
+    uint32_t block; /* PLAN_NONE: the slot holds none */
 };
 
 struct plan_step {
@@ -22,7 +22,7 @@ struct plan_step {
     const struct plan_input *input;                      /* borrowed */
     const struct plan_choice *choice;                    /* borrowed */
     const struct plan_layout *layout;                    /* borrowed */
-    uint16_t slot_block[PLAN_SIZE_COUNT][PLAN_SLOT_MAX]; /* whose weights a slot holds */
+    uint32_t slot_block[PLAN_SIZE_COUNT][PLAN_SLOT_MAX]; /* whose weights a slot holds */
     uint32_t slot_used[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
     bool guesses; /* the step's own update runs inside backward, before its norm is known */
     bool ahead;   /* commands that are added now belong to that update */
@@ -38,10 +38,10 @@ struct plan_step {
     bool saves_pending; /* chunks of the pending update also go to a checkpoint */
     bool saves_own;     /* chunks of the step's own update also go to a checkpoint */
     bool saves;         /* chunks that are updated now go to a checkpoint */
-    uint16_t sum;       /* this and the next two: buffers of the block whose backward is being
+    uint32_t sum;       /* this and the next two: buffers of the block whose backward is being
                          * added */
-    uint16_t gradient;
-    uint16_t gradient_whole;
+    uint32_t gradient;
+    uint32_t gradient_whole;
 };
 
 /* A step without commands. */
@@ -58,14 +58,14 @@ struct plan_command plan_move_command(enum plan_op op, enum plan_queue queue, ui
 /* Adds an operand; a piece without a buffer or without bytes is left out. */
 void plan_move_operand(struct plan_command *command, enum plan_role role, enum plan_access access,
                        struct plan_piece piece);
-struct plan_piece plan_move_whole(const struct plan_step *step, uint16_t buffer);
+struct plan_piece plan_move_whole(const struct plan_step *step, uint32_t buffer);
 
 const struct plan_block_layout *plan_move_block(const struct plan_step *step, uint32_t block);
 uint64_t plan_move_weight_bytes(const struct plan_step *step, uint32_t block);
 
 /* Returns the block's own buffer, or the next one of the ring. */
-uint16_t plan_move_turn(const struct plan_step *step, const struct plan_ring *ring,
-                        struct plan_turns *turns, uint32_t block, uint16_t own);
+uint32_t plan_move_turn(const struct plan_step *step, const struct plan_ring *ring,
+                        struct plan_turns *turns, uint32_t block, uint32_t own);
 
 /* Adds a collective over the array of `block`, or over the tile sums (PLAN_NONE). GATHER moves from
  * this rank's part to the whole, REDUCE from the whole to this rank's part or to the whole. */

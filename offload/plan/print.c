@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { LINE_BYTES = 1024 };
+enum { LINE_BYTES = 1536 };
 
 struct text {
     char *at;

@@ -7,7 +7,7 @@
 enum {
     PLAN_CUT_ELEMENTS = 65536, /* shards and chunks begin at multiples of it */
     PLAN_ALIGN_BYTES = 4096,   /* alignment of buffers, and of reads and writes */
-    PLAN_EXTENT_BYTES = 2 << 20,
+    PLAN_EXTENT_BYTES = 4096,  /* extents of STORE are rounded up to it */
 };
 
 /* Elements of a block's array. */

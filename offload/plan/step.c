@@ -17,7 +17,7 @@ static bool is_last(const struct plan_step *step, uint32_t block)
     return block + 1 == step->input->block_count;
 }
 
-static struct plan_piece part(uint16_t buffer, uint64_t bytes)
+static struct plan_piece part(uint32_t buffer, uint64_t bytes)
 {
     return (struct plan_piece){.buffer = buffer, .bytes = bytes};
 }
@@ -34,7 +34,7 @@ static int name_weights(struct plan_step *step, struct plan_command *command)
     int rc = plan_fetch_rows(step, block, command->micro, &own);
     plan_move_operand(command, PLAN_AS_WEIGHTS, PLAN_READS, own);
     if (rc == 0 && from != PLAN_NONE) {
-        uint16_t weights = PLAN_NONE;
+        uint32_t weights = PLAN_NONE;
         rc = plan_fetch_weights(step, from, &weights);
         plan_move_operand(command, PLAN_AS_BORROWED, PLAN_READS,
                           part(weights, plan_move_weight_bytes(step, from)));
@@ -46,13 +46,13 @@ static void name_in(struct plan_step *step, struct plan_command *command)
 {
     if (command->block > 0) {
         uint32_t before = command->block - 1u;
-        uint16_t in = step->layout->acts[plan_move_act_index(step, before, command->micro)];
+        uint32_t in = step->layout->acts[plan_move_act_index(step, before, command->micro)];
         plan_move_operand(command, PLAN_AS_IN, PLAN_READS,
                           part(in, step->input->blocks[before].out_bytes));
     }
 }
 
-static uint16_t kept_of(const struct plan_step *step, uint32_t block, uint32_t micro)
+static uint32_t kept_of(const struct plan_step *step, uint32_t block, uint32_t micro)
 {
     return step->layout->kept[plan_move_act_index(step, block, micro)];
 }
@@ -79,7 +79,7 @@ static int block_forward(struct plan_step *step, uint32_t block, uint32_t micro,
     command.seconds = seconds_of(step, shape->forward_seconds, shape->forward_flops);
     name_in(step, &command);
     if (!is_last(step, block)) {
-        uint16_t out = layout->acts[plan_move_act_index(step, block, micro)];
+        uint32_t out = layout->acts[plan_move_act_index(step, block, micro)];
         plan_move_operand(&command, PLAN_AS_OUT, PLAN_WRITES, part(out, shape->out_bytes));
     }
     plan_move_operand(
@@ -99,7 +99,7 @@ static int block_backward(struct plan_step *step, uint32_t block, uint32_t micro
 {
     const struct plan_block_shape *shape = &step->input->blocks[block];
     const struct plan_layout *layout = step->layout;
-    uint16_t kept = kept_of(step, block, micro);
+    uint32_t kept = kept_of(step, block, micro);
     bool again = kept == PLAN_NONE && shape->kept_bytes > 0;
     struct plan_command command = plan_move_command(PLAN_BWD, PLAN_Q_COMPUTE, block, micro);
     int rc = 0;

@@ -94,7 +94,10 @@ enum plan_role {
     PLAN_ROLE_COUNT,
 };
 
-enum { PLAN_NONE = 0xffff, PLAN_OPERAND_MAX = 10, PLAN_EDGE_MAX = 3 };
+/* No block, buffer or micro-batch has this number. */
+#define PLAN_NONE UINT32_MAX
+
+enum { PLAN_OPERAND_MAX = 10, PLAN_EDGE_MAX = 3 };
 
 /* What memory is used for. */
 enum plan_consumer {
@@ -118,12 +121,12 @@ struct plan_buffer {
         tier; /* enum plan_tier; STORE buffers are extents, known by block and stream, and so are
                        * the application's */
     uint8_t consumer; /* enum plan_consumer */
-    uint16_t twin;    /* the buffer of its other generation, which commands ahead of the norm write;
+    uint32_t twin;    /* the buffer of its other generation, which commands ahead of the norm write;
                        * PLAN_NONE: it has none */
 };
 
 struct plan_operand {
-    uint16_t buffer; /* index in the plan's buffers */
+    uint32_t buffer; /* index in the plan's buffers */
     uint8_t access;  /* enum plan_access */
     uint8_t role;    /* enum plan_role */
     uint64_t offset; /* within the buffer */
@@ -143,11 +146,10 @@ struct plan_command {
     bool ahead;  /* part of an update before its step's norm is known: its results go to the other
                   * generation, if there is one */
     bool single; /* FWD of only the first micro-batch of its group: for an evaluation */
-    bool
-        rows; /* READ, H2D: moves only what `micro` uses of the block's weights, which is known when
-                  * the step begins; `bytes` is the most */
-    uint16_t block;
-    uint16_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */
+    bool rows;   /* READ, H2D: moves only what `micro` uses of the block's weights, which is known
+                  * when the step begins; `bytes` is the most */
+    uint32_t block;
+    uint32_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */
     uint32_t chunk;    /* chunk of the block's shard */
     uint32_t place;    /* number of this command on its queue, from 1 */
     uint64_t elements; /* of the chunk or the block */

@@ -15,7 +15,7 @@
 #include "core/base/err.h"
 #include "offload/plan/sim.h"
 
-enum { EVENT_BYTES = 512, NAME_BYTES = 64 };
+enum { EVENT_BYTES = 2048, NAME_BYTES = 512 /* escaped */ };
 
 /* ---- file ---- */
 

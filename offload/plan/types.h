@@ -25,7 +25,7 @@ struct plan_format {
  * elements of its own and also reads a parameter of `shared_elements` in the array of the block
  * that it borrows from; the gradient of that parameter has two uses. */
 struct plan_block_shape {
-    char name[24];
+    const char *name;         /* borrowed */
     uint64_t elements;        /* parameters of its own, packed */
     uint64_t shared_elements; /* elements of the borrowed parameter; 0 if it is not trained */
     uint64_t out_bytes;       /* boundary activation that the block passes to the next one; 0 for
@@ -42,7 +42,7 @@ struct plan_block_shape {
     uint64_t
         rows_bytes;   /* of a frozen block: the pages of its weights that a forward command uses at
                           * most, if it needs only these; 0: it needs the whole block */
-    uint16_t borrows; /* an earlier block; PLAN_NONE: none */
+    uint32_t borrows; /* an earlier block; PLAN_NONE: none */
     bool backward_reads_weights;
     bool trained; /* any of its own parameters is trained */
     struct plan_format format;

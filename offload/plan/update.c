@@ -13,7 +13,7 @@ struct chunk {
     uint64_t index;
     uint64_t first; /* element of the block */
     uint64_t count;
-    uint16_t slot;             /* state slot; PLAN_NONE: it needs none */
+    uint32_t slot;             /* state slot; PLAN_NONE: it needs none */
     bool states_away;          /* its states are in STORE */
     bool gradient_away;        /* its gradient waits in STORE */
     bool weights_in_slot;      /* its working weights pass through the state slot */
@@ -101,8 +101,8 @@ static int update(struct plan_step *step, const struct chunk *chunk)
     const struct plan_layout *layout = step->layout;
     const struct plan_block_layout *where = plan_move_block(step, chunk->block);
     uint64_t states = plan_state_bytes(format, chunk->count);
-    uint16_t own = where->on_card ? where->gradient_whole : where->gradient;
-    uint16_t gradient = own != PLAN_NONE ? own : step->gradient;
+    uint32_t own = where->on_card ? where->gradient_whole : where->gradient;
+    uint32_t gradient = own != PLAN_NONE ? own : step->gradient;
     struct plan_command command = plan_move_command(
         PLAN_UPDATE, where->on_card ? PLAN_Q_COMPUTE : PLAN_Q_UPDATE, chunk->block, PLAN_NONE);
     command.chunk = (uint32_t)chunk->index;
@@ -188,14 +188,14 @@ static int save(struct plan_step *step, const struct chunk *made)
 
 /* Where the working weights of a block are while it is updated. */
 struct stand {
-    uint16_t place; /* buffer in which the update changes them; PLAN_NONE: state slots */
-    uint16_t above; /* buffer to which each updated chunk is copied, or PLAN_NONE */
+    uint32_t place; /* buffer in which the update changes them; PLAN_NONE: state slots */
+    uint32_t above; /* buffer to which each updated chunk is copied, or PLAN_NONE */
     uint64_t first; /* first element of `place`, and of `above` unless it is a slot */
     bool fetched;   /* `place` is a weight slot, and the chunks are written back to STORE */
     bool held;      /* the slot already has the weights */
     bool spread;    /* all ranks' new weights are gathered at `whole` afterwards */
     bool returned;  /* and then written to STORE whole */
-    uint16_t whole;
+    uint32_t whole;
 };
 
 /* Whether states are in shards and weights whole: stages 1 and 2. */
@@ -326,7 +326,7 @@ int plan_update_fetch(struct plan_step *step, uint32_t block, bool *full)
             *full = true;
             return 0;
         }
-        step->fetched[slot] = (struct plan_fetched){.index = (uint32_t)c, .block = (uint16_t)block};
+        step->fetched[slot] = (struct plan_fetched){.index = (uint32_t)c, .block = block};
         rc = read_into(step, slot, &chunk);
     }
     return rc;

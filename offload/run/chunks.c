@@ -36,7 +36,7 @@ static bool is_on_card(const struct run_rank *rank, uint32_t block)
 char *run_chunk_weights_memory(const struct run_rank *rank, uint32_t block)
 {
     const struct plan_block_layout *where = &plan_layout_of(rank->plan)->blocks[block];
-    const uint16_t buffer = where->on_card                     ? PLAN_NONE
+    const uint32_t buffer = where->on_card                     ? PLAN_NONE
                             : where->weights_host != PLAN_NONE ? where->weights_host
                                                                : where->weights_device;
     return buffer != PLAN_NONE ? rank->memory.at[buffer] : NULL;
@@ -124,7 +124,7 @@ int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *
 
 struct run_pages run_pages_of(const struct run_rank *rank, uint32_t block)
 {
-    const uint16_t slot = plan_layout_of(rank->plan)->blocks[block].rows[0];
+    const uint32_t slot = plan_layout_of(rank->plan)->blocks[block].rows[0];
     const struct plan_block_shape *shape = &rank->input->blocks[block];
     const uint64_t room = plan_buffer(rank->plan, slot)->bytes / shape->format.weight_bytes;
     const uint64_t cuts = room / PLAN_CUT_ELEMENTS;
@@ -191,7 +191,7 @@ void run_slots_init(struct run_slots *slots, const struct run_rank *rank)
 {
     const struct plan_layout *layout = plan_layout_of(rank->plan);
     const bool states = layout->state_slots[0] != PLAN_NONE;
-    const uint16_t *buffers = states ? layout->state_slots : layout->weight_stages;
+    const uint32_t *buffers = states ? layout->state_slots : layout->weight_stages;
     *slots = (struct run_slots){.count = plan_layout_slots(buffers)};
     for (uint32_t i = 0; i < slots->count; i++) {
         slots->at[i].memory = rank->memory.at[buffers[i]];

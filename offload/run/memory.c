@@ -101,7 +101,7 @@ static char *find_operand(const struct run_memory *memory, const struct plan_com
     if (operand == NULL) {
         return NULL;
     }
-    const uint16_t twin = plan_buffer(memory->plan, operand->buffer)->twin;
+    const uint32_t twin = plan_buffer(memory->plan, operand->buffer)->twin;
     char *at = memory->at[ahead && twin != PLAN_NONE ? twin : operand->buffer];
     return at != NULL ? at + operand->offset : NULL;
 }
@@ -130,7 +130,7 @@ char *run_memory_slot_of(const struct run_memory *memory, const struct plan_comm
 void run_memory_swap_generations(struct run_memory *memory)
 {
     for (uint32_t i = 0; i < memory->count; i++) {
-        const uint16_t twin = plan_buffer(memory->plan, i)->twin;
+        const uint32_t twin = plan_buffer(memory->plan, i)->twin;
         if (twin != PLAN_NONE) {
             char *current = memory->at[i];
             memory->at[i] = memory->at[twin];

@@ -710,7 +710,7 @@ static void add_gradient(struct run_optimizer *optimizer, size_t parameter, cons
     const struct run_lent_part *part = optimizer->parts[parameter];
     const enum core_update_type type = optimizer->lent.blocks[block].gradients;
     const size_t bytes = type == CORE_UPDATE_F32 ? 4 : 2;
-    const uint16_t buffer = plan_layout_of(optimizer->plan)->blocks[block].gradient;
+    const uint32_t buffer = plan_layout_of(optimizer->plan)->blocks[block].gradient;
     float *sum = (float *)(void *)optimizer->rank->memory.at[buffer] + part->first;
     float terms[AT_ONCE];
     for (uint64_t at = 0; at < part->count; at += AT_ONCE) {

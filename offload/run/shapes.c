@@ -60,12 +60,12 @@ struct model_rows run_shapes_rows(const struct model *model, const struct run_op
 }
 
 /* The block whose parameter a block borrows, and the trained elements of that parameter. */
-static uint16_t lender_of(const struct model_block *block, unsigned index, uint64_t *elements)
+static uint32_t lender_of(const struct model_block *block, unsigned index, uint64_t *elements)
 {
     for (unsigned i = 0; i < block->param_count; i++) {
         if (block->params[i].owner != index) {
             *elements = block->params[i].trained ? block->params[i].elements : 0;
-            return (uint16_t)block->params[i].owner;
+            return block->params[i].owner;
         }
     }
     *elements = 0;
@@ -79,6 +79,7 @@ static void describe(struct run_shapes *shapes, const struct run_options *option
     struct plan_block_shape *shape = &shapes->blocks[index];
     const uint64_t kept_at = run_shapes_kept_offset(program);
     *shape = (struct plan_block_shape){
+        .name = block->name,
         .elements = block->elements,
         .out_bytes = program->out_bytes,
         .kept_bytes = aligned(program->kept_bytes),
@@ -90,7 +91,6 @@ static void describe(struct run_shapes *shapes, const struct run_options *option
         .trained = block->trained,
         .format = run_options_format(options),
     };
-    snprintf(shape->name, sizeof shape->name, "%s", block->name);
     if (block->kind == MODEL_BLOCK_EMBEDDING) {
         const struct model_rows rows = run_shapes_rows(shapes->model, options);
         const uint64_t bytes = (uint64_t)rows.pages_max * MODEL_PAGE_BYTES;
@@ -213,13 +213,13 @@ int run_shapes_create_lent(const struct blocks *blocks, const struct run_lent *l
     for (uint32_t b = 0; b < blocks->count; b++) {
         struct plan_block_shape *shape = &shapes->blocks[b];
         *shape = (struct plan_block_shape){
+            .name = blocks->list[b].name,
             .elements = blocks->list[b].elements,
             .borrows = PLAN_NONE,
             .trained = blocks->list[b].trained,
             .format = run_options_format_of(options, lent->blocks[b].master,
                                             lent->sums ? CORE_UPDATE_F32
                                                        : lent->blocks[b].gradients)};
-        snprintf(shape->name, sizeof shape->name, "%s", blocks->list[b].name);
     }
     *out = shapes;
     return 0;

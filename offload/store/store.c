@@ -184,23 +184,31 @@ static int count_need(void *context, const struct store_place *place, uint64_t b
 {
     struct need *need = context;
     (void)place;
-    need->bytes += generations * plan_round_up(bytes, AIO_EXTENT_ALIGN_BYTES);
+    need->bytes += generations * plan_round_up(bytes, PLAN_EXTENT_BYTES);
     need->extents += generations;
     return 0;
 }
 
-/* Number of whole extents that fit into a path. */
+/* Bytes of whole pages that fit into a path. */
 static uint64_t path_limit(const struct store_path *path)
 {
     const uint64_t bytes = path->bytes > 0 ? path->bytes : STORE_UNLIMITED_BYTES;
-    return bytes / AIO_EXTENT_ALIGN_BYTES * AIO_EXTENT_ALIGN_BYTES;
+    return bytes / PLAN_EXTENT_BYTES * PLAN_EXTENT_BYTES;
+}
+
+/* The same if there are several paths: extents are spread over them by MiB, and the end of a path may be
+ * too small for one. */
+static uint64_t path_room(const struct store_path *path)
+{
+    const uint64_t limit = path_limit(path);
+    return limit > AIO_SUM_BYTES ? limit - AIO_SUM_BYTES : 0;
 }
 
 uint64_t store_capacity(const struct store_path *paths, unsigned count)
 {
     uint64_t bytes = 0;
     for (unsigned i = 0; i < count; i++) {
-        const uint64_t limit = path_limit(&paths[i]);
+        const uint64_t limit = count > 1 ? path_room(&paths[i]) : path_limit(&paths[i]);
         bytes = limit > UINT64_MAX - bytes ? UINT64_MAX : bytes + limit;
     }
     return bytes;
@@ -279,6 +287,7 @@ static int open_extents(struct store *store, const struct store_options *options
         .paths_count = options->path_count,
         .run = options->run,
         .backend = options->backend,
+        .align_bytes = PLAN_EXTENT_BYTES,
         .unwritten = true,
         .drive = {.limit_ns = options->limit_ns},
         .progress = options->progress,

@@ -70,6 +70,9 @@ static void fill(const struct shape *shape, struct plan_block_shape *blocks)
             .elements = b == 0 ? table
                         : head ? (shape->tied ? 0 : table) + h
                                : layer,
+            .name = b == 0 ? "embedding"
+                    : head ? "head"
+                           : "layer",
             .borrows = head && shape->tied ? 0 : PLAN_NONE,
             .shared_elements = head && shape->tied ? table : 0,
             .out_bytes = head ? 0 : tokens * h * 2,
@@ -84,11 +87,6 @@ static void fill(const struct shape *shape, struct plan_block_shape *blocks)
             .trained = true,
             .format = {
                 .weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4, .grad_bytes = 2}};
-        snprintf(blocks[b].name, sizeof blocks[b].name,
-                 b == 0 ? "embedding"
-                 : head ? "head"
-                        : "layer %u",
-                 b - 1);
     }
 }
 

@@ -53,10 +53,10 @@ static void end_disk(const char *name)
 static void store_at_step_0(void)
 {
     begin();
-    small_disk("tiny", 2048);
+    small_disk("tiny", 48);
     put(rig_path("tiny/mine"), "a letter");
     expect(3, TRAIN_SMALL "--out %T/x --steps 2 --store %T/tiny/store --io threads");
-    check_contains(rig_err, "has 1 MiB free, and tide leaves 1024 MiB free for others");
+    check_contains(rig_err, "has 0 MiB free, and tide leaves 1024 MiB free for others");
     expect(1, TRAIN_SMALL "--out %T/x --steps 2 --store %T/tiny/store:1G --log %T/x.jsonl "
                           "--io threads --place weights=store,states=store");
     check_contains(rig_err, "tiny/store");

@@ -436,7 +436,7 @@ struct plan_command machine_resolve(const struct machine *machine,
     bool other = command->ahead && command->op != PLAN_READ &&
                  machine->words[step] != MACHINE_STANDS;
     for (uint32_t i = 0; other && i < command->operand_count; i++) {
-        uint16_t twin = plan_buffer(machine->plan, command->operands[i].buffer)->twin;
+        uint32_t twin = plan_buffer(machine->plan, command->operands[i].buffer)->twin;
         resolved.operands[i].buffer = twin != PLAN_NONE ? twin : command->operands[i].buffer;
     }
     return resolved;
@@ -461,7 +461,7 @@ static void decide(struct machine *machine, uint32_t step)
     bool stands = !truth_by_norm(machine->truth, step);
     machine->words[step] = stands ? MACHINE_STANDS : MACHINE_FALLS;
     for (uint32_t i = 0; stands && i < plan_buffer_count(machine->plan); i++) {
-        uint16_t twin = plan_buffer(machine->plan, i)->twin;
+        uint32_t twin = plan_buffer(machine->plan, i)->twin;
         if (twin != PLAN_NONE) {
             struct memory current = machine->memories[i];
             machine->memories[i] = machine->memories[twin];

@@ -45,7 +45,7 @@ static void visit_chunks(struct machine *machine, uint32_t block, bool is_state,
         }
         struct machine_cell at = machine_cell_at(machine, block, home.cell, 0, span.first,
                                                  format->weight_bytes);
-        const uint16_t places[] = {where->weights_device, where->weights_host};
+        const uint32_t places[] = {where->weights_device, where->weights_host};
         for (int p = 0; p < 2; p++) {
             home.buffer = places[p];
             home.offset = at.offset;

@@ -1,6 +1,6 @@
 /* Proves that large models fit into small memory, that their predicted steps are near the limits of
  * their machines, and that planning takes negligible time. */
-#include <stdio.h>
+#include <stdlib.h>
 
 #include "core/base/err.h"
 #include "offload/plan/plan.h"
@@ -34,6 +34,7 @@ static void fill_blocks(const struct big *big, struct plan_block_shape *blocks)
         double work = 2.0 * TOKENS * (double)(head ? big->table_elements : big->layer_elements);
         bool layer = b > 0 && !head;
         blocks[b] = (struct plan_block_shape){
+            .name = layer ? "layer" : "end",
             .elements = layer ? big->layer_elements : own,
             .borrows = head && big->tied ? 0 : PLAN_NONE,
             .shared_elements = head && big->tied ? big->table_elements : 0,
@@ -47,7 +48,6 @@ static void fill_blocks(const struct big *big, struct plan_block_shape *blocks)
             .trained = true,
             .format = {
                 .weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4, .grad_bytes = 2}};
-        snprintf(blocks[b].name, sizeof blocks[b].name, layer ? "layer %u" : "end %u", b);
     }
 }
 
@@ -141,4 +141,50 @@ static void large_models_fit_small_memory(void)
     }
 }
 
-TEST_MAIN({"large_models_fit_small_memory", large_models_fit_small_memory})
+/* Many small blocks of an application: what STORE has beyond their bytes is at most 2 %. */
+static void many_small_blocks(void)
+{
+    enum { MANY = 1500, ELEMENTS = 20000 };
+    struct plan_block_shape *blocks = calloc(MANY, sizeof *blocks);
+    struct plan *plan = NULL;
+    check_true(blocks != NULL);
+    for (uint32_t b = 0; b < MANY; b++) {
+        blocks[b] = (struct plan_block_shape){
+            .name = "block",
+            .elements = ELEMENTS + b % 7 * 256,
+            .borrows = PLAN_NONE,
+            .trained = true,
+            .format = {.master_bytes = 2, .m_bytes = 4, .v_bytes = 4}};
+    }
+    struct plan_input input = input_of(&bigs[0], blocks, false);
+    input.block_count = MANY;
+    input.application = true;
+    input.budgets.device_bytes = input.budgets.host_bytes = UINT64_C(1) << 40;
+    input.budgets.joint_bytes = 0;
+    input.wishes = (struct plan_wishes){
+        .micro_batches = 1, .states = PLAN_WHERE_STORE, .state_slots = 4, .chunk_elements = 65536};
+    check_int(plan_create(&input, &plan), ==, 0);
+    uint64_t bytes = 0;
+    for (uint32_t b = 0; b < MANY; b++) {
+        bytes += blocks[b].elements * 10;
+    }
+    const uint64_t store = plan_tier_bytes(plan, PLAN_STORE);
+    check_uint(store, >=, bytes);
+    check_uint(store, <=, bytes + bytes / 50);
+    const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
+    uint64_t updates = 0;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < tape->count; i++) {
+        updates += tape->commands[i].op == PLAN_UPDATE;
+        last = tape->commands[i].op == PLAN_UPDATE && tape->commands[i].block > last
+                   ? tape->commands[i].block
+                   : last;
+    }
+    check_uint(updates, ==, MANY);
+    check_uint(last, ==, MANY - 1);
+    plan_destroy(plan);
+    free(blocks);
+}
+
+TEST_MAIN({"many_small_blocks", many_small_blocks},
+          {"large_models_fit_small_memory", large_models_fit_small_memory})

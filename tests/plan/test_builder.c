@@ -1,6 +1,7 @@
 /* Proves that edges follow from accesses: each kind of conflict, ranges, order on a queue, edges
  * implied by others, joins, and the border between two tapes. */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "core/base/err.h"
 #include "offload/plan/builder.h"
@@ -22,7 +23,7 @@ static struct plan_builder *builder_of(void)
     return builder;
 }
 
-static struct plan_operand part(uint16_t buffer, enum plan_access access, uint64_t offset,
+static struct plan_operand part(uint32_t buffer, enum plan_access access, uint64_t offset,
                                 uint64_t bytes)
 {
     return (struct plan_operand){
@@ -129,11 +130,11 @@ static void joins_take_the_rest(void)
     struct plan_builder *builder = builder_of();
     const enum plan_queue queues[] = {PLAN_Q_UP, PLAN_Q_DOWN, PLAN_Q_COLL, PLAN_Q_UPDATE,
                                       PLAN_Q_READ_ACT};
-    for (uint16_t i = 0; i < 5; i++) {
+    for (uint32_t i = 0; i < 5; i++) {
         add(builder, queues[i], part(i, PLAN_WRITES, 0, 100), nothing);
     }
     struct plan_command command = {.op = PLAN_FWD, .queue = PLAN_Q_COMPUTE};
-    for (uint16_t i = 0; i < 5; i++) {
+    for (uint32_t i = 0; i < 5; i++) {
         command.operands[command.operand_count++] = part(i, PLAN_READS, 0, 100);
     }
     check_int(plan_builder_add(builder, &command), ==, 0);
@@ -146,6 +147,33 @@ static void joins_take_the_rest(void)
     check_int(tape.commands[6].place, ==, 2);
     plan_tape_fini(&tape);
     plan_builder_destroy(builder);
+}
+
+/* Numbers of blocks and buffers beyond 16 bits stay apart. */
+static void numbers_are_wide(void)
+{
+    enum { MANY = 66000, FAR = 65536 + 7 };
+    struct plan_buffer *many = calloc(MANY, sizeof *many);
+    struct plan_builder *builder = NULL;
+    struct plan_tape tape;
+    check_true(many != NULL);
+    for (uint32_t i = 0; i < MANY; i++) {
+        many[i] = (struct plan_buffer){.bytes = 100, .tier = PLAN_HOST};
+    }
+    check_int(plan_builder_create(many, MANY, &builder), ==, 0);
+    plan_builder_begin(builder);
+    struct plan_command write = {.op = PLAN_H2D, .queue = PLAN_Q_UP, .block = FAR};
+    write.operands[write.operand_count++] = part(FAR, PLAN_WRITES, 0, 100);
+    check_int(plan_builder_add(builder, &write), ==, 0);
+    add(builder, PLAN_Q_COMPUTE, part(FAR - 65536, PLAN_READS, 0, 100), nothing);
+    add(builder, PLAN_Q_COMPUTE, part(FAR, PLAN_READS, 0, 100), nothing);
+    check_int(plan_builder_end(builder, &tape), ==, 0);
+    check_uint(tape.commands[0].block, ==, FAR);
+    check_int(edges_of(&tape.commands[1]), ==, 0);
+    check_int(edges_of(&tape.commands[2]), ==, 1);
+    plan_tape_fini(&tape);
+    plan_builder_destroy(builder);
+    free(many);
 }
 
 /* An edge into the tape before counts back from that tape's end; two tapes back none is needed. */
@@ -211,6 +239,6 @@ static void traffic(void)
 TEST_MAIN({"transfers_of_a_queue_overlap", transfers_of_a_queue_overlap}, {"traffic", traffic},
           {"conflicts_make_edges", conflicts_make_edges},
           {"implied_edges_are_left_out", implied_edges_are_left_out},
-          {"joins_take_the_rest", joins_take_the_rest},
+          {"joins_take_the_rest", joins_take_the_rest}, {"numbers_are_wide", numbers_are_wide},
           {"edges_cross_one_border", edges_cross_one_border},
           {"operands_stay_inside", operands_stay_inside})

@@ -95,7 +95,7 @@ static void two_generations_are_weighed(void)
     check_int(plan_steady(once), ==, PLAN_NEXT);
     check_int(plan_steady(twice), ==, PLAN_GUESS);
     uint64_t bytes = plan_tier_bytes(twice, PLAN_STORE);
-    uint16_t frozen = plan_layout_of(twice)->blocks[2].weights_store;
+    uint32_t frozen = plan_layout_of(twice)->blocks[2].weights_store;
     check_int(plan_buffer(twice, frozen)->twin, ==, PLAN_NONE);
     uint64_t twins = 0;
     for (uint32_t i = 0; i < plan_buffer_count(twice); i++) {

@@ -38,7 +38,11 @@ static void measured_times_are_drawn(void)
     struct world world;
     world_init(&world, false, 1);
     world.input.rank = 0;
-    snprintf(world.shapes[1].name, sizeof world.shapes[1].name, "lay\"er\\");
+    char longest[256];
+    memset(longest, '"', 255);
+    longest[255] = '\0';
+    world.shapes[1].name = "lay\"er\\";
+    world.shapes[2].name = longest;
     struct plan *plan = world_plan(&world);
     const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
     struct plan_trace *trace = NULL;
@@ -65,6 +69,8 @@ static void measured_times_are_drawn(void)
         if (strcmp(member(event, "ph"), "X") == 0) {
             check_double(core_json_real(core_json_find(event, "dur")), ==, 500);
             named += strcmp(member(event, "name"), "FWD lay\"er\\") == 0;
+            named += strncmp(member(event, "name"), "FWD ", 4) == 0 &&
+                     strcmp(member(event, "name") + 4, longest) == 0;
             check_true(core_json_find(core_json_find(event, "args"), "bytes") != NULL);
             seen++;
         } else if (strcmp(member(event, "name"), "thread_name") == 0) {
@@ -76,7 +82,7 @@ static void measured_times_are_drawn(void)
     }
     check_int(rows, ==, PLAN_Q_COUNT);
     check_int(seen, ==, bars - 1);
-    check_int(named, ==, 1);
+    check_int(named, ==, 2);
     core_json_destroy(doc);
     plan_destroy(plan);
 }

@@ -8,8 +8,10 @@
 
 void world_init(struct world *world, bool tied, uint32_t micros)
 {
+    static const char *const layers[LAYERS] = {"layer.0", "layer.1", "layer.2",
+                                               "layer.3", "layer.4", "layer.5"};
     *world = (struct world){0};
-    for (uint16_t b = 0; b < BLOCKS; b++) {
+    for (uint32_t b = 0; b < BLOCKS; b++) {
         struct plan_block_shape *shape = &world->shapes[b];
         bool layer = b > 0 && b + 1 < BLOCKS;
         *shape = (struct plan_block_shape){
@@ -26,9 +28,9 @@ void world_init(struct world *world, bool tied, uint32_t micros)
             .format = {
                 .weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4, .grad_bytes = 2}};
         if (b == 0 || b + 1 == BLOCKS) {
-            snprintf(shape->name, sizeof shape->name, "%s", b == 0 ? "embedding" : "head");
+            shape->name = b == 0 ? "embedding" : "head";
         } else {
-            snprintf(shape->name, sizeof shape->name, "layer.%d", (b - 1) % 100);
+            shape->name = layers[b - 1];
         }
     }
     if (tied) {

@@ -435,7 +435,7 @@ static void memory_of_two_generations(void)
         check_int(dev_open("cpu", &size, &device), ==, 0);
         check_int(run_memory_init(&memory, plan, device, NULL), ==, 0);
         check_true(run_memory_has_generations(&memory) == (twice != 0));
-        const uint16_t states = plan_layout_of(plan)->blocks[1].states_memory;
+        const uint32_t states = plan_layout_of(plan)->blocks[1].states_memory;
         struct plan_command command = {
             .ahead = true,
             .operand_count = 1,
