@@ -1,8 +1,8 @@
-# count.awk: reads meson-logs/testlog.json (one object a line, one object a program) and counts TAP
-# cases. Prints what failed programs wrote. Appends a line "passed failed skipped programs" to
-# the file `counts`, and for each skipped case its reason, a tab, and where, to the file `skips`.
+# count.awk: reads meson-logs/testlog.json (one object per line and program) and counts TAP cases. Prints the
+# output of failed programs. Appends a line "passed failed skipped programs" to the file `counts`, and for
+# each skipped case a line with its reason, a tab and its program to the file `skips`.
 
-# The JSON string that follows `"key": "` in text, decoded but for \uXXXX.
+# The JSON string that follows `"key": "` in text, decoded except for \uXXXX.
 function string_of(text, key,    at) {
     at = index(text, "\"" key "\": \"")
     if (at == 0) {
@@ -21,7 +21,7 @@ function string_of(text, key,    at) {
     return text
 }
 
-# The value of a key that stands after stdout, so that no program's output is mistaken for it.
+# The value of a key that follows "stdout", so that a program's output is not mistaken for the key.
 function tail_of(line,    at) {
     at = match(line, /", "result": "[A-Z]+", "starttime": /)
     return at == 0 ? line : substr(line, at)
@@ -66,12 +66,12 @@ function skipped_case(where, case_line,    reason) {
             ok = 1
         } else if (result == "SKIP") {
             skip = 1
-            print "it says that it cannot run here\t" stage " " name >> skips
+            print "the program exited with status 77 and gave no reason\t" stage " " name >> skips
         }
     }
     if (result != "OK" && result != "SKIP" && bad == 0) {
         bad = 1
-        why = result == "TIMEOUT" ? "ran out of time" : "ended badly though no case failed"
+        why = result == "TIMEOUT" ? "ran out of time" : "exited with an error although no case failed"
     } else if (result == "TIMEOUT" || result == "INTERRUPT") {
         bad++
         why = "ran out of time"

@@ -1,5 +1,5 @@
-# skips.awk: sums up what was skipped. Reads lines "reason, tab, where", prints each reason once, how
-# many cases it took and the first places.
+# skips.awk: summarises skipped cases. Reads lines of a reason, a tab and a program; prints each reason once,
+# with the number of its cases and the first programs.
 BEGIN {
     FS = "\t"
     most = 4

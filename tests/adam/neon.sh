@@ -6,8 +6,8 @@ cc=${3:-aarch64-linux-gnu-gcc}
 echo "1..2"
 for tool in "$cc" qemu-aarch64; do
     if ! command -v "$tool" >/dev/null 2>&1; then
-        echo "ok 1 - neon_equals_reference # SKIP there is no $tool"
-        echo "ok 2 - neon_equals_this_machine # SKIP there is no $tool"
+        echo "ok 1 - neon_equals_reference # SKIP $tool is not installed"
+        echo "ok 2 - neon_equals_this_machine # SKIP $tool is not installed"
         exit 0
     fi
 done

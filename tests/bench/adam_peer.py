@@ -1,5 +1,6 @@
-"""adam_peer.py COUNT: DeepSpeed's CPU Adam and torch's fused AdamW for bench_adam, which writes a name a line and gets `seconds X`.
-With casts: bf16 gradients copied into fp32 ones, the step, the new weights copied into bf16, as ZeRO-Offload does it."""
+"""adam_peer.py COUNT: times DeepSpeed's CPU Adam and torch's fused AdamW for bench_adam, which writes one name per line and reads
+`seconds X`. Variants with casts copy bf16 gradients into fp32 ones before the step and the new weights into bf16 after it, as
+ZeRO-Offload does."""
 import sys
 import time
 

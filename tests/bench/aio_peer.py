@@ -1,5 +1,6 @@
-"""aio_peer.py FILE FILE2 BYTES: DeepSpeed's async_io for bench_aio, which writes `read`, `write` or `mixed` (reading FILE while
-writing FILE2) a line and gets `figure BYTES_PER_S CPU_MS_PER_GIB`. Each pattern runs at the best of a few settings, tried first."""
+"""aio_peer.py FILE FILE2 BYTES: measures DeepSpeed's async_io for bench_aio, which writes `read`, `write` or `mixed` (reads FILE while
+writing FILE2), one per line, and reads `figure BYTES_PER_S CPU_MS_PER_GIB`. Tries a few settings first, and uses the best one for each
+pattern."""
 import resource
 import sys
 import time

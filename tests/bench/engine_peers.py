@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""engine_peers.py: whole training steps beside PyTorch and DeepSpeed, in turns on one machine.
+"""engine_peers.py: compares whole training steps of tide, PyTorch and DeepSpeed, which run alternately on one machine.
 
   engine_peers.py --tide build/tools/tide --peers DIR --python PY --case CASE --scratch DIR [--only NAMES] [--rounds N] [--quick]
 
-CASE holds `model` and `data.jsonl`; DIR of --peers holds torch_train.py and deepspeed_train.py, which take CASE, print one JSON line a
-step and last one with median_seconds and peak_rss_gb. Each comparison runs its sides in turn, N rounds, and prints the median of the
-medians, peak memory, and ours against theirs as `name value unit` lines. What fails is said and leaves the others alone."""
+CASE contains `model` and `data.jsonl`. The DIR of --peers contains torch_train.py and deepspeed_train.py, which take CASE and print one
+JSON line per step and a last one with median_seconds and peak_rss_gb. Each comparison runs its two sides alternately for N rounds and
+prints the median of the medians, peak memory, and their ratios as `name value unit` lines. A comparison that fails is reported, and
+the others still run."""
 import argparse
 import json
 import os
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 
-# name: ours, theirs, what both are given. "S" stands for the scratch folder.
+# name: our arguments, theirs, and those of both. "S" is replaced by the scratch folder.
 DRIVE = ["--place", "weights=store,states=store", "--store", "S/tide"]
 COMPARISONS = {
     "infinity": (["--clip", "1", *DRIVE], ["deepspeed", "--recompute", "--offload", "nvme", "--nvme", "S/nvme"], []),
@@ -66,7 +67,7 @@ def compare(a, name):
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
             os.sync()
-            time.sleep(a.rest)  # a drive that is told what was removed is slow meanwhile
+            time.sleep(a.rest)  # drives are slow while they discard removed blocks
     seconds = {side: statistics.median(one["median_seconds"] for one in runs) for side, runs in results.items()}
     memory = {side: max(one["peak_rss_gb"] for one in runs) for side, runs in results.items()}
     planned = statistics.median(one["plan_seconds"] for one in results["tide"])

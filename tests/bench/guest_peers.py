@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""guest_peers.py: a PyTorch program that trains a model with tide.AdamW, beside the same program with other optimizers, in turns.
+"""guest_peers.py: compares a PyTorch program that uses tide.AdamW with the same program using other optimizers; they run alternately.
 
   TIDE_LIBRARY=build/offload/api/libtide.so PYTHONPATH=tools/guest/pytorch PY tests/bench/guest_peers.py --case CASE --scratch DIR
       [--only NAMES] [--rounds N] [--steps N] [--clip C]
 
-CASE holds `model` and `data.jsonl`, as bench_case makes it. Every side computes in bf16 from fp32 masters and recomputes activations:
+CASE contains `model` and `data.jsonl`, as bench_case makes them. Every program computes in bf16 and recomputes activations:
 
   tide         bf16 weights, states on the drive (store) or in memory (host)
   torch        bf16 weights for the products, fp32 masters and torch.optim.AdamW(fused=True), all in memory
-  torch_plain  bf16 weights and torch.optim.AdamW(fused=True) on them, without masters: less exact, and the least work
+  torch_plain  bf16 weights and torch.optim.AdamW(fused=True) on them, without fp32 masters: less exact, and the least work
   deepspeed    ZeRO-3 with offload_optimizer to NVMe
 
-Each side runs in its own process. Prints `name value unit` lines: medians of the rounds' median steps, without each first step, and
-the processes' peak memory."""
+Each program runs in its own process. Prints `name value unit` lines: the median over rounds of the median step, without first steps,
+and the peak memory of each process."""
 import argparse
 import json
 import logging

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""model_peers.py: the plain training step beside PyTorch's, in turns on one machine, and loading beside dd.
+"""model_peers.py: compares the plain training step with PyTorch's, and loading with dd; they run alternately on one machine.
 
   model_peers.py --bench build/tests/bench/bench_model --peers DIR --python PY --case CASE [--only NAMES] [--rounds N] [--steps N]
 
-CASE holds `model` and `data.jsonl`; DIR of --peers holds torch_train.py, which takes CASE and bench_model's arguments, prints one JSON
-line a step and last one with median_seconds and peak_rss_gb. Each comparison runs its sides in turn, N rounds, and prints the median
-of the medians, peak memory, ours over what the tables say, and theirs against ours as `name value unit` lines. `load` reads the weights
-with bench_model and the same files with dd, both from the page cache."""
+CASE contains `model` and `data.jsonl`. The DIR of --peers contains torch_train.py, which takes CASE and bench_model's arguments and
+prints one JSON line per step and a last one with median_seconds and peak_rss_gb. Each comparison runs its two sides alternately for N
+rounds and prints, as `name value unit` lines, the median of the medians, peak memory, the ratio of our peak to the bytes of our arrays,
+and the ratios of both sides. `load` reads the weights with bench_model and the same files with dd, both from the page cache."""
 import argparse
 import glob
 import json
@@ -58,7 +58,7 @@ def load(a):
         for file in files:
             subprocess.run(["dd", "if=" + file, "of=/dev/null", "bs=1M", "status=none"], check=True)
         rates["dd"].append(size / (time.perf_counter() - start))
-    medians = {side: statistics.median(each[1:]) for side, each in rates.items()}  # the first fills the cache
+    medians = {side: statistics.median(each[1:]) for side, each in rates.items()}  # the first round fills the page cache
     for side, rate in medians.items():
         print(f"load_{side} {rate / 1e9:.2f} GB/s")
     print(f"load_ratio {medians['tide'] / medians['dd']:.3f} x", flush=True)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""optimizer_peers.py: one optimizer step with states in host memory: tide.AdamW beside DeepSpeedCPUAdam and torch's fused AdamW.
+"""optimizer_peers.py: compares one step of tide.AdamW, DeepSpeedCPUAdam and torch's fused AdamW, with states in host memory.
 
   TIDE_LIBRARY=build/offload/api/libtide.so PYTHONPATH=tools/guest/pytorch PY tests/bench/optimizer_peers.py
       [--parameters 158|1100] [--rounds N] [--only deepspeed,torch]
 
-All sides get the bf16 gradients of a Llama and leave bf16 weights. Ours keeps bf16 weights with a split master; the others keep
-fp32 weights, gradients are copied into fp32 and new weights into bf16, as ZeRO-Offload does it. Sides take turns in one process;
-figures are medians. Prints `name value unit` lines."""
+All optimizers get the bf16 gradients of a Llama and produce bf16 weights. tide keeps bf16 weights with a split master. For the others
+the program keeps fp32 weights and copies gradients to fp32 and new weights to bf16, as ZeRO-Offload does. They run alternately in one
+process; figures are medians. Prints `name value unit` lines."""
 import argparse
 import gc
 import statistics

@@ -1,7 +1,7 @@
 """sweep_check.py TOOL DIRECTORY [ROUNDS] [--keep FILE] [--seconds S]: is the default sweep's recommendation as good as the best of a
-grid? Runs the sweep, then the grid in pairs of rounds with the recommended setting in it. The best setting of each operation is
-chosen by the even rounds and compared by the odd ones, so that a point that was lucky once gains nothing. With --keep what was
-measured stands in FILE, and a call that has used up its seconds is continued by the next one. Needs Python's own library only."""
+grid? Runs the sweep, then pairs of rounds of a grid that includes the recommended setting. The even rounds choose the best setting of
+each operation and the odd ones compare it, so that a setting does not win by one lucky round. With --keep measurements are kept in
+FILE, and a call that stops after S seconds is continued by the next one. Needs only Python's standard library."""
 import argparse
 import json
 import os
@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 
-VISIT = 5  # samples of a visit: a round of the tool's grid
+VISIT = 5  # samples of each point in one round of the grid
 BLOCKS = [128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20]
 DEPTHS = [1, 2, 4, 8, 16, 32, 64]
 
@@ -35,7 +35,7 @@ def sweep(args):
 
 
 def two_rounds(args, chosen):
-    """A dictionary a round: "op block depth threads" to the samples of that visit."""
+    """One dictionary per round, from "op block depth threads" to the samples of that round."""
     grid, _ = run(args, "--full", "--block_size", listed(BLOCKS, chosen[0]), "--queue_depth", listed(DEPTHS, chosen[1]),
                   "--threads", str(chosen[2]), "--runtime", "0.24", "--ramp_time", "0.03", "--loops", "2")
     rounds = [{}, {}]
@@ -80,6 +80,6 @@ while len(state["rounds"]) < args.rounds and time.monotonic() - begin + piece < 
     if args.keep:
         json.dump(state, open(args.keep, "w"))
 if len(state["rounds"]) < args.rounds:
-    print(f"# {len(state['rounds'])} of {args.rounds} rounds are done; call again to go on")
+    print(f"# {len(state['rounds'])} of {args.rounds} rounds are done; call again to continue")
 else:
     compare(state)

@@ -1,6 +1,6 @@
-"""tokenizer_make.py OUT.json TEXT.bin SIZE FOLDER...: for bench_tokenizer: trains a byte-level tokenizer with Llama 3's pipeline on the texts
-of the folders (code, documents) and on made text of twelve scripts, grown to SIZE tokens by merges of random pairs, and writes 8 MB of documents
-with a NUL behind each."""
+"""tokenizer_make.py OUT.json TEXT.bin SIZE FOLDER...: makes the inputs of bench_tokenizer. Trains a byte-level tokenizer with Llama 3's
+pipeline on the texts of the folders (code, documents) and on generated text in twelve scripts, adds merges of random pairs up to SIZE
+tokens, and writes 8 MB of documents, each followed by a NUL."""
 import os
 import random
 import sys
@@ -39,7 +39,7 @@ while next_id < size - len(special):
         vocab[a + b] = next_id
         merges.append([a, b])
         next_id += 1
-for token in file["added_tokens"]:  # behind the vocabulary, where the package numbers them whatever a file says
+for token in file["added_tokens"]:  # after the vocabulary: the package gives them these ids whatever a file says
     token["id"] = next_id
     for step in file["post_processor"]["processors"]:
         if token["content"] in step.get("special_tokens", {}):

@@ -1,5 +1,5 @@
-"""tokenizer_peer.py TOKENIZER.json: the `tokenizers` package for bench_tokenizer: a line FILE (documents with a NUL behind each) is answered
-with `batch SECONDS TOKENS`, a line `load` with `load SECONDS`. Threads are RAYON_NUM_THREADS."""
+"""tokenizer_peer.py TOKENIZER.json: times the `tokenizers` package for bench_tokenizer. It answers a line FILE (documents, each followed
+by a NUL) with `batch SECONDS TOKENS`, and a line `load` with `load SECONDS`. RAYON_NUM_THREADS is the number of threads."""
 import sys
 import time
 

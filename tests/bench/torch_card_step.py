@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""torch_card_step.py: whole training steps of a model by torch on a card, beside `tide finetune --dev cuda` on the same case.
+"""torch_card_step.py: times whole training steps of torch on a GPU, to compare with `tide finetune --dev cuda` on the same case.
 
   torch_card_step.py CASE [--rows N] [--length N] [--steps N] [--keep] [--compile]
 
-CASE holds `model`, as bench_case makes it. Weights, gradients and AdamW's moments are fp32 on the card and the layers compute in bf16
-(autocast), the usual exact recipe: 16 bytes a parameter, as tide's 14 are exact. Layers are recomputed unless --keep. Prints each step
-and, last, `torch_step_tokens N token/s`, the median without the first step."""
+CASE contains `model`, as bench_case makes it. Weights, gradients and AdamW's moments are fp32 on the GPU, and layers compute in bf16
+(autocast): 16 bytes per parameter, as exact as tide's 14. Layers are recomputed unless --keep is given. Prints each step and, last,
+`torch_step_tokens N token/s`, the median without the first step."""
 import argparse
 import statistics
 import time

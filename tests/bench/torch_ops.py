@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""torch_ops.py: torch on the work of bench_ops_cuda, on a machine with a card.
+"""torch_ops.py: times torch on the operations of bench_ops_cuda, on a machine with a GPU.
 
   torch_ops.py [--quick] [--only WORD] [--seconds N] [--ours FILE]
 
-Prints one `name value unit` line a figure: `torch_<name>` eager, `torch_<name>_compiled` by torch.compile where that is a bar. FILE has
-the lines of bench_ops_cuda from the same machine: then a table of both and their ratio (ours over theirs, higher is better) comes last.
-What fails is said and leaves the others alone; after N seconds (600) nothing new is begun."""
+Prints one `name value unit` line per figure: `torch_<name>` for eager mode and, for some operations, `torch_<name>_compiled` for
+torch.compile. FILE contains the lines of bench_ops_cuda from the same machine; with it a table of both and their ratio (ours over
+theirs, higher is better) is printed last. An operation that fails is reported, and the others still run. After N seconds (600) no
+further operation is started."""
 import argparse
 import math
 import statistics
@@ -28,7 +29,7 @@ class Bench:
         self.end = self.began + a.seconds
 
     def seconds(self, f):
-        """Median seconds of a call, by events around batches of about 20 ms."""
+        """Median seconds of a call, measured with events around batches of about 20 ms."""
         torch = self.torch
         for _ in range(3):
             f()
@@ -48,7 +49,7 @@ class Bench:
         return statistics.median(batch(count) for _ in range(2 if self.a.quick else 5))
 
     def say(self, name, amount, unit, f):
-        """`amount` is bytes or flops of one call of what f() returns to be timed."""
+        """Times the function that f() returns; one call of it moves or computes `amount` bytes or flops."""
         if self.a.only and self.a.only not in name:
             return
         if time.monotonic() > self.end:
@@ -68,12 +69,12 @@ class Bench:
         return x.requires_grad_(grad)
 
     def both(self, name, amount, unit, f, *inputs):
-        """f eager and compiled."""
+        """Times f, eager and compiled."""
         self.say(name, amount, unit, lambda: lambda: f(*inputs))
         self.say(name + "_compiled", amount, unit, lambda: compiled(self.torch, f, inputs))
 
     def backward(self, name, amount, unit, f, inputs, dy, more=()):
-        """The gradient of f alone, eager and compiled, with respect to `inputs` that want one."""
+        """Times only the gradient of f with respect to `inputs` that require one, eager and compiled."""
         def timed(g):
             y = g(*inputs, *more)
             wanted = [x for x in inputs if x.requires_grad]
@@ -171,8 +172,8 @@ def products(b):
 
 
 def attention(b, rows, length, dim):
-    """64 query heads of 8 key heads. cuDNN's gradient has other bits in each run; flash's has, unless torch is
-    told to be deterministic."""
+    """Attention with 64 query heads and 8 key heads. The bits of cuDNN's gradient differ from run to run, and so do
+    those of flash attention unless torch is set to be deterministic."""
     torch = b.torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     F = torch.nn.functional

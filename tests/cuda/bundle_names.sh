@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # bundle_names.sh: checks that every program that `bundle` names is a target of the build, and that
-# every program that run_on_card runs is in the bundle. A bundle is built only when a card is there,
-# and then it has to work.
+# every program that run_on_card runs is in the bundle. A bundle is built only when a GPU is available,
+# and must work then.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 listed=$("$here/bundle" --list)

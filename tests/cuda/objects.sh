@@ -1,7 +1,7 @@
 #!/bin/sh
 # objects.sh NVCC ROOT: compiles the hot kernels for sm_90 as the build does and checks the output: no
-# kernel spills registers, and wide accesses and instructions of the tensor cores are where they should
-# be. Reads the PTX and, if cuobjdump is beside nvcc or in PATH, the card's own code.
+# kernel spills registers, and kernels use wide accesses and tensor-core instructions where expected. Reads
+# the PTX and, if cuobjdump is beside nvcc or in PATH, the machine code (SASS).
 nvcc=$1 root=$2
 folder=$(mktemp -d "${TMPDIR:-/tmp}/tide-test-XXXXXX") || exit 1
 trap 'rm -rf "$folder"' EXIT
@@ -79,7 +79,7 @@ has attention_sm90 wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16 \
     has attention_grad_sm90 wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16 \
         wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16 setmaxnreg.inc cp.async.bulk.tensor.3d
 verdict $? "hoppers_attention_is_by_warpgroups_and_bulk_copies"
-# ptxas says so where it makes products wait for each other.
+# ptxas warns if it serialises tensor-core products.
 ! cat "$folder/attention_sm90.log" "$folder/attention_grad_sm90.log" | grep -i serialized | sed 's/^/# /' | grep .
 verdict $? "its_products_go_on_by_themselves"
 has norm ld.global.v4.u32 st.global.v4.u32 && has norm_grad ld.global.v4.u32 st.global.v4.u32
@@ -98,10 +98,10 @@ if [ -n "$cuobjdump" ] && [ -x "$cuobjdump" ]; then
         assembled attention_grad_sm90 HGMMA.64x64x16.F32.BF16 HGMMA.64x128x16.F32 WARPGROUP.DEPBAR UTMALDG.3D USETMAXREG
     verdict $? "the_card's_own_code_has_them_too"
 else
-    verdict 0 "the_card's_own_code_has_them_too # SKIP cuobjdump is not here"
+    verdict 0 "the_card's_own_code_has_them_too # SKIP cuobjdump is not installed"
 fi
 
-# A kernel that spills is found.
+# A kernel that spills registers is detected.
 cat >"$folder/spills.cu" <<'END'
 __global__ void __launch_bounds__(1024, 2) spills(float *x)
 {

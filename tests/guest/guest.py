@@ -1,5 +1,5 @@
-"""guest.py: the harness of the guests' tests: cases as TAP. Without torch in TIDE_TEST_PYTHON (or python3) all
-cases are skipped."""
+"""guest.py: runs test cases of the Python package and prints TAP. All cases are skipped if TIDE_TEST_PYTHON (or
+python3) has no torch."""
 
 import os
 import pathlib
@@ -29,7 +29,7 @@ class Skipped(Exception):
 
 
 def refused(kind, words, call):
-    """Fails unless `call` raises `kind` with a sentence that has these words."""
+    """Fails unless `call` raises `kind` with a message that contains these words."""
     try:
         call()
     except kind as error:
@@ -39,7 +39,7 @@ def refused(kind, words, call):
 
 
 def main(cases):
-    """Runs functions that take a folder of their own; words of the command line select some by name."""
+    """Runs cases, each with a folder of its own; arguments of the command line select cases by name."""
     chosen = [case for case in cases if not sys.argv[1:] or any(w in case.__name__ for w in sys.argv[1:])]
     print(f"1..{len(chosen)}", flush=True)
     failed = False

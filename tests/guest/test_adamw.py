@@ -45,7 +45,7 @@ def vector(model):
 
 
 def check_close(found, expected, lr, of_step=1e-3):
-    """Over all parameters, and each element by a part of what a step changes."""
+    """Compares weights: the norm over all parameters, and each element relative to the change by one step."""
     found, expected = vector(found), vector(expected)
     norm = ((found - expected).norm() / expected.norm()).item()
     worst = ((found - expected).abs().max() / lr).item()
@@ -61,7 +61,7 @@ LR, DECAY = 2.0**-10, 2.0**-4  # torch's factor 1 - LR * DECAY is then exact in 
 
 
 def same_as_torch(_):
-    """100 steps in fp32; the gradients are gone from p.grad, and zero_grad finds nothing."""
+    """100 steps in fp32. p.grad is None after backward, and zero_grad has no effect."""
     a = network(16, 64, 64, 4)
     b = copy.deepcopy(a)
     optimizer = create(b.parameters(), lr=LR, weight_decay=DECAY)
@@ -76,7 +76,7 @@ def no_gradient(model):
 
 
 def near_double(_):
-    """With the defaults, whose factor of decay torch rounds in fp32, the weights are near those of fp64; forward
+    """With the defaults, whose decay factor torch rounds in fp32, weights are near those of fp64 updates. Forward
     and backward are in fp32."""
     a = network(16, 64, 64, 4)
     b = copy.deepcopy(a)
@@ -106,8 +106,8 @@ def bf16(_):
 
 
 def groups_and_scheduler(_):
-    """Two groups with their own settings; a scheduler changes both rates after each step, also when updates
-    run under the next forward."""
+    """Two groups have their own settings. A scheduler changes both rates after each step, also if updates run
+    during the next forward."""
     for clip in (0.0, 1e6):
         models = [network(16, 64, 64, 4)]
         models.append(copy.deepcopy(models[0]))
@@ -132,7 +132,7 @@ def groups_and_scheduler(_):
 
 
 def states_on_a_drive(folder):
-    """States in files, with less memory than they need, have the bits of states in memory."""
+    """States in files, with less memory than they need, give the same bits as states in memory."""
     a = network(16, 1024, 1024, 4)
     b = copy.deepcopy(a)
     optimizer = create(b.parameters(), store=[(folder, "256MiB")], states="store")
@@ -147,7 +147,7 @@ def states_on_a_drive(folder):
 
 
 def without_gradient(_):
-    """A parameter without a gradient stays, with its number of steps; a step without any does nothing."""
+    """A parameter without a gradient keeps its weights and its step count; a step without gradients does nothing."""
     a = network(16, 32, 32, 4)
     b = copy.deepcopy(a)
     for model in (a, b):
@@ -166,8 +166,8 @@ def without_gradient(_):
 
 
 def clipping(_):
-    """clip= is torch's clip_grad_norm_ before the step, with its norm. torch's own, which would do nothing, is
-    refused."""
+    """clip= has the effect and the norm of torch's clip_grad_norm_ before the step. Calls of torch's function,
+    which would do nothing, raise an error."""
     a = network(16, 64, 64, 4)
     b = copy.deepcopy(a)
     norms = []
@@ -186,7 +186,8 @@ def clipping(_):
 
 
 def accumulation(_):
-    """N backward passes in p.grad are torch's; the last passes may be fewer; a further one is refused."""
+    """Accumulating N backward passes gives torch's result. The last step may have fewer passes; one pass too many
+    is an error."""
     for way in ("steps", "with"):
         a = network(16, 32, 4)
         b = copy.deepcopy(a)
@@ -208,7 +209,7 @@ def accumulation(_):
 
 
 def weights_that_the_program_writes(_):
-    """load_state_dict on the model between steps: updates go on from the new weights, also with a master."""
+    """After load_state_dict on the model between steps, updates start from the new weights, also with a master."""
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         b = network(16, 32, 4, dtype=dtype)
         saved = copy.deepcopy(b.state_dict())
@@ -251,7 +252,7 @@ def attached(_):
 
 
 def stale_weights(_):
-    """A graph that uses weights again after their update is refused by autograd."""
+    """Autograd raises an error if a graph uses weights again after their update."""
     w = torch.nn.Parameter(torch.ones(8))
     z = torch.ones(8, requires_grad=True)
     optimizer = create([w])
@@ -262,7 +263,7 @@ def stale_weights(_):
 
 
 def refusals(_):
-    """Each wrong use is an exception with a sentence."""
+    """Each wrong use raises an exception with a message."""
     good = torch.nn.Parameter(torch.ones(4, 4))
     turned = torch.nn.Parameter(torch.ones(4, 6).t())
     refused(ValueError, "w.turned is not contiguous", lambda: create([("w.turned", turned)]))
@@ -284,7 +285,7 @@ def refusals(_):
 
 
 def not_finite(_):
-    """A gradient that is not finite ends the optimizer with its name, or its step is skipped."""
+    """A gradient that is not finite ends the optimizer with an error that names it, or its step is skipped."""
     for check in (False, True):
         p = torch.nn.Parameter(torch.ones(8))
         optimizer = create([("weights", p)], check_overflow=check)
@@ -302,8 +303,8 @@ def not_finite(_):
 
 
 def state_dict(folder):
-    """Groups are saved and loaded; that states are not is said. After save(), or with `checkpoints`, a state_dict
-    refers to the checkpoint, which is loaded again; a missing or another one is refused."""
+    """Groups are saved and loaded; a warning says that the states are not. After save(), or with `checkpoints`, a
+    state_dict refers to the checkpoint, which is loaded with it; a missing or a different checkpoint is an error."""
     b = network(16, 32, 4, dtype=torch.bfloat16)
     optimizer = create(b.parameters(), lr=0.25)
     assert "tide" not in optimizer.state_dict()
@@ -423,7 +424,7 @@ def later_groups(folder):
 
 
 def checkpoints(folder):
-    """A run that was saved and loaded has the bits of one that was not; another model is refused."""
+    """A run that was saved and loaded has the same bits as an uninterrupted one; another model is refused."""
     for dtype in (torch.float32, torch.bfloat16):
         a = network(16, 32, 4, dtype=dtype)
         optimizer = create(a.parameters(), lr=1e-2)
@@ -440,7 +441,7 @@ def checkpoints(folder):
 
 
 def data_loader_workers(_):
-    """Forked workers live and end beside an optimizer; one that uses it gets a sentence."""
+    """Forked workers can run and end while an optimizer exists; a worker that uses it gets an error."""
     b = network(16, 32, 4)
     optimizer = create(b.parameters())
     data = torch.utils.data.TensorDataset(torch.randn(32, 16), torch.randn(32, 4))

@@ -16,7 +16,8 @@ if torch is not None:
 
 
 def round_trip(folder):
-    """More than memory holds comes back as it was put, in its type and shape, also into the caller's memory."""
+    """Tensors that do not fit into memory are returned unchanged, with their type and shape, also into the caller's
+    memory."""
     with tide.Blocks("4MiB", store=[(folder, "64MiB")]) as blocks:
         put = {f"layer {i}": torch.randn(512, 512) for i in range(16)}
         put["bf16"] = torch.randn(3, 5).bfloat16()
@@ -39,7 +40,7 @@ def round_trip(folder):
 
 
 def pins(_):
-    """A pinned view is the store's memory: what is written to it is there at the next get."""
+    """A pinned view is the store's own memory: the next get returns what was written to it."""
     with tide.Blocks("16MiB") as blocks:
         blocks.put("a", torch.zeros(1000))
         view = blocks.get("a", pin=True)
@@ -57,8 +58,8 @@ def pins(_):
 
 
 def activations(folder):
-    """Gradients with activations in a store are those without, also from a second pass over one graph; the
-    blocks end with the graph; weights are kept."""
+    """Gradients do not depend on whether activations are stored, also in a second pass over one graph. The blocks
+    are dropped with the graph. Weights are not stored."""
     model = torch.nn.Sequential(*(layer for _ in range(12)
                                   for layer in (torch.nn.Linear(256, 256), torch.nn.Tanh())))
     x = torch.randn(1024, 256)
@@ -85,7 +86,7 @@ def activations(folder):
 
 
 def layout(_):
-    """The structs of the package are those of the headers, and so are the enumerators."""
+    """The structs and enumerators of the package equal those of the headers."""
     program = os.environ["TIDE_TEST_LAYOUT"]
     lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
     rows = {name: (int(value), int(size)) for name, value, size in map(str.split, lines)}
@@ -109,7 +110,7 @@ def layout(_):
 
 
 def sizes(_):
-    """Sizes are those of the command."""
+    """Sizes are parsed as by the tide command."""
     for text, value in (("4096", 4096), ("512K", 512 << 10), ("1.5M", 3 << 19), ("24GiB", 24 << 30),
                         ("24GB", 24 * 10**9), (None, 0), (7, 7)):
         assert library.size(text) == value, text

@@ -13,7 +13,7 @@ import guest
 
 
 def wheel(folder):
-    """Built by the script, unpacked, and used without TIDE_LIBRARY."""
+    """The wheel is built by the script, unpacked, and used without TIDE_LIBRARY."""
     built = subprocess.run([guest.PACKAGE / "build_wheel.sh", os.environ["TIDE_LIBRARY"], folder / "dist"],
                            capture_output=True, text=True, check=True).stdout.strip()
     with zipfile.ZipFile(built) as files:

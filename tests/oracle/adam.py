@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/adam.txt: where torch and DeepSpeed end after 1,000 steps on gradients that
+"""Writes tests/fixtures/adam.txt: the weights of torch and DeepSpeed after 1,000 steps on gradients that
 test_adam_oracle computes by the same integer recurrence.
 
     python tests/oracle/adam.py > tests/fixtures/adam.txt     needs torch, numpy and deepspeed
@@ -32,14 +32,14 @@ def inputs():
 
 START, GRADIENTS = inputs()
 
-# name, rule of ours, lr, beta1, beta2, eps, decay, bias correction, how to make theirs
+# name, our rule, lr, beta1, beta2, eps, decay, bias correction, constructor of theirs
 CASES = [
-    # 1 - lr * weight_decay is exact in fp32 in the first of these, and rounded by torch in the second.
+    # In the first of these 1 - lr * weight_decay is exact in fp32; in the second torch rounds it.
     ("torch_adamw", "adamw", 2**-10, 0.9, 0.999, 1e-8, 2**-7, 1,
      lambda p: torch.optim.AdamW(p, lr=2**-10, betas=(0.9, 0.999), eps=1e-8, weight_decay=2**-7)),
     ("torch_adamw_rounded", "adamw", 1e-3, 0.9, 0.999, 1e-8, 0.01, 1,
      lambda p: torch.optim.AdamW(p, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)),
-    # The same in float64, where nothing is rounded that matters.
+    # The same in float64, where rounding is negligible.
     ("torch64_adamw", "adamw", 1e-3, 0.9, 0.999, 1e-8, 0.01, 1,
      lambda p: torch.optim.AdamW(p, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)),
     ("torch_adam", "adam", 1e-3, 0.9, 0.95, 1e-6, 0.1, 1,

@@ -1,5 +1,4 @@
-"""Templates written for the tests of tools/text/jinja: each uses a few constructs, together all.
-Data only."""
+"""Templates for the tests of tools/text/jinja. Each uses a few constructs; together they use all. Data only."""
 
 LOOP = "{% for m in messages %}"
 TEMPLATES = {

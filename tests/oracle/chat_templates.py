@@ -1,8 +1,8 @@
-"""Chat templates as transformers renders them (jinja2 under its settings).
+"""Renders chat templates as transformers does (jinja2 with its settings).
 
     python tests/oracle/chat_templates.py write tests/text/fixtures      writes templates.json
-    python tests/oracle/chat_templates.py compare BUILD [FILE.jinja...]  renders with both; without
-                                                                         files those of templates.json
+    python tests/oracle/chat_templates.py compare BUILD [FILE.jinja...]  compares tide with it; default:
+                                                                         the templates of templates.json
 """
 import json
 import os
@@ -34,7 +34,7 @@ def render(source, variables):
             variables["add_generation_prompt"],
             **{k: v for k, v in variables.items()
                if k not in ("messages", "tools", "documents", "add_generation_prompt")})
-    except Exception as e:  # whatever jinja2 raises is a refusal
+    except Exception as e:  # any exception of jinja2 means that the template refuses
         return [None, "%s: %s" % (type(e).__name__, e)]
     flat = []
     for begin, end in spans:
@@ -120,7 +120,7 @@ def compare(build, files):
     if files:
         sources = {os.path.basename(f): open(f, encoding="utf-8").read() for f in files}
     total = wrong = refused = 0
-    shown = set()  # one difference a template
+    shown = set()  # prints one difference per template
     for name, source in sources.items():
         got = ours(build, source, rows)
         for row, mine in zip(rows, got):

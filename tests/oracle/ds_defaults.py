@@ -3,8 +3,8 @@
 
     python tests/oracle/ds_defaults.py > tests/cfg/deepspeed_defaults.json
 
-Needs the package deepspeed. Names are those that a ds_config.json uses (aliases by preference);
-fields that only code can set are left out.
+Needs the package deepspeed. Names are those that a ds_config.json uses (an alias if there is one); fields
+that only code can set are omitted.
 """
 import inspect
 import json

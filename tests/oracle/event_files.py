@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Loads event files of `tide finetune --tensorboard DIR` with TensorBoard itself:
+"""Reads event files of `tide finetune --tensorboard DIR` with TensorBoard's own reader:
 
     python tests/oracle/event_files.py build/tools/tide build/tools/tide_make_case      needs tensorboard
 
-Trains a small model, killed and resumed in between, with --log beside. TensorBoard's reader, which checks the
-masked sums of every record, has to find each figure of the log under its tag, each step once after the resume,
-no step that the resume took back, and nothing else; also where the newest file ends in the middle of a record."""
+Trains a small model with --log, and resumes it from an earlier step. The reader, which checks the checksums of all
+records, must find each figure of the log under its tag, each step once, no step that the resume repeated, and
+nothing else, even if the newest file ends in the middle of a record."""
 import glob, json, math, os, shutil, subprocess, sys, tempfile
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -67,7 +67,7 @@ def main(tide, make_case):
     rows = f"{work}/case/rows.jsonl"
     finetune(tide, work, "--steps", "7", "--save-every", "3", "--eval-data", rows, "--eval-every", "2")
     print("a run:", compare(scalars(f"{work}/board"), logged(f"{work}/log.jsonl")), "values")
-    # Taken up from step 6 twice: what came after it, step 7 and its evaluation, is told again.
+    # The first resume starts at step 6, so step 7 and its evaluation are logged again.
     for steps in ("9", "11"):
         finetune(tide, work, "--steps", steps, "--save-every", "3", "--eval-data", rows, "--eval-every", "2", "--resume")
         print("resumed:", compare(scalars(f"{work}/board"), logged(f"{work}/log.jsonl")), "values,",

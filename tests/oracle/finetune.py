@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Holds `tide finetune` against PyTorch and transformers, for three families, tied and untied:
+"""Compares `tide finetune` with PyTorch and transformers, for three families, with tied and untied heads:
 
     python tests/oracle/finetune.py build/tools/tide [FLAG...]     needs torch, transformers, safetensors
 
-Both train the same model on the same rows: losses and gradient norms a step are compared. Then
-transformers loads the folder that tide wrote: its loss on the rows has to be the eval_loss that tide
-logged, and in fp32 its logits those of the model that PyTorch trained. FLAGs go to tide as they are
-(--store DIR --place ...). Prints a line a case, the largest relative differences, and the bound."""
+Both train the same model on the same rows, and the losses and gradient norms of each step are compared.
+Then transformers loads the folder that tide wrote: its loss on the rows must equal the eval_loss that tide
+logged and, in fp32, its logits those of the model that PyTorch trained. FLAGs are passed to tide (--store
+DIR --place ...). Prints one line per case: the largest relative differences and their bound."""
 import json, os, random, subprocess, sys, tempfile
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, Qwen3Config
@@ -39,7 +39,7 @@ def write_rows(path):
 
 
 def micro_batches(rows):
-    """In file order; an epoch ends with a shorter micro-batch and a shorter step, as tide's do."""
+    """Batches in file order. The last micro-batch and the last step of an epoch may be smaller, as in tide."""
     while True:
         for at in range(0, len(rows), BATCH * ACCUM):
             step = rows[at:at + BATCH * ACCUM]

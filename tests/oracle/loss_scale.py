@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/loss_scale.txt: what DeepSpeed's DynamicLossScaler does over rows of steps
-that overflow (1) or not (0), for test_run_scale.
+"""Writes tests/fixtures/loss_scale.txt for test_run_scale: the loss scales of DeepSpeed's DynamicLossScaler over
+sequences of steps that overflow (1) or do not (0).
 
     python tests/oracle/loss_scale.py > tests/fixtures/loss_scale.txt     needs deepspeed and torch
 """

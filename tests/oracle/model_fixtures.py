@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Makes tests/model/fixtures: tiny models of every family with what transformers computes for them.
+"""Makes tests/model/fixtures: tiny models of every family, and the results of transformers for them.
 
     model_fixtures.py OUT [NAME...]
 
-A folder a case: config.json and model.safetensors as transformers writes them (some spelled as
-transformers 4 did), and expect.safetensors with
+Each case is a folder with config.json and model.safetensors as transformers writes them (some with the keys of
+transformers 4), and expect.safetensors with
     ids        [rows, length], the input; labels are the same, shifted inside
     logits     in double precision, stored as fp32
     loss       the mean over all targets
     grad.NAME  the gradient of every parameter
-    bf16.logits, bf16.grad.NAME: one number each, how far transformers' own bf16 is from that truth,
-               as |difference| / |truth| (Euclidean norms)
-Weights are such that bf16 holds them exactly, so that one truth serves both types."""
+    bf16.logits, bf16.grad.NAME: one number each: the error of transformers in bf16, as
+               |difference| / |reference| (Euclidean norms)
+bf16 represents all weights exactly, so that both types have the same reference."""
 import json, os, shutil, sys
 import torch
 from safetensors.torch import load_file, save_file
@@ -67,7 +67,7 @@ CASES = {
 }
 
 def randomize(model):
-    """Weights that matter: norms away from 1, biases away from 0, logits with a spread."""
+    """Sets random weights that affect the result: norms differ from 1, biases from 0, logits from each other."""
     g = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -89,7 +89,7 @@ def distance(a, b):
     return ((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-300)).float()
 
 def respell(folder, old, model_type):
-    """config.json as transformers 4 wrote it, or with keys that it is loaded with but never saved."""
+    """Writes config.json as transformers 4 wrote it, or with keys that transformers reads but does not write."""
     with open(folder + "/config.json") as f:
         config = json.load(f)
     for key in ("rope_parameters", "dtype", "layer_types"):
@@ -107,10 +107,10 @@ def make(out, name, case):
     model.to(case.get("dtype", torch.bfloat16)).save_pretrained(folder, max_shard_size=case.get("shard", "1GB"))
     if "old" in case:
         respell(folder, case["old"], case["config"].model_type)
-    if case.get("bare"):  # as files of the bare model: without the prefix of names
+    if case.get("bare"):  # files of the model without a head have names without the prefix
         path = folder + "/model.safetensors"
         tensors = {k.removeprefix("transformer."): v for k, v in load_file(path).items()}
-        tensors["h.0.attn.bias"] = torch.ones(1, 1, 4, 4, dtype=torch.bool)  # a mask that old files carry
+        tensors["h.0.attn.bias"] = torch.ones(1, 1, 4, 4, dtype=torch.bool)  # a mask that old files contain
         save_file(tensors, path, metadata={"format": "pt"})
     config = AutoConfig.from_pretrained(folder)
     ids = torch.randint(0, config.vocab_size, (2, 20), generator=torch.Generator().manual_seed(11))

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Holds a folder that tide wrote against transformers: loads both folders there and compares logits.
+"""Loads a folder that tide wrote and the original one with transformers, and compares their logits.
 
     model_folder.py WRITTEN ORIGINAL IDS.json [LOGITS.safetensors]
 
-Prints the largest distance between the logits of the two folders (0 where the weights are the same),
-checks that every file besides the weights was copied, and that safetensors reads each tensor. With
-LOGITS, tide's own logits [rows][length][vocab] in fp32, prints their distance to transformers' too."""
+Prints the largest difference between the logits of the two folders (0 if the weights are the same), and
+checks that every file except the weights was copied and that safetensors can read each tensor. LOGITS
+contains tide's own logits [rows][length][vocab] in fp32; their difference to transformers' is printed, too."""
 import json, os, sys
 import torch
 from safetensors import safe_open

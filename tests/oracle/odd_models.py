@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Holds the first step of `tide finetune` against transformers on random models of every family:
+"""Compares the first step of `tide finetune` with transformers on random models of every family:
 
     python tests/oracle/odd_models.py build/tools/tide [COUNT [SEED]]     needs torch, transformers
 
-Each model has random sizes (key and value heads, sizes of heads, an inner size down to 1), biases, tied or
-own heads, padding ids, RoPE scaling with rows beyond the trained length, windows, layer types, types of
-weights, shards, and config.json in the spelling of transformers 4 or 5. Compared are loss and gradient norm
-of one fp32 step. Prints a line a model; those that differ keep their folder."""
+Each model has random sizes (key and value heads, head sizes, an inner size down to 1), biases, a tied or
+separate head, padding ids, RoPE scaling with rows beyond the trained length, windows, layer types, types of
+weights, shards, and the config.json of transformers 4 or 5. The loss and the gradient norm of one fp32 step are
+compared. Prints one line per model; folders of models that differ are kept."""
 import json, os, random, shutil, subprocess, sys, tempfile
 import torch
 from safetensors.torch import load_file, save_file
@@ -94,7 +94,7 @@ def randomize(model, seed):
 
 
 def write_weights(rng, folder, model):
-    """Weights of one type or of several, in one file or in shards; a tied model's head at times as well."""
+    """Writes weights of one type or of several, in one file or in shards, sometimes with the head of a tied model."""
     tensors = {k: v.detach().clone().contiguous() for k, v in model.state_dict().items()}
     tied = model.config.tie_word_embeddings
     both = rng.choice(["", "", "same", "other"]) if tied else ""

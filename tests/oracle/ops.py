@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/kernels/torch_ops.bin: small inputs and PyTorch's float64 results and gradients of what the ops compute,
-read by tests/kernels/test_torch.c in the order written here. Also RoPE tables as transformers computes them.
+"""Writes tests/kernels/torch_ops.bin: small inputs of the ops, with results and gradients that PyTorch computes in float64,
+and RoPE tables of transformers. tests/kernels/test_torch.c reads them in the order written here.
 Needs torch and transformers. Usage: ops.py OUT"""
 import struct
 import sys

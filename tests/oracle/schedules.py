@@ -4,7 +4,7 @@ schedulers set it.
 
     python tests/oracle/schedules.py tests/finetune/schedules.txt     needs torch, transformers, deepspeed
 
-A line a case: kind and parameters as `name=value`, then "=" and the rates as hexadecimal doubles."""
+One line per case: kind and parameters as `name=value`, then "=" and the rates as hexadecimal doubles."""
 import sys
 import warnings
 
@@ -14,7 +14,7 @@ from deepspeed.runtime import lr_schedules as ds
 
 warnings.simplefilter("ignore")
 ds.logger.disabled = True
-OUT = open(sys.argv[1], "w")  # not standard output, where DeepSpeed talks
+OUT = open(sys.argv[1], "w")  # not standard output, because DeepSpeed prints there
 
 
 def optimizer(lr):

@@ -1,8 +1,8 @@
-"""Writes tools/text/tokenizer/unicode_table.c: what the `tokenizers` package knows of every character.
+"""Writes tools/text/tokenizer/unicode_table.c: the properties of every character in the `tokenizers` package.
 
-The package carries several Unicode versions at once (its regular expressions, its own predicates,
-its normaliser), and none is that of the libraries installed here. So every code point is asked of
-the package itself.
+The package uses several Unicode versions at once (in its regular expressions, its own predicates and its
+normaliser), which differ from those of installed libraries. So the package itself is queried for every code
+point.
 
     python tests/oracle/token_unicode.py > tools/text/tokenizer/unicode_table.c
 """
@@ -19,7 +19,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+,-./:;<=
 
 
 def matching(pre):
-    """The code points that a pre-tokenizer leaves when it removes all others."""
+    """The code points that remain after a pre-tokenizer has removed all others."""
     found = set()
     for at in range(0, len(POINTS), 65536):
         text = "".join(map(chr, POINTS[at:at + 65536]))
@@ -33,7 +33,7 @@ def by_regex(pattern):
 
 
 def word_of_rust():
-    """Characters beside which a single_word token is not found."""
+    """Characters that prevent a single_word token next to them from being found."""
     tokenizer = Tokenizer(models.WordLevel({"?": 0}, "?"))
     tokenizer.add_tokens([AddedToken("\U0010FFFD", single_word=True, normalized=False)])
     found = set()

@@ -18,7 +18,7 @@ SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 O200K = CASED % (UPPER, LOWER, SHORT, UPPER, LOWER, SHORT) + r"\p{N}{1,3}" + TAIL
 DEEPSEEK = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
             r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-# Of a kind that goes to PCRE2: lazy, nested.
+# A pattern that needs PCRE2: lazy, nested.
 NESTED = r"(?:\p{L}+(?:['-]\p{L}+)*)|\d+?(?=\D|$)|\d{1,2}|\s+|[^\s\p{L}\d]"
 
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>", "<unk>", "[INST]", "[/INST]",
@@ -35,7 +35,7 @@ CODE = ["def ", "return ", "    ", "\t", "if (", ") {\n", "};\n", "int ", "for i
 
 
 def words(rng, count):
-    """Pseudo-words by script: a small stock, so that merges have something to learn."""
+    """Pseudo-words by script: few of them, so that they repeat and merges are learnt."""
     stock = [[("".join(rng.choice(s) for _ in range(rng.randint(1, 8)))) for _ in range(300)]
              for s in SCRIPTS]
     out = []
@@ -130,7 +130,7 @@ def sentencepiece(corpus, size, legacy):
 
 
 def plain(corpus, size):
-    """No family: everything that is left, with a prefix, a suffix and unknown characters."""
+    """A pipeline of no family, with the remaining features: a prefix, a suffix and unknown characters."""
     tokenizer = base(unk_token="<unk>", fuse_unk=True, continuing_subword_prefix="##",
                      end_of_word_suffix="</w>")
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(),
@@ -259,7 +259,7 @@ def strings(seed, count):
 
 
 def long_strings(seed):
-    """1 MB of each kind that may be slow."""
+    """1 MB of each kind of text that may be slow."""
     rng = random.Random(seed)
     million = 1 << 20
     return {"letters": "a" * million, "spaces": " " * million, "digits": "7" * million,

@@ -1,5 +1,5 @@
-"""Model folders whose tokenizer_config.json and special_tokens_map.json say more than their tokenizer.json, as transformers' AutoTokenizer
-reads them.
+"""Model folders whose tokenizer_config.json and special_tokens_map.json change the tokenizer of their tokenizer.json, as transformers'
+AutoTokenizer reads them.
 
     python tests/oracle/tokenizer_folders.py tests/text/fixtures     writes folders.json there (the tokenizers are the fixtures')
 """

@@ -1,6 +1,6 @@
-"""Pipelines that no known family has: how regular expressions differ between Oniguruma and PCRE2,
-added tokens that take each other's white space, Metaspace behind steps that drop characters, and
-which characters of a normal form stand for the text's first.
+"""Pipelines that no known family has: regular expressions in which Oniguruma and PCRE2 differ, added tokens
+that take each other's white space, Metaspace after steps that drop characters, and normal forms in which the
+first character of the text changes.
 
     python tests/oracle/tokenizer_odd.py > tests/text/fixtures/odd_pipelines.json
 """
@@ -42,7 +42,7 @@ NUMBERS = ["a1234567b 12", "\ufeff\u00bd\u00b2x \u00b9\u00be", "aaaaa aab", "x_y
 MARKS = ["a\u00a9b \u00a3+\u20ac$ \u2028x\u180e\tz\u0000", "\u00b2\u0300\u203fq \u3000.\u00bd"]
 EMPTY = ["  xa\n b", "xxay", "", "a\n\nb", "bxbxx"]
 SPACED = [" ab", "ab cd", "  a  b", "\u00a0x", "\n\n\n\nab\n", "a  #b", "", " ", "a a  a", "xa a"]
-# Spaces, marks in another order, Hangul in parts, characters that become many, at the beginning and behind another.
+# Spaces, reordered marks, Hangul in parts, characters that become several, at the beginning and after another one.
 FORMS = ["\u00b4a b", "a\u00b4\u0316 b", "\ufdfa", "x\ufdfa\u0301", "\u116a\ufe20\u2a74\u00b4", "\u0345\u0f73 a", "\u1100\u1161\u11a8 \uad3a",
          "\u1fde\u00b4", "e\u0323\u0301\u00a8", "\u0301\u00a8a", "\u3000\u00a8\u0308", "\u1e9b\u0323 \u00a0a", "\u0344\u00b8\u0327"]
 PATTERNS = [r"\p{N}{1,3}+", r"a{2}?", r"a{,2}b", r"(?:ab|a){1,2}+", r"[^\w\s]+", r"\w+", r"[\w]+", r"\b", r"\B",
@@ -78,11 +78,11 @@ def cases():
 
 
 def rows_of(theirs, texts):
-    """Texts and ids, without those at which the package itself gives up."""
+    """Texts and ids, without texts for which the package itself fails."""
     for t in texts:
         try:
             yield [t, theirs.encode(t).ids]
-        except BaseException:  # its panics are no Exception
+        except BaseException:  # a panic of the package is not an Exception
             pass
 
 

@@ -1,8 +1,8 @@
-"""What TRL makes of rows: ids, labels and packed rows, against tide's.
+"""Compares the ids, labels and packed rows that TRL makes from rows with tide's.
 
     python tests/oracle/trl_rows.py BUILD FIXTURES [SEED]      needs trl and datasets beside transformers
 
-With a seed other rows, with system turns and long ones among them, and other lengths.
+With a seed rows are random, and some have system turns or are long.
 """
 import json
 import os
@@ -58,7 +58,7 @@ def rows_of(kind, rng, count, wild):
 
 
 def without_tail(tokenizer, row):
-    """TRL trains on what the template writes behind the token that ends the last turn; tide does not."""
+    """TRL trains on the text that a template writes after the token that ends the last turn; tide does not."""
     labels, end = list(row["labels"]), 0
     for length in row.get("seq_lengths") or [len(labels)]:
         end += length
@@ -93,7 +93,7 @@ def ours(build, model, rows, length, packing):
 
 
 def predicted(row):
-    """The labels that are predicted: not a document's first."""
+    """The labels without the first one of each document, which is not predicted."""
     labels = list(row["labels"])
     at = 0
     for n in row["lengths"] or [len(labels)]:
@@ -116,7 +116,7 @@ def main(build, fixtures, seed=""):
             rows = rows_of(kind, rng, 1500, seed != "")
             lengths = (4096, rng.randrange(8, 400), rng.randrange(32, 1000)) if seed else (4096, 40, 128)
             for length, packing in zip(lengths, (False, False, True)):
-                if packing:  # tide packs no document with nothing to train on
+                if packing:  # tide does not pack documents without trained tokens
                     rows = [r for r, w in zip(rows, theirs(tokenizer, kind, rows, 10**6, False))
                             if any(x != -100 for x in w["labels"][1:length])]
                 want = theirs(tokenizer, kind, rows, length, packing)

@@ -1,11 +1,11 @@
-"""What the assistant wrote, by templates without {% generation %}: against the same templates with it.
+"""Finds the text of the assistant with templates that lack {% generation %}, and compares it with templates that have it.
 
     python tests/oracle/turns.py write tests/text/fixtures          writes turns.json
-    python tests/oracle/turns.py compare BUILD FIXTURES TEMPLATES   tide beside a folder of templates
+    python tests/oracle/turns.py compare BUILD FIXTURES TEMPLATES   compares tide on a folder of templates:
                                         NAME.jinja and NAME_training.jinja (trl/chat_templates)
 
-The templates of turns.json are written for it, in the shapes of known families; @ and @@ stand where
-what is generated begins and ends.
+The templates of turns.json have the structure of known families; @ and @@ mark the beginning and the end of
+generated text.
 """
 import json
 import os
@@ -26,11 +26,11 @@ ENDS = ["<|im_end|>", "<|im_start|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>
 
 CALLS = ("{% for c in m.tool_calls or [] %}{{ '<call>' + c.function.name + (c.function.arguments | tojson) + '</call>' }}"
          "{% endfor %}")
-SHAPES = {  # name: (template, does it warn)
+SHAPES = {  # name: (template, whether tide warns)
     "chatml": ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}@{{ m.content or '' }}"
                + CALLS + "{{ '<|im_end|>' }}@@{{ '\\n' }}{% else %}{{ m.content + '<|im_end|>\\n' }}{% endif %}{% endfor %}"
                "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}", False),
-    # Thoughts stand in turns behind the last question, and always in the last turn.
+    # Turns after the last question contain thoughts; the last turn always does.
     "thinker": ("{% set ns = namespace(last=messages | length - 1, open=true) %}{% for m in messages[::-1] %}"
                 "{% if ns.open and m.role == 'user' %}{% set ns.open = false %}{% set ns.last = messages | length - 1 - loop.index0 %}"
                 "{% endif %}{% endfor %}{% for m in messages %}{% set text = m.content or '' %}{% if m.role == 'assistant' %}"
@@ -49,18 +49,18 @@ SHAPES = {  # name: (template, does it warn)
     "renamed": ("{{ '<s>' }}{% for m in messages %}{% if m.role == 'assistant' %}{{ '<start_of_turn>model\\n' }}@{{ (m.content or '') | trim }}"
                 + CALLS + "{{ '<end_of_turn>' }}@@{{ '\\n' }}{% else %}{{ '<start_of_turn>user\\n' + m.content | trim + '<end_of_turn>\\n' }}"
                 "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}", False),
-    # The prompt begins a thought, which no turn of the history has.
+    # The generation prompt begins a thought; turns of the history contain none.
     "prompted": ("{% for m in messages %}{% if m.role == 'assistant' %}{{ '<｜Assistant｜>' }}@{{ (m.content or '').split('</think>')[-1] }}"
                  + CALLS + "{{ '<｜end▁of▁sentence｜>' }}@@{% else %}{{ '<｜User｜>' + m.content }}{% endif %}{% endfor %}"
                  "{% if add_generation_prompt %}{{ '<｜Assistant｜><think>\\n' }}{% endif %}", True),
     "loud": ("{% for m in messages %}{% if m.role == 'assistant' %}{{ '<a>' }}@{{ (m.content or '') | trim | upper }}" + CALLS
              + "{{ '<end>' }}@@{{ ' \\n' }}{% else %}{{ '<u>' + m.content | upper + '<end>\\n' }}{% endif %}{% endfor %}"
              "{% if add_generation_prompt %}{{ '<a>' }}{% endif %}", False),
-    # The last turn alone has the text's end.
+    # Only the last turn is followed by the token that ends the text.
     "closing": ("{% for m in messages %}{% if m.role == 'assistant' %}{{ '<a>' }}@{{ m.content or '' }}" + CALLS + "{{ '<end>' }}"
                 "{% if loop.last %}{{ '</s>' }}{% endif %}@@{% else %}{{ '<u>' + m.content + '<end>' }}{% endif %}{% endfor %}"
                 "{% if add_generation_prompt %}{{ '<a>' }}{% endif %}", False),
-    # History ends turns otherwise than the last, and drops the thoughts of calls once there is an answer.
+    # The last turn ends with another token than earlier ones; thoughts of calls are dropped after an answer.
     "returning": ("{% for m in messages %}{% if m.role == 'assistant' %}{% set ahead = namespace(answer=false) %}"
                   "{% for f in messages[loop.index:] %}{% if f.role == 'assistant' and not f.tool_calls %}{% set ahead.answer = true %}"
                   "{% endif %}{% endfor %}{{ '<start>assistant' }}@{% if m.reasoning_content and not ahead.answer %}"
@@ -68,19 +68,19 @@ SHAPES = {  # name: (template, does it warn)
                   + "{% if loop.last %}{{ '<return>' }}{% else %}{{ '<end>' }}{% endif %}@@{% else %}"
                   "{{ '<start>' + m.role + '<say>' + m.content + '<end>' }}{% endif %}{% endfor %}"
                   "{% if add_generation_prompt %}{{ '<start>assistant' }}{% endif %}", False),
-    # A prompt begins a thought, which turns in front of the last question do not have.
+    # The generation prompt begins a thought; turns before the last question contain none.
     "thinking": ("{% set ns = namespace(last=0) %}{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}"
                  "{% endfor %}{% for m in messages %}{% set text = (m.content or '').split('</think>')[-1] %}{% if m.role == 'assistant' %}"
                  "{{ '<|im_start|>assistant\\n' }}{% if loop.index0 > ns.last %}{{ '<think>\\n' }}{% endif %}@"
                  "{% if loop.index0 > ns.last %}{{ (m.reasoning_content or '') + '\\n</think>\\n\\n' }}{% endif %}{{ text }}" + CALLS
                  + "{{ '<|im_end|>' }}@@{{ '\\n' }}{% else %}{{ '<|im_start|>' + m.role + '\\n' + text + '<|im_end|>\\n' }}{% endif %}"
                  "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}", True),
-    # The end of the text stands where the prompt would.
+    # The token that ends the text is written in place of the generation prompt.
     "ended": ("{% for m in messages %}{{ '<|' + m.role + '|>\\n' }}{% if m.role == 'assistant' %}@{{ m.content or '' }}" + CALLS
               + "{{ '<|end|>\\n' }}{% if loop.last and not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}@@"
               "{% else %}{{ m.content + '<|end|>\\n' }}{% if loop.last and not add_generation_prompt %}{{ '<|endoftext|>' }}{% endif %}"
               "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}", False),
-    # Answers stand with their calls, behind which a prompt adds nothing; a turn that goes on has no end.
+    # Tool results follow their calls, and a prompt adds nothing after them. A turn that is continued has no end.
     "joined": ("{% for m in messages %}{% if m.role == 'assistant' %}{% set next = messages[loop.index:] | first | default({'role': ''}) %}"
                "{% if loop.first or loop.previtem.role != 'assistant' %}{{ '<|turn>model\\n' }}{% endif %}@{{ m.content or '' }}" + CALLS
                + "{% if m.tool_calls %}{{ '<|tool_response>' }}{% elif next.role != 'assistant' %}{{ '<turn|>' }}{% endif %}@@"
@@ -139,17 +139,17 @@ def conversations():
 
 
 def marked(source, variables):
-    """Text and spans in characters, or None where the template refuses."""
+    """The text and the spans in characters, or None if the template refuses."""
     try:
         text, spans = hf._render_with_assistant_indices(hf._compile_jinja_template(source), variables["messages"],
                                                         variables.get("tools"), None, False)
         return text, spans
-    except Exception:  # whatever jinja2 raises is a refusal
+    except Exception:  # any exception of jinja2 means that the template refuses
         return None
 
 
 def trim(text, spans, ends):
-    """White space behind a token that ends a turn belongs to the template."""
+    """White space after a token that ends a turn belongs to the template."""
     out = []
     for begin, end in spans:
         short = len(text[:end].rstrip(" \n\r\t"))
@@ -170,7 +170,7 @@ def write(folder):
             text, spans = marked(full, {"messages": chat})
             spans = trim(text, spans, ENDS)
             if chat[0]["role"] == "assistant" and name == "brackets":
-                spans[0] = (0, spans[0][1])  # without a prompt it is the text's beginning
+                spans[0] = (0, spans[0][1])  # no prompt precedes the turn, so it begins with the text
             wants.append([len(text[:at].encode()) for span in spans for at in span])
         shapes.append({"name": name, "source": plain, "warns": warns, "spans": wants})
     with open(os.path.join(folder, "turns.json"), "w") as f:
@@ -179,13 +179,13 @@ def write(folder):
 
 
 def plain_turns(text, spans):
-    """What is trained on, without thoughts, which the training templates keep and the models' drop."""
+    """The trained text without thoughts, which training templates keep and the models' templates drop."""
     found = [re.sub(r"^(<think>)?.*?</think>\s*", "", text[b:e], flags=re.S).strip() for b, e in spans]
     return [x for x in found if x]
 
 
 def same_but_prompts(want, got, prompt):
-    """Parts that are what is asked for, without what the prompt has of it, and white space."""
+    """Whether the parts are equal except for white space and beginnings that the prompt contains."""
     want, got = ([x.strip() for x in y if x.strip()] for y in (want, got))
     return len(want) == len(got) and all(w.endswith(g) and w[:len(w) - len(g)].strip() in prompt for w, g in zip(want, got))
 
@@ -200,7 +200,7 @@ def merged(spans, text):
 
 
 def ours(build, folder, rows):
-    """Texts and spans by tide, from tokens with and without a label."""
+    """Runs tide on each row and returns its ids, its labels and its messages."""
     from tokenizers import Tokenizer
     out = []
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as f:
@@ -276,13 +276,13 @@ def compare(build, fixtures, templates):
             if not equal and os.environ.get("SHOW"):
                 print(" ", name, error.strip()[:200], "\n   want", [want[0][b:e] for b, e in spans],
                       "\n   got ", [plain[0][b:e] for b, e in mine])
-        print("%-24s %2d equal, %2d but for thoughts, %2d but for the prompt, %2d differ, %2d refused or without marks" %
+        print("%-24s %2d equal, %2d except for thoughts, %2d except for the prompt, %2d differ, %2d refused or without marks" %
               (name, counts[0], counts[1], counts[4], counts[2], counts[3]), flush=True)
         total += counts[0] + counts[1] + counts[2] + counts[4]
         prompts += counts[4]
         same += counts[0]
         thought += counts[1]
-    print("%d conversations: %d equal, %d but for thoughts, %d but for the prompt" % (total, same, thought, prompts))
+    print("%d conversations: %d equal, %d except for thoughts, %d except for the prompt" % (total, same, thought, prompts))
 
 
 if sys.argv[1] == "write":

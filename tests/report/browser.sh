@@ -1,9 +1,9 @@
 #!/bin/sh
-# browser.sh PAPER: a page in a real browser: nothing on its console, no request but for itself, no
-# wider than a phone or a screen, and values that follow the arrow keys.
+# browser.sh TIDE: loads a page in a real browser. The page writes nothing to the console, requests nothing but
+# itself, is no wider than its window, and shows values at the arrow keys.
 paper=$1
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
-    echo "1..0 # SKIP there is no chromium here"
+    echo "1..0 # SKIP chromium is not installed"
     exit 0
 }
 work=$(mktemp -d) || exit 1
@@ -14,8 +14,8 @@ while [ $i -le 40 ]; do
     i=$((i + 1))
 done >"$work/run.jsonl"
 "$paper" report "$work/run.jsonl" >/dev/null || exit 1
-# The page checks itself: as wide as its window, the loss of step 1 after an arrow key, and how much it
-# asked for besides itself, when that would have been done.
+# A script in the page writes to its title: by how much it is wider than the window, the loss that it shows
+# after an arrow key, and, once it is loaded, the number of its requests.
 sed 's|</body>|<script>const figure = document.getElementById("loss");\
 figure.dispatchEvent(new KeyboardEvent("keydown", {key: "ArrowRight"}));\
 const said = figure.querySelector("output").textContent + " " + figure.querySelector(".cursor").dataset.step;\
@@ -50,7 +50,7 @@ for width in 500 1280; do
 done
 tell 1 $wrong pages_fit_answer_and_ask_nothing_of_a_network
 tell 2 $errors nothing_is_on_the_console
-# A page that has an error and asks for something is found.
+# A page with an error and a request is detected.
 sed 's|<script>const|<img src="http://127.0.0.1:9/none.png"><script>console.error("planted");</script><script>const|' \
     "$work/checked.html" >"$work/x" && mv "$work/x" "$work/checked.html"
 show 500

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# executable.sh ROOT: what names its interpreter in its first line can be run as a command.
+# executable.sh ROOT: files whose first line names an interpreter are executable.
 cd "$1" || exit 1
 
-# Files of a tree that begin with #! and may not be run; builds and hidden tools' folders aside.
+# Lists files that begin with #! and are not executable, except in build folders and hidden folders.
 cannot_run() { # folder
     find "$1" -path "$1/.git" -prune -o -path "$1/build*" -prune -o -type f ! -perm -u+x -print0 |
         xargs -0 grep -lI -m 1 '^#!' | while read -r file; do

@@ -4,7 +4,7 @@ root=$1
 case $(clang-format --version 2>/dev/null) in
 *"version 14."*) ;;
 *)
-    echo "1..0 # SKIP clang-format 14 is not here (other versions break lines elsewhere)"
+    echo "1..0 # SKIP clang-format 14 is not installed (other versions break lines elsewhere)"
     exit 0
     ;;
 esac
@@ -19,7 +19,7 @@ else
     failed=1
     echo "not ok 1 - sources_are_formatted"
 fi
-# A file with one space too many is found.
+# A file with one space too many is detected.
 if printf 'int  x;\n' | clang-format --dry-run --Werror --assume-filename="$root/core/x.c" 2>/dev/null; then
     failed=1
     echo "not ok 2 - a_wrong_space_is_found"

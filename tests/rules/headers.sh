@@ -53,7 +53,7 @@ verdict $? "headers_compile_alone_as_c"
 public=$(find include -name '*.h' | sort)
 if [ "$cxx" = - ]; then
     case_number=2
-    echo "ok 2 - public_headers_compile_as_cxx # SKIP there is no C++ compiler"
+    echo "ok 2 - public_headers_compile_as_cxx # SKIP no C++ compiler is installed"
 else
     # shellcheck disable=SC2086
     each "$cxx" cc $public
@@ -71,15 +71,15 @@ alone "$cc -Wpadded" c "$folder" core/padded.h
 test $? -ne 0
 verdict $? "padding_is_found"
 
-# A header that needs another one first is found, in C and in C++.
+# A header that needs another one before it is detected, in C and in C++.
 printf 'size_t lonely_bytes(void);\n' >"$folder/core/lonely.h"
 alone "$cc" c "$folder" core/lonely.h
 test $? -ne 0
 verdict $? "a_header_that_leans_on_another_is_found"
-# What only C knows is found in a public header.
+# C that is not C++ in a public header is detected.
 printf 'struct tide_x { int class; };\n' >"$folder/core/only_c.h"
 if [ "$cxx" = - ]; then
-    echo "ok 6 - a_header_of_c_only_is_found # SKIP there is no C++ compiler"
+    echo "ok 6 - a_header_of_c_only_is_found # SKIP no C++ compiler is installed"
 else
     alone "$cxx" cc "$folder" core/only_c.h
     test $? -ne 0
