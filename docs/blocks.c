@@ -1,5 +1,5 @@
-/* blocks.c: a program over the block store of libtide: more data than memory, used in the same order again and
- * again.
+/* blocks.c: a program that keeps more data than memory in a block store of libtide and uses it in the same order
+ * in each iteration.
  *
  *     cc -std=c17 blocks.c $(pkg-config --cflags --libs tide) -o blocks
  *     ./blocks DIRECTORY

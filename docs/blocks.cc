@@ -1,4 +1,4 @@
-// blocks.cc: the block store of libtide from C++: blocks that are read while the program continues.
+// blocks.cc: a C++ program that uses a block store of libtide; blocks are read while the program continues.
 //
 //     c++ -std=c++11 blocks.cc $(pkg-config --cflags --libs tide) -o blocks
 //     ./blocks DIRECTORY

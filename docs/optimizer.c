@@ -1,5 +1,5 @@
-/* optimizer.c: libtide's optimizer in a program that computes its own gradients. It fits two arrays of numbers to
- * a target; the optimizer's states, 16 bytes for each of their elements, are on a drive.
+/* optimizer.c: uses libtide's optimizer in a program that computes its own gradients. The program fits two arrays
+ * of numbers to a target; the optimizer's states, 16 bytes per element, are on a drive.
  *
  *     cc -std=c17 optimizer.c $(pkg-config --cflags --libs tide) -o optimizer
  *     ./optimizer DIRECTORY

@@ -1,4 +1,4 @@
-/* train.c: a complete training program over libtide.
+/* train.c: a complete training program that uses libtide.
  *
  *     cc -std=c17 train.c $(pkg-config --cflags --libs tide) -o train
  *     ./train MODEL STORE OUT
@@ -18,7 +18,7 @@ static void log_line(void *user, uint32_t level, const char *line)
     fprintf(stderr, "tide: %s\n", line);
 }
 
-/* Called while something takes long; not 0 would stop it. */
+/* Reports the progress of a long call; a return value other than 0 would cancel the call. */
 static int show_progress(void *user, const struct tide_progress *progress)
 {
     (void)user;
@@ -40,7 +40,7 @@ static int say_plan(const struct tide_engine *engine)
     return rc;
 }
 
-/* One optimizer step after another over the same rows, the rate rising over the first ones. */
+/* Trains on the same rows in every step. The learning rate rises during the first steps. */
 static int train(struct tide_engine *engine, const struct tide_batch *batch)
 {
     for (int i = 0; i < STEPS; i++) {

@@ -1,6 +1,6 @@
-/* blocks.h: a store of named blocks of bytes that holds more than memory does: in a budget of host memory
- * as long as there is room, and otherwise on drives. C17 and C++11; the rules of tide.h hold. docs/api.md
- * has a short program.
+/* blocks.h: a store of named blocks of bytes that can be larger than memory: blocks are kept in host memory up
+ * to a budget, and on drives beyond it. C17 and C++11; the rules of tide.h apply. docs/api.md has a short
+ * program.
  *
  * A block is in host memory, on the drives, or in both. If memory runs out, the least useful blocks are
  * evicted: those whose next use is farthest away in the recorded order of uses (tide_blocks_iteration), or,
@@ -8,8 +8,8 @@
  * first. If the drives are full, or fail, such blocks stay in memory and can be read; only the call that
  * needs their memory fails.
  *
- * Memory: `host_bytes`, taken and touched when the store is created, and at most 16 MiB more, enough for some
- * 30,000 names of up to 50 bytes; each further block takes about 400 bytes.
+ * Memory: `host_bytes`, allocated and touched when the store is created, and at most 16 MiB more, enough for
+ * about 30,000 blocks with names of up to 50 bytes; each further block takes about 400 bytes.
  *
  * Blocks are in one piece of memory and in pieces of whole MiB on the drives. Blocks of very different sizes
  * leave gaps between them that larger blocks cannot use, so budgets need some room to spare.
@@ -52,8 +52,8 @@ struct tide_blocks_options {
     const char *io;     /* "uring", "libaio", "threads" or "mem"; NULL: the first one that works */
     uint32_t depth;     /* transfers of 1 MiB in flight on each drive; 0: 32 */
     uint32_t no_checksums; /* 1: what is read is not compared with what was written */
-    /* Memory from and to which blocks will be put and got, to be registered with the kernel; it must stay
-     * mapped as long as the store. Optional: it saves processor time. */
+    /* Buffers that puts and gets will use. They are registered with the kernel, and must stay mapped as long
+     * as the store exists. Optional; saves processor time. */
     const struct tide_memory *memory;
     size_t memory_count;
     const char *device;    /* "cpu" (or NULL), "cuda", "cuda:N" */
@@ -87,7 +87,7 @@ TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const
  * of the store: data of *out is then valid, and may be written to, until every get of the block has had its
  * tide_blocks_release. `out` may be NULL if there is a buffer. If the buffer's address and the block's size are
  * multiples of 4096, the block is read without a copy. Returns 0, -ENOENT, -EINVAL, -ENOMEM if pinned
- * blocks leave no memory, -EBADMSG if the drive returned other bytes than were written, or the error of
+ * blocks leave no memory, -EBADMSG if the drive did not return the bytes that were written, or the error of
  * reading. */
 TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer,
                              uint64_t bytes, struct tide_block *out);
@@ -103,12 +103,12 @@ TIDE_API int tide_blocks_prefetch(struct tide_blocks *blocks, const char *name);
 /* Forgets a block. Returns 0, -ENOENT, -EINVAL, or -EBUSY if it is pinned. */
 TIDE_API int tide_blocks_drop(struct tide_blocks *blocks, const char *name);
 
-/* ---- Blocks while the caller continues ---- */
+/* ---- Asynchronous operations ---- */
 
 /* How an operation is done. */
 struct tide_block_io {
     size_t struct_bytes;
-    uint32_t background; /* 1: its transfers let those of other operations go first */
+    uint32_t background; /* 1: transfers of other operations go first */
     uint32_t through; /* 1: a put leaves no copy in memory. Without effect unless `data` and `bytes`
                           * are multiples of 4096; then nothing is copied */
     /* enum tide_place: where a get without a buffer pins the block. TIDE_DEVICE: a copy in memory of the
@@ -140,10 +140,10 @@ TIDE_API int tide_blocks_wait(struct tide_blocks *blocks, uint64_t token, struct
 
 /* ---- The order of uses ---- */
 
-/* Begins an iteration. The order of the gets since the last call is what the library expects of this
- * iteration: it reads blocks ahead in that order as memory allows, the first ones of the next iteration
- * included. Gets in another order work, too; the change is logged and counted, and the new order is expected of
- * the next iteration. Returns 0, or -ENOMEM. */
+/* Begins an iteration. The library expects the gets of this iteration in the same order as those since the
+ * last call: it reads blocks ahead in that order as memory allows, including the first ones of the next
+ * iteration. Gets in another order work, too; the change is logged and counted, and the next iteration is
+ * expected in the new order. Returns 0, or -ENOMEM. */
 TIDE_API int tide_blocks_iteration(struct tide_blocks *blocks);
 
 /* ---- Information ---- */

@@ -1,5 +1,5 @@
 /* engine.h: fine-tuning a built-in model that may be larger than memory: planning, training, evaluating
- * and saving. C17 and C++11; the rules of tide.h hold. docs/finetune.md describes the same options for
+ * and saving. C17 and C++11; the rules of tide.h apply. docs/finetune.md describes the same options for
  * the command line. */
 #ifndef TIDE_ENGINE_H
 #define TIDE_ENGINE_H
@@ -149,7 +149,7 @@ struct tide_plan;
 
 /* Plans where everything is kept and what a step costs, without taking the memory or reading the weights.
  * Measures rates unless `rates` or `cache` has them. Returns 0, -EINVAL or -E2BIG for wrong options,
- * -EFBIG if the model does not fit (the sentence names budgets that would suffice), or the error of
+ * -EFBIG if the model does not fit (the message names budgets that would suffice), or the error of
  * reading the model. */
 TIDE_API int tide_plan_create(struct tide_context *context,
                               const struct tide_engine_options *options, struct tide_plan **out);

@@ -1,27 +1,27 @@
 /* optimizer.h: an optimizer for programs that compute gradients themselves. Its states, fp32 masters and
- * moments, are in a budget of host memory as far as there is room, and otherwise on drives. C17 and C++11;
- * the rules of tide.h hold. docs/api.md has a short program.
+ * moments, are kept in host memory up to a budget, and on drives beyond it. C17 and C++11; the rules of tide.h
+ * apply. docs/api.md has a short program.
  *
- * A step: the program hands over the gradient of each parameter as soon as it is there (tide_optim_submit),
+ * A step: the program submits the gradient of each parameter as soon as it has computed it (tide_optim_submit),
  * closes the step (tide_optim_step), and waits for a parameter before it uses its weights again
- * (tide_optim_wait). Updates run on threads of the library. Without clipping and skipping a parameter is
- * updated as soon as its gradient and those of the parameters that share its block are there, so under the
- * rest of the backward pass; otherwise from the end of the step on, so under the next forward pass. The
- * results are the same to the bit wherever states are kept and in whatever order gradients come. The order may
- * change in each step; the last step's only says which states are read early.
+ * (tide_optim_wait_parameter). Updates run on threads of the library. Without clipping and skipping a parameter
+ * is updated when its gradient and those of the parameters that share its block have been submitted, during the
+ * rest of the backward pass; otherwise after the end of the step, during the next forward pass. Results are
+ * bit-identical wherever states are kept and in whatever order gradients are submitted. The order may change in each step;
+ * the order of the last step determines only which states are read early.
  *
  * Waiting in the middle of a step, between its first gradient and tide_optim_step: tide_optim_wait_parameter and
  * all tokens of earlier steps are reached without another call. A token of the step itself may need
  * tide_optim_step, so the thread that submits must not wait for it, but may poll it.
  *
- * Memory: the caller's weights and gradients are used where they are. The library takes `host_bytes` at
- * most, and 16 MiB.
+ * Memory: the caller's weights and gradients are used in place. The library allocates at most `host_bytes` and
+ * 16 MiB.
  *
- * Threads: one thread at a time calls, except tide_optim_wait and tide_optim_poll, which any threads may
- * call at the same time.
+ * Threads: tide_optim_wait and tide_optim_poll may be called by several threads at the same time; all other
+ * functions by one thread at a time.
  *
- * Errors of a drive or of a gradient end an optimizer: every later call returns them. Until it is destroyed, its
- * threads may then still use the program's arrays.
+ * An error of a drive or of a gradient ends an optimizer: every later call returns it. Until the optimizer is
+ * destroyed, its threads may still use the program's arrays.
  *
  * A forked child has neither the memory nor the threads of an optimizer: in it every function returns
  * -ECHILD, and destroy does nothing. */
@@ -80,13 +80,13 @@ struct tide_optim_options {
         check_overflow; /* 1: a step whose norm is not finite is skipped; 0: it ends the optimizer */
     uint32_t
         accumulate; /* 1: a parameter may have several gradients in a step; they are added up in
-                              * fp32, in 4 bytes a parameter of `host_bytes` */
+                              * fp32, which takes 4 bytes per element of `host_bytes` */
     uint64_t seed;  /* of stochastic rounding */
     uint64_t host_bytes; /* budget; 0: what the machine and the cgroup have, less a reserve */
     const struct tide_store_path *stores;
     size_t store_count; /* up to TIDE_STORES_MAX; 0: all states are in memory */
     const char *io;     /* "uring", "libaio", "threads" or "mem"; NULL: the first one that works */
-    const char *cache;  /* a folder that keeps measured rates for later; NULL: they are measured */
+    const char *cache;  /* folder for measured rates of later runs; NULL: they are measured again */
     uint32_t threads;   /* of the update; 0: one per processor */
     uint32_t states;    /* enum tide_place: TIDE_AUTO, TIDE_HOST or TIDE_STORE */
     /* Processes that share the states (ZeRO stage 1); see tide_optim_share. */
@@ -103,7 +103,7 @@ struct tide_optim_options {
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. Returns 0 or -EINVAL. */
 TIDE_API int tide_optim_options_init(struct tide_optim_options *options, size_t struct_bytes);
 
-/* Takes all memory and storage; masters begin as the weights are, moments as zero. Returns 0, -EINVAL or
+/* Takes all memory and storage. Masters are initialised with the weights, moments with zero. Returns 0, -EINVAL or
  * -E2BIG for wrong options, -EFBIG if the states do not fit, -EBUSY if another run uses a store, -ECANCELED,
  * or the error of a drive. */
 TIDE_API int tide_optim_create(struct tide_context *context,
@@ -117,9 +117,9 @@ TIDE_API void tide_optim_destroy(struct tide_optim *optim);
 /* Every parameter: for tide_optim_wait_parameter. */
 #define TIDE_OPTIM_ALL UINT64_MAX
 
-/* Hands over a gradient of parameter `parameter`. The array is borrowed: it must not change until *token is
- * reached, and that may need the end of the step. `last` 0: more gradients of this parameter follow in this
- * step (only with `accumulate`; the array is then free on return). Waits until the parameter's update of the
+/* Submits a gradient of parameter `parameter`. The array is borrowed: it must not change until *token is
+ * reached, which may happen only after the end of the step. `last` 0: more gradients of this parameter follow in
+ * this step (only with `accumulate`; the array is then free on return). Waits until the parameter's update of the
  * last step is done. Returns 0, -EINVAL, -EALREADY after the parameter's last gradient, or the error that
  * ended the optimizer. */
 TIDE_API int tide_optim_submit(struct tide_optim *optim, uint64_t parameter, const void *gradient,
@@ -142,12 +142,12 @@ struct tide_optim_result {
     size_t struct_bytes;
     uint64_t step;    /* steps closed so far */
     double grad_norm; /* of all gradients divided by the loss scale, before clipping */
-    double factor;    /* with which clipping multiplied the gradients; 1: it did not */
+    double factor;    /* by which clipping multiplied the gradients; 1: no clipping */
     uint64_t skipped; /* 1: the norm was not finite and nothing changed */
 };
 
-/* Reports on the last closed step; waits for its norm. Returns 0, -EINVAL, or the error that ended the
- * optimizer: -EDOM names the first parameter of the block whose gradient is not finite. */
+/* Describes the last closed step; waits for its norm. Returns 0, -EINVAL for a wrong struct_bytes, or the error
+ * that ended the optimizer: -EDOM names the first parameter of the block whose gradient is not finite. */
 TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out);
 
 /* Tells which elements of a parameter this process updates: `count` of them from `first` on; there may be none. All
@@ -166,12 +166,12 @@ TIDE_API int tide_optim_share(const struct tide_optim *optim, uint64_t parameter
 TIDE_API int tide_optim_set_group(struct tide_optim *optim, uint64_t index,
                                   const struct tide_optim_group *group);
 
-/* Divides the gradients of the next steps by a factor by which the loss was multiplied; 1 at first. Waits for
- * the last step. Returns 0, -EINVAL, or -EBUSY after the first gradient of a step. */
+/* Sets the factor by which the program multiplies the loss; gradients of the next steps are divided by it.
+ * Initially 1. Waits for the last step. Returns 0, -EINVAL, or -EBUSY after the first gradient of a step. */
 TIDE_API int tide_optim_set_loss_scale(struct tide_optim *optim, double loss_scale);
 
-/* Says that the program wrote a parameter's weights: its master begins again from them, its moments stay.
- * Waits for the last step. Returns 0, -EINVAL, -EBUSY after the first gradient of a step, or the error that
+/* Reports that the program wrote a parameter's weights: its master is set to them, and its moments stay. Waits
+ * for the last step. Returns 0, -EINVAL, -EBUSY after the first gradient of a step, or the error that
  * ended the optimizer. */
 TIDE_API int tide_optim_weights_changed(struct tide_optim *optim, uint64_t parameter);
 
@@ -197,8 +197,8 @@ TIDE_API int tide_optim_set_states(struct tide_optim *optim, uint64_t parameter,
                                    const struct tide_optim_arrays *arrays, uint64_t updates);
 
 /* Writes weights and states to DIRECTORY/checkpoint-N after N steps, and keeps the `keep` newest checkpoints (0:
- * all). It is read back before it gets its name; a failure leaves older ones as they were. Waits for the last
- * step. Returns 0, -EINVAL, -EBUSY after the first gradient of a step or if another process writes there, -EEXIST if
+ * all). A checkpoint is read back before it gets its name; a failure leaves older ones unchanged. Waits for the
+ * last step. Returns 0, -EINVAL, -EBUSY after the first gradient of a step or if another process writes there, -EEXIST if
  * the directory has checkpoints of another run, or the error of writing. */
 TIDE_API int tide_optim_save(struct tide_optim *optim, const char *directory, uint64_t keep);
 

@@ -1,11 +1,11 @@
 /* tide.h: the conventions of libtide, information about the build, contexts and devices. C17 and C++11.
  *
- * These rules hold for every public header.
+ * These rules apply to every public header.
  *
  * Errors. A function that can fail returns an int: 0 or more on success, a negative errno on failure.
- * After a failure tide_last_error() returns a sentence with names and numbers. The sentence belongs to
- * the calling thread, also when the work failed on a thread of the library. Output parameters come last
- * and are written on success only.
+ * After a failure tide_last_error() returns a message with names and numbers. The message belongs to the
+ * calling thread, also if the work failed on a thread of the library. Output parameters come last and are
+ * written on success only.
  *
  * Objects. Objects are opaque. Each has a create and a destroy function; destroy accepts NULL. Every
  * other function needs a valid object, unless its comment says what NULL means. A `context` parameter may
@@ -17,11 +17,10 @@
  * otherwise. Text that is an array in a struct always ends with a zero byte and is cut where it does
  * not fit.
  *
- * Threads. The library has no state outside its objects that one object could notice of another, except
- * each thread's last error. A context and the objects made with it form a group that one thread at a time
- * may use, and any thread may be that one. Different groups are independent: several threads may work
- * with a context each at the same time. An object that was made with the context NULL is a group of its
- * own. Functions without a context or an object may be called by any thread at any time.
+ * Threads. Objects share no visible state except each thread's last error. A context and the objects created
+ * with it form a group. Any thread may use a group, but only one at a time. Different groups are independent:
+ * several threads may each use a context of their own at the same time. An object that was created with the
+ * context NULL is a group of its own. Functions without a context or an object may be called by any thread at any time.
  *
  * The application. The library installs no signal handlers, never exits, writes neither to stdout nor to
  * stderr, and changes neither the environment nor the working directory. Its threads block all signals except
@@ -65,8 +64,8 @@ extern "C" {
 #define TIDE_VERSION_MINOR 1
 #define TIDE_VERSION_PATCH 0
 
-/* Returns the sentence of this thread's last error, "" if there was none. It is valid until this
- * thread's next call of a tide function. */
+/* Returns the message of this thread's last error, "" if there was none. It is valid until this thread's
+ * next call of a tide function. */
 TIDE_API const char *tide_last_error(void);
 
 /* ---- The build ---- */
@@ -156,7 +155,7 @@ struct tide_device_info {
 };
 
 /* Counts the devices of a kind ("cpu", "cuda") that work now. Returns their number (1 or more); -ENODEV
- * if there is none, -ENOTSUP if the kind is not compiled in, each with a sentence that says what to do;
+ * if there is none, -ENOTSUP if the kind is not compiled in, each with a message that says what to do;
  * -EINVAL for an unknown kind. */
 TIDE_API int tide_device_count(struct tide_context *context, const char *kind);
 

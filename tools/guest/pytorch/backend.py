@@ -1,5 +1,5 @@
-"""backend.py: builds the wheel with Python's own library alone (PEP 517). If TIDE_LIBRARY names a libtide.so, the
-wheel contains it."""
+"""backend.py: builds the wheel (PEP 517) with Python's standard library only. If TIDE_LIBRARY names a libtide.so,
+the wheel contains it."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ def _value(key):
 
 
 def _files(library):
-    """Names in the wheel and their bytes."""
+    """The files of the wheel: names and contents."""
     version, tag = _value("version"), f"py3-none-linux_{platform.machine()}" if library else "py3-none-any"
     info = f"tide-{version}.dist-info"
     files = {f"tide/{path.name}": path.read_bytes() for path in sorted(HERE.glob("tide/*.py"))}

@@ -1,4 +1,4 @@
-"""blocks.py: tensors by name in a budget of host memory and on drives, and saved activations there."""
+"""blocks.py: named tensors and saved activations, in a budget of host memory and on drives."""
 
 import collections
 import contextlib
@@ -11,12 +11,12 @@ import torch
 from . import library
 from .library import check, lib
 
-_IN_FLIGHT = 8  # puts of saved tensors whose memory the library borrows
-_AHEAD = 4      # saved tensors that are read before backward asks for them
+_IN_FLIGHT = 8  # largest number of puts of saved tensors in progress
+_AHEAD = 4      # saved tensors that are read before backward needs them
 
 
 def _tensor(value, what):
-    """A contiguous CPU tensor over the memory of a tensor or a numpy array."""
+    """A contiguous CPU tensor that shares the memory of a tensor or a numpy array."""
     tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
     if tensor.device.type != "cpu":
         raise NotImplementedError(f"{what} is on {tensor.device}: tide.Blocks does not support tensors on "
@@ -29,8 +29,8 @@ def _bytes(tensor):
 
 
 class Blocks:
-    """Tensors and numpy arrays by name, in `host_memory` as long as there is room and otherwise in `store`: a
-    list of (path, size) pairs; the size is reserved at once. They do not outlive the object."""
+    """Named tensors and numpy arrays, kept in host memory up to `host_memory` and beyond it in `store`, a list of
+    (path, size) pairs whose sizes are reserved at once. They do not outlive the object."""
 
     def __init__(self, host_memory, store=None, *, io=None, checksums=True):
         stores = library.store_paths([store] if isinstance(store, tuple) else store)
@@ -65,8 +65,8 @@ class Blocks:
         self._formats[name] = (tensor.dtype, tensor.shape, not isinstance(value, torch.Tensor))
 
     def get(self, name, out=None, *, pin=False):
-        """Returns what was put: in `out`, or a new tensor. pin: a view of the store's own memory, which is valid
-        until release(name)."""
+        """Returns a tensor or array: in `out`, or as a new one. pin: returns a view of the store's own memory, which is
+        valid until release(name)."""
         dtype, shape, is_numpy = self._format(name)
         if pin:
             block = library.Block()
@@ -87,7 +87,7 @@ class Blocks:
         check(lib.tide_blocks_release(self._open(), name.encode(), int(changed)))
 
     def prefetch(self, name):
-        """Begins to read into memory, if there is memory for it."""
+        """Starts reading a tensor into memory, if there is memory for it."""
         check(lib.tide_blocks_prefetch(self._open(), name.encode()))
 
     def drop(self, name):
@@ -97,7 +97,7 @@ class Blocks:
         del self._formats[name]
 
     def iteration(self):
-        """Begins an iteration: the gets of the last one are read ahead in their order."""
+        """Begins an iteration. Tensors are read ahead in the order of the previous iteration's gets."""
         check(lib.tide_blocks_iteration(self._open()))
 
     def stats(self):
@@ -106,7 +106,7 @@ class Blocks:
         return {name: getattr(stats, name) for name, _ in stats._fields_[1:]}
 
     def close(self):
-        """Gives memory and files back. Pinned views become invalid."""
+        """Frees the memory and the files. Pinned views become invalid."""
         self._handle = None
         self._finalizer()
 
@@ -123,8 +123,8 @@ class Blocks:
 
     @contextlib.contextmanager
     def saved_tensors(self, keep=(), min_bytes=64 << 10):
-        """Tensors that autograd saves inside are stored until their graph is freed, except small ones and those
-        that share memory with one of `keep`: give it model.parameters()."""
+        """A context in which tensors that autograd saves are stored until their graph is freed, except small ones and
+        those that share memory with one of `keep`: pass model.parameters()."""
         kept = {tensor.untyped_storage().data_ptr() for tensor in keep}
 
         def pack(tensor):
@@ -140,7 +140,7 @@ class Blocks:
             yield self
 
     def _finish_writes(self, left):
-        """Waits until at most `left` puts of saved tensors borrow memory."""
+        """Waits until at most `left` puts of saved tensors are in progress."""
         while len(self._writing) > left:
             token, tensor, version = self._writing.popleft()
             check(lib.tide_blocks_wait(self._open(), token, None))
@@ -184,6 +184,6 @@ class _Saved:
 
 
 def _destroy(handle, writing):
-    """The tensors of `writing` are referenced until the library has ended."""
+    """Closes the store. The tensors of `writing` are referenced until then."""
     lib.tide_blocks_destroy(handle)
     writing.clear()

@@ -18,11 +18,11 @@ OPTIM_ALL = 2**64 - 1  # tide/optimizer.h
 
 
 class Error(OSError):
-    """A failed call of libtide: `errno` and the library's sentence."""
+    """A failed call of libtide: `errno` and the library's message."""
 
 
 class Struct(ctypes.Structure):
-    """A struct of the library; struct_bytes is set."""
+    """A struct of the library. Its constructor sets struct_bytes."""
 
     def __init__(self, **fields):
         super().__init__(struct_bytes=sizeof(self), **fields)
@@ -147,7 +147,7 @@ except AttributeError as error:
 
 
 def check(rc):
-    """Returns a result of the library that is not negative; raises Error otherwise."""
+    """Returns a result of the library, or raises Error if it is negative."""
     if rc < 0:
         raise Error(-rc, lib.tide_last_error().decode(errors="replace"))
     return rc

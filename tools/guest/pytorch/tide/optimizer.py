@@ -1,7 +1,7 @@
 """optimizer.py: AdamW as a torch.optim.Optimizer whose states belong to libtide.
 
-Hooks on the parameters hand each gradient over as soon as backward has it, and take it from p.grad. The library
-borrows the gradient's memory until the update is done, so a reference is kept until then."""
+Hooks on the parameters pass each gradient to the library as soon as backward has computed it, and clear p.grad.
+The library borrows the gradient's memory until the update is done, so a reference is kept until then."""
 
 import collections
 import contextlib
@@ -25,7 +25,7 @@ _living = weakref.WeakSet()
 
 
 def _destroy(handle, hooks, weights, held):
-    """`weights` and `held` are referenced until the library has ended."""
+    """Destroys the optimizer. `weights` and `held` are referenced until then."""
     for hook in hooks:
         hook.remove()
     lib.tide_optim_destroy(handle)
@@ -44,11 +44,11 @@ def _values(group):
 
 
 class AdamW(torch.optim.Optimizer):
-    """Like torch.optim.AdamW. Its states are in `host_memory` as far as there is room, and otherwise in files
-    in `store`: a path, or a list of paths and (path, size) pairs. The README has the limits.
+    """Like torch.optim.AdamW. Its states are kept in host memory up to `host_memory`, and beyond it in files in
+    `store`: a path, or a list of paths and (path, size) pairs. The README lists the limits.
 
     clip: the largest norm of all gradients; 0: no clipping. accumulation_steps: the number of backward passes
-    whose gradients are added up in p.grad before they are handed over. overlap False: gradients stay in p.grad
+    whose gradients are added up in p.grad before they are passed to the library. overlap False: gradients stay in p.grad
     until step(), as torch.amp.GradScaler needs. checkpoints: a directory where state_dict() saves states."""
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *,
@@ -63,7 +63,7 @@ class AdamW(torch.optim.Optimizer):
         self._lock = threading.Lock()
         self._token = c_uint64()
         self._held = collections.deque()  # (token, gradient) that the library borrows
-        self._open = False                # a gradient of the next step was handed over
+        self._open = False                # a gradient of the next step was submitted
         self._inside = clip == 0 and not check_overflow  # updates begin before the step is closed
         self._accumulation_steps = accumulation_steps
         self._accumulating = 0
@@ -208,7 +208,7 @@ class AdamW(torch.optim.Optimizer):
     # ---- gradients ----
 
     def _begin(self):
-        """Before the first gradient of a step: tells the library what the program changed."""
+        """Called before the first gradient of a step: reports the program's changes to the library."""
         values = [_values(group) for group in self.param_groups]
         for name, p, weights in zip(self._names, self._params, self._weights):
             if p.data_ptr() != weights.data_ptr() or p.dtype != weights.dtype:
@@ -248,7 +248,7 @@ class AdamW(torch.optim.Optimizer):
             self._note_update(index)
 
     def _note_update(self, index):
-        """Autograd refuses to use weights that it saved before this update."""
+        """Makes autograd refuse weights that it saved before this update."""
         p = self._params[index]
         torch.autograd.graph.increment_version(p)
         self._versions[index] = p._version
@@ -260,7 +260,7 @@ class AdamW(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def accumulate(self):
-        """Backward passes inside add their gradients up in p.grad."""
+        """A context in which backward passes add up gradients in p.grad."""
         self._accumulating += 1
         try:
             yield
@@ -336,8 +336,8 @@ class AdamW(torch.optim.Optimizer):
         self._modules.add(module)
 
     def weights_changed(self, parameter):
-        """Says that the program wrote the weights of a parameter in a way that torch does not count (p.data,
-        numpy); other writes are noticed. Between steps."""
+        """Reports that the program wrote the weights of a parameter in a way that torch cannot detect (p.data, numpy);
+        other writes are detected. Call it between steps."""
         self._check_open()
         index = self._index[id(parameter)]
         check(lib.tide_optim_weights_changed(self._handle, index))
@@ -345,7 +345,7 @@ class AdamW(torch.optim.Optimizer):
         self._versions[index] = parameter._version
 
     def last(self):
-        """The last step: its number, the norm of all gradients, the factor of clipping, whether it was
+        """Returns the last step's number, the norm of all gradients, the clipping factor and whether the step was
         skipped. Waits for the norm."""
         self._check_open()
         result = library.OptimResult()
@@ -354,14 +354,14 @@ class AdamW(torch.optim.Optimizer):
                 "skipped": bool(result.skipped)}
 
     def describe(self):
-        """Bytes of memory and drives."""
+        """Returns the bytes used in memory and on drives."""
         self._check_open()
         info = library.OptimInfo()
         check(lib.tide_optim_describe(self._handle, byref(info)))
         return {name: getattr(info, name) for name, _ in info._fields_[1:]}
 
     def close(self):
-        """Waits for updates and gives memory and files back. Also happens when the object is deleted."""
+        """Waits for updates and frees the memory and the files. Also done when the object is deleted."""
         self._handle = None
         self._modules.remove()
         self._finalizer()
@@ -370,7 +370,7 @@ class AdamW(torch.optim.Optimizer):
 
     def save(self, directory, keep=0):
         """Writes weights and states to directory/checkpoint-N after N steps, verifies them, and keeps the `keep`
-        newest checkpoints (0: all). Between steps."""
+        newest checkpoints (0: all). Call it between steps."""
         self._check_open()
         check(lib.tide_optim_save(self._handle, library.text(directory), keep))
         self._refer_to(pathlib.Path(directory) / f"checkpoint-{self._steps}")
@@ -379,8 +379,8 @@ class AdamW(torch.optim.Optimizer):
         self._unsaved, self._reference = False, states.reference(checkpoint)
 
     def load(self, path):
-        """Reads weights and states of a checkpoint, or of the newest one in a directory that verifies, of an optimizer
-        with the same parameters and moments. Returns the number of its steps. param_groups stay as they are."""
+        """Reads weights and states from a checkpoint, or from the newest valid one in a directory. It must be of an
+        optimizer with the same parameters and moments. Returns the number of its steps. Does not change param_groups."""
         self._check_open()
         step = c_uint64()
         check(lib.tide_optim_load(self._handle, library.text(path), byref(step)))
@@ -392,8 +392,8 @@ class AdamW(torch.optim.Optimizer):
         return step.value
 
     def state_dict(self):
-        """The param_groups and, under "tide", a reference to the checkpoint that save() wrote since the last step.
-        With `checkpoints` it is written now, if there is none."""
+        """Returns the param_groups and, under "tide", a reference to the checkpoint that save() has written since the
+        last step. If there is none, `checkpoints` makes this call write it."""
         self._check_open()
         if self._unsaved and self._checkpoints is not None:
             self.save(self._checkpoints)
@@ -406,9 +406,9 @@ class AdamW(torch.optim.Optimizer):
         return result
 
     def full_state_dict(self, limit=None):
-        """A state_dict as torch.optim.AdamW has it, with all states as fp32; 16-bit parameters also have "master",
-        their fp32 weights. It takes memory for all of them; more than `limit` is refused (by default `host_memory`,
-        or what is free if that was not given)."""
+        """Returns a state_dict in the format of torch.optim.AdamW, with all states in fp32; 16-bit parameters also have
+        "master", their fp32 weights. Raises MemoryError if it would take more than `limit` (default: `host_memory`,
+        or the free memory if that was not given)."""
         self._check_open()
         wanted = sum(4 * p.numel() * len(states.names(p)) for p in self._params)
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -450,7 +450,7 @@ class AdamW(torch.optim.Optimizer):
         self._unsaved = True
 
     def __getstate__(self):
-        raise TypeError("a tide.AdamW has memory of libtide and cannot be copied or pickled")
+        raise TypeError("a tide.AdamW owns memory of libtide and cannot be copied or pickled")
 
     @property
     def _step_supports_amp_scaling(self):
@@ -469,9 +469,9 @@ def _hook(this, index, _parameter):
 
 
 class _Attached:
-    """Waits of attached modules. A module's hook waits for the module's own parameters. Some modules use
-    weights of others without calling them (nn.MultiheadAttention uses out_proj.weight): parameters with an owner
-    that was not called since the last step are waited for before the first module that is called."""
+    """Makes attached modules wait for weights. A module's hook waits for the module's own parameters. Some modules
+    use weights of others without calling them (nn.MultiheadAttention uses out_proj.weight): the first module
+    that is called waits for the parameters of all modules that were not called in the last step."""
 
     def __init__(self, optimizer):
         self.optimizer = weakref.ref(optimizer)
@@ -492,7 +492,7 @@ class _Attached:
             self.hooks.append(one.register_state_dict_pre_hook(self.before_state_dict))
 
     def begin_forward(self):
-        """After a step."""
+        """Called after a step."""
         optimizer = self.optimizer()
         if not self.owners:
             optimizer.synchronize()
@@ -533,9 +533,9 @@ class _Attached:
 
 
 def _watch_clipping():
-    """Clipping by torch after backward finds no gradients and would do nothing, or clips twice: it is refused, except
-    to infinity, with which Trainer asks for the norm. Callers that imported the functions by name before the first
-    tide.AdamW are not noticed."""
+    """Makes torch's clipping functions raise an error after backward, when they find no gradients or would clip a second
+    time. A limit of infinity, with which Trainer requests the norm, is allowed. Calls by programs that imported the
+    functions by name before the first tide.AdamW are not detected."""
     def refuse(original):
         @functools.wraps(original)
         def clip(parameters, *args, **kwargs):
