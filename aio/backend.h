@@ -91,7 +91,7 @@ struct aio_mem_disk {
     int64_t free_ns;            /* when the disk has served all transfers so far */
 };
 
-/* The bytes are zero. */
+/* Creates a disk in memory that contains zeros. */
 int aio_mem_create(uint64_t bytes, struct aio_mem_disk **out);
 void aio_mem_destroy(struct aio_mem_disk *disk);
 

@@ -623,7 +623,7 @@ int aio_drive_open_channel(struct aio_drive *drive, struct channel *channel)
     return drive_call_run(drive, open_channel, channel);
 }
 
-/* Answered by close_channels when nothing is in flight any more. */
+/* close_channels answers the call when nothing is in flight any more. */
 static int close_channel(struct aio_drive *drive, struct drive_call *self)
 {
     struct channel *channel = self->argument;

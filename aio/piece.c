@@ -256,7 +256,7 @@ static void piece_finish(struct aio_drive *drive, int32_t index)
     piece_release(drive, index);
 }
 
-/* Pauses grow to give a kernel that is short of memory some time; all of them together last about 4 s.
+/* Pauses grow, so that a kernel that is out of memory has time to recover; together they last about 4 s.
  * Only the piece and its channel pause. */
 static void pause_before_repeat(const struct aio_drive *drive, struct io_piece *piece)
 {
@@ -424,7 +424,7 @@ static void sum_mismatched(struct aio_drive *drive, int32_t index, int64_t sum_i
         core_err_set(-EBADMSG,
                      "%s: checksum mismatch at offset %" PRIu64 ": found %016" PRIx64
                      ", expected %016" PRIx64 " (block %" PRIu64 ", generation %" PRIu64
-                     "), read twice: the drive returned other data than was written",
+                     "), read twice: the drive returned data other than what was written",
                      file, offset, found, sum->value, request->sums.first + (uint64_t)sum_index,
                      sum->generation);
         piece_fail(drive, index, -EBADMSG);

@@ -227,7 +227,7 @@ V_INLINE vu w_words(struct vw a)
     return (vu)a.product;
 }
 
-/* The 64-bit products of a's words. */
+/* The 64-bit product of a's low word and b. */
 V_INLINE struct vw w_multiply(struct vw a, vu b)
 {
     return (struct vw){(uint64_t)(uint32_t)a.product * b};

@@ -48,8 +48,8 @@ int core_file_reserve(int fd, uint64_t bytes, bool *reserved);
 /* Whether a name is one that a model's weights have: "model.safetensors",
  * "model-00001-of-00003.safetensors", "model.safetensors.index.json". */
 bool core_file_is_weights(const char *name);
-/* Those names and "config.json": what publishing a model replaces or removes, besides the copies of
- * other files. */
+/* Whether a name is one of those or "config.json": files that publishing a model replaces or removes,
+ * besides copies of other files. */
 bool core_file_is_of_model(const char *name);
 
 /* Whether two names refer to the same file or folder, so that writing one destroys the other. False

@@ -1,4 +1,4 @@
-/* suggest.c: the distance of Damerau and Levenshtein, in three rows. */
+/* suggest.c: the Damerau-Levenshtein distance, computed with three rows of its table. */
 #include "core/base/suggest.h"
 
 #include <ctype.h>

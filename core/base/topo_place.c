@@ -24,7 +24,7 @@ static struct homes find_homes(const struct core_topo *topo)
     return homes;
 }
 
-/* The index of a device's node among the homes; -1 if it is not one of them. */
+/* Returns which of the homes is the device's node, or -1 if none is. */
 static int home_beside(const struct core_topo *topo, const struct homes *homes, const char *name)
 {
     const struct core_topo_device *device = name != NULL ? core_topo_device_find(topo, name) : NULL;

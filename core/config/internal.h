@@ -32,11 +32,12 @@ struct core_cfg_detail {
     size_t notes_count, notes_room;
     size_t unknown_count;         /* of keys that no row has, and of elements with a wrong value */
     struct core_cfg_piece *arena; /* owned */
-    int code;                     /* -ENOMEM once memory was short */
+    int code;                     /* -ENOMEM after an allocation failed */
 };
 
 /* note.c */
-/* A text that lives as long as the configuration; "" if memory was short (detail->code). */
+/* Formats a text that lives as long as the configuration. If an allocation fails, returns "" and sets
+ * detail->code. */
 const char *core_cfg_keep(struct core_cfg_detail *detail, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void core_cfg_add_note(struct core_cfg_detail *detail, const struct core_cfg_note *note);
@@ -46,7 +47,8 @@ void core_cfg_tell(struct core_cfg_detail *detail, enum core_cfg_note_kind kind,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* Whether this key already has a refusal. */
 bool core_cfg_was_refused(const struct core_cfg_detail *detail, const char *key);
-/* Adds one note per row, given or not, and sorts all notes. */
+/* Adds a note for each key that was given, and for each that was not but applies to this configuration,
+ * unless the key has a refusal. Sorts all notes. */
 void core_cfg_finish_notes(struct core_cfg_detail *detail);
 void core_cfg_free_notes(struct core_cfg_detail *detail);
 

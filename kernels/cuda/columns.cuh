@@ -1,6 +1,5 @@
-/* columns.cuh: sums over rows, in one order that depends on the shape alone. Kernels write partial
- * sums over runs of rows one below the other; here they are added up and written as a gradient of
- * one row. */
+/* columns.cuh: sums over rows, in an order that depends only on the shape. Kernels write one row of
+ * partial sums for each range of rows; the functions here add these up and write the sum as a gradient. */
 #ifndef KERNELS_CUDA_COLUMNS_CUH
 #define KERNELS_CUDA_COLUMNS_CUH
 
@@ -13,7 +12,8 @@
 int kern_cuda_columns_finish(const struct dev_launch *where, const char *op, const float *parts,
                              int64_t count, int64_t width, const struct kern_grad *grad);
 
-/* Writes element `index` of a parameter's gradient, which is `value` in this micro-batch. */
+/* Adds `value`, element `index` of a parameter's gradient in this micro-batch, to the sum over
+ * micro-batches; after the last one writes the result. */
 __device__ inline void kern_grad_put(const struct kern_grad &grad, int64_t index, float value)
 {
     const float sum = grad.first ? value : grad.sum[index] + value;

@@ -36,8 +36,8 @@ int setup_check(const struct tide_engine_options *given, bool here);
 /* With `weights` the model's folder must have its weights; a plan needs only config.json. After a failure
  * the caller still calls setup_fini. */
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights);
-/* The part of setup_init for an optimizer without a model: names and stores, from the members of `given`
- * that are set. */
+/* Does the part of setup_init that an optimizer without a model needs: copies names and stores from the members
+ * of `given` that are set. */
 int setup_init_stores(struct setup *setup);
 /* A budget of host memory; 0: what the machine and the cgroup have, less a reserve. */
 uint64_t setup_host_bytes(uint64_t given);

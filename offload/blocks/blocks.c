@@ -48,7 +48,7 @@ void blocks_destroy(struct blocks *blocks)
 
 /* ---- making ---- */
 
-/* Returns `array` with room for one more element; NULL: no memory, and `array` is as it was. */
+/* Returns `array` with room for one more element, or NULL without memory; then `array` is unchanged. */
 static void *reserve(void *array, size_t count, size_t *room, size_t bytes)
 {
     if (count < *room) {

@@ -71,7 +71,7 @@ struct blocks_text;
 struct blocks {
     char family[BLOCKS_FAMILY_BYTES]; /* what the blocks belong to: "llama" */
     uint64_t
-        hash; /* of all that must be equal for a checkpoint to fit: shapes, names, what is frozen */
+        hash; /* of what must match for a checkpoint to be loaded: shapes, names, frozen parts */
     struct block *list; /* owned */
     uint32_t count;
     /* Private: all runs, spans and tensors, in the order of their blocks; all names. */

@@ -25,7 +25,7 @@ enum model_which {
     MODEL_RUN_RECOMPUTE, /* of forward: the steps that compute kept activations again */
 };
 
-/* The position of a run; zero at the beginning. */
+/* How far the submission of a program has come; zero at the beginning. */
 struct model_cursor {
     size_t next;
     bool more; /* set by the caller: launches of the same unit of work follow the last step */

@@ -24,7 +24,7 @@ struct model_save_options {
     bool replace;   /* a model in FOLDER is replaced; otherwise FOLDER must be missing or empty */
     uint64_t run;   /* number of the run, written beside the model; 0: none */
     uint64_t steps; /* of the run so far */
-    /* The caller's claim on FOLDER (claim.h), which stays the caller's; NULL: none. */
+    /* borrowed: the caller's claim on FOLDER (claim.h); NULL: none */
     const struct model_claim *claim;
 };
 
@@ -36,7 +36,7 @@ int model_save_open(const struct model *model, const struct model_save_options *
 int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint64_t count,
                    enum model_dtype type, const void *from);
 
-/* Makes everything durable, reads the weights back from the drive (-EBADMSG: other bytes than were written)
+/* Makes everything durable, reads the weights back from the drive (-EBADMSG: they differ)
  * and moves the files to FOLDER. -EINVAL: elements are missing. If only the move fails, FOLDER.partial stays,
  * complete, and the next claim on FOLDER moves it; after -EEXIST, or if the list of its files could not be
  * written, that claim removes it instead, and the sentence says so. The caller still closes the object. */

@@ -36,7 +36,7 @@ int plan_builder_add(struct plan_builder *builder, const struct plan_command *co
 
 /* Ends a tape that was begun in the caller's memory, which *out names. */
 void plan_builder_end_in(struct plan_builder *builder, struct plan_tape *out);
-/* Ends the tape and hands it over. */
+/* Ends the tape and moves it to *out. -ENOMEM. */
 int plan_builder_end(struct plan_builder *builder, struct plan_tape *out);
 
 #endif

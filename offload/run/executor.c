@@ -21,7 +21,7 @@ struct tape_state {
     struct core_fence *fences[PLAN_Q_COUNT]; /* into `all_fences`: one per command, by place */
     uint32_t *indices;                       /* owned, [commands_max] */
     struct core_fence *all_fences;           /* owned, [commands_max] */
-    int64_t *all_ns;           /* owned, [commands_max], if watched: submitted, then done */
+    int64_t *all_ns; /* owned, [commands_max], if watched: when submitted, later when done */
     int64_t *ns[PLAN_Q_COUNT]; /* into `all_ns`, by place */
     uint32_t submitted[PLAN_Q_COUNT];
     uint32_t reached[PLAN_Q_COUNT];

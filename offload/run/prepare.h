@@ -21,7 +21,7 @@ int run_prepared_create(const struct model *model, const struct run_options *opt
                         const struct run_rates *rates, struct run_prepared **out);
 void run_prepared_destroy(struct run_prepared *prepared);
 
-/* Bytes of a tier, with those of the runtime. */
+/* Bytes that the plan takes of a tier, including those of the runtime. */
 uint64_t run_prepared_bytes(const struct run_prepared *prepared, enum plan_tier tier);
 
 #endif

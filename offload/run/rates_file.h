@@ -30,7 +30,8 @@ struct run_drive_rates {
     double window_bytes;    /* bytes in flight meanwhile, in both directions */
 };
 
-/* A file of all rates in JSON: docs/plan-json.md. -EINVAL names the file and the key. */
+/* Read and write a JSON file of all rates (docs/plan-json.md). -EINVAL: the message names the file and
+ * the key. */
 int run_rates_read(const char *path, struct run_rates *out);
 int run_rates_write(const char *path, const struct run_rates *rates);
 

@@ -22,7 +22,7 @@ enum {
 
 struct run_speculation {
     uint32_t neutral;           /* steps in a row for which a guess was or would have been right */
-    uint32_t needed;            /* how many of them are needed before a guess */
+    uint32_t needed;            /* how many neutral steps are needed before a guess */
     uint32_t streak;            /* right guesses since the last wrong one */
     uint32_t probes;            /* steps deferred to be measured */
     uint32_t pause;             /* steps left without a guess */

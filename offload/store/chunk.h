@@ -24,7 +24,7 @@ struct store_chunk {
     uint8_t current;
     bool borrows; /* `adopted` is current, and the write in progress goes to extents[current] */
     bool waits;   /* when `written` is reached, the other generation becomes current */
-    bool ahead;   /* it also waits for the decision */
+    bool ahead;   /* the switch also waits for store_chunk_decide() */
 };
 
 /* The extent to read from, and the one that the next write goes to. NULL: the chunk is not in the

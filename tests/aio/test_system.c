@@ -154,7 +154,7 @@ static void refused_flags_are_dropped(void)
     rig_close(&rig);
 }
 
-/* Memory that is registered and not; requests inside, across and outside the registered part. */
+/* Requests work inside, across and outside of registered memory. */
 static void registered_memory(void)
 {
     enum { BYTES = 1 << 20 };
@@ -458,7 +458,7 @@ static void completions_are_polled(void)
     struct rig rig;
     struct core_fence fence;
     if (aio_backend_find("uring") == NULL || aio_backend_find("uring")->probe(NULL, 0) != 0) {
-        test_skip("io_uring is not here");
+        test_skip("io_uring does not work here");
     }
     unsigned char *memory = rig_memory(2 << 20);
     rig_fill(memory, 1 << 20, 5);

@@ -190,8 +190,8 @@ static void sentences(void)
     check_string(core_err_sentence(), "");
 }
 
-/* Of two errors the first is kept, whatever is reported while cleaning up; without a first error,
- * the later one is. */
+/* The first error is kept, even if the cleanup reports another one; without a first error, that of the
+ * cleanup is kept. */
 static void first_error(void)
 {
     struct core_err kept = core_err_keep(core_err_set(-EIO, "the disk"));

@@ -11,7 +11,7 @@
 /* A doctor for `root` ("" for this machine) that measures briefly and whose findings are collected
  * from now on. */
 struct doctor hear_alone(const char *root);
-/* The findings since then; valid until the next call of hear or hear_alone. */
+/* The findings since hear_alone; valid until the next call of hear or hear_alone. */
 const char *heard_text(void);
 
 /* The findings about a machine and a store (NULL: none). With `prepare`, in a child that calls it

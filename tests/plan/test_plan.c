@@ -90,8 +90,8 @@ static void time_falls_with_memory(void)
     check_int(traffic, ==, 0);
 }
 
-/* A store that is too small for everything takes a part, and memory takes the rest. What is
- * explicitly placed in the store stays there, and then it cannot fit. */
+/* If a store is too small for everything, it takes a part and memory the rest. Data that is explicitly
+ * placed in the store is not moved to memory, so the plan is refused. */
 static void small_stores(void)
 {
     struct world world;

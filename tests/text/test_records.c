@@ -270,7 +270,7 @@ static void patterns(void)
     check_int(text_records_open(&nothing, &records), ==, -ENOENT);
 }
 
-/* The error tells what to do if the system allows fewer open files than needed. */
+/* If the system allows fewer open files than needed, the error says what to do. */
 static void too_many_files(void)
 {
     struct rlimit before;

@@ -13,7 +13,7 @@ struct bench_options {
     const char *dirs[BENCH_DIRS_MAX]; /* borrowed from argv, like everything else here */
     unsigned dir_count;
     enum bench_mode mode;
-    /* lists and how to measure; target, stop and progress are not set */
+    /* the lists of points and how to measure them; target, stop and progress are not set */
     struct bench_sweep_options sweep;
     const char *backend; /* NULL: chosen by probing */
     uint64_t io_bytes;   /* 0: chosen */

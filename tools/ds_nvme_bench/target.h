@@ -23,7 +23,7 @@ struct bench_target {
     const struct aio_backend *backend;
     char backend_reason[256];
     int node;                     /* node of its threads and buffers; -1: any */
-    struct core_cpus node_cpus;   /* of that node */
+    struct core_cpus node_cpus;   /* processors of `node` */
     const struct core_cpus *cpus; /* borrowed: &node_cpus, or NULL: anywhere */
 };
 

@@ -61,19 +61,19 @@ static void add_value(struct report_bucket *bucket, double value)
 }
 
 /* Hash of an index, spread evenly over 32 bits, so that the sample has no period. */
-static uint32_t lot_of(uint64_t index)
+static uint32_t hash_of(uint64_t index)
 {
     index *= UINT64_C(0x9E3779B97F4A7C15);
     return (uint32_t)((index ^ index >> 29) * UINT64_C(0xBF58476D1CE4E5B9) >> 32);
 }
 
-/* If no room is left, drops the half of the times that has the higher lots. */
+/* If no room is left, drops the half of the times with the higher hashes. */
 static void halve_times(struct report_run *run)
 {
     size_t kept = 0;
     run->times_below /= 2;
     for (size_t i = 0; i < run->time_count; i++) {
-        if (run->times[i].lot < run->times_below) {
+        if (run->times[i].hash < run->times_below) {
             run->times[kept++] = run->times[i];
         }
     }
@@ -82,12 +82,12 @@ static void halve_times(struct report_run *run)
 
 static void add_time(struct report_run *run, uint64_t index, double seconds)
 {
-    const uint32_t lot = lot_of(index);
+    const uint32_t hash = hash_of(index);
     if (run->time_count == REPORT_TIMES_MAX) {
         halve_times(run);
     }
-    if (isfinite(seconds) && lot < run->times_below && run->time_count < REPORT_TIMES_MAX) {
-        run->times[run->time_count++] = (struct report_time){(float)seconds, lot};
+    if (isfinite(seconds) && hash < run->times_below && run->time_count < REPORT_TIMES_MAX) {
+        run->times[run->time_count++] = (struct report_time){(float)seconds, hash};
     }
 }
 

@@ -55,7 +55,7 @@ struct report_bucket {
 
 struct report_time {
     float seconds;
-    uint32_t lot;
+    uint32_t hash; /* of the index of the step */
 };
 
 struct report_event {
@@ -105,7 +105,7 @@ struct report_run {
     double first_loss, last_loss, last_eval, best_eval;
     struct report_time *times; /* owned; without the first step; sorted after the last one */
     size_t time_count;
-    uint32_t times_below; /* of longer runs, times with a lower lot are kept */
+    uint32_t times_below; /* of long runs only times with a lower hash are kept */
     struct report_plan plan;
     struct report_summary summary;
     struct report_event *events; /* owned */

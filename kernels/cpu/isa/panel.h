@@ -87,7 +87,7 @@ struct tile {
     bool add;              /* adds to c */
 };
 
-/* c = a b, summed over the cells in order. */
+/* Computes c = a b; each sum adds the cells in order. */
 void kern_panel_multiply(const struct tile *whole);
 
 #endif

@@ -1,6 +1,6 @@
 /* turn_place.h: finds where a turn is in the text of a whole conversation, by comparing it with the
- * text of a beginning of that conversation, in which the template may write earlier turns or the
- * turn itself differently. Private to turns.c. One thread. */
+ * text of its first messages, in which the template may write earlier turns or the turn itself
+ * differently. Private to turns.c. One thread. */
 #ifndef TOOLS_TEXT_DATA_TURN_PLACE_H
 #define TOOLS_TEXT_DATA_TURN_PLACE_H
 
@@ -12,7 +12,7 @@ struct text_added;
 struct jinja_rendering;
 struct text_tokenizer;
 
-/* The same place in the text of the whole conversation and in the text of a beginning. */
+/* The same place in the text of the whole conversation and in the text of its first messages. */
 struct text_turn_place {
     bool known;
     size_t whole;

@@ -39,7 +39,7 @@ struct text_turns_whole {
     const struct jinja_rendering *text;
 };
 
-/* Fills the list for one conversation. -EINVAL if the template refuses one of its beginnings. */
+/* Fills the list for one conversation. -EINVAL if the template refuses the first messages of it. */
 int text_turns_find(struct text_turns *turns, const struct text_turns_whole *whole);
 
 #endif

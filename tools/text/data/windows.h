@@ -27,8 +27,8 @@ void text_windows_turn(struct text_windows *windows);
  * an error. */
 bool text_windows_ahead(struct text_windows *windows);
 
-/* The current window: its rows, the places of its beginning and end, the share of the bytes of the
- * epoch that were read until its end (negative: unknown), and all counts until then. */
+/* The current window: its rows; the places of its beginning and of its end; the share of the epoch's
+ * bytes that was read up to its end (negative: unknown); all counts up to its end. */
 const struct text_pack *text_windows_rows(const struct text_windows *windows);
 struct text_place text_windows_place(const struct text_windows *windows);
 struct text_place text_windows_after(const struct text_windows *windows);

@@ -93,7 +93,7 @@ struct jinja_value jinja_format_braces(struct jinja_run *run, struct jinja_value
                                        const struct jinja_arguments *arguments);
 struct jinja_value jinja_to_json(struct jinja_run *run, struct jinja_value value,
                                  const struct jinja_arguments *arguments);
-/* Text filters that others use. */
+/* Text filters that other files call, too. */
 struct jinja_value jinja_case(struct jinja_run *run, struct jinja_value text, bool upper);
 /* Removes `characters` (NULL: white space) at the ends of a text. */
 struct jinja_value jinja_strip(struct jinja_run *run, struct jinja_value text,

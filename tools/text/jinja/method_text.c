@@ -171,7 +171,7 @@ static struct jinja_value replace(struct jinja_run *run, struct jinja_value text
     size_t done = 0;
     size_t at = 0;
     const size_t mark = jinja_capture_begin(run);
-    assert(text.as.text != NULL && from.as.text != NULL); /* strings have text, even empty ones */
+    assert(text.as.text != NULL && from.as.text != NULL); /* even an empty string has text */
     while (run->rc == 0 && most != 0 && at <= text.bytes) {
         const struct jinja_value rest = jinja_string(text.as.text + at, text.bytes - at);
         const char *found = jinja_search(run, rest, from, false);
