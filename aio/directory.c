@@ -367,7 +367,7 @@ static const struct {
     {0x58465342, "xfs", AIO_FS_DIRECT, ""},
     {0xf2f52010, "f2fs", AIO_FS_DIRECT, ""},
     {0x9123683e, "btrfs", AIO_FS_DIRECT,
-     "btrfs copies on write unless the file is marked (chattr +C, done here): it may be slower"},
+     "btrfs may be slower, although copy-on-write is disabled for the store (chattr +C)"},
     {0x794c7630, "overlayfs", AIO_FS_DIRECT,
      "overlayfs: the data is in a layer of a container; a directory on a drive is better"},
     {0x01021994, "tmpfs", AIO_FS_BUFFERED, "tmpfs is memory, not a drive"},

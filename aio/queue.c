@@ -212,10 +212,11 @@ static int check_iov(const struct aio_queue *queue, const struct aio_iov *iov)
     }
     if (file->direct && (iov->offset % AIO_ALIGN_BYTES != 0 || iov->bytes % AIO_ALIGN_BYTES != 0 ||
                          (uintptr_t)iov->memory % MEMORY_ALIGN_BYTES != 0)) {
-        return core_err_set(
-            -EINVAL,
-            "%s: offset %" PRIu64 " and %" PRIu64 " bytes must be multiples of %d, memory %p of %d",
-            file->name, iov->offset, iov->bytes, AIO_ALIGN_BYTES, iov->memory, MEMORY_ALIGN_BYTES);
+        return core_err_set(-EINVAL,
+                            "%s: unaligned request: offset %" PRIu64 " and length %" PRIu64
+                            " must be multiples of %d, address %p a multiple of %d",
+                            file->name, iov->offset, iov->bytes, AIO_ALIGN_BYTES, iov->memory,
+                            MEMORY_ALIGN_BYTES);
     }
     return 0;
 }

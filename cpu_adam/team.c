@@ -56,8 +56,8 @@ int adam_team_create(const void *pages, unsigned count, struct core_team **out)
     const bool is_near = node >= 0 && cpus_of(node, &cpus);
     if (!is_near) {
         core_log(CORE_LOG_DEBUG,
-                 "the node of the pages at %p is not known; the optimizer's team "
-                 "runs where its creator may",
+                 "the NUMA node of the pages at %p is unknown; the optimizer's threads "
+                 "may run on all processors of the thread that creates them",
                  pages);
     }
     const struct core_team_options options = {

@@ -105,7 +105,7 @@ static double yarn_attention(const struct kern_rope_config *c)
 static int check(const struct kern_rope_config *c)
 {
     if (c->rotary < 2 || c->rotary % 2 != 0 || c->rotary > 2 * FREQUENCIES_MAX) {
-        return core_err_set(-EINVAL, "%lld rotary dimensions; an even number from 2 to %d can turn",
+        return core_err_set(-EINVAL, "%lld rotary dimensions; expected an even number from 2 to %d",
                             (long long)c->rotary, 2 * FREQUENCIES_MAX);
     }
     if (!(c->theta > 1.0) || !isfinite(c->theta)) {

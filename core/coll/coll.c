@@ -175,7 +175,7 @@ static int check_command(const struct coll *coll, const struct coll_command *com
     bool sums = command->op == COLL_REDUCE_SCATTER || command->op == COLL_ALL_REDUCE;
     if ((unsigned)command->op >= COLL_OPS || type_bytes == 0 ||
         (sums && command->type == COLL_BYTE)) {
-        return core_err_set(-EINVAL, "there is no %s of %s", coll_op_name(command->op),
+        return core_err_set(-EINVAL, "%s is not possible for type %s", coll_op_name(command->op),
                             coll_type_name(command->type));
     }
     if (command->op == COLL_BARRIER) {

@@ -220,7 +220,7 @@ static void apply_optimizer(struct core_cfg_detail *detail)
         bool one_bit = strncmp(name, "OneBit", 6) == 0 || strncmp(name, "ZeroOne", 7) == 0;
         core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, row,
                       "%s %s; allowed: one of Adam, AdamW, Adagrad, Lion, SGD", name,
-                      one_bit ? "cannot be used with ZeRO" : "is not built");
+                      one_bit ? "cannot be used with ZeRO" : "is not implemented");
     } else if (type->integer == CORE_CFG_ADAGRAD) {
         type_default(detail, "optimizer.params.lr", 1e-2);
         type_default(detail, "optimizer.params.eps", 1e-10);

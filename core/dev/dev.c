@@ -279,7 +279,7 @@ static int check_copy(const struct dev_queue *queue, const struct dev_copy *copy
     const struct dev_device *device = queue->device;
     static const char *const names[] = {"up", "down", "within", "of zeros"};
     if ((unsigned)copy->direction >= DEV_COPY_DIRECTIONS) {
-        return core_err_set(-EINVAL, "there is no copy direction %u", (unsigned)copy->direction);
+        return core_err_set(-EINVAL, "unknown copy direction %u", (unsigned)copy->direction);
     }
     bool zeros = copy->direction == DEV_COPY_ZEROS;
     bool to_device = copy->direction != DEV_COPY_DOWN &&

@@ -42,7 +42,7 @@ bool dev_is_cpu(const char *name)
 int dev_kind_count(unsigned index)
 {
     if (index >= KIND_COUNT) {
-        return core_err_set(-EINVAL, "there is no kind %u of device; there are %d", index,
+        return core_err_set(-EINVAL, "unknown device kind %u; there are %d kinds", index,
                             KIND_COUNT);
     }
     const struct kind *kind = &kinds[index];

@@ -268,13 +268,14 @@ static bool answer(const struct dev_launch *where, const struct question *questi
     free(sheet);
     if (rc != 0) {
         core_log(CORE_LOG_WARN,
-                 "%s by Hopper's own products could not be checked (%s); it runs without them and "
-                 "is slower",
+                 "%s with Hopper's tensor-core instructions could not be checked (%s); the slower "
+                 "kernel is used",
                  question->name, core_err_sentence());
     } else if (!(worst <= 1.0f)) {
         core_log(CORE_LOG_WARN,
-                 "%s by Hopper's own products is wrong on this card (%.3g times what roundings "
-                 "allow); it runs without them and is slower",
+                 "%s with Hopper's tensor-core instructions gives wrong results on this GPU "
+                 "(error: %.3g "
+                 "times the rounding bound); the slower kernel is used",
                  question->name, (double)worst);
     }
     return rc == 0 && worst <= 1.0f;

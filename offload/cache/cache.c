@@ -85,7 +85,7 @@ static struct block *find(struct cache *cache, const char *name, int *rc)
     }
     struct block *block = table_find(cache, name);
     if (block == NULL || (!table_holds(block) && block->issued == block->served)) {
-        *rc = core_err_set(-ENOENT, "there is no block %s", name);
+        *rc = core_err_set(-ENOENT, "block %s does not exist", name);
         return NULL;
     }
     return block;
@@ -135,7 +135,7 @@ static int result_of(struct cache *cache, uint64_t token, struct cache_result *o
     const struct operation *operation = &cache->operations[token % CACHE_TOKENS];
     if (token == 0 || operation->token != token) {
         return core_err_set(-ENOENT,
-                            "there is no token %" PRIu64
+                            "token %" PRIu64 " is unknown"
                             "; the results of the newest %d are kept, up to token %" PRIu64,
                             token, CACHE_TOKENS, cache->next_token - 1);
     }

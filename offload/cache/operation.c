@@ -132,7 +132,7 @@ static int get_step(struct cache *cache, struct operation *operation)
     struct block *block = operation->block;
     const unsigned queue = operation->background ? QUEUE_LATER : QUEUE_NOW;
     if (!table_holds(block)) {
-        return core_err_set(-ENOENT, "there is no such block");
+        return core_err_set(-ENOENT, "it does not exist");
     }
     if (operation->to != NULL && operation->bytes < block->bytes) {
         return core_err_set(-EINVAL, "it has %" PRIu64 " bytes, the buffer has %" PRIu64,
@@ -307,7 +307,7 @@ static int drop_step(struct cache *cache, struct operation *operation)
 {
     struct block *block = operation->block;
     if (!table_holds(block)) {
-        return core_err_set(-ENOENT, "there is no such block");
+        return core_err_set(-ENOENT, "it does not exist");
     }
     if (block->loading || block->cleaning) {
         return -EAGAIN;

@@ -188,7 +188,7 @@ static int no_memory(const struct cache *cache, uint64_t bytes, const struct cor
     if (cause->code != 0) {
         snprintf(why, sizeof why, "no more can be written to the store: %.480s", cause->sentence);
     } else if (cache->store == NULL) {
-        snprintf(why, sizeof why, "there is no store for the rest");
+        snprintf(why, sizeof why, "no store is given for the rest");
     }
     return core_err_set(cause->code != 0 ? cause->code : -ENOMEM,
                         "%" PRIu64 " bytes of host memory are needed, %" PRIu64 " of %" PRIu64

@@ -87,7 +87,7 @@ void doctor_run(struct doctor *doctor, const char *const *stores, size_t count)
 static int check_options(const struct tide_doctor_options *options)
 {
     if (options->finding == NULL) {
-        return core_err_set(-EINVAL, "the doctor's options have no `finding` to report to");
+        return core_err_set(-EINVAL, "the doctor's options have no callback `finding`");
     }
     if (options->store_count > 0 && options->stores == NULL) {
         return core_err_set(-EINVAL,

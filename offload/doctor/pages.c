@@ -37,7 +37,8 @@ static void say_transparent(struct doctor *doctor, uint64_t reserved_bytes)
     bool huge = (on || !known) && trial_is_huge();
     if (huge) {
         doctor_say(doctor, &(struct doctor_line){.topic = "pages"},
-                   "transparent huge pages: %s; a trial got them", known ? choice : "they work");
+                   "transparent huge pages: %s; a test allocation got them",
+                   known ? choice : "they work");
         return;
     }
     bool served = reserved_bytes >= GIB;
@@ -50,7 +51,7 @@ static void say_transparent(struct doctor *doctor, uint64_t reserved_bytes)
                                                    "/proc/sys/vm/compact_memory"
                                                  : "echo madvise | sudo tee "
                                                    "/sys/kernel/mm/transparent_hugepage/enabled"},
-               "transparent huge pages: %s; a trial got %s", known ? choice : "unknown",
+               "transparent huge pages: %s; a test allocation got %s", known ? choice : "unknown",
                on ? "small pages only" : "none");
 }
 

@@ -126,7 +126,7 @@ static bool say_space(struct doctor *doctor, const char *folder, uint64_t *free_
     }
     if (info.f_blocks == 0) {
         say(doctor, TIDE_FAIL, folder, cure_of(""),
-            "a file system of the kernel: nothing can be stored");
+            "a pseudo file system of the kernel, which cannot store files");
         return false;
     }
     aio_fs_judge((uint64_t)(uint32_t)info.f_type, true, &fs);

@@ -523,7 +523,7 @@ static int read_back(const struct model_save *save, struct shard *shard, char *b
     }
     same = same && at == size && sum == atomic_load_explicit(&shard->sum, memory_order_relaxed);
     return same ? 0
-                : core_err_set(-EBADMSG, "%s/%s was read back with other bytes than were written",
+                : core_err_set(-EBADMSG, "%s/%s was read back and differs from what was written",
                                save->own.path, shard->name);
 }
 

@@ -160,7 +160,7 @@ static int read_back(const struct model_folder *folder, const char *name, int fi
     }
     return found.bytes == written->bytes && found.sum == written->sum
                ? 0
-               : core_err_set(-EBADMSG, "%s/%s was read back with other bytes than were written",
+               : core_err_set(-EBADMSG, "%s/%s was read back and differs from what was written",
                               folder->path, name);
 }
 

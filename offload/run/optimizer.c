@@ -727,7 +727,8 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
 {
     const uint64_t step = optimizer->steps + 1;
     if (parameter >= optimizer->parameter_count) {
-        return core_err_set(-EINVAL, "parameter %zu of %zu", parameter, optimizer->parameter_count);
+        return core_err_set(-EINVAL, "parameter %zu does not exist; the optimizer has %zu",
+                            parameter, optimizer->parameter_count);
     }
     struct run_lent_part *part = optimizer->parts[parameter];
     const uint32_t block = optimizer->block_of[parameter];
@@ -744,8 +745,9 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
                             parameter, step);
     }
     if (!last && !optimizer->lent.sums) {
-        return core_err_set(-EINVAL, "gradients are summed only by an optimizer that was created "
-                                     "for it");
+        return core_err_set(
+            -EINVAL, "parameter %zu: several gradients in a step need the option `accumulate`",
+            parameter);
     }
     int rc = run_optimizer_wait(optimizer, run_optimizer_token(optimizer, parameter));
     if (rc != 0) {
@@ -885,7 +887,8 @@ int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parame
 {
     struct run_slots slots;
     if (parameter >= optimizer->parameter_count) {
-        return core_err_set(-EINVAL, "parameter %zu of %zu", parameter, optimizer->parameter_count);
+        return core_err_set(-EINVAL, "parameter %zu does not exist; the optimizer has %zu",
+                            parameter, optimizer->parameter_count);
     }
     if (optimizer->open) {
         return core_err_set(-EBUSY, "weights change between steps; a gradient of the next step has "

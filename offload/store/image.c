@@ -243,8 +243,8 @@ static int check_names(const struct blocks *blocks)
     for (uint32_t b = 0; b < blocks->count; b++) {
         if (is_reserved(blocks->list[b].name)) {
             return core_err_set(-EINVAL,
-                                "a block has the name \"%s\", which files of checkpoints use for "
-                                "something else",
+                                "a block cannot be named \"%s\": checkpoints use this name for "
+                                "another file",
                                 blocks->list[b].name);
         }
     }

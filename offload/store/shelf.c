@@ -313,7 +313,7 @@ static bool take_away(const struct store_shelf *shelf, uint64_t step, const char
     if (store_checkpoint_mark(path, &foreign) != 0) {
         core_log(CORE_LOG_WARN, "%s %s: %s", path,
                  store_checkpoint_is_marked(path)
-                     ? "is no checkpoint any more, and the next run removes its files"
+                     ? "is no longer a checkpoint; the next run removes its files"
                      : "is not removed",
                  core_err_sentence());
         return false;

@@ -239,7 +239,7 @@ static void memory_alone(void)
     check_int(case_put(cache, 1, memory, 600 << 10, true), ==, -ENOMEM);
     check_contains(core_err_sentence(),
                    "block 1: 614400 bytes of host memory are needed, 434176 of "
-                   "1048576 are free, and there is no store for the rest");
+                   "1048576 are free, and no store is given for the rest");
     check_int(case_get(cache, 1, NULL, 0, NULL), ==, -ENOENT);
     check_int(case_put(cache, 0, memory, 400 << 10, false), ==, 0);
     check_int(case_put(cache, 1, memory, 500 << 10, true), ==, 0);
@@ -301,7 +301,7 @@ static void refusals(void)
     check_int(case_put(cache, 1, NULL, 1, false), ==, -EINVAL);
     check_int(case_put(cache, 1, memory, UINT64_MAX, false), ==, -EINVAL);
     check_int(case_get(cache, 1, memory, MIB, NULL), ==, -ENOENT);
-    check_contains(core_err_sentence(), "there is no block block 1");
+    check_contains(core_err_sentence(), "block block 1 does not exist");
     check_int(cache_release(cache, "block 1", false), ==, -ENOENT);
     case_fill(memory, 5000, 1, 1);
     check_int(case_put(cache, 1, memory, 5000, false), ==, 0);

@@ -352,7 +352,7 @@ static void refused_types(void)
          "optimizer.type", "OneBitAdam cannot be used"},
         {"\"optimizer\": {\"params\": {\"lr\": 11e-3, \"max_coeff\": 0.3, \"min_coeff\": 0.01,"
          "\"bias_correction\": false}, \"type\": \"Lamb\"}",
-         "optimizer.type", "Lamb is not built"},
+         "optimizer.type", "Lamb is not implemented"},
         {"\"optimizer\": {\"type\": \"RMSprop\", \"params\": {\"lr\": 1e-3, \"alpha\": 0.9}}",
          "optimizer.type", "found \"RMSprop\"; allowed: one of Adam, AdamW, Adagrad, Lion, SGD"},
         {"\"scheduler\": {\"type\": \"CosineAnnealingLR\", \"params\": {\"T_max\": 100}}",

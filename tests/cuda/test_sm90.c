@@ -95,14 +95,15 @@ static void a_card_that_differs_is_found_out(void)
     check_uint(products_of(WIDTH), >, 0);
     check_uint(products_of(WIDTH), ==, 0);
     check_uint(test_heard_lines(""), ==, 1);
-    check_contains(test_heard(), "attention by Hopper's own products is wrong on this card");
+    check_contains(test_heard(),
+                   "attention with Hopper's tensor-core instructions gives wrong results");
     check_uint(grad_products_of(WIDTH), >, 0);
     check_uint(grad_products_of(WIDTH), ==, 0);
     rig_close();
     card_group_products_are_wrong = false;
     check_uint(test_heard_lines(""), ==, 2);
     check_contains(test_heard(),
-                   "attention's gradient by Hopper's own products is wrong on this card");
+                   "attention's gradient with Hopper's tensor-core instructions gives wrong");
     test_listen_end();
 }
 
@@ -115,8 +116,8 @@ static void nothing_is_copied(const char *why)
     check_uint(grad_products_of(WIDTH), ==, 0);
     rig_close();
     check_uint(test_heard_lines(""), ==, 2);
-    check_contains(test_heard(), "attention by Hopper's own products could not be checked");
-    check_contains(test_heard(), "gradient by Hopper's own products could not be checked");
+    check_contains(test_heard(), "attention with Hopper's tensor-core instructions could not be");
+    check_contains(test_heard(), "gradient with Hopper's tensor-core instructions could not be");
     check_contains(test_heard(), why);
     test_listen_end();
 }

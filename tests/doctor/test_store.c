@@ -51,7 +51,7 @@ static void unusable_folders(void)
     check_contains(heard_text(), "it cannot be written to: Not a directory");
     doctor = hear_alone("");
     doctor_store(&doctor, "/proc");
-    check_contains(heard_text(), "FAIL store /proc: a file system of the kernel");
+    check_contains(heard_text(), "FAIL store /proc: a pseudo file system of the kernel");
     doctor = hear_alone("");
     doctor_store(&doctor, "/nonexistent/it's");
     check_contains(heard_text(), "=> mkdir -p '/nonexistent/it'\\''s'");

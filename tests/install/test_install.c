@@ -50,7 +50,7 @@ static const char *installed(void)
         test_skip("a sanitized library needs a sanitized program");
     }
     if (!have("pkg-config") || !have("meson")) {
-        test_skip("pkg-config or meson is not here");
+        test_skip("pkg-config or meson is not installed");
     }
     if (root[0] == '\0') {
         snprintf(root, sizeof root, "%s/root", test_directory());
@@ -65,7 +65,7 @@ static const char *installed(void)
     return root;
 }
 
-/* The path of a file, given from the folder of the tests. */
+/* The path of a file whose name is relative to the folder of the tests. */
 static const char *in_tree(const char *name)
 {
     static char path[1024];
@@ -123,7 +123,7 @@ static void guide(void)
 static void cxx_program(void)
 {
     if (!have("c++")) {
-        test_skip("there is no C++ compiler");
+        test_skip("no C++ compiler is installed");
     }
     compile_and_run("c++", "-std=c++11", in_tree("install/user.cc"), " cpu\n");
     compile_and_run("c++", "-std=c++20 -Wold-style-cast", in_tree("install/user.cc"), " cpu\n");
@@ -199,7 +199,7 @@ static void symbols(void)
     static char promised[16384];
     static char exported[16384];
     if (!have("nm")) {
-        test_skip("nm is not here");
+        test_skip("nm is not installed");
     }
     check_int(shell(promised, sizeof promised, headers_functions, test_root()), ==, 0);
     int status = shell(exported, sizeof exported,
@@ -270,7 +270,7 @@ static void needs(void)
         "random",    "srand",   "localtime",  "gmtime",    "ctime",    "getopt",  "dlclose"};
     static char text[65536];
     if (!have("nm") || !have("readelf")) {
-        test_skip("nm or readelf is not here");
+        test_skip("nm or readelf is not installed");
     }
     check_int(shell(text, sizeof text,
                     "nm -D --undefined-only '%s/offload/api/libtide.so' | "
@@ -300,7 +300,7 @@ static void shared_state(void)
 {
     static char text[65536];
     if (!have("objdump") || !have("nm")) {
-        test_skip("objdump or nm is not here");
+        test_skip("objdump or nm is not installed");
     }
     check_int(
         shell(text, sizeof text,

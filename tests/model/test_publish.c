@@ -564,7 +564,7 @@ static void drives_lie(void)
             }
             check_int(rc, ==, -EBADMSG);
             check_contains(core_err_sentence(), "out.partial/model");
-            check_contains(core_err_sentence(), "other bytes than were written");
+            check_contains(core_err_sentence(), "differs from what was written");
             check_true(is_old());
             check_int(access(partial, F_OK), !=, 0);
             found++;

@@ -201,7 +201,7 @@ static void a_name_that_stays(void)
     syncs_fail = true;
     test_listen(CORE_LOG_WARN);
     store_shelf_rotate(shelf, 2, 1);
-    check_contains(test_heard(), "checkpoint-1 is no checkpoint any more, and the next run removes "
+    check_contains(test_heard(), "checkpoint-1 is no longer a checkpoint; the next run removes "
                                  "its files: ");
     test_listen_end();
     syncs_fail = false;

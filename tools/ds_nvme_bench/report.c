@@ -96,7 +96,7 @@ static const char *find_obstacle(const struct bench_report *report)
     if (block->max_sectors_kb > 0 && block->max_sectors_kb < 512 &&
         block->max_sectors_kb < block->max_hw_sectors_kb) {
         return "max_sectors_kb: the kernel splits requests that the drive could take whole "
-               "(tide doctor has the command)";
+               "(tide doctor prints the command that changes it)";
     }
     return NULL;
 }

@@ -162,14 +162,14 @@ static int choose_bytes(const struct bench_target *target,
     }
     *bytes = *bytes / GRAIN * GRAIN;
     if (options->bytes != 0 && *bytes < least_bytes) {
-        return core_err_set(-EINVAL, "--io_size %" PRIu64 ": allowed: %d MiB and more",
+        return core_err_set(-EINVAL, "--io_size %" PRIu64 " is too small; allowed: %d MiB or more",
                             options->bytes, (int)(least_bytes >> 20));
     }
     if (*bytes < least_bytes || *bytes > free_bytes) {
         return core_err_set(
             -ENOSPC,
             "%s has %.2f GB free; a scratch file of %.2f GB does not fit (--io_size takes %d MiB "
-            "and more; its default is at most a quarter of the free space)",
+            "or more; its default is at most a quarter of the free space)",
             target->path, (double)free_bytes / 1e9,
             (double)(*bytes > 0 ? *bytes : options->bytes) / 1e9, (int)(least_bytes >> 20));
     }

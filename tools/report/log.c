@@ -19,7 +19,7 @@ enum { LINE_BYTES_MAX = 1 << 20, TURNS_MAX = 1 << 16 };
 struct turn {
     uint64_t line; /* number of its first line */
     uint64_t first;
-    uint64_t counts_below; /* its steps from here on were repeated by later turns */
+    uint64_t counts_below; /* later turns repeated its steps from this one on */
 };
 
 struct reader {
@@ -70,8 +70,8 @@ static int add_turn(struct reader *reader, uint64_t step)
         struct turn *more = room <= TURNS_MAX ? realloc(reader->turns, room * sizeof *more) : NULL;
         if (more == NULL) {
             return core_err_set(room <= TURNS_MAX ? -ENOMEM : -EINVAL,
-                                "%s:%" PRIu64 ": the steps begin again for the %zuth time",
-                                reader->path, reader->line.number, reader->turn_count);
+                                "%s:%" PRIu64 ": the log has more than %zu resumes", reader->path,
+                                reader->line.number, reader->turn_count);
         }
         reader->turns = more;
         reader->turn_room = room;

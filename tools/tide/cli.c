@@ -133,7 +133,7 @@ static void print_options(const struct cli_option *options, size_t count)
                  options[i].value != NULL ? options[i].value : "");
         cli_table_add(table, (const char *const[]){name, options[i].help});
     }
-    cli_table_add(table, (const char *const[]){"-q, -v, -h, --help", "quiet, verbose, this text"});
+    cli_table_add(table, (const char *const[]){"-q, -v, -h, --help", "quiet, verbose, this help"});
     cli_table_print(table, stdout, "  ");
     cli_table_destroy(table);
 }

@@ -311,7 +311,7 @@ static void print_items(char (*items)[ITEM_BYTES], size_t count)
 
 void finetune_flags_print(const struct cli_option *more, size_t count, bool trains, bool verbose)
 {
-    static const char *const others[] = {"-q quiet", "-v verbose", "-h this text", "-v -h more"};
+    static const char *const others[] = {"-q quiet", "-v verbose", "-h this help", "-v -h more"};
     char items[ITEMS_MAX][ITEM_BYTES];
     size_t used = 0;
     for (size_t i = 0; i < count + ROWS; i++) {

@@ -143,7 +143,7 @@ static int add_path(struct text_records *records, const char *path)
     }
     if (result != 0) {
         return core_err_set(result == GLOB_NOSPACE ? -ENOMEM : -EIO,
-                            "%s: the files of that pattern cannot be listed", path);
+                            "%s: cannot list the files that match this pattern", path);
     }
     int rc = 0;
     for (size_t i = 0; i < found.gl_pathc && rc == 0; i++) {
@@ -191,7 +191,7 @@ int text_records_open(const struct text_records_options *options, struct text_re
         }
     }
     if (records->count == 0) {
-        rc = core_err_set(-ENOENT, "there is no data file");
+        rc = core_err_set(-ENOENT, "no data file was given");
         goto fail;
     }
     if (options->shuffle && (rc = count_blocks(records)) != 0) {

@@ -301,7 +301,7 @@ static int copy_pieces(const struct text_source *source, int fd, text_source_pie
         int wrote = core_file_write(fd, piece, bytes);
         if (wrote != 0) {
             return core_err_set(wrote,
-                                "%s cannot be unpacked: %s; TMPDIR chooses the folder for it",
+                                "%s cannot be unpacked: %s; set TMPDIR to unpack to another folder",
                                 source->name, strerror(-wrote));
         }
     }

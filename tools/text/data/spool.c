@@ -32,7 +32,7 @@ int text_spool_open(const char *what, int *fd)
         free(path);
         return core_err_set(-rc,
                             "%s must be copied to a temporary file, which cannot be created in %s: "
-                            "%s; TMPDIR chooses another folder",
+                            "%s; set TMPDIR to use another folder",
                             what, text_spool_folder(), strerror(rc));
     }
     unlink(path);
@@ -54,8 +54,8 @@ static int copy_input(int fd, char *piece, uint64_t *copied)
         const int rc = core_file_write(fd, piece, (size_t)got);
         if (rc != 0) {
             return core_err_set(rc,
-                                "standard input cannot be kept in %s: %s; TMPDIR chooses "
-                                "another folder",
+                                "standard input cannot be kept in %s: %s; set TMPDIR to "
+                                "use another folder",
                                 text_spool_folder(), strerror(-rc));
         }
         *copied += (uint64_t)got;

@@ -32,7 +32,8 @@ void jinja_assign(struct jinja_run *run, const struct jinja_node *target, struct
             jinja_assign(run, part, items->items[i]);
         }
         if (run->rc == 0 && (part != NULL || i < items->count)) {
-            jinja_fail(run, -EINVAL, "%zu values for a different number of names", items->count);
+            jinja_fail(run, -EINVAL, "cannot unpack %zu values to a different number of names",
+                       items->count);
         }
     }
 }
