@@ -175,7 +175,7 @@ TIDE_API int tide_optim_set_loss_scale(struct tide_optim *optim, double loss_sca
  * ended the optimizer. */
 TIDE_API int tide_optim_weights_changed(struct tide_optim *optim, uint64_t parameter);
 
-/* Arrays of the program for the states of a parameter, as fp32. NULL: that one is not moved. */
+/* Arrays of the program for the states of one parameter, in fp32. NULL: that state is not copied. */
 struct tide_optim_arrays {
     size_t struct_bytes;
     uint64_t elements; /* of each array: those of the parameter, or of this process's share of it */
@@ -184,7 +184,7 @@ struct tide_optim_arrays {
     float *v;          /* of Adam(W): exp_avg_sq; Adagrad's sum of squares */
 };
 
-/* Copies a parameter's states from where they are to `arrays`. *updates is the number of steps that updated it.
+/* Copies a parameter's states from memory or the drive to `arrays`. *updates is the number of steps that updated it.
  * Waits for the last step. Returns 0, -EINVAL, -ENOTSUP for a moment that the rule does not have, -EBUSY after the
  * first gradient of a step, or the error that ended the optimizer. */
 TIDE_API int tide_optim_get_states(struct tide_optim *optim, uint64_t parameter,
@@ -192,7 +192,8 @@ TIDE_API int tide_optim_get_states(struct tide_optim *optim, uint64_t parameter,
 
 /* Copies `arrays` to a parameter's states and sets its number of steps, which corrects Adam's bias. The weights
  * follow the master. Moments of fewer bits are rounded to nearest. Waits for the last step. Returns as
- * tide_optim_get_states; after the error of a drive the states of the parameter may be half of each. */
+ * tide_optim_get_states; after an error of a drive the parameter may have some of its old states and some of the
+ * new ones. */
 TIDE_API int tide_optim_set_states(struct tide_optim *optim, uint64_t parameter,
                                    const struct tide_optim_arrays *arrays, uint64_t updates);
 
@@ -202,12 +203,12 @@ TIDE_API int tide_optim_set_states(struct tide_optim *optim, uint64_t parameter,
  * the directory has checkpoints of another run, or the error of writing. */
 TIDE_API int tide_optim_save(struct tide_optim *optim, const char *directory, uint64_t keep);
 
-/* Reads a checkpoint, written by an optimizer with the same parameters, rule and moments, whatever its budgets:
- * the one at `path`, or if that is a directory of checkpoints the newest one that verifies. The caller's weights
- * are overwritten; groups keep their settings. *step is the number of steps done. Returns 0, -EINVAL if it does not
- * fit, -EBUSY after the first gradient of a step, -ENOENT if there is none, -EBADMSG if all are damaged, or the
- * error of reading. After an error the optimizer may hold parts of a checkpoint and should be destroyed, except
- * after -EINVAL, -EBUSY and -ENOENT. */
+/* Reads the checkpoint at `path` or, if that is a directory of checkpoints, the newest one that verifies. It must
+ * have been written by an optimizer with the same parameters, rule and moments; budgets may differ. The caller's
+ * weights are overwritten; groups keep their settings. *step is the number of steps done. Returns 0, -EINVAL if it
+ * does not fit, -EBUSY after the first gradient of a step, -ENOENT if there is none, -EBADMSG if all are damaged,
+ * or the error of reading. After an error the optimizer may hold parts of a checkpoint and should be destroyed,
+ * except after -EINVAL, -EBUSY and -ENOENT. */
 TIDE_API int tide_optim_load(struct tide_optim *optim, const char *path, uint64_t *step);
 
 struct tide_optim_info {
