@@ -411,6 +411,22 @@ static void leaves_nothing_behind(void)
     free(kept);
 }
 
+/* A folder that takes the output's name while rows are read stays, and nothing is left beside it. */
+static void name_is_taken(void)
+{
+    int rows;
+    int status = 0;
+    make_files();
+    (void)unlink(test_path("kept.jsonl"));
+    const pid_t child = start_waiting(false, &rows);
+    check_int(mkdir(test_path("kept.jsonl"), 0700), ==, 0);
+    close(rows);
+    check_int(waitpid(child, &status, 0), ==, child);
+    check_true(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+    check_uint(files_like("kept.jsonl."), ==, 0);
+    check_int(rmdir(test_path("kept.jsonl")), ==, 0); /* it was empty */
+}
+
 /* The next run takes over what a killed one has left, but not what a running one writes. */
 static void takes_over(void)
 {
@@ -436,9 +452,9 @@ static void takes_over(void)
 }
 
 TEST_MAIN({"leaves_nothing_behind", leaves_nothing_behind}, {"takes_over", takes_over},
-          {"shows", shows}, {"writes", writes}, {"counts", counts}, {"refuses", refuses},
-          {"helps", helps}, {"beyond_the_model", beyond_the_model},
-          {"keeps_what_was_there", keeps_what_was_there},
+          {"name_is_taken", name_is_taken}, {"shows", shows}, {"writes", writes},
+          {"counts", counts}, {"refuses", refuses}, {"helps", helps},
+          {"beyond_the_model", beyond_the_model}, {"keeps_what_was_there", keeps_what_was_there},
           {"follows_links_to_nothing", follows_links_to_nothing}, {"full_device", full_device},
           {"shuffles_as_training", shuffles_as_training},
           {"steers_no_terminal", steers_no_terminal}, {"names_encodings", names_encodings},
