@@ -624,7 +624,7 @@ static void bad_calls_are_refused(void)
     check_int(run_optimizer_submit(optimizer, 0, (char *)arrays.gradients[0] + 1, true, &token), ==,
               -EINVAL);
     check_int(run_optimizer_submit(optimizer, 0, arrays.gradients[0], false, &token), ==, -EINVAL);
-    check_contains(core_err_sentence(), "created for it");
+    check_contains(core_err_sentence(), "need the option `accumulate`");
     make_gradient(&arrays, 0, 0, 1);
     check_int(run_optimizer_submit(optimizer, 0, arrays.gradients[0], true, &token), ==, 0);
     check_int(run_optimizer_submit(optimizer, 0, arrays.gradients[0], true, &token), ==, -EALREADY);
