@@ -336,6 +336,8 @@ static void shares(void)
     submit_all(optim);
     check_int(tide_optim_step(optim, &token), ==, 0);
     check_int(tide_optim_wait(optim, token), ==, 0);
+    struct tide_optim_result result = {.struct_bytes = sizeof result};
+    check_int(tide_optim_last(optim, &result), ==, 0); /* updates need not wait for the norm */
     check_uint(sums, ==, 1);
     check_double((double)weights[1][0], ==, 0.5);
     tide_optim_destroy(optim);
