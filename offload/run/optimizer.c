@@ -109,8 +109,8 @@ static int assign_blocks(struct run_optimizer *optimizer,
     if (rc != 0) {
         return rc;
     }
-    const uint64_t large = all / BLOCKS_WANTED > BLOCK_ELEMENTS ? all / BLOCKS_WANTED
-                                                                : BLOCK_ELEMENTS;
+    const uint64_t least = options->block_elements > 0 ? options->block_elements : BLOCK_ELEMENTS;
+    const uint64_t large = all / BLOCKS_WANTED > least ? all / BLOCKS_WANTED : least;
     for (size_t i = 0; i < options->parameter_count; i++) {
         const struct run_optimizer_parameter *parameter = &options->parameters[i];
         const unsigned class = class_of(parameter);

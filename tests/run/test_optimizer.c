@@ -17,7 +17,12 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-enum { PARAMETERS = 12, GROUPS = 2, STEPS = 4 };
+enum {
+    PARAMETERS = 12,
+    GROUPS = 2,
+    STEPS = 4,
+    SHARED = 5 << 16 /* elements of a block of several */
+};
 
 static struct {
     uint64_t elements;
@@ -25,7 +30,7 @@ static struct {
 } forms[PARAMETERS] = {
     {3, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
     {1000, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
-    {(2 << 20) + 99999, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
+    {SHARED + 99999, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
     {257, CORE_UPDATE_F32, CORE_UPDATE_F32},
     {65536 * 2 + 5, CORE_UPDATE_F32, CORE_UPDATE_F32},
     {70001, CORE_UPDATE_BF16, CORE_UPDATE_BF16},
@@ -310,6 +315,7 @@ static int try_optimizer(const struct way *way, const struct rules *rules,
     struct run_optimizer_parameter parameters[PARAMETERS];
     char names[PARAMETERS][16];
     struct run_optimizer_options options = {.parameters = parameters,
+                                            .block_elements = SHARED,
                                             .parameter_count = PARAMETERS,
                                             .groups = groups,
                                             .group_count = GROUPS,
@@ -600,7 +606,7 @@ static void a_bad_gradient_ends_it(void)
     make_arrays(&arrays);
     struct run_optimizer *optimizer = make_optimizer(&ways[0], &plain, &arrays);
     make_gradient(&arrays, 2, 0, 1);
-    store(forms[2].gradients, arrays.gradients[2], 1 << 20, INFINITY);
+    store(forms[2].gradients, arrays.gradients[2], 1 << 18, INFINITY);
     check_int(run_optimizer_submit(optimizer, 2, arrays.gradients[2], true, &token), ==, 0);
     check_int(run_optimizer_step(optimizer, &token), ==, 0);
     check_int(run_optimizer_result(optimizer, &result), ==, -EDOM);
