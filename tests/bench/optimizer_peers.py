@@ -2,11 +2,12 @@
 """optimizer_peers.py: compares one step of tide.AdamW, DeepSpeedCPUAdam and torch's fused AdamW, with states in host memory.
 
   TIDE_LIBRARY=build/offload/api/libtide.so PYTHONPATH=tools/guest/pytorch PY tests/bench/optimizer_peers.py
-      [--parameters 158|1100] [--rounds N] [--only deepspeed,torch]
+      [--parameters 158|1100] [--rounds N] [--only torch,deepspeed,hooks]
 
 All optimizers get the bf16 gradients of a Llama and produce bf16 weights. tide keeps bf16 weights with a split master. For the others
 the program keeps fp32 weights and copies gradients to fp32 and new weights to bf16, as ZeRO-Offload does. They run alternately in one
-process; figures are medians. Prints `name value unit` lines."""
+process; figures are medians. `hooks`: processor time of a hook over the C call in it, and the backward pass of 300 linear layers with hooks and updates
+over that without. Prints `name value unit` lines."""
 import argparse
 import gc
 import statistics
@@ -64,6 +65,73 @@ def deepspeed(p):
     return DeepSpeedCPUAdam(p, lr=1e-4, weight_decay=0.01, adamw_mode=True)
 
 
+class Residual(torch.nn.Module):
+    def __init__(self, edge):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(edge, edge, bias=False, dtype=torch.bfloat16) for _ in range(300))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = x + 0.05 * layer(x)
+        return x
+
+
+class Meter:
+    """Adds up the processor time of a thread in a function."""
+    def __init__(self, function):
+        self.function, self.seconds, self.calls = function, 0.0, 0
+
+    def __call__(self, *arguments):
+        begin = time.thread_time()
+        result = self.function(*arguments)
+        self.seconds += time.thread_time() - begin
+        self.calls += 1
+        return result
+
+
+class Metered:
+    """The library with a meter around one function."""
+    def __init__(self, library, name):
+        self.library, self.name, self.meter = library, name, Meter(getattr(library, name))
+
+    def __getattr__(self, name):
+        return self.meter if name == self.name else getattr(self.library, name)
+
+
+def hooks(edge, rounds):
+    import tide
+    model = Residual(edge)
+    x = torch.randn(edge // 2, edge).bfloat16()
+
+    def backward():
+        loss = model(x).float().pow(2).mean()
+        begin = time.perf_counter()
+        loss.backward()
+        return time.perf_counter() - begin
+
+    def bare():
+        model.zero_grad()
+        return backward()
+
+    without = statistics.median([bare() for _ in range(rounds + 1)][1:])
+    module = tide.optimizer
+    module.lib = Metered(module.lib, "tide_optim_submit")
+    hook = Meter(module.AdamW._after_backward)
+    module.AdamW._after_backward = lambda optimizer, index: hook(optimizer, index)
+    model.zero_grad()
+    optimizer = tide.AdamW(model.parameters(), lr=1e-5, clip=1.0)
+    seconds = []
+    for _ in range(rounds + 1):
+        seconds.append(backward())
+        optimizer.step()
+    submit = module.lib.meter
+    print(f"hook_{edge}_over_submit {1e6 * (hook.seconds - submit.seconds) / hook.calls:.1f} us\n"
+          f"hook_{edge}_submit {1e6 * submit.seconds / submit.calls:.1f} us\n"
+          f"hooks_{edge}_backward_over_bare {statistics.median(seconds[1:]) / without:.3f} x", flush=True)
+    optimizer.close()
+    module.lib, module.AdamW._after_backward = module.lib.library, hook.function
+
+
 def timed(side):
     begin = time.perf_counter()
     side.step()
@@ -74,11 +142,16 @@ def main():
     a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     a.add_argument("--parameters", type=int, choices=(158, 1100), default=158, help="in millions")
     a.add_argument("--rounds", type=int, default=9)
-    a.add_argument("--only", default="torch,deepspeed")
+    a.add_argument("--only", default="torch,deepspeed,hooks")
     a = a.parse_args()
+    names = a.only.split(",")
+    if "hooks" in names:
+        names.remove("hooks")
+        for edge in (64, 512):
+            hooks(edge, a.rounds)
     all_shapes = shapes(a.parameters)
     gradients = [(torch.randn(s) * 1e-3).bfloat16() for s in all_shapes]
-    for name in a.only.split(","):
+    for name in names:
         make = {"torch": torch_fused, "deepspeed": deepspeed}[name]
         ours, theirs = Tide(all_shapes, gradients), Peer(all_shapes, gradients, make)
         times = [[], []]
