@@ -283,18 +283,30 @@ static int check_parameter(const struct tide_optim *optim, uint64_t parameter)
                               optim->parameters);
 }
 
-int tide_optim_submit(struct tide_optim *optim, uint64_t parameter, const void *gradient, int last,
-                      uint64_t *token)
+/* Enters for a call about one parameter. */
+static int enter_for(const struct tide_optim *optim, uint64_t parameter,
+                     struct context_before *before)
 {
-    struct context_before before;
-    int rc = enter(optim, &before);
+    int rc = enter(optim, before);
     if (rc != 0) {
         return rc;
     }
     rc = check_parameter(optim, parameter);
-    if (rc == 0) {
-        rc = run_optimizer_submit(optim->run, (size_t)parameter, gradient, last != 0, token);
+    if (rc != 0) {
+        context_leave(before);
     }
+    return rc;
+}
+
+int tide_optim_submit(struct tide_optim *optim, uint64_t parameter, const void *gradient, int last,
+                      uint64_t *token)
+{
+    struct context_before before;
+    int rc = enter_for(optim, parameter, &before);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_optimizer_submit(optim->run, (size_t)parameter, gradient, last != 0, token);
     context_leave(&before);
     return rc;
 }
@@ -355,18 +367,15 @@ int tide_optim_share(const struct tide_optim *optim, uint64_t parameter, uint64_
                      uint64_t *count)
 {
     struct context_before before;
-    int rc = enter(optim, &before);
+    int rc = enter_for(optim, parameter, &before);
     if (rc != 0) {
         return rc;
     }
-    rc = check_parameter(optim, parameter);
-    if (rc == 0) {
-        const struct plan_span share = run_optimizer_share(optim->run, (size_t)parameter);
-        *first = share.first;
-        *count = share.count;
-    }
+    const struct plan_span share = run_optimizer_share(optim->run, (size_t)parameter);
+    *first = share.first;
+    *count = share.count;
     context_leave(&before);
-    return rc;
+    return 0;
 }
 
 int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out)
@@ -426,14 +435,11 @@ int tide_optim_set_loss_scale(struct tide_optim *optim, double loss_scale)
 int tide_optim_weights_changed(struct tide_optim *optim, uint64_t parameter)
 {
     struct context_before before;
-    int rc = enter(optim, &before);
+    int rc = enter_for(optim, parameter, &before);
     if (rc != 0) {
         return rc;
     }
-    rc = check_parameter(optim, parameter);
-    if (rc == 0) {
-        rc = run_optimizer_weights_changed(optim->run, (size_t)parameter);
-    }
+    rc = run_optimizer_weights_changed(optim->run, (size_t)parameter);
     context_leave(&before);
     return rc;
 }
@@ -442,11 +448,7 @@ static int read_arrays(const struct tide_optim *optim, uint64_t parameter,
                        const struct tide_optim_arrays *arrays, struct run_optimizer_states *out)
 {
     struct tide_optim_arrays given;
-    int rc = check_parameter(optim, parameter);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = abi_struct_read("tide_optim_arrays", arrays, &given, sizeof given);
+    int rc = abi_struct_read("tide_optim_arrays", arrays, &given, sizeof given);
     if (rc != 0) {
         return rc;
     }
@@ -467,7 +469,7 @@ int tide_optim_get_states(struct tide_optim *optim, uint64_t parameter,
 {
     struct run_optimizer_states states;
     struct context_before before;
-    int rc = enter(optim, &before);
+    int rc = enter_for(optim, parameter, &before);
     if (rc != 0) {
         return rc;
     }
@@ -487,7 +489,7 @@ int tide_optim_set_states(struct tide_optim *optim, uint64_t parameter,
 {
     struct run_optimizer_states states;
     struct context_before before;
-    int rc = enter(optim, &before);
+    int rc = enter_for(optim, parameter, &before);
     if (rc != 0) {
         return rc;
     }
