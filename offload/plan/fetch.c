@@ -151,32 +151,31 @@ int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out)
     return rc;
 }
 
+/* Adds a command that moves a block's rows from the buffer `from`, where the weights are kept. */
+static int move_rows(struct plan_step *step, struct plan_command command, enum plan_role from_as,
+                     uint32_t from, enum plan_role to_as, struct plan_piece to)
+{
+    command.streams = PLAN_W16;
+    command.rows = true;
+    command.bytes = to.bytes;
+    plan_move_operand(&command, from_as, PLAN_READS, plan_move_whole(step, from));
+    plan_move_operand(&command, to_as, PLAN_WRITES, to);
+    return plan_move_add(step, &command);
+}
+
 /* The queue of boundary activations brings rows from STORE: they are read when the step begins, and
  * activations later, so that neither waits for the other, and weights are still read ahead of the step. */
 static int read_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece to)
 {
-    const struct plan_block_layout *where = plan_move_block(step, block);
-    struct plan_command command = plan_move_command(PLAN_READ, PLAN_Q_READ_ACT, block, micro);
-    command.streams = PLAN_W16;
-    command.rows = true;
-    command.bytes = to.bytes;
-    plan_move_operand(&command, PLAN_AS_EXTENT_W16, PLAN_READS,
-                      plan_move_whole(step, where->weights_store));
-    plan_move_operand(&command, PLAN_AS_MEMORY, PLAN_WRITES, to);
-    return plan_move_add(step, &command);
+    return move_rows(step, plan_move_command(PLAN_READ, PLAN_Q_READ_ACT, block, micro),
+                     PLAN_AS_EXTENT_W16, plan_move_block(step, block)->weights_store,
+                     PLAN_AS_MEMORY, to);
 }
 
 static int copy_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece to)
 {
-    const struct plan_block_layout *where = plan_move_block(step, block);
-    struct plan_command command = plan_move_command(PLAN_H2D, PLAN_Q_UP, block, micro);
-    command.streams = PLAN_W16;
-    command.rows = true;
-    command.bytes = to.bytes;
-    plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS,
-                      plan_move_whole(step, where->weights_host));
-    plan_move_operand(&command, PLAN_AS_TO, PLAN_WRITES, to);
-    return plan_move_add(step, &command);
+    return move_rows(step, plan_move_command(PLAN_H2D, PLAN_Q_UP, block, micro), PLAN_AS_FROM,
+                     plan_move_block(step, block)->weights_host, PLAN_AS_TO, to);
 }
 
 int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece *out)
