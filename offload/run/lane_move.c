@@ -17,8 +17,8 @@ uint32_t run_rows_micros(const struct run_rows *rows, const struct plan_command 
     return left < rows->group ? left : rows->group;
 }
 
-/* The part of a command's rows that is to be moved next; false, and the next command begins anew: there is
- * none. */
+/* Sets *out to the next part of a command's rows to move. Returns false after the last part; the next command then
+ * begins with its first one. */
 static bool next_rows(struct run_rows *rows, const struct plan_command *command,
                       struct run_rows_part *out)
 {
