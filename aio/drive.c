@@ -117,7 +117,7 @@ static void close_channels(struct aio_drive *drive)
 static void drive_fail(struct aio_drive *drive, int rc)
 {
     drive->dead = true;
-    core_log(CORE_LOG_ERROR, "%s", core_err_sentence());
+    core_log(CORE_LOG_ERROR, "%s", core_err_message());
     for (unsigned i = 0; i < drive->channels_count; i++) {
         aio_channel_fail(drive->channels[i], 0, rc);
     }
@@ -276,8 +276,7 @@ static void *drive_main(void *argument)
     core_log_bind(drive->log);
     pthread_setname_np(pthread_self(), "tide-drive");
     if (core_cpus_count(&drive->cpus) > 0 && core_cpus_bind_self(&drive->cpus) != 0) {
-        core_log(CORE_LOG_WARN, "%s; the thread of the drive is left unpinned",
-                 core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s; the thread of the drive is left unpinned", core_err_message());
     }
     while (!drive->ending) {
         drive_turn(drive);

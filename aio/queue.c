@@ -43,7 +43,7 @@ static void queue_done(void *user, uint64_t value, int rc)
     struct aio_queue *queue = user;
     if (rc != 0) {
         atomic_store_explicit(&queue->failed, true, memory_order_release);
-        core_line_fail(&queue->line, rc, core_err_sentence());
+        core_line_fail(&queue->line, rc, core_err_message());
         return;
     }
     if (atomic_fetch_sub_explicit(&queue->left[value & queue->mask], 1, memory_order_acq_rel) !=
@@ -232,7 +232,7 @@ static int check_room(const struct aio_queue *queue, const struct aio_iov *iovs,
 {
     int error = atomic_load_explicit(&queue->line.error, memory_order_acquire);
     if (error != 0) {
-        return core_err_adopt(error, queue->line.sentence);
+        return core_err_adopt(error, queue->line.message);
     }
     uint64_t reached = atomic_load_explicit(&queue->line.reached, memory_order_acquire);
     if (queue->submitted - reached >= queue->depth) {

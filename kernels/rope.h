@@ -36,7 +36,7 @@ struct kern_rope_config {
 
 /* Writes cos and sin [positions][rotary / 2] for positions 0 .. positions - 1. `sequence` is the
  * longest length of the run, which DYNAMIC scales by; 0: `positions`. Returns -EINVAL, with a
- * sentence that names the field, for a configuration that has no such table. With 0 positions it
+ * message that names the field, for a configuration that has no such table. With 0 positions it
  * only checks the configuration. */
 int kern_rope_build(const struct kern_rope_config *config, int64_t positions, int64_t sequence,
                     float *cos_table, float *sin_table);

@@ -5,7 +5,7 @@
 #include <stddef.h>
 
 /* Decodes `text` ('-' and '_', or '+' and '/'; with or without '=' at its end). The caller frees
- * the result, which ends with a NUL. -EINVAL with a sentence that names the wrong character, or
+ * the result, which ends with a NUL. -EINVAL with a message that names the wrong character, or
  * says that the text is cut off; -ENOMEM. */
 int core_base64_decode(const char *text, size_t bytes, char **out, size_t *out_bytes);
 

@@ -22,7 +22,7 @@ struct core_block_device {
     int64_t max_hw_sectors_kb;             /* the same */
 };
 
-/* -ENOENT, without a sentence, if the device number has no block device of its own (tmpfs,
+/* -ENOENT, without a message, if the device number has no block device of its own (tmpfs,
  * overlayfs, btrfs) or there is no /sys. */
 int core_block_device_find(const char *root, unsigned major, unsigned minor,
                            struct core_block_device *out);

@@ -20,7 +20,7 @@ struct core_budget *core_charge_bound(void);
  * bound. Distinguishes a budget's -ENOMEM from the machine's. */
 uint64_t core_charge_refused(void);
 
-/* As malloc, calloc, realloc, strndup and free. Returns NULL, without a sentence, if the budget or
+/* As malloc, calloc, realloc, strndup and free. Returns NULL, without a message, if the budget or
  * the machine has no more memory. Only core_charge_free may free the blocks. */
 void *core_charge_alloc(size_t bytes);
 void *core_charge_zeroed(size_t count, size_t size);
@@ -29,7 +29,7 @@ char *core_charge_text(const char *text, size_t bytes);
 void core_charge_free(void *block);
 
 /* Charge and release bytes of memory that the caller allocates by other means. -ENOMEM without a
- * sentence. Do nothing if `budget` is NULL. */
+ * message. Do nothing if `budget` is NULL. */
 int core_charge_take(struct core_budget *budget, uint64_t bytes);
 void core_charge_give(struct core_budget *budget, uint64_t bytes);
 

@@ -21,10 +21,10 @@ int core_cpus_nth(const struct core_cpus *set, unsigned n);
 
 /* The processors that this thread may run on (the cgroup's cpuset and taskset included). */
 int core_cpus_allowed(struct core_cpus *out);
-/* Binds the calling thread. 0, or -errno with a sentence. */
+/* Binds the calling thread. 0, or -errno with a message. */
 int core_cpus_bind_self(const struct core_cpus *set);
 
-/* Parses the kernel's list form, "0-3,8,10-11". 0, or -EINVAL with a sentence. */
+/* Parses the kernel's list form, "0-3,8,10-11". 0, or -EINVAL with a message. */
 int core_cpus_parse(const char *text, struct core_cpus *out);
 /* Writes the list form. Returns its full length, as snprintf does. */
 int core_cpus_print(const struct core_cpus *set, char *text, size_t bytes);

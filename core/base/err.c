@@ -1,4 +1,4 @@
-/* err.c: each thread has one buffer for the sentence of its last error. */
+/* err.c: each thread has one buffer for the message of its last error. */
 #include "core/base/err.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@
 
 #include "core/base/log.h"
 
-static _Thread_local char sentence_of_thread[CORE_ERR_SENTENCE_BYTES];
+static _Thread_local char message_of_thread[CORE_ERR_MESSAGE_BYTES];
 
 /* Ends a cut text in "..." without leaving a partial UTF-8 character before it. */
 static void cut_mark(char *text, size_t bytes)
@@ -20,16 +20,16 @@ static void cut_mark(char *text, size_t bytes)
     memcpy(text + at, "...", 4);
 }
 
-__attribute__((format(printf, 1, 0))) static void write_sentence(const char *format, va_list list)
+__attribute__((format(printf, 1, 0))) static void write_message(const char *format, va_list list)
 {
-    char text[CORE_ERR_SENTENCE_BYTES];
+    char text[CORE_ERR_MESSAGE_BYTES];
     int length = vsnprintf(text, sizeof text, format, list);
     if (length < 0) {
         text[0] = '\0';
     } else if ((size_t)length >= sizeof text) {
         cut_mark(text, sizeof text);
     }
-    memcpy(sentence_of_thread, text, strlen(text) + 1);
+    memcpy(message_of_thread, text, strlen(text) + 1);
 }
 
 int core_err_set(int code, const char *format, ...)
@@ -37,16 +37,16 @@ int core_err_set(int code, const char *format, ...)
     assert(code < 0);
     va_list list;
     va_start(list, format);
-    write_sentence(format, list);
+    write_message(format, list);
     va_end(list);
-    core_log(CORE_LOG_DEBUG, "error %d: %s", code, sentence_of_thread);
+    core_log(CORE_LOG_DEBUG, "error %d: %s", code, message_of_thread);
     return code;
 }
 
 int core_err_prefix(int code, const char *format, ...)
 {
     assert(code < 0);
-    char front[CORE_ERR_SENTENCE_BYTES / 2];
+    char front[CORE_ERR_MESSAGE_BYTES / 2];
     va_list list;
     va_start(list, format);
     int length = vsnprintf(front, sizeof front, format, list);
@@ -57,32 +57,32 @@ int core_err_prefix(int code, const char *format, ...)
     if ((size_t)length >= sizeof front) {
         cut_mark(front, sizeof front);
     }
-    char whole[sizeof front + CORE_ERR_SENTENCE_BYTES + 2];
-    snprintf(whole, sizeof whole, "%s: %s", front, sentence_of_thread);
-    if (strlen(whole) >= sizeof sentence_of_thread) {
-        cut_mark(whole, sizeof sentence_of_thread);
+    char whole[sizeof front + CORE_ERR_MESSAGE_BYTES + 2];
+    snprintf(whole, sizeof whole, "%s: %s", front, message_of_thread);
+    if (strlen(whole) >= sizeof message_of_thread) {
+        cut_mark(whole, sizeof message_of_thread);
     }
-    memcpy(sentence_of_thread, whole, strlen(whole) + 1);
+    memcpy(message_of_thread, whole, strlen(whole) + 1);
     return code;
 }
 
-int core_err_adopt(int code, const char *sentence)
+int core_err_adopt(int code, const char *message)
 {
     assert(code < 0);
-    if (sentence != sentence_of_thread) {
-        snprintf(sentence_of_thread, sizeof sentence_of_thread, "%s", sentence);
+    if (message != message_of_thread) {
+        snprintf(message_of_thread, sizeof message_of_thread, "%s", message);
     }
     return code;
 }
 
-const char *core_err_sentence(void)
+const char *core_err_message(void)
 {
-    return sentence_of_thread;
+    return message_of_thread;
 }
 
 void core_err_clear(void)
 {
-    sentence_of_thread[0] = '\0';
+    message_of_thread[0] = '\0';
 }
 
 struct core_err core_err_keep(int rc)
@@ -90,12 +90,12 @@ struct core_err core_err_keep(int rc)
     assert(rc <= 0);
     struct core_err kept = {.code = rc};
     if (rc != 0) {
-        memcpy(kept.sentence, sentence_of_thread, sizeof kept.sentence);
+        memcpy(kept.message, message_of_thread, sizeof kept.message);
     }
     return kept;
 }
 
 int core_err_first(const struct core_err *kept, int later)
 {
-    return kept->code != 0 ? core_err_adopt(kept->code, kept->sentence) : later;
+    return kept->code != 0 ? core_err_adopt(kept->code, kept->message) : later;
 }

@@ -18,7 +18,7 @@ void core_line_init(struct core_line *line, const char *name, struct core_bell *
     core_bell_init(&line->own);
     line->bell = bell != NULL ? bell : &line->own;
     snprintf(line->name, sizeof line->name, "%s", name);
-    line->sentence[0] = '\0';
+    line->message[0] = '\0';
 }
 
 void core_line_issue(struct core_line *line, uint64_t value)
@@ -38,13 +38,13 @@ void core_line_reach(struct core_line *line, uint64_t value)
     core_bell_ring(line->bell);
 }
 
-void core_line_fail(struct core_line *line, int code, const char *sentence)
+void core_line_fail(struct core_line *line, int code, const char *message)
 {
     assert(code < 0);
     if (atomic_exchange_explicit(&line->failing, true, memory_order_relaxed)) {
         return;
     }
-    snprintf(line->sentence, sizeof line->sentence, "%s", sentence);
+    snprintf(line->message, sizeof line->message, "%s", message);
     atomic_store_explicit(&line->error, code, memory_order_release);
     core_bell_ring(line->bell);
 }
@@ -63,7 +63,7 @@ int core_fence_poll(struct core_fence fence)
     if (atomic_load_explicit(&fence.line->reached, memory_order_acquire) >= fence.value) {
         return 1;
     }
-    return core_err_adopt(error, fence.line->sentence);
+    return core_err_adopt(error, fence.line->message);
 }
 
 static int timed_out(struct core_fence fence, int64_t timeout_ns)

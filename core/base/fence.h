@@ -2,7 +2,7 @@
  * and counts its work on it: `issued` when a command has been handed to whatever executes it,
  * `reached` when it is done. A fence is a copy of (line, value) and is reached when line->reached
  * >= value. Lines retire in order. A line that failed stays failed: every fence beyond its last
- * reached value reports the code and the sentence. One writer moves a line (its queue); any thread
+ * reached value reports the code and the message. One writer moves a line (its queue); any thread
  * fails it, polls or waits. */
 #ifndef CORE_BASE_FENCE_H
 #define CORE_BASE_FENCE_H
@@ -13,17 +13,17 @@
 
 #include "core/base/bell.h"
 
-enum { CORE_LINE_NAME_BYTES = 32, CORE_LINE_SENTENCE_BYTES = 512 };
+enum { CORE_LINE_NAME_BYTES = 32, CORE_LINE_MESSAGE_BYTES = 512 };
 
 struct core_line {
     _Atomic uint64_t issued;  /* written by the queue; acquire pairs with its release */
     _Atomic uint64_t reached; /* the same; never above issued */
-    _Atomic int error;        /* 0, or the -errno with which the line failed, after the sentence */
+    _Atomic int error;        /* 0, or the -errno with which the line failed, after the message */
     _Atomic bool failing;     /* set by the first that fails the line; it alone writes the rest */
     struct core_bell own;     /* used if no shared bell was given */
     struct core_bell *bell;   /* borrowed from the caller of init, or &own */
     char name[CORE_LINE_NAME_BYTES];
-    char sentence[CORE_LINE_SENTENCE_BYTES]; /* valid once `error` is set */
+    char message[CORE_LINE_MESSAGE_BYTES]; /* valid once `error` is set */
 };
 
 struct core_fence {
@@ -39,13 +39,13 @@ void core_line_init(struct core_line *line, const char *name, struct core_bell *
 void core_line_issue(struct core_line *line, uint64_t value);
 void core_line_reach(struct core_line *line, uint64_t value);
 /* The first failure wins; later ones are dropped. */
-void core_line_fail(struct core_line *line, int code, const char *sentence);
+void core_line_fail(struct core_line *line, int code, const char *message);
 
-/* The waiting side. 1: reached. 0: not yet. -errno: the line failed, and its sentence becomes this
+/* The waiting side. 1: reached. 0: not yet. -errno: the line failed, and its message becomes this
  * thread's. */
 int core_fence_poll(struct core_fence fence);
 
-/* Waits until the fence is reached: 0; -ETIMEDOUT with a sentence that names the line, the awaited
+/* Waits until the fence is reached: 0; -ETIMEDOUT with a message that names the line, the awaited
  * value and the current one; or the line's own error. timeout_ns < 0 waits for ever. Only time in
  * which this process ran counts (clock.h). Spins for CORE_FENCE_SPIN_NS first. */
 int core_fence_wait(struct core_fence fence, int64_t timeout_ns);

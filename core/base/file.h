@@ -13,7 +13,7 @@
 enum { CORE_FILE_INTERRUPTS_MAX = 1000 };
 
 /* Reads `path` ("-": standard input) up to `bytes_max` bytes. The caller frees the text, which ends
- * with a NUL. -EISDIR, -E2BIG, -EACCES, -ENOENT ... each with a sentence that names the path. Pipes
+ * with a NUL. -EISDIR, -E2BIG, -EACCES, -ENOENT ... each with a message that names the path. Pipes
  * are read to their end. */
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
@@ -22,27 +22,27 @@ int core_file_read(const char *path, size_t bytes_max, char **text, size_t *byte
 int core_file_read_regular(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
 /* Writes all `bytes`, in as many calls as that takes: after the previous write, or from byte `at`
- * on. 0 or -errno without a sentence, because only the caller has the name; bytes written before an
+ * on. 0 or -errno without a message, because only the caller has the name; bytes written before an
  * error stay. */
 int core_file_write(int fd, const void *from, size_t bytes);
 int core_file_write_at(int fd, const void *from, size_t bytes, uint64_t at);
 
 /* Makes one read(2) of up to `bytes`, repeated if a signal interrupts it. Returns the number of
- * bytes read, 0 at the end, or -errno without a sentence. */
+ * bytes read, 0 at the end, or -errno without a message. */
 ssize_t core_file_read_some(int fd, void *to, size_t bytes);
 /* Reads all `bytes` from byte `at` on, fewer only if the file ends. Returns their number, or -errno
- * without a sentence. */
+ * without a message. */
 ssize_t core_file_read_at(int fd, void *to, size_t bytes, uint64_t at);
 
 /* The checksum of a file: the sum over its pieces of CORE_FILE_SUM_BYTES, each hashed with its
  * position. Adds the bytes from `at` on, a multiple of that size, to `core_file_sum_bytes`. */
 enum { CORE_FILE_SUM_BYTES = 1 << 16 };
 uint64_t core_file_sum_bytes(const void *bytes, size_t count, uint64_t at);
-/* The checksum of a whole file. 0, or -errno without a sentence. */
+/* The checksum of a whole file. 0, or -errno without a message. */
 int core_file_sum(int fd, uint64_t *out);
 
 /* Sets a file's size and reserves its space if the file system can: *reserved says whether it did.
- * 0, or -errno without a sentence. */
+ * 0, or -errno without a message. */
 int core_file_reserve(int fd, uint64_t bytes, bool *reserved);
 
 /* Whether a name is one that a model's weights have: "model.safetensors",

@@ -8,7 +8,7 @@
 struct core_lock;
 
 /* Locks the directory that a descriptor refers to, or the file of this name in it (NULL: the directory itself).
- * -EWOULDBLOCK without a sentence: it is locked. Other errors have no sentence either; -ENOMEM also
+ * -EWOULDBLOCK without a message: it is locked. Other errors have no message either; -ENOMEM also
  * says that no thread could be started. */
 int core_lock_take(int directory_fd, const char *name, struct core_lock **out);
 /* NULL is fine. */

@@ -19,7 +19,7 @@ enum core_pages {
 };
 
 struct core_region_options {
-    const char *name;       /* for sentences and warnings; NULL: "memory" */
+    const char *name;       /* for messages and warnings; NULL: "memory" */
     uint64_t bytes;         /* requested size; rounded up only to whole pages */
     bool prefer_node;       /* prefer memory on `node` */
     int node;               /* read if prefer_node is set */

@@ -37,14 +37,14 @@ struct core_hugetlb {
 };
 
 /* The pool of hugetlb pages of one size, on one node or (node < 0) on all. -ENOENT, without a
- * sentence, if the kernel has no such pool. */
+ * message, if the kernel has no such pool. */
 int core_mem_hugetlb(const char *root, int node, uint64_t page_bytes, struct core_hugetlb *out);
 
 /* The nodes from which this process may take memory; only node 0 if the kernel does not report
  * them. */
 void core_mem_nodes(const char *root, struct core_cpus *out);
 
-/* MemFree of a node. 0, or -ENOENT without a sentence. */
+/* MemFree of a node. 0, or -ENOENT without a message. */
 int core_mem_node_free(const char *root, int node, uint64_t *bytes);
 
 /* The node of the page at `address`; -ENOENT if it was not touched, -ENOTSUP in a build without
@@ -52,7 +52,7 @@ int core_mem_node_free(const char *root, int node, uint64_t *bytes);
 int core_mem_node_of(const void *address);
 
 /* Requests that [base, base + bytes), whole pages, is allocated on `node` while it has free pages.
- * -ENOTSUP in a build without libnuma; otherwise -errno with a sentence. */
+ * -ENOTSUP in a build without libnuma; otherwise -errno with a message. */
 int core_mem_node_prefer(void *base, uint64_t bytes, int node);
 
 #endif

@@ -138,7 +138,7 @@ static int check_room(const char *name, uint64_t bytes)
                         name, bytes, limits.cgroup, limits.usable_bytes, limits.cgroup_bytes);
 }
 
-/* Maps with one kind of pages. 0, -ENOMEM with a sentence. */
+/* Maps with one kind of pages. 0, -ENOMEM with a message. */
 static int try_kind(const struct core_region_options *options, enum core_pages pages,
                     struct core_region *region)
 {
@@ -305,7 +305,7 @@ static bool ask_node(const struct core_region_options *options, const struct cor
     }
     if (core_mem_node_prefer(region->base, region->mapped_bytes, options->node) != 0) {
         core_log(CORE_LOG_WARN, "%s: %s; memory is taken from any node", options->name,
-                 core_err_sentence());
+                 core_err_message());
         return false;
     }
     return true;

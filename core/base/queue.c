@@ -44,7 +44,7 @@ static void *queue_main(void *argument)
     snprintf(name, sizeof name, "%.15s", queue->line.name);
     pthread_setname_np(pthread_self(), name);
     if (core_cpus_count(&queue->cpus) > 0 && core_cpus_bind_self(&queue->cpus) != 0) {
-        core_log(CORE_LOG_WARN, "%s; left unpinned", core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s; left unpinned", core_err_message());
     }
     for (uint64_t next = 0;; next++) {
         for (;;) {
@@ -64,7 +64,7 @@ static void *queue_main(void *argument)
         const struct slot *slot = &queue->slots[next & (queue->depth - 1)];
         int rc = slot->job.run(slot->job.context, slot->arguments);
         if (rc != 0) {
-            core_line_fail(&queue->line, rc, core_err_sentence());
+            core_line_fail(&queue->line, rc, core_err_message());
         } else {
             core_line_reach(&queue->line, next + 1);
         }
@@ -141,7 +141,7 @@ int core_queue_submit(struct core_queue *queue, const struct core_job *job, stru
     assert(job->arguments_bytes <= CORE_JOB_ARGUMENT_BYTES);
     int error = atomic_load_explicit(&queue->line.error, memory_order_acquire);
     if (error != 0) {
-        return core_err_adopt(error, queue->line.sentence);
+        return core_err_adopt(error, queue->line.message);
     }
     uint64_t reached = atomic_load_explicit(&queue->line.reached, memory_order_acquire);
     if (queue->submitted_by_owner - reached >= queue->depth) {
@@ -162,7 +162,7 @@ int core_queue_submit(struct core_queue *queue, const struct core_job *job, stru
 
 void core_queue_abandon(struct core_queue *queue, int code)
 {
-    core_line_fail(&queue->line, code, core_err_sentence());
+    core_line_fail(&queue->line, code, core_err_message());
 }
 
 struct core_fence core_queue_tail(struct core_queue *queue)

@@ -16,7 +16,7 @@ struct core_queue;
 enum { CORE_JOB_ARGUMENT_BYTES = 256 };
 
 struct core_job {
-    /* Runs on the queue's thread. 0, or -errno with the thread's sentence set. `arguments` are the
+    /* Runs on the queue's thread. 0, or -errno with the thread's message set. `arguments` are the
      * queue's copy and valid during the call only. */
     int (*run)(void *context, const void *arguments);
     void *context;          /* borrowed; outlives the job */
@@ -42,7 +42,7 @@ void core_queue_destroy(struct core_queue *queue);
  * with which the queue has ended. On success *out is reached when the job has run. */
 int core_queue_submit(struct core_queue *queue, const struct core_job *job, struct core_fence *out);
 
-/* Fails the line with `code` and this thread's sentence; jobs that have not started are dropped.
+/* Fails the line with `code` and this thread's message; jobs that have not started are dropped.
  * For ending early. */
 void core_queue_abandon(struct core_queue *queue, int code);
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* The bytes that `text` means. A bare letter and one with "iB" are binary, one with "B" is decimal;
- * a fraction is allowed if the result is whole bytes (1.5G). -EINVAL with a sentence otherwise. */
+ * a fraction is allowed if the result is whole bytes (1.5G). -EINVAL with a message otherwise. */
 int core_size_parse(const char *text, uint64_t *bytes);
 
 /* Writes the size in readable form: "24.0 GiB". Returns `out`. */

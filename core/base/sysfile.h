@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Reads the file into `text`, without the newline at its end, cut at `bytes` - 1. The path is
- * `root` followed by the formatted rest. Returns the length, or -errno without a sentence, because
+ * `root` followed by the formatted rest. Returns the length, or -errno without a message, because
  * a missing file is normal here. */
 int core_sysfile_text(char *text, size_t bytes, const char *root, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

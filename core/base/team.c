@@ -48,7 +48,7 @@ static void *member_main(void *argument)
     snprintf(name, sizeof name, "%s-%u", team->name, self->index % 1000);
     pthread_setname_np(pthread_self(), name);
     if (core_cpus_count(&self->cpus) > 0 && core_cpus_bind_self(&self->cpus) != 0) {
-        core_log(CORE_LOG_WARN, "%s; the thread is left unpinned", core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s; the thread is left unpinned", core_err_message());
     }
     uint32_t seen = 0;
     for (;;) {

@@ -46,7 +46,7 @@ struct core_topo {
 
 /* Finds a node by its number; NULL if there is none. */
 const struct core_topo_node *core_topo_node_find(const struct core_topo *topo, int number);
-/* Normalises a PCI address in any notation to "0000:3b:00.0". 0, or -EINVAL without a sentence. */
+/* Normalises a PCI address in any notation to "0000:3b:00.0". 0, or -EINVAL without a message. */
 int core_topo_bus_write(const char *from, char *bus, size_t bytes);
 /* Finds a GPU or drive by its name or bus id, in any notation ("00000000:3B:00.0"). NULL: none. */
 const struct core_topo_device *core_topo_device_find(const struct core_topo *topo,
@@ -56,7 +56,7 @@ void core_topo_cores(const struct core_topo *topo, const struct core_cpus *cpus,
                      struct core_cpus *out);
 
 /* The drive that holds `path`, as in /sys/block: "nvme0n1" also for its partitions. -ENOENT with a
- * sentence if the path is not on a block device of its own (tmpfs, overlay, a network). */
+ * message if the path is not on a block device of its own (tmpfs, overlay, a network). */
 int core_topo_drive_of(const char *path, char *name, size_t bytes);
 
 /* ---- placement ---------------------------------------------------------------------------------*/

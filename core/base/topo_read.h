@@ -18,7 +18,7 @@ int core_topo_create(enum core_topo_from from, const char *text, const struct co
                      struct core_topo **out);
 void core_topo_destroy(struct core_topo *topo);
 
-/* Checks that the parts are consistent. 0, or -EINVAL with a sentence that names the
+/* Checks that the parts are consistent. 0, or -EINVAL with a message that names the
  * contradiction. */
 int core_topo_check(const struct core_topo *topo);
 

@@ -25,8 +25,8 @@ struct coll_backend {
     void (*close)(struct coll *coll);
     /* Runs one command to its end, on the queue's thread. */
     int (*run)(struct coll *coll, const struct coll_work *work);
-    /* Ends the run for all ranks with `code` and this thread's sentence. If an earlier failure has
-     * already ended it, returns the code of that failure and leaves its sentence set for this
+    /* Ends the run for all ranks with `code` and this thread's message. If an earlier failure has
+     * already ended it, returns the code of that failure and leaves its message set for this
      * thread. */
     int (*abort)(struct coll *coll, int code);
 };

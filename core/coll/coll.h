@@ -98,17 +98,17 @@ struct coll_command {
  * has one element more. */
 uint64_t coll_border(uint64_t count, unsigned world, unsigned r);
 
-/* Never blocks. Returns 0 and a fence; -EAGAIN (without a sentence) if `depth` commands are in
+/* Never blocks. Returns 0 and a fence; -EAGAIN (without a message) if `depth` commands are in
  * flight; -EINVAL for a command that is invalid on every rank; or the error that has ended this
  * coll.
- * A collective that fails does so on every rank that has not finished it, with the same sentence
- * everywhere. The sentence names a rank and the collective: -ETIMEDOUT if the rank did not arrive
+ * A collective that fails does so on every rank that has not finished it, with the same message
+ * everywhere. The message names a rank and the collective: -ETIMEDOUT if the rank did not arrive
  * within the limit, -EPIPE if it closed, -EPROTO if it submitted a different command, or the code
  * with which it aborted. All later commands fail, too. Once a rank's fence has failed, no other
  * rank uses its arrays. */
 int coll_submit(struct coll *coll, const struct coll_command *command, struct core_fence *out);
 
-/* Ends the run for all ranks with `code` and this thread's sentence; for a rank that cannot
+/* Ends the run for all ranks with `code` and this thread's message; for a rank that cannot
  * continue. Waiting ranks return at once. */
 void coll_abort(struct coll *coll, int code);
 

@@ -30,9 +30,9 @@ struct seat {
 struct coll_meeting {
     unsigned world;
     struct core_bell bell; /* rung on each step, on leaving and on failure */
-    pthread_mutex_t lock;  /* of the sentence, while it is written */
-    _Atomic int error;     /* 0 or the -errno that ends all ranks; released after the sentence */
-    char sentence[CORE_LINE_SENTENCE_BYTES];
+    pthread_mutex_t lock;  /* of the message, while it is written */
+    _Atomic int error;     /* 0 or the -errno that ends all ranks; released after the message */
+    char message[CORE_LINE_MESSAGE_BYTES];
     struct seat seats[]; /* [world] */
 };
 
@@ -41,7 +41,7 @@ struct local {
     struct coll_meeting *meeting; /* borrowed */
     const void **arrays;          /* owned, [world]: scratch for sums */
     uint64_t step;                /* steps of this rank, counted by its thread */
-    uint64_t number;              /* of the collective, counted from 1, for sentences */
+    uint64_t number;              /* of the collective, counted from 1, for messages */
 };
 
 int coll_meeting_create(unsigned world, struct coll_meeting **out)
@@ -75,7 +75,7 @@ void coll_meeting_destroy(struct coll_meeting *meeting)
 static int meeting_error(struct coll_meeting *meeting)
 {
     int error = atomic_load_explicit(&meeting->error, memory_order_acquire);
-    return error == 0 ? 0 : core_err_adopt(error, meeting->sentence);
+    return error == 0 ? 0 : core_err_adopt(error, meeting->message);
 }
 
 /* Ends the meeting with this thread's error unless it has already ended. Returns the meeting's
@@ -84,7 +84,7 @@ static int meeting_fail(struct coll_meeting *meeting, int code)
 {
     pthread_mutex_lock(&meeting->lock);
     if (atomic_load_explicit(&meeting->error, memory_order_relaxed) == 0) {
-        snprintf(meeting->sentence, sizeof meeting->sentence, "%s", core_err_sentence());
+        snprintf(meeting->message, sizeof meeting->message, "%s", core_err_message());
         atomic_store_explicit(&meeting->error, code, memory_order_seq_cst); /* see work_begin */
     }
     pthread_mutex_unlock(&meeting->lock);

@@ -148,7 +148,7 @@ int core_cfg_parse(const char *text, size_t bytes, const char *source,
 
 void core_cfg_destroy(struct core_cfg *cfg);
 
-/* 0, or -EINVAL with the sentence of the first refusal, and how many more there are (`tide config` shows all). An engine
+/* 0, or -EINVAL with the message of the first refusal, and how many more there are (`tide config` shows all). An engine
  * reads the struct only after this returned 0. */
 int core_cfg_check(const struct core_cfg *cfg);
 

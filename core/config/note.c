@@ -73,7 +73,7 @@ static struct core_json_place nearest(const struct core_cfg_detail *detail, size
 void core_cfg_tell(struct core_cfg_detail *detail, enum core_cfg_note_kind kind, size_t row,
                    const char *format, ...)
 {
-    char why[CORE_ERR_SENTENCE_BYTES];
+    char why[CORE_ERR_MESSAGE_BYTES];
     va_list list;
     va_start(list, format);
     vsnprintf(why, sizeof why, format, list);

@@ -11,7 +11,7 @@
 
 struct dev_backend {
     const char *kind;
-    /* The number of devices, at least 1, or -errno with a sentence. */
+    /* The number of devices, at least 1, or -errno with a message. */
     int (*count)(void);
     int (*open)(unsigned index, const struct dev_options *options, struct dev_device **out);
     void (*close)(struct dev_device *device);

@@ -27,7 +27,7 @@ bool dev_kind_built(unsigned index);
  * memory. */
 bool dev_is_cpu(const char *name);
 /* The number of devices of the kind in this machine, at least 1. -ENODEV if none is usable,
- * -ENOTSUP if the kind is not built in; the sentence gives the cause and the remedy. */
+ * -ENOTSUP if the kind is not built in; the message gives the cause and the remedy. */
 int dev_kind_count(unsigned index);
 
 /* ---- Device ---- */
@@ -40,7 +40,7 @@ struct dev_options {
                                      caller's processors */
 };
 
-/* `name` is "cpu", "cuda" or "cuda:N". Unknown name: -EINVAL, and the sentence lists the kinds. No
+/* `name` is "cpu", "cuda" or "cuda:N". Unknown name: -EINVAL, and the message lists the kinds. No
  * such device: the errors of dev_kind_count. `options` NULL: the defaults. */
 int dev_open(const char *name, const struct dev_options *options, struct dev_device **out);
 /* Destroy its queues first. Logs a warning if memory is still allocated, and frees it. NULL is
@@ -74,7 +74,7 @@ struct dev_memory {
     unsigned count;
 };
 
-/* Contents are undefined. -ENOMEM: the sentence gives the bytes requested, in use and in the
+/* Contents are undefined. -ENOMEM: the message gives the bytes requested, in use and in the
  * budget. Zero bytes: -EINVAL. Not called during a step: the tape's slots are in allocations made
  * before. */
 int dev_memory_alloc(struct dev_device *device, size_t bytes, void **out);
@@ -161,18 +161,18 @@ struct dev_copy {
 /* Neither call blocks. A command waits only for earlier commands of its queue: a caller that needs
  * the results of another queue waits for its fence first. Returns 0 and a fence that is reached
  * when the command is done;
- * -EAGAIN (without a sentence) if the queue is full: try again later;
+ * -EAGAIN (without a message) if the queue is full: try again later;
  * -ENOTSUP for an op that the device does not have, -EINVAL for arguments of the wrong size or a
  * copy that leaves the arena or overlaps itself: the queue remains usable;
  * or the error that has ended the queue. An op that fails ends its queue: later commands are
- * dropped, and their fences carry the sentence. */
+ * dropped, and their fences carry the message. */
 int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
                      struct core_fence *out);
 int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
 
 /* A fence that is reached when everything submitted so far is done. */
 struct core_fence dev_queue_tail(const struct dev_queue *queue);
-/* Ends the queue with `code` and this thread's sentence; commands that have not started are
+/* Ends the queue with `code` and this thread's message; commands that have not started are
  * dropped. */
 void dev_queue_abandon(struct dev_queue *queue, int code);
 

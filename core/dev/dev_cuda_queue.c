@@ -33,12 +33,12 @@ static const char *name_of(const struct cuda_device *device)
 /* ---- The watch: advances lines when events complete. ---- */
 
 /* Fails all queues of the GPU: after such an error its context is lost. */
-static void fail_all(struct cuda_device *device, int code, const char *sentence)
+static void fail_all(struct cuda_device *device, int code, const char *message)
 {
     for (size_t i = 0; i < DEV_QUEUE_MAX; i++) {
         struct cuda_queue *queue = atomic_load_explicit(&device->queues[i], memory_order_acquire);
         if (queue != NULL) {
-            core_line_fail(&queue->line, code, sentence);
+            core_line_fail(&queue->line, code, message);
         }
     }
 }
@@ -68,7 +68,7 @@ static bool watch_queue(struct cuda_device *device, struct cuda_queue *queue, bo
                 name_of(device), call, 0, error,
                 "the card is lost to this process: resume from a checkpoint; dmesg "
                 "shows an Xid if the hardware failed");
-            fail_all(device, rc, core_err_sentence());
+            fail_all(device, rc, core_err_message());
             return true;
         }
         core_line_reach(line, ++reached);
@@ -243,10 +243,10 @@ int dev_cuda_queue_create(struct dev_device *base, const struct dev_queue_option
 
 /* ---- Submission: runs on the owner's thread. ---- */
 
-/* Fails the queue with this thread's sentence. */
+/* Fails the queue with this thread's message. */
 static int fail_queue(struct cuda_queue *queue, int code)
 {
-    core_line_fail(&queue->line, code, core_err_sentence());
+    core_line_fail(&queue->line, code, core_err_message());
     return code;
 }
 
@@ -267,7 +267,7 @@ static int submit_begin(struct cuda_queue *queue)
     struct core_line *line = &queue->line;
     int error = atomic_load_explicit(&line->error, memory_order_acquire);
     if (error != 0) {
-        return core_err_adopt(error, line->sentence);
+        return core_err_adopt(error, line->message);
     }
     uint64_t issued = atomic_load_explicit(&line->issued, memory_order_relaxed);
     uint64_t reached = atomic_load_explicit(&line->reached, memory_order_acquire);

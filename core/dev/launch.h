@@ -28,13 +28,13 @@ struct dev_launch {
     void *context; /* borrowed: the context passed to dev_ops_register (library handles, caches) */
 };
 
-/* Returns 0, or -errno with the sentence set (core/base/err.h); an error ends the queue.
+/* Returns 0, or -errno with the message set (core/base/err.h); an error ends the queue.
  * `arguments` is the queue's copy, aligned to 16 bytes and valid only during the call. */
 typedef int dev_op_launch(const struct dev_launch *where, const void *arguments);
 
 struct dev_op {
     unsigned op;            /* below DEV_OP_MAX; kernels assigns the numbers */
-    const char *name;       /* for sentences */
+    const char *name;       /* for messages */
     size_t arguments_bytes; /* exact size of its argument struct, at most DEV_ARGUMENT_BYTES */
     dev_op_launch *launch;  /* NULL: this device does not have the op; a launch gives -ENOTSUP */
 };

@@ -73,7 +73,7 @@ static int bench_init(struct bench *bench)
     bench->registered = rc == 0;
     if (rc != 0) {
         core_log(CORE_LOG_WARN, "copies are measured from memory that is not pinned: %s",
-                 core_err_sentence());
+                 core_err_message());
     }
     rc = dev_queue_create(bench->device, &(struct dev_queue_options){.kind = DEV_QUEUE_UP},
                           &bench->up);

@@ -18,12 +18,12 @@ bool core_cache_path(const char *folder, const char *kind, uint64_t hash,
 /* Whether the file exists and its time is neither too old nor in the future. */
 bool core_cache_counts(const char *path);
 
-/* Creates the folder and its missing parents, for the user only. 0 or -errno without a sentence. */
+/* Creates the folder and its missing parents, for the user only. 0 or -errno without a message. */
 int core_cache_make_folder(const char *folder);
 
 typedef void core_cache_put(struct core_json_write *json, const void *from);
 /* Writes a file of core_cache_path with `put`, completely or not at all, and creates its folder if
- * it is missing; then removes expired files of this kind. 0 or -errno without a sentence, because
+ * it is missing; then removes expired files of this kind. 0 or -errno without a message, because
  * no run fails for lack of a cache. */
 int core_cache_write(const char *path, core_cache_put *put, const void *from);
 

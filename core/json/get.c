@@ -34,7 +34,7 @@ bool core_json_as_integer(const struct core_json_value *value, int64_t *out)
     return true;
 }
 
-/* Finds the member; if it is missing or null, sets the sentence and returns -ENOENT. */
+/* Finds the member; if it is missing or null, sets the message and returns -ENOENT. */
 static int find(const struct core_json *doc, const struct core_json_value *object, const char *key,
                 enum core_json_kind wanted, const struct core_json_value **out)
 {

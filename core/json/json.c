@@ -597,7 +597,7 @@ int core_json_locate(const struct core_json *doc, const struct core_json_value *
 int core_json_refuse(const struct core_json *doc, const struct core_json_value *container,
                      const char *key, size_t index, int code, const char *format, ...)
 {
-    char what[CORE_ERR_SENTENCE_BYTES];
+    char what[CORE_ERR_MESSAGE_BYTES];
     va_list list;
     va_start(list, format);
     vsnprintf(what, sizeof what, format, list);

@@ -79,7 +79,7 @@ bool core_json_first(const struct core_json_value *object, struct core_json_memb
 bool core_json_next(struct core_json_member *member);
 
 /* Typed members. A missing key and a null are -ENOENT, another type is -EINVAL; both with a
- * sentence that names source, line and key. An integer may be written as a real without a fraction
+ * message that names source, line and key. An integer may be written as a real without a fraction
  * (5e8). A string that contains a NUL is refused. */
 int core_json_get_bool(const struct core_json *doc, const struct core_json_value *object,
                        const char *key, bool *out);
@@ -106,7 +106,7 @@ struct core_json_site {
 int core_json_locate(const struct core_json *doc, const struct core_json_value *container,
                      const char *key, size_t index, struct core_json_site *out);
 
-/* Writes the sentence "source:line:column: path: <what is wrong>" and returns `code`. If the key is
+/* Writes the message "source:line:column: path: <what is wrong>" and returns `code`. If the key is
  * missing, the position is that of its object. */
 int core_json_refuse(const struct core_json *doc, const struct core_json_value *container,
                      const char *key, size_t index, int code, const char *format, ...)

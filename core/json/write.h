@@ -61,7 +61,7 @@ void core_json_write_value(struct core_json_write *write, const char *key,
 void core_json_write_verbatim(struct core_json_write *write, const char *key, const char *json);
 
 /* Ends the line; the same writer may begin the next value (JSONL). 0 or the first failure:
- * -ENOMEM, -EIO ..., -EDOM, -EFBIG, with a sentence. */
+ * -ENOMEM, -EIO ..., -EDOM, -EFBIG, with a message. */
 int core_json_write_end(struct core_json_write *write);
 
 #endif

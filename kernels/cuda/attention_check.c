@@ -270,7 +270,7 @@ static bool answer(const struct dev_launch *where, const struct question *questi
         core_log(CORE_LOG_WARN,
                  "%s with Hopper's tensor-core instructions could not be checked (%s); the slower "
                  "kernel is used",
-                 question->name, core_err_sentence());
+                 question->name, core_err_message());
     } else if (!(worst <= 1.0f)) {
         core_log(CORE_LOG_WARN,
                  "%s with Hopper's tensor-core instructions gives wrong results on this GPU "

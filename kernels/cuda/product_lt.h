@@ -9,7 +9,7 @@
 
 struct kern_lt;
 
-/* -ENOTSUP with a sentence if the library is missing. */
+/* -ENOTSUP with a message if the library is missing. */
 int kern_lt_create(struct kern_lt **out);
 void kern_lt_destroy(struct kern_lt *lt); /* NULL is fine */
 /* "cuBLASLt 130002, driver 13000, NVIDIA H200": library, driver, card; valid until destroy. */

@@ -13,7 +13,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product_lt.h"
 
-/* Returns -ENOMEM with a sentence if the queue's scratch is smaller than `bytes`. */
+/* Returns -ENOMEM with a message if the queue's scratch is smaller than `bytes`. */
 static int need(const struct dev_launch *where, enum kern_op op, size_t bytes)
 {
     if (where->scratch_bytes >= bytes) {
@@ -86,7 +86,7 @@ int kern_cuda_create(const struct kern_options *options, struct kern_cuda **out)
         rc = kern_lt_create(&cuda->lt);
         if (rc == -ENOTSUP) {
             core_log(CORE_LOG_WARN, "%s; products run without tensor cores and are slow",
-                     core_err_sentence());
+                     core_err_message());
         } else if (rc != 0) {
             kern_cuda_destroy(cuda);
             return rc;

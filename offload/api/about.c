@@ -10,7 +10,7 @@
 
 const char *tide_last_error(void)
 {
-    return core_err_sentence();
+    return core_err_message();
 }
 
 const char *tide_version(void)

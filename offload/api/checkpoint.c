@@ -79,7 +79,7 @@ static int begin_from(struct tide_engine *engine, struct run_engine_options *run
             return rc;
         }
         engine->passed_over++;
-        core_log(CORE_LOG_WARN, "%s is skipped: %s", path, core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s is skipped: %s", path, core_err_message());
     }
     return core_err_prefix(rc, "none of the %zu checkpoints in %s verifies; the oldest", count,
                            directory);

@@ -22,7 +22,7 @@ struct context_before {
 struct context_before context_enter(const struct tide_context *context);
 void context_leave(const struct context_before *before);
 
-/* Reports progress; 0, or -ECANCELED with a sentence if the application asked to stop. */
+/* Reports progress; 0, or -ECANCELED with a message if the application asked to stop. */
 int context_progress(const struct tide_context *context, const char *phase, uint64_t done,
                      uint64_t total);
 

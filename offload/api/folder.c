@@ -67,7 +67,7 @@ void folder_note_stores(const struct tide_context *context, const struct model_c
         add_path(text, NOTE_BYTES, options->stores[i].directory);
     }
     if (text != NULL && model_claim_note(claim, text) != 0) {
-        core_log(CORE_LOG_WARN, "%s", core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s", core_err_message());
     }
     free(text);
 }

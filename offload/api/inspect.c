@@ -52,7 +52,7 @@ static int judge(int rc, struct tide_inspection *out)
 {
     out->verified = rc == 0;
     if (rc == -EINVAL || rc == -ENOENT || rc == -EIO || rc == -EBADMSG || rc == -ENOTSUP) {
-        snprintf(out->problem, sizeof out->problem, "%s", core_err_sentence());
+        snprintf(out->problem, sizeof out->problem, "%s", core_err_message());
         return 0;
     }
     return rc;

@@ -25,7 +25,7 @@ static int pin(struct tide_pinned *pinned, const char *device)
                       &pinned->device);
     if (rc == 0 &&
         dev_host_register(pinned->device, pinned->region.base, pinned->region.mapped_bytes) != 0) {
-        core_log(CORE_LOG_WARN, "%s; copies from this memory are slow", core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s; copies from this memory are slow", core_err_message());
     }
     return rc;
 }

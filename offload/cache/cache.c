@@ -75,7 +75,7 @@ int cache_put(struct cache *cache, const struct cache_request *request, uint64_t
     return rc;
 }
 
-/* Finds a block, also while it is being put for the first time. Returns NULL and sets *rc, with a sentence, if
+/* Finds a block, also while it is being put for the first time. Returns NULL and sets *rc, with a message, if
  * there is none. The lock is held. */
 static struct block *find(struct cache *cache, const char *name, int *rc)
 {
@@ -143,7 +143,7 @@ static int result_of(struct cache *cache, uint64_t token, struct cache_result *o
         return 0;
     }
     if (operation->rc != 0) {
-        return core_err_adopt(operation->rc, operation->sentence);
+        return core_err_adopt(operation->rc, operation->message);
     }
     if (out != NULL) {
         *out = operation->result;

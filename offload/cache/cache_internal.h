@@ -64,7 +64,7 @@ struct operation {
     struct aio_extent *extent; /* owned; of a put that writes through */
     int rc;
     struct cache_result result;
-    char sentence[CORE_LINE_SENTENCE_BYTES];
+    char message[CORE_LINE_MESSAGE_BYTES];
 };
 
 /* Blocks in the order in which they were used. */
@@ -128,7 +128,7 @@ struct cache {
 /* ---- table.c: blocks by name ---- */
 
 struct block *table_find(const struct cache *cache, const char *name);
-/* Finds or adds it. NULL with a sentence: out of memory. */
+/* Finds or adds it. NULL with a message: out of memory. */
 struct block *table_add(struct cache *cache, const char *name);
 /* Whether the block has bytes anywhere. */
 bool table_holds(const struct block *block);
@@ -139,7 +139,7 @@ void table_fini(struct cache *cache);
 /* ---- slots.c: memory of blocks, and which of them is evicted next ---- */
 
 uint64_t slots_round(uint64_t bytes);
-/* Takes memory; evicts blocks whose next use is not before `due` (0: any block). -EAGAIN without a sentence:
+/* Takes memory; evicts blocks whose next use is not before `due` (0: any block). -EAGAIN without a message:
  * memory will be free when transfers end. -ENOMEM, -ENOSPC or the error of writing a dirty block: no memory. */
 int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char **out);
 void slots_give(struct cache *cache, unsigned char *slot, uint64_t bytes);

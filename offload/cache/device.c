@@ -15,7 +15,7 @@ int device_open(struct cache *cache, const char *name, uint64_t bytes)
         return rc;
     }
     if (dev_host_register(cache->device, cache->region.base, cache->region.mapped_bytes) != 0) {
-        core_log(CORE_LOG_WARN, "%s; copies of blocks to the device are slow", core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s; copies of blocks to the device are slow", core_err_message());
     }
     const struct dev_queue_options up = {.kind = DEV_QUEUE_UP, .bell = &cache->work};
     return dev_queue_create(cache->device, &up, &cache->up);

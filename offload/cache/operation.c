@@ -21,7 +21,7 @@ static void operation_end(struct cache *cache, struct operation *operation, int 
     struct block *block = operation->block;
     if (rc != 0) {
         operation->rc = core_err_prefix(rc, "block %s", block->name);
-        snprintf(operation->sentence, sizeof operation->sentence, "%s", core_err_sentence());
+        snprintf(operation->message, sizeof operation->message, "%s", core_err_message());
     }
     operation->phase = PHASE_DONE;
     *(operation->before != NULL ? &operation->before->next : &cache->oldest) = operation->next;
@@ -368,7 +368,7 @@ void operation_end_transfer(struct cache *cache, const struct transfer *transfer
             block->stuck = true;
             cache->stuck_count++;
             cache->unclean = core_err_keep(core_err_prefix(rc, "block %s", block->name));
-            core_log(CORE_LOG_WARN, "%s; it stays in memory", cache->unclean.sentence);
+            core_log(CORE_LOG_WARN, "%s; it stays in memory", cache->unclean.message);
         }
         slots_sort(cache, block);
         break;

@@ -183,10 +183,10 @@ static int clean(struct cache *cache, struct block *block)
 
 static int no_memory(const struct cache *cache, uint64_t bytes, const struct core_err *cause)
 {
-    char why[CORE_ERR_SENTENCE_BYTES] = "the rest is pinned or needed sooner";
+    char why[CORE_ERR_MESSAGE_BYTES] = "the rest is pinned or needed sooner";
     const uint64_t unused = cache->region.bytes - cache->host_used_bytes;
     if (cause->code != 0) {
-        snprintf(why, sizeof why, "no more can be written to the store: %.480s", cause->sentence);
+        snprintf(why, sizeof why, "no more can be written to the store: %.480s", cause->message);
     } else if (cache->store == NULL) {
         snprintf(why, sizeof why, "no store is given for the rest");
     }

@@ -51,10 +51,10 @@ int transfers_open(struct transfers *transfers, struct aio_store *store,
 /* Drops what is unfinished. -ETIMEDOUT: a drive may still access memory. Accepts zeros. */
 int transfers_close(struct transfers *transfers);
 
-/* -EAGAIN without a sentence: the ring is full. Else the error that no repair could remove. */
+/* -EAGAIN without a message: the ring is full. Else the error that no repair could remove. */
 int transfers_push(struct transfers *transfers, const struct transfer *transfer);
 
-/* 1: one transfer has ended, in order, with *rc (and its sentence); 0: none has. */
+/* 1: one transfer has ended, in order, with *rc (and its message); 0: none has. */
 int transfers_retire(struct transfers *transfers, struct transfer *out, int *rc);
 
 /* Waits for what is in flight on a broken queue and opens another one. Only this one call may use

@@ -62,7 +62,7 @@ static void say_absent(struct doctor *doctor, int rc)
                                 : "sudo apt-get install nvidia-driver (non-free), then restart";
     doctor_say(doctor, &(struct doctor_line){.verdict = TIDE_WARN, .topic = topic, .cure = cure},
                "a card was found%s, but it cannot be used: %s", driver ? " and a driver" : "",
-               core_err_sentence());
+               core_err_message());
 }
 
 void doctor_gpu(struct doctor *doctor)

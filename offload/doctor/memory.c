@@ -141,7 +141,7 @@ static void measure(struct doctor *doctor, struct core_team *team, uint64_t byte
                    &(struct doctor_line){.verdict = TIDE_WARN,
                                          .topic = topic,
                                          .cure = "end other programs, or raise the limit"},
-                   "not measured: %s", core_err_sentence());
+                   "not measured: %s", core_err_message());
     }
     core_region_free(&to);
     core_region_free(&from);
@@ -166,7 +166,7 @@ static void say_rate(struct doctor *doctor, const struct core_mem_limits *limits
         doctor_say(doctor,
                    &(struct doctor_line){
                        .verdict = TIDE_FAIL, .topic = topic, .cure = doctor_threads_cure},
-                   "no threads can be started: %s", core_err_sentence());
+                   "no threads can be started: %s", core_err_message());
         return;
     }
     measure(doctor, team, bytes);
@@ -181,7 +181,7 @@ void doctor_memory(struct doctor *doctor)
                    &(struct doctor_line){.verdict = TIDE_WARN,
                                          .topic = topic,
                                          .cure = "sudo mount -t proc proc /proc"},
-                   "the size of memory cannot be read: %s", core_err_sentence());
+                   "the size of memory cannot be read: %s", core_err_message());
         limits = (struct core_mem_limits){.usable_bytes = 2 * GIB};
     } else {
         say_size(doctor, &limits);

@@ -53,7 +53,7 @@ static void say(struct doctor *doctor, enum tide_verdict verdict, const char *fo
         "%s", text);
 }
 
-/* Reports a failure of aio with its sentence, and the cure for its code. */
+/* Reports a failure of aio with its message, and the cure for its code. */
 static void say_failure(struct doctor *doctor, const char *folder, int rc)
 {
     char cure[CURE_BYTES];
@@ -91,7 +91,7 @@ static void say_failure(struct doctor *doctor, const char *folder, int rc)
     case -ENOMEM: snprintf(cure, sizeof cure, "end other programs, or raise the limit"); break;
     default: snprintf(cure, sizeof cure, "choose another --store"); break;
     }
-    say(doctor, TIDE_FAIL, folder, cure, core_err_sentence());
+    say(doctor, TIDE_FAIL, folder, cure, core_err_message());
 }
 
 /* Whether the folder exists and is writable. */

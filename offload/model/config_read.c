@@ -243,7 +243,7 @@ static int refuse_unknown(const struct core_json *doc)
     static const struct {
         const char *key;
         bool supported;
-        const char *sentence;
+        const char *message;
     } bools[] = {
         {"add_cross_attention", false, "cross attention is not supported"},
         {"is_causal", true, "attention to later tokens is not supported"},
@@ -252,7 +252,7 @@ static int refuse_unknown(const struct core_json *doc)
         bool value = bools[i].supported;
         rc = core_json_get_bool(doc, root, bools[i].key, &value);
         if (rc == 0 && value != bools[i].supported) {
-            return core_json_refuse(doc, root, bools[i].key, 0, -EINVAL, "%s", bools[i].sentence);
+            return core_json_refuse(doc, root, bools[i].key, 0, -EINVAL, "%s", bools[i].message);
         }
     }
     return rc == -ENOENT ? 0 : rc;

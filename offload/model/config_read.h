@@ -6,7 +6,7 @@
 
 struct core_json;
 
-/* Fills `out` from FOLDER/config.json. -ENOENT, -EINVAL: the sentence names file and key. If the files
+/* Fills `out` from FOLDER/config.json. -ENOENT, -EINVAL: the message names file and key. If the files
  * of a tied model have a head that differs from its token table, `out` is not tied, and a line of the log
  * says so. */
 int model_config_load(const char *folder, struct model_config *out);

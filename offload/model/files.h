@@ -16,7 +16,7 @@
 struct core_team;
 struct model_files;
 
-/* Opens all tensors of the folder. -ENOENT, -EINVAL: the sentence names file, key and tensor: a missing
+/* Opens all tensors of the folder. -ENOENT, -EINVAL: the message names file, key and tensor: a missing
  * shard, or a tensor in two shards or in another one than the index says. */
 int model_files_open(const char *folder, struct model_files **out);
 void model_files_close(struct model_files *files);

@@ -24,7 +24,7 @@ struct model_tensor {
 
 struct model_safetensors;
 
-/* 0, or -errno with a sentence that names the file and the error in it. */
+/* 0, or -errno with a message that names the file and the error in it. */
 int model_safetensors_open(const char *path, struct model_safetensors **out);
 /* Whether the file begins with the length of a header, and is long enough for that header. */
 bool model_safetensors_is_possible(const char *path);

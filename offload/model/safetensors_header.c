@@ -33,7 +33,7 @@ struct parser {
     bool metadata;
 };
 
-/* Reads the next token, which must be of this kind; `what` completes the error's sentence. */
+/* Reads the next token, which must be of this kind; `what` completes the error's message. */
 static int expect(struct parser *parser, enum core_json_token_kind kind, const char *what)
 {
     int rc = core_json_scan_next(&parser->scan, &parser->token);

@@ -54,8 +54,8 @@ struct model_note {
  * file with neither this time nor this sum was changed or replaced since. Version 1 had no sums. */
 int model_folder_note(const struct model_folder *folder, const struct model_note *note);
 
-/* Sets the sentence for a file of `bytes` that could not be written, and returns `code`. On a full disk the
- * sentence has the bytes needed and free. */
+/* Sets the message for a file of `bytes` that could not be written, and returns `code`. On a full disk the
+ * message has the bytes needed and free. */
 int model_folder_failed(const struct model_folder *folder, const char *name, int code,
                         uint64_t bytes);
 

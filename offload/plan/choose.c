@@ -233,7 +233,7 @@ static int advise(const struct search *search, struct plan_advice *out)
     return rc;
 }
 
-/* -EFBIG: nothing fits; the sentence names budgets that would be sufficient. */
+/* -EFBIG: nothing fits; the message names budgets that would be sufficient. */
 static int refuse(struct search *search)
 {
     struct plan_advice advice;

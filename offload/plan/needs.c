@@ -75,24 +75,23 @@ bool plan_needs_together(const struct plan_needs *needs, uint64_t store_most, st
 
 /* ---- the message ---- */
 
-struct sentence {
+struct refusal {
     char text[1024];
     size_t used;
 };
 
-static void say(struct sentence *sentence, const char *format, ...)
+static void say(struct refusal *refusal, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void say(struct sentence *sentence, const char *format, ...)
+static void say(struct refusal *refusal, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    int wrote = vsnprintf(sentence->text + sentence->used, sizeof sentence->text - sentence->used,
+    int wrote = vsnprintf(refusal->text + refusal->used, sizeof refusal->text - refusal->used,
                           format, list);
     va_end(list);
-    sentence->used += wrote > 0 ? (size_t)wrote : 0;
-    sentence->used = sentence->used < sizeof sentence->text ? sentence->used
-                                                            : sizeof sentence->text - 1;
+    refusal->used += wrote > 0 ? (size_t)wrote : 0;
+    refusal->used = refusal->used < sizeof refusal->text ? refusal->used : sizeof refusal->text - 1;
 }
 
 /* For all ranks, which share the budgets of their process; rounded up to MiB, the unit of the
@@ -148,32 +147,32 @@ int plan_needs_refuse(const struct plan_input *input, const struct plan_advice *
                  {PLAN_STORE, "--store DIR:"}};
     const struct plan_budgets *budgets = &input->budgets;
     const uint64_t *together = advice->together_mib;
-    struct sentence sentence = {.used = 0};
+    struct refusal refusal = {.used = 0};
     bool any = false;
-    say(&sentence, "it cannot fit into device %" PRIu64 "M, host %" PRIu64 "M, store %" PRIu64 "M",
+    say(&refusal, "it cannot fit into device %" PRIu64 "M, host %" PRIu64 "M, store %" PRIu64 "M",
         mib(input, budgets->device_bytes), mib(input, budgets->host_bytes),
         mib(input, budgets->store_bytes));
     if (budgets->joint_bytes > 0) {
-        say(&sentence, " (%" PRIu64 "M of memory together)", mib(input, budgets->joint_bytes));
+        say(&refusal, " (%" PRIu64 "M of memory together)", mib(input, budgets->joint_bytes));
     }
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         const uint64_t alone = advice->alone_mib[flags[i].tier];
         if (alone > 0) {
-            say(&sentence, "; %s%s%" PRIu64 "M", any ? "" : "any one of: ", flags[i].flag, alone);
+            say(&refusal, "; %s%s%" PRIu64 "M", any ? "" : "any one of: ", flags[i].flag, alone);
             any = true;
         }
     }
     if (together[PLAN_HOST] > 0) {
-        say(&sentence,
+        say(&refusal,
             "; the least memory%s: --device-memory %" PRIu64 "M --host-memory %" PRIu64 "M",
             any ? "" : " that is sufficient", together[PLAN_DEVICE], together[PLAN_HOST]);
         if (together[PLAN_STORE] > 0) {
-            say(&sentence, " --store DIR:%" PRIu64 "M", together[PLAN_STORE]);
+            say(&refusal, " --store DIR:%" PRIu64 "M", together[PLAN_STORE]);
         }
         if (budgets->joint_bytes > 0) {
-            say(&sentence, " (%" PRIu64 "M of memory together)",
+            say(&refusal, " (%" PRIu64 "M of memory together)",
                 together[PLAN_DEVICE] + together[PLAN_HOST]);
         }
     }
-    return core_err_set(-EFBIG, "%s", sentence.text);
+    return core_err_set(-EFBIG, "%s", refusal.text);
 }

@@ -42,7 +42,7 @@ struct plan_advice {
 struct plan_advice plan_needs_advise(const struct plan_input *input,
                                      const struct plan_needs *needs);
 
-/* Returns -EFBIG with a sentence that names sufficient budgets. */
+/* Returns -EFBIG with a message that names sufficient budgets. */
 int plan_needs_refuse(const struct plan_input *input, const struct plan_advice *advice);
 
 #endif

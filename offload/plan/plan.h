@@ -13,7 +13,7 @@
 
 struct plan;
 
-/* -EFBIG if no plan fits: the sentence names the smallest sufficient budgets. */
+/* -EFBIG if no plan fits: the message names the smallest sufficient budgets. */
 int plan_create(const struct plan_input *input, struct plan **out);
 void plan_destroy(struct plan *plan);
 

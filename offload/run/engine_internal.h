@@ -54,7 +54,7 @@ struct run_engine {
                                            * continue */
 };
 
-/* Calls `work` for all ranks and waits for them. A rank that fails passes its sentence to the
+/* Calls `work` for all ranks and waits for them. A rank that fails passes its message to the
  * others, so that each of them names the cause. Returns the first rank's error. `arguments` are
  * copied. */
 int run_engine_call_ranks(struct run_engine *engine, run_engine_work *work, const void *arguments,

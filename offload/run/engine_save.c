@@ -193,7 +193,7 @@ int run_engine_save_wait(struct run_engine *engine)
 static void end_earlier(struct run_engine *engine)
 {
     if (run_engine_save_wait(engine) != 0) {
-        core_log(CORE_LOG_WARN, "the previous checkpoint was not written: %s", core_err_sentence());
+        core_log(CORE_LOG_WARN, "the previous checkpoint was not written: %s", core_err_message());
     }
 }
 

@@ -48,7 +48,7 @@ static int alloc_host(struct run_memory *memory, uint64_t bytes, struct core_tea
     memory->registered = rc == 0;
     if (rc != 0) {
         core_log(CORE_LOG_WARN, "the HOST tier of %zu bytes is not pinned, so that copies wait: %s",
-                 memory->host.mapped_bytes, core_err_sentence());
+                 memory->host.mapped_bytes, core_err_message());
     }
     return 0;
 }

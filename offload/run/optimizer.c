@@ -335,8 +335,8 @@ static int step_job(void *context, const void *arguments)
     const uint64_t *step = arguments;
     int rc = run_optimizer_take_step(optimizer, *step);
     if (rc != 0) {
-        core_line_fail(&optimizer->done, rc, core_err_sentence());
-        core_line_fail(&optimizer->settled, rc, core_err_sentence());
+        core_line_fail(&optimizer->done, rc, core_err_message());
+        core_line_fail(&optimizer->settled, rc, core_err_message());
     }
     return rc;
 }

@@ -313,7 +313,7 @@ static int load_newest(struct run_optimizer *optimizer, const char *directory)
         store_shelf_path(directory, steps[i], path, sizeof path);
         rc = read_checkpoint(optimizer, path);
         if (rc == -EBADMSG && i > 0) {
-            core_log(CORE_LOG_WARN, "an older checkpoint is loaded: %s", core_err_sentence());
+            core_log(CORE_LOG_WARN, "an older checkpoint is loaded: %s", core_err_message());
         }
     }
     free(steps);

@@ -422,7 +422,7 @@ bool run_rank_destroy(struct run_rank *rank)
         return false;
     }
     if (run_rank_trace(rank) != 0) {
-        core_log(CORE_LOG_WARN, "%s", core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s", core_err_message());
     }
     run_executor_destroy(rank->executor);
     run_checkpoint_lane_destroy(rank->checkpoint_lane);
@@ -444,7 +444,7 @@ bool run_rank_destroy(struct run_rank *rank)
     run_update_destroy(rank->update);
     int closed = store_close(rank->store);
     if (closed != 0) {
-        core_log(CORE_LOG_WARN, "the store was not closed cleanly: %s", core_err_sentence());
+        core_log(CORE_LOG_WARN, "the store was not closed cleanly: %s", core_err_message());
     }
     if (!stuck && closed != -ETIMEDOUT) {
         run_inputs_fini(&rank->inputs);

@@ -65,7 +65,7 @@ int run_rank_trace(struct run_rank *rank);
 /* Grows while the rank makes progress. Any thread. */
 uint64_t run_rank_pulse(const struct run_rank *rank);
 
-/* Ends the waits of other ranks for this one, with `code` and this thread's sentence. */
+/* Ends the waits of other ranks for this one, with `code` and this thread's message. */
 void run_rank_abort(struct run_rank *rank, int code);
 
 /* Loads weights from the files; the optimizer's states are those that a run begins with. Call

@@ -183,7 +183,7 @@ void store_checkpoint_remove(const char *path)
         close(folder);
     }
     if (rc != 0) {
-        core_log(CORE_LOG_WARN, "%s", core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s", core_err_message());
     } else if (entries.foreign[0] != '\0') {
         core_log(CORE_LOG_INFO,
                  "%s is kept, because it has files that are not the checkpoint's, such as %s; the "

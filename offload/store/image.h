@@ -49,7 +49,7 @@ struct store_image {
 const char *store_stream_name(enum store_stream stream);
 
 /* -EINVAL: a block has a name that the files use themselves; -EFBIG: the names are too long for a
- * header; each with a sentence. */
+ * header; each with a message. */
 int store_image_init(struct store_image *image, const struct plan_format *format,
                      const char *weight_dtype, const struct blocks *blocks);
 /* A zeroed one is fine. */

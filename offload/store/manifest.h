@@ -65,7 +65,7 @@ const char *store_manifest_parameter(const struct store_manifest *manifest, cons
 /* Prints the manifest; the caller frees the text. -EFBIG: it would be too long to be read. */
 int store_manifest_print(const struct store_manifest *manifest, char **text, size_t *bytes);
 /* -EBADMSG if the text is not what was written, -ENOTSUP for another version, -EINVAL for
- * impossible values; each with a sentence that names `source`. */
+ * impossible values; each with a message that names `source`. */
 int store_manifest_parse(const char *text, size_t bytes, const char *source,
                          struct store_manifest *out);
 /* -EBADMSG if the table of tensors in the text is not that of `blocks`, those of the model that

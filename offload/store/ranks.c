@@ -79,7 +79,7 @@ static void clear(void *context, unsigned rank)
     }
     if (rc != 0 && rc != -ENOENT) {
         core_log(CORE_LOG_WARN, "%s was left by a run that ended and cannot be removed: %s", folder,
-                 core_err_sentence());
+                 core_err_message());
     } else if (rmdir(folder) == 0) {
         core_log(CORE_LOG_INFO,
                  "removed %s, which was left by a run that ended without cleaning up", folder);
@@ -90,7 +90,7 @@ void store_ranks_clear(const char *directory, unsigned world)
 {
     struct clearing clearing = {directory, world};
     if (for_each(directory, clear, &clearing) != 0) {
-        core_log(CORE_LOG_WARN, "%s", core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s", core_err_message());
     }
 }
 

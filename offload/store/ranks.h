@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The name of a rank's folder. -ENAMETOOLONG with a sentence. */
+/* The name of a rank's folder. -ENAMETOOLONG with a message. */
 int store_rank_folder(const char *directory, unsigned rank, char *text, size_t bytes);
 
 /* Removes the folders of ranks `world` and up that dead runs left. Folders that are in use or not
@@ -23,8 +23,8 @@ struct store_look {
 };
 
 /* Inspects the extent files of a store's directory, or of one rank's folder. -ENOENT without a
- * sentence: there are none. -EBADMSG: one is invalid or belongs to another run than the others, and
- * the sentence says which; *out is filled in even so. */
+ * message: there are none. -EBADMSG: one is invalid or belongs to another run than the others, and
+ * the message says which; *out is filled in even so. */
 int store_look(const char *directory, struct store_look *out);
 
 #endif

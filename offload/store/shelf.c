@@ -192,7 +192,7 @@ static bool publish(const struct store_shelf *shelf, const char *path, uint64_t 
     store_shelf_path(shelf->directory, step, folder, sizeof folder);
     const int rc = fd >= 0 ? model_publish_resume(path, fd, folder) : 0;
     if (rc < 0) {
-        core_log(CORE_LOG_WARN, "%s", core_err_sentence());
+        core_log(CORE_LOG_WARN, "%s", core_err_message());
     }
     if (fd >= 0) {
         close(fd);
@@ -315,7 +315,7 @@ static bool take_away(const struct store_shelf *shelf, uint64_t step, const char
                  store_checkpoint_is_marked(path)
                      ? "is no longer a checkpoint; the next run removes its files"
                      : "is not removed",
-                 core_err_sentence());
+                 core_err_message());
         return false;
     }
     path_with(shelf, step, end, away, sizeof away);

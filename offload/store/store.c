@@ -415,7 +415,7 @@ int store_close(struct store *store)
     return rc;
 }
 
-/* NULL, with a sentence: the plan does not keep the chunk in STORE. */
+/* NULL, with a message: the plan does not keep the chunk in STORE. */
 static struct store_chunk *find_chunk(const struct store *store, const struct store_place *place)
 {
     const struct store_row *row = &store->rows[place->kind][place->block];
@@ -471,7 +471,7 @@ int store_read(struct store *store, struct aio_queue *queue, const struct store_
     return aio_store_read(queue, extent, 0, memory, aio_extent_bytes(extent), out);
 }
 
-/* The part of a range of a block's weights in its first chunk. NULL, with a sentence: the plan does not
+/* The part of a range of a block's weights in its first chunk. NULL, with a message: the plan does not
  * keep it in STORE. */
 static struct aio_extent *find_pages(const struct store *store, uint32_t block, uint64_t *offset,
                                      uint64_t *bytes)

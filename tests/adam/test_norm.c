@@ -67,7 +67,7 @@ static void parts_have_the_sums_of_the_whole(void)
         check_memory(&sums[0][1], &sums[1][0], sizeof(double));
         pieces[1].first = 100;
         check_int(adam_norm_sums_apart(&norm, &apart), ==, -EINVAL);
-        check_contains(core_err_sentence(), "begins at element 100");
+        check_contains(core_err_message(), "begins at element 100");
         for (size_t i = 0; i < PARTS; i++) {
             free((void *)(uintptr_t)pieces[i].x);
         }
@@ -138,7 +138,7 @@ static void refuse(struct core_squares_args of, const char *word)
     struct adam_norm norm;
     adam_norm_init(&norm, NULL, CORE_CPU_ALL);
     check_int(adam_norm_sums(&norm, &of), ==, -EINVAL);
-    check_contains(core_err_sentence(), word);
+    check_contains(core_err_message(), word);
 }
 
 /* Arrays that are missing, misaligned or too long, types that are not numbers, and a start inside a

@@ -116,7 +116,7 @@ static void errors_end_it(void)
     check_uint(taken.count, ==, 1);
     window.end = ROOM_COUNT + 1;
     check_int(adam_pieces(adam, &window, take, &taken), ==, -EINVAL);
-    check_contains(core_err_sentence(), "is outside the window");
+    check_contains(core_err_message(), "is outside the window");
     check_uint(taken.count, ==, 1);
     adam_destroy(adam);
     free(room);
@@ -147,7 +147,7 @@ static void shared_blocks_are_refused(void)
     const struct adam_window window = {
         .arrays = &arrays, .begin = 0, .end = ROOM_COUNT, .gradient_scale = 0.5};
     check_int(adam_pieces(adam, &window, take, &taken), ==, -ENOTSUP);
-    check_contains(core_err_sentence(), "the block of 8-bit moments around parameter 1000");
+    check_contains(core_err_message(), "the block of 8-bit moments around parameter 1000");
     check_uint(taken.count, ==, 0);
     adam_destroy(adam);
     options.runs = whole;

@@ -38,11 +38,11 @@ static void refuse_group(struct adam_group group, const char *word)
     struct adam *adam = NULL;
     options.groups = &group;
     check_int(adam_create(&options, &adam), ==, -EINVAL);
-    check_contains(core_err_sentence(), word);
+    check_contains(core_err_message(), word);
     check_true(adam == NULL);
     adam = room_adam(&good);
     check_int(adam_group_set(adam, 0, &group), ==, -EINVAL);
-    check_contains(core_err_sentence(), word);
+    check_contains(core_err_message(), word);
     adam_destroy(adam);
 }
 
@@ -129,7 +129,7 @@ static void refuse_options(struct adam_options options)
 {
     struct adam *adam = NULL;
     check_int(adam_create(&options, &adam), ==, -EINVAL);
-    check_true(core_err_sentence()[0] != '\0' && adam == NULL);
+    check_true(core_err_message()[0] != '\0' && adam == NULL);
 }
 
 /* Invalid descriptions are refused. */
@@ -169,7 +169,7 @@ static void refuse_step(const struct adam_options *options, const struct adam_ar
     room_fill(&ours, options);
     theirs = ours;
     check_int(adam_step(adam, arrays, begin, end, 1.0, NULL), ==, -EINVAL);
-    check_contains(core_err_sentence(), word);
+    check_contains(core_err_message(), word);
     check_memory(&ours, &theirs, sizeof ours);
     adam_destroy(adam);
 }

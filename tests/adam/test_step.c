@@ -353,7 +353,7 @@ static void state_write_restores_bits(void)
     const struct adam_arrays arrays = room_arrays(&ours);
     check_int(adam_state_write(adam, &arrays, ADAM_VALUE_V, 0, ROOM_COUNT, x), ==, -ENOTSUP);
     check_int(adam_state_read(adam, &arrays, ADAM_VALUE_V, 0, ROOM_COUNT, x), ==, -ENOTSUP);
-    check_contains(core_err_sentence(), "lion");
+    check_contains(core_err_message(), "lion");
     adam_destroy(adam);
 }
 

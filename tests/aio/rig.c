@@ -81,7 +81,7 @@ void rig_open(struct rig *rig, const struct rig_options *options)
     }
     int rc = aio_drive_create(&drive, &rig->drive);
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%s: %s", options->backend, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%s: %s", options->backend, core_err_message());
     }
     struct aio_file file = {
         .fd = rig->fd, .name = "rig-file", .size_bytes = options->bytes, .direct = !mem};

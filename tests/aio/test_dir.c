@@ -69,7 +69,7 @@ static void expect(const char *directory, int code, const char *part)
 {
     struct aio_store *store = NULL;
     check_int(open_store(directory, &store), ==, code);
-    check_contains(core_err_sentence(), part);
+    check_contains(core_err_message(), part);
 }
 
 /* A missing directory is created with mode 0700 and removed by a clean end; an existing one stays
@@ -242,7 +242,7 @@ static void what_was_swapped_is_not_removed(void)
     check_int(mkdir(place("victim"), 0700), ==, 0);
     check_int(symlink(place("victim"), place("swapped")), ==, 0);
     check_int(aio_store_close(store), ==, -ESTALE);
-    check_contains(core_err_sentence(), "no longer the directory");
+    check_contains(core_err_message(), "no longer the directory");
     check_int(stat(place("victim"), &info), ==, 0);
     check_int(stat(place("moved/" AIO_PATH_FILE_NAME), &info), ==, -1); /* ours, by descriptor */
     check_int(unlink(place("swapped")), ==, 0);
@@ -252,7 +252,7 @@ static void what_was_swapped_is_not_removed(void)
     FILE *stream = fopen(place("inside/" AIO_PATH_FILE_NAME), "w");
     fclose(stream);
     check_int(aio_store_close(store), ==, -ESTALE);
-    check_contains(core_err_sentence(), "no longer the file");
+    check_contains(core_err_message(), "no longer the file");
     check_int(stat(place("inside/" AIO_PATH_FILE_NAME), &info), ==, 0);
 }
 
@@ -295,7 +295,7 @@ static void killed_runs_are_cleaned_up(void)
         struct aio_store *store = NULL;
         int rc = open_store(path, &store);
         if (rc != 0) {
-            test_fail(__FILE__, __LINE__, "round %d: %s", (int)round, core_err_sentence());
+            test_fail(__FILE__, __LINE__, "round %d: %s", (int)round, core_err_message());
         }
         taken_over += aio_store_reclaimed(store, 0);
         check_int(aio_store_close(store), ==, 0);
@@ -347,7 +347,7 @@ static void a_forked_child_keeps_nothing(void)
         struct aio_store *store = NULL;
         const int rc = open_store(path, &store);
         if (rc != 0) {
-            test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_sentence());
+            test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_message());
         }
         expect(path, -EBUSY, "in use by another run");
         if (i == 0) {

@@ -94,7 +94,7 @@ static void early_end_is_an_error(void)
     struct rig rig;
     open_mem(&rig, &fault, 8192, 1);
     check_int(there_and_back(&rig, 8192, 2, 1), ==, -ENODATA);
-    check_contains(core_err_sentence(), "rig-file: write at offset 4096 transferred 0 bytes");
+    check_contains(core_err_message(), "rig-file: write at offset 4096 transferred 0 bytes");
     rig_close(&rig);
 }
 
@@ -121,9 +121,9 @@ static void eio_on_every_request(void)
                 check_uint(stats.retries, ==, !clean);
             } else {
                 check_int(rc, ==, -EIO);
-                check_contains(core_err_sentence(), "rig-file: ");
-                check_contains(core_err_sentence(), "at offset ");
-                check_contains(core_err_sentence(), "failed 4 times: Input/output error");
+                check_contains(core_err_message(), "rig-file: ");
+                check_contains(core_err_message(), "at offset ");
+                check_contains(core_err_message(), "failed 4 times: Input/output error");
                 struct core_fence fence;
                 check_int(aio_queue_read(rig.queue, rig.file, 0, &fence, 8, &fence), ==, -EIO);
             }
@@ -148,7 +148,7 @@ static void enospc_on_every_write(void)
         struct rig rig;
         open_mem(&rig, &fault, 1 << 16, 4);
         check_int(there_and_back(&rig, 1 << 16, 4, n), ==, -ENOSPC);
-        check_contains(core_err_sentence(), "rig-file is full: write of 4096 bytes at offset ");
+        check_contains(core_err_message(), "rig-file is full: write of 4096 bytes at offset ");
         rig_close(&rig);
     }
 }
@@ -187,8 +187,8 @@ static void transient_errors_pass(void)
         struct rig rig;
         open_mem(&rig, &fault, 4096, 1);
         check_int(there_and_back(&rig, 4096, 1, 1), ==, -ENODEV);
-        check_contains(core_err_sentence(), "rig: ");
-        check_contains(core_err_sentence(), kind == AIO_FAULT_SUBMIT ? "submit" : "reap");
+        check_contains(core_err_message(), "rig: ");
+        check_contains(core_err_message(), kind == AIO_FAULT_SUBMIT ? "submit" : "reap");
         struct aio_queue *queue = NULL;
         check_int(aio_queue_open(&rig.drive, 1, &(struct aio_queue_options){0}, &queue), ==, -EIO);
         rig_close(&rig);
@@ -272,7 +272,7 @@ static void stalled_drive_is_named(void)
         } else {
             atomic_store_explicit(&clock_ns, 61000000000, memory_order_release);
             check_int(core_fence_wait(stuck, patience_ns), ==, -ETIMEDOUT);
-            check_contains(core_err_sentence(),
+            check_contains(core_err_message(),
                            "nvme7 does not respond: read of 4096 bytes at offset 4096 of rig-file");
             /* The drive fails its queues one after another: this write is refused, or fails
              * later. */
@@ -303,9 +303,9 @@ static void lost_completion_ends_in_an_error(void)
     check_int(aio_queue_read(rig.queue, rig.file, 0, memory, 4096, &fence), ==, 0);
     check_int(core_fence_wait(fence, patience_ns), ==, -ETIMEDOUT);
     check_int(aio_queue_close(rig.queue), ==, -ETIMEDOUT);
-    check_contains(core_err_sentence(), "nvme8: 1 transfers do not complete");
+    check_contains(core_err_message(), "nvme8: 1 transfers do not complete");
     check_int(aio_drive_destroy(rig.drive), ==, -ETIMEDOUT);
-    check_contains(core_err_sentence(), "never completed");
+    check_contains(core_err_message(), "never completed");
 }
 
 /* The queue is closed with requests in flight and pending, and memory is freed right after: nothing

@@ -100,10 +100,10 @@ static void a_call_that_blocks_is_late(void)
     rig.disk->latency_ns = INT64_C(3600000000000);
     check_int(aio_queue_read(rig.queue, rig.file, 0, memory, 4096, &fence), ==, 0);
     check_int(core_fence_wait(fence, 2 * limit_ns), ==, -ETIMEDOUT);
-    check_contains(core_err_sentence(), "did not reach");
+    check_contains(core_err_message(), "did not reach");
     atomic_store_explicit(&gate_shut, false, memory_order_release);
     check_int(core_fence_wait(fence, patience_ns), ==, -ETIMEDOUT);
-    check_contains(core_err_sentence(), "nvme10 does not respond: read of 4096 bytes at offset 0");
+    check_contains(core_err_message(), "nvme10 does not respond: read of 4096 bytes at offset 0");
     check_int(aio_queue_close(rig.queue), ==, -ETIMEDOUT);
     check_int(aio_drive_destroy(rig.drive), ==, -ETIMEDOUT);
 }
@@ -199,29 +199,29 @@ static void a_failing_call_pauses_alone(void)
 
 /* ---- A drive fails its part of a request while another drive fails, too ---- */
 
-static unsigned char *held_sentence;
-static _Atomic bool sentence_read;
-static _Atomic bool sentence_released;
+static unsigned char *held_message;
+static _Atomic bool message_read;
+static _Atomic bool message_released;
 
-/* The page of the sentence cannot be read until the test allows it: a reading thread waits here. */
+/* The page of the message cannot be read until the test allows it: a reading thread waits here. */
 static void hold_reader(int number, siginfo_t *info, void *context)
 {
     (void)context;
-    if (info->si_addr != held_sentence) {
+    if (info->si_addr != held_message) {
         signal(number, SIG_DFL);
         return;
     }
-    atomic_store_explicit(&sentence_read, true, memory_order_release);
-    while (!atomic_load_explicit(&sentence_released, memory_order_acquire)) {
+    atomic_store_explicit(&message_read, true, memory_order_release);
+    while (!atomic_load_explicit(&message_released, memory_order_acquire)) {
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
-    mprotect(held_sentence, 4096, PROT_READ);
+    mprotect(held_message, 4096, PROT_READ);
 }
 
 /* Fails the queue's line, as a drive does that is still writing its error message. */
 static void *fail_queue(void *queue)
 {
-    core_line_fail(aio_queue_line(queue), -EIO, (const char *)held_sentence);
+    core_line_fail(aio_queue_line(queue), -EIO, (const char *)held_message);
     return NULL;
 }
 
@@ -245,13 +245,13 @@ static void the_second_failure_completes_nothing(void)
     rig_open(&rig, &(struct rig_options){.backend = "mem", .fault = &fault, .bytes = 8192});
     check_int(aio_queue_open(&rig.drive, 1, &(struct aio_queue_options){.name = "other"}, &other),
               ==, 0);
-    held_sentence = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    check_true(held_sentence != MAP_FAILED);
-    strcpy((char *)held_sentence, "the first drive has failed");
-    check_int(mprotect(held_sentence, 4096, PROT_NONE), ==, 0);
+    held_message = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    check_true(held_message != MAP_FAILED);
+    strcpy((char *)held_message, "the first drive has failed");
+    check_int(mprotect(held_message, 4096, PROT_NONE), ==, 0);
     sigaction(SIGSEGV, &action, &before);
     check_int(pthread_create(&thread, NULL, fail_queue, rig.queue), ==, 0);
-    while (!atomic_load_explicit(&sentence_read, memory_order_acquire)) {
+    while (!atomic_load_explicit(&message_read, memory_order_acquire)) {
         usleep(1000);
     }
     check_int(aio_queue_read(rig.queue, rig.file, 0, memory, 4096, &fence), ==, 0);
@@ -260,12 +260,12 @@ static void the_second_failure_completes_nothing(void)
         check_int(core_fence_wait(passed, patience_ns), ==, 0);
     }
     check_int(core_fence_poll(fence), ==, 0);
-    atomic_store_explicit(&sentence_released, true, memory_order_release);
+    atomic_store_explicit(&message_released, true, memory_order_release);
     pthread_join(thread, NULL);
     sigaction(SIGSEGV, &before, NULL);
     check_int(core_fence_wait(fence, patience_ns), ==, -EIO);
-    check_contains(core_err_sentence(), "the first drive has failed");
-    munmap(held_sentence, 4096);
+    check_contains(core_err_message(), "the first drive has failed");
+    munmap(held_message, 4096);
     check_int(aio_queue_close(other), ==, 0);
     rig_close(&rig);
 }

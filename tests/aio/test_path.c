@@ -130,7 +130,7 @@ static void busy_while_used(void)
     struct aio_path *other = NULL;
     check_int(aio_path_open(&options, &path), ==, 0);
     check_int(aio_path_open(&options, &other), ==, -EBUSY);
-    check_contains(core_err_sentence(), directory());
+    check_contains(core_err_message(), directory());
     check_true(other == NULL);
     check_int(aio_path_close(path), ==, 0);
 }
@@ -214,12 +214,12 @@ static void looked_at(void)
     rig_free(memory);
 }
 
-static void expect_wrong(const char *sentence)
+static void expect_wrong(const char *message)
 {
     struct aio_look look;
     check_int(aio_look(directory(), &look), ==, -EBADMSG);
-    check_contains(core_err_sentence(), file_name());
-    check_contains(core_err_sentence(), sentence);
+    check_contains(core_err_message(), file_name());
+    check_contains(core_err_message(), message);
 }
 
 /* Changes one byte of the file that a dead run has left. */
@@ -282,7 +282,7 @@ static void discarded(void)
     leave_behind();
     change(0);
     check_int(aio_path_discard(directory()), ==, -EBADMSG);
-    check_contains(core_err_sentence(), "is not touched");
+    check_contains(core_err_message(), "is not touched");
     change(0);
     check_int(aio_look(directory(), &look), ==, 0);
     check_int(aio_path_discard(directory()), ==, 0);
@@ -297,7 +297,7 @@ static int stop(void *user, const char *where, uint64_t done_bytes, uint64_t tot
 }
 
 /* Interrupted while it is written, larger than the free space, or with an unknown back end: an
- * error with a sentence, and nothing left. */
+ * error with a message, and nothing left. */
 static void stopped_or_refused(void)
 {
     struct aio_path_options options = options_of();
@@ -305,18 +305,18 @@ static void stopped_or_refused(void)
     options.data_bytes = 256 * (uint64_t)MIB;
     options.progress = stop;
     check_int(aio_path_open(&options, &path), ==, -ECANCELED);
-    check_contains(core_err_sentence(), "stopped while its file was being written");
+    check_contains(core_err_message(), "stopped while its file was being written");
     check_nothing_left();
     options = options_of();
     options.data_bytes = (uint64_t)1 << 60;
     const int rc = aio_path_open(&options, &path);
     check_true(rc == -ENOSPC || rc == -EFBIG);
-    check_contains(core_err_sentence(), directory());
+    check_contains(core_err_message(), directory());
     check_nothing_left();
     options = options_of();
     options.backend = "floppy";
     check_int(aio_path_open(&options, &path), ==, -EINVAL);
-    check_contains(core_err_sentence(), "floppy");
+    check_contains(core_err_message(), "floppy");
     check_nothing_left();
     check_true(path == NULL);
 }

@@ -269,7 +269,7 @@ static void unequal_paths_add_up(void)
 }
 
 /* Extents of many sizes are allocated until the store is full, to the last unit, which gives a
- * sentence; after freeing them the same works again. */
+ * message; after freeing them the same works again. */
 static void full_to_the_last_unit(void)
 {
     const uint64_t rates[3] = {0};
@@ -286,7 +286,7 @@ static void full_to_the_last_unit(void)
         }
         struct aio_extent *one = NULL;
         check_int(aio_extent_alloc(s.store, 1, 99, &one), ==, -ENOSPC);
-        check_contains(core_err_sentence(), "1 bytes are needed, 0 of 50331648 are free");
+        check_contains(core_err_message(), "1 bytes are needed, 0 of 50331648 are free");
         check_int(aio_extent_alloc(s.store, 0, 99, &one), ==, -EINVAL);
         check_int(aio_extent_alloc(s.store, UINT64_MAX, 99, &one), ==, -ENOSPC);
         for (unsigned i = 0; i < count; i++) {
@@ -374,7 +374,7 @@ static void sums_by_the_caller(void)
         check_int(aio_store_read(queue, extent, 0, memory, 2 * MIB, &fence), ==, 0);
         check_int(core_fence_wait(fence, patience_ns), ==, wrong ? -EBADMSG : 0);
     }
-    check_contains(core_err_sentence(), "checksum mismatch at offset 1048576");
+    check_contains(core_err_message(), "checksum mismatch at offset 1048576");
     check_int(aio_queue_close(queue), ==, 0);
     aio_extent_free(s.store, extent);
 
@@ -382,7 +382,7 @@ static void sums_by_the_caller(void)
     check_int(aio_store_queue(s.store, &(struct aio_queue_options){0}, &queue), ==, 0);
     check_int(aio_store_read(queue, extent, 0, memory, 4096, &fence), ==, 0);
     check_int(core_fence_wait(fence, patience_ns), ==, -ENODATA);
-    check_contains(core_err_sentence(), "never written");
+    check_contains(core_err_message(), "never written");
     check_int(aio_queue_close(queue), ==, 0);
     aio_extent_free(s.store, extent);
     close_striped(&s);
@@ -408,7 +408,7 @@ static void an_extent_by_pages(void)
     check_int(aio_extent_alloc_paged(s.store, MIB + 3 * PAGE, 4, &extent), ==, 0);
     check_int(aio_store_queue(s.store, &(struct aio_queue_options){0}, &queue), ==, 0);
     check_int(aio_store_read(queue, extent, 512, page, PAGE, &fence), ==, -EINVAL);
-    check_contains(core_err_sentence(), "whole pages");
+    check_contains(core_err_message(), "whole pages");
     rig_fill(memory, MIB + 3 * PAGE, 1);
     check_int(aio_store_write(queue, extent, 0, memory, 5 * PAGE, &fence), ==, 0);
     check_int(aio_store_write(queue, extent, 5 * PAGE, memory + 5 * PAGE, MIB - 2 * PAGE, &fence),
@@ -464,7 +464,7 @@ static void an_extent_elsewhere(void)
     s.disks[0]->memory[MIB + 5] ^= 1;
     check_int(aio_store_read(queue, extent, 0, back, MIB + 4096, &fence), ==, 0);
     check_int(core_fence_wait(fence, patience_ns), ==, -EBADMSG);
-    check_contains(core_err_sentence(), "other");
+    check_contains(core_err_message(), "other");
     check_int(aio_queue_close(queue), ==, 0);
     aio_extent_free(s.store, extent);
     check_uint(aio_store_free_bytes(s.store), ==, free_bytes);
@@ -484,7 +484,7 @@ static int stop_half_way(void *user, const char *directory, uint64_t done, uint6
     return done * 2 >= total;
 }
 
-/* Bad options are refused with a sentence. Formatting reports its progress and can be interrupted;
+/* Bad options are refused with a message. Formatting reports its progress and can be interrupted;
  * then nothing is left. */
 static void bad_stores_are_refused(void)
 {
@@ -502,18 +502,18 @@ static void bad_stores_are_refused(void)
     paths[1] = paths[0];
     options.paths_count = 2;
     check_int(aio_store_open(&options, &store), ==, -EINVAL);
-    check_contains(core_err_sentence(), "given twice");
+    check_contains(core_err_message(), "given twice");
     options.paths_count = 1;
     paths[0].bytes = 4097;
     check_int(aio_store_open(&options, &store), ==, -EINVAL);
     paths[0].bytes = 3 * 512 * 1024;
     options.align_bytes = 3 * 512 * 1024; /* no extent of whole MiB could end there */
     check_int(aio_store_open(&options, &store), ==, -EINVAL);
-    check_contains(core_err_sentence(), "divides 1 MiB, or a multiple of 1 MiB");
+    check_contains(core_err_message(), "divides 1 MiB, or a multiple of 1 MiB");
     options.align_bytes = 0;
     paths[0].bytes = (uint64_t)1 << 50;
     check_int(aio_store_open(&options, &store), <, 0);
-    check_contains(core_err_sentence(), path);
+    check_contains(core_err_message(), path);
     check_int(stat(path, &info), ==, -1);
     paths[0].directory = NULL;
     check_int(aio_store_open(&options, &store), ==, -EINVAL);
@@ -523,7 +523,7 @@ static void bad_stores_are_refused(void)
     options.paths_count = 1;
     options.backend = "floppy";
     check_int(aio_store_open(&options, &store), ==, -EINVAL);
-    check_contains(core_err_sentence(),
+    check_contains(core_err_message(),
                    "unknown I/O back end \"floppy\" (one of auto, uring, libaio");
     check_int(aio_store_close(NULL), ==, 0);
 }

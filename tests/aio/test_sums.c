@@ -97,8 +97,8 @@ static void bad_write(struct guarded *g, enum aio_fault_kind kind, uint64_t i, u
         1);
     check_int(guarded_write(g, extent, i), ==, 0);
     check_int(guarded_read(g, extent), ==, -EBADMSG);
-    check_contains(core_err_sentence(), "memory: checksum mismatch at offset ");
-    check_contains(core_err_sentence(), "read twice");
+    check_contains(core_err_message(), "memory: checksum mismatch at offset ");
+    check_contains(core_err_message(), "read twice");
     renew(g);
     if (kind == AIO_FAULT_MISDIRECTED) {
         unsigned victim = extent == 0 ? 1 : extent - 1;
@@ -162,8 +162,8 @@ static void lasting_read_faults_end(void)
     check_int(guarded_write(&g, 3, 5), ==, 0);
     arm(&g, AIO_FAULT_CORRUPT, 99, 2);
     check_int(guarded_read(&g, 3), ==, -EBADMSG);
-    check_contains(core_err_sentence(), ", expected ");
-    check_contains(core_err_sentence(), "generation 1");
+    check_contains(core_err_message(), ", expected ");
+    check_contains(core_err_message(), "generation 1");
     renew(&g);
     for (int step = 0; step < 20; step++) {
         if (step == 17) {
@@ -175,7 +175,7 @@ static void lasting_read_faults_end(void)
         }
         check_int(guarded_read(&g, 3), ==, step < 17 ? 0 : -EIO);
         if (step >= 17) {
-            check_contains(core_err_sentence(), "at offset 24576");
+            check_contains(core_err_message(), "at offset 24576");
             renew(&g);
         }
     }

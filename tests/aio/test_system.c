@@ -84,7 +84,7 @@ static int run_forbidden(void *argument)
     check_int(aio_backend_choose("auto", false, reason, sizeof reason, &backend), ==, 0);
     check_string(backend->name, "threads");
     check_int(aio_backend_choose("uring", true, reason, sizeof reason, &backend), ==, -row->code);
-    check_contains(core_err_sentence(), "was requested, but");
+    check_contains(core_err_message(), "was requested, but");
     struct rig rig;
     rig_open(&rig, &(struct rig_options){.backend = row->name, .bytes = 1 << 16});
     there_and_back(&rig, 1 << 16);
@@ -352,9 +352,9 @@ static void read_only(void)
     int rc = mount(NULL, mounted, NULL, MS_REMOUNT | MS_RDONLY, "size=8m");
     char said[2][256];
     int measured = aio_measure_path(mounted, NULL, &rates);
-    snprintf(said[0], sizeof said[0], "%.255s", core_err_sentence());
+    snprintf(said[0], sizeof said[0], "%.255s", core_err_message());
     int opened = aio_store_open(&options, &store);
-    snprintf(said[1], sizeof said[1], "%.255s", core_err_sentence());
+    snprintf(said[1], sizeof said[1], "%.255s", core_err_message());
     test_mount_end(mounted);
     check_int(made, ==, 0);
     check_int(rc, ==, 0);
@@ -380,8 +380,8 @@ static void a_really_full_drive(void)
     struct aio_store_options options = {.paths = &path, .paths_count = 1};
     struct aio_store *store = NULL;
     int too_large = aio_store_open(&options, &store);
-    char sentence[256];
-    snprintf(sentence, sizeof sentence, "%.255s", core_err_sentence());
+    char message[256];
+    snprintf(message, sizeof message, "%.255s", core_err_message());
     int left = stat(directory, &info);
     path.bytes = 32 << 20;
     int fits = aio_store_open(&options, &store);
@@ -419,7 +419,7 @@ static void a_really_full_drive(void)
     }
     test_mount_end(mount);
     check_int(too_large, ==, -ENOSPC);
-    check_contains(sentence, "is full: the store needs 85983232 bytes");
+    check_contains(message, "is full: the store needs 85983232 bytes");
     check_int(left, ==, -1);
     check_int(fits, ==, 0);
     check_int(closed, ==, 0);
@@ -477,14 +477,14 @@ static void completions_are_polled(void)
         check_memory(memory, memory + (1 << 20), 1 << 20);
     } else {
         check_int(rc, ==, -EOPNOTSUPP);
-        check_contains(core_err_sentence(), "poll queues");
+        check_contains(core_err_message(), "poll queues");
     }
     test_note("polled completions %s", rc == 0 ? "work here" : "are not to be had here");
     rig_close(&rig);
     rig_free(memory);
 }
 
-/* Invalid options, places and sizes are refused with a sentence before anything happens. */
+/* Invalid options, places and sizes are refused with a message before anything happens. */
 static void bad_requests_are_refused(void)
 {
     static unsigned char memory[8192] __attribute__((aligned(4096)));
@@ -495,7 +495,7 @@ static void bad_requests_are_refused(void)
     rig_open(&rig, &(struct rig_options){.backend = "threads", .bytes = 1 << 20});
     struct aio_queue *q = rig.queue;
     check_int(aio_queue_read(q, rig.file, 100, memory, 4096, &fence), ==, -EINVAL);
-    check_contains(core_err_sentence(), "offset 100");
+    check_contains(core_err_message(), "offset 100");
     check_int(aio_queue_read(q, rig.file, 0, memory + 64, 4096, &fence), ==, -EINVAL);
     check_int(aio_queue_read(q, rig.file, 0, memory, 100, &fence), ==, -EINVAL);
     check_int(aio_queue_read(q, rig.file, 0, memory, 0, &fence), ==, -EINVAL);
@@ -507,7 +507,7 @@ static void bad_requests_are_refused(void)
     check_int(aio_drive_detach(rig.drive, 40), ==, -ENOENT);
     check_int(aio_drive_detach(rig.drive, rig.file), ==, 0);
     check_int(aio_queue_read(q, rig.file, 0, memory, 4096, &fence), ==, -EINVAL);
-    check_contains(core_err_sentence(), "not attached");
+    check_contains(core_err_message(), "not attached");
     uint32_t index = 0;
     struct aio_file file = {.fd = rig.fd, .name = "again"};
     for (unsigned i = 0; i < AIO_FILES_MAX; i++) {

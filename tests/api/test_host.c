@@ -309,7 +309,7 @@ static void check_json(const char *path)
 {
     struct core_json *doc = NULL;
     if (core_json_load(path, NULL, &doc) != 0) {
-        test_fail(__FILE__, __LINE__, "%s", core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%s", core_err_message());
     }
     core_json_destroy(doc);
 }

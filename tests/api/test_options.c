@@ -244,10 +244,10 @@ static void a_store_of_two(void)
 
 /* ---- budgets ---- */
 
-/* The number after `word` in a sentence. */
-static uint64_t number_behind(const char *sentence, const char *word)
+/* The number after `word` in a message. */
+static uint64_t number_behind(const char *message, const char *word)
 {
-    const char *at = strstr(sentence, word);
+    const char *at = strstr(message, word);
     check_true(at != NULL);
     return strtoull(at + strlen(word), NULL, 10);
 }
@@ -274,7 +274,7 @@ static void budgets_that_do(void)
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         struct tide_engine_options options = world.options;
         struct tide_store_path path = world.path;
-        char sentence[1024];
+        char message[1024];
         options.stores = &path;
         options.precision = ways[i].precision;
         options.accum = ways[i].accum;
@@ -286,8 +286,8 @@ static void budgets_that_do(void)
         options.device_bytes = 4096;
         options.host_bytes = 4096;
         refuse(&options, -EFBIG, "cannot fit");
-        snprintf(sentence, sizeof sentence, "%s", tide_last_error());
-        const char *would = strstr(sentence, "; the least memory");
+        snprintf(message, sizeof message, "%s", tide_last_error());
+        const char *would = strstr(message, "; the least memory");
         check_true(would != NULL);
         options.device_bytes = number_behind(would, "--device-memory ") << 20;
         options.host_bytes = (number_behind(would, "--host-memory ") << 20) + heap_spare_bytes;
@@ -297,7 +297,7 @@ static void budgets_that_do(void)
         struct tide_plan *plan = NULL;
         int rc = tide_plan_create(NULL, &options, &plan);
         if (rc != 0) {
-            test_fail(__FILE__, __LINE__, "%s: \"%s\" was refused too: %s", ways[i].name, sentence,
+            test_fail(__FILE__, __LINE__, "%s: \"%s\" was refused too: %s", ways[i].name, message,
                       tide_last_error());
         }
         tide_plan_destroy(plan);

@@ -15,8 +15,8 @@ static void budget_is_hard(void)
     core_budget_init(&budget, "HOST", 1000);
     check_int(core_budget_take(&budget, 600, "weights"), ==, 0);
     check_int(core_budget_take(&budget, 401, "staging"), ==, -ENOMEM);
-    check_string(core_err_sentence(), "staging does not fit in the HOST budget: limit 1000 bytes, "
-                                      "used 600, requested 401, 1 missing");
+    check_string(core_err_message(), "staging does not fit in the HOST budget: limit 1000 bytes, "
+                                     "used 600, requested 401, 1 missing");
     check_int(core_budget_used(&budget), ==, 600);
     check_int(core_budget_take(&budget, 400, "staging"), ==, 0);
     check_int(core_budget_used(&budget), ==, 1000);

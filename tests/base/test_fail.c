@@ -212,7 +212,7 @@ static int run_case_of(void *argument)
     return test_main(1, words, one, 1);
 }
 
-/* A leaked block, mapping or thread, an error without a sentence and a wrong code are each found. */
+/* A leaked block, mapping or thread, an error without a message and a wrong code are each found. */
 static void the_harness_can_fail(void)
 {
     int (*bad[])(void) = {leak_life, silent_life, wrong_code_life, map_life, thread_life};

@@ -1,5 +1,5 @@
 /* Proves lines, fences, bells and queues: order, edges across queues, limits, failures with their
- * sentence, and time-outs that name the line. */
+ * message, and time-outs that name the line. */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
@@ -33,11 +33,11 @@ static void timeout_names_the_line(void)
     struct core_line line;
     core_line_init(&line, "store-read", NULL);
     check_int(core_fence_wait((struct core_fence){&line, 5}, 20000000), ==, -ETIMEDOUT);
-    check_contains(core_err_sentence(), "store-read did not reach 5");
+    check_contains(core_err_message(), "store-read did not reach 5");
 }
 
 /* The first failure wins; values that were reached before it still count. */
-static void failure_carries_its_sentence(void)
+static void failure_carries_its_message(void)
 {
     struct core_line line;
     core_line_init(&line, "line", NULL);
@@ -47,7 +47,7 @@ static void failure_carries_its_sentence(void)
     check_int(core_fence_poll((struct core_fence){&line, 3}), ==, 1);
     core_err_clear();
     check_int(core_fence_wait((struct core_fence){&line, 4}, -1), ==, -EIO);
-    check_string(core_err_sentence(), "drive A is gone");
+    check_string(core_err_message(), "drive A is gone");
 }
 
 static int append(void *context, const void *arguments)
@@ -164,7 +164,7 @@ static int fail_job(void *context, const void *arguments)
     return core_err_set(-EIO, "the job broke");
 }
 
-/* A failed job ends its queue: later jobs never run and carry its sentence. */
+/* A failed job ends its queue: later jobs never run and carry its message. */
 static void failure_ends_the_queue(void)
 {
     struct core_queue *queue = NULL;
@@ -173,13 +173,13 @@ static void failure_ends_the_queue(void)
     struct core_fence fence = {0};
     check_int(core_queue_submit(queue, &bad, &fence), ==, 0);
     check_int(core_fence_wait(fence, -1), ==, -EIO);
-    check_string(core_err_sentence(), "the job broke");
+    check_string(core_err_message(), "the job broke");
     int value = 1;
     int *at = &value;
     struct core_job good = job_of(append, &at, &value, sizeof value);
     core_err_clear();
     check_int(core_queue_submit(queue, &good, &fence), ==, -EIO);
-    check_string(core_err_sentence(), "the job broke");
+    check_string(core_err_message(), "the job broke");
     core_queue_destroy(queue);
     check_true(at == &value);
 }
@@ -232,10 +232,10 @@ static void patience_begins_anew(void)
     check_int(core_fence_wait_moving((struct core_fence){&line, 3}, 1000000), ==, 0);
     check_int(core_fence_wait_moving((struct core_fence){0}, 0), ==, 0);
     check_int(core_fence_wait_moving((struct core_fence){&line, 4}, 20000000), ==, -ETIMEDOUT);
-    check_contains(core_err_sentence(), "still did not reach 4");
+    check_contains(core_err_message(), "still did not reach 4");
     core_line_fail(&line, -ETIMEDOUT, "the drive sleeps");
     check_int(core_fence_wait_moving((struct core_fence){&line, 4}, 20000000), ==, -ETIMEDOUT);
-    check_string(core_err_sentence(), "the drive sleeps");
+    check_string(core_err_message(), "the drive sleeps");
 }
 
 /* One bell for several lines: the waiter wakes when any of them moves. */
@@ -323,10 +323,10 @@ static void fail_part(void *argument, unsigned index, unsigned count)
     core_line_fail(&failers->line, -1 - (int)index, index == 0 ? "zero" : "other");
     struct core_fence fence = {&failers->line, 1};
     int rc = core_fence_wait(fence, INT64_MAX);
-    failers->wrong += rc >= 0 || strcmp(core_err_sentence(), rc == -1 ? "zero" : "other") != 0;
+    failers->wrong += rc >= 0 || strcmp(core_err_message(), rc == -1 ? "zero" : "other") != 0;
 }
 
-/* If two threads fail a line at the same time, one of them wins, with its code and its sentence.
+/* If two threads fail a line at the same time, one of them wins, with its code and its message.
  * The largest possible limit is accepted. */
 static void failures_do_not_mix(void)
 {
@@ -346,14 +346,14 @@ static void bad_options_are_refused(void)
     struct core_queue *queue = NULL;
     struct core_queue_options options = {.name = "deep", .depth = UINT32_MAX};
     check_int(core_queue_create(&options, &queue), ==, -EINVAL);
-    check_contains(core_err_sentence(), "out of range");
+    check_contains(core_err_message(), "out of range");
     check_true(queue == NULL);
     core_queue_destroy(NULL);
 }
 
 TEST_MAIN({"waits_may_be_passive", waits_may_be_passive}, {"line_counts", line_counts},
           {"timeout_names_the_line", timeout_names_the_line},
-          {"failure_carries_its_sentence", failure_carries_its_sentence},
+          {"failure_carries_its_message", failure_carries_its_message},
           {"queue_keeps_order", queue_keeps_order}, {"queue_is_bounded", queue_is_bounded},
           {"fences_cross_queues", fences_cross_queues},
           {"failure_ends_the_queue", failure_ends_the_queue},

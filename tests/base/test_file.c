@@ -116,7 +116,7 @@ static void regular_files(void)
     snprintf(pipe_path, sizeof pipe_path, "%s/pipe", test_directory());
     check_int(mkfifo(pipe_path, 0600), ==, 0);
     check_int(core_file_read_regular(pipe_path, 100, &text, &bytes), ==, -EINVAL);
-    check_contains(core_err_sentence(), "pipe is not a regular file");
+    check_contains(core_err_message(), "pipe is not a regular file");
     check_int(core_file_read_regular(test_directory(), 100, &text, &bytes), ==, -EISDIR);
     check_int(core_file_read_regular("/nonexistent/x", 100, &text, &bytes), ==, -ENOENT);
     check_true(text == NULL);
@@ -129,7 +129,7 @@ static void regular_files(void)
 }
 
 /* Writes continue if the system took only a part, at the end or at an offset. A file that takes
- * nothing is an error without a sentence. */
+ * nothing is an error without a message. */
 static void writes_are_whole(void)
 {
     const char *path = test_file("out", "", 0);

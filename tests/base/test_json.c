@@ -18,7 +18,7 @@ static struct core_json *parse_with(const char *text, bool lenient)
     struct core_json *doc = NULL;
     const struct core_json_options options = {.lenient = lenient};
     if (core_json_parse(text, strlen(text), "t.json", &options, &doc) != 0) {
-        test_fail(__FILE__, __LINE__, "%s: %s", text, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%s: %s", text, core_err_message());
     }
     return doc;
 }
@@ -84,21 +84,21 @@ static void typed(void)
     check_int(core_json_get_string(doc, root, "s", &text), ==, 0);
     check_string(text, "x");
     check_int(core_json_get_integer(doc, root, "f", &integer), ==, -EINVAL);
-    check_string(core_err_sentence(), "t.json:2:12: f: found 1.5; expected an integer");
+    check_string(core_err_message(), "t.json:2:12: f: found 1.5; expected an integer");
     check_int(integer, ==, 500000000);
     check_int(core_json_get_integer(doc, root, "none", &integer), ==, -ENOENT);
-    check_string(core_err_sentence(), "t.json:1:1: none: missing; expected an integer");
+    check_string(core_err_message(), "t.json:1:1: none: missing; expected an integer");
     check_int(core_json_get_bool(doc, root, "n", &truth), ==, -ENOENT);
-    check_string(core_err_sentence(), "t.json:3:12: n: found null; expected true or false");
+    check_string(core_err_message(), "t.json:3:12: n: found null; expected true or false");
     check_int(core_json_get_real(doc, root, "s", &real), ==, -EINVAL);
-    check_contains(core_err_sentence(), "found \"x\"; expected a number");
+    check_contains(core_err_message(), "found \"x\"; expected a number");
     check_int(core_json_get(doc, root, "o", CORE_JSON_ARRAY, &value), ==, -EINVAL);
     check_int(core_json_get(doc, root, "o", CORE_JSON_OBJECT, &value), ==, 0);
     check_int(core_json_get(doc, value, "p", CORE_JSON_ARRAY, &value), ==, 0);
     check_int(core_json_get_string(doc, core_json_at(value, 1), "q", &text), ==, -EINVAL);
-    check_contains(core_err_sentence(), "t.json:4:3: o.p[1].q: the string holds a NUL");
+    check_contains(core_err_message(), "t.json:4:3: o.p[1].q: the string holds a NUL");
     check_int(core_json_get_string(doc, core_json_at(value, 1), "r", &text), ==, -ENOENT);
-    check_contains(core_err_sentence(), "t.json:4:2: o.p[1].r: missing");
+    check_contains(core_err_message(), "t.json:4:2: o.p[1].r: missing");
     struct core_json_site site;
     check_int(core_json_locate(doc, value, NULL, 0, &site), ==, 0);
     check_string(site.path, "o.p[0]");
@@ -135,7 +135,7 @@ static void big_integers(void)
     memset(digits, '9', sizeof digits);
     struct core_json *doc = NULL;
     check_int(core_json_parse(digits, sizeof digits, "t.json", NULL, &doc), ==, -EINVAL);
-    check_contains(core_err_sentence(), "larger than the largest number");
+    check_contains(core_err_message(), "larger than the largest number");
 }
 
 /* The same key twice in one object is refused with both lines, even if one of them is escaped; the
@@ -147,8 +147,8 @@ static void duplicates(void)
     static const char text[] = "{\n\"x\": {\"x\": 1},\n\"y\": {\"k\": 1,\n  \"l\": {\"k\": 2},\n"
                                "  \"\\u006b\": 3}}";
     check_int(core_json_parse(text, sizeof text - 1, "t.json", NULL, &doc), ==, -EINVAL);
-    check_string(core_err_sentence(), "t.json:5:3: duplicate key \"\\u006b\", first on line 3; "
-                                      "keep one of the two");
+    check_string(core_err_message(), "t.json:5:3: duplicate key \"\\u006b\", first on line 3; "
+                                     "keep one of the two");
 }
 
 /* Half of a surrogate pair is not text, neither in keys nor in values; a whole pair is text, and so
@@ -172,7 +172,7 @@ static void halves(void)
                                          &doc);
         check_int(code, ==, cases[i].says == NULL ? 0 : -EINVAL);
         if (cases[i].says != NULL) {
-            check_contains(core_err_sentence(), cases[i].says);
+            check_contains(core_err_message(), cases[i].says);
         }
         core_json_destroy(doc);
     }
@@ -187,7 +187,7 @@ static void lenient(void)
     doc = parse_with(text, true);
     bool truth = false;
     check_int(core_json_get_bool(doc, core_json_root(doc), "a", &truth), ==, -EINVAL);
-    check_contains(core_err_sentence(), "t.json:3:5: a: found \"x\"");
+    check_contains(core_err_message(), "t.json:3:5: a: found \"x\"");
     check_uint(core_json_count(core_json_find(core_json_root(doc), "b")), ==, 1);
     core_json_destroy(doc);
 }
@@ -201,17 +201,17 @@ static void files(void)
     check_string(core_json_source(doc), path);
     core_json_destroy(doc);
     check_int(core_json_load(test_directory(), NULL, &doc), ==, -EISDIR);
-    check_contains(core_err_sentence(), "is a directory");
+    check_contains(core_err_message(), "is a directory");
     check_int(core_json_load("/nonexistent/x.json", NULL, &doc), ==, -ENOENT);
-    check_contains(core_err_sentence(), "/nonexistent/x.json cannot be opened");
+    check_contains(core_err_message(), "/nonexistent/x.json cannot be opened");
     const struct core_json_options small = {.bytes_max = 7};
     check_int(core_json_load(path, &small, &doc), ==, -E2BIG);
-    check_contains(core_err_sentence(), "has 8 bytes; the limit is 7");
+    check_contains(core_err_message(), "has 8 bytes; the limit is 7");
     check_int(core_json_load("/dev/zero", &small, &doc), ==, -E2BIG);
-    check_contains(core_err_sentence(), "larger than the limit of 7 bytes");
+    check_contains(core_err_message(), "larger than the limit of 7 bytes");
     path = test_file("empty.json", "", 0);
     check_int(core_json_load(path, NULL, &doc), ==, -EINVAL);
-    check_contains(core_err_sentence(), "end of the text");
+    check_contains(core_err_message(), "end of the text");
     char *text = NULL;
     size_t bytes = 0;
     check_int(core_file_read("/proc/self/status", 1 << 20, &text, &bytes), ==, 0);
@@ -315,7 +315,7 @@ static void write_failures(void)
     core_json_write_real(&write, "loss", (double)NAN);
     core_json_write_object_end(&write);
     check_int(core_json_write_end(&write), ==, -EDOM);
-    check_contains(core_err_sentence(), "NaN of loss");
+    check_contains(core_err_message(), "NaN of loss");
     core_json_write_fini(&write);
     core_json_write_init_text(&write);
     write.bytes_max = 10;
@@ -329,7 +329,7 @@ static void write_failures(void)
     core_json_write_init_file(&write, full);
     core_json_write_bool(&write, NULL, false);
     check_int(core_json_write_end(&write), ==, -ENOSPC);
-    check_contains(core_err_sentence(), "cannot be written");
+    check_contains(core_err_message(), "cannot be written");
     fclose(full);
 }
 
@@ -378,7 +378,7 @@ static void prints(void)
     check_string(core_json_kind_name(CORE_JSON_OBJECT), "an object");
     int code = core_json_refuse(doc, core_json_root(doc), "a", 0, -ERANGE, "no %d", 7);
     check_int(code, ==, -ERANGE);
-    check_string(core_err_sentence(), "t.json:1:2: a: no 7");
+    check_string(core_err_message(), "t.json:1:2: a: no 7");
     core_json_destroy(doc);
 }
 

@@ -68,7 +68,7 @@ static void accepts(void)
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         if (scan_all(good[i], strlen(good[i]), false, NULL) != 0) {
-            test_fail(__FILE__, __LINE__, "%s: %s", good[i], core_err_sentence());
+            test_fail(__FILE__, __LINE__, "%s: %s", good[i], core_err_message());
         }
     }
 }
@@ -79,7 +79,7 @@ static void refuses(void)
 {
     static const struct {
         const char *text;
-        const char *sentence;
+        const char *message;
     } bad[] = {
         {"", "1:1: found the end of the text; expected a value"},
         {"{", "1:2: found the end of the text; expected a key"},
@@ -128,17 +128,17 @@ static void refuses(void)
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         check_int(scan_all(bad[i].text, strlen(bad[i].text), false, NULL), ==, -EINVAL);
-        if (strncmp(core_err_sentence(), "t.json:", 7) != 0 ||
-            strstr(core_err_sentence(), bad[i].sentence) == NULL) {
+        if (strncmp(core_err_message(), "t.json:", 7) != 0 ||
+            strstr(core_err_message(), bad[i].message) == NULL) {
             if (i + 1 == sizeof bad / sizeof bad[0]) {
                 continue; /* the mark is shown as a character */
             }
             test_fail(__FILE__, __LINE__, "%s gives \"%s\" without \"%s\"", bad[i].text,
-                      core_err_sentence(), bad[i].sentence);
+                      core_err_message(), bad[i].message);
         }
     }
     check_int(scan_all("[\0]", 3, false, NULL), ==, -EINVAL);
-    check_contains(core_err_sentence(), "t.json:1:2: found byte 0x00");
+    check_contains(core_err_message(), "t.json:1:2: found byte 0x00");
     static const char whole[] = "{\"a\":[1.5e+3,\"\\ud83d\\ude00\xc3\xa9\",true,null],\"b\":{}}";
     for (size_t i = 0; i + 1 < sizeof whole - 1; i++) {
         check_int(scan_all(whole, i, false, NULL), ==, -EINVAL);
@@ -153,7 +153,7 @@ static void depth(void)
     memset(text + 100000, ']', 100000);
     check_int(scan_all(text + 100000 - 512, 1024, false, NULL), ==, 0);
     check_int(scan_all(text + 100000 - 513, 1026, false, NULL), ==, -EINVAL);
-    check_contains(core_err_sentence(), "t.json:1:513: nested deeper than 512 levels");
+    check_contains(core_err_message(), "t.json:1:513: nested deeper than 512 levels");
     check_int(scan_all(text, 200000, false, NULL), ==, -EINVAL);
 }
 

@@ -87,7 +87,7 @@ static void broken_files(void)
     const char *root = machine_root("broken");
     struct core_mem_limits limits;
     check_int(core_mem_limits(root, &limits), ==, -ENOENT);
-    check_contains(core_err_sentence(), "/proc/meminfo cannot be read");
+    check_contains(core_err_message(), "/proc/meminfo cannot be read");
     machine_file(root, "/proc/meminfo", "MemTotal: many kB\nMemAvailable:\n");
     machine_file(root, "/proc/self/cgroup", "0:\n:::\nx\n0::\n0::relative\n");
     machine_file(root, "/proc/self/status", "VmLck:\t 64 kB\nVmPin:\t 128 kB\nCapEff:\tzz\n");

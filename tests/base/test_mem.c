@@ -69,13 +69,13 @@ static void region_refuses_with_numbers(void)
     check_int(core_region_alloc(&options, &region), ==, -EINVAL);
     options.bytes = UINT64_MAX;
     check_int(core_region_alloc(&options, &region), ==, -EINVAL);
-    check_contains(core_err_sentence(), "18446744073709551615");
+    check_contains(core_err_message(), "18446744073709551615");
     struct core_mem_limits limits;
     check_int(core_mem_limits("", &limits), ==, 0);
     options.bytes = UINT64_C(1) << 45;
     if (limits.usable_bytes < options.bytes) {
         check_int(core_region_alloc(&options, &region), ==, -ENOMEM);
-        check_contains(core_err_sentence(), "needs 35184372088832 bytes");
+        check_contains(core_err_message(), "needs 35184372088832 bytes");
     }
     check_true(region.base == NULL);
 }
@@ -252,14 +252,14 @@ static void nodes_of_pages(void)
     int rc = core_mem_node_prefer(region.base, region.mapped_bytes, 0);
     if (rc == -ENOTSUP || rc == -ENOSYS) {
         core_region_free(&region);
-        test_skip("%s", core_err_sentence());
+        test_skip("%s", core_err_message());
     }
     check_int(rc, ==, 0);
     check_int(core_mem_node_of(region.base), ==, -ENOENT);
     region.base[0] = 1;
     check_int(core_mem_node_of(region.base), >=, 0);
     check_int(core_mem_node_prefer(region.base, region.mapped_bytes, 100000), ==, -EINVAL);
-    check_contains(core_err_sentence(), "node 100000 is out of range");
+    check_contains(core_err_message(), "node 100000 is out of range");
     core_region_free(&region);
 }
 
@@ -314,7 +314,7 @@ static int small_address_space(void *argument)
     struct core_region region = {0};
     struct core_region_options options = {.name = "arena", .bytes = 512 * MIB};
     int rc = core_region_alloc(&options, &region);
-    bool named = strstr(core_err_sentence(), "arena: 536870912 bytes on pages of 4 KiB") != NULL;
+    bool named = strstr(core_err_message(), "arena: 536870912 bytes on pages of 4 KiB") != NULL;
     return rc == -ENOMEM && named ? 0 : 1;
 }
 

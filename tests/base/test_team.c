@@ -1,4 +1,4 @@
-/* Proves teams, processor sets, the log binding and the sentence of an error. */
+/* Proves teams, processor sets, the log binding and the message of an error. */
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -111,11 +111,11 @@ static void cpu_lists(void)
     const char *const bad[] = {"x", "3-", "3-1", "-1", "1024", "1,,2", "1;2"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         check_int(core_cpus_parse(bad[i], &set), ==, -EINVAL);
-        check_contains(core_err_sentence(), bad[i]);
+        check_contains(core_err_message(), bad[i]);
     }
     core_cpus_parse("1000", &set);
     check_true(core_cpus_bind_self(&set) != 0);
-    check_contains(core_err_sentence(), "1000");
+    check_contains(core_err_message(), "1000");
 }
 
 /* The mask removes flags from what is reported, and names are parsed back. */
@@ -166,8 +166,8 @@ static void log_binding_is_inherited(void)
     check_string(core_log_level_name(CORE_LOG_WARN), "warn");
 }
 
-/* A sentence that is too long is cut between characters; a prefix is put in front. */
-static void sentences(void)
+/* A message that is too long is cut between characters; a prefix is put in front. */
+static void messages(void)
 {
     char longer[3000];
     for (size_t i = 0; i + 2 < sizeof longer; i += 2) {
@@ -175,19 +175,19 @@ static void sentences(void)
     }
     longer[sizeof longer - 2] = '\0';
     check_int(core_err_set(-EINVAL, "x%s", longer), ==, -EINVAL);
-    size_t length = strlen(core_err_sentence());
-    check_int(length, <, CORE_ERR_SENTENCE_BYTES);
-    check_string(core_err_sentence() + length - 3, "...");
-    check_int((unsigned char)core_err_sentence()[length - 4], ==, 0xa9);
+    size_t length = strlen(core_err_message());
+    check_int(length, <, CORE_ERR_MESSAGE_BYTES);
+    check_string(core_err_message() + length - 3, "...");
+    check_int((unsigned char)core_err_message()[length - 4], ==, 0xa9);
     check_int(core_err_set(-EIO, "disk %d", 7), ==, -EIO);
     check_int(core_err_prefix(-EIO, "file %s", "a"), ==, -EIO);
-    check_string(core_err_sentence(), "file a: disk 7");
+    check_string(core_err_message(), "file a: disk 7");
     check_int(core_err_prefix(-EIO, "%s", longer), ==, -EIO);
-    check_int(strlen(core_err_sentence()), <, CORE_ERR_SENTENCE_BYTES);
+    check_int(strlen(core_err_message()), <, CORE_ERR_MESSAGE_BYTES);
     check_int(core_err_adopt(-EPERM, "other"), ==, -EPERM);
-    check_string(core_err_sentence(), "other");
+    check_string(core_err_message(), "other");
     core_err_clear();
-    check_string(core_err_sentence(), "");
+    check_string(core_err_message(), "");
 }
 
 /* The first error is kept, even if the cleanup reports another one; without a first error, that of the
@@ -196,16 +196,16 @@ static void first_error(void)
 {
     struct core_err kept = core_err_keep(core_err_set(-EIO, "the disk"));
     check_int(core_err_first(&kept, core_err_set(-EPERM, "the ending")), ==, -EIO);
-    check_string(core_err_sentence(), "the disk");
+    check_string(core_err_message(), "the disk");
     check_int(core_err_first(&kept, 0), ==, -EIO);
     kept = core_err_keep(0);
     check_int(core_err_first(&kept, 0), ==, 0);
     check_int(core_err_first(&kept, core_err_set(-EPERM, "the ending")), ==, -EPERM);
-    check_string(core_err_sentence(), "the ending");
+    check_string(core_err_message(), "the ending");
 }
 
 TEST_MAIN({"every_member_runs", every_member_runs}, {"members_are_pinned", members_are_pinned},
           {"shares_cover", shares_cover}, {"cpu_lists", cpu_lists},
           {"cpu_flags_are_masked", cpu_flags_are_masked},
-          {"log_binding_is_inherited", log_binding_is_inherited}, {"sentences", sentences},
+          {"log_binding_is_inherited", log_binding_is_inherited}, {"messages", messages},
           {"first_error", first_error})

@@ -60,7 +60,7 @@ static int create_or_skip(enum core_topo_from from, const char *text, struct cor
 {
     int rc = core_topo_create(from, text, NULL, out);
     if (rc == -ENOTSUP) {
-        check_contains(core_err_sentence(), "no hwloc");
+        check_contains(core_err_message(), "no hwloc");
         test_skip("this build has no hwloc");
     }
     return rc;
@@ -90,9 +90,9 @@ static void synthetic(void)
     core_topo_destroy(topo);
     topo = NULL;
     check_int(core_topo_create(CORE_TOPO_SYNTHETIC, "a:b", NULL, &topo), ==, -EINVAL);
-    check_contains(core_err_sentence(), "\"a:b\" does not describe a machine");
+    check_contains(core_err_message(), "\"a:b\" does not describe a machine");
     check_int(core_topo_create(CORE_TOPO_XML, "/no/such.xml", NULL, &topo), ==, -EINVAL);
-    check_contains(core_err_sentence(), "/no/such.xml");
+    check_contains(core_err_message(), "/no/such.xml");
     check_int(core_topo_create(CORE_TOPO_XML, test_file("bad.xml", "<topo", 5), NULL, &topo), ==,
               -EINVAL);
     check_true(topo == NULL);
@@ -139,7 +139,7 @@ static void cpuset_is_honoured(void)
     topo = NULL;
     check_int(core_topo_create(CORE_TOPO_SYSFS, dgx_files("nothing"), &allowed, &topo), ==,
               -EINVAL);
-    check_contains(core_err_sentence(), "0 processors may be used");
+    check_contains(core_err_message(), "0 processors may be used");
     check_true(topo == NULL);
 }
 
@@ -199,22 +199,22 @@ static void check_finds_contradictions(void)
     *bad = *good;
     core_cpus_add(&bad->nodes[4].cpus, 0);
     check_int(core_topo_check(bad), ==, -EINVAL);
-    check_contains(core_err_sentence(), "node 4 has 1 processors that belong to another node");
+    check_contains(core_err_message(), "node 4 has 1 processors that belong to another node");
     *bad = *good;
     core_cpus_add(&bad->nodes[4].cpus, 700);
     check_int(core_topo_check(bad), ==, -EINVAL);
     *bad = *good;
     bad->nodes[4].number = 3;
     check_int(core_topo_check(bad), ==, -EINVAL);
-    check_contains(core_err_sentence(), "node 3 is listed twice");
+    check_contains(core_err_message(), "node 3 is listed twice");
     *bad = *good;
     bad->core_of[9] = 5000;
     check_int(core_topo_check(bad), ==, -EINVAL);
-    check_contains(core_err_sentence(), "processor 9 has core 5000 of 32");
+    check_contains(core_err_message(), "processor 9 has core 5000 of 32");
     *bad = *good;
     bad->devices[2].node = 77;
     check_int(core_topo_check(bad), ==, -EINVAL);
-    check_contains(core_err_sentence(), "attached to node 77");
+    check_contains(core_err_message(), "attached to node 77");
     *bad = *good;
     bad->devices[2] = bad->devices[1];
     check_int(core_topo_check(bad), ==, -EINVAL);
@@ -224,7 +224,7 @@ static void check_finds_contradictions(void)
     *bad = *good;
     bad->nodes[0].cpus = (struct core_cpus){0};
     check_int(core_topo_check(bad), ==, -EINVAL);
-    check_contains(core_err_sentence(), "64 processors may be used and the nodes have 56");
+    check_contains(core_err_message(), "64 processors may be used and the nodes have 56");
     free(bad);
     core_topo_destroy(good);
 }
@@ -270,11 +270,11 @@ static void drive_of_a_path(void)
     char name[64];
     int rc = core_topo_drive_of("/", name, sizeof name);
     check_true(rc == 0 || rc == -ENOENT);
-    test_note("/ lies on %s", rc == 0 ? name : core_err_sentence());
+    test_note("/ lies on %s", rc == 0 ? name : core_err_message());
     check_int(core_topo_drive_of("/proc", name, sizeof name), ==, -ENOENT);
-    check_contains(core_err_sentence(), "/proc is not on a block device");
+    check_contains(core_err_message(), "/proc is not on a block device");
     check_int(core_topo_drive_of("/no/such/path", name, sizeof name), ==, -ENOENT);
-    check_contains(core_err_sentence(), "/no/such/path: ");
+    check_contains(core_err_message(), "/no/such/path: ");
 }
 
 /* ---- placement ---------------------------------------------------------------------------------*/
@@ -369,7 +369,7 @@ static void odd_placements(void)
     struct core_topo_place place;
     struct core_topo_wish wish = {.rank = 2, .ranks = 2};
     check_int(core_topo_decide(topo, &wish, &place), ==, -EINVAL);
-    check_contains(core_err_sentence(), "rank 2 of 2");
+    check_contains(core_err_message(), "rank 2 of 2");
     wish = (struct core_topo_wish){0};
     check_int(core_topo_decide(topo, &wish, &place), ==, -EINVAL);
     topo->nodes[1].bytes = 0;

@@ -146,7 +146,7 @@ int main(int argc, char **argv)
     const struct bench_setting *setting = &request.setting;
     const char *only = request.only;
     if (adam_team_create(argv, request.threads, &request.setting.team) != 0) {
-        fprintf(stderr, "bench_adam: %s\n", core_err_sentence());
+        fprintf(stderr, "bench_adam: %s\n", core_err_message());
         return 1;
     }
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {

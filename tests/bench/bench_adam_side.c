@@ -167,7 +167,7 @@ void bench_arena_open(struct bench_arena *arena, const struct bench_setting *set
                                          .team = setting->team};
     *arena = (struct bench_arena){.setting = setting};
     if (adam_create(&options, &arena->adam) != 0) {
-        die(core_err_sentence());
+        die(core_err_message());
     }
     arena_fill(arena, format);
 }
@@ -206,7 +206,7 @@ double bench_arena_step(struct bench_arena *arena)
     };
     const int64_t start_ns = core_clock_now_ns();
     if (adam_step(arena->adam, &arrays, 0, arrays.count, 1.0, NULL) != 0) {
-        die(core_err_sentence());
+        die(core_err_message());
     }
     return (double)(core_clock_now_ns() - start_ns) * 1e-9;
 }

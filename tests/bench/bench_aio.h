@@ -34,7 +34,7 @@ struct bench_row { /* samples of one contestant */
 };
 
 /* bench_aio_figures.c */
-/* Ends the program with the last error's sentence. */
+/* Ends the program with the last error's message. */
 void bench_die(const char *what);
 double bench_cpu_ms(void);
 /* The median; sorts the values. */

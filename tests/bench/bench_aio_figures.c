@@ -9,7 +9,7 @@
 
 void bench_die(const char *what)
 {
-    fprintf(stderr, "bench_aio: %s: %s\n", what, core_err_sentence());
+    fprintf(stderr, "bench_aio: %s: %s\n", what, core_err_message());
     for (int i = 0; i < 2; i++) {
         unlink(bench.files[i]);
     }

@@ -28,7 +28,7 @@ static unsigned threads;
 
 static _Noreturn void stop(const char *what)
 {
-    fprintf(stderr, "%s: %s\n", what, core_err_sentence());
+    fprintf(stderr, "%s: %s\n", what, core_err_message());
     exit(2);
 }
 

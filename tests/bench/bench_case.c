@@ -57,7 +57,7 @@ static const struct {
 static void must(int rc)
 {
     if (rc < 0) {
-        fprintf(stderr, "bench_case: %s\n", core_err_sentence());
+        fprintf(stderr, "bench_case: %s\n", core_err_message());
         exit(1);
     }
 }

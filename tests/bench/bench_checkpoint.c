@@ -65,7 +65,7 @@ static struct {
 static void check(int rc, const char *what)
 {
     if (rc != 0) {
-        fprintf(stderr, "bench_checkpoint: %s: %s\n", what, core_err_sentence());
+        fprintf(stderr, "bench_checkpoint: %s: %s\n", what, core_err_message());
         exit(1);
     }
 }

@@ -380,7 +380,7 @@ int main(int argc, char **argv)
         rc = plain_save(bench.plain, &save);
     }
     if (rc != 0) {
-        fprintf(stderr, "bench_model: %s\n", core_err_sentence());
+        fprintf(stderr, "bench_model: %s\n", core_err_message());
     }
     close_all(&bench);
     return rc == 0 ? 0 : rc == -EINVAL || rc == -ENOENT ? 2 : 1;

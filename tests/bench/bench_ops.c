@@ -32,7 +32,7 @@ static const size_t scratch_bytes = (size_t)192 << 20;
 static void must(int rc)
 {
     if (rc < 0) {
-        fprintf(stderr, "bench_ops: %s\n", core_err_sentence());
+        fprintf(stderr, "bench_ops: %s\n", core_err_message());
         exit(1);
     }
 }
@@ -328,7 +328,7 @@ int main(int argc, char **argv)
     must(kern_cpu_create(&(struct kern_options){.products = KERN_PRODUCTS_PLAIN}, &bench.ours));
     if (kern_cpu_create(&(struct kern_options){.products = KERN_PRODUCTS_ONEDNN}, &bench.foreign) !=
         0) {
-        fprintf(stderr, "bench_ops: %s; ours alone\n", core_err_sentence());
+        fprintf(stderr, "bench_ops: %s; ours alone\n", core_err_message());
     }
     bench.memory = aligned_alloc(4096, 8 * operand_bytes);
     bench.scratch = aligned_alloc(4096, scratch_bytes);

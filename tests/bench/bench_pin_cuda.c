@@ -14,7 +14,7 @@
 static void must(int rc)
 {
     if (rc < 0) {
-        fprintf(stderr, "bench_pin_cuda: %s\n", core_err_sentence());
+        fprintf(stderr, "bench_pin_cuda: %s\n", core_err_message());
         exit(1);
     }
 }

@@ -161,7 +161,7 @@ static int run(const struct shape *shape)
     int rc = plan_create(&input, &plan);
     double plan_s = (double)(core_clock_now_ns() - start_ns) / 1e9;
     if (rc != 0) {
-        fprintf(stderr, "%s: %s\n", shape->name, core_err_sentence());
+        fprintf(stderr, "%s: %s\n", shape->name, core_err_message());
         return rc;
     }
     const struct plan_prediction *predicted = plan_predicted(plan);

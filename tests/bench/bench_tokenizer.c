@@ -38,7 +38,7 @@ static struct work work;
 
 static void fail(const char *what)
 {
-    fprintf(stderr, "bench_tokenizer: %s: %s\n", what, core_err_sentence());
+    fprintf(stderr, "bench_tokenizer: %s: %s\n", what, core_err_message());
     exit(1);
 }
 

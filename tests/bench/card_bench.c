@@ -19,7 +19,7 @@ struct card_bench bench = {.tokens = TOKENS_MAX, .batches = 5};
 static void must(int rc)
 {
     if (rc < 0) {
-        fprintf(stderr, "%s: %s\n", bench.name, core_err_sentence());
+        fprintf(stderr, "%s: %s\n", bench.name, core_err_message());
         exit(1);
     }
 }

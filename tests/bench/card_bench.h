@@ -1,7 +1,7 @@
 /* card_bench.h: shared by the measurements of a card: the card with a queue and large arrays of
  * small numbers, the shapes of an 8B Llama, and the time of an op that runs repeatedly. One thread.
  * `--quick` takes a quarter of the tokens and fewer runs; `--only WORD` measures only the lines
- * whose name contains WORD. A failure ends the program with a sentence. */
+ * whose name contains WORD. A failure ends the program with a message. */
 #ifndef TESTS_BENCH_CARD_BENCH_H
 #define TESTS_BENCH_CARD_BENCH_H
 

@@ -125,23 +125,23 @@ static void refused(void)
     name[BLOCKS_NAME_BYTES_MAX + 1] = '\0';
     check_int(blocks_create(&blocks), ==, 0);
     check_int(blocks_finish(blocks, "paper", 0), ==, -EINVAL);
-    check_contains(core_err_sentence(), "0 blocks");
+    check_contains(core_err_message(), "0 blocks");
     check_int(blocks_add(blocks, name), ==, -EINVAL);
-    check_contains(core_err_sentence(), "has 256 bytes; expected 1 to 255");
+    check_contains(core_err_message(), "has 256 bytes; expected 1 to 255");
     check_int(blocks_add(blocks, ""), ==, -EINVAL);
     check_int(blocks_add(blocks, "a\xff"), ==, -EINVAL);
-    check_contains(core_err_sentence(), "byte 1 ");
+    check_contains(core_err_message(), "byte 1 ");
     check_uint(blocks->count, ==, 0);
     check_int(blocks_add(blocks, "gr\xc3\xbc\xc3\x9f"), ==, 0);
     check_int(blocks_add_tensor(blocks, &(struct block_tensor){.name = ""}, NULL), ==, -EINVAL);
     check_int(blocks_add_array(blocks, BLOCKS_ELEMENTS_MAX, 0, true, &first), ==, 0);
     check_int(blocks_add_array(blocks, 1, 0, true, &first), ==, -EINVAL);
-    check_contains(core_err_sentence(), "elements");
+    check_contains(core_err_message(), "elements");
     check_int(blocks_add(blocks, "b"), ==, 0);
     check_int(blocks_add(blocks, "a"), ==, 0);
     check_int(blocks_add(blocks, "b"), ==, 0);
     check_int(blocks_finish(blocks, "paper", 0), ==, -EINVAL);
-    check_contains(core_err_sentence(), "two blocks have the name \"b\"");
+    check_contains(core_err_message(), "two blocks have the name \"b\"");
     blocks_destroy(blocks);
 }
 

@@ -28,7 +28,7 @@ struct cache *case_open(const struct cache_case *given)
                                           .drive = {.depth = given->depth}};
     int rc = cache_create(&options, &cache);
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "no cache: %d: %s", rc, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "no cache: %d: %s", rc, core_err_message());
     }
     return cache;
 }

@@ -20,7 +20,7 @@ static struct cache *open_cache(struct aio_mem_disk **disk)
                                           .device_bytes = ROOM * BYTES};
     const int rc = cache_create(&options, &cache);
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "no cache: %d: %s", rc, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "no cache: %d: %s", rc, core_err_message());
     }
     return cache;
 }
@@ -101,17 +101,17 @@ static void refusals(void)
         check_int(get_on_device(cache, i, &result), ==, 0);
     }
     check_int(get_on_device(cache, ROOM, &result), ==, -ENOMEM);
-    check_contains(core_err_sentence(), "block 4: ");
+    check_contains(core_err_message(), "block 4: ");
     check_int(case_get(cache, 1, NULL, 0, &result), ==, -EBUSY);
-    check_contains(core_err_sentence(), "pinned on the device");
+    check_contains(core_err_message(), "pinned on the device");
     check_int(case_get(cache, 1, memory, BYTES, &result), ==, 0);
     check_int(case_put(cache, 1, memory, BYTES, false), ==, -EBUSY);
     check_int(case_drop(cache, 1), ==, -EBUSY);
     check_int(case_get(cache, 5, NULL, 0, &result), ==, 0);
     check_int(get_on_device(cache, 5, &result), ==, -EBUSY);
-    check_contains(core_err_sentence(), "pinned on the host");
+    check_contains(core_err_message(), "pinned on the host");
     check_int(cache_release(cache, "block 2", true), ==, -EINVAL);
-    check_contains(core_err_sentence(), "was changed on the device; put it");
+    check_contains(core_err_message(), "was changed on the device; put it");
     check_int(cache_release(cache, "block 2", false), ==, -EINVAL);
     check_int(get_on_device(cache, ROOM, &result), ==, 0);
     check_true(case_has(result.data, BYTES, ROOM, 1) && !is_on_device(cache, 2));
@@ -126,7 +126,7 @@ static void refusals(void)
     aio_mem_destroy(disk);
     cache = case_open(&(struct cache_case){.host_bytes = MIB});
     check_int(get_on_device(cache, 1, &result), ==, -EINVAL);
-    check_contains(core_err_sentence(), "cannot be got on the device: there is none");
+    check_contains(core_err_message(), "cannot be got on the device: there is none");
     check_int(cache_destroy(cache), ==, 0);
 }
 

@@ -24,7 +24,7 @@ static bool did(struct tally *tally, int rc, unsigned block)
         return true;
     }
     tally->failures++;
-    check_contains(core_err_sentence(), case_name(block));
+    check_contains(core_err_message(), case_name(block));
     check_true(rc == -EBADF || rc == -ENOMEM);
     return false;
 }
@@ -114,8 +114,8 @@ static void others_in_flight_succeed(void)
         for (unsigned i = 0; i < BLOCKS; i++) {
             check_int(cache_wait(cache, tokens[i], NULL), ==, i == WRONG ? -EBADMSG : 0);
             if (i == WRONG) {
-                check_contains(core_err_sentence(), "block 5: ");
-                check_contains(core_err_sentence(), "checksum");
+                check_contains(core_err_message(), "block 5: ");
+                check_contains(core_err_message(), "checksum");
             } else {
                 check_true(case_has(memory + i * BYTES, BYTES, i, 1));
             }
@@ -184,11 +184,11 @@ static void dead_drive(void)
             if (rc == 0) {
                 check_true(case_has(memory, BYTES, i, 1));
             } else {
-                check_contains(core_err_sentence(), case_name(i));
+                check_contains(core_err_message(), case_name(i));
             }
         }
         check_int(case_put(cache, 9, memory + 1, BYTES - 1, false), ==, -ENODEV);
-        check_contains(core_err_sentence(), "block 9: 98304 bytes of host memory are needed");
+        check_contains(core_err_message(), "block 9: 98304 bytes of host memory are needed");
         check_int(case_put(cache, 9, memory, BYTES, true), ==, -ENODEV);
         check_int(case_get(cache, 9, memory, BYTES, NULL), ==, -ENOENT);
     }

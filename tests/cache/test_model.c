@@ -36,8 +36,8 @@ struct world {
 static void ok(const struct world *world, int rc, const char *what)
 {
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%s: %d: %s (%" PRIu64 " puts)", what, rc,
-                  core_err_sentence(), world->versions);
+        test_fail(__FILE__, __LINE__, "%s: %d: %s (%" PRIu64 " puts)", what, rc, core_err_message(),
+                  world->versions);
     }
 }
 
@@ -237,9 +237,8 @@ static void memory_alone(void)
     case_fill(memory, 600 << 10, 0, 1);
     check_int(case_put(cache, 0, memory, 600 << 10, false), ==, 0);
     check_int(case_put(cache, 1, memory, 600 << 10, true), ==, -ENOMEM);
-    check_contains(core_err_sentence(),
-                   "block 1: 614400 bytes of host memory are needed, 434176 of "
-                   "1048576 are free, and no store is given for the rest");
+    check_contains(core_err_message(), "block 1: 614400 bytes of host memory are needed, 434176 of "
+                                       "1048576 are free, and no store is given for the rest");
     check_int(case_get(cache, 1, NULL, 0, NULL), ==, -ENOENT);
     check_int(case_put(cache, 0, memory, 400 << 10, false), ==, 0);
     check_int(case_put(cache, 1, memory, 500 << 10, true), ==, 0);
@@ -259,10 +258,9 @@ static void full(void)
         check_int(case_put(cache, i, memory, BYTES, false), ==, 0);
     }
     check_int(case_put(cache, ALL, memory, BYTES, false), ==, -ENOSPC);
-    check_contains(core_err_sentence(),
-                   "block 24: 262144 bytes of host memory are needed, 0 of "
-                   "2097152 are free, and no more can be written to the store");
-    check_contains(core_err_sentence(), "262144 bytes are needed, 0 of 4194304 are free");
+    check_contains(core_err_message(), "block 24: 262144 bytes of host memory are needed, 0 of "
+                                       "2097152 are free, and no more can be written to the store");
+    check_contains(core_err_message(), "262144 bytes are needed, 0 of 4194304 are free");
     check_int(case_put(cache, ALL, memory, BYTES, true), ==, -ENOSPC);
     for (unsigned round = 0; round < 2; round++) {
         for (unsigned i = 0; i < ALL; i++) {
@@ -278,7 +276,7 @@ static void full(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
-/* Invalid requests are refused with a sentence and change nothing. */
+/* Invalid requests are refused with a message and change nothing. */
 static void refusals(void)
 {
     static char long_name[CACHE_NAME_MAX + 2];
@@ -296,19 +294,19 @@ static void refusals(void)
                         &(struct cache_request){.name = long_name, .from = memory, .bytes = 1},
                         &token),
               ==, -EINVAL);
-    check_contains(core_err_sentence(), "1 to 255 bytes");
+    check_contains(core_err_message(), "1 to 255 bytes");
     check_int(case_put(cache, 1, memory, 0, false), ==, -EINVAL);
     check_int(case_put(cache, 1, NULL, 1, false), ==, -EINVAL);
     check_int(case_put(cache, 1, memory, UINT64_MAX, false), ==, -EINVAL);
     check_int(case_get(cache, 1, memory, MIB, NULL), ==, -ENOENT);
-    check_contains(core_err_sentence(), "block block 1 does not exist");
+    check_contains(core_err_message(), "block block 1 does not exist");
     check_int(cache_release(cache, "block 1", false), ==, -ENOENT);
     case_fill(memory, 5000, 1, 1);
     check_int(case_put(cache, 1, memory, 5000, false), ==, 0);
     check_int(case_get(cache, 1, memory, 4999, NULL), ==, -EINVAL);
-    check_contains(core_err_sentence(), "block 1: it has 5000 bytes, the buffer has 4999");
+    check_contains(core_err_message(), "block 1: it has 5000 bytes, the buffer has 4999");
     check_int(cache_release(cache, "block 1", false), ==, -EINVAL);
-    check_contains(core_err_sentence(), "block 1 is not pinned");
+    check_contains(core_err_message(), "block 1 is not pinned");
     check_int(case_get(cache, 1, NULL, 0, &result), ==, 0);
     check_int(case_get(cache, 1, NULL, 0, &result), ==, 0);
     check_int(case_put(cache, 1, memory, 5000, false), ==, -EBUSY);
@@ -316,7 +314,7 @@ static void refusals(void)
     check_int(cache_look(cache, "block 1", &look), ==, 0);
     check_true(look.pins == 2 && look.in_memory && !look.in_store && look.bytes == 5000);
     check_int(case_put(cache, 2, memory + 1, MIB - 4096, false), ==, -ENOMEM);
-    check_contains(core_err_sentence(),
+    check_contains(core_err_message(),
                    "block 2: 1044480 bytes of host memory are needed, 1040384 of "
                    "1048576 are free, and the rest is pinned or needed sooner");
     check_int(cache_release(cache, "block 1", false), ==, 0);
@@ -324,7 +322,7 @@ static void refusals(void)
     check_int(cache_poll(cache, 0, NULL), ==, -ENOENT);
     check_int(cache_poll(cache, 1000000, NULL), ==, -ENOENT);
     check_int(case_put(cache, 2, memory + 1, 2 * MIB, false), ==, -ENOMEM);
-    check_contains(core_err_sentence(), "2097152 bytes of host memory are needed, the budget is");
+    check_contains(core_err_message(), "2097152 bytes of host memory are needed, the budget is");
     check_true(case_has(result.data, 5000, 1, 1));
     check_int(cache_destroy(cache), ==, 0);
     check_int(cache_create(&(struct cache_options){.host_bytes = 4095}, &cache), ==, -EINVAL);
@@ -355,7 +353,7 @@ static void tokens(void)
     check_true(result.data == memory && result.bytes == 4096);
     check_int(cache_get(cache, &request, &token), ==, 0);
     check_int(cache_poll(cache, first, &result), ==, -ENOENT);
-    check_contains(core_err_sentence(), "the results of the newest 1024 are kept");
+    check_contains(core_err_message(), "the results of the newest 1024 are kept");
     check_int(cache_destroy(cache), ==, 0);
 }
 

@@ -10,7 +10,7 @@ struct core_cfg *rig_parse(const char *text, const struct core_cfg_options *opti
 {
     struct core_cfg *cfg = NULL;
     if (core_cfg_parse(text, strlen(text), "t.json", options, &cfg) != 0) {
-        test_fail(__FILE__, __LINE__, "%s: %s", text, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%s: %s", text, core_err_message());
     }
     return cfg;
 }
@@ -63,7 +63,7 @@ struct core_cfg *rig_accept(const char *text)
     struct core_cfg *cfg = rig_parse(text, NULL);
     if (core_cfg_check(cfg) != 0) {
         core_cfg_destroy(cfg);
-        test_fail(__FILE__, __LINE__, "%s: %s", text, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%s: %s", text, core_err_message());
     }
     return cfg;
 }

@@ -63,8 +63,8 @@ static void batch_rule(void)
             check_int(found[1], ==, cases[i].micro);
             check_int(found[2], ==, cases[i].accumulation);
         } else {
-            check_contains(core_err_sentence(), "t.json:1:");
-            check_contains(core_err_sentence(), "train_batch_size: ");
+            check_contains(core_err_message(), "t.json:1:");
+            check_contains(core_err_message(), "train_batch_size: ");
         }
     }
 }
@@ -399,7 +399,7 @@ static void features(void)
     }
 }
 
-static void expect_load(const char *argument, int code, const char *sentence)
+static void expect_load(const char *argument, int code, const char *message)
 {
     struct core_cfg *cfg = NULL;
     int found = core_cfg_load(argument, NULL, &cfg);
@@ -408,7 +408,7 @@ static void expect_load(const char *argument, int code, const char *sentence)
         core_cfg_destroy(cfg);
     }
     check_int(found, ==, code);
-    check_contains(core_err_sentence(), sentence);
+    check_contains(core_err_message(), message);
 }
 
 /* Runs without privileges; returns the number of checks that succeeded. */
@@ -419,7 +419,7 @@ static int unreadable(void *argument)
         return 77;
     }
     int code = core_cfg_load(argument, NULL, &cfg);
-    return code == -EACCES && strstr(core_err_sentence(), "Permission denied") != NULL ? 3 : 4;
+    return code == -EACCES && strstr(core_err_message(), "Permission denied") != NULL ? 3 : 4;
 }
 
 /* Each kind of bad file has its own error, with name and line. */
@@ -522,8 +522,8 @@ static void lines(void)
     rig_expect(text, REFUSED, "fp16.enabled", 5, "found 3; allowed: true or false");
     struct core_cfg *cfg = rig_parse(text, NULL);
     check_int(core_cfg_check(cfg), ==, -EINVAL);
-    check_contains(core_err_sentence(), "t.json:4:5: train_batch_size: found 0");
-    check_contains(core_err_sentence(), "(and 1 more)");
+    check_contains(core_err_message(), "t.json:4:5: train_batch_size: found 0");
+    check_contains(core_err_message(), "(and 1 more)");
     check_string(core_cfg_note_kind_name(core_cfg_note(cfg, 0).kind), "refused");
     core_cfg_destroy(cfg);
     core_cfg_destroy(NULL);

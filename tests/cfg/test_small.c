@@ -50,7 +50,7 @@ static void sizes(void)
         if (core_size_parse(bad[i], &bytes) != -EINVAL || bytes != 77) {
             test_fail(__FILE__, __LINE__, "\"%s\" is taken as %" PRIu64, bad[i], bytes);
         }
-        check_contains(core_err_sentence(), bad[i]);
+        check_contains(core_err_message(), bad[i]);
     }
     char text[32];
     check_string(core_size_print(0, text, sizeof text), "0 B");

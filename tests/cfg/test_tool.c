@@ -115,7 +115,7 @@ static void usage(void)
 {
     static const struct {
         const char *arguments;
-        const char *sentence;
+        const char *message;
     } cases[] = {
         {"confg", "unknown command confg (did you mean config?)"},
         {"config", "FILE is missing"},
@@ -133,7 +133,7 @@ static void usage(void)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         check_int(run(cases[i].arguments), ==, 2);
-        check_contains(err_text, cases[i].sentence);
+        check_contains(err_text, cases[i].message);
         check_string(out_text, "");
     }
     check_int(run_to("config -q -", "/dev/null", NULL), ==, 2);

@@ -26,7 +26,7 @@ static void *rank_main(void *argument)
     rank->rc = coll_open(&options, &rank->coll);
     if (rank->rc == 0) {
         rank->rc = run->body(rank);
-        snprintf(rank->sentence, sizeof rank->sentence, "%s", core_err_sentence());
+        snprintf(rank->message, sizeof rank->message, "%s", core_err_message());
         coll_traffic_report(rank->coll, &rank->traffic);
         coll_close(rank->coll);
     }

@@ -18,7 +18,7 @@ struct rank {
     unsigned index;
     struct coll *coll; /* owned by the thread */
     int rc;
-    char sentence[512];
+    char message[512];
     uint32_t results[5][COUNT_MAX];
     struct coll_traffic traffic;
 };

@@ -46,7 +46,7 @@ static void hanging_rank(void)
     run_ranks(&run);
     for (unsigned r = 0; r < 4; r++) {
         check_int(run.ranks[r].rc, ==, -ETIMEDOUT);
-        check_contains(run.ranks[r].sentence,
+        check_contains(run.ranks[r].message,
                        "rank 2 did not reach collective 2 (all-reduce of 64 fp32) within 0.3");
     }
     free(run.ranks);
@@ -68,7 +68,7 @@ static void several_missing(void)
     struct run run = {.world = 4, .limit_ns = LIMIT_NS / 3, .body = mostly_absent};
     run_ranks(&run);
     check_int(run.ranks[0].rc, ==, -ETIMEDOUT);
-    check_contains(run.ranks[0].sentence, "ranks 1, 2, 3 did not reach collective 1 (barrier)");
+    check_contains(run.ranks[0].message, "ranks 1, 2, 3 did not reach collective 1 (barrier)");
     free(run.ranks);
 }
 
@@ -126,7 +126,7 @@ static void dead_rank(void)
     check_int(run.ranks[1].rc, ==, 0);
     for (unsigned r = 0; r < 3; r += 2) {
         check_int(run.ranks[r].rc, ==, -EPIPE);
-        check_contains(run.ranks[r].sentence,
+        check_contains(run.ranks[r].message,
                        "rank 1 left before collective 2 (broadcast of 64 bytes from rank 1)");
     }
     free(run.ranks);
@@ -145,21 +145,21 @@ static int aborts(struct rank *rank)
     return rc == again ? rc : 0;
 }
 
-/* A rank that cannot continue ends the others, with its sentence and its number. */
+/* A rank that cannot continue ends the others, with its message and its number. */
 static void aborting_rank(void)
 {
     struct run run = {.world = 4, .limit_ns = 60 * LIMIT_NS, .body = aborts};
     run_ranks(&run);
     for (unsigned r = 0; r < 4; r++) {
         check_int(run.ranks[r].rc, ==, -EIO);
-        check_contains(run.ranks[r].sentence, "rank 3: the drive of block 7 is gone");
+        check_contains(run.ranks[r].message, "rank 3: the drive of block 7 is gone");
     }
     free(run.ranks);
 }
 
 struct mismatch {
     struct coll_command calls[2]; /* of the others; of rank 2 */
-    const char *sentence;
+    const char *message;
 };
 
 static const uint64_t other_borders[] = {0, 1, 2, 8};
@@ -196,8 +196,8 @@ static void mismatched(void)
         run_ranks(&run);
         for (unsigned r = 0; r < 3; r++) {
             check_int(run.ranks[r].rc, ==, -EPROTO);
-            check_contains(run.ranks[r].sentence, mismatches[i].sentence);
-            check_contains(run.ranks[r].sentence, "collective 1 differs");
+            check_contains(run.ranks[r].message, mismatches[i].message);
+            check_contains(run.ranks[r].message, "collective 1 differs");
         }
         free(run.ranks);
     }

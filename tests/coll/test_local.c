@@ -126,7 +126,7 @@ static void check_results(const struct run *run)
     for (unsigned r = 0; r < run->world; r++) {
         const struct rank *rank = &run->ranks[r];
         if (rank->rc != 0) {
-            test_note("rank %u: %s", r, rank->sentence);
+            test_note("rank %u: %s", r, rank->message);
         }
         check_int(rank->rc, ==, 0);
         unsigned owner = 0;

@@ -17,7 +17,7 @@ static void registry(void)
         struct coll *coll = NULL;
         if (!coll_kind_built(i)) {
             check_int(coll_open(&(struct coll_options){.kind = names[i]}, &coll), ==, -ENOTSUP);
-            check_contains(core_err_sentence(), names[i]);
+            check_contains(core_err_message(), names[i]);
         }
     }
     check_true(coll_kind_name(4) == NULL && !coll_kind_built(4));
@@ -121,7 +121,7 @@ static void refused(void)
     }
 }
 
-/* After an abort every command fails with its sentence. */
+/* After an abort every command fails with its message. */
 static void aborted(void)
 {
     struct coll *coll = open_self();
@@ -136,7 +136,7 @@ static void aborted(void)
     coll_abort(coll, -ECANCELED);
     core_err_clear();
     check_int(coll_submit(coll, &command, &fence), ==, -ECANCELED);
-    check_contains(core_err_sentence(), "the user asked to stop");
+    check_contains(core_err_message(), "the user asked to stop");
     coll_close(coll);
 }
 

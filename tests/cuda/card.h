@@ -17,7 +17,7 @@ struct card_grid {
 };
 
 /* Runs thread(closure) for every thread of every block; each launch runs them in another order. If
- * a thread waits for one that has ended or never comes, the program ends with a sentence. */
+ * a thread waits for one that has ended or never comes, the program ends with a message. */
 void card_run(const struct card_grid *grid, void (*thread)(void *closure), void *closure);
 
 /* The rest is called by the threads of a kernel. */

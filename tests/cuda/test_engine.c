@@ -75,7 +75,7 @@ static void card_or_skip(void)
     const int rc = dev_open(rig_machine(), &options, &device);
     kern_ops_detach(NULL); /* so that the linker takes the ops of the first library */
     if (rc == -ENODEV || rc == -ENOTSUP) {
-        test_skip("%s", core_err_sentence());
+        test_skip("%s", core_err_message());
     }
     check_int(rc, ==, 0);
     dev_close(device);

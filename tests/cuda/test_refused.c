@@ -40,7 +40,7 @@ static void small_scratch_is_refused(void)
     const struct dev_launch where = {.scratch_bytes = 100};
     const struct kern_bias_grad_arguments a = {.m = 5, .n = 7};
     check_int(launch(KERN_BIAS_GRAD, &where, &a), ==, -ENOMEM);
-    check_contains(core_err_sentence(), "op bias_grad takes 3584 bytes of scratch");
+    check_contains(core_err_message(), "op bias_grad takes 3584 bytes of scratch");
 }
 
 static void types_are_refused(void)
@@ -49,9 +49,9 @@ static void types_are_refused(void)
     const struct kern_act_arguments act = {.type = KERN_F64, .tokens = 1, .width = 1};
     const struct kern_act_arguments kind = {.kind = (enum kern_act_kind)9, .tokens = 1, .width = 1};
     check_int(launch(KERN_ACT, &where, &act), ==, -EINVAL);
-    check_contains(core_err_sentence(), "op act takes fp32, bf16 and fp16");
+    check_contains(core_err_message(), "op act takes fp32, bf16 and fp16");
     check_int(launch(KERN_ACT, &where, &kind), ==, -EINVAL);
-    check_contains(core_err_sentence(), "no activation 9");
+    check_contains(core_err_message(), "no activation 9");
 }
 
 static void sizes_are_refused(void)
@@ -62,20 +62,20 @@ static void sizes_are_refused(void)
     struct kern_attention_arguments a = {
         .rows = 1, .length = 1, .heads = 1, .kv_heads = 1, .head_dim = 513};
     check_int(launch(KERN_ATTENTION, &where, &a), ==, -ENOTSUP);
-    check_contains(core_err_sentence(), "up to 512 dimensions, not of 513");
+    check_contains(core_err_message(), "up to 512 dimensions, not of 513");
     a.type = KERN_BF16;
     a.head_dim = 64;
     a.scale = 1.0f;
     a.length = INT32_MAX;
     check_int(launch(KERN_ATTENTION, &where, &a), ==, -EINVAL);
-    check_contains(core_err_sentence(), "has rows of 2147483647 tokens");
+    check_contains(core_err_message(), "has rows of 2147483647 tokens");
     const struct kern_add_arguments add = {.count = INT64_MAX / 4};
     check_int(launch(KERN_ADD, &where, &add), ==, -EINVAL);
-    check_contains(core_err_sentence(), "op add is too large for one launch");
+    check_contains(core_err_message(), "op add is too large for one launch");
     const struct kern_embed_grad_arguments embed = {
         .tokens = (int64_t)INT32_MAX + 1, .width = 1, .vocab = 1, .dtable = {.out = (void *)64}};
     check_int(launch(KERN_EMBED_GRAD, &where, &embed), ==, -EINVAL);
-    check_contains(core_err_sentence(), "2147483648 tokens");
+    check_contains(core_err_message(), "2147483648 tokens");
 }
 
 /* Without work or without outputs nothing is launched; without a card a launch would fail. */

@@ -159,14 +159,14 @@ static void it_can_be_left_out(void)
     rig_close();
 }
 
-/* An unknown value is refused; the sentence has it and what is expected. */
+/* An unknown value is refused; the message has it and what is expected. */
 static void other_values_are_refused(void)
 {
     struct kern_cuda *cuda = NULL;
     setenv("TIDE_ATTENTION", "cudnn", 1);
     check_int(kern_cuda_create(&(const struct kern_options){0}, &cuda), ==, -EINVAL);
     unsetenv("TIDE_ATTENTION");
-    check_string(core_err_sentence(), "invalid TIDE_ATTENTION \"cudnn\" (expected mma, or unset)");
+    check_string(core_err_message(), "invalid TIDE_ATTENTION \"cudnn\" (expected mma, or unset)");
     check_true(cuda == NULL);
 }
 

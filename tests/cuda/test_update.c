@@ -225,12 +225,12 @@ static void bad_updates_are_refused(void)
     rig_open(NULL, 1);
     rig_case(1);
     check_int(rig_run(KERN_UPDATE, &a), ==, -EINVAL);
-    check_contains(core_err_sentence(), "within a block of 256");
+    check_contains(core_err_message(), "within a block of 256");
     rig_close();
     rig_open(NULL, 1);
     a.update.moments = CORE_UPDATE_FP16;
     check_int(rig_run(KERN_UPDATE, &a), ==, -EINVAL);
-    check_contains(core_err_sentence(), "op update has no rule");
+    check_contains(core_err_message(), "op update has no rule");
     rig_close();
 }
 
@@ -277,11 +277,11 @@ static void bad_lines_are_refused(void)
     rig_open(NULL, 1);
     rig_case(1);
     check_int(rig_run(KERN_SQUARES, &norm), ==, -EINVAL);
-    check_contains(core_err_sentence(), "within a tile");
+    check_contains(core_err_message(), "within a tile");
     rig_close();
     rig_open(NULL, 1);
     check_int(rig_run(KERN_SQUARES, &codes), ==, -EINVAL);
-    check_contains(core_err_sentence(), "op squares takes fp32, bf16 and fp16");
+    check_contains(core_err_message(), "op squares takes fp32, bf16 and fp16");
     rig_close();
 }
 

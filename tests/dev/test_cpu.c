@@ -25,7 +25,7 @@ static void registry(void)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         core_err_clear();
         check_int(dev_open(wrong[i], NULL, &device), ==, -EINVAL);
-        check_contains(core_err_sentence(), wrong[i]);
+        check_contains(core_err_message(), wrong[i]);
     }
     check_int(dev_open("cpu:1", NULL, &device), ==, -ENODEV);
     check_true(device == NULL);
@@ -48,8 +48,8 @@ static void budget(void)
     void *all = device_alloc(device, 1 << 20);
     void *more = NULL;
     check_int(dev_memory_alloc(device, 1, &more), ==, -ENOMEM);
-    check_contains(core_err_sentence(), "1048576");
-    check_contains(core_err_sentence(), "cpu");
+    check_contains(core_err_message(), "1048576");
+    check_contains(core_err_message(), "cpu");
     check_true(more == NULL);
     dev_memory_free(device, all);
     check_int(dev_memory_alloc(device, (1 << 20) + 1, &more), ==, -ENOMEM);
@@ -171,7 +171,7 @@ static void host_memory(void)
     check_int(dev_host_register(device, memory, bytes), ==, 0);
     check_int(dev_host_register(device, memory, bytes), ==, -EEXIST);
     check_int(dev_host_register(device, memory + 65536, 65536), ==, -EEXIST);
-    check_contains(core_err_sentence(), "1048576");
+    check_contains(core_err_message(), "1048576");
     dev_host_unregister(device, memory);
     check_int(dev_host_register(device, memory + 65536, 65536), ==, 0);
     check_int(dev_host_register(device, memory, 65536), ==, 0);
@@ -199,7 +199,7 @@ static void rates(void)
     check_int(dev_rates_measure(device, 5 << 20, &measured), ==, -ENOMEM);
     check_int(dev_rates_measure(device, 0, &measured), ==, -EINVAL);
     check_int(dev_rates_measure(device, (size_t)1 << 45, &measured), ==, -ENOMEM);
-    check_contains(core_err_sentence(), "needs 4 times as much host memory");
+    check_contains(core_err_message(), "needs 4 times as much host memory");
     dev_close(device);
 }
 

@@ -101,13 +101,13 @@ static void absence(void)
     fake_reset(1 << 20);
     fake_driver(0, DRIVER_TOO_OLD);
     check_int(dev_open("cuda", NULL, &device), ==, -ENODEV);
-    check_contains(core_err_sentence(), "no NVIDIA driver");
+    check_contains(core_err_message(), "no NVIDIA driver");
     fake_driver(12020, DRIVER_TOO_OLD);
     check_int(dev_kind_count(1), ==, -ENODEV);
-    check_contains(core_err_sentence(), "supports CUDA 12.2, this build needs 13.0");
+    check_contains(core_err_message(), "supports CUDA 12.2, this build needs 13.0");
     fake_driver(13000, NO_DEVICE);
     check_int(dev_kind_count(1), ==, -ENODEV);
-    check_contains(core_err_sentence(), "finds no GPU");
+    check_contains(core_err_message(), "finds no GPU");
     fake_driver(13000, 0);
     check_int(dev_kind_count(1), ==, 1);
     check_int(dev_open("cuda:1", NULL, &device), ==, -ENODEV);
@@ -131,7 +131,7 @@ static void budget(void)
     check_int(fake_live(), ==, 0);
     check_int(dev_open("cuda:0", &(struct dev_options){.memory_bytes = (size_t)5 << 30}, &device),
               ==, -ENOMEM);
-    check_contains(core_err_sentence(), "4294967296 of its 4294967296 bytes free");
+    check_contains(core_err_message(), "4294967296 of its 4294967296 bytes free");
     check_int(fake_live(), ==, 0);
 }
 
@@ -281,10 +281,10 @@ static void failing_op(void)
     struct dev_command command = {.op = OP_FAIL, .arguments = &a, .arguments_bytes = sizeof a};
     struct core_fence fence;
     check_int(dev_queue_launch(queue, &command, &fence), ==, -EDOM);
-    check_contains(core_err_sentence(), "op fail: no such shape");
+    check_contains(core_err_message(), "op fail: no such shape");
     core_err_clear();
     check_int(dev_queue_launch(queue, &command, &fence), ==, -EDOM);
-    check_contains(core_err_sentence(), "op fail: no such shape");
+    check_contains(core_err_message(), "op fail: no such shape");
     struct dev_copy down = {
         .direction = DEV_COPY_DOWN, .to = host, .from = memory, .bytes = sizeof host};
     check_int(core_fence_wait(copy(other, down), LONG_NS), ==, 0);
@@ -314,8 +314,8 @@ static void lost_card(void)
     while ((rc = dev_queue_copy(queues[0], &up, &fence)) == 0) {
     }
     check_int(rc, ==, -EIO);
-    check_contains(core_err_sentence(), "cudaErrorLaunchFailure");
-    check_contains(core_err_sentence(), "cuda:0");
+    check_contains(core_err_message(), "cudaErrorLaunchFailure");
+    check_contains(core_err_message(), "cuda:0");
     rc = dev_queue_copy(queues[1], &up, &fence);
     check_int(rc, ==, -EIO);
     dev_queue_destroy(queues[0]);
@@ -343,7 +343,7 @@ static void lost_while_waiting(void)
         rc = core_fence_wait(fence, LONG_NS);
     }
     check_int(rc, ==, -EIO);
-    check_contains(core_err_sentence(), "cuda:0");
+    check_contains(core_err_message(), "cuda:0");
     dev_queue_destroy(queue);
     dev_memory_free(device, cell);
     dev_close(device);
@@ -364,7 +364,7 @@ static void pieces(void)
     int live = fake_live();
     fake_fail(4, OUT_OF_MEMORY); /* calls: set the GPU, pin two pieces, pin a third */
     check_int(dev_host_register(device, host, bytes), ==, -ENOMEM);
-    check_contains(core_err_sentence(),
+    check_contains(core_err_message(),
                    "cudaHostRegister of 2147483648 bytes failed: out of memory");
     check_int(fake_live(), ==, live);
     check_int(fake_sticky(), ==, 0);
@@ -427,7 +427,7 @@ static void every_call_fails(void)
             break;
         }
         if (rc != 0) {
-            check_contains(core_err_sentence(), "out of memory");
+            check_contains(core_err_message(), "out of memory");
         }
     }
     check_int(n, >, 10);

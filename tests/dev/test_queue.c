@@ -76,7 +76,7 @@ static void op_table(void)
     struct fail_arguments a = {0};
     struct dev_command command = {.op = OP_ABSENT, .arguments = &a, .arguments_bytes = 8};
     check_int(dev_queue_launch(queue, &command, &fence), ==, -ENOTSUP);
-    check_contains(core_err_sentence(), "absent");
+    check_contains(core_err_message(), "absent");
     command.op = 60;
     check_int(dev_queue_launch(queue, &command, &fence), ==, -ENOTSUP);
     command.op = DEV_OP_MAX;
@@ -128,7 +128,7 @@ static void launch_context(void)
     struct dev_queue_options options = {
         .kind = DEV_QUEUE_UPDATE, .threads = 3, .scratch_bytes = 8193};
     check_int(dev_queue_create(device, &options, &queue), ==, -ENOMEM);
-    check_contains(core_err_sentence(), "scratch");
+    check_contains(core_err_message(), "scratch");
     options.scratch_bytes = 5000;
     check_int(dev_queue_create(device, &options, &queue), ==, 0);
     struct dev_launch seen = {0};
@@ -189,7 +189,7 @@ static void limits(void)
     dev_close(device);
 }
 
-/* A failing op ends its queue with its sentence: later commands never run, other queues
+/* A failing op ends its queue with its message: later commands never run, other queues
  * continue. */
 static void failing_op(void)
 {
@@ -208,12 +208,12 @@ static void failing_op(void)
     int rc = dev_queue_launch(broken, &command, &behind);
     check_true(rc == 0 || rc == -EDOM);
     check_int(core_fence_wait(failed, 20000000000), ==, -EDOM);
-    check_contains(core_err_sentence(), "the op was asked to fail");
-    check_contains(core_err_sentence(), "op fail");
+    check_contains(core_err_message(), "the op was asked to fail");
+    check_contains(core_err_message(), "op fail");
     add.at = cells + 1;
     core_err_clear();
     check_int(dev_queue_launch(broken, &command, &behind), ==, -EDOM);
-    check_contains(core_err_sentence(), "the op was asked to fail");
+    check_contains(core_err_message(), "the op was asked to fail");
     check_int(dev_queue_launch(other, &command, &edge), ==, 0);
     device_wait(edge);
     dev_queue_destroy(broken);
@@ -244,7 +244,7 @@ static void abandoned(void)
     core_err_set(-ECANCELED, "the run was interrupted");
     dev_queue_abandon(queue, -ECANCELED);
     check_int(core_fence_wait(fence, 20000000000), ==, -ECANCELED);
-    check_contains(core_err_sentence(), "the run was interrupted");
+    check_contains(core_err_message(), "the run was interrupted");
     core_line_reach(&gate, 1);
     dev_queue_destroy(queue);
     check_uint(*cell, ==, 5);

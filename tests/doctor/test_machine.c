@@ -41,7 +41,7 @@ static void this_machine(void)
     check_cures(text);
 }
 
-/* Invalid options are refused with a sentence and without findings. */
+/* Invalid options are refused with a message and without findings. */
 static void bad_options(void)
 {
     int counts[3] = {0};

@@ -59,7 +59,7 @@ static void names(void)
 /* cli_fail() returns its code; cli_close() returns the given code if stdout works. */
 static void codes(void)
 {
-    core_err_set(-EIO, "a sentence");
+    core_err_set(-EIO, "a message");
     check_int(cli_fail(&command, CLI_FAILED, NULL), ==, CLI_FAILED);
     check_int(cli_fail(&command, CLI_NO_FIT, "%d", 3), ==, CLI_NO_FIT);
     check_int(cli_close(&command, CLI_NOT_VERIFIED), ==, CLI_NOT_VERIFIED);

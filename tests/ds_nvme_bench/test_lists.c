@@ -33,14 +33,14 @@ static void bad_lists(void)
         check_int(bench_list_parse("name", bad[i].text, bad[i].size, bad[i].size ? 256 << 20 : 16,
                                    list, &count),
                   ==, -EINVAL);
-        check_contains(core_err_sentence(), "--name");
+        check_contains(core_err_message(), "--name");
     }
     char many[4 * BENCH_LIST_MAX] = "1";
     for (int i = 0; i < BENCH_LIST_MAX; i++) {
         strcat(many, ",1");
     }
     check_int(bench_list_parse("name", many, false, 16, list, &count), ==, -EINVAL);
-    check_contains(core_err_sentence(), "at most");
+    check_contains(core_err_message(), "at most");
     char endless[600];
     memset(endless, '1', sizeof endless - 1);
     endless[sizeof endless - 1] = '\0';

@@ -209,7 +209,7 @@ static void params(void)
     }
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         check_int(bench_params_parse(bad[i], &value), ==, -EINVAL);
-        check_contains(core_err_sentence(), "such as 7B");
+        check_contains(core_err_message(), "such as 7B");
     }
 }
 

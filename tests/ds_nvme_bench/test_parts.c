@@ -60,7 +60,7 @@ static void points(void)
         const struct aio_backend *found = NULL;
         char why[256];
         if (aio_backend_choose(backends[b], true, why, sizeof why, &found) != 0) {
-            test_note("%s is not tried: %s", backends[b], core_err_sentence());
+            test_note("%s is not tried: %s", backends[b], core_err_message());
             continue;
         }
         open_target(backends[b]);
@@ -164,7 +164,7 @@ static void swap_and_verify(void)
     verifying.progress = NULL;
     swapping.tensor_bytes = 32 << 20;
     check_int(bench_swap_run(&swapping, &swap), ==, -EINVAL);
-    check_contains(core_err_sentence(), "at least 4");
+    check_contains(core_err_message(), "at least 4");
     swapping.tensor_bytes = 4 << 20;
     stop = 1;
     check_int(bench_swap_run(&swapping, &swap), ==, -EINTR);
@@ -264,7 +264,7 @@ static void targets(void)
     struct bench_target none = {0};
     struct bench_target_options options = {.path = test_directory(), .bytes = (uint64_t)1 << 60};
     check_int(bench_target_open(&options, &none), ==, -ENOSPC);
-    check_contains(core_err_sentence(), "does not fit");
+    check_contains(core_err_message(), "does not fit");
     options.path = "/nowhere/at/all";
     check_int(bench_target_open(&options, &none), ==, -ENOENT);
     options.path = test_directory();
@@ -280,7 +280,7 @@ static void targets(void)
     check_int(bench_target_place(&target, -1, -1), ==, 0);
     check_int(bench_target_place(&target, -1, 0), ==, 0);
     check_int(bench_target_place(&target, 999, -1), ==, -EINVAL);
-    check_contains(core_err_sentence(), "does not have that node");
+    check_contains(core_err_message(), "does not have that node");
 }
 
 static const struct bench_params small = {

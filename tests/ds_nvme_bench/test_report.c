@@ -216,7 +216,7 @@ static void what_gives_way(void)
     for (size_t i = 0; i < sizeof precious / sizeof precious[0]; i++) {
         const char *path = test_file("ds_config.json", precious[i], strlen(precious[i]));
         check_int(bench_report_replaceable(path), ==, -EEXIST);
-        check_contains(core_err_sentence(), "ds_config.json has more than an aio block");
+        check_contains(core_err_message(), "ds_config.json has more than an aio block");
     }
 }
 
@@ -334,14 +334,14 @@ static void nothing_to_compare(void)
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const char *path = test_file("bad.json", bad[i].text, strlen(bad[i].text));
         check_int(bench_report_comparable(path), ==, -EINVAL);
-        check_contains(core_err_sentence(), bad[i].why);
+        check_contains(core_err_message(), bad[i].why);
     }
     check_int(bench_report_comparable("/nowhere/b.json"), <, 0);
     free(save(&report, "base.json", bench_report_json));
     result->target.path = "/other";
     check_int(bench_report_compare(&report, path_of("base.json"), 0.1, stdout, &slower), ==,
               -EINVAL);
-    check_contains(core_err_sentence(), "no point in common");
+    check_contains(core_err_message(), "no point in common");
 }
 
 /* A file that cannot be written is found before anything is measured, and a full disk is an
@@ -358,7 +358,7 @@ static void where_to_write(void)
     struct stat info;
     if (stat("/dev/full", &info) == 0) {
         check_int(bench_report_save(&report, "/dev/full", bench_report_csv), <, 0);
-        check_contains(core_err_sentence(), "/dev/full");
+        check_contains(core_err_message(), "/dev/full");
     }
     free(result);
     result = NULL;

@@ -75,7 +75,7 @@ static void usage(void)
 {
     static const struct {
         const char *arguments;
-        const char *sentence;
+        const char *message;
     } cases[] = {
         {"--mode point", "--nvme_dir DIR is missing"},
         {"", "an argument is empty"},
@@ -116,7 +116,7 @@ static void usage(void)
         if (code != 2) {
             test_fail(__FILE__, __LINE__, "%s ended %d: %s", cases[i].arguments, code, tool_err);
         }
-        check_contains(tool_err, cases[i].sentence);
+        check_contains(tool_err, cases[i].message);
         check_string(tool_out, "");
     }
 }

@@ -25,15 +25,15 @@ struct tide_engine {
     uint64_t steps;
 };
 
-static char sentence[128];
+static char message[128];
 
-/* The sentence of this engine, or of libtide, which provides everything else. */
+/* The message of this engine, or of libtide, which provides everything else. */
 const char *tide_last_error(void)
 {
     const char *(*theirs)(void) = NULL;
     void *found = dlsym(RTLD_NEXT, "tide_last_error");
     memcpy(&theirs, &found, sizeof theirs);
-    return sentence[0] != '\0' ? sentence : theirs();
+    return message[0] != '\0' ? message : theirs();
 }
 
 /* 0, or the negative errno that this call shall return. */
@@ -55,7 +55,7 @@ static int fails(const char *call)
         strcmp(name, call) != 0 || counts[index] != at) {
         return 0;
     }
-    snprintf(sentence, sizeof sentence, "paper: %s %d fails with %d", call, at, code);
+    snprintf(message, sizeof message, "paper: %s %d fails with %d", call, at, code);
     return -code;
 }
 
@@ -77,7 +77,7 @@ int tide_plan_create(struct tide_context *context, const struct tide_engine_opti
     (void)context;
     int rc = fails("plan");
     if (rc == 0 && options->host_bytes != 0 && options->host_bytes < 1 << 20) {
-        snprintf(sentence, sizeof sentence, "it cannot fit: --host-memory 1.0 MiB would do");
+        snprintf(message, sizeof message, "it cannot fit: --host-memory 1.0 MiB would do");
         rc = -EFBIG;
     }
     if (rc == 0) {
@@ -162,7 +162,7 @@ static int write_file(const char *path, const char *text)
 {
     FILE *file = fopen(path, "w");
     if (file == NULL) {
-        snprintf(sentence, sizeof sentence, "paper: a file cannot be written");
+        snprintf(message, sizeof message, "paper: a file cannot be written");
         return -errno;
     }
     fputs(text, file);
@@ -298,7 +298,7 @@ int tide_engine_save_reserve(struct tide_engine *engine, const char *folder, int
     (void)overwrite;
     int rc = fails("try");
     if (rc == 0 && mkdir(folder, 0777) != 0 && errno != EEXIST) {
-        snprintf(sentence, sizeof sentence, "paper: the folder cannot be made");
+        snprintf(message, sizeof message, "paper: the folder cannot be made");
         rc = -errno;
     }
     return rc;

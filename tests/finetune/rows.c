@@ -31,7 +31,7 @@ struct finetune_data *rows_open(const struct finetune_data_options *options)
     struct finetune_data *data = NULL;
     int rc = finetune_data_open(options, &data);
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_message());
     }
     return data;
 }

@@ -58,7 +58,7 @@ static void usage(void)
 {
     static const struct {
         const char *arguments;
-        const char *sentence;
+        const char *message;
     } cases[] = {
         {"finetune", "--model DIR is missing"},
         {"finetune --model %M", "--data FILE is missing"},
@@ -134,7 +134,7 @@ static void usage(void)
     test_file("full/mine", "keep", 4);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int code = rig_run(NULL, cases[i].arguments);
-        if (code != 2 || strstr(rig_err, cases[i].sentence) == NULL || rig_out[0] != '\0') {
+        if (code != 2 || strstr(rig_err, cases[i].message) == NULL || rig_out[0] != '\0') {
             test_fail(__FILE__, __LINE__, "%s ends with %d: %s%s", cases[i].arguments, code,
                       rig_err, rig_out);
         }
@@ -158,7 +158,7 @@ static void written(void)
 {
     static const struct {
         const char *arguments;
-        const char *first, *second; /* what the sentence names */
+        const char *first, *second; /* what the message names */
     } cases[] = {
         {"plan --model %T/m --trace %T/m/model.safetensors", "--trace ", "--model "},
         {"plan --model %T/m --trace %T/cached", "--trace ", "--model "},
@@ -409,14 +409,14 @@ static void talk(void)
     check_contains(rig_read("t.jsonl"), "\"eval_loss\":3.0}\n");
 }
 
-/* If a call of the engine fails, the exit code tells the kind of the error, and its sentence is
+/* If a call of the engine fails, the exit code tells the kind of the error, and its message is
  * printed. */
 static void faults(void)
 {
     static const struct {
         const char *fault;
         int code;
-        const char *sentence;
+        const char *message;
     } cases[] = {
         {"TIDE_PAPER_FAIL=create 1 5", 1, "paper: create 1 fails with 5"},
         {"TIDE_PAPER_FAIL=create 1 22", 2, "paper: create 1 fails with 22"},
@@ -433,7 +433,7 @@ static void faults(void)
         expect_with(cases[i].code, cases[i].fault,
                     TRAIN
                     "--out %T/f --steps 4 --eval-data %T/d.jsonl --overwrite --log %T/f.jsonl");
-        check_contains(rig_err, cases[i].sentence);
+        check_contains(rig_err, cases[i].message);
         check_string(rig_out, "");
         if (i == 6) { /* two steps were made, and their lines are there, with the summary */
             const char *log = rig_read("f.jsonl");

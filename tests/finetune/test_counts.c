@@ -175,9 +175,9 @@ static void contradicted_once(void)
     put_counts(counts.path, "3, \"tokens\": 27, \"targets\": 18");
     struct finetune_data *data = rows_open(&options);
     check_int(finetune_data_step(data, &batches), ==, -EIO);
-    check_contains(core_err_sentence(), counts.path);
-    check_contains(core_err_sentence(), "is removed, so that the next run counts the rows of");
-    check_contains(core_err_sentence(), "a row has 5 tokens, but the longest had 3 before");
+    check_contains(core_err_message(), counts.path);
+    check_contains(core_err_message(), "is removed, so that the next run counts the rows of");
+    check_contains(core_err_message(), "a row has 5 tokens, but the longest had 3 before");
     finetune_data_close(data);
     check_int(access(counts.path, F_OK), ==, -1);
     check_int(open_counted(&options, &counted).longest, ==, 5);

@@ -81,7 +81,7 @@ static void drop_last(void)
     finetune_data_close(data);
     options.batch = 6;
     check_int(finetune_data_open(&options, &data), ==, -EINVAL);
-    check_contains(core_err_sentence(), "5 rows, fewer than the 6 of a micro-batch");
+    check_contains(core_err_message(), "5 rows, fewer than the 6 of a micro-batch");
 }
 
 /* The same seed gives the same order; another seed and the next epoch give others. Every row comes
@@ -163,9 +163,8 @@ static void long_rows(void)
     struct finetune_data *data = NULL;
     options.length_max = 6;
     check_int(finetune_data_open(&options, &data), ==, -EINVAL);
-    check_contains(core_err_sentence(),
-                   "3 of 3 rows have more tokens than the model's 6 positions");
-    check_contains(core_err_sentence(), "--seq-len 6 cuts them");
+    check_contains(core_err_message(), "3 of 3 rows have more tokens than the model's 6 positions");
+    check_contains(core_err_message(), "--seq-len 6 cuts them");
     options.cut = true;
     data = rows_open(&options);
     const struct tide_batch *batches = NULL;
@@ -198,11 +197,11 @@ static void places(void)
     options.path = rows_file(8, 6);
     data = rows_open(&options);
     check_int(finetune_data_seek(data, &place), ==, -EINVAL);
-    check_contains(core_err_sentence(),
+    check_contains(core_err_message(),
                    "the data or the options differ from those of the checkpoint");
     place.word[7] = 0; /* as tide wrote it before positions had a version */
     check_int(finetune_data_seek(data, &place), ==, -EINVAL);
-    check_contains(core_err_sentence(), "another version of tide (it has format 0, and");
+    check_contains(core_err_message(), "another version of tide (it has format 0, and");
     finetune_data_close(data);
 }
 
@@ -238,7 +237,7 @@ static void packing(void)
                                "{\"input_ids\": [5, 6, 7], \"labels\": [-100, -100, 7]}\n3\n";
     options = rows_options(test_file("mixed.jsonl", text, strlen(text)));
     check_int(finetune_data_open(&options, &data), ==, -EINVAL);
-    check_contains(core_err_sentence(), "mixed.jsonl:2");
+    check_contains(core_err_message(), "mixed.jsonl:2");
     options.skip_bad = options.cut = true;
     options.length_max = 2;
     data = rows_open(&options);
@@ -256,7 +255,7 @@ static void refusals(void)
 {
     static const struct {
         const char *text;
-        const char *sentence;
+        const char *message;
     } cases[] = {
         {"", "bad.jsonl"},
         {"\n\n", "bad.jsonl"},
@@ -272,8 +271,8 @@ static void refusals(void)
             test_file("bad.jsonl", cases[i].text, strlen(cases[i].text)));
         struct finetune_data *data = NULL;
         int rc = finetune_data_open(&options, &data);
-        if (rc != -EINVAL || strstr(core_err_sentence(), cases[i].sentence) == NULL) {
-            test_fail(__FILE__, __LINE__, "case %zu: %d, \"%s\"", i, rc, core_err_sentence());
+        if (rc != -EINVAL || strstr(core_err_message(), cases[i].message) == NULL) {
+            test_fail(__FILE__, __LINE__, "case %zu: %d, \"%s\"", i, rc, core_err_message());
         }
     }
     struct finetune_data_options options = rows_options("/nonexistent/rows.jsonl");
@@ -308,7 +307,7 @@ static void standard_input(void)
         }
         if (i >= 4) {
             check_int(finetune_data_open(&options, &data), ==, -EINVAL);
-            check_contains(core_err_sentence(),
+            check_contains(core_err_message(),
                            i < 6 ? "standard input:1: " : "standard input: no tokens to train on");
             continue;
         }
@@ -350,7 +349,7 @@ static void looks_no_further(void)
     options.progress = note_part;
     options.user = &part;
     check_int(finetune_data_open(&options, &data), ==, -EINVAL);
-    check_contains(core_err_sentence(), "few.jsonl:7");
+    check_contains(core_err_message(), "few.jsonl:7");
     part = 0;
     options.steps = 1;
     data = rows_open(&options);

@@ -289,7 +289,7 @@ static void no_folder(void)
     char path[1200];
     const char *plain = test_file("plain", "x", 1);
     check_int(event_file_open(plain, &file), ==, -ENOTDIR);
-    check_contains(core_err_sentence(), plain);
+    check_contains(core_err_message(), plain);
     snprintf(path, sizeof path, "%s/below", plain);
     check_int(event_file_open(path, &file), ==, -ENOTDIR);
     memset(path, 'y', sizeof path - 1);
@@ -302,7 +302,7 @@ static void no_folder(void)
     check_int(mkdir(path, 0500), ==, 0);
     if (geteuid() != 0) {
         check_int(event_file_open(path, &file), ==, -EACCES);
-        check_contains(core_err_sentence(), "cannot be written");
+        check_contains(core_err_message(), "cannot be written");
     }
 }
 
@@ -350,8 +350,8 @@ static void full_drives(void)
                                                      .board_folder = kind == 2 ? path : NULL};
         for (rlim_t bytes = 0; bytes < 1500; bytes += 50) {
             check_int(full_drive(options, bytes), ==, -EFBIG);
-            check_contains(core_err_sentence(), names[kind]);
-            check_contains(core_err_sentence(), "cannot be written");
+            check_contains(core_err_message(), names[kind]);
+            check_contains(core_err_message(), "cannot be written");
         }
         check_int(full_drive(options, RLIM_INFINITY), ==, 0);
     }

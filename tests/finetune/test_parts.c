@@ -200,11 +200,11 @@ static void models(void)
     check_int(model.vocab, ==, 72);
     snprintf(path, sizeof path, "%s/model/fixtures/llama/model.safetensors", test_root());
     check_int(finetune_context_inspect(&talk, path, true, &model), ==, -EINVAL);
-    check_contains(core_err_sentence(), "is a file of tensors");
+    check_contains(core_err_message(), "is a file of tensors");
     check_int(finetune_context_inspect(&talk, "/nonexistent", true, &model), ==, -ENOENT);
     test_file("manifest.json", "{}", 2);
     check_int(finetune_context_inspect(&talk, test_directory(), false, &model), ==, -EINVAL);
-    check_contains(core_err_sentence(), "is a checkpoint; --resume continues its run");
+    check_contains(core_err_message(), "is a checkpoint; --resume continues its run");
     struct finetune_data *data = NULL;
     struct finetune_data_options rows = {.vocab = 100, .length_max = 16, .batch = 1, .step_max = 1};
     rows.path = test_file("rows.jsonl", "{\"input_ids\": [1, 2]}\n", 22);
@@ -341,17 +341,17 @@ static void no_log(void)
     struct finetune_log *log = NULL;
     struct finetune_log_options options = {.json_path = test_directory()};
     check_int(finetune_log_open(&options, &log), ==, -EISDIR);
-    check_contains(core_err_sentence(), test_directory());
+    check_contains(core_err_message(), test_directory());
     options = (struct finetune_log_options){.json_path = "/dev/null",
                                             .csv_path = "/nonexistent/x.csv"};
     check_int(finetune_log_open(&options, &log), ==, -ENOENT);
-    check_contains(core_err_sentence(), "/nonexistent/x.csv cannot be written");
+    check_contains(core_err_message(), "/nonexistent/x.csv cannot be written");
     options = (struct finetune_log_options){.csv_path = "/dev/null/x/y.csv", .csv_folder = true};
     check_int(finetune_log_open(&options, &log), ==, -ENOTDIR);
-    check_contains(core_err_sentence(), "/dev/null/x cannot be created");
+    check_contains(core_err_message(), "/dev/null/x cannot be created");
     options = (struct finetune_log_options){.board_folder = "/dev/null"};
     check_int(finetune_log_open(&options, &log), ==, -ENOTDIR);
-    check_contains(core_err_sentence(), "/dev/null");
+    check_contains(core_err_message(), "/dev/null");
     check_int(finetune_log_close(NULL), ==, 0);
 }
 

@@ -60,7 +60,7 @@ static int settings_of(const char *config, const char *arguments, struct finetun
 static void expect(const char *config, const char *arguments, struct finetune_settings *out)
 {
     if (settings_of(config, arguments, out) != 0) {
-        test_fail(__FILE__, __LINE__, "%s, %s: %s", config, arguments, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%s, %s: %s", config, arguments, core_err_message());
     }
 }
 
@@ -401,21 +401,21 @@ static void every_flag_tells(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct finetune_settings s;
         char text[512];
-        char sentence[256];
+        char message[256];
         const char *flag = cases[i].flag;
         const bool batch = strncmp(cases[i].config, "\"train_m", 8) == 0;
         snprintf(text, sizeof text, "{%s%s}",
                  batch ? "" : "\"train_micro_batch_size_per_gpu\": 4, ", cases[i].config);
         expect(text, flag, &s);
         finetune_settings_fini(&s);
-        snprintf(sentence, sizeof sentence, "%.*s wins over %s", (int)strcspn(flag, " "), flag,
+        snprintf(message, sizeof message, "%.*s wins over %s", (int)strcspn(flag, " "), flag,
                  cases[i].key != NULL ? cases[i].key : "");
         const char *told = strstr(test_heard(), " wins over ");
         if (cases[i].key == NULL ? told != NULL
-                                 : strstr(test_heard(), sentence) == NULL ||
+                                 : strstr(test_heard(), message) == NULL ||
                                        strstr(told + 1, " wins over ") != NULL) {
             test_fail(__FILE__, __LINE__, "%s %s: heard %s, wanted %s", text, flag, test_heard(),
-                      sentence);
+                      message);
         }
     }
 }
@@ -481,7 +481,7 @@ static void refusals(void)
     static const struct {
         const char *config;
         const char *arguments;
-        const char *sentence;
+        const char *message;
     } cases[] = {
         {NULL, "--place weights=disk", "invalid \"weights=disk\"; allowed: weights"},
         {NULL, "--place acts=device", "invalid \"acts=device\""},
@@ -516,9 +516,9 @@ static void refusals(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct finetune_settings s;
         int rc = settings_of(cases[i].config, cases[i].arguments, &s);
-        if (rc != -EINVAL || strstr(core_err_sentence(), cases[i].sentence) == NULL) {
+        if (rc != -EINVAL || strstr(core_err_message(), cases[i].message) == NULL) {
             test_fail(__FILE__, __LINE__, "case %zu (%s): %d, \"%s\"", i, cases[i].arguments, rc,
-                      core_err_sentence());
+                      core_err_message());
         }
     }
 }
@@ -535,7 +535,7 @@ static void warmups(void)
                   &s, &(struct finetune_data_info){.rows = 10, .longest = 40, .tokens = 125},
                   FINETUNE_STEPS_MAX + INT64_C(1)),
               ==, -EINVAL);
-    check_contains(core_err_sentence(), "the maximum is 100000000");
+    check_contains(core_err_message(), "the maximum is 100000000");
     finetune_settings_fini(&s);
 #define WARMUP(steps)                                                                              \
     "{\"train_batch_size\": 2, \"scheduler\": {\"type\": \"WarmupLR\", \"params\": {"              \
@@ -566,7 +566,7 @@ static void stores(void)
     }
     options.store_count = 0;
     check_int(finetune_store_parse("a:b", &options, paths, names[0], sizeof names[0]), ==, -EINVAL);
-    check_contains(core_err_sentence(), "\"b\" is not a size");
+    check_contains(core_err_message(), "\"b\" is not a size");
     check_int(finetune_store_parse("a:b/c", &options, paths, names[0], sizeof names[0]), ==, 0);
     check_string(names[0], "a:b/c");
     check_int(

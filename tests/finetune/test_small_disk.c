@@ -75,7 +75,7 @@ static void output_at_the_first_save(void)
     static const struct {
         unsigned kib;
         int code;
-        const char *sentence;
+        const char *message;
     } disks[] = {{256, 1, "the last checkpoint was not written: checkpoint-4: no space for "},
                  {32, 1, "disk/out.partial/model.safetensors: it needs 0."}};
     begin();
@@ -85,7 +85,7 @@ static void output_at_the_first_save(void)
         put(rig_path("disk/mine"), "a letter");
         put(rig_path("disk/out/mine"), "another");
         expect(disks[i].code, TRAIN_SMALL "--out %T/disk/out --overwrite --steps 4 --save-every 2");
-        check_contains(rig_err, disks[i].sentence);
+        check_contains(rig_err, disks[i].message);
         check_string(rig_read("disk/mine"), "a letter");
         check_true(rig_has("disk/out/model.safetensors") == (i == 0));
         check_string(rig_read("disk/out/mine"), "another");

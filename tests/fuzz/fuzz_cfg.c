@@ -42,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         free(plain);
     }
     if (core_cfg_parse((const char *)data, bytes, "fuzz", NULL, &cfg) != 0) {
-        assert(core_err_sentence()[0] != '\0');
+        assert(core_err_message()[0] != '\0');
         return 0;
     }
     look(cfg);

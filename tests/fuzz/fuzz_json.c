@@ -46,7 +46,7 @@ static void round_trip(const uint8_t *data, size_t bytes, bool lenient)
     struct core_json *doc = NULL;
     const struct core_json_options options = {.lenient = lenient};
     if (core_json_parse((const char *)data, bytes, "fuzz", &options, &doc) != 0) {
-        assert(core_err_sentence()[0] != '\0');
+        assert(core_err_message()[0] != '\0');
         return;
     }
     locate_members(doc);

@@ -1,4 +1,4 @@
-/* fuzz_rows.c: rows of data, as ids and as text: they are refused with a sentence, or their result
+/* fuzz_rows.c: rows of data, as ids and as text: they are refused with a message, or their result
  * is consistent; messages are a list of objects with roles. */
 #include <assert.h>
 #include <string.h>
@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct text_sample sample = {0};
     core_err_clear();
     int code = text_sample_read(&sample, (const char *)data, bytes, 1000);
-    assert(code >= 0 || core_err_sentence()[0] != '\0');
+    assert(code >= 0 || core_err_message()[0] != '\0');
     for (size_t i = 0; code == 1 && i < sample.count; i++) {
         assert(sample.ids[i] >= 0 && sample.ids[i] < 1000);
         assert(sample.labels[i] == TEXT_IGNORED || sample.labels[i] >= 0);
@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     core_err_clear();
     code = text_row_parse((const char *)data, bytes, &row);
     if (code != 0) {
-        assert(core_err_sentence()[0] != '\0');
+        assert(core_err_message()[0] != '\0');
         return 0;
     }
     if (row.kind == TEXT_ROW_CHAT || row.kind == TEXT_ROW_CHAT_COMPLETION) {

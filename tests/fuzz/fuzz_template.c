@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct jinja_rendering rendering;
     const struct jinja_limits limits = {.steps = 20000, .bytes = 4 << 20};
     if (jinja_template_create((const char *)data, bytes, "fuzz", &template) != 0) {
-        assert(strncmp(core_err_sentence(), "fuzz:", 5) == 0);
+        assert(strncmp(core_err_message(), "fuzz:", 5) == 0);
         return 0;
     }
     int code = core_json_parse(messages, sizeof messages - 1, "messages", NULL, &doc);
@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     if (jinja_render(template, run, variables, 4, 1753000000, &rendering) == 0) {
         check_rendering(&rendering);
     } else {
-        assert(strncmp(core_err_sentence(), "fuzz:", 5) == 0);
+        assert(strncmp(core_err_message(), "fuzz:", 5) == 0);
     }
     jinja_run_destroy(run);
     jinja_template_destroy(template);

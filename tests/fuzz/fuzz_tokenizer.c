@@ -19,7 +19,7 @@ static void check_text(const struct text_tokenizer *tokenizer, struct text_scrat
     size_t bytes;
     if (text_tokenizer_encode(scratch, text, sizeof text - 1,
                               TEXT_ENCODE_SPECIAL | TEXT_ENCODE_SPANS, &encoding) != 0) {
-        assert(core_err_sentence()[0] != '\0');
+        assert(core_err_message()[0] != '\0');
         return;
     }
     for (size_t i = 0; i < encoding.count; i++) {
@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct text_scratch *scratch = NULL;
     core_err_clear();
     if (text_tokenizer_parse((const char *)data, bytes, "fuzz", &tokenizer) != 0) {
-        assert(strstr(core_err_sentence(), "fuzz") != NULL);
+        assert(strstr(core_err_message(), "fuzz") != NULL);
         return 0;
     }
     int code = text_scratch_create(tokenizer, &scratch);

@@ -84,7 +84,7 @@ def make_trainer(folder, model, optimizer, **settings):
 @talks
 def trainer(folder):
     """Trainer trains as with torch.optim.AdamW, with accumulation, and resumes; its clipping is refused with the
-    sentence that says what to set."""
+    message that says what to set."""
     needs("transformers", "accelerate")
     models = [network()]
     models += [copy.deepcopy(models[0]) for _ in range(3)]

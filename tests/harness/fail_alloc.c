@@ -265,10 +265,10 @@ unsigned test_fail_nth(int (*life)(void))
         }
         if (rc != 0 && (what == NULL || (rc != -ENOMEM && rc != -EAGAIN))) {
             test_fail(__FILE__, __LINE__, "request %u (%s) failed and the run returned %d: %s", n,
-                      said, rc, core_err_sentence());
+                      said, rc, core_err_message());
         }
-        if (rc != 0 && core_err_sentence()[0] == '\0') {
-            test_fail(__FILE__, __LINE__, "request %u (%s) failed without a sentence", n, said);
+        if (rc != 0 && core_err_message()[0] == '\0') {
+            test_fail(__FILE__, __LINE__, "request %u (%s) failed without a message", n, said);
         }
     }
     test_fail(__FILE__, __LINE__, "no clean run within %d requests", REQUESTS_MAX);

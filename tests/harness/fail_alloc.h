@@ -18,7 +18,7 @@
 
 /* `life` creates an object, uses it a little, destroys it, and returns 0 or the -errno of what failed. Each
  * run must
- *   - return 0 (a fallback was taken), or -ENOMEM or -EAGAIN (threads) with a sentence;
+ *   - return 0 (a fallback was taken), or -ENOMEM or -EAGAIN (threads) with a message;
  *   - free every block and mapping and join every thread; this is checked after each run.
  * Otherwise the running case fails, with n and the name of the request. Returns how many requests a clean
  * run makes; more than 10,000 are a failure, too. If `life` fills permanent caches, run it once before. */

@@ -38,7 +38,7 @@ static void inits(void)
     check_int(to.third, ==, 0);
     check_int(abi_struct_init("now", &defaults, sizeof defaults, NULL, sizeof to), ==, -EINVAL);
     check_int(abi_struct_init("now", &defaults, sizeof defaults, &to, 0), ==, -EINVAL);
-    check_contains(core_err_sentence(), "struct now is 0");
+    check_contains(core_err_message(), "struct now is 0");
 }
 
 /* A shorter struct gives zeros for the new fields; a longer one must have zeros where it is longer. */
@@ -57,8 +57,8 @@ static void reads(void)
     newer.third = (int64_t)1 << 40;
     now.second = 9;
     check_int(abi_struct_read("newer", &newer, &now, sizeof now), ==, -E2BIG);
-    check_contains(core_err_sentence(), "struct newer has 32 bytes and is not zero at byte 29");
-    check_contains(core_err_sentence(), "knows only the first 24 bytes");
+    check_contains(core_err_message(), "struct newer has 32 bytes and is not zero at byte 29");
+    check_contains(core_err_message(), "knows only the first 24 bytes");
     check_int(now.second, ==, 9);
 }
 
@@ -81,7 +81,7 @@ static void reads_arrays(void)
     check_int(abi_struct_read_at("old", old, 1, &now, sizeof now), ==, -EINVAL);
     old[1].struct_bytes = 24;
     check_int(abi_struct_read_at("old", old, 1, &now, sizeof now), ==, -EINVAL);
-    check_contains(core_err_sentence(), "is 16 in element 0 and 24 in element 1");
+    check_contains(core_err_message(), "is 16 in element 0 and 24 in element 1");
     check_int(abi_struct_read_at("old", NULL, 0, &now, sizeof now), ==, -EINVAL);
 }
 
@@ -113,10 +113,10 @@ static void refuses(void)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         given.struct_bytes = wrong[i];
         check_int(abi_struct_read("now", &given, &now, sizeof now), ==, -EINVAL);
-        check_contains(core_err_sentence(), "struct_bytes");
+        check_contains(core_err_message(), "struct_bytes");
         check_int(abi_struct_write("now", &now, sizeof now, &given), ==, -EINVAL);
         check_int(abi_struct_check("now", &given), ==, -EINVAL);
-        check_contains(core_err_sentence(), "struct now");
+        check_contains(core_err_message(), "struct now");
     }
     check_int(abi_struct_check("now", NULL), ==, -EINVAL);
     given.struct_bytes = 8;

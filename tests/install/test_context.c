@@ -56,7 +56,7 @@ static void progress(void)
     check_int(tide_context_create(&options, &context), ==, 0);
     check_int(context_progress(context, "sort", 0, 2), ==, 0);
     check_int(context_progress(context, "sort", 1, 2), ==, -ECANCELED);
-    check_contains(core_err_sentence(), "\"sort\"");
+    check_contains(core_err_message(), "\"sort\"");
     check_int(asked, ==, 2);
     tide_context_destroy(context);
 }

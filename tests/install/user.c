@@ -1,5 +1,5 @@
 /* user.c: a program outside the tree that uses the installed tide: asks for its version, logs
- * through a context, and gets the sentence of an error. Exits with 0 if all of this works. */
+ * through a context, and gets the message of an error. Exits with 0 if all of this works. */
 #include <stdio.h>
 #include <string.h>
 #include <tide/tide.h>

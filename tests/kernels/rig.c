@@ -65,7 +65,7 @@ static void arrays_drop(void)
 static void must(int rc)
 {
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_message());
     }
 }
 
@@ -75,7 +75,7 @@ void rig_open(const struct kern_options *options, unsigned threads)
     const struct dev_options memory = {.memory_bytes = MEMORY_BYTES};
     const int rc = dev_open(rig.name, &memory, &rig.device);
     if (rc == -ENODEV || rc == -ENOTSUP) {
-        test_skip("%s", core_err_sentence());
+        test_skip("%s", core_err_message());
     }
     must(rc);
     must(kern_ops_attach(rig.device, options, &rig.ops));
@@ -165,7 +165,7 @@ void rig_each(void (*test)(void))
         test_note("%s", kern_ops_describe(rig.ops));
         test();
     } else {
-        test_note("without oneDNN: %s", core_err_sentence());
+        test_note("without oneDNN: %s", core_err_message());
     }
     rig_close();
 }

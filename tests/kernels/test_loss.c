@@ -119,7 +119,7 @@ static void bad_labels_are_refused(void)
     const int32_t labels[2] = {KERN_LABEL_IGNORED, 4};
     a.labels = rig_ints(labels, 2);
     check_int(rig_run(KERN_LOSS, &a), ==, -EINVAL);
-    check_contains(core_err_sentence(), "token 1 has label 4");
+    check_contains(core_err_message(), "token 1 has label 4");
     rig_close();
 }
 

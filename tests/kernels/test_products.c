@@ -216,7 +216,7 @@ static void bad_ids_are_refused(void)
         y.table = rig_random(KERN_F32, 32, 1.0);
         y.y = rig_zeros(KERN_F32, 24);
         check_int(rig_run(KERN_EMBED, &y), ==, -EINVAL);
-        check_contains(core_err_sentence(), "token 1 has id");
+        check_contains(core_err_message(), "token 1 has id");
         rig_close();
     }
 }

@@ -208,19 +208,19 @@ static void bad_ropes_are_refused(void)
     float table[8];
     struct kern_rope_config config = {.theta = 10000.0, .rotary = 3, .max_positions = 4};
     check_int(kern_rope_build(&config, 1, 0, table, table), ==, -EINVAL);
-    check_contains(core_err_sentence(), "rotary");
+    check_contains(core_err_message(), "rotary");
     config.rotary = 4;
     config.theta = 0.5;
     check_int(kern_rope_build(&config, 1, 0, table, table), ==, -EINVAL);
-    check_contains(core_err_sentence(), "rope_theta");
+    check_contains(core_err_message(), "rope_theta");
     config.theta = 10000.0;
     config.kind = KERN_ROPE_LINEAR;
     check_int(kern_rope_build(&config, 1, 0, table, table), ==, -EINVAL);
-    check_contains(core_err_sentence(), "factor");
+    check_contains(core_err_message(), "factor");
     config.kind = KERN_ROPE_LLAMA3;
     config.factor = 8.0;
     check_int(kern_rope_build(&config, 1, 0, table, table), ==, -EINVAL);
-    check_contains(core_err_sentence(), "low_freq_factor");
+    check_contains(core_err_message(), "low_freq_factor");
 }
 
 static void add_sizes(void)

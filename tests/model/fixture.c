@@ -40,7 +40,7 @@ void fixture_open(struct fixture *fixture, const char *name)
     }
     if (rc != 0) {
         fixture_close(fixture);
-        test_fail(__FILE__, __LINE__, "%s: %s", name, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%s: %s", name, core_err_message());
     }
 }
 
@@ -61,7 +61,7 @@ static void *read_whole(const struct fixture *fixture, const char *name, size_t 
     void *data = malloc(tensor->bytes + 1);
     if (data == NULL ||
         model_safetensors_read(fixture->expect, tensor, 0, data, tensor->bytes) != 0) {
-        test_fail(__FILE__, __LINE__, "%s: %s", name, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%s: %s", name, core_err_message());
     }
     *bytes = tensor->bytes;
     return data;

@@ -36,7 +36,7 @@ static void one_writer(void)
     snprintf(partial, sizeof partial, "%s.partial", out);
     check_true(model_claim_holds(&first, out) && !model_claim_holds(&first, partial));
     check_int(model_claim_take(out, &second), ==, -EBUSY);
-    check_contains(core_err_sentence(), "another run");
+    check_contains(core_err_message(), "another run");
     check_true(!model_claim_holds(&second, out));
     check_int(model_save_open(fixture.model, &options, &save), ==, -EBUSY);
     options.claim = &first;
@@ -115,8 +115,8 @@ static void somebodys(void)
         check_int(i == 1 ? mkdir(path, 0777) : 0, ==, 0);
         test_file(owned[i], "dear", 4);
         check_int(model_claim_take(out, &claim), ==, -EEXIST);
-        check_contains(core_err_sentence(), partial);
-        check_contains(core_err_sentence(), "move it away or name another folder");
+        check_contains(core_err_message(), partial);
+        check_contains(core_err_message(), "move it away or name another folder");
         check_int(model_save_open(fixture.model, &options, &save), ==, -EEXIST);
         check_true(has(test_directory(), owned[i]));
         snprintf(path, sizeof path, "rm -r '%s'", partial);
@@ -141,7 +141,7 @@ static void somebodys(void)
     test_file("own", "", 0);
     options.replace = true;
     check_int(model_save_open(fixture.model, &options, &save), ==, -ENOTDIR);
-    check_contains(core_err_sentence(), "is not a folder");
+    check_contains(core_err_message(), "is not a folder");
     fixture_close(&fixture);
 }
 

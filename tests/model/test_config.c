@@ -297,11 +297,11 @@ static void refuses(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct model_config c;
         check_int(parse(cases[i].text, &c), ==, -EINVAL);
-        check_contains(core_err_sentence(), cases[i].says);
+        check_contains(core_err_message(), cases[i].says);
     }
     struct model_config c;
     check_int(model_config_load("/nonexistent", &c), ==, -ENOENT);
-    check_contains(core_err_sentence(), "/nonexistent/config.json");
+    check_contains(core_err_message(), "/nonexistent/config.json");
 }
 
 /* A dropout of the file, or the default of the family, is recorded, so that a training run can

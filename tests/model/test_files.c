@@ -280,7 +280,7 @@ static void keeps(void)
     for (int replace = 0; replace < 2; replace++) { /* nor is the target of a link replaced */
         options.replace = replace != 0;
         check_int(model_save_open(fixture.model, &options, &save), ==, -EINVAL);
-        check_contains(core_err_sentence(), "symbolic link");
+        check_contains(core_err_message(), "symbolic link");
     }
     options.replace = false;
     check_int(unlink(out), ==, 0);
@@ -294,7 +294,7 @@ static void keeps(void)
     check_int(model_save_open(fixture.model, &options, &save), ==, 0);
     check_int(access(partial, F_OK), ==, 0);
     check_int(model_save_finish(save), ==, -EINVAL);
-    check_contains(core_err_sentence(), "0 of ");
+    check_contains(core_err_message(), "0 of ");
     model_save_close(save);
     check_int(access(partial, F_OK), !=, 0);
     check_int(access(out, F_OK), !=, 0);
@@ -324,22 +324,22 @@ static void bad_folders(void)
     static const char index[] = "model.safetensors.index.json";
     struct model_files *files = NULL;
     check_int(model_files_open("/nonexistent", &files), ==, -ENOENT);
-    check_contains(core_err_sentence(), "has neither model.safetensors nor");
+    check_contains(core_err_message(), "has neither model.safetensors nor");
     const char *folder = folder_with("i1", index, "{\"weight_map\":{\"a\":\"gone.safetensors\"}}");
     check_int(model_files_open(folder, &files), ==, -ENOENT);
-    check_contains(core_err_sentence(), "gone.safetensors");
-    check_contains(core_err_sentence(), "tensor a");
+    check_contains(core_err_message(), "gone.safetensors");
+    check_contains(core_err_message(), "tensor a");
     folder = folder_with("i2", index, "{}");
     check_int(model_files_open(folder, &files), ==, -EINVAL);
-    check_contains(core_err_sentence(), "weight_map");
+    check_contains(core_err_message(), "weight_map");
     folder = folder_with("i3", index, "{\"weight_map\":{\"a\":\"../x.safetensors\"}}");
     check_int(model_files_open(folder, &files), ==, -EINVAL);
-    check_contains(core_err_sentence(), "not the name of a file in the folder");
+    check_contains(core_err_message(), "not the name of a file in the folder");
     folder = folder_with("i4", index, "{\"weight_map\":{\"b\":\"one.safetensors\"}}");
     fixture_safetensors("i4/one.safetensors",
                         "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
     check_int(model_files_open(folder, &files), ==, -EINVAL);
-    check_contains(core_err_sentence(), "where the index says it is");
+    check_contains(core_err_message(), "where the index says it is");
     folder = folder_with("i5", index,
                          "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"}}");
     fixture_safetensors("i5/one.safetensors",
@@ -349,7 +349,7 @@ static void bad_folders(void)
                         "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
                         8);
     check_int(model_files_open(folder, &files), ==, -EINVAL);
-    check_contains(core_err_sentence(), "is in one.safetensors and in two.safetensors");
+    check_contains(core_err_message(), "is in one.safetensors and in two.safetensors");
     folder = folder_with("i6", index, "{\"weight_map\":{\"a\":3}}");
     check_int(model_files_open(folder, &files), ==, -EINVAL);
 }
@@ -424,7 +424,7 @@ static void mismatches(void)
                         256);
     check_int(model_files_open(folder, &files), ==, 0);
     check_int(model_files_check(files, fixture.model), ==, -EINVAL);
-    check_contains(core_err_sentence(), "has the shape [2, 32]; config.json requires [72, 32]");
+    check_contains(core_err_message(), "has the shape [2, 32]; config.json requires [72, 32]");
     model_files_close(files);
     fixture_safetensors("m1/model.safetensors",
                         "{\"model.embed_tokens.weight\":{\"dtype\":\"I8\",\"shape\":[72,32],"
@@ -432,12 +432,12 @@ static void mismatches(void)
                         2304);
     check_int(model_files_open(folder, &files), ==, 0);
     check_int(model_files_check(files, fixture.model), ==, -EINVAL);
-    check_contains(core_err_sentence(), "has type I8");
+    check_contains(core_err_message(), "has type I8");
     model_files_close(files);
     fixture_safetensors("m1/model.safetensors", "{}", 0);
     check_int(model_files_open(folder, &files), ==, 0);
     check_int(model_files_check(files, fixture.model), ==, -EINVAL);
-    check_contains(core_err_sentence(), "has no tensor model.embed_tokens.weight");
+    check_contains(core_err_message(), "has no tensor model.embed_tokens.weight");
     model_files_close(files);
     fixture_close(&fixture);
     test_listen(CORE_LOG_WARN);
@@ -509,7 +509,7 @@ static void table_by_the_heads_name(void)
         config.tied = false;
         check_int(model_create(&config, NULL, &model), ==, 0);
         check_int(model_files_check(files, model), ==, -EINVAL);
-        check_contains(core_err_sentence(), "has no tensor ");
+        check_contains(core_err_message(), "has no tensor ");
         model_destroy(model);
         model_files_close(files);
         fixture_close(&fixture);
@@ -550,12 +550,12 @@ static void runs(void)
     static const char *const none[] = {"model.layers.1.*", "model.layers.9.*"};
     options.frozen = none; /* a mistake: something that should be frozen would be trained */
     check_int(model_create(&fixture.config, &options, &model), ==, -EINVAL);
-    check_contains(core_err_sentence(), "--freeze pattern \"model.layers.9.*\" matches no tensor");
-    check_contains(core_err_sentence(), "model.embed_tokens.weight");
+    check_contains(core_err_message(), "--freeze pattern \"model.layers.9.*\" matches no tensor");
+    check_contains(core_err_message(), "model.embed_tokens.weight");
     static const char *const half[] = {"*.q_proj.weight"};
     options = (struct model_options){.frozen = half, .frozen_count = 1};
     check_int(model_create(&fixture.config, &options, &model), ==, -EINVAL);
-    check_contains(core_err_sentence(), "qkv of layer 0");
+    check_contains(core_err_message(), "qkv of layer 0");
     check_string(model_role_name(MODEL_QKV), "qkv");
     fixture_close(&fixture);
 }

@@ -237,7 +237,7 @@ static void in_the_way(void)
     make_old();
     check_int(mkdir(in("tokenizer.json"), 0755), ==, 0);
     check_int(write_and_publish(0, false), ==, -EISDIR);
-    check_contains(core_err_sentence(), "out/tokenizer.json is a folder");
+    check_contains(core_err_message(), "out/tokenizer.json is a folder");
     check_int(model_publish_check(partial, out), ==, -EISDIR);
     check_int(rmdir(in("tokenizer.json")), ==, 0);
     check_int(model_publish_check(partial, out), ==, 0);
@@ -297,7 +297,7 @@ static void refused(void)
             check_owners();
             check_true(is_old() || is_new() || !has("config.json"));
             check_true(rc != 0 || is_new());
-            check_true(rc == 0 || core_err_sentence()[0] != '\0');
+            check_true(rc == 0 || core_err_message()[0] != '\0');
             failed += rc != 0;
             const bool was_old = is_old();
             if (hits == 0) {
@@ -359,7 +359,7 @@ static void restored(void)
     check_int(unlink(in("config.json")), ==, 0);
     put("config.json", "old");
     check_int(model_claim_take(out, &claim), ==, -EEXIST);
-    check_contains(core_err_sentence(), "was created after a run was stopped");
+    check_contains(core_err_message(), "was created after a run was stopped");
     check_true(is_old());
     check_owners();
     check_int(unlink(in("config.json")), ==, 0);
@@ -372,12 +372,12 @@ static void restored(void)
     FILE *list = fopen(in("../out.partial/" MODEL_PUBLISH_LIST), "w");
     check_true(list != NULL && fwrite(bad, 1, sizeof bad, list) == sizeof bad && fclose(list) == 0);
     check_int(model_claim_take(out, &claim), ==, -EINVAL);
-    check_contains(core_err_sentence(), "not the name of a file");
+    check_contains(core_err_message(), "not the name of a file");
     list = fopen(in("../out.partial/" MODEL_PUBLISH_LIST), "w");
     check_true(list != NULL && fwrite(older, 1, sizeof older, list) == sizeof older &&
                fclose(list) == 0);
     check_int(model_claim_take(out, &claim), ==, -EINVAL);
-    check_contains(core_err_sentence(), "was not written by this version of tide");
+    check_contains(core_err_message(), "was not written by this version of tide");
     check_owners();
 }
 
@@ -398,7 +398,7 @@ static void copied_rest(void)
     close(fd);
     in_out("cp -a out.partial copy && rm -r out.partial && mv copy out.partial");
     check_int(model_claim_take(out, &claim), ==, -ENOENT);
-    check_contains(core_err_sentence(), "is not the file that the run wrote");
+    check_contains(core_err_message(), "is not the file that the run wrote");
     check_true(is_old());
     check_true(has("../out.partial/" MODEL_PUBLISH_LIST));
     check_true(has("../out.partial/config.json"));
@@ -499,7 +499,7 @@ static void folder_is_gone(void)
         if (rc == 0) {
             model_claim_drop(&claim);
         } else {
-            check_contains(core_err_sentence(), "missing now");
+            check_contains(core_err_message(), "missing now");
             parts++;
         }
         whole += is_new();
@@ -563,8 +563,8 @@ static void drives_lie(void)
                           n);
             }
             check_int(rc, ==, -EBADMSG);
-            check_contains(core_err_sentence(), "out.partial/model");
-            check_contains(core_err_sentence(), "differs from what was written");
+            check_contains(core_err_message(), "out.partial/model");
+            check_contains(core_err_message(), "differs from what was written");
             check_true(is_old());
             check_int(access(partial, F_OK), !=, 0);
             found++;
@@ -587,7 +587,7 @@ static void put_zeros(const struct fixture *fixture, struct model_save *save)
     }
 }
 
-/* A model that cannot be given its name is kept: the sentence says where it is, and the next run
+/* A model that cannot be given its name is kept: the message says where it is, and the next run
  * moves it. */
 static void kept(void)
 {
@@ -609,7 +609,7 @@ static void kept(void)
         const int rc = model_save_finish(save);
         countdown = 0;
         if (rc != 0 && model_publish_is_kept(open(partial, O_RDONLY | O_DIRECTORY))) {
-            check_contains(core_err_sentence(), "the model is complete in ");
+            check_contains(core_err_message(), "the model is complete in ");
             model_save_close(save);
             go_on();
             check_true(has("model.safetensors") && !is_old());
@@ -643,7 +643,7 @@ static void a_file_has_the_name(void)
     put_zeros(&fixture, save);
     test_file("out", "mine", 4);
     check_int(model_save_finish(save), ==, -ENOTDIR);
-    check_contains(core_err_sentence(), "the model is complete in ");
+    check_contains(core_err_message(), "the model is complete in ");
     model_save_close(save);
     check_int(core_file_read(out, 100, &text, &bytes), ==, 0);
     check_string(text, "mine");
@@ -670,8 +670,8 @@ static void a_file_came_meanwhile(void)
     check_int(mkdir(out, 0700), ==, 0);
     test_file("out/notes.txt", "mine", 4);
     check_int(model_save_finish(save), ==, -EEXIST);
-    check_contains(core_err_sentence(), "the model is complete in ");
-    check_contains(core_err_sentence(), "move it to another name");
+    check_contains(core_err_message(), "the model is complete in ");
+    check_contains(core_err_message(), "move it to another name");
     model_save_close(save);
     snprintf(path, sizeof path, "%s/model.safetensors", partial);
     check_int(stat(path, &info), ==, 0);

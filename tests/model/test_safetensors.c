@@ -14,7 +14,7 @@
     "\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end  \
     "]}"
 
-/* Headers that break one rule each are refused with a sentence that says which. */
+/* Headers that break one rule each are refused with a message that says which. */
 static void refuses(void)
 {
     static const struct {
@@ -65,8 +65,8 @@ static void refuses(void)
         const char *path = fixture_safetensors("bad.safetensors", cases[i].header,
                                                cases[i].data_bytes);
         check_int(model_safetensors_open(path, &file), ==, -EINVAL);
-        check_contains(core_err_sentence(), cases[i].says);
-        check_contains(core_err_sentence(), "bad.safetensors");
+        check_contains(core_err_message(), cases[i].says);
+        check_contains(core_err_message(), "bad.safetensors");
     }
 }
 
@@ -80,15 +80,15 @@ static void refuses_lengths(void)
     const unsigned char big[8] = {0, 0xe2, 0xf5, 0x06}; /* above 100,000,000 */
     check_int(model_safetensors_open(test_file("big", big, 8), &file), ==, -EINVAL);
     check_int(model_safetensors_open(test_file("short", big, 7), &file), ==, -EINVAL);
-    check_contains(core_err_sentence(), "7 bytes cannot be a safetensors file");
+    check_contains(core_err_message(), "7 bytes cannot be a safetensors file");
     check_int(model_safetensors_open("/nonexistent/x", &file), ==, -ENOENT);
     check_int(model_safetensors_open(test_directory(), &file), ==, -EINVAL);
-    check_contains(core_err_sentence(), "not a regular file");
+    check_contains(core_err_message(), "not a regular file");
     char pipe_path[600]; /* it has no writer, and opening it must not wait for one */
     snprintf(pipe_path, sizeof pipe_path, "%s/pipe.safetensors", test_directory());
     check_int(mkfifo(pipe_path, 0600), ==, 0);
     check_int(model_safetensors_open(pipe_path, &file), ==, -EINVAL);
-    check_contains(core_err_sentence(), "pipe.safetensors: is not a regular file");
+    check_contains(core_err_message(), "pipe.safetensors: is not a regular file");
 }
 
 /* Everything that the format allows is read: tensors without elements, scalars, types that cannot
@@ -136,7 +136,7 @@ static void file_shrinks(void)
     unsigned char bytes[16];
     check_int(model_safetensors_read(file, model_safetensors_find(file, "a"), 0, bytes, 16), ==,
               -EIO);
-    check_contains(core_err_sentence(), "ends at byte 70");
+    check_contains(core_err_message(), "ends at byte 70");
     model_safetensors_close(file);
 }
 

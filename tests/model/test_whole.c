@@ -32,7 +32,7 @@ static void trainer_open(struct trainer *trainer, const struct model *model,
     rc = rc != 0 ? rc : plain_create(model, trainer->device, &options, &trainer->plain);
     rc = rc != 0 ? rc : plain_load(trainer->plain, files);
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%s", core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%s", core_err_message());
     }
 }
 
@@ -456,7 +456,7 @@ static void bad_rows(void)
     trainer_open(&trainer, fixture.model, fixture.files, options_of(&batch, KERN_F32));
     ids[batch.length + 3] = 72;
     check_int(plain_step(trainer.plain, &batch, 1e-3, &result), ==, -EINVAL);
-    check_contains(core_err_sentence(),
+    check_contains(core_err_message(),
                    "token 72 at index 3 of row 1 is outside the vocabulary of 72");
     ids[batch.length + 3] = -1;
     check_int(plain_step(trainer.plain, &batch, 1e-3, &result), ==, -EINVAL);
@@ -464,7 +464,7 @@ static void bad_rows(void)
     batch.labels = wrong;
     wrong[1] = 999;
     check_int(plain_step(trainer.plain, &batch, 1e-3, &result), ==, -EINVAL);
-    check_contains(core_err_sentence(), "labels: 999 at index 1 of row 0");
+    check_contains(core_err_message(), "labels: 999 at index 1 of row 0");
     batch.labels = NULL;
     batch.positions = wrong;
     check_int(plain_step(trainer.plain, &batch, 1e-3, &result), ==, -EINVAL);
@@ -478,7 +478,7 @@ static void bad_rows(void)
     const struct model_shape shape = {.rows = 1, .length = 25, .type = KERN_F32};
     struct model_program *program = NULL;
     check_int(model_program_create(fixture.model, 0, &shape, &program), ==, -EINVAL);
-    check_contains(core_err_sentence(), "rows of 25 tokens are longer than the 24 positions");
+    check_contains(core_err_message(), "rows of 25 tokens are longer than the 24 positions");
     free(ids);
     trainer_close(&trainer);
     fixture_close(&fixture);

@@ -119,7 +119,7 @@ static void check_big(const struct big *big, bool clip)
     struct plan_input input = input_of(big, blocks, clip);
     int rc = plan_create(&input, &plan);
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%s: %s", big->name, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%s: %s", big->name, core_err_message());
     }
     enum plan_kind kind = plan_chosen_timing(plan) == PLAN_TIMING_INSIDE ? PLAN_FIRST : PLAN_NEXT;
     const struct plan_tape *tape = plan_tape(plan, kind, kind);

@@ -206,7 +206,7 @@ static void operands_stay_inside(void)
     struct plan_command command = {.op = PLAN_FWD, .queue = PLAN_Q_COMPUTE, .operand_count = 1};
     command.operands[0] = part(1, PLAN_READS, 60, 41);
     check_int(plan_builder_add(builder, &command), ==, -ERANGE);
-    check_contains(core_err_sentence(), "FWD of block 0 touches bytes 60 to 101 of b");
+    check_contains(core_err_message(), "FWD of block 0 touches bytes 60 to 101 of b");
     command.operands[0] = part(1, PLAN_READS, 2, UINT64_MAX);
     check_int(plan_builder_add(builder, &command), ==, -ERANGE);
     plan_builder_destroy(builder);

@@ -1,4 +1,4 @@
-/* Proves that planning ends with a sentence and frees everything if any allocation fails. */
+/* Proves that planning ends with a message and frees everything if any allocation fails. */
 #include "core/base/err.h"
 #include "offload/plan/trace.h"
 #include "tests/harness/fail_alloc.h"

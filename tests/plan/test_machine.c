@@ -272,23 +272,23 @@ static void what_an_application_cannot_have_is_refused(void)
     world_lend(&world, 0);
     world.input.wishes.weights = PLAN_WHERE_HOST;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
-    check_contains(core_err_sentence(), "stay where they are");
+    check_contains(core_err_message(), "stay where they are");
     world_lend(&world, 0);
     world.input.wishes.grads = PLAN_WHERE_STORE;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
-    check_contains(core_err_sentence(), "stay where they are");
+    check_contains(core_err_message(), "stay where they are");
     world_lend(&world, 0);
     world.input.budgets.device_is_host = false;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
-    check_contains(core_err_sentence(), "one rank of the CPU device");
+    check_contains(core_err_message(), "one rank of the CPU device");
     world_lend(&world, 0);
     world.input.wishes.timing = PLAN_TIMING_SPECULATIVE;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
-    check_contains(core_err_sentence(), "updates wait for the norm");
+    check_contains(core_err_message(), "updates wait for the norm");
     world_lend(&world, 0);
     world.input.block_count = 0;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
-    check_contains(core_err_sentence(), "needs a block");
+    check_contains(core_err_message(), "needs a block");
 }
 
 /* Goes through all wishes: each number of a long sequence of variants is one run of a machine. */

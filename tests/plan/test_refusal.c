@@ -62,10 +62,10 @@ static int plans(const struct world *world, uint64_t device, uint64_t host, uint
 
 /* The number after a flag in the list of alternatives ("any one of"); 0 if the flag is not
  * there. */
-static uint64_t alone(const char *sentence, const char *flag)
+static uint64_t alone(const char *message, const char *flag)
 {
-    const char *any = strstr(sentence, "any one of: ");
-    const char *end = strstr(sentence, "; the least memory");
+    const char *any = strstr(message, "any one of: ");
+    const char *end = strstr(message, "; the least memory");
     const char *at = any != NULL ? strstr(any, flag) : NULL;
     return at != NULL && (end == NULL || at < end) ? strtoull(at + strlen(flag), NULL, 10) : 0;
 }
@@ -75,12 +75,12 @@ static uint64_t alone(const char *sentence, const char *flag)
 static int check_refusal(const struct world *world, const char *name, uint64_t device,
                          uint64_t host, uint64_t store)
 {
-    char sentence[CORE_ERR_SENTENCE_BYTES];
+    char message[CORE_ERR_MESSAGE_BYTES];
     check_int(plans(world, device, host, store), ==, -EFBIG);
-    snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
-    test_note("%s: %s", name, sentence);
-    const uint64_t more[3] = {alone(sentence, "--device-memory "),
-                              alone(sentence, "--host-memory "), alone(sentence, "--store DIR:")};
+    snprintf(message, sizeof message, "%s", core_err_message());
+    test_note("%s: %s", name, message);
+    const uint64_t more[3] = {alone(message, "--device-memory "), alone(message, "--host-memory "),
+                              alone(message, "--store DIR:")};
     /* Exact to 1 MiB unless STORE holds only a part: then the memory needed depends on how whole
      * blocks and chunks fit. */
     const uint64_t part = store < 100;
@@ -98,7 +98,7 @@ static int check_refusal(const struct world *world, const char *name, uint64_t d
                         t == 1 ? more[1] - fewer[1] : host, t == 2 ? more[2] - fewer[2] : store),
                   ==, -EFBIG);
     }
-    const char *at = strstr(sentence, "; the least memory");
+    const char *at = strstr(message, "; the least memory");
     uint64_t together[3] = {0};
     at = at != NULL ? strchr(at, ':') : NULL;
     check_true(at != NULL);
@@ -157,15 +157,15 @@ static void one_memory_is_not_named_twice(void)
     struct plan *plan = NULL;
     world.input.budgets.joint_bytes = mib;
     check_int(plan_create(&world.input, &plan), ==, -EFBIG);
-    check_contains(core_err_sentence(), "of memory together)");
-    check_int((int64_t)alone(core_err_sentence(), "--host-memory "), ==, 0);
+    check_contains(core_err_message(), "of memory together)");
+    check_int((int64_t)alone(core_err_message(), "--host-memory "), ==, 0);
 }
 
-static void refused(const struct world *world, const char *sentence)
+static void refused(const struct world *world, const char *message)
 {
     struct plan *plan = NULL;
     check_int(plan_create(&world->input, &plan), ==, -EINVAL);
-    check_contains(core_err_sentence(), sentence);
+    check_contains(core_err_message(), message);
 }
 
 /* If a GPU is to update states, weights and gradients must be on it, too; otherwise the refusal
@@ -197,7 +197,7 @@ static void what_a_card_cannot_update_is_told(void)
     refused(&world, "gradients stay in DEVICE only together with the states");
 }
 
-/* A rank's budget is its part of the process's, and the sentence gives the process's. */
+/* A rank's budget is its part of the process's, and the message gives the process's. */
 static void ranks_are_told_together(void)
 {
     struct world world;
@@ -207,8 +207,8 @@ static void ranks_are_told_together(void)
     world.input.budgets.host_bytes = mib;
     struct plan *plan = NULL;
     check_int(plan_create(&world.input, &plan), ==, -EFBIG);
-    check_contains(core_err_sentence(), "host 4M, ");
-    uint64_t host = alone(core_err_sentence(), "--host-memory ");
+    check_contains(core_err_message(), "host 4M, ");
+    uint64_t host = alone(core_err_message(), "--host-memory ");
     check_int(host, >, 4);
     world.input.budgets.host_bytes = host * mib / 4;
     plan = world_plan(&world);

@@ -78,7 +78,7 @@ struct plan *world_plan(const struct world *world)
     struct plan *plan = NULL;
     int rc = plan_create(&world->input, &plan);
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "no plan (%d): %s", rc, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "no plan (%d): %s", rc, core_err_message());
     }
     return plan;
 }

@@ -19,7 +19,7 @@ static void read_text(const char *text, struct report_run *run)
 {
     int rc = report_log_read(log_of(text), run);
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%s", core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%s", core_err_message());
     }
 }
 
@@ -126,7 +126,7 @@ static void torn(void)
     report_run_fini(&run);
     check_int(report_log_read(log_of("{\"step\":1}\n{\"step\":2,\"lo\n{\"step\":3}\n"), &run), ==,
               -EINVAL);
-    check_contains(core_err_sentence(), "l.jsonl:2:");
+    check_contains(core_err_message(), "l.jsonl:2:");
 }
 
 /* Errors name file, line and key. */
@@ -134,7 +134,7 @@ static void refused(void)
 {
     static const struct {
         const char *text;
-        const char *sentence;
+        const char *message;
     } cases[] = {
         {"", "has no step yet"},
         {"\n\n", "has no step yet"},
@@ -162,17 +162,17 @@ static void refused(void)
     struct report_run run;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int rc = report_log_read(log_of(cases[i].text), &run);
-        if (rc != -EINVAL || strstr(core_err_sentence(), cases[i].sentence) == NULL) {
-            test_fail(__FILE__, __LINE__, "%s: %d, %s", cases[i].text, rc, core_err_sentence());
+        if (rc != -EINVAL || strstr(core_err_message(), cases[i].message) == NULL) {
+            test_fail(__FILE__, __LINE__, "%s: %d, %s", cases[i].text, rc, core_err_message());
         }
     }
     check_int(report_log_read("/nonexistent/x", &run), ==, -ENOENT);
     check_int(report_log_read(test_directory(), &run), ==, -EINVAL);
-    check_contains(core_err_sentence(), "is not a file");
+    check_contains(core_err_message(), "is not a file");
     char *wide = calloc(1, (1 << 20) + 16);
     memset(wide, ' ', (1 << 20) + 8);
     check_int(report_log_read(test_file("wide.jsonl", wide, (1 << 20) + 8), &run), ==, -EINVAL);
-    check_contains(core_err_sentence(), "wide.jsonl:1: is longer than 1048576 bytes");
+    check_contains(core_err_message(), "wide.jsonl:1: is longer than 1048576 bytes");
     free(wide);
 }
 
@@ -247,7 +247,7 @@ static void mutations(void)
         int rc = report_line_read(&one, &kind, &values, &more);
         rc = rc == 0 && more ? report_head_take(&one, kind, 3, &run) : rc;
         check_true(rc == 0 || rc == -EINVAL);
-        check_true(rc == 0 || strstr(core_err_sentence(), "9") != NULL);
+        check_true(rc == 0 || strstr(core_err_message(), "9") != NULL);
         read += rc == 0;
         report_run_fini(&run);
     }

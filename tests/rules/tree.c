@@ -16,13 +16,13 @@ static const char *const suffixes[] = {".c",  ".h",  ".cu",    ".cuh", ".inc",
 void rules_violation(struct rules_report *report, const struct rules_file *file, size_t at,
                      const char *format, ...)
 {
-    char sentence[512];
+    char message[512];
     va_list list;
     va_start(list, format);
-    vsnprintf(sentence, sizeof sentence, format, list);
+    vsnprintf(message, sizeof message, format, list);
     va_end(list);
     char line[1024];
-    int length = snprintf(line, sizeof line, "%s:%zu: %s\n", file->path, at, sentence);
+    int length = snprintf(line, sizeof line, "%s:%zu: %s\n", file->path, at, message);
     size_t more = length < (int)sizeof line ? (size_t)length : sizeof line - 1;
     char *text = realloc(report->text, report->bytes + more + 1);
     if (text == NULL) {

@@ -21,7 +21,7 @@ struct rules_tree {
 };
 
 struct rules_report {
-    char *text; /* owned; one line per violation: `path:line: sentence` */
+    char *text; /* owned; one line per violation: `path:line: message` */
     size_t bytes;
     int count;
 };

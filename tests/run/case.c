@@ -379,10 +379,10 @@ int case_try_part(const struct case_model *made, const struct run_options *optio
     rc = run_engine_create(&engine_options, &engine);
     rc = rc != 0 ? rc : run_steps(made, engine, options, part, out);
     rc = rc != 0 ? rc : hash_all(made, engine, options, out);
-    snprintf(out->sentence, sizeof out->sentence, "%s", rc != 0 ? core_err_sentence() : "");
+    snprintf(out->message, sizeof out->message, "%s", rc != 0 ? core_err_message() : "");
     run_engine_destroy(engine);
     run_prepared_destroy(prepared);
-    return rc != 0 ? core_err_adopt(rc, out->sentence) : 0;
+    return rc != 0 ? core_err_adopt(rc, out->message) : 0;
 }
 
 void case_run_part(const struct case_model *made, const struct run_options *options,
@@ -390,7 +390,7 @@ void case_run_part(const struct case_model *made, const struct run_options *opti
 {
     int rc = case_try_part(made, options, part, out);
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%s failed with %d: %s", what, rc, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%s failed with %d: %s", what, rc, core_err_message());
     }
 }
 
@@ -417,7 +417,7 @@ void case_run_engine(const struct case_model *made, const struct run_options *op
 {
     int rc = case_try_engine(made, options, steps, out);
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "the run failed with %d: %s", rc, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "the run failed with %d: %s", rc, core_err_message());
     }
 }
 

@@ -45,7 +45,7 @@ struct case_outcome {
     uint64_t weight_hash;    /* of weights alone */
     bool under_way;          /* a save was still going on after the call; not compared */
     uint64_t received_bytes; /* from other ranks, by all of them */
-    char sentence[1024];     /* of the error that ended it; "" if there was none */
+    char message[1024];      /* of the error that ended it; "" if there was none */
 };
 
 /* Options of a small bf16 run of AdamW with clipping; the planner chooses all places. */

@@ -194,7 +194,7 @@ static void a_change_is_found(bool cut)
         int rc = step(engine, SAVED);
         rc = rc != 0 ? rc : run_engine_drain(engine);
         check_int(rc, ==, cut ? -ENODATA : -EBADMSG);
-        check_true(strstr(core_err_sentence(), "m.safetensors") != NULL);
+        check_true(strstr(core_err_message(), "m.safetensors") != NULL);
     }
     run_engine_destroy(engine);
     run_prepared_destroy(prepared);

@@ -1,5 +1,5 @@
 /* Proves the executor: real threads run whole tapes and read what program order gives, also with
- * lanes that are full at times; failures and stalls end it with their sentence; waiting is charged
+ * lanes that are full at times; failures and stalls end it with their message; waiting is charged
  * to its cause; its turns per command are bounded. */
 #include <errno.h>
 #include <pthread.h>
@@ -249,7 +249,7 @@ static void a_watcher_sees_every_command(void)
     }
 }
 
-/* A command that fails ends the run with its own sentence; every later call fails, too. */
+/* A command that fails ends the run with its own message; every later call fails, too. */
 static void a_failure_ends_the_run(void)
 {
     struct bench bench = {0};
@@ -261,7 +261,7 @@ static void a_failure_ends_the_run(void)
     check_int(run_executor_push(bench.executor, bench.model.tapes[1], (struct core_fence){0}), ==,
               0);
     check_int(run_executor_drive(bench.executor, 0), ==, -EIO);
-    check_contains(core_err_sentence(), "drive /a gave up at block 0");
+    check_contains(core_err_message(), "drive /a gave up at block 0");
     check_int(run_executor_push(bench.executor, bench.model.tapes[2], (struct core_fence){0}), ==,
               -EIO);
     bench_fini(&bench);
@@ -280,7 +280,7 @@ static void the_gate_holds_compute(void)
     check_int(run_executor_push(bench.executor, bench.model.tapes[0], gate), ==, 0);
     check_true(!run_executor_stalled(bench.executor));
     check_int(run_executor_drive(bench.executor, 0), ==, -ETIMEDOUT);
-    check_contains(core_err_sentence(), "nothing moved for 2.0 s");
+    check_contains(core_err_message(), "nothing moved for 2.0 s");
     check_true(run_executor_stalled(bench.executor));
     check_int(bench.done[PLAN_Q_COMPUTE], ==, 0);
     check_int(bench.done[PLAN_Q_READ_WEIGHT], >, 0);
@@ -490,7 +490,7 @@ static void limits(void)
     struct plan_tape longer = *bench.model.tapes[0];
     longer.count = 1 << 20;
     check_int(run_executor_push(bench.executor, &longer, (struct core_fence){0}), ==, -EINVAL);
-    check_contains(core_err_sentence(), "longer than");
+    check_contains(core_err_message(), "longer than");
     check_int(run_executor_push(bench.executor, bench.model.tapes[0], (struct core_fence){0}), ==,
               0);
     check_int(run_executor_drive_to(bench.executor, 0, PLAN_Q_COMPUTE, 3), ==, 0);

@@ -1,5 +1,5 @@
 /* test_faults.c: a drive misbehaves at any point of a run. The run ends with the bits of an
- * undisturbed one, or with an error that has a sentence; never with other bits, and it never
+ * undisturbed one, or with an error that has a message; never with other bits, and it never
  * hangs. */
 #include <errno.h>
 #include <signal.h>
@@ -260,11 +260,11 @@ static bool have_bad_day(const struct case_model *made, const struct setting *se
         case_check_equal(&good->outcome, &outcome, name);
     }
     if (hit && day->outcome != EITHER && (rc != 0) != (day->outcome == ERROR)) {
-        test_fail(__FILE__, __LINE__, "%s: ended with %d: %s", name, rc, outcome.sentence);
+        test_fail(__FILE__, __LINE__, "%s: ended with %d: %s", name, rc, outcome.message);
     }
-    if (rc != 0 && (!hit || outcome.sentence[0] == '\0' || (day->code != 0 && rc != day->code))) {
+    if (rc != 0 && (!hit || outcome.message[0] == '\0' || (day->code != 0 && rc != day->code))) {
         test_fail(__FILE__, __LINE__, "%s: ended with %d, not %d: %s", name, rc, day->code,
-                  outcome.sentence);
+                  outcome.message);
     }
     check_nothing_left();
     return hit;
@@ -326,11 +326,11 @@ static void after_an_error(void)
         rc = run_engine_step(engine, &batch, 1, 1e-3, &step);
     }
     check_int(rc, ==, -EIO);
-    check_contains(core_err_sentence(), "tide-extents");
+    check_contains(core_err_message(), "tide-extents");
     check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, -EIO);
-    check_contains(core_err_sentence(), "before this step");
+    check_contains(core_err_message(), "before this step");
     check_int(run_engine_evaluate(engine, &batch, &loss), ==, -EIO);
-    check_contains(core_err_sentence(), "before this call");
+    check_contains(core_err_message(), "before this call");
     check_true(run_rank_drain(engine->workers[0].rank) != 0);
     struct store_stats stats;
     store_stats_take(engine->workers[0].rank->store, &stats);
@@ -365,8 +365,8 @@ static void a_lane_that_stands_still(void)
             check_int(case_try_engine(&made, &options, STEPS, &outcome), ==, -ETIMEDOUT);
             alarm(0);
             check_uint(fault.hits[AIO_FAULT_STALLED], ==, 1);
-            check_true(strstr(outcome.sentence, "does not finish its command") != NULL ||
-                       strstr(outcome.sentence, "did not reach") != NULL);
+            check_true(strstr(outcome.message, "does not finish its command") != NULL ||
+                       strstr(outcome.message, "did not reach") != NULL);
         }
     }
     case_model_free(&made);
@@ -406,7 +406,7 @@ static void a_rank_that_stands_still(void)
                                                       .user = &left};
     watch("a rank");
     check_int(run_engine_create(&engine_options, &engine), ==, -ETIMEDOUT);
-    check_contains(core_err_sentence(), "made no progress for 0.5 s");
+    check_contains(core_err_message(), "made no progress for 0.5 s");
     check_int(run_options_stall_ns(&options), ==, 250000000);
     options.stall_limit_ns = 0;
     check_int(run_options_stall_ns(&options), >, INT64_C(60) * 1000000000);

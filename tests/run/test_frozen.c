@@ -73,7 +73,7 @@ static struct run_prepared *prepare(const struct case_model *made,
     struct run_prepared *prepared = NULL;
     const int rc = run_prepared_create(made->model, options, case_rates(), &prepared);
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%s", core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%s", core_err_message());
     }
     return prepared;
 }

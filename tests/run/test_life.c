@@ -1,4 +1,4 @@
-/* test_life.c: whatever request to the system fails during a run, the run ends with a sentence and
+/* test_life.c: whatever request to the system fails during a run, the run ends with a message and
  * frees everything. A thousand steps take no more memory than fifty. */
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* test_life_saves.c: whatever request to the system fails while a run saves a checkpoint or resumes
- * from one, it ends with a sentence and frees everything. A run that could not save goes on. */
+ * from one, it ends with a message and frees everything. A run that could not save goes on. */
 #include <stdio.h>
 
 #include "tests/harness/fail_alloc.h"

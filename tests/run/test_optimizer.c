@@ -368,7 +368,7 @@ static struct run_optimizer *make_optimizer(const struct way *way, const struct 
     int rc = try_optimizer(way, rules, arrays, NULL, &optimizer);
     if (rc != 0) {
         test_fail(__FILE__, __LINE__, "%s: no optimizer (%d): %s", way->name, rc,
-                  core_err_sentence());
+                  core_err_message());
     }
     return optimizer;
 }
@@ -597,7 +597,7 @@ static void a_step_is_skipped(void)
     free_arrays(&straight);
 }
 
-/* Without `may_skip` a gradient that is not finite ends the optimizer, and the sentence names it. */
+/* Without `may_skip` a gradient that is not finite ends the optimizer, and the message names it. */
 static void a_bad_gradient_ends_it(void)
 {
     struct arrays arrays;
@@ -610,7 +610,7 @@ static void a_bad_gradient_ends_it(void)
     check_int(run_optimizer_submit(optimizer, 2, arrays.gradients[2], true, &token), ==, 0);
     check_int(run_optimizer_step(optimizer, &token), ==, 0);
     check_int(run_optimizer_result(optimizer, &result), ==, -EDOM);
-    check_contains(core_err_sentence(), "the gradient of p2 is not finite");
+    check_contains(core_err_message(), "the gradient of p2 is not finite");
     check_int(run_optimizer_submit(optimizer, 0, arrays.gradients[0], true, &token), ==, -EDOM);
     run_optimizer_destroy(optimizer);
     free_arrays(&arrays);
@@ -623,14 +623,14 @@ static void bad_calls_are_refused(void)
     make_arrays(&arrays);
     struct run_optimizer *optimizer = make_optimizer(&ways[0], &plain, &arrays);
     check_int(run_optimizer_step(optimizer, &token), ==, -ENODATA);
-    check_contains(core_err_sentence(), "without a gradient");
+    check_contains(core_err_message(), "without a gradient");
     check_int(run_optimizer_submit(optimizer, PARAMETERS, arrays.gradients[0], true, &token), ==,
               -EINVAL);
     check_int(run_optimizer_submit(optimizer, 0, NULL, true, &token), ==, -EINVAL);
     check_int(run_optimizer_submit(optimizer, 0, (char *)arrays.gradients[0] + 1, true, &token), ==,
               -EINVAL);
     check_int(run_optimizer_submit(optimizer, 0, arrays.gradients[0], false, &token), ==, -EINVAL);
-    check_contains(core_err_sentence(), "need the option `accumulate`");
+    check_contains(core_err_message(), "need the option `accumulate`");
     make_gradient(&arrays, 0, 0, 1);
     check_int(run_optimizer_submit(optimizer, 0, arrays.gradients[0], true, &token), ==, 0);
     check_int(run_optimizer_submit(optimizer, 0, arrays.gradients[0], true, &token), ==, -EALREADY);
@@ -702,12 +702,12 @@ static void a_drive_fails(void)
                 const int rc = train_on(&fault, &rules, &mine);
                 if (rc != days[d].code && !(rc == 0 && fault.hits[days[d].rule.kind] == 0)) {
                     test_fail(__FILE__, __LINE__, "day %zu from %d: %d: %s", d, (int)from, rc,
-                              core_err_sentence());
+                              core_err_message());
                 }
                 if (rc == 0) {
                     compare(&ways[1], &right, &mine);
                 } else {
-                    check_true(core_err_sentence()[0] != '\0');
+                    check_true(core_err_message()[0] != '\0');
                 }
                 aio_fault_release(&fault);
                 free_arrays(&mine);
@@ -975,7 +975,7 @@ static void states_are_shared(void)
             make_arrays(&arrays);
             begin_world(&of[k], &arrays, world, &meeting, optimizers);
             check_int(run_optimizer_load(optimizers[0], path[1], &step), ==, -EINVAL);
-            check_contains(core_err_sentence(), "the states of process 1 of ");
+            check_contains(core_err_message(), "the states of process 1 of ");
             for (uint32_t r = 0; r < world; r++) {
                 check_int(run_optimizer_load(optimizers[r], path[r], &step), ==, 0);
                 check_uint(step, ==, 2);
@@ -1001,16 +1001,16 @@ static void wrong_shares_are_refused(void)
     share.world = 2;
     share.rank = 2;
     check_int(try_optimizer(&ways[0], &rules, &arrays, NULL, &optimizer), ==, -EINVAL);
-    check_contains(core_err_sentence(), "process 2 of 2");
+    check_contains(core_err_message(), "process 2 of 2");
     share.rank = 1;
     rules.clip = 1;
     check_int(try_optimizer(&ways[0], &rules, &arrays, NULL, &optimizer), ==, -EINVAL);
-    check_contains(core_err_sentence(), "need the norm of all processes");
+    check_contains(core_err_message(), "need the norm of all processes");
     rules.clip = 0;
     share.world = 1000;
     share.rank = 0;
     check_int(try_optimizer(&ways[0], &rules, &arrays, NULL, &optimizer), ==, -EINVAL);
-    check_contains(core_err_sentence(), "would have no parameters");
+    check_contains(core_err_message(), "would have no parameters");
     share.world = 2;
     optimizer = make_optimizer(&ways[0], &rules, &arrays);
     share.world = 0;

@@ -214,7 +214,7 @@ static char *text_of(const char *path)
     return text;
 }
 
-/* A file in which the first `from` is replaced is refused with a sentence that names file and
+/* A file in which the first `from` is replaced is refused with a message that names file and
  * key. */
 static void refuse_rates(const char *good, const char *from, const char *to, const char *word)
 {
@@ -226,9 +226,9 @@ static void refuse_rates(const char *good, const char *from, const char *to, con
                                 at + strlen(from));
     const char *path = test_file("bad.json", text, (size_t)length);
     int rc = run_rates_read(path, &rates);
-    if (rc == 0 || strstr(core_err_sentence(), "bad.json") == NULL ||
-        strstr(core_err_sentence(), word) == NULL) {
-        test_fail(__FILE__, __LINE__, "%s -> %s: %d: %s", from, to, rc, core_err_sentence());
+    if (rc == 0 || strstr(core_err_message(), "bad.json") == NULL ||
+        strstr(core_err_message(), word) == NULL) {
+        test_fail(__FILE__, __LINE__, "%s -> %s: %d: %s", from, to, rc, core_err_message());
     }
 }
 
@@ -266,7 +266,7 @@ static void rates_in_a_file(void)
     refuse_rates(good, "{", "", "bad.json");
     check_int(run_rates_read("/nowhere/rates.json", &read), ==, -ENOENT);
     check_int(run_rates_write("/nowhere/rates.json", &rates), ==, -ENOENT);
-    check_contains(core_err_sentence(), "/nowhere/rates.json");
+    check_contains(core_err_message(), "/nowhere/rates.json");
 }
 
 /* A file may lack the seconds of blocks: then the flops count. */
@@ -285,7 +285,7 @@ static void rates_without_seconds(void)
     memset(&read, 0xff, sizeof read);
     int rc = run_rates_read(test_file("few.json", text, sizeof text - 1), &read);
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_message());
     }
     check_double(read.machine.flops, ==, 1e12);
     check_double(read.forward_seconds[1], ==, 0);

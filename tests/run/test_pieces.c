@@ -23,10 +23,10 @@ static const struct model_config config = {.vocab = 10, .positions = 8, .length_
 static void refuse_batch(const struct model_batch *batch, const char *word)
 {
     check_int(model_batch_check(batch, &config), ==, -EINVAL);
-    check_contains(core_err_sentence(), word);
+    check_contains(core_err_message(), word);
 }
 
-/* Every number of a batch has bounds; the sentence names row and place. */
+/* Every number of a batch has bounds; the message names row and place. */
 static void batches_are_checked(void)
 {
     int32_t ids[8] = {0, 9, 1, 2, 3, 4, 5, 6};
@@ -237,7 +237,7 @@ static struct core_json *read_json(const char *path)
     struct core_json *doc = NULL;
     int rc = core_json_load(path, NULL, &doc);
     if (rc != 0) {
-        test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "%d: %s", rc, core_err_message());
     }
     return doc;
 }
@@ -274,7 +274,7 @@ static void timelines(void)
         }
         check_int(plan_trace_write(timeline, &prepared->input, path[kept]), ==, 0);
         check_int(plan_trace_write(timeline, &prepared->input, "/nowhere/t.json"), ==, -ENOENT);
-        check_contains(core_err_sentence(), "/nowhere/t.json");
+        check_contains(core_err_message(), "/nowhere/t.json");
         plan_trace_destroy(timeline);
         core_json_destroy(read_json(path[kept]));
         check_int(stat(path[kept], &files[kept]), ==, 0);
@@ -339,7 +339,7 @@ static void positions_and_manifests(void)
     struct run_options wrong = options;
     wrong.type = KERN_FP16;
     check_int(run_checkpoint_check(&manifest, made.model->flat, &wrong), ==, -EINVAL);
-    check_true(core_err_sentence()[0] != '\0');
+    check_true(core_err_message()[0] != '\0');
     wrong = options;
     wrong.rule = CORE_UPDATE_LION;
     check_int(run_checkpoint_check(&manifest, made.model->flat, &wrong), ==, -EINVAL);

@@ -330,13 +330,13 @@ static void what_cannot_fit_is_planned(void)
     options.budgets.joint_bytes = UINT64_C(64) << 20;
     device_bytes = 0;
     check_int(run_prepared_create(made.model, &options, NULL, &prepared), ==, -EFBIG);
-    check_contains(core_err_sentence(), "cannot fit");
+    check_contains(core_err_message(), "cannot fit");
     check_uint(device_bytes, >, 0);
     check_uint(device_bytes, <=, UINT64_C(64) << 20);
     options.budgets.joint_bytes = UINT64_C(64) << 10; /* too little for one token's layer */
     device_count = 0;
     check_int(run_prepared_create(made.model, &options, NULL, &prepared), ==, -EFBIG);
-    check_contains(core_err_sentence(), "cannot fit");
+    check_contains(core_err_message(), "cannot fit");
     check_int(device_count, ==, 1); /* for copies; no block */
     case_model_free(&made);
 }

@@ -41,7 +41,7 @@ static void follow(const struct run_scale_options *options, const char *overflow
         const int rc = run_scale_step(&scale, overflows[i] == '1');
         if (expected < 0) {
             check_int(rc, ==, -ERANGE);
-            check_contains(core_err_sentence(), "at the smallest loss scale");
+            check_contains(core_err_message(), "at the smallest loss scale");
             check_double(scale.value, ==, before);
             return;
         }

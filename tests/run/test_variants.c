@@ -217,7 +217,7 @@ static bool fits(const struct case_model *made, const struct run_options *option
     struct run_prepared *prepared = NULL;
     int rc = run_prepared_create(made->model, options, case_rates(), &prepared);
     if (rc != 0 && rc != -EFBIG) {
-        test_fail(__FILE__, __LINE__, "a plan ended with %d: %s", rc, core_err_sentence());
+        test_fail(__FILE__, __LINE__, "a plan ended with %d: %s", rc, core_err_message());
     }
     run_prepared_destroy(prepared);
     return rc == 0;

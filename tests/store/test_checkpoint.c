@@ -187,7 +187,7 @@ static void reserved_names(void)
         struct blocks *blocks = case_blocks(&rows[i].name, &size, 1);
         check_int(store_image_init(&image, &format, dtype, blocks), ==, rows[i].rc);
         if (rows[i].rc != 0) {
-            check_contains(core_err_sentence(), rows[i].name);
+            check_contains(core_err_message(), rows[i].name);
         }
         store_image_fini(&image);
         blocks_destroy(blocks);
@@ -362,7 +362,7 @@ static void one_writer(void)
     case_shrink(true);
     snprintf(directory, sizeof directory, "%s", store_shelf_directory(shelf));
     check_int(store_shelf_open(directory, &second), ==, -EBUSY);
-    check_contains(core_err_sentence(), "in use by another run");
+    check_contains(core_err_message(), "in use by another run");
     snprintf(path, sizeof path, "%s/.", directory);
     check_true(store_shelf_is(shelf, directory) && store_shelf_is(shelf, path));
     check_true(!store_shelf_is(shelf, "/proc") && !store_shelf_is(shelf, ""));
@@ -420,7 +420,7 @@ static void files_of_others(void)
              "echo mine > checkpoint-3/weights.safetensors && ls -R > ../before");
     for (uint64_t step = 2; step < 4; step++) {
         check_int(case_write(shelf, step, 2, NULL), ==, -EEXIST);
-        check_contains(core_err_sentence(), "was not written by tide and would be replaced");
+        check_contains(core_err_message(), "was not written by tide and would be replaced");
     }
     check_int(case_write(shelf, 4, 2, NULL), ==, 0);
     check_int(case_write(shelf, 5, 2, NULL), ==, 0);
@@ -509,7 +509,7 @@ static void unfinished(void)
     check_int(store_checkpoint_begin(&options, &found, &write), ==, 0);
     check_true(found.blocks == NULL); /* now owned by the checkpoint */
     check_int(store_checkpoint_finish(write), ==, -EINVAL);
-    check_contains(core_err_sentence(), "0 of 9 cuts");
+    check_contains(core_err_message(), "0 of 9 cuts");
     check_int(store_checkpoint_end(write), ==, 0);
     check_true(!there(shelf, 2));
     check_int(store_checkpoint_end(NULL), ==, 0);
@@ -580,7 +580,7 @@ static void read_ahead(void)
     for (int i = 0; i < 2; i++) {
         check_int(store_checkpoint_read_wait(checkpoint, store_checkpoint_read_tail(checkpoint)),
                   ==, -EBADMSG);
-        check_true(strstr(core_err_sentence(), "m.safetensors: elements from 65536") != NULL);
+        check_true(strstr(core_err_message(), "m.safetensors: elements from 65536") != NULL);
     }
     check_int(store_checkpoint_read(checkpoint, 0, 0, 65536, &arrays), ==, -EBADMSG);
     check_int(store_checkpoint_close(checkpoint), ==, 0);

@@ -1,5 +1,5 @@
 /* test_damage.c: a checkpoint with any byte changed, or with any file missing, truncated or from
- * another checkpoint, is refused, and the sentence names it; a manifest that was changed and sealed
+ * another checkpoint, is refused, and the message names it; a manifest that was changed and sealed
  * again is at worst refused. */
 #include <errno.h>
 #include <fcntl.h>
@@ -52,13 +52,13 @@ static void write_file(const char *path, const char *text, size_t bytes)
     check_int(fclose(file), ==, 0);
 }
 
-/* Checks that it is refused with a sentence that names the file. */
+/* Checks that it is refused with a message that names the file. */
 static void check_refused(const struct store_shelf *shelf, const char *name, const char *what)
 {
     int rc = case_compare(store_shelf_directory(shelf), 4);
-    if (rc == 0 || strstr(core_err_sentence(), name) == NULL) {
+    if (rc == 0 || strstr(core_err_message(), name) == NULL) {
         test_fail(__FILE__, __LINE__, "%s of %s: %d, \"%s\"", what, name, rc,
-                  rc != 0 ? core_err_sentence() : "accepted");
+                  rc != 0 ? core_err_message() : "accepted");
     }
 }
 
@@ -130,7 +130,7 @@ static int parse_changed(const char *text, size_t bytes)
     check_int(store_manifest_seal(text, bytes, &sealed, &sealed_bytes), ==, 0);
     int rc = store_manifest_parse(sealed, sealed_bytes, "manifest.json", &manifest);
     if (rc != 0) {
-        check_true(core_err_sentence()[0] != '\0');
+        check_true(core_err_message()[0] != '\0');
     } else { /* an accepted image can be laid out, or is refused there */
         struct store_image image;
         if (store_image_init(&image, &manifest.format, manifest.weight_dtype, manifest.blocks) ==
@@ -160,7 +160,7 @@ static char *unsealed(const struct store_shelf *shelf, size_t *bytes)
 static void every_field(void)
 {
     static const struct {
-        const char *from, *to, *sentence;
+        const char *from, *to, *message;
         int rc;
     } rows[] = {
         {"\"tide checkpoint\"", "\"tide checkpoin\"", "format", -EINVAL},
@@ -201,8 +201,8 @@ static void every_field(void)
         const int length = snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text,
                                     rows[i].to, at + strlen(rows[i].from));
         int rc = parse_changed(changed, (size_t)length);
-        if (rc != rows[i].rc || strstr(core_err_sentence(), rows[i].sentence) == NULL) {
-            test_fail(__FILE__, __LINE__, "%s: %d, \"%s\"", rows[i].to, rc, core_err_sentence());
+        if (rc != rows[i].rc || strstr(core_err_message(), rows[i].message) == NULL) {
+            test_fail(__FILE__, __LINE__, "%s: %d, \"%s\"", rows[i].to, rc, core_err_message());
         }
     }
     for (int n = 0; n < TEST_COUNT(8000, 5000); n += TEST_STRIDE(20)) { /* no crash, no overrun */

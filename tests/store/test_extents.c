@@ -141,7 +141,7 @@ static void there_and_back(struct store *store)
                                          {STORE_ACTS, prepared->input.block_count - 1, 0}};
     for (size_t i = 0; i < sizeof beyond / sizeof beyond[0]; i++) {
         check_int(store_read(store, reads, &beyond[i], memory, &done), ==, -ENOENT);
-        check_contains(core_err_sentence(), "no data of kind");
+        check_contains(core_err_message(), "no data of kind");
         check_int(store_write(store, writes, &beyond[i], memory, &done), ==, -ENOENT);
     }
     check_int(aio_queue_close(writes), ==, 0);
@@ -302,12 +302,12 @@ static void refusals(void)
     struct store_options store_options = {
         .paths = &path, .path_count = 1, .backend = "threads", .run = 1};
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, -ENOSPC);
-    check_true(core_err_sentence()[0] != '\0');
+    check_true(core_err_message()[0] != '\0');
     check_int(stat(directory, &info), ==, -1);
     path.bytes = 0;
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, 0);
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &other), ==, -EBUSY);
-    check_contains(core_err_sentence(), directory);
+    check_contains(core_err_message(), directory);
     store_options.rank = 1; /* another rank of the same run can use the same directory */
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &other), ==, 0);
     check_int(store_close(store), ==, 0);
@@ -317,12 +317,12 @@ static void refusals(void)
     path.directory = "/nowhere/at/all";
     store = NULL;
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, -ENOENT);
-    check_contains(core_err_sentence(), "/nowhere/at/all");
+    check_contains(core_err_message(), "/nowhere/at/all");
     path.directory = directory;
     path.weight = 0; /* measured only if there are several paths */
     store_options.backend = "abacus";
     check_int(store_open(&store_options, &prepared->input, prepared->plan, &store), ==, -EINVAL);
-    check_contains(core_err_sentence(), "abacus");
+    check_contains(core_err_message(), "abacus");
     check_true(store == NULL);
     check_int(stat(directory, &info), ==, -1);
     plan_end();
@@ -405,7 +405,7 @@ static void left_by_more_ranks(void)
     check_true(!look.in_use);
     check_int(store_open(&wanted, &prepared->input, prepared->plan, &other), ==, 0);
     check_int(store_look(directory, &look), ==, -EBADMSG);
-    check_contains(core_err_sentence(), "other files in the folder belong to run");
+    check_contains(core_err_message(), "other files in the folder belong to run");
     check_true(look.in_use);
     wanted.rank = 0;
     wanted.world = 1;
@@ -467,15 +467,15 @@ static void a_full_file_system(void)
     snprintf(directory, sizeof directory, "%s/store", mount);
     case_model_make(&made, "llama");
     const int refused = run_beside(mount, 39, &full);
-    char sentence[CORE_ERR_SENTENCE_BYTES];
-    snprintf(sentence, sizeof sentence, "%s", core_err_sentence());
+    char message[CORE_ERR_MESSAGE_BYTES];
+    snprintf(message, sizeof message, "%s", core_err_message());
     const int left = stat(directory, &info);
     const int worked = run_beside(mount, 0, &roomy);
     test_mount_end(mount);
     case_model_free(&made);
     check_int(refused, ==, -ENOSPC);
-    check_contains(sentence, directory);
-    check_contains(sentence, "is full");
+    check_contains(message, directory);
+    check_contains(message, "is full");
     check_int(left, ==, -1);
     check_int(worked, ==, 0);
     check_uint(roomy.steps, ==, 2);

@@ -125,7 +125,7 @@ static void check_outcome(const struct store_shelf *shelf, int rc, const char *w
     for (size_t i = 0; i < count; i++) {
         if (case_compare(directory, steps[i]) != 0) {
             test_fail(__FILE__, __LINE__, "%s %" PRIu64 ": %d, and checkpoint %" PRIu64 ": %s",
-                      what, n, rc, steps[i], core_err_sentence());
+                      what, n, rc, steps[i], core_err_message());
         }
     }
     free(steps);
@@ -164,7 +164,7 @@ static void every_request(int with, bool spare)
         int rc = case_write(shelf, 2, 0, NULL);
         countdown = 0;
         failed += rc != 0;
-        check_true(rc == 0 || core_err_sentence()[0] != '\0');
+        check_true(rc == 0 || core_err_message()[0] != '\0');
         check_outcome(shelf, rc, "request", (uint64_t)n);
         store_shelf_remove(shelf, 2);
         if (hits == 0) {
@@ -263,7 +263,7 @@ static void drives_stall(void)
         int rc = case_write(shelf, 2, 0, aio_fault_recipe(&fault));
         check_uint(fault.hits[AIO_FAULT_STALLED], ==, 1);
         check_int(rc, ==, -ETIMEDOUT);
-        check_contains(core_err_sentence(), store_shelf_directory(shelf));
+        check_contains(core_err_message(), store_shelf_directory(shelf));
         check_outcome(shelf, rc, "operation", n);
         store_shelf_remove(shelf, 2);
     }

@@ -1,6 +1,6 @@
 /* test_many.c: a checkpoint of 100,000 small blocks with names as long as they may be (under a sanitizer of
  * 10,000) is written, read and compared; no step takes time that is quadratic in the blocks. The limits of
- * names and blocks are errors with a sentence, before anything is written. */
+ * names and blocks are errors with a message, before anything is written. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -171,7 +171,7 @@ static void long_header(void)
     struct store_image image;
     check_int(store_image_init(&image, &manifest.format, manifest.weight_dtype, blocks), ==,
               -EFBIG);
-    check_contains(core_err_sentence(), "the names of 300000 blocks are too long");
+    check_contains(core_err_message(), "the names of 300000 blocks are too long");
     blocks_destroy(blocks);
 }
 
@@ -191,7 +191,7 @@ static void long_manifest(void)
     check_int(blocks_finish(blocks, "paper", 0), ==, 0);
     const struct store_manifest manifest = describe(blocks);
     check_int(store_manifest_print(&manifest, &text, &bytes), ==, -EFBIG);
-    check_true(core_err_sentence()[0] != '\0');
+    check_true(core_err_message()[0] != '\0');
     blocks_destroy(blocks);
 }
 

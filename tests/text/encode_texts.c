@@ -43,7 +43,7 @@ int main(int argc, char **argv)
                    : -1;
     }
     if (code != 0) {
-        fprintf(stderr, "encode_texts: %s\n", core_err_sentence());
+        fprintf(stderr, "encode_texts: %s\n", core_err_message());
     }
     free(text);
     text_scratch_destroy(scratch);

@@ -57,7 +57,7 @@ int main(int argc, char **argv)
         code = 0;
     }
     if (code != 0) {
-        fprintf(stderr, "%s\n", core_err_sentence());
+        fprintf(stderr, "%s\n", core_err_message());
     }
     text_feed_close(feed);
     return code == 0 ? 0 : 1;

@@ -27,7 +27,7 @@ static void answer(struct core_json_write *json, const struct jinja_template *te
     core_json_write_array_begin(json, NULL);
     if (code != 0) {
         core_json_write_null(json, NULL);
-        core_json_write_string(json, NULL, core_err_sentence());
+        core_json_write_string(json, NULL, core_err_message());
     } else {
         core_json_write_string_bytes(json, NULL, rendering.text, rendering.bytes);
         core_json_write_array_begin(json, NULL);
@@ -49,7 +49,7 @@ int main(int argc, char **argv)
     struct jinja_run *run = NULL;
     if (argc < 3 || core_file_read(argv[1], 1 << 24, &source, &bytes) != 0 ||
         core_json_load(argv[2], NULL, &inputs) != 0 || jinja_run_create(NULL, &run) != 0) {
-        fprintf(stderr, "%s\n", core_err_sentence());
+        fprintf(stderr, "%s\n", core_err_message());
         return 2;
     }
     struct core_json_write json;

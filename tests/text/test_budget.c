@@ -137,7 +137,7 @@ static int read_all(const struct text_feed_options *options, uint64_t *sum,
     }
     *counts = batch.counts;
     if (code < 0) {
-        test_note("%s", core_err_sentence());
+        test_note("%s", core_err_message());
     }
     text_feed_close(feed);
     return code;
@@ -198,7 +198,7 @@ static void counts_all(void)
         test_note("shape %zu: %.1f MB taken, %.1f MB counted", i, (double)taken / 1e6,
                   (double)counted / 1e6);
         check_uint(taken, >, counted / 4);
-        check_uint(taken, <=, counted + (256 << 10)); /* files, threads and sentences */
+        check_uint(taken, <=, counted + (256 << 10)); /* files, threads and messages */
         check_int(atomic_load(&live) - before, <=, 64 << 10);
     }
 }
@@ -288,8 +288,8 @@ static void refuses_by_the_row(void)
     options.on_bad_row = TEXT_BAD_STOP;
     text_memory_init(&memory, LIMIT);
     check_int(read_all(&options, &sum, &first), ==, -E2BIG);
-    check_contains(core_err_sentence(), "mixed.jsonl:4: the row has ");
-    check_contains(core_err_sentence(), "--data-memory");
+    check_contains(core_err_message(), "mixed.jsonl:4: the row has ");
+    check_contains(core_err_message(), "--data-memory");
 }
 
 /* A row that is longer than allowed is skipped without being kept, in lines, arrays and shuffled
@@ -323,9 +323,9 @@ static void passes_over(void)
         check_uint(text_memory_peak(&memory), <=, LIMIT + (1 << 20));
         options.on_bad_row = TEXT_BAD_STOP;
         check_int(read_all(&options, &sum, &counts), ==, -E2BIG);
-        check_contains(core_err_sentence(), array ? "long.jsonl: row 2: the row has 62914"
-                                                  : "long.jsonl:2: the row has 62914");
-        check_contains(core_err_sentence(), "may take at most 524288 bytes");
+        check_contains(core_err_message(), array ? "long.jsonl: row 2: the row has 62914"
+                                                 : "long.jsonl:2: the row has 62914");
+        check_contains(core_err_message(), "may take at most 524288 bytes");
     }
     free(text);
 }
@@ -351,7 +351,7 @@ static void templates(void)
     const int64_t before = atomic_load(&live);
     atomic_store(&peak, before);
     check_int(read_all(&options, &sum, &counts), ==, -E2BIG);
-    check_contains(core_err_sentence(), "chat.jsonl:1: ");
+    check_contains(core_err_message(), "chat.jsonl:1: ");
     check_uint(core_budget_peak(&memory.large), <=, LIMIT);
     if (SEES_BLOCKS) {
         check_uint((uint64_t)(atomic_load(&peak) - before), <=,

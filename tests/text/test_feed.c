@@ -33,7 +33,7 @@ static struct text_feed *open_feed(const struct text_feed_options *options,
     struct text_feed *feed = NULL;
     int code = text_feed_open(options, from, &feed);
     if (code != 0) {
-        test_note("%s", core_err_sentence());
+        test_note("%s", core_err_message());
     }
     check_int(code, ==, 0);
     return feed;
@@ -319,14 +319,14 @@ static void refuses(void)
     struct text_feed_options options = options_for(files, 1);
     options.seq_len = 1;
     check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
-    check_contains(core_err_sentence(), "--seq-len");
+    check_contains(core_err_message(), "--seq-len");
     options.seq_len = 1 << 26;
     options.batch_rows = 17;
     check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
-    check_contains(core_err_sentence(), "a micro-batch of more than 2^30 tokens");
+    check_contains(core_err_message(), "a micro-batch of more than 2^30 tokens");
     options.seq_len = options.batch_rows = INT64_MAX; /* their product is not computed */
     check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
-    check_contains(core_err_sentence(), "--seq-len");
+    check_contains(core_err_message(), "--seq-len");
     options = options_for(missing, 1);
     check_int(text_feed_open(&options, NULL, &feed), ==, -ENOENT);
     options = options_for(files, 1);
@@ -334,7 +334,7 @@ static void refuses(void)
     feed = open_feed(&options, NULL);
     check_int(text_feed_next(feed, &batch), ==, 1);
     check_int(text_feed_next(feed, &batch), ==, -EINVAL);
-    check_contains(core_err_sentence(), "w.jsonl:2: no token of the row is trained on");
+    check_contains(core_err_message(), "w.jsonl:2: no token of the row is trained on");
     check_int(text_feed_next(feed, &batch), ==, -EINVAL);
     text_feed_close(feed);
     options.on_bad_row = TEXT_BAD_SKIP;
@@ -349,13 +349,13 @@ static void refuses(void)
     text_feed_close(feed);
     options.files = other;
     check_int(text_feed_open(&options, &after[0], &feed), ==, -EINVAL);
-    check_contains(core_err_sentence(), "differ from those of the checkpoint");
+    check_contains(core_err_message(), "differ from those of the checkpoint");
     options = options_for(files, 1);
     options.vocab = 2;
     options.on_bad_row = TEXT_BAD_SKIP;
     feed = open_feed(&options, NULL);
     check_int(text_feed_next(feed, &batch), ==, -EINVAL);
-    check_contains(core_err_sentence(), "no tokens to train on: 3 rows were read, 3 of");
+    check_contains(core_err_message(), "no tokens to train on: 3 rows were read, 3 of");
     text_feed_close(feed);
 }
 
@@ -516,7 +516,7 @@ static void wrong_ahead(void)
     check_true(!text_windows_ahead(windows));
     core_err_set(-EIO, "something else");
     check_int(text_windows_next(windows), ==, -EINVAL);
-    check_contains(core_err_sentence(), "w1.jsonl:2: no token of the row is trained on");
+    check_contains(core_err_message(), "w1.jsonl:2: no token of the row is trained on");
     text_windows_close(windows);
 }
 
@@ -594,7 +594,7 @@ static void wrong_ids(void)
     struct text_sample sample = {0};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         check_int(text_sample_read(&sample, cases[i].row, strlen(cases[i].row), 100), ==, -EINVAL);
-        check_contains(core_err_sentence(), cases[i].says);
+        check_contains(core_err_message(), cases[i].says);
     }
     text_sample_fini(&sample);
 }

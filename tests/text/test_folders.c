@@ -99,7 +99,7 @@ static void as_transformers(void)
         put_json("case", "special_tokens_map.json", core_json_find(row, "map"));
         int code = text_tokenizer_load(folder, &tokenizer);
         if (code == -ENOTSUP) {
-            test_note("%s", core_err_sentence());
+            test_note("%s", core_err_message());
             continue;
         }
         check_int(code, ==, 0);
@@ -159,8 +159,8 @@ static void refuses(void)
         if (code != -EINVAL && code != -ENOTSUP) {
             test_fail(__FILE__, __LINE__, "%d: %s", code, cases[i].text);
         }
-        check_contains(core_err_sentence(), name);
-        check_contains(core_err_sentence(), cases[i].says);
+        check_contains(core_err_message(), name);
+        check_contains(core_err_message(), cases[i].says);
     }
 }
 
@@ -239,7 +239,7 @@ static void beyond(void)
     check_int(text_tokenizer_id(tokenizer, "<pad>", 5), ==, size - 1);
     check_int(text_tokenizer_check(tokenizer, (size_t)size - 1), ==, 0);
     check_int(text_tokenizer_check(tokenizer, (size_t)size - 2), ==, -EINVAL);
-    check_contains(core_err_sentence(), "they belong to different models");
+    check_contains(core_err_message(), "they belong to different models");
     text_tokenizer_destroy(tokenizer);
     check_int(text_encoder_create(folder, NULL, size - 1, 1, &encoder), ==, 0);
     for (size_t i = 0; i < 2; i++) {
@@ -248,8 +248,8 @@ static void beyond(void)
                   i == 0 ? 0 : -EINVAL);
         text_row_fini(&row);
     }
-    check_contains(core_err_sentence(), "the token \"<pad>\" has id ");
-    check_contains(core_err_sentence(), "it is in tokenizer_config.json");
+    check_contains(core_err_message(), "the token \"<pad>\" has id ");
+    check_contains(core_err_message(), "it is in tokenizer_config.json");
     text_sample_fini(&sample);
     text_encoder_destroy(encoder);
 }
@@ -265,14 +265,14 @@ static void no_tokenizer(void)
     check_int(text_special_read(folder, "tokenizer_config.json", &doc), ==, 0);
     check_true(doc == NULL);
     check_int(text_tokenizer_load(folder, &tokenizer), ==, -ENOENT);
-    check_contains(core_err_sentence(), "bare has no tokenizer.json");
+    check_contains(core_err_message(), "bare has no tokenizer.json");
     put("bare", "tokenizer.model", "x");
     check_int(text_tokenizer_load(folder, &tokenizer), ==, -ENOENT);
-    check_contains(core_err_sentence(), "bare has tokenizer.model, but no tokenizer.json");
-    check_contains(core_err_sentence(), "AutoTokenizer");
+    check_contains(core_err_message(), "bare has tokenizer.model, but no tokenizer.json");
+    check_contains(core_err_message(), "AutoTokenizer");
     snprintf(folder, sizeof folder, "%s/none", test_directory());
     check_int(text_tokenizer_load(folder, &tokenizer), ==, -ENOENT);
-    check_contains(core_err_sentence(), "none");
+    check_contains(core_err_message(), "none");
 }
 
 static void check_rendering(const char *folder, bool tools, const char *wanted)
@@ -318,7 +318,7 @@ static void templates(void)
     put("named", "additional_chat_templates/notes.txt", "no template");
     check_rendering(folder, true, "file tools");
     check_rendering(folder, false, NULL);
-    check_contains(core_err_sentence(),
+    check_contains(core_err_message(),
                    "of the model's chat templates (rag, tool_use) none is named default");
     put("named", "chat_template.jinja", "file {{ messages[0].content }}");
     check_rendering(folder, false, "file Hi");
@@ -326,7 +326,7 @@ static void templates(void)
     put("named", "additional_chat_templates/tool_use.jinja", "{% broken");
     struct text_chat *chat = NULL;
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
-    check_contains(core_err_sentence(), "additional_chat_templates/tool_use.jinja:1: ");
+    check_contains(core_err_message(), "additional_chat_templates/tool_use.jinja:1: ");
 }
 
 static const char *life_folder;
@@ -377,7 +377,7 @@ static void many_names(void)
             check_string(text_special_find(&special, "kind_59_token"), "<kind 59>");
             text_special_fini(&special);
         } else {
-            check_contains(core_err_sentence(), "more than 400 named tokens");
+            check_contains(core_err_message(), "more than 400 named tokens");
         }
     }
 }

@@ -78,10 +78,10 @@ static const char *make_rows(const char *name, int rows, int bad, bool has_long)
     return path;
 }
 
-static int next(struct text_feed *feed, struct text_batch *out, char *sentence)
+static int next(struct text_feed *feed, struct text_batch *out, char *message)
 {
     const int code = text_feed_next(feed, out);
-    snprintf(sentence, CORE_ERR_SENTENCE_BYTES, "%s", code < 0 ? core_err_sentence() : "");
+    snprintf(message, CORE_ERR_MESSAGE_BYTES, "%s", code < 0 ? core_err_message() : "");
     return code;
 }
 
@@ -101,7 +101,7 @@ static void check_batches(const struct text_batch *left, const struct text_batch
 static struct text_position compare(const struct text_feed_options *options,
                                     const struct text_position *from, int *code)
 {
-    static char sentences[2][CORE_ERR_SENTENCE_BYTES];
+    static char messages[2][CORE_ERR_MESSAGE_BYTES];
     struct text_feed *feeds[2] = {NULL, NULL};
     struct text_batch batches[2];
     struct text_position middle = {{0}};
@@ -110,9 +110,9 @@ static struct text_position compare(const struct text_feed_options *options,
     check_int(text_feed_open(options, from, &feeds[0]), ==, 0);
     check_int(text_feed_open(&many, from, &feeds[1]), ==, 0);
     for (int i = 0;; i++) {
-        *code = next(feeds[0], &batches[0], sentences[0]);
-        check_int(next(feeds[1], &batches[1], sentences[1]), ==, *code);
-        check_string(sentences[1], sentences[0]);
+        *code = next(feeds[0], &batches[0], messages[0]);
+        check_int(next(feeds[1], &batches[1], messages[1]), ==, *code);
+        check_string(messages[1], messages[0]);
         if (*code != 1) {
             break;
         }
@@ -191,7 +191,7 @@ static void stops_at_the_first(void)
                                         .epochs = 1};
     compare(&options, NULL, &code);
     check_int(code, ==, -EINVAL);
-    check_contains(core_err_sentence(), "wrong.jsonl:21: text: ");
+    check_contains(core_err_message(), "wrong.jsonl:21: text: ");
     static const char torn[] = "[{\"text\": \"one\"}, {\"text\": \"two\"}, {\"text\"";
     files[0] = test_file("torn.json", torn, strlen(torn));
     compare(&options, NULL, &code);

@@ -20,7 +20,7 @@ static int render(const char *source, const struct jinja_limits *limits,
     int code = jinja_template_create(source, strlen(source), "t", &template);
     code = code == 0 ? jinja_run_create(limits, &run) : code;
     code = code == 0 ? jinja_render(template, run, variables, count, 1, &rendering) : code;
-    snprintf(out, bytes, "%s", code == 0 ? rendering.text : core_err_sentence());
+    snprintf(out, bytes, "%s", code == 0 ? rendering.text : core_err_message());
     jinja_run_destroy(run);
     jinja_template_destroy(template);
     return code;
@@ -46,10 +46,10 @@ static void check_result(const char *name, const struct jinja_template *template
     }
     if ((code != 0) != refused) {
         test_fail(__FILE__, __LINE__, "%s: %s", name,
-                  code != 0 ? core_err_sentence() : "was not refused");
+                  code != 0 ? core_err_message() : "was not refused");
     }
     if (refused) {
-        check_contains(core_err_sentence(), name);
+        check_contains(core_err_message(), name);
         return;
     }
     size_t bytes;

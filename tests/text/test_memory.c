@@ -121,7 +121,7 @@ static uint64_t read_on(const struct text_feed_options *options, uint64_t docume
         sum = core_hash(batch.ids, tokens * sizeof *batch.ids, sum);
     }
     if (code != 0) {
-        test_note("%s", core_err_sentence());
+        test_note("%s", core_err_message());
     }
     check_int(code, ==, 0);
     check_true(sum != 0);

@@ -51,7 +51,7 @@ static void list(struct text_records *records, char *out, size_t bytes)
                                    slash != NULL ? slash + 1 : name, text);
     }
     if (code < 0) {
-        snprintf(out + length, bytes - length, "%s", core_err_sentence());
+        snprintf(out + length, bytes - length, "%s", core_err_message());
     }
 }
 
@@ -154,7 +154,7 @@ static void packed_data(void)
         snprintf(path, sizeof path, "%s/text/fixtures/%s", test_root(), names[i]);
         int code = try_open(path, false, false, &records);
         if (code == -ENOTSUP) {
-            check_contains(core_err_sentence(), "built without it");
+            check_contains(core_err_message(), "built without it");
             continue;
         }
         check_int(code, ==, 0);
@@ -234,7 +234,7 @@ static void broken_packed_data(void)
                 list(records, got, sizeof got);
                 text_records_close(records);
             } else {
-                snprintf(got, sizeof got, "%s", core_err_sentence());
+                snprintf(got, sizeof got, "%s", core_err_message());
             }
             check_contains(got,
                            change == 0 ? "ends in the middle of its compressed data" : "broken");
@@ -263,7 +263,7 @@ static void patterns(void)
     text_records_close(records);
     snprintf(pattern, sizeof pattern, "%s/none-*.jsonl", test_directory());
     check_int(try_open(pattern, false, false, &records), ==, -ENOENT);
-    check_contains(core_err_sentence(), "no file matches this pattern");
+    check_contains(core_err_message(), "no file matches this pattern");
     check_int(try_open(test_directory(), false, false, &records), ==, -EISDIR);
     check_int(try_open("/nonexistent", false, false, &records), ==, -ENOENT);
     const struct text_records_options nothing = {0};
@@ -282,8 +282,8 @@ static void too_many_files(void)
     const int code = try_open(path, false, false, &records);
     check_int(setrlimit(RLIMIT_NOFILE, &before), ==, 0);
     check_int(code, ==, -EMFILE);
-    check_contains(core_err_sentence(), "one.jsonl cannot be opened: ");
-    check_contains(core_err_sentence(), "`ulimit -n` limits their number");
+    check_contains(core_err_message(), "one.jsonl cannot be opened: ");
+    check_contains(core_err_message(), "`ulimit -n` limits their number");
 }
 
 /* Of many files, few are open at a time, in order and shuffled; a file that changes meanwhile is
@@ -327,7 +327,7 @@ static void many_files(void)
         while ((code = text_records_next(records, &record)) == 1) {
         }
         check_int(code, ==, -EIO);
-        check_contains(core_err_sentence(), "many-30.jsonl has changed while it was being read");
+        check_contains(core_err_message(), "many-30.jsonl has changed while it was being read");
         write_text("many-30.jsonl", "{30}\n{30}\n");
         text_records_close(records);
     }
@@ -356,7 +356,7 @@ static void kept_input(void)
     setenv("TMPDIR", "/nonexistent", 1);
     check_string(text_spool_folder(), "/nonexistent");
     check_int(text_spool_input(&fd, &copied), ==, -ENOENT);
-    check_contains(core_err_sentence(), "cannot be created in /nonexistent: ");
+    check_contains(core_err_message(), "cannot be created in /nonexistent: ");
     setenv("TMPDIR", test_directory(), 1);
     check_int(text_spool_input(&fd, &copied), ==, 0);
     check_uint(copied, ==, 8);

@@ -142,7 +142,7 @@ static void classes(void)
         int code = token_pcre_create(regex, length, "test", &pcre);
         core_charge_free(regex);
         if (code == -ENOTSUP) {
-            test_note("%s", core_err_sentence());
+            test_note("%s", core_err_message());
             break;
         }
         check_int(code, ==, 0);
@@ -224,8 +224,8 @@ static void translates(void)
             check_uint(length, ==, strlen(regex));
         } else {
             check_int(code, ==, -ENOTSUP);
-            check_contains(core_err_sentence(), "t.json: pre_tokenizer");
-            check_contains(core_err_sentence(), cases[i].says);
+            check_contains(core_err_message(), "t.json: pre_tokenizer");
+            check_contains(core_err_message(), cases[i].says);
         }
         core_charge_free(regex);
     }

@@ -76,7 +76,7 @@ static void show(struct text_encoder *encoder, const char *json, enum text_train
         }
     }
     if (code != 0) {
-        snprintf(out, bytes, "%s", core_err_sentence());
+        snprintf(out, bytes, "%s", core_err_message());
     }
     text_sample_fini(&sample);
     text_scratch_destroy(scratch);
@@ -146,7 +146,7 @@ static void kinds(void)
     encoder = NULL;
     check_int(text_encoder_create(folder, NULL, 10, 1, &encoder), ==, -EINVAL);
     check_int(text_encoder_create(folder, "frob", 0, 1, &encoder), ==, -EINVAL);
-    check_contains(core_err_sentence(), "--chat-format: unknown format \"frob\" (one of chatml|");
+    check_contains(core_err_message(), "--chat-format: unknown format \"frob\" (one of chatml|");
 }
 
 /* Each error in a row of text names the key. */
@@ -198,7 +198,7 @@ static void wrong_rows(void)
         if (text_row_parse(cases[i].row, strlen(cases[i].row), &row) != -EINVAL) {
             test_fail(__FILE__, __LINE__, "accepted: %s", cases[i].row);
         }
-        check_contains(core_err_sentence(), cases[i].says);
+        check_contains(core_err_message(), cases[i].says);
     }
 }
 
@@ -246,7 +246,7 @@ static void too_many_variables(void)
                   members > 64 ? -EINVAL : 0);
         text_row_fini(&row);
     }
-    check_contains(core_err_sentence(), "chat_template_kwargs: has 65 members; the maximum is 64");
+    check_contains(core_err_message(), "chat_template_kwargs: has 65 members; the maximum is 64");
     text_chat_destroy(chat);
     jinja_run_destroy(run);
 }
@@ -310,7 +310,7 @@ static void formats(void)
     check_int(text_chat_load(NULL, NULL, 1, &chat), ==, 0);
     struct jinja_rendering got;
     check_int(text_chat_render(chat, run, &row, 0, false, &got), ==, -ENOTSUP);
-    check_contains(core_err_sentence(), "--chat-format chatml|");
+    check_contains(core_err_message(), "--chat-format chatml|");
     check_true(text_chat_template(chat, true) == NULL &&
                text_chat_token(chat, "bos_token") == NULL);
     check_true(text_chat_token(chat, "frob") == NULL);
@@ -344,10 +344,10 @@ static void folders(void)
     text_chat_destroy(chat);
     test_file("lists/chat_template.jinja", "{{", 2);
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
-    check_contains(core_err_sentence(), "lists/chat_template.jinja:1: ");
+    check_contains(core_err_message(), "lists/chat_template.jinja:1: ");
     folder = make_folder("broken", "gpt2", "{\"chat_template\": [{\"name\": \"x\"}]}");
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
-    check_contains(core_err_sentence(), "chat_template[0]: has no name or no template");
+    check_contains(core_err_message(), "chat_template[0]: has no name or no template");
     folder = make_folder("broken", "gpt2", "{\"chat_template\": 3}");
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
     test_file("broken/tokenizer_config.json", "[]", 2);
@@ -409,7 +409,7 @@ static void ambiguous(void)
     bare.model = NULL;
     check_int(text_feed_open(&bare, NULL, &feed), ==, 0);
     check_int(text_feed_next(feed, &batch), ==, -ENOTSUP);
-    check_contains(core_err_sentence(), "needs a model folder");
+    check_contains(core_err_message(), "needs a model folder");
     text_feed_close(feed);
     bare.model = "/nonexistent";
     bare.on_bad_row = TEXT_BAD_SKIP;

@@ -30,12 +30,12 @@ static bool open_family(const char *name, struct subject *out)
     snprintf(path, sizeof path, "%s/text/fixtures/%s.json", test_root(), name);
     int code = text_tokenizer_load(path, &out->tokenizer);
     if (code == -ENOTSUP) {
-        check_contains(core_err_sentence(), "built without");
-        test_note("%s", core_err_sentence());
+        check_contains(core_err_message(), "built without");
+        test_note("%s", core_err_message());
         return false;
     }
     if (code != 0) {
-        test_note("%s", core_err_sentence());
+        test_note("%s", core_err_message());
     }
     check_int(code, ==, 0);
     check_int(text_scratch_create(out->tokenizer, &out->scratch), ==, 0);
@@ -175,10 +175,10 @@ static void tokens_have_names(void)
     check_string(text, "<|begin_of_text|>a<|begin_of_text|>");
     ids[1] = (uint32_t)size;
     check_int(text_tokenizer_decode(subject.scratch, ids, 3, true, &text, &bytes), ==, -ERANGE);
-    check_contains(core_err_sentence(), "is not a token");
+    check_contains(core_err_message(), "is not a token");
     check_int(text_tokenizer_check(subject.tokenizer, size), ==, 0);
     check_int(text_tokenizer_check(subject.tokenizer, size - 1), ==, -EINVAL);
-    check_contains(core_err_sentence(), "embeddings");
+    check_contains(core_err_message(), "embeddings");
     close_family(&subject);
 }
 
@@ -256,10 +256,10 @@ static void check_odd(const char *vocab, const struct core_json_value *odd, size
     snprintf(name, sizeof name, "odd_pipelines.json: %zu", index);
     const int code = text_tokenizer_parse(json, (size_t)bytes, name, &subject.tokenizer);
     if (code == -ENOTSUP) {
-        check_contains(core_err_sentence(), "built without");
+        check_contains(core_err_message(), "built without");
     } else {
         if (code != 0) {
-            test_note("%s", core_err_sentence());
+            test_note("%s", core_err_message());
         }
         check_int(code, ==, 0);
         check_int(text_scratch_create(subject.tokenizer, &subject.scratch), ==, 0);
@@ -301,7 +301,7 @@ static void bad_text(void)
     check_true(open_family("gpt2", &subject));
     check_int(text_tokenizer_encode(subject.scratch, "abcdefghij\xC3(", 12, 0, &encoding), ==,
               -EILSEQ);
-    check_contains(core_err_sentence(), "byte 10 ");
+    check_contains(core_err_message(), "byte 10 ");
     close_family(&subject);
 }
 
@@ -433,8 +433,8 @@ static void bad_files(void)
         if (code == 0) {
             test_fail(__FILE__, __LINE__, "accepted: %s", rows[i].json);
         }
-        check_contains(core_err_sentence(), "t.json");
-        check_contains(core_err_sentence(), rows[i].says);
+        check_contains(core_err_message(), "t.json");
+        check_contains(core_err_message(), rows[i].says);
     }
     struct text_tokenizer *tokenizer = NULL;
     check_int(text_tokenizer_load("/no/such/folder", &tokenizer), ==, -ENOENT);

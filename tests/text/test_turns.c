@@ -187,7 +187,7 @@ static void not_told(void)
                "{% if add_generation_prompt %}<assistant>{% endif %}",
                NULL);
     check_int(find(&bench, json, strlen(json)), ==, -EINVAL);
-    check_contains(core_err_sentence(), "messages[3]: the assistant's text cannot be located");
+    check_contains(core_err_message(), "messages[3]: the assistant's text cannot be located");
     close_bench(&bench);
 }
 

@@ -71,7 +71,7 @@ static uint64_t elements_of(const struct tensor *tensor)
     return (uint64_t)tensor->rows * (uint64_t)(tensor->columns > 0 ? tensor->columns : 1);
 }
 
-/* Creates a file: 0, or -errno with a sentence. */
+/* Creates a file: 0, or -errno with a message. */
 static int create_file(const char *folder, const char *name, FILE **out)
 {
     char path[1024];

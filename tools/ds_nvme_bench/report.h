@@ -52,7 +52,7 @@ int bench_report_svg(const struct bench_report *report, FILE *out);
 int bench_report_config(const struct bench_report *report, FILE *out);
 
 /* Opens `path` ("-": stdout), calls `write` and closes. Returns the first failure, with a
- * sentence. */
+ * message. */
 int bench_report_save(const struct bench_report *report, const char *path,
                       int (*write)(const struct bench_report *, FILE *));
 
@@ -64,7 +64,7 @@ int bench_report_writable(const char *path);
 int bench_report_replaceable(const char *path);
 
 /* Compares every point with a report of --json from another time. Prints each point that is slower
- * by more than `tolerance` to `out` and counts them in *slower. -EINVAL with a sentence if the file
+ * by more than `tolerance` to `out` and counts them in *slower. -EINVAL with a message if the file
  * is not such a report or shares no point. */
 int bench_report_compare(const struct bench_report *report, const char *path, double tolerance,
                          FILE *out, unsigned *slower);

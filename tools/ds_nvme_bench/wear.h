@@ -22,7 +22,7 @@ struct bench_wear {
  * rated for, 0 if unknown. */
 struct bench_wear bench_wear_of(double params, double mixed, double rated_bytes);
 
-/* Parses "7B", "350M", "1.1B", "1e9" as a number of parameters; -EINVAL with a sentence. */
+/* Parses "7B", "350M", "1.1B", "1e9" as a number of parameters; -EINVAL with a message. */
 int bench_params_parse(const char *text, double *out);
 
 #endif

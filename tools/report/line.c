@@ -45,13 +45,13 @@ enum { KEYS = sizeof keys / sizeof keys[0] };
 /* Replaces the line number of an error: "file:1:column: ..." becomes "file:line:column: ...". */
 static int refuse_text(const struct report_line *line, int rc)
 {
-    char was[CORE_ERR_SENTENCE_BYTES];
+    char was[CORE_ERR_MESSAGE_BYTES];
     const size_t length = strlen(line->path);
-    const char *sentence = core_err_sentence();
-    if (strncmp(sentence, line->path, length) != 0 || strncmp(sentence + length, ":1:", 3) != 0) {
+    const char *message = core_err_message();
+    if (strncmp(message, line->path, length) != 0 || strncmp(message + length, ":1:", 3) != 0) {
         return core_err_prefix(rc, "%s:%" PRIu64, line->path, line->number);
     }
-    memcpy(was, sentence + length + 3, strlen(sentence + length + 3) + 1);
+    memcpy(was, message + length + 3, strlen(message + length + 3) + 1);
     return core_err_set(rc, "%s:%" PRIu64 ":%s", line->path, line->number, was);
 }
 

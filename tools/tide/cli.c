@@ -62,18 +62,18 @@ static const char *full_name(const struct cli_command *command)
 
 int cli_fail(const struct cli_command *command, int code, const char *format, ...)
 {
-    char said[2 * CORE_ERR_SENTENCE_BYTES];
-    const char *sentence = core_err_sentence();
+    char said[2 * CORE_ERR_MESSAGE_BYTES];
+    const char *message = core_err_message();
     if (format != NULL) {
         va_list list;
         va_start(list, format);
         vsnprintf(said, sizeof said, format, list);
         va_end(list);
-        sentence = said;
+        message = said;
     }
     fflush(stdout);
     fprintf(stderr, "%s: ", full_name(command));
-    cli_print_text(stderr, sentence, strlen(sentence));
+    cli_print_text(stderr, message, strlen(message));
     fputc('\n', stderr);
     return code;
 }

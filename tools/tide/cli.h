@@ -95,15 +95,15 @@ int cli_parse(const struct cli_command *command, const struct cli_option *option
 bool cli_is_given(const struct cli_given *given, size_t index);
 
 /* Parses `text` as a value of the option and writes it to option->out; a CLI_FLAG ignores `text`.
- * -EINVAL with a sentence. */
+ * -EINVAL with a message. */
 int cli_take(const struct cli_option *option, const char *text);
 
 /* Sends the lines of our own log to `write`, too; NULL ends this. */
 void cli_log_also(void (*write)(void *user, enum core_log_level level, const char *line),
                   void *user);
 
-/* Prints "tide NAME: sentence" (or "PROGRAM: sentence") to stderr; if `format` is NULL, the
- * sentence of core_err. Returns `code`, so that a command can end in `return cli_fail(...)`. */
+/* Prints "tide NAME: message" (or "PROGRAM: message") to stderr; if `format` is NULL, the
+ * message of core_err. Returns `code`, so that a command can end in `return cli_fail(...)`. */
 int cli_fail(const struct cli_command *command, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -113,7 +113,7 @@ void cli_signal_catch(int number, void (*handler)(int number));
 
 /* Writes a text that may come from data for people to read. Control characters, bytes that are
  * not UTF-8, and characters that change the direction of a line are written as \x1b or \u202e,
- * so that no row, name or template can control the terminal. All sentences, log lines and tables
+ * so that no row, name or template can control the terminal. All messages, log lines and tables
  * use this. */
 void cli_print_text(FILE *stream, const char *text, size_t bytes);
 

@@ -346,7 +346,7 @@ static int train(struct job *job)
         return rc;
     }
     if (rc != 0) {
-        core_log(CORE_LOG_ERROR, "%s", core_err_sentence());
+        core_log(CORE_LOG_ERROR, "%s", core_err_message());
     }
     return core_err_set(-EIO, "the model is in %s, but the last checkpoint was not written: %s",
                         job->flags.out, job->run.save_problem);

@@ -101,8 +101,8 @@ static int scan(struct finetune_data *data)
     info->cut = (int64_t)batch.counts.cut;
     info->untrained = (int64_t)batch.counts.untrained;
     info->dated = (int64_t)batch.counts.dated;
-    return rc != 0 && strstr(core_err_sentence(), name_of(data)) == NULL &&
-                   strncmp(core_err_sentence(), "--", 2) != 0
+    return rc != 0 && strstr(core_err_message(), name_of(data)) == NULL &&
+                   strncmp(core_err_message(), "--", 2) != 0
                ? core_err_prefix(rc, "%s", name_of(data))
                : rc;
 }

@@ -86,12 +86,12 @@ static int open_file(const char *path, bool append, FILE **file, char **kept)
     return 0;
 }
 
-/* Keeps the first failure. `rc` has its sentence. */
+/* Keeps the first failure. `rc` has its message. */
 static void note_failure(struct finetune_log *log, int rc)
 {
     if (log->rc == 0) {
         log->rc = rc;
-        core_log(CORE_LOG_ERROR, "%s; the run continues without it", core_err_sentence());
+        core_log(CORE_LOG_ERROR, "%s; the run continues without it", core_err_message());
     }
 }
 

@@ -1,5 +1,5 @@
 /* finetune_place.h: parses flags with several values: --place, --store and --betas. Pure functions,
- * except for the sentence of an error. */
+ * except for the message of an error. */
 #ifndef TOOLS_TIDE_FINETUNE_PLACE_H
 #define TOOLS_TIDE_FINETUNE_PLACE_H
 

@@ -122,7 +122,7 @@ static int write_due_checkpoint(struct finetune_run *run, bool skipped)
     core_log(CORE_LOG_WARN,
              "the checkpoint of step %" PRId64
              " was not written: %s; the run continues, and the next one is due after step %" PRId64,
-             run->steps, core_err_sentence(), run->steps + run->save_every);
+             run->steps, core_err_message(), run->steps + run->save_every);
     return 0;
 }
 
@@ -226,7 +226,7 @@ int finetune_checkpoint_resume(struct finetune_run *run, bool talks)
 
 /* ---- steps ---- */
 
-/* Moves the sentence of libtide to core_err. */
+/* Moves the message of libtide to core_err. */
 static int adopt(int rc)
 {
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());

@@ -42,7 +42,7 @@ struct finetune_settings {
 };
 
 /* `flags` must outlive `out`. On failure there is nothing to fini. -EINVAL and others with a
- * sentence. */
+ * message. */
 int finetune_settings_init(struct finetune_settings *out, const struct finetune_flags *flags,
                            const struct tide_inspection *model);
 void finetune_settings_fini(struct finetune_settings *settings);

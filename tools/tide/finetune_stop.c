@@ -25,14 +25,14 @@ static void note_signal(int number)
 
 static void end_process(int number)
 {
-    static const char sentence[] =
+    static const char message[] =
         "tide finetune: stopped by a signal before the first step; nothing was trained\n";
     (void)number;
     if (undo_made != NULL) {
         undo_made(undo_context);
     }
     for (int i = 0; i < 100; i++) {
-        if (write(STDERR_FILENO, sentence, sizeof sentence - 1) >= 0 || errno != EINTR) {
+        if (write(STDERR_FILENO, message, sizeof message - 1) >= 0 || errno != EINTR) {
             break;
         }
     }

@@ -16,11 +16,11 @@ struct text_codec_io {
 struct text_codec {
     unsigned char magic[4]; /* first bytes of such a stream */
     size_t magic_bytes;
-    /* -ENOTSUP, with a sentence, if tide was built without the library. */
+    /* -ENOTSUP, with a message, if tide was built without the library. */
     int (*create)(void **state);
     void (*destroy)(void *state);
     int (*restart)(void *state);
-    /* Decompresses until input or room is used up. -EINVAL with a sentence for broken data. */
+    /* Decompresses until input or room is used up. -EINVAL with a message for broken data. */
     int (*run)(void *state, struct text_codec_io *io);
     /* Whether the data may end here. */
     bool (*whole)(const void *state);

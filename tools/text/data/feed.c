@@ -28,7 +28,7 @@ struct slot {
     struct text_batch batch;
     int32_t *tokens; /* owned: ids, labels, and positions and starts where packed */
     int rc;          /* 1: a batch; 0: the end; -errno */
-    char sentence[CORE_ERR_SENTENCE_BYTES];
+    char message[CORE_ERR_MESSAGE_BYTES];
 };
 
 struct text_feed {
@@ -87,7 +87,7 @@ static int fill_slot(struct text_feed *feed, struct slot *slot)
 {
     slot->rc = text_batches_next(feed->batches, slot->tokens, &slot->batch);
     if (slot->rc < 0) {
-        snprintf(slot->sentence, sizeof slot->sentence, "%s", core_err_sentence());
+        snprintf(slot->message, sizeof slot->message, "%s", core_err_message());
     }
     return slot->rc;
 }
@@ -224,7 +224,7 @@ int text_feed_next(struct text_feed *feed, struct text_batch *out)
     wait_for(feed, taken);
     const struct slot *slot = &feed->slots[taken % feed->options.ahead];
     if (slot->rc < 0) {
-        return core_err_adopt(slot->rc, slot->sentence);
+        return core_err_adopt(slot->rc, slot->message);
     }
     feed->holds = slot->rc == 1;
     *out = slot->batch;

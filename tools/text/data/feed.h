@@ -27,7 +27,7 @@ int text_feed_open(const struct text_feed_options *options, const struct text_po
 void text_feed_close(struct text_feed *feed);
 
 /* Returns 1 and the next batch; 0 after the last epoch, with the counts of all of it; -errno with a
- * sentence for a bad row (with TEXT_BAD_STOP), a file that cannot be read, and an epoch with
+ * message for a bad row (with TEXT_BAD_STOP), a file that cannot be read, and an epoch with
  * nothing to train on. After an error, every call returns it. */
 int text_feed_next(struct text_feed *feed, struct text_batch *out);
 

@@ -21,7 +21,7 @@ struct item {
     struct text_made made;
     size_t begin; /* offset of its text in `texts` */
     bool waits;   /* it needs much memory, so it waits until the other threads are done */
-    char sentence[CORE_ERR_SENTENCE_BYTES];
+    char message[CORE_ERR_MESSAGE_BYTES];
 };
 
 struct text_group {
@@ -36,9 +36,9 @@ struct text_group {
     struct text_encoder **encoders; /* owned, [threads]; NULL until a row needs them */
     unsigned threads;
     struct core_team *team; /* owned; NULL: one thread, or none needed yet */
-    bool ended;             /* `end` and its sentence follow the last row */
+    bool ended;             /* `end` and its message follow the last row */
     int end;
-    char end_sentence[CORE_ERR_SENTENCE_BYTES];
+    char end_message[CORE_ERR_MESSAGE_BYTES];
 };
 
 int text_group_create(const struct text_feed_options *options, struct text_group **out)
@@ -115,7 +115,7 @@ static void reset_item(struct item *item)
         text_sample_fini(sample);
         *sample = (struct text_sample){0};
     }
-    item->made = (struct text_made){.sample = *sample, .sentence = item->sentence};
+    item->made = (struct text_made){.sample = *sample, .message = item->message};
 }
 
 /* Reads rows until the group is full, there are no more, or reading fails. */
@@ -151,7 +151,7 @@ static void read_rows(struct text_group *group, struct text_records *records)
     group->ended = rc != 1;
     group->end = rc;
     if (rc < 0) {
-        snprintf(group->end_sentence, sizeof group->end_sentence, "%s", core_err_sentence());
+        snprintf(group->end_message, sizeof group->end_message, "%s", core_err_message());
     }
 }
 
@@ -272,7 +272,7 @@ static int make_large(struct text_group *group, struct text_made *made)
     if (rc == 0 && trimmed == 0) {
         return keep_sample(group, &made->sample);
     }
-    if (more) { /* after the trim, whose sentence would say less */
+    if (more) { /* after the trim, whose message would say less */
         rc = core_err_set(-E2BIG,
                           "the row has %" PRIu64
                           " bytes, and tokenizing it needs more than the limit of %" PRIu64
@@ -310,7 +310,7 @@ static void encode_item(struct text_group *group, size_t index, unsigned thread,
         made->rc = make_large(group, made);
     }
     if (item->made.rc != 0) {
-        snprintf(item->sentence, sizeof item->sentence, "%s", core_err_sentence());
+        snprintf(item->message, sizeof item->message, "%s", core_err_message());
     }
 }
 
@@ -359,5 +359,5 @@ int text_group_next(struct text_group *group, struct text_records *records,
         return 1;
     }
     group->ended = false; /* the next call reads again, after a seek to another epoch */
-    return group->end < 0 ? core_err_adopt(group->end, group->end_sentence) : 0;
+    return group->end < 0 ? core_err_adopt(group->end, group->end_message) : 0;
 }

@@ -25,9 +25,9 @@ struct text_made {
     struct text_record record;
     struct text_place after; /* position of the next row */
     struct text_sample sample;
-    bool broken;          /* the error concerns not only this row */
-    int rc;               /* 0 or -errno */
-    const char *sentence; /* if rc is not 0 */
+    bool broken;         /* the error concerns not only this row */
+    int rc;              /* 0 or -errno */
+    const char *message; /* if rc is not 0 */
 };
 
 /* The options are borrowed. */

@@ -113,13 +113,13 @@ static int handle_bad_row(struct text_reader *reader, const struct text_made *ma
     if (skips && reader->bad > WARNINGS_MAX) {
         return 0;
     }
-    core_err_adopt(rc, made->sentence);
+    core_err_adopt(rc, made->message);
     if (made->broken) {
         return rc;
     }
     core_err_prefix(rc, "%s", text_records_name(reader->records, &made->record, name));
     if (skips) {
-        core_log(CORE_LOG_WARN, "skipped: %s%s", core_err_sentence(),
+        core_log(CORE_LOG_WARN, "skipped: %s%s", core_err_message(),
                  reader->bad == WARNINGS_MAX ? "; further ones are only counted" : "");
     }
     return skips ? 0 : rc;

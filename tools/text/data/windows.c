@@ -20,7 +20,7 @@ struct window {
     bool full; /* it is complete */
     bool last; /* it is the last one of its epoch */
     int rc;    /* -errno: filling it failed */
-    char sentence[CORE_ERR_SENTENCE_BYTES];
+    char message[CORE_ERR_MESSAGE_BYTES];
 };
 
 struct text_windows {
@@ -110,7 +110,7 @@ static void add_row(struct text_windows *windows, struct window *window)
     window->last = rc == 0;
     window->rc = rc < 0 ? rc : 0;
     if (rc < 0) {
-        snprintf(window->sentence, sizeof window->sentence, "%s", core_err_sentence());
+        snprintf(window->message, sizeof window->message, "%s", core_err_message());
         return;
     }
     text_pack_arrange(window->pack);
@@ -164,7 +164,7 @@ int text_windows_next(struct text_windows *windows)
         add_row(windows, window);
     }
     if (window->rc != 0) {
-        return core_err_adopt(window->rc, window->sentence);
+        return core_err_adopt(window->rc, window->message);
     }
     windows->windows[windows->used].begun = windows->windows[windows->used].full = false;
     windows->used = 1 - windows->used;

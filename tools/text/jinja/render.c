@@ -25,12 +25,12 @@ struct jinja_chunk {
 struct jinja_value jinja_fail(struct jinja_run *run, int rc, const char *format, ...)
 {
     if (run->rc == 0) {
-        char sentence[512];
+        char message[512];
         va_list arguments;
         va_start(arguments, format);
-        vsnprintf(sentence, sizeof sentence, format, arguments);
+        vsnprintf(message, sizeof message, format, arguments);
         va_end(arguments);
-        run->rc = core_err_set(rc, "%s:%u: %s", run->source, run->line, sentence);
+        run->rc = core_err_set(rc, "%s:%u: %s", run->source, run->line, message);
     }
     return (struct jinja_value){.kind = JINJA_UNDEFINED, .as.text = ""};
 }

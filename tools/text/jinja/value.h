@@ -1,7 +1,7 @@
 /* value.h: the values of a rendering, and the run that owns them (private to tools/text/jinja).
  *
  * Memory comes from the run and lives until its next rendering. The first failure of a run is kept:
- * functions that fail write the sentence, set run->rc and return a harmless value, and every loop
+ * functions that fail write the message, set run->rc and return a harmless value, and every loop
  * checks run->rc. One thread for each run. */
 #ifndef TOOLS_TEXT_JINJA_VALUE_H
 #define TOOLS_TEXT_JINJA_VALUE_H

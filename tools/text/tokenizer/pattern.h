@@ -57,7 +57,7 @@ struct token_pattern {
     unsigned top; /* the alternatives are branch[0 ... top) */
 };
 
-/* -ENOTSUP, without a sentence, if the expression is not of this kind. */
+/* -ENOTSUP, without a message, if the expression is not of this kind. */
 int token_pattern_create(const struct token_unicode *unicode, const char *regex, size_t bytes,
                          struct token_pattern **out);
 void token_pattern_destroy(struct token_pattern *pattern);
