@@ -40,7 +40,8 @@ static int open_model(struct export *export, const char *path)
     struct model_config config;
     int rc = model_config_load(path, &config);
     if (rc == 0) {
-        rc = model_create(&config, NULL, &export->model);
+        const struct model_options options = {.frozen_as = blocks};
+        rc = model_create(&config, &options, &export->model);
     }
     if (rc != 0) {
         return core_err_prefix(rc, "%s cannot be exported", path);

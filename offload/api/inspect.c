@@ -131,7 +131,7 @@ static bool has(const char *path, const char *file)
 
 /* Checks that the manifest lists the tensors of the model that config.json describes. Checksums cover only
  * the bytes of the streams. */
-static int check_tensors(const char *path)
+static int check_tensors(const char *path, const struct blocks *blocks)
 {
     char name[4200];
     char *text = NULL;
@@ -142,7 +142,8 @@ static int check_tensors(const char *path)
     if (rc != 0) {
         return rc;
     }
-    rc = model_create(&config, NULL, &model);
+    const struct model_options options = {.frozen_as = blocks};
+    rc = model_create(&config, &options, &model);
     if (rc != 0) {
         return rc;
     }
@@ -174,7 +175,7 @@ static int inspect_checkpoint(struct tide_context *context, const char *path,
     }
     rc = store_checkpoint_verify(checkpoint, report, &verifying);
     if (rc == 0 && has(path, "config.json")) {
-        rc = check_tensors(path);
+        rc = check_tensors(path, store_checkpoint_manifest(checkpoint)->blocks);
     }
 
 done:;

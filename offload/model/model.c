@@ -62,6 +62,19 @@ static void print_part_name(const char *pattern, int64_t layer, char *out, size_
     }
 }
 
+static bool lists_as_frozen(const struct blocks *blocks, const char *name)
+{
+    for (uint32_t b = 0; b < blocks->count; b++) {
+        const struct block *block = &blocks->list[b];
+        for (size_t i = 0; i < block->tensor_count && !block->trained; i++) {
+            if (strcmp(block->tensors[i].name, name) == 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 static bool is_frozen(const struct model_options *options, const char *name)
 {
     for (size_t i = 0; options != NULL && i < options->frozen_count; i++) {
@@ -69,98 +82,85 @@ static bool is_frozen(const struct model_options *options, const char *name)
             return true;
         }
     }
-    return false;
+    return options != NULL && options->frozen_as != NULL &&
+           lists_as_frozen(options->frozen_as, name);
 }
 
-static int add_parts(struct model *model, const struct model_options *options,
-                     const struct model_param_row *row, const struct model_block *block,
-                     struct model_param *param)
+static void print_block_name(const struct model *model, unsigned index, char *out, size_t bytes)
 {
-    const char *frozen = NULL;
-    const char *trained = NULL;
+    const struct model_block *block = &model->blocks[index];
+    switch (block->kind) {
+    case MODEL_BLOCK_EMBEDDING: snprintf(out, bytes, "embedding"); break;
+    case MODEL_BLOCK_LAYER: snprintf(out, bytes, "layer %" PRId64, block->layer); break;
+    case MODEL_BLOCK_HEAD: snprintf(out, bytes, "head"); break;
+    case MODEL_BLOCK_DATA: {
+        unsigned user = 0;
+        while (model->blocks[user].data != index) {
+            user++;
+        }
+        snprintf(out, bytes, "%s frozen", model->blocks[user].name);
+        break;
+    }
+    }
+}
+
+/* ---- the parameters that computing blocks use ---- */
+
+/* Until a parameter has its place, the names of its parts are the family's patterns. */
+static int list_parts(struct model *model, const struct model_options *options,
+                      const struct model_param_row *row, unsigned index, struct model_param *param)
+{
+    char first[2][BLOCKS_NAME_BYTES_MAX + 1] = {"", ""}; /* trained, frozen */
     int64_t first_row = 0;
     for (unsigned i = 0; i < MODEL_PARTS_MAX && row->parts[i].name != NULL; i++) {
         struct model_part *part = &param->parts[i];
         char name[BLOCKS_NAME_BYTES_MAX + 1];
-        print_part_name(row->parts[i].name, block->layer, name, sizeof name);
+        print_part_name(row->parts[i].name, model->blocks[index].layer, name, sizeof name);
+        part->name = row->parts[i].name;
         part->first_row = first_row;
         part->rows = model_dim(&model->config, row->parts[i].rows);
-        const struct block_tensor tensor = {
-            .name = name,
-            .first = param->offset + (uint64_t)first_row * (uint64_t)param->cols,
-            .rows = part->rows,
-            .cols = param->cols,
-            .transposed = param->transposed,
-        };
-        int rc = blocks_add_tensor(model->flat, &tensor, &part->name);
-        if (rc != 0) {
-            return rc;
-        }
         param->part_count = i + 1;
         first_row += part->rows;
-        const char **first = is_frozen(options, part->name) ? &frozen : &trained;
-        *first = *first != NULL ? *first : part->name;
+        char *kept = first[is_frozen(options, name)];
+        if (kept[0] == '\0') {
+            memcpy(kept, name, sizeof name);
+        }
     }
     assert(first_row == param->rows);
-    if (frozen != NULL && trained != NULL) {
+    if (first[0][0] != '\0' && first[1][0] != '\0') {
+        char name[BLOCKS_NAME_BYTES_MAX + 1];
+        print_block_name(model, index, name, sizeof name);
         return core_err_set(-EINVAL,
                             "--freeze matches %s and not %s: they are one array in memory (%s of "
                             "%s), whose tensors can only be frozen together",
-                            frozen, trained, model_role_name(param->role), block->name);
+                            first[1], first[0], model_role_name(param->role), name);
     }
-    param->trained = frozen == NULL;
+    param->trained = first[1][0] == '\0';
     return 0;
 }
 
-static int add_param(struct model *model, const struct model_options *options,
-                     const struct model_param_row *row, struct model_block *block)
+static int list_param(struct model *model, const struct model_options *options,
+                      const struct model_param_row *row, unsigned index)
 {
-    assert(block->param_count < MODEL_PARAMS_MAX);
+    struct model_block *block = &model->blocks[index];
     struct model_param *param = &block->params[block->param_count++];
     *param = (struct model_param){
         .role = row->role,
         .rows = model_dim(&model->config, row->rows),
         .cols = model_dim(&model->config, row->cols),
-        .owner = (unsigned)(block - model->blocks),
+        .owner = index,
         .vector = row->cols == MODEL_DIM_ONE,
         .transposed = row->transposed,
         .decay = row->decay,
-        .offset = block->elements,
     };
     if (__builtin_mul_overflow((uint64_t)param->rows, (uint64_t)param->cols, &param->elements) ||
         param->elements > BLOCKS_ELEMENTS_MAX) {
+        char name[BLOCKS_NAME_BYTES_MAX + 1];
+        print_block_name(model, index, name, sizeof name);
         return core_err_set(-EINVAL, "%s of %s would have %" PRId64 " x %" PRId64 " elements",
-                            model_role_name(param->role), block->name, param->rows, param->cols);
+                            model_role_name(param->role), name, param->rows, param->cols);
     }
-    int rc = add_parts(model, options, row, block, param);
-    if (rc != 0) {
-        return rc;
-    }
-    uint64_t first = 0;
-    rc = blocks_add_array(model->flat, param->elements,
-                          param->decay ? MODEL_GROUP_DECAY : MODEL_GROUP_PLAIN, param->trained,
-                          &first);
-    if (rc != 0) {
-        return rc;
-    }
-    assert(first == param->offset);
-    blocks_pad(model->flat);
-    block->elements = model->flat->list[param->owner].elements;
-    block->trained = block->trained || param->trained;
-    model->parameters += param->elements;
-    model->trained_parameters += param->trained ? param->elements : 0;
-    return 0;
-}
-
-/* The head of a tied model uses the embedding's table, which the embedding owns. */
-static void borrow_head(struct model *model, struct model_block *head)
-{
-    const struct model_block *embedding = &model->blocks[0];
-    struct model_param *param = &head->params[head->param_count++];
-    *param = embedding->params[model_block_param(embedding, MODEL_TOKEN_TABLE)];
-    param->role = MODEL_HEAD;
-    param->part_count = 0;
-    memset(param->parts, 0, sizeof param->parts);
+    return list_parts(model, options, row, index, param);
 }
 
 /* Files of a tied model may have the table under the head's name alone; transformers reads them, too. */
@@ -171,6 +171,155 @@ static void name_table(const struct model_family *family, struct model_block *em
         if (family->head.params[i].role == MODEL_HEAD) {
             embedding->params[table].parts[0].other = family->head.params[i].parts[0].name;
         }
+    }
+}
+
+static int make_params(struct model_block *block, size_t room)
+{
+    assert(room <= UINT8_MAX);
+    block->params = calloc(room, sizeof *block->params);
+    return block->params != NULL ? 0 : core_err_set(-ENOMEM, "no memory for %zu parameters", room);
+}
+
+static int list_block(struct model *model, const struct model_options *options, unsigned index)
+{
+    struct model_block *block = &model->blocks[index];
+    const struct model_family *family = model->config.family;
+    block->layer = (int64_t)index - 1;
+    if (index == 0) {
+        block->kind = MODEL_BLOCK_EMBEDDING;
+        block->table = &family->embedding;
+    } else if (index == model->compute_count - 1) {
+        block->kind = MODEL_BLOCK_HEAD;
+        block->table = &family->head;
+    } else {
+        block->kind = MODEL_BLOCK_LAYER;
+        block->table = &family->layer;
+        block->window = model_config_window(&model->config, block->layer);
+        block->scale = model_config_scale(&model->config, block->layer);
+    }
+    int rc = make_params(block, block->table->param_count + 1); /* a tied head borrows one */
+    for (size_t i = 0; rc == 0 && i < block->table->param_count; i++) {
+        const struct model_param_row *row = &block->table->params[i];
+        rc = applies(row->when, &model->config) ? list_param(model, options, row, index) : 0;
+    }
+    if (rc == 0 && index == 0 && model->config.tied) {
+        name_table(family, block);
+    }
+    return rc;
+}
+
+/* ---- which block owns a parameter ---- */
+
+/* Moves the frozen parameters of a computing block to a data block, unless all are frozen. */
+static int move_frozen(struct model *model, unsigned index)
+{
+    struct model_block *block = &model->blocks[index];
+    unsigned frozen = 0;
+    for (unsigned i = 0; i < block->param_count; i++) {
+        frozen += !block->params[i].trained;
+    }
+    block->trained = frozen < block->param_count;
+    if (frozen == 0 || !block->trained) {
+        return 0;
+    }
+    struct model_block *data = &model->blocks[model->block_count];
+    block->data = model->block_count++;
+    *data = (struct model_block){
+        .kind = MODEL_BLOCK_DATA, .layer = block->layer, .like = block->data};
+    int rc = make_params(data, frozen);
+    for (unsigned i = 0; rc == 0 && i < block->param_count; i++) {
+        struct model_param *param = &block->params[i];
+        if (!param->trained) {
+            param->owner = block->data;
+            data->params[data->param_count++] = *param;
+        }
+    }
+    return rc;
+}
+
+/* Adds a parameter to the end of its owner's array. */
+static int place_param(struct model *model, struct model_param *param)
+{
+    struct model_block *block = &model->blocks[param->owner];
+    param->offset = block->elements;
+    for (unsigned i = 0; i < param->part_count; i++) {
+        struct model_part *part = &param->parts[i];
+        char name[BLOCKS_NAME_BYTES_MAX + 1];
+        print_part_name(part->name, block->layer, name, sizeof name);
+        const struct block_tensor tensor = {
+            .name = name,
+            .first = param->offset + (uint64_t)part->first_row * (uint64_t)param->cols,
+            .rows = part->rows,
+            .cols = param->cols,
+            .transposed = param->transposed,
+        };
+        int rc = blocks_add_tensor(model->flat, &tensor, &part->name);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    uint64_t first = 0;
+    int rc = blocks_add_array(model->flat, param->elements,
+                              param->decay ? MODEL_GROUP_DECAY : MODEL_GROUP_PLAIN, param->trained,
+                              &first);
+    if (rc != 0) {
+        return rc;
+    }
+    assert(first == param->offset);
+    blocks_pad(model->flat);
+    block->elements = model->flat->list[param->owner].elements;
+    model->parameters += param->elements;
+    model->trained_parameters += param->trained ? param->elements : 0;
+    return 0;
+}
+
+static int place_block(struct model *model, unsigned index)
+{
+    struct model_block *block = &model->blocks[index];
+    char name[BLOCKS_NAME_BYTES_MAX + 1];
+    print_block_name(model, index, name, sizeof name);
+    int rc = blocks_add(model->flat, name);
+    if (rc != 0) {
+        return rc;
+    }
+    block->name = model->flat->list[index].name;
+    for (unsigned i = 0; rc == 0 && i < block->param_count; i++) {
+        rc = block->params[i].owner == index ? place_param(model, &block->params[i]) : 0;
+    }
+    return rc;
+}
+
+/* ---- what is borrowed ---- */
+
+/* The parameter as `owner` has it, in the place of one that another block uses. */
+static void borrow_param(const struct model *model, unsigned owner, enum model_role role,
+                         struct model_param *param)
+{
+    const struct model_block *from = &model->blocks[owner];
+    const enum model_role used_as = param->role;
+    *param = from->params[model_block_param(from, role)];
+    param->role = used_as;
+    param->part_count = 0;
+    memset(param->parts, 0, sizeof param->parts);
+}
+
+static void borrow_params(struct model *model, unsigned index)
+{
+    struct model_block *block = &model->blocks[index];
+    for (unsigned i = 0; i < block->param_count; i++) {
+        struct model_param *param = &block->params[i];
+        if (param->owner != index) {
+            borrow_param(model, param->owner, param->role, param);
+        }
+    }
+    if (block->kind == MODEL_BLOCK_HEAD && model->config.tied) {
+        const struct model_block *embedding = &model->blocks[0];
+        struct model_param *param = &block->params[block->param_count++];
+        param->role = MODEL_HEAD;
+        borrow_param(model,
+                     embedding->params[model_block_param(embedding, MODEL_TOKEN_TABLE)].owner,
+                     MODEL_TOKEN_TABLE, param);
     }
 }
 
@@ -188,60 +337,14 @@ static bool same_programs(const struct model_block *a, const struct model_block 
     return true;
 }
 
-static int fill_block(struct model *model, const struct model_options *options, unsigned index)
-{
-    struct model_block *block = &model->blocks[index];
-    const struct model_family *family = model->config.family;
-    char name[32];
-    block->layer = (int64_t)index - 1;
-    if (index == 0) {
-        block->kind = MODEL_BLOCK_EMBEDDING;
-        block->table = &family->embedding;
-        snprintf(name, sizeof name, "embedding");
-    } else if (index == model->block_count - 1) {
-        block->kind = MODEL_BLOCK_HEAD;
-        block->table = &family->head;
-        snprintf(name, sizeof name, "head");
-    } else {
-        block->kind = MODEL_BLOCK_LAYER;
-        block->table = &family->layer;
-        block->window = model_config_window(&model->config, block->layer);
-        block->scale = model_config_scale(&model->config, block->layer);
-        snprintf(name, sizeof name, "layer %" PRId64, block->layer);
-    }
-    int rc = blocks_add(model->flat, name);
-    if (rc != 0) {
-        return rc;
-    }
-    block->name = model->flat->list[index].name;
-    for (size_t i = 0; i < block->table->param_count; i++) {
-        const struct model_param_row *row = &block->table->params[i];
-        rc = applies(row->when, &model->config) ? add_param(model, options, row, block) : 0;
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    if (block->kind == MODEL_BLOCK_HEAD && model->config.tied) {
-        borrow_head(model, block);
-    } else if (block->kind == MODEL_BLOCK_EMBEDDING && model->config.tied) {
-        name_table(family, block);
-    }
-    while (block->like < index && !same_programs(&model->blocks[block->like], block)) {
-        block->like++;
-    }
-    return 0;
-}
+/* ---- all of it ---- */
 
-static bool names_any(const struct model *model, const char *pattern)
+static bool names_any(const struct blocks *blocks, const char *pattern)
 {
-    for (unsigned b = 0; b < model->block_count; b++) {
-        const struct model_block *block = &model->blocks[b];
-        for (unsigned i = 0; i < block->param_count; i++) {
-            const struct model_param *param = &block->params[i];
-            for (unsigned k = 0; k < param->part_count; k++) {
-                if (fnmatch(pattern, param->parts[k].name, 0) == 0) {
-                    return true;
-                }
+    for (uint32_t b = 0; b < blocks->count; b++) {
+        for (size_t i = 0; i < blocks->list[b].tensor_count; i++) {
+            if (fnmatch(pattern, blocks->list[b].tensors[i].name, 0) == 0) {
+                return true;
             }
         }
     }
@@ -252,11 +355,11 @@ static bool names_any(const struct model *model, const char *pattern)
 static int check_frozen(const struct model *model, const struct model_options *options)
 {
     for (size_t i = 0; options != NULL && i < options->frozen_count; i++) {
-        if (!names_any(model, options->frozen[i])) {
+        if (!names_any(model->flat, options->frozen[i])) {
             return core_err_set(
                 -EINVAL,
                 "--freeze pattern \"%s\" matches no tensor of the model; its first one is %s",
-                options->frozen[i], model->blocks[0].params[0].parts[0].name);
+                options->frozen[i], model->flat->list[0].tensors[0].name);
         }
     }
     return 0;
@@ -299,16 +402,33 @@ static uint64_t hash_model(const struct model *model)
 
 static int fill_model(struct model *model, const struct model_options *options)
 {
-    model->blocks = calloc(model->block_count, sizeof *model->blocks);
+    /* Each computing block has at most one data block. */
+    model->blocks = calloc(2 * (size_t)model->compute_count, sizeof *model->blocks);
     if (model->blocks == NULL) {
-        return core_err_set(-ENOMEM, "no memory for %u blocks", model->block_count);
+        return core_err_set(-ENOMEM, "no memory for %u blocks", model->compute_count);
     }
     int rc = blocks_create(&model->flat);
+    model->block_count = model->compute_count;
+    for (unsigned i = 0; rc == 0 && i < model->compute_count; i++) {
+        rc = list_block(model, options, i);
+    }
+    for (unsigned i = 0; rc == 0 && i < model->compute_count; i++) {
+        rc = move_frozen(model, i);
+    }
     for (unsigned i = 0; rc == 0 && i < model->block_count; i++) {
-        rc = fill_block(model, options, i);
+        rc = place_block(model, i);
     }
     if (rc != 0) {
         return rc;
+    }
+    for (unsigned i = 0; i < model->compute_count; i++) {
+        struct model_block *block = &model->blocks[i];
+        borrow_params(model, i);
+        while (block->like < i && !same_programs(&model->blocks[block->like], block)) {
+            block->like++;
+        }
+        model->params_max = block->param_count > model->params_max ? block->param_count
+                                                                   : model->params_max;
     }
     rc = blocks_finish(model->flat, model->config.family->name, hash_model(model));
     return rc == 0 ? check_frozen(model, options) : rc;
@@ -322,7 +442,7 @@ int model_create(const struct model_config *config, const struct model_options *
         return core_err_set(-ENOMEM, "no memory for a model");
     }
     model->config = *config;
-    model->block_count = (unsigned)config->layers + 2;
+    model->compute_count = (unsigned)config->layers + 2;
     int rc = fill_model(model, options);
     if (rc != 0) {
         model_destroy(model);
@@ -338,6 +458,9 @@ void model_destroy(struct model *model)
         return;
     }
     blocks_destroy(model->flat);
+    for (unsigned i = 0; model->blocks != NULL && i < model->block_count; i++) {
+        free(model->blocks[i].params);
+    }
     free(model->blocks);
     free(model);
 }
@@ -350,4 +473,29 @@ int model_block_param(const struct model_block *block, enum model_role role)
         }
     }
     return -1;
+}
+
+unsigned model_block_borrows(const struct model *model, unsigned index,
+                             unsigned borrows[MODEL_BORROWS_MAX])
+{
+    const struct model_block *block = &model->blocks[index];
+    unsigned count = 0;
+    for (unsigned i = 0; i < block->param_count; i++) {
+        const struct model_param *param = &block->params[i];
+        unsigned at = 0;
+        while (at < count && borrows[at] != param->owner) {
+            at++;
+        }
+        if (param->owner == index || at < count) {
+            continue;
+        }
+        assert(count < MODEL_BORROWS_MAX);
+        if (param->trained && count > 0) {
+            borrows[count] = borrows[0];
+            at = 0;
+        }
+        borrows[at] = param->owner;
+        count++;
+    }
+    return count;
 }

@@ -1,7 +1,10 @@
 /* model.h: a model as a list of blocks with their parameters, made from a config and its family's tables.
- * A block's parameters are in one flat array, each at a multiple of BLOCKS_ALIGN_ELEMENTS, with padding
- * between them that stays zero. Nothing here depends on the length of rows or on placement. Immutable once
- * created; any thread. */
+ * Computing blocks come first: the embedding, the layers, the head. A block's parameters are in one flat
+ * array, each at a multiple of BLOCKS_ALIGN_ELEMENTS, with padding between them that stays zero. A computing
+ * block may also use parameters in arrays of other blocks, which it borrows: the head of a tied model uses
+ * the embedding's table; the frozen parameters of a block that is partly frozen are in a data block, which
+ * has no program, so that the block's own array has only trained ones. Nothing here depends on the length of
+ * rows or on placement. Immutable once created; any thread. */
 #ifndef OFFLOAD_MODEL_MODEL_H
 #define OFFLOAD_MODEL_MODEL_H
 
@@ -12,8 +15,6 @@
 #include "offload/blocks/blocks.h"
 #include "offload/model/config.h"
 #include "offload/model/family.h"
-
-enum { MODEL_PARAMS_MAX = 16 };
 
 /* The groups of a model's runs (block_run.group). */
 enum model_group { MODEL_GROUP_DECAY, MODEL_GROUP_PLAIN, MODEL_GROUP_COUNT };
@@ -32,37 +33,48 @@ struct model_param {
     int64_t cols;
     uint64_t offset;   /* elements, in the flat array of `owner` */
     uint64_t elements; /* rows * cols */
-    unsigned owner;    /* block whose array holds it: its own; for a tied head the embedding */
+    unsigned owner;    /* block whose array holds it */
     bool vector;       /* one dimension in files; cols is 1 */
     bool transposed;   /* the files hold [cols][rows] */
     bool decay;
-    bool trained; /* false: frozen */
-    unsigned part_count;
+    bool trained;        /* false: frozen */
+    unsigned part_count; /* 0: borrowed; the block that owns it has the parts */
     struct model_part parts[MODEL_PARTS_MAX];
 };
 
-enum model_block_kind { MODEL_BLOCK_EMBEDDING, MODEL_BLOCK_LAYER, MODEL_BLOCK_HEAD };
+enum model_block_kind {
+    MODEL_BLOCK_EMBEDDING,
+    MODEL_BLOCK_LAYER,
+    MODEL_BLOCK_HEAD,
+    MODEL_BLOCK_DATA /* has no program */
+};
 
 struct model_block {
-    const char *name; /* "embedding", "layer 3", "head"; borrowed from `flat` */
+    const char *name; /* "embedding", "layer 3", "head", "layer 3 frozen"; borrowed from `flat` */
     enum model_block_kind kind;
     int64_t layer;
-    const struct model_block_table *table; /* static */
-    struct model_param params[MODEL_PARAMS_MAX];
-    unsigned param_count; /* a borrowed parameter comes last */
-    uint64_t elements;    /* of the flat array, padding included */
-    bool trained;         /* any of its own parameters is trained */
+    const struct model_block_table *table; /* static; NULL: a data block */
+    struct model_param *params;            /* owned; borrowed ones, too */
+    unsigned param_count;                  /* at most 255 */
+    unsigned data;     /* of a computing block: its data block; 0: it has none */
+    uint64_t elements; /* of the flat array, padding included */
+    bool trained;      /* its own parameters are trained */
     int64_t window;
     double scale;
     unsigned like; /* the first block with the same programs, which may be this one */
 };
 
+/* The most blocks that one block borrows: its data block and the embedding. */
+enum { MODEL_BORROWS_MAX = 2 };
+
 struct model {
     struct model_config config;
-    struct model_block *blocks; /* owned: embedding, layers, head */
+    struct model_block *blocks; /* owned: embedding, layers, head; then data blocks */
     struct blocks *flat; /* owned: the same blocks as arrays, for all that does not compute them */
     unsigned block_count;
-    uint64_t parameters; /* elements without padding, tied ones once */
+    unsigned compute_count; /* blocks that compute: the first ones */
+    unsigned params_max;    /* the most that a block has */
+    uint64_t parameters;    /* elements without padding, tied ones once */
     uint64_t trained_parameters;
 };
 
@@ -71,6 +83,8 @@ struct model_options {
      * made of several tensors is frozen whole or not at all. */
     const char *const *frozen; /* borrowed during create; NULL: none */
     size_t frozen_count;
+    /* Tensors in blocks of this list that are not trained are frozen, too. Borrowed during create; NULL: none. */
+    const struct blocks *frozen_as;
 };
 
 /* `options` may be NULL. */
@@ -80,6 +94,9 @@ void model_destroy(struct model *model);
 
 /* The block's parameter of a role; -1: none. */
 int model_block_param(const struct model_block *block, enum model_role role);
+/* The blocks that block `index` borrows, the one with a trained parameter first. Returns their number. */
+unsigned model_block_borrows(const struct model *model, unsigned index,
+                             unsigned borrows[MODEL_BORROWS_MAX]);
 /* "wte", "qkv", ...: for messages and listings. */
 const char *model_role_name(enum model_role role);
 

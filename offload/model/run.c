@@ -2,16 +2,48 @@
 #include "offload/model/run.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "core/base/err.h"
 #include "core/dev/dev.h"
 
+int model_binding_init(struct model_binding *binding, const struct model *model)
+{
+    *binding = (struct model_binding){.param_count = model->params_max};
+    binding->weights = calloc(model->params_max, sizeof(*binding->weights));
+    binding->grads = calloc(model->params_max, sizeof *binding->grads);
+    if (binding->weights == NULL || binding->grads == NULL) {
+        model_binding_fini(binding);
+        return core_err_set(-ENOMEM, "no memory for the addresses of %u parameters",
+                            model->params_max);
+    }
+    return 0;
+}
+
+void model_binding_fini(struct model_binding *binding)
+{
+    free((void *)binding->weights);
+    free(binding->grads);
+    *binding = (struct model_binding){0};
+}
+
+void model_binding_clear(struct model_binding *binding)
+{
+    memset(binding->base, 0, sizeof binding->base);
+    for (unsigned i = 0; i < binding->param_count; i++) {
+        binding->weights[i] = NULL;
+        binding->grads[i] = (struct kern_grad){0};
+    }
+}
+
 void model_binding_set_flat(struct model_binding *binding, const struct model_block *block,
-                            enum kern_type type, const void *weights, const struct kern_grad *grad)
+                            unsigned owner, enum kern_type type, const void *weights,
+                            const struct kern_grad *grad)
 {
     for (unsigned i = 0; i < block->param_count; i++) {
         const struct model_param *param = &block->params[i];
-        if (param->part_count == 0) {
+        if (param->owner != owner) {
             continue;
         }
         const size_t bytes = kern_type_bytes(type);

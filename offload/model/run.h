@@ -8,17 +8,28 @@
 
 struct dev_queue;
 
-/* Addresses in the device's memory; all borrowed. NULL if the program's steps do not use them. */
+/* Addresses in the device's memory; all borrowed. NULL if the program's steps do not use them. One of a
+ * program without parameters may be made by zeroing it. */
 struct model_binding {
-    void *base[MODEL_BASE_COUNT];             /* MODEL_BASE_PARAM uses `weights` instead */
-    const void *weights[MODEL_PARAMS_MAX];    /* row 0 of each parameter of the block */
-    struct kern_grad grads[MODEL_PARAMS_MAX]; /* of row 0; zero: not wanted */
+    void *base[MODEL_BASE_COUNT]; /* MODEL_BASE_PARAM uses `weights` instead */
+    const void **weights;         /* owned: row 0 of each parameter of the block */
+    struct kern_grad *grads;      /* owned: of row 0; zero: not wanted */
+    unsigned param_count;         /* room in these */
 };
 
-/* Points weights and gradients at flat arrays of the block: `weights` of the program's type,
- * `grad`'s arrays laid out alike (either may be NULL in it). A borrowed parameter is not changed. */
+/* Makes an empty binding for any block of the model. -ENOMEM. */
+int model_binding_init(struct model_binding *binding, const struct model *model);
+/* A zeroed one is fine. */
+void model_binding_fini(struct model_binding *binding);
+/* Sets all addresses to NULL. */
+void model_binding_clear(struct model_binding *binding);
+
+/* Points the weights and gradients of the block's parameters that are in the array of block `owner` at flat
+ * arrays of that block: `weights` of the program's type, `grad`'s arrays laid out alike (either may be NULL
+ * in it). Other parameters are not changed. */
 void model_binding_set_flat(struct model_binding *binding, const struct model_block *block,
-                            enum kern_type type, const void *weights, const struct kern_grad *grad);
+                            unsigned owner, enum kern_type type, const void *weights,
+                            const struct kern_grad *grad);
 
 enum model_which {
     MODEL_RUN_ALL,

@@ -50,7 +50,7 @@ struct model_save {
     bool claimed;           /* the claim is the caller's and stays the caller's */
     char *folder;           /* owned */
     struct model_claim own; /* on FOLDER.partial; no path: not made yet */
-    struct target *targets; /* owned, in order of blocks and offsets */
+    struct target *targets; /* owned, in order of computing blocks and their parameters */
     size_t target_count;
     struct shard *shards; /* owned */
     size_t shard_count;
@@ -64,20 +64,32 @@ static uint64_t part_elements(const struct target *target)
     return (uint64_t)target->part->rows * (uint64_t)target->param->cols;
 }
 
+/* Adds the parts of a parameter, as the block that owns it lists them. */
+static void add_targets(struct model_save *save, const struct model_param *param)
+{
+    const struct model_block *owner = &save->model->blocks[param->owner];
+    const struct model_param *owned = &owner->params[model_block_param(owner, param->role)];
+    for (unsigned k = 0; k < owned->part_count; k++) {
+        save->targets[save->target_count++] = (struct target){
+            .param = owned, .part = &owned->parts[k], .block = param->owner};
+    }
+}
+
 static int list_targets(struct model_save *save)
 {
     const struct model *model = save->model;
-    size_t capacity = (size_t)model->block_count * MODEL_PARAMS_MAX * MODEL_PARTS_MAX;
+    size_t capacity = (size_t)model->compute_count * model->params_max * MODEL_PARTS_MAX;
     save->targets = calloc(capacity, sizeof *save->targets);
     if (save->targets == NULL) {
         return core_err_set(-ENOMEM, "no memory for the list of tensors");
     }
-    for (unsigned i = 0; i < model->block_count; i++) {
-        for (unsigned j = 0; j < model->blocks[i].param_count; j++) {
-            const struct model_param *param = &model->blocks[i].params[j];
-            for (unsigned k = 0; k < param->part_count; k++) {
-                save->targets[save->target_count++] = (struct target){
-                    .param = param, .part = &param->parts[k], .block = i};
+    for (unsigned i = 0; i < model->compute_count; i++) {
+        const struct model_block *block = &model->blocks[i];
+        for (unsigned j = 0; j < block->param_count; j++) {
+            const struct model_param *param = &block->params[j];
+            /* The embedding lists the table of a tied head. */
+            if (param->owner == i || (block->data != 0 && param->owner == block->data)) {
+                add_targets(save, param);
             }
         }
     }

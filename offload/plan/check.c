@@ -9,13 +9,36 @@
 #include "offload/plan/policy.h"
 #include "offload/plan/shard.h"
 
+static int check_borrows(const struct plan_input *input, uint32_t block)
+{
+    const struct plan_block_shape *shape = &input->blocks[block];
+    if (shape->borrow_count > PLAN_BORROWS_MAX) {
+        return core_err_set(-EINVAL, "block %u (%s) borrows %u blocks; at most %d are possible",
+                            block, shape->name, shape->borrow_count, PLAN_BORROWS_MAX);
+    }
+    for (uint32_t i = 0; i < shape->borrow_count; i++) {
+        const uint32_t from = shape->borrows[i];
+        const uint64_t shared = i == 0 ? shape->shared_elements : 0;
+        const bool there = from < block ||
+                           (from >= input->compute_count && from < input->block_count);
+        if (!there || shared > input->blocks[from].elements) {
+            return core_err_set(-EINVAL,
+                                "block %u (%s) borrows %" PRIu64 " elements of block %u, which is "
+                                "not a block before it or a data block that has as many",
+                                block, shape->name, shared, from);
+        }
+    }
+    return 0;
+}
+
 static int check_shapes(const struct plan_input *input)
 {
     const uint32_t least = input->application ? 1 : 2;
-    if (input->block_count < least || input->block_count >= PLAN_NONE) {
-        return core_err_set(-EINVAL, "a plan needs %s, not %u blocks",
+    if (input->compute_count < least || input->block_count < input->compute_count ||
+        input->block_count >= PLAN_NONE) {
+        return core_err_set(-EINVAL, "a plan needs %s, not %u blocks of which %u compute",
                             input->application ? "a block" : "at least an embedding and a head",
-                            input->block_count);
+                            input->block_count, input->compute_count);
     }
     for (uint32_t b = 0; b < input->block_count; b++) {
         const struct plan_block_shape *shape = &input->blocks[b];
@@ -30,15 +53,13 @@ static int check_shapes(const struct plan_input *input)
                                 input->blocks[0].format.grad_bytes, b, shape->name,
                                 shape->format.grad_bytes);
         }
-        if (shape->borrows == PLAN_NONE) {
-            continue;
+        if (b >= input->compute_count && (shape->trained || shape->borrow_count > 0)) {
+            return core_err_set(-EINVAL, "block %u (%s) does not compute, but %s", b, shape->name,
+                                shape->trained ? "is trained" : "borrows blocks");
         }
-        if (shape->borrows >= b ||
-            shape->shared_elements > input->blocks[shape->borrows].elements) {
-            return core_err_set(-EINVAL,
-                                "block %u (%s) borrows %" PRIu64 " elements of block %u, which is "
-                                "not a block before it that has as many",
-                                b, shape->name, shape->shared_elements, shape->borrows);
+        int rc = check_borrows(input, b);
+        if (rc != 0) {
+            return rc;
         }
     }
     return 0;

@@ -97,7 +97,7 @@ static bool halve_chunks(const struct plan_wishes *wishes, uint32_t times,
 /* Recomputes the activations of `more` blocks that were kept. */
 static bool recompute(const struct plan_input *input, uint32_t more, struct plan_choice *choice)
 {
-    uint32_t all = input->block_count;
+    uint32_t all = input->compute_count;
     bool keeps = choice->acts == PLAN_ACTS_KEEP ||
                  (choice->acts == PLAN_ACTS_RECOMPUTE && choice->recomputed < all);
     if (!keeps || input->wishes.acts != PLAN_ACTS_AUTO) {
@@ -157,8 +157,8 @@ static bool make_move(const struct plan_input *input, enum move move, struct pla
     case SMALLER_CHUNKS: return halve_chunks(wishes, 2, choice);
     case HALF_CHUNKS: return halve_chunks(wishes, 1, choice);
     case RECOMPUTE_ONE_MORE: return recompute(input, 1, choice);
-    case RECOMPUTE_SOME_MORE: return recompute(input, (input->block_count + 3) / 4, choice);
-    case RECOMPUTE_ALL: return recompute(input, input->block_count, choice);
+    case RECOMPUTE_SOME_MORE: return recompute(input, (input->compute_count + 3) / 4, choice);
+    case RECOMPUTE_ALL: return recompute(input, input->compute_count, choice);
     case FEWER_ON_CARD: return leave_card(input, 1, choice);
     case FAR_FEWER_ON_CARD: return leave_card(input, (choice->card_blocks + 3) / 4, choice);
     case MOVE_COUNT: break;

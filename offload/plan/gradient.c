@@ -43,8 +43,8 @@ static struct plan_piece own_piece(const struct plan_step *step, uint32_t block,
 /* Whether another block borrows a trained parameter of this one, so that its gradient has two uses. */
 static bool is_borrowed_from(const struct plan_step *step, uint32_t block)
 {
-    for (uint32_t b = block + 1; b < step->input->block_count; b++) {
-        if (step->input->blocks[b].borrows == block && plan_layout_shared(step->input, b) > 0) {
+    for (uint32_t b = block + 1; b < step->input->compute_count; b++) {
+        if (plan_layout_shared(step->input, b) > 0 && step->input->blocks[b].borrows[0] == block) {
             return true;
         }
     }

@@ -88,7 +88,7 @@ uint64_t plan_layout_gradient_first(const struct plan_input *input, uint32_t blo
 uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block)
 {
     const struct plan_block_shape *shape = &input->blocks[block];
-    bool trained = shape->borrows != PLAN_NONE && input->blocks[shape->borrows].trained;
+    bool trained = shape->borrow_count > 0 && input->blocks[shape->borrows[0]].trained;
     return trained ? shape->shared_elements : 0;
 }
 
@@ -136,7 +136,7 @@ static int add_ring(struct plan_layout *layout, const struct buffer_kind *kind,
                     const uint64_t bytes[PLAN_SIZE_COUNT], const uint32_t counts[PLAN_SIZE_COUNT],
                     struct plan_ring *out)
 {
-    static const char *const sizes[PLAN_SIZE_COUNT] = {".small", "", ".large"};
+    static const char *const sizes[PLAN_SIZE_COUNT] = {".small", "", ".large", ".data"};
     for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
         assert(counts[size] <= PLAN_SLOT_MAX);
         for (uint32_t i = 0; i < counts[size]; i++) {
@@ -246,18 +246,19 @@ static int add_states(struct plan_layout *layout, const struct plan_input *input
 
 /* ---- slots ---- */
 
-/* A head and the block it borrows from are needed at once. */
-static bool borrows_its_like(const struct plan_input *input, const struct plan_layout *layout,
-                             int size)
+/* The most blocks of one size whose weights a command needs at once: a block and those it borrows. */
+static uint32_t needed_at_once(const struct plan_input *input, const struct plan_layout *layout,
+                               int size)
 {
-    for (uint32_t b = 0; b < input->block_count; b++) {
-        uint32_t from = input->blocks[b].borrows;
-        if (from != PLAN_NONE && layout->blocks[b].size == size &&
-            layout->blocks[from].size == size) {
-            return true;
+    uint32_t most = 0;
+    for (uint32_t b = 0; b < input->compute_count; b++) {
+        uint32_t count = layout->blocks[b].size == size;
+        for (uint32_t i = 0; i < input->blocks[b].borrow_count; i++) {
+            count += layout->blocks[input->blocks[b].borrows[i]].size == size;
         }
+        most = count > most ? count : most;
     }
-    return false;
+    return most;
 }
 
 /* Whether only the rows that a command uses are brought to the block's weights' place of use. Shards are
@@ -319,9 +320,9 @@ static int add_weight_slots(struct plan_layout *layout, const struct plan_input 
         }
     }
     for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
-        uint32_t most = size == PLAN_LAYER || borrows_its_like(input, layout, size)
-                            ? choice->weight_slots
-                            : 1;
+        const uint32_t least = needed_at_once(input, layout, size);
+        const bool ahead = size == PLAN_LAYER || size == PLAN_LAYER_DATA || least > 1;
+        const uint32_t most = ahead && choice->weight_slots > least ? choice->weight_slots : least;
         counts[size] = counts[size] < most ? counts[size] : most;
         bytes[size] = plan_round_up(bytes[size], PLAN_ALIGN_BYTES);
     }
@@ -605,14 +606,14 @@ static int add_acts(struct plan_layout *layout, const struct plan_input *input,
 {
     uint32_t in_flight = layout->in_flight;
     int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < (input->block_count - 1) * in_flight; i++) {
+    for (uint32_t i = 0; rc == 0 && i < (input->compute_count - 1) * in_flight; i++) {
         rc = add_boundary(layout, input, choice, i);
     }
     for (uint32_t i = 0; rc == 0 && i < in_flight; i++) {
         rc = add_numbered(layout, "dact", 0, i, PLAN_DEVICE, widest_boundary(input),
                           &layout->out_grads[i]);
     }
-    for (uint32_t i = 0; rc == 0 && i < input->block_count * in_flight; i++) {
+    for (uint32_t i = 0; rc == 0 && i < input->compute_count * in_flight; i++) {
         bool kept = layout->places[i / in_flight].kept;
         rc = add_numbered(layout, "kept", i / in_flight, i % in_flight, PLAN_DEVICE,
                           kept ? plan_layout_kept_bytes(input, i / in_flight) : 0,
@@ -630,6 +631,9 @@ static int add_common(struct plan_layout *layout, const struct plan_input *input
     for (uint32_t b = 0; b < input->block_count; b++) {
         const struct plan_block_shape *shape = &input->blocks[b];
         on_card = on_card || layout->blocks[b].on_card;
+        if (b >= input->compute_count) {
+            continue;
+        }
         bool again = layout->kept[b * layout->in_flight] == PLAN_NONE;
         scratch = larger(scratch,
                          plan_layout_temporary_bytes(shape) + (again ? shape->kept_bytes : 0));
@@ -655,23 +659,32 @@ static int add_common(struct plan_layout *layout, const struct plan_input *input
     return rc;
 }
 
+static bool is_middle(const struct plan_input *input, uint32_t block)
+{
+    return block > 0 && block + 1 < input->compute_count;
+}
+
 static void sort_by_size(struct plan_layout *layout, const struct plan_input *input)
 {
     uint64_t layer = 0;
-    for (uint32_t b = 1; b + 1 < input->block_count; b++) {
+    for (uint32_t b = 1; is_middle(input, b); b++) {
         layer = larger(layer, input->blocks[b].elements);
     }
     layout->first_trained = input->block_count;
     for (uint32_t b = input->block_count; b-- > 0;) {
         uint64_t elements = input->blocks[b].elements;
-        bool middle = b > 0 && b + 1 < input->block_count;
         layout->blocks[b].on_card = !input->budgets.device_is_host && input->blocks[b].trained &&
                                     layout->places[b].states == PLAN_DEVICE;
-        layout->blocks[b].size = middle                 ? PLAN_LAYER
+        layout->blocks[b].size = is_middle(input, b)    ? PLAN_LAYER
                                  : elements > layer     ? PLAN_LARGE
                                  : elements < layer / 4 ? PLAN_SMALL
                                                         : PLAN_LAYER;
         layout->first_trained = input->blocks[b].trained ? b : layout->first_trained;
+    }
+    for (uint32_t b = 1; is_middle(input, b); b++) {
+        for (uint32_t i = 0; i < input->blocks[b].borrow_count; i++) {
+            layout->blocks[input->blocks[b].borrows[i]].size = PLAN_LAYER_DATA;
+        }
     }
 }
 

@@ -14,8 +14,9 @@ enum { PLAN_SLOT_MAX = 8, PLAN_STATE_SLOT_MAX = 64, PLAN_ACT_TURN = 3, PLAN_ROWS
 enum { PLAN_SUM_BYTES = 4, PLAN_TILE_ELEMENTS = 65536, PLAN_TILE_SUM_BYTES = 8 };
 
 /* Blocks of very different sizes do not share buffers: the embedding is many times as large as a
- * layer, and the head of a tied model is tiny. */
-enum plan_size { PLAN_SMALL, PLAN_LAYER, PLAN_LARGE, PLAN_SIZE_COUNT };
+ * layer, and the head of a tied model is tiny. Nor do layers and the data blocks that they borrow: both
+ * are needed at once, and what a layer trains may be a small part of it. */
+enum plan_size { PLAN_SMALL, PLAN_LAYER, PLAN_LARGE, PLAN_LAYER_DATA, PLAN_SIZE_COUNT };
 
 /* Buffers that blocks of one size use in rotation. */
 struct plan_ring {
@@ -23,8 +24,8 @@ struct plan_ring {
     uint32_t counts[PLAN_SIZE_COUNT];
 };
 
-/* One combination of decisions; the planner tries several. Counts of slots are for layers; other
- * sizes have at most as many slots as blocks. */
+/* One combination of decisions; the planner tries several. Counts of slots are for layers and for their
+ * data blocks; other sizes have as many slots as a command needs at once. */
 struct plan_choice {
     enum plan_acts acts;
     enum plan_order order;
@@ -158,7 +159,7 @@ bool plan_layout_moves_gradients(const struct plan_input *input);
 /* The first element of a stored gradient's buffer. */
 uint64_t plan_layout_gradient_first(const struct plan_input *input, uint32_t block);
 
-/* Elements of the parameter that the block borrows, if it has a gradient. */
+/* Elements of the borrowed parameter that has a gradient; 0: none. */
 uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block);
 
 #endif

@@ -41,7 +41,8 @@ static void places_of(const struct plan_input *input, const struct plan_choice *
             .grads = (uint8_t)choice->grads,
             .states = (uint8_t)residence->states,
             .kept = choice->acts == PLAN_ACTS_KEEP ||
-                    input->block_count - b <= residence->kept_blocks,
+                    (b < input->compute_count &&
+                     input->compute_count - b <= residence->kept_blocks),
             .pending = input->blocks[b].trained && plan_choice_leaves(choice, b)};
         bool on_card = b < residence->card_blocks && input->blocks[b].trained;
         const uint32_t turn = turn_of(input, b);
@@ -248,7 +249,7 @@ static int keep(const struct plan_input *input, const struct plan_choice *choice
                 struct plan_residence *residence)
 {
     bool may = choice->acts == PLAN_ACTS_RECOMPUTE && input->wishes.acts == PLAN_ACTS_AUTO;
-    const uint64_t most = input->block_count - choice->recomputed;
+    const uint64_t most = input->compute_count - choice->recomputed;
     return may ? grow_residence(input, choice, residence, KEPT_BLOCKS, most) : 0;
 }
 

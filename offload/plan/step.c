@@ -14,7 +14,7 @@ static bool acts_wait_elsewhere(const struct plan_step *step)
 
 static bool is_last(const struct plan_step *step, uint32_t block)
 {
-    return block + 1 == step->input->block_count;
+    return block + 1 == step->input->compute_count;
 }
 
 static struct plan_piece part(uint32_t buffer, uint64_t bytes)
@@ -29,15 +29,15 @@ static struct plan_piece part(uint32_t buffer, uint64_t bytes)
 static int name_weights(struct plan_step *step, struct plan_command *command)
 {
     uint32_t block = command->block;
-    uint32_t from = step->input->blocks[block].borrows;
+    const struct plan_block_shape *shape = &step->input->blocks[block];
     struct plan_piece own = {.buffer = PLAN_NONE};
     int rc = plan_fetch_rows(step, block, command->micro, &own);
     plan_move_operand(command, PLAN_AS_WEIGHTS, PLAN_READS, own);
-    if (rc == 0 && from != PLAN_NONE) {
+    for (uint32_t i = 0; rc == 0 && i < shape->borrow_count; i++) {
         uint32_t weights = PLAN_NONE;
-        rc = plan_fetch_weights(step, from, &weights);
+        rc = plan_fetch_weights(step, shape->borrows[i], &weights);
         plan_move_operand(command, PLAN_AS_BORROWED, PLAN_READS,
-                          part(weights, plan_move_weight_bytes(step, from)));
+                          part(weights, plan_move_weight_bytes(step, shape->borrows[i])));
     }
     return rc;
 }
@@ -159,7 +159,7 @@ static int backward_of(struct plan_step *step, uint32_t block, uint32_t first_mi
 static int pass(struct plan_step *step, uint32_t first_micro, uint32_t end_micro,
                 bool update_pending)
 {
-    uint32_t blocks = step->input->block_count;
+    uint32_t blocks = step->input->compute_count;
     bool updates = update_pending && first_micro == 0;
     int rc = 0;
     const uint32_t computed = step->input->application ? 0 : blocks - 1;
@@ -193,7 +193,7 @@ static int drain(struct plan_step *step)
 {
     int rc = 0;
     step->saves = step->saves_pending;
-    for (uint32_t b = 0; rc == 0 && b < step->input->block_count; b++) {
+    for (uint32_t b = 0; rc == 0 && b < step->input->compute_count; b++) {
         rc = step->layout->places[b].pending ? plan_update_block(step, b, false) : 0;
     }
     return rc;
@@ -202,7 +202,7 @@ static int drain(struct plan_step *step)
 static int evaluate(struct plan_step *step)
 {
     int rc = 0;
-    for (uint32_t b = 0; rc == 0 && !step->input->application && b < step->input->block_count;
+    for (uint32_t b = 0; rc == 0 && !step->input->application && b < step->input->compute_count;
          b++) {
         rc = block_forward(step, b, 0, false);
     }

@@ -69,8 +69,9 @@ enum plan_access { PLAN_READS = 1, PLAN_WRITES = 2, PLAN_CHANGES = 3 };
 /* The role of an operand in its command. */
 enum plan_role {
     PLAN_AS_NONE,
-    PLAN_AS_WEIGHTS,  /* FWD BWD: the block's own whole array of working weights */
-    PLAN_AS_BORROWED, /* FWD BWD: the whole array of the block that it borrows a parameter from */
+    PLAN_AS_WEIGHTS, /* FWD BWD: the block's own whole array of working weights */
+    PLAN_AS_BORROWED, /* FWD BWD: the whole array of a block that it borrows; one operand for each, in
+                       * the order of plan_block_shape.borrows */
     PLAN_AS_IN,       /* boundary activations */
     PLAN_AS_OUT,
     PLAN_AS_OUT_GRAD,      /* gradient of OUT before BWD, of IN after it; in place */

@@ -21,18 +21,22 @@ struct plan_format {
     uint16_t q8_block;  /* elements that share a 4-byte scale; 0: no moments of 8 bits */
 };
 
-/* A unit that is gathered at once. Bytes of activations are for one micro-batch. A tied head has
- * elements of its own and also reads a parameter of `shared_elements` in the array of the block
- * that it borrows from; the gradient of that parameter has two uses. */
+/* The most blocks whose weights a command of one block reads, besides its own. */
+enum { PLAN_BORROWS_MAX = 2 };
+
+/* A unit that is gathered at once. Bytes of activations are for one micro-batch. A block may borrow others:
+ * its commands also read their weights. A tied head borrows the block with its table; the gradient of the
+ * table has two uses. Data blocks are frozen, have no commands of their own, and are only borrowed. */
 struct plan_block_shape {
-    const char *name;         /* borrowed */
-    uint64_t elements;        /* parameters of its own, packed */
-    uint64_t shared_elements; /* elements of the borrowed parameter; 0 if it is not trained */
-    uint64_t out_bytes;       /* boundary activation that the block passes to the next one; 0 for
+    const char *name;  /* borrowed */
+    uint64_t elements; /* parameters of its own, packed */
+    uint64_t
+        shared_elements; /* of the trained parameter of the first block that it borrows; 0: none */
+    uint64_t out_bytes;  /* boundary activation that the block passes to the next one; 0 for
                                * the head */
-    uint64_t kept_bytes;      /* activations that backward needs if nothing is recomputed */
-    uint64_t forward_bytes;   /* scratch of forward */
-    uint64_t backward_bytes;  /* scratch of backward, without what is recomputed */
+    uint64_t kept_bytes; /* activations that backward needs if nothing is recomputed */
+    uint64_t forward_bytes;  /* scratch of forward */
+    uint64_t backward_bytes; /* scratch of backward, without what is recomputed */
     double forward_flops;
     double backward_flops;
     double forward_seconds; /* measured alone; 0: computed from flops */
@@ -40,9 +44,10 @@ struct plan_block_shape {
     double backward_seconds; /* of a head: with its forward, which has no command of its own in a
                               * training step */
     uint64_t
-        rows_bytes;   /* of a frozen block: the pages of its weights that a forward command uses at
+        rows_bytes; /* of a frozen block: the pages of its weights that a forward command uses at
                           * most, if it needs only these; 0: it needs the whole block */
-    uint32_t borrows; /* an earlier block; PLAN_NONE: none */
+    uint32_t borrows[PLAN_BORROWS_MAX]; /* other blocks, each earlier or a data block */
+    uint32_t borrow_count;
     bool backward_reads_weights;
     bool trained; /* any of its own parameters is trained */
     struct plan_format format;
@@ -127,8 +132,10 @@ struct plan_rates {
 };
 
 struct plan_input {
-    const struct plan_block_shape *blocks; /* borrowed; embedding first, head last */
+    const struct plan_block_shape *blocks; /* borrowed; embedding first, head last of those that
+                                            * compute; then data blocks */
     uint32_t block_count;
+    uint32_t compute_count; /* blocks that compute: the first ones */
     struct plan_wishes wishes;
     struct plan_budgets budgets;
     struct plan_rates rates;

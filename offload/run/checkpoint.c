@@ -137,7 +137,8 @@ static int check_blocks(const struct blocks *found, const struct blocks *mine)
     }
     if (found->count != mine->count) {
         return core_err_set(-EINVAL,
-                            "the checkpoint has %" PRIu32 " blocks; the model has %" PRIu32,
+                            "the checkpoint has %" PRIu32 " blocks; the model has %" PRIu32
+                            ": it has other layers, or other tensors are frozen",
                             found->count, mine->count);
     }
     for (uint32_t b = 0; b < mine->count; b++) {

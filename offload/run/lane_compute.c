@@ -78,9 +78,6 @@ static void bind_shared(const struct run_compute *compute, const struct plan_com
     }
     if (block->kind == MODEL_BLOCK_HEAD) {
         const int index = model_block_param(block, MODEL_HEAD);
-        const struct model_param *table = &block->params[index];
-        const char *weights = run_memory_of(compute->memory, command, PLAN_AS_BORROWED);
-        binding->weights[index] = weights + table->offset * kern_type_bytes(compute->type);
         if (shared != NULL) {
             binding->grads[index] = (struct kern_grad){.sum = (float *)(void *)shared,
                                                        .first = is_first(compute, command),
@@ -99,6 +96,19 @@ static void bind_shared(const struct run_compute *compute, const struct plan_com
 
 /* ---- pointers ---- */
 
+/* Binds the weights in arrays of other blocks, which have no gradients here. */
+static void bind_borrowed(const struct run_compute *compute, const struct plan_command *command,
+                          struct model_binding *binding)
+{
+    const struct plan_block_shape *shape = &compute->shapes->blocks[command->block];
+    const struct kern_grad none = {0};
+    for (uint32_t i = 0; i < shape->borrow_count; i++) {
+        model_binding_set_flat(binding, block_of(compute, command), shape->borrows[i],
+                               compute->type, run_memory_borrowed(compute->memory, command, i),
+                               &none);
+    }
+}
+
 static void bind(const struct run_compute *compute, const struct plan_command *command,
                  struct model_binding *binding)
 {
@@ -110,8 +120,8 @@ static void bind(const struct run_compute *compute, const struct plan_command *c
     char *scratch = run_memory_of(memory, command, PLAN_AS_SCRATCH);
     char *kept = own_part(compute, run_memory_of(memory, command, PLAN_AS_KEPT),
                           run_shapes_stride(program->kept_bytes));
-    *binding = (struct model_binding){0};
-    model_binding_set_flat(binding, block, compute->type,
+    model_binding_clear(binding);
+    model_binding_set_flat(binding, block, command->block, compute->type,
                            run_memory_of(memory, command, PLAN_AS_WEIGHTS), &grad);
     if (block->kind == MODEL_BLOCK_EMBEDDING && command->op == PLAN_FWD) {
         run_inputs_bind_rows(compute->inputs, micro_of(compute, command),
@@ -119,6 +129,7 @@ static void bind(const struct run_compute *compute, const struct plan_command *c
                                       compute->shapes->blocks[command->block].rows_bytes),
                              binding);
     }
+    bind_borrowed(compute, command, binding);
     bind_shared(compute, command, binding);
     run_inputs_bind(compute->inputs, micro_of(compute, command), binding);
     binding->base[MODEL_BASE_IN] = own_part(compute, run_memory_of(memory, command, PLAN_AS_IN),
@@ -156,8 +167,8 @@ static int round_shared(struct run_compute *compute, const struct plan_command *
     return dev_queue_launch(compute->queue, &launch, out);
 }
 
-/* Zeroes what no step of backward writes: padding between parameters, and frozen parameters. The
- * buffer may have the gradients of another block. Skips gaps that are submitted already. */
+/* Zeroes what no step of backward writes: padding between parameters. The buffer may have the gradients of
+ * another block. Skips gaps that are submitted already. */
 static int clear_gaps(struct run_compute *compute, const struct plan_command *command)
 {
     const struct block *block = &compute->shapes->model->flat->list[command->block];
@@ -204,12 +215,11 @@ static int run_micro(struct run_compute *compute, const struct plan_command *com
         {&program->forward, MODEL_RUN_RECOMPUTE, again},
         {&program->backward, MODEL_RUN_ALL, command->op == PLAN_BWD},
     };
-    struct model_binding binding;
     int rc = clear_gaps(compute, command);
     if (rc != 0) {
         return rc;
     }
-    bind(compute, command, &binding);
+    bind(compute, command, compute->binding);
     *out = dev_queue_tail(compute->queue);
     for (; compute->phase < sizeof parts / sizeof parts[0]; compute->phase++) {
         if (parts[compute->phase].wanted) {
@@ -217,7 +227,7 @@ static int run_micro(struct run_compute *compute, const struct plan_command *com
             compute->cursor.more = parts[compute->phase].which == MODEL_RUN_RECOMPUTE &&
                                    program->backward.count > 0;
             rc = model_run(compute->queue, parts[compute->phase].steps, parts[compute->phase].which,
-                           &binding, &compute->cursor, out);
+                           compute->binding, &compute->cursor, out);
             if (rc != 0) {
                 return rc;
             }

@@ -16,8 +16,9 @@ struct run_compute {
     const struct run_inputs *inputs;
     struct run_update *update; /* of blocks that stay on the card */
     struct dev_queue *queue;
-    enum kern_type type;      /* of weights and activations */
-    enum kern_type grad_type; /* of stored gradients */
+    struct model_binding *binding; /* of the micro-batch that is submitted now */
+    enum kern_type type;           /* of weights and activations */
+    enum kern_type grad_type;      /* of stored gradients */
     uint32_t micro_batches;
     uint32_t group;       /* micro-batches of a command; at least 1 */
     uint64_t grad_stride; /* bytes from a micro-batch's boundary gradient to the next one's */

@@ -17,7 +17,7 @@ static const struct plan_command *head_command(const struct run_rank *rank)
     const struct plan_tape *tape = plan_tape(rank->plan, PLAN_EVAL, PLAN_EVAL);
     for (uint32_t i = tape->count; i-- > 0;) {
         const struct plan_command *command = &tape->commands[i];
-        if (command->op == PLAN_FWD && command->block + 1u == rank->blocks->count) {
+        if (command->op == PLAN_FWD && command->block + 1u == rank->input->compute_count) {
             return command;
         }
     }
@@ -58,13 +58,15 @@ static int last_logits(struct run_rank *rank, const struct model_program *progra
                        float *out)
 {
     const struct model *model = rank->shapes->model;
-    const struct model_block *block = &model->blocks[model->block_count - 1];
+    const unsigned index = model->compute_count - 1;
+    const struct plan_block_shape *shape = &rank->input->blocks[index];
+    const struct model_block *block = &model->blocks[index];
     const struct plan_command *head = head_command(rank);
     const enum kern_type type = rank->options->type;
     const uint64_t width = kern_type_bytes(type);
     const uint64_t bytes = (uint64_t)model->config.vocab * width;
     const struct kern_grad none = {0};
-    struct model_binding binding = {0};
+    struct model_binding *binding = &rank->binding;
     void *logits = NULL;
     void *host = malloc(bytes);
     int rc = host != NULL
@@ -74,18 +76,18 @@ static int last_logits(struct run_rank *rank, const struct model_program *progra
         free(host);
         return rc;
     }
-    model_binding_set_flat(&binding, block, type,
+    model_binding_clear(binding);
+    model_binding_set_flat(binding, block, index, type,
                            run_memory_of(&rank->memory, head, PLAN_AS_WEIGHTS), &none);
-    if (model->config.tied) {
-        const int index = model_block_param(block, MODEL_HEAD);
-        binding.weights[index] = run_memory_of(&rank->memory, head, PLAN_AS_BORROWED) +
-                                 block->params[index].offset * width;
+    for (uint32_t i = 0; i < shape->borrow_count; i++) {
+        model_binding_set_flat(binding, block, shape->borrows[i], type,
+                               run_memory_borrowed(&rank->memory, head, i), &none);
     }
-    binding.base[MODEL_BASE_IN] = run_memory_of(&rank->memory, head, PLAN_AS_IN) +
-                                  (uint64_t)((length - 1) * model->config.hidden) * width;
-    binding.base[MODEL_BASE_TEMP] = run_memory_of(&rank->memory, head, PLAN_AS_SCRATCH);
-    binding.base[MODEL_BASE_OUT] = logits;
-    rc = launch(rank, program, &binding);
+    binding->base[MODEL_BASE_IN] = run_memory_of(&rank->memory, head, PLAN_AS_IN) +
+                                   (uint64_t)((length - 1) * model->config.hidden) * width;
+    binding->base[MODEL_BASE_TEMP] = run_memory_of(&rank->memory, head, PLAN_AS_SCRATCH);
+    binding->base[MODEL_BASE_OUT] = logits;
+    rc = launch(rank, program, binding);
     if (rc == 0) {
         rc = fetch(rank, logits, bytes, host);
     }

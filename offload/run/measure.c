@@ -165,9 +165,12 @@ static uint64_t lay_out(const struct run_shapes *shapes, const struct run_option
     uint64_t total = 0;
     const uint64_t weights = place_array(&total, block->elements * width);
     const uint64_t grads = place_array(&total, block->elements * width);
-    const uint64_t lent = place_array(
-        &total, shapes->blocks[index].borrows != PLAN_NONE ? model->blocks[0].elements * width : 0);
-    const uint64_t sum = place_array(&total, shapes->blocks[index].shared_elements * sizeof(float));
+    const struct plan_block_shape *shape = &shapes->blocks[index];
+    uint64_t lent[PLAN_BORROWS_MAX];
+    for (uint32_t i = 0; i < shape->borrow_count; i++) {
+        lent[i] = place_array(&total, shapes->blocks[shape->borrows[i]].elements * width);
+    }
+    const uint64_t sum = place_array(&total, shape->shared_elements * sizeof(float));
     const uint64_t bases[MODEL_BASE_COUNT] = {
         [MODEL_BASE_IN] = place_array(&total, act),
         [MODEL_BASE_OUT] = place_array(&total, act),
@@ -184,17 +187,21 @@ static uint64_t lay_out(const struct run_shapes *shapes, const struct run_option
     if (memory == NULL) {
         return total;
     }
+    const struct kern_grad none = {0};
     const struct kern_grad grad = {
         .out = memory + grads, .out_type = options->type, .first = true, .last = true};
-    model_binding_set_flat(binding, block, options->type, memory + weights, &grad);
+    model_binding_set_flat(binding, block, index, options->type, memory + weights, &grad);
+    for (uint32_t i = 0; i < shape->borrow_count; i++) {
+        model_binding_set_flat(binding, block, shape->borrows[i], options->type, memory + lent[i],
+                               &none);
+    }
     for (int b = 0; b < MODEL_BASE_COUNT; b++) {
         const bool absent = b == MODEL_BASE_POSITIONS || b == MODEL_BASE_STARTS ||
                             b == MODEL_BASE_PARAM;
         binding->base[b] = absent ? NULL : memory + bases[b];
     }
     for (unsigned i = 0; i < block->param_count; i++) {
-        if (block->params[i].owner != index) {
-            binding->weights[i] = memory + lent + block->params[i].offset * width;
+        if (block->params[i].owner != index && block->params[i].trained) {
             binding->grads[i] = (struct kern_grad){
                 .sum = (float *)(void *)(memory + sum), .first = true, .last = true};
         }
@@ -265,6 +272,10 @@ static int stage_open(struct stage *stage, const struct run_shapes *shapes,
     if (rc != 0) {
         return rc;
     }
+    rc = model_binding_init(&stage->binding, shapes->model);
+    if (rc != 0) {
+        return rc;
+    }
     (void)lay_out(shapes, options, index, stage->bench.memory, &stage->binding);
     if (dev_properties(stage->bench.device)->host_visible) {
         memset(stage->bench.memory, 0, bytes); /* ids and labels of token 0, weights of zero */
@@ -315,6 +326,7 @@ static int measure_block(const struct run_shapes *shapes, const struct run_optio
             *parts[i].best = turn <= 1 || seconds < *parts[i].best ? seconds : *parts[i].best;
         }
     }
+    model_binding_fini(&stage.binding);
     bench_close(&stage.bench);
     return rc;
 }
@@ -380,7 +392,7 @@ static int measure_fewer_rows(const struct run_shapes *shapes, const struct run_
 int run_measure_blocks(const struct run_shapes *shapes, const struct run_options *options,
                        struct run_rates *out, bool *whole)
 {
-    const unsigned count = shapes->model->block_count;
+    const unsigned count = shapes->model->compute_count;
     const unsigned layer = count > 2 ? 1 : 0;
     const uint64_t limit = limit_of(options);
     *whole = stage_bytes(shapes, options, layer) <= limit;

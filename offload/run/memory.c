@@ -94,10 +94,9 @@ void run_memory_fini(struct run_memory *memory)
     *memory = (struct run_memory){0};
 }
 
-static char *find_operand(const struct run_memory *memory, const struct plan_command *command,
-                          enum plan_role role, bool ahead)
+static char *address_of(const struct run_memory *memory, const struct plan_operand *operand,
+                        bool ahead)
 {
-    const struct plan_operand *operand = plan_command_operand(command, role);
     if (operand == NULL) {
         return NULL;
     }
@@ -109,13 +108,26 @@ static char *find_operand(const struct run_memory *memory, const struct plan_com
 char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
                     enum plan_role role)
 {
-    return find_operand(memory, command, role, command->ahead);
+    return address_of(memory, plan_command_operand(command, role), command->ahead);
+}
+
+const char *run_memory_borrowed(const struct run_memory *memory, const struct plan_command *command,
+                                uint32_t index)
+{
+    const struct plan_operand *operand = plan_command_operand(command, PLAN_AS_BORROWED);
+    while (operand != NULL && index > 0) {
+        operand++;
+        const bool is = operand < command->operands + command->operand_count;
+        operand = is ? operand : NULL;
+        index -= is && operand->role == PLAN_AS_BORROWED;
+    }
+    return address_of(memory, operand, command->ahead);
 }
 
 const char *run_memory_current(const struct run_memory *memory, const struct plan_command *command,
                                enum plan_role role)
 {
-    return find_operand(memory, command, role, false);
+    return address_of(memory, plan_command_operand(command, role), false);
 }
 
 char *run_memory_slot_of(const struct run_memory *memory, const struct plan_command *command,

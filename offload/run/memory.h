@@ -36,6 +36,9 @@ void run_memory_fini(struct run_memory *memory);
  * the other generation, if there are two. */
 char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
                     enum plan_role role);
+/* Operand number `index` of those with the role PLAN_AS_BORROWED, which are only read. */
+const char *run_memory_borrowed(const struct run_memory *memory, const struct plan_command *command,
+                                uint32_t index);
 /* The same operand in the current generation. */
 const char *run_memory_current(const struct run_memory *memory, const struct plan_command *command,
                                enum plan_role role);

@@ -13,7 +13,7 @@
 static void set_seconds(struct run_prepared *prepared)
 {
     const struct model *model = prepared->shapes->model;
-    for (unsigned b = 0; b < model->block_count; b++) {
+    for (unsigned b = 0; b < model->compute_count; b++) {
         struct plan_block_shape *shape = &prepared->shapes->blocks[b];
         const enum model_block_kind kind = model->blocks[b].kind;
         shape->forward_seconds = prepared->rates.forward_seconds[kind];

@@ -188,6 +188,7 @@ static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
         .inputs = &rank->inputs,
         .update = rank->update,
         .queue = rank->compute_queue,
+        .binding = &rank->binding,
         .type = rank->options->type,
         .grad_type = f32_grads ? KERN_F32 : rank->options->type,
         .micro_batches = rank->options->micro_batches,
@@ -304,6 +305,10 @@ static int make(struct run_rank *rank)
         return rc;
     }
     if (rank->application == NULL) {
+        rc = model_binding_init(&rank->binding, rank->shapes->model);
+        if (rc != 0) {
+            return rc;
+        }
         rc = run_inputs_init(&rank->inputs, rank->shapes->model, rank->options, rank->device,
                              rank->compute_queue);
         if (rc != 0) {
@@ -446,6 +451,7 @@ bool run_rank_destroy(struct run_rank *rank)
     if (closed != 0) {
         core_log(CORE_LOG_WARN, "the store was not closed cleanly: %s", core_err_message());
     }
+    model_binding_fini(&rank->binding);
     if (!stuck && closed != -ETIMEDOUT) {
         run_inputs_fini(&rank->inputs);
         run_memory_fini(&rank->memory);

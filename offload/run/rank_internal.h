@@ -51,6 +51,7 @@ struct run_rank {
     struct aio_queue *io_queues[RANK_IO_QUEUES];
 
     struct run_compute compute;
+    struct model_binding binding; /* owned arrays: of what is submitted now */
     struct run_copy up;
     struct run_copy down;
     struct run_io io[RANK_IO_QUEUES];

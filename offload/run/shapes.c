@@ -59,17 +59,29 @@ struct model_rows run_shapes_rows(const struct model *model, const struct run_op
                          options->length);
 }
 
-/* The block whose parameter a block borrows, and the trained elements of that parameter. */
-static uint32_t lender_of(const struct model_block *block, unsigned index, uint64_t *elements)
+_Static_assert((int)MODEL_BORROWS_MAX == (int)PLAN_BORROWS_MAX, "a plan has what a model borrows");
+
+static void describe_borrows(const struct model *model, unsigned index,
+                             struct plan_block_shape *shape)
 {
-    for (unsigned i = 0; i < block->param_count; i++) {
-        if (block->params[i].owner != index) {
-            *elements = block->params[i].trained ? block->params[i].elements : 0;
-            return block->params[i].owner;
-        }
+    const struct model_block *block = &model->blocks[index];
+    unsigned borrows[MODEL_BORROWS_MAX];
+    shape->borrow_count = model_block_borrows(model, index, borrows);
+    for (uint32_t i = 0; i < shape->borrow_count; i++) {
+        shape->borrows[i] = borrows[i];
     }
-    *elements = 0;
-    return PLAN_NONE;
+    for (unsigned i = 0; i < block->param_count; i++) {
+        const struct model_param *param = &block->params[i];
+        shape->shared_elements += param->owner != index && param->trained ? param->elements : 0;
+    }
+}
+
+static void describe_data(struct run_shapes *shapes, const struct run_options *options,
+                          unsigned index)
+{
+    const struct model_block *block = &shapes->model->blocks[index];
+    shapes->blocks[index] = (struct plan_block_shape){
+        .name = block->name, .elements = block->elements, .format = run_options_format(options)};
 }
 
 static void describe(struct run_shapes *shapes, const struct run_options *options, unsigned index)
@@ -96,7 +108,7 @@ static void describe(struct run_shapes *shapes, const struct run_options *option
         const uint64_t bytes = (uint64_t)rows.pages_max * MODEL_PAGE_BYTES;
         shape->rows_bytes = bytes < block->elements * shape->format.weight_bytes ? bytes : 0;
     }
-    shape->borrows = lender_of(block, index, &shape->shared_elements);
+    describe_borrows(shapes->model, index, shape);
 }
 
 /* Adds the scratch of training steps to the maximum; they never make all logits at once. */
@@ -117,7 +129,7 @@ static int make_one(struct run_shapes *shapes, const struct run_options *options
     const struct model_shape shape = {
         .rows = 1, .length = 1, .type = options->type, .tile_bytes = ONE_TILE_BYTES};
     const struct kern_grad none = {0};
-    int rc = model_program_create(shapes->model, shapes->model->block_count - 1, &shape,
+    int rc = model_program_create(shapes->model, shapes->model->compute_count - 1, &shape,
                                   &shapes->one);
     if (rc == 0) {
         shapes->scratch_bytes = larger(
@@ -153,7 +165,7 @@ static int make_programs(struct run_shapes *shapes, const struct run_options *op
     };
     char kind[16];
     snprintf(kind, sizeof kind, "%.*s", (int)strcspn(options->device, ":"), options->device);
-    for (unsigned i = 0; i < model->block_count; i++) {
+    for (unsigned i = 0; i < model->compute_count; i++) {
         const unsigned like = model->blocks[i].like;
         int rc = 0;
         if (like != i) {
@@ -190,8 +202,11 @@ int run_shapes_create(const struct model *model, const struct run_options *optio
         run_shapes_destroy(shapes);
         return rc;
     }
-    for (unsigned i = 0; i < model->block_count; i++) {
+    for (unsigned i = 0; i < model->compute_count; i++) {
         describe(shapes, options, i);
+    }
+    for (unsigned i = model->compute_count; i < model->block_count; i++) {
+        describe_data(shapes, options, i);
     }
     *out = shapes;
     return 0;
@@ -215,7 +230,6 @@ int run_shapes_create_lent(const struct blocks *blocks, const struct run_lent *l
         *shape = (struct plan_block_shape){
             .name = blocks->list[b].name,
             .elements = blocks->list[b].elements,
-            .borrows = PLAN_NONE,
             .trained = blocks->list[b].trained,
             .format = run_options_format_of(options, lent->blocks[b].master,
                                             lent->sums ? CORE_UPDATE_F32
@@ -248,6 +262,7 @@ struct plan_input run_shapes_input(const struct run_shapes *shapes,
     struct plan_input input = {
         .blocks = shapes->blocks,
         .block_count = shapes->block_count,
+        .compute_count = shapes->model != NULL ? shapes->model->compute_count : shapes->block_count,
         .wishes = options->wishes,
         .budgets = options->budgets,
         .rates = *rates,

@@ -13,8 +13,9 @@ struct run_shapes {
         *model; /* borrowed; NULL: an application computes, and only `blocks` counts */
     uint32_t block_count;
     struct model_program *
-        *programs;             /* each owned if block->like is the block itself; else shared */
-    struct model_program *one; /* owned: the head for one token, in tiles (logits.c) */
+        *programs; /* each owned if block->like is the block itself; else shared; NULL: a data
+                    * block */
+    struct model_program *one;       /* owned: the head for one token, in tiles (logits.c) */
     struct plan_block_shape *blocks; /* owned, [block_count] */
     uint64_t scratch_bytes;          /* of the compute queue, besides what blocks need */
 };

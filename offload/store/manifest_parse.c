@@ -214,6 +214,46 @@ static int parse_weights(const struct core_json *doc, const struct core_json_val
                             "found \"%.40s\"; expected BF16, F16 or F32", text);
 }
 
+static int parse_tensor(const struct core_json *doc, const struct core_json_value *list,
+                        size_t index, struct blocks *blocks)
+{
+    const struct core_json_value *from = core_json_at(list, index);
+    char name[BLOCKS_NAME_BYTES_MAX + 1];
+    uint64_t rows = 0;
+    uint64_t cols = 0;
+    struct block_tensor tensor = {.name = name};
+    int rc = core_json_kind(from) == CORE_JSON_OBJECT
+                 ? get_text(doc, from, "name", name, sizeof name)
+                 : core_json_refuse(doc, list, NULL, index, -EINVAL, "expected an object");
+    if (rc == 0) {
+        rc = get_count(doc, from, "first", BLOCKS_ELEMENTS_MAX, &tensor.first);
+    }
+    if (rc == 0) {
+        rc = get_count(doc, from, "rows", BLOCKS_ELEMENTS_MAX, &rows);
+    }
+    if (rc == 0) {
+        rc = get_count(doc, from, "cols", BLOCKS_ELEMENTS_MAX, &cols);
+    }
+    if (rc == 0) {
+        rc = core_json_get_bool(doc, from, "transposed", &tensor.transposed);
+    }
+    tensor.rows = (int64_t)rows;
+    tensor.cols = (int64_t)cols;
+    return rc == 0 ? blocks_add_tensor(blocks, &tensor, NULL) : rc;
+}
+
+static int parse_tensors(const struct core_json *doc, const struct core_json_value *from,
+                         struct blocks *blocks)
+{
+    const struct core_json_value *list = NULL;
+    int rc = core_json_get(doc, from, "tensors", CORE_JSON_ARRAY, &list);
+    const size_t count = rc == 0 ? core_json_count(list) : 0;
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = parse_tensor(doc, list, i, blocks);
+    }
+    return rc;
+}
+
 static int parse_block(const struct core_json *doc, const struct core_json_value *list,
                        size_t index, struct blocks *blocks)
 {
@@ -241,7 +281,11 @@ static int parse_block(const struct core_json *doc, const struct core_json_value
         return rc;
     }
     rc = parse_weights(doc, from, blocks);
-    return rc == 0 ? blocks_add_array(blocks, elements, 0, trained, &first) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = blocks_add_array(blocks, elements, 0, trained, &first);
+    return rc == 0 ? parse_tensors(doc, from, blocks) : rc;
 }
 
 static int parse_blocks(const struct core_json *doc, const struct core_json_value *root,

@@ -332,6 +332,35 @@ static void check_same_files(const char *left, const char *right, const char *na
     check_int(system(command), ==, 0);
 }
 
+/* A checkpoint in which layers are partly frozen is exported and verified like all. */
+static void exports_parts(void)
+{
+    static const char *const frozen[] = {"*.mlp.*", "*norm*"};
+    struct tide_inspection found = {.struct_bytes = sizeof found};
+    struct tide_engine_options other;
+    char saved[700];
+    char exported[700];
+    begin();
+    world.options.frozen = frozen;
+    world.options.frozen_count = 2;
+    struct tide_engine *engine = world_engine(&world.options);
+    (void)world_steps(&world, engine, 2);
+    save(engine);
+    snprintf(saved, sizeof saved, "%s/saved", directory);
+    snprintf(exported, sizeof exported, "%s/exported", directory);
+    check_int(tide_engine_save(engine, saved, 0), ==, 0);
+    tide_engine_destroy(engine);
+    check_int(tide_checkpoint_export(NULL, path_of(2), exported, 0), ==, 0);
+    check_same_files(saved, exported, "model.safetensors");
+    check_int(tide_inspect(NULL, path_of(2), NULL, &found), ==, 0);
+    check_true(found.verified);
+    other = world.options;
+    other.frozen_count = 0;
+    other.resume = directory;
+    check_int(refuse(&other), ==, -EINVAL);
+    check_contains(tide_last_error(), "other tensors are frozen");
+}
+
 /* The exported model equals the one that the engine saves. */
 static void exports(void)
 {
@@ -408,4 +437,5 @@ TEST_MAIN({"peeks", peeks}, {"tensors_are_bound", tensors_are_bound}, {"goes_on"
           {"damaged_ones_are_passed_over", damaged_ones_are_passed_over},
           {"other_runs_are_refused", other_runs_are_refused},
           {"one_run_a_folder", one_run_a_folder}, {"wrong_calls", wrong_calls}, {"later", later},
-          {"rotates", rotates}, {"same_step_again", same_step_again}, {"exports", exports})
+          {"rotates", rotates}, {"same_step_again", same_step_again}, {"exports", exports},
+          {"exports_parts", exports_parts})

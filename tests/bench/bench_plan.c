@@ -73,7 +73,7 @@ static void fill(const struct shape *shape, struct plan_block_shape *blocks)
             .name = b == 0 ? "embedding"
                     : head ? "head"
                            : "layer",
-            .borrows = head && shape->tied ? 0 : PLAN_NONE,
+            .borrow_count = head && shape->tied,
             .shared_elements = head && shape->tied ? table : 0,
             .out_bytes = head ? 0 : tokens * h * 2,
             .kept_bytes = b > 0 && !head ? tokens * (9 * h + 3 * shape->inner) * 2 : 0,
@@ -125,6 +125,7 @@ static int run(const struct shape *shape)
     struct plan_input input = {
         .blocks = blocks,
         .block_count = shape->layers + 2,
+        .compute_count = shape->layers + 2,
         .wishes = {.micro_batches = shape->micros, .may_clip = shape->clip, .may_split = true},
         .budgets = {.device_bytes = joint,
                     .host_bytes = joint,

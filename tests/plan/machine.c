@@ -169,10 +169,14 @@ static uint64_t weights_digest(const struct machine *machine, const struct plan_
         }
         return digest;
     }
-    for (int borrowed = 0; borrowed < (shape->borrows != PLAN_NONE ? 2 : 1); borrowed++) {
-        uint32_t block = borrowed ? shape->borrows : command->block;
-        const struct plan_operand *weights = machine_need(command, borrowed ? PLAN_AS_BORROWED
-                                                                            : PLAN_AS_WEIGHTS);
+    const struct plan_operand *borrowed = shape->borrow_count > 0
+                                              ? machine_need(command, PLAN_AS_BORROWED)
+                                              : NULL;
+    for (uint32_t j = 0; j <= shape->borrow_count; j++) {
+        const uint32_t block = j == 0 ? command->block : shape->borrows[j - 1];
+        const struct plan_operand *weights = j == 0 ? machine_need(command, PLAN_AS_WEIGHTS)
+                                                    : borrowed++;
+        check_int(weights->role, ==, j == 0 ? PLAN_AS_WEIGHTS : PLAN_AS_BORROWED);
         for (uint64_t i = 0; i < truth_cells(machine->input, block); i++) {
             digest = truth_mix(
                 digest, machine_cell_take(machine, weights, block, i, 0,
@@ -225,16 +229,16 @@ static void leave_gradients(struct machine *machine, const struct plan_command *
     const struct plan_operand *shared = plan_command_operand(command, PLAN_AS_SHARED_SUM);
     const struct plan_operand *sum = plan_command_operand(command, PLAN_AS_SUM);
     const struct plan_operand *grad = plan_command_operand(command, PLAN_AS_GRAD);
-    bool uses = input->blocks[block].borrows != PLAN_NONE;
+    bool uses = truth_shared_cells(input, block) > 0;
     if (uses && shared != NULL) {
-        uint32_t owner = input->blocks[block].borrows;
+        uint32_t owner = input->blocks[block].borrows[0];
         for (uint64_t i = 0; i < truth_shared_cells(input, block); i++) {
             add_cell(machine, shared, owner, i, PLAN_SUM_BYTES, truth_gradient(digest, i, true));
         }
     }
     for (uint64_t i = 0; input->blocks[block].trained && i < truth_cells(input, block); i++) {
         uint64_t value = truth_gradient(digest, i, false);
-        if (shared != NULL && !uses && i < truth_shared_cells(input, input->block_count - 1)) {
+        if (shared != NULL && !uses && i < truth_shared_cells(input, input->compute_count - 1)) {
             value = add_cell(machine, shared, block, i, PLAN_SUM_BYTES, value);
         }
         if (sum != NULL) {
@@ -289,7 +293,7 @@ static void round_shared(struct machine *machine, const struct plan_command *com
     const struct plan_operand *grad = machine_need(command, PLAN_AS_GRAD);
     uint32_t block = command->block;
     uint64_t width = machine->input->blocks[block].format.grad_bytes;
-    uint32_t last = machine->input->block_count - 1;
+    uint32_t last = machine->input->compute_count - 1;
     for (uint64_t i = 0; i < truth_shared_cells(machine->input, last); i++) {
         uint64_t value = machine_cell_take(machine, shared, block, i, 0, PLAN_SUM_BYTES);
         value += sum != NULL ? machine_cell_take(machine, sum, block, i, 0, PLAN_SUM_BYTES)

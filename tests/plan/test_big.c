@@ -36,7 +36,7 @@ static void fill_blocks(const struct big *big, struct plan_block_shape *blocks)
         blocks[b] = (struct plan_block_shape){
             .name = layer ? "layer" : "end",
             .elements = layer ? big->layer_elements : own,
-            .borrows = head && big->tied ? 0 : PLAN_NONE,
+            .borrow_count = head && big->tied,
             .shared_elements = head && big->tied ? big->table_elements : 0,
             .out_bytes = head ? 0 : TOKENS * big->hidden * 2,
             .kept_bytes = layer ? TOKENS * (9 * big->hidden + 3 * big->inner) * 2 : 0,
@@ -56,6 +56,7 @@ static struct plan_input input_of(const struct big *big, const struct plan_block
 {
     return (struct plan_input){.blocks = blocks,
                                .block_count = big->layers + 2,
+                               .compute_count = big->layers + 2,
                                .wishes = {.micro_batches = 1,
                                           .may_clip = clip,
                                           .may_split = true,
@@ -152,12 +153,11 @@ static void many_small_blocks(void)
         blocks[b] = (struct plan_block_shape){
             .name = "block",
             .elements = ELEMENTS + b % 7 * 256,
-            .borrows = PLAN_NONE,
             .trained = true,
             .format = {.master_bytes = 2, .m_bytes = 4, .v_bytes = 4}};
     }
     struct plan_input input = input_of(&bigs[0], blocks, false);
-    input.block_count = MANY;
+    input.block_count = input.compute_count = MANY;
     input.application = true;
     input.budgets.device_bytes = input.budgets.host_bytes = UINT64_C(1) << 40;
     input.budgets.joint_bytes = 0;

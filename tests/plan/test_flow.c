@@ -220,7 +220,7 @@ static void fetched_chunks_are_used(void)
     struct running run = {.seed = 1};
     bool full = false;
     world_lend(&run.world, 0);
-    run.world.input.block_count = 2;
+    run.world.input.block_count = run.world.input.compute_count = 2;
     run.world.input.wishes.may_clip = 0;
     run.world.input.wishes.states = PLAN_WHERE_STORE;
     run.world.input.wishes.chunk_elements = UNIT;

@@ -286,7 +286,7 @@ static void what_an_application_cannot_have_is_refused(void)
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     check_contains(core_err_message(), "updates wait for the norm");
     world_lend(&world, 0);
-    world.input.block_count = 0;
+    world.input.block_count = world.input.compute_count = 0;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
     check_contains(core_err_message(), "needs a block");
 }
@@ -324,6 +324,32 @@ static void guesses_train(void)
     }
 }
 
+/* Blocks of which the most part is in a data block that they borrow, in every place, on one rank and on
+ * several: the tiny arrays are trained as all others, and the data never changes. */
+static void borrowers_train(void)
+{
+    for (uint64_t i = 0; i < TEST_COUNT(200, 40); i++) {
+        struct world world;
+        vary(&world, i * 7919 + i / 3);
+        struct plan_wishes *wishes = &world.input.wishes;
+        for (uint32_t b = 0; b < BLOCKS; b++) {
+            const bool some = i % 3 == 0 || (i * 37 + b * 11) % 5 > 1;
+            const bool lender = b == 0 && world.shapes[BLOCKS - 1].borrow_count > 0;
+            if (some && world.shapes[b].borrow_count < PLAN_BORROWS_MAX) {
+                world_add_data(&world, b, (i % 2 + 1) * 2 * UNIT);
+                world.shapes[b].elements = lender || i % 4 == 0 ? world.shapes[b].elements : 128;
+            }
+        }
+        world.input.world = i % 5 == 4 ? 2 : 1;
+        world.input.stage = i % 5 == 4 ? (uint32_t)(i / 5 % 4) : 0;
+        if (world.input.stage > 0 && !world.input.budgets.device_is_host &&
+            wishes->weights == PLAN_WHERE_STORE) {
+            wishes->weights = PLAN_WHERE_HOST;
+        }
+        train(&world, row_for(wishes->timing, i), 2);
+    }
+}
+
 /* Frozen blocks, at the bottom and in the middle, do not affect anything else. */
 static void frozen_blocks_train(void)
 {
@@ -334,8 +360,7 @@ static void frozen_blocks_train(void)
             world.shapes[b].trained = (i * 37 + b * 11) % 5 > 1;
         }
         world.shapes[3].trained = true;
-        if (!world.shapes[0].trained && world.shapes[BLOCKS - 1].borrows == PLAN_NONE &&
-            i % 8 > 1) {
+        if (!world.shapes[0].trained && world.shapes[BLOCKS - 1].borrow_count == 0 && i % 8 > 1) {
             world.shapes[0].rows_bytes = 3 * 4096;
         }
         bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
@@ -515,6 +540,6 @@ TEST_MAIN({"tapes_train", tapes_train}, {"applications_train", applications_trai
            what_an_application_cannot_have_is_refused},
           {"guesses_train", guesses_train}, {"ranks_train", ranks_train},
           {"stages_keep_their_promises", stages_keep_their_promises},
-          {"frozen_blocks_train", frozen_blocks_train}, {"budgets_train", budgets_train},
-          {"cards_train", cards_train}, {"cards_share", cards_share},
-          {"cards_keep_what_is_theirs", cards_keep_what_is_theirs})
+          {"borrowers_train", borrowers_train}, {"frozen_blocks_train", frozen_blocks_train},
+          {"budgets_train", budgets_train}, {"cards_train", cards_train},
+          {"cards_share", cards_share}, {"cards_keep_what_is_theirs", cards_keep_what_is_theirs})

@@ -68,13 +68,15 @@ uint64_t truth_gradient_at(const struct machine_truth *truth, uint32_t step, uin
 static uint64_t weights_digest(const struct machine_truth *truth, uint32_t step, uint32_t block)
 {
     const struct plan_input *input = truth->input;
-    uint32_t from = input->blocks[block].borrows;
+    const struct plan_block_shape *shape = &input->blocks[block];
     uint64_t digest = 0;
     for (uint64_t i = 0; i < truth_cells(input, block); i++) {
         digest = truth_mix(digest, truth->cells[step][block][i].weight);
     }
-    for (uint64_t i = 0; from != PLAN_NONE && i < truth_cells(input, from); i++) {
-        digest = truth_mix(digest, truth->cells[step][from][i].weight);
+    for (uint32_t j = 0; j < shape->borrow_count; j++) {
+        for (uint64_t i = 0; i < truth_cells(input, shape->borrows[j]); i++) {
+            digest = truth_mix(digest, truth->cells[step][shape->borrows[j]][i].weight);
+        }
     }
     return digest;
 }
@@ -84,10 +86,10 @@ static void micro_batch(struct machine_truth *truth, uint32_t step, uint32_t ran
     const struct plan_input *input = truth->input;
     uint64_t acts[BLOCKS_MAX + 1] = {truth_data(step, rank, micro)};
     uint64_t after = 0;
-    for (uint32_t b = 0; b < input->block_count; b++) {
+    for (uint32_t b = 0; b < input->compute_count; b++) {
         acts[b + 1] = truth_mix(acts[b], weights_digest(truth, step, b));
     }
-    for (uint32_t b = input->block_count; b-- > 0;) {
+    for (uint32_t b = input->compute_count; b-- > 0;) {
         const struct plan_block_shape *shape = &input->blocks[b];
         uint64_t kept = shape->kept_bytes > 0 ? truth_mix(acts[b + 1], 1) : 0;
         uint64_t weights = shape->backward_reads_weights ? weights_digest(truth, step, b) : 0;
@@ -96,7 +98,7 @@ static void micro_batch(struct machine_truth *truth, uint32_t step, uint32_t ran
             truth->gradients[step][b][i] += truth_gradient(after, i, false);
         }
         for (uint64_t i = 0; i < truth_shared_cells(input, b); i++) {
-            truth->gradients[step][shape->borrows][i] += truth_gradient(after, i, true);
+            truth->gradients[step][shape->borrows[0]][i] += truth_gradient(after, i, true);
         }
     }
 }

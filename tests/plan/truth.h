@@ -14,7 +14,7 @@ struct truth_cell {
 
 uint64_t truth_mix(uint64_t a, uint64_t b);
 uint64_t truth_cells(const struct plan_input *input, uint32_t block);
-/* Cells of the parameter that the block borrows; 0 if that has no gradient. */
+/* Cells of the borrowed parameter that has a gradient; 0: none. */
 uint64_t truth_shared_cells(const struct plan_input *input, uint32_t block);
 /* The value that the embedding reads. */
 uint64_t truth_data(uint32_t step, uint32_t rank, uint32_t micro);

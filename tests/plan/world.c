@@ -22,7 +22,6 @@ void world_init(struct world *world, bool tied, uint32_t micros)
             .backward_bytes = 16384,
             .forward_flops = layer ? 2e9 : 1e8,
             .backward_flops = layer ? 4e9 : 2e8,
-            .borrows = PLAN_NONE,
             .backward_reads_weights = b > 0,
             .trained = true,
             .format = {
@@ -35,12 +34,13 @@ void world_init(struct world *world, bool tied, uint32_t micros)
     }
     if (tied) {
         world->shapes[BLOCKS - 1].elements = 128;
-        world->shapes[BLOCKS - 1].borrows = 0;
+        world->shapes[BLOCKS - 1].borrow_count = 1;
         world->shapes[BLOCKS - 1].shared_elements = 7 * UNIT;
     }
     world->input = (struct plan_input){
         .blocks = world->shapes,
         .block_count = BLOCKS,
+        .compute_count = BLOCKS,
         .wishes = {.micro_batches = micros, .may_clip = true, .chunk_elements = 2 * UNIT},
         .budgets = {.device_bytes = UINT64_C(1) << 40,
                     .host_bytes = UINT64_C(1) << 40,
@@ -55,6 +55,15 @@ void world_init(struct world *world, bool tied, uint32_t micros)
                   .sums_elements = 5e9,
                   .round_elements = 5e9,
                   .command_seconds = 2e-6}};
+}
+
+void world_add_data(struct world *world, uint32_t block, uint64_t elements)
+{
+    struct plan_block_shape *shape = &world->shapes[block];
+    const uint32_t data = world->input.block_count++;
+    world->shapes[data] = (struct plan_block_shape){
+        .name = "data", .elements = elements, .format = shape->format};
+    shape->borrows[shape->borrow_count++] = data;
 }
 
 void world_set_grad_bytes(struct world *world, uint8_t bytes)
@@ -117,7 +126,7 @@ void world_lend(struct world *world, uint64_t number)
     world->input.wishes.states = states[world_digit(&v, 3)];
     world->input.wishes.chunk_elements = (1 + world_digit(&v, 3)) * UNIT;
     world->input.wishes.state_slots = 1 + world_digit(&v, 3);
-    world->input.block_count = 1 + world_digit(&v, BLOCKS);
+    world->input.block_count = world->input.compute_count = 1 + world_digit(&v, BLOCKS);
     if (world_digit(&v, 2)) {
         world_mix_formats(world);
     }

@@ -7,7 +7,7 @@
 enum { UNIT = 65536, LAYERS = 6, BLOCKS = LAYERS + 2 };
 
 struct world {
-    struct plan_block_shape shapes[BLOCKS];
+    struct plan_block_shape shapes[2 * BLOCKS]; /* those after the first BLOCKS are data blocks */
     struct plan_input input;
 };
 
@@ -15,6 +15,9 @@ struct world {
  * its own and uses seven units of the embedding), bf16 with the split master, more than enough
  * budgets, and a drive that is slower than everything else. */
 void world_init(struct world *world, bool tied, uint32_t micros);
+
+/* Adds a data block that a block borrows. */
+void world_add_data(struct world *world, uint32_t block, uint64_t elements);
 
 /* Sets grad_bytes of every block. */
 void world_set_grad_bytes(struct world *world, uint8_t bytes);

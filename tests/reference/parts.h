@@ -24,6 +24,7 @@ struct plain {
     struct adam_norm norm;
     struct adam **adams;             /* owned, [blocks] */
     struct model_program **programs; /* owned if block->like is the block; else borrowed */
+    struct model_binding binding;    /* of the block that computes now */
     uint64_t *offsets;               /* owned, [blocks + 1]: elements before a block's array */
     double *tile_sums;               /* owned */
     uint64_t tile_count;

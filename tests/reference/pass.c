@@ -72,10 +72,6 @@ static void tie_grads(const struct plain *plain, unsigned index, const struct tu
     }
     if (block->kind == MODEL_BLOCK_HEAD) {
         const int param = model_block_param(block, MODEL_HEAD);
-        const struct model_param *table = &block->params[param];
-        const char *weights = plain_weights(plain, table->owner);
-        binding->weights[param] = weights +
-                                  table->offset * kern_type_bytes(plain->options.shape.type);
         binding->grads[param] = (struct kern_grad){
             .sum = head, .first = turn->first, .last = turn->last};
     } else if (block->kind == MODEL_BLOCK_EMBEDDING) {
@@ -104,13 +100,21 @@ static void bind(const struct plain *plain, unsigned index, const struct turn *t
         kept += plain->programs[i]->kept_bytes;
     }
     const struct kern_grad grad = own_grad(plain, index, turn);
-    model_binding_set_flat(binding, block, plain->options.shape.type, plain_weights(plain, index),
-                           &grad);
+    const struct kern_grad none = {0};
+    unsigned borrows[MODEL_BORROWS_MAX];
+    const unsigned borrowed = model_block_borrows(model, index, borrows);
+    model_binding_set_flat(binding, block, index, plain->options.shape.type,
+                           plain_weights(plain, index), &grad);
+    for (unsigned i = 0; i < borrowed; i++) {
+        model_binding_set_flat(binding, block, borrows[i], plain->options.shape.type,
+                               plain_weights(plain, borrows[i]), &none);
+    }
     tie_grads(plain, index, turn, binding);
     binding->base[MODEL_BASE_IN] = index > 0 ? plain->boundary.memory + (index - 1) * act_bytes
                                              : NULL;
     binding->base[MODEL_BASE_OUT] = plain->boundary.memory + index * act_bytes;
-    binding->base[MODEL_BASE_GRAD] = plain->boundary.memory + (model->block_count - 1) * act_bytes;
+    binding->base[MODEL_BASE_GRAD] = plain->boundary.memory +
+                                     (model->compute_count - 1) * act_bytes;
     binding->base[MODEL_BASE_KEPT] = kept;
     binding->base[MODEL_BASE_TEMP] = plain->temp.memory;
     binding->base[MODEL_BASE_IDS] = plain->inputs.memory;
@@ -153,7 +157,7 @@ static int check_batch(const struct plain *plain, const struct model_batch *batc
 /* Embedding and layers of one micro-batch. */
 static int forward(struct plain *plain, const struct turn *turn, struct model_binding *binding)
 {
-    for (unsigned i = 0; i + 1 < plain->model->block_count; i++) {
+    for (unsigned i = 0; i + 1 < plain->model->compute_count; i++) {
         bind(plain, i, turn, binding);
         int rc = pass(plain, &plain->programs[i]->forward, MODEL_RUN_ALL, binding);
         if (rc != 0) {
@@ -165,7 +169,7 @@ static int forward(struct plain *plain, const struct turn *turn, struct model_bi
 
 static int backward(struct plain *plain, const struct turn *turn, struct model_binding *binding)
 {
-    for (unsigned i = plain->model->block_count; i-- > 0;) {
+    for (unsigned i = plain->model->compute_count; i-- > 0;) {
         const struct model_program *program = plain->programs[i];
         bind(plain, i, turn, binding);
         int rc = 0;
@@ -234,10 +238,10 @@ int plain_backward(struct plain *plain, const struct model_batch *batches, struc
     set_scale(plain, result.targets);
     for (unsigned i = 0; i < count; i++) {
         const struct turn turn = {.micro = i, .first = i == 0, .last = i + 1 == count};
-        struct model_binding binding = {0};
-        place_inputs(plain, &batches[i], &binding);
-        rc = forward(plain, &turn, &binding);
-        rc = rc != 0 ? rc : backward(plain, &turn, &binding);
+        model_binding_clear(&plain->binding);
+        place_inputs(plain, &batches[i], &plain->binding);
+        rc = forward(plain, &turn, &plain->binding);
+        rc = rc != 0 ? rc : backward(plain, &turn, &plain->binding);
         if (rc == 0 && turn.last && count > 1 && plain->model->config.tied) {
             rc = add_tied(plain);
         }
@@ -269,24 +273,25 @@ static int run_head(struct plain *plain, const struct model_batch *batch,
                     const struct model_steps *head, void *logits)
 {
     const struct turn turn = {.first = true, .last = true};
-    const unsigned last = plain->model->block_count - 1;
-    struct model_binding binding = {0};
+    const unsigned last = plain->model->compute_count - 1;
+    struct model_binding *binding = &plain->binding;
     int rc = check_batch(plain, batch);
     if (rc != 0) {
         return rc;
     }
-    place_inputs(plain, batch, &binding);
+    model_binding_clear(binding);
+    place_inputs(plain, batch, binding);
     set_scale(plain, 0);
-    rc = forward(plain, &turn, &binding);
-    bind(plain, last, &turn, &binding);
-    binding.base[MODEL_BASE_OUT] = logits;
-    rc = rc != 0 ? rc : pass(plain, head, MODEL_RUN_ALL, &binding);
+    rc = forward(plain, &turn, binding);
+    bind(plain, last, &turn, binding);
+    binding->base[MODEL_BASE_OUT] = logits;
+    rc = rc != 0 ? rc : pass(plain, head, MODEL_RUN_ALL, binding);
     return rc != 0 ? rc : core_fence_wait(dev_queue_tail(plain->queue), -1);
 }
 
 int plain_evaluate(struct plain *plain, const struct model_batch *batch, struct kern_loss *out)
 {
-    const unsigned last = plain->model->block_count - 1;
+    const unsigned last = plain->model->compute_count - 1;
     int rc = run_head(plain, batch, &plain->programs[last]->forward, NULL);
     if (rc == 0) {
         memcpy(out, plain->losses.memory, sizeof *out);
@@ -296,6 +301,6 @@ int plain_evaluate(struct plain *plain, const struct model_batch *batch, struct 
 
 int plain_logits(struct plain *plain, const struct model_batch *batch, void *out)
 {
-    const unsigned last = plain->model->block_count - 1;
+    const unsigned last = plain->model->compute_count - 1;
     return run_head(plain, batch, &plain->programs[last]->logits, out);
 }

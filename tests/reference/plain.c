@@ -31,7 +31,7 @@ static int make_programs(struct plain *plain)
     const struct model *model = plain->model;
     const struct kern_grad direct = {
         .out = plain, .out_type = plain->options.shape.type, .first = true, .last = true};
-    for (unsigned i = 0; i < model->block_count; i++) {
+    for (unsigned i = 0; i < model->compute_count; i++) {
         const unsigned like = model->blocks[i].like;
         if (like != i) {
             plain->programs[i] = plain->programs[like];
@@ -84,7 +84,7 @@ static int make_parts(struct plain *plain)
 {
     const struct model *model = plain->model;
     const struct model_shape *shape = &plain->options.shape;
-    const unsigned layers = model->block_count - 2;
+    const unsigned layers = model->compute_count - 2;
     const bool several = plain->options.micro_batches > 1;
     const uint64_t elements = plain->offsets[model->block_count];
     const uint64_t element_bytes = kern_type_bytes(shape->type);
@@ -95,7 +95,7 @@ static int make_parts(struct plain *plain)
     uint64_t kept = 0;
     uint64_t most_kept = 0;
     uint64_t temp = 0;
-    for (unsigned i = 0; i < model->block_count; i++) {
+    for (unsigned i = 0; i < model->compute_count; i++) {
         const struct model_program *program = plain->programs[i];
         const uint64_t temps[] = {program->forward.temp_bytes, program->backward.temp_bytes,
                                   program->logits.temp_bytes};
@@ -157,7 +157,10 @@ static int make_angles(struct plain *plain)
 static int make_adam(struct plain *plain, unsigned index)
 {
     const struct block *block = &plain->model->flat->list[index];
-    struct adam_run runs[MODEL_PARAMS_MAX];
+    struct adam_run *runs = calloc(block->run_count, sizeof *runs);
+    if (runs == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the runs of %s", block->name);
+    }
     for (size_t i = 0; i < block->run_count; i++) {
         const bool decay = block->runs[i].group == MODEL_GROUP_DECAY || plain->options.decay_all;
         runs[i] = (struct adam_run){.end = block->runs[i].end, .group = decay ? 0 : 1};
@@ -181,7 +184,9 @@ static int make_adam(struct plain *plain, unsigned index)
         .number = index,
         .team = plain->team,
     };
-    return adam_create(&options, &plain->adams[index]);
+    int rc = adam_create(&options, &plain->adams[index]);
+    free(runs);
+    return rc;
 }
 
 static int make_queue(struct plain *plain)
@@ -204,6 +209,7 @@ static int make_queue(struct plain *plain)
 static int make(struct plain *plain)
 {
     int rc = make_offsets(plain);
+    rc = rc != 0 ? rc : model_binding_init(&plain->binding, plain->model);
     rc = rc != 0 ? rc : kern_ops_attach(plain->device, plain->options.kernels, &plain->ops);
     rc = rc != 0 ? rc : make_programs(plain);
     rc = rc != 0 ? rc : make_queue(plain);
@@ -267,6 +273,7 @@ void plain_destroy(struct plain *plain)
     }
     core_team_destroy(plain->team);
     kern_ops_detach(plain->ops);
+    model_binding_fini(&plain->binding);
     free(plain->tile_sums);
     free(plain->offsets);
     free(plain->programs);

@@ -1,5 +1,5 @@
-/* Frozen blocks: they have no states, gradients, updates and writes, in plans, on drives and in checkpoints;
- * of a frozen embedding only the rows that a micro-batch uses are read, wherever it is kept, with the same
+/* Frozen blocks, and the frozen parts of others, which are blocks of their own: they have no states,
+ * gradients, updates and writes, in plans, on drives and in checkpoints; of a frozen embedding only the rows that a micro-batch uses are read, wherever it is kept, with the same
  * bits as a run that has all of it in memory. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,6 +240,85 @@ static void positions_too(void)
     run("gpt2 words", gpt2_embedding, 2, 1);
 }
 
+/* ---- blocks that are partly frozen ---- */
+
+/* Parts of layers, of an embedding and of a head: both the arrays that are trained and those that are
+ * borrowed go the way of the plan, with the same bits as in memory. */
+static void parts_have_the_same_bits(void)
+{
+    static const char *const llama[] = {"*.mlp.*", "*norm*"};
+    static const char *const gpt2[] = {"*wpe*", "*.attn.*", "*.bias"};
+    static const char *const tied[] = {"model.layers.1.mlp.*", "model.layers.0.*proj*"};
+    static const struct {
+        const char *family;
+        const char *const *patterns;
+        size_t count;
+        unsigned data;
+    } cases[] = {{"llama", llama, 2, 4}, {"gpt2", gpt2, 3, 4}, {"llama tied", tied, 2, 2}};
+    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w += TEST_COUNT(1, 3)) {
+        const size_t c = w % (sizeof cases / sizeof cases[0]);
+        struct case_model made;
+        struct case_outcome whole;
+        struct case_outcome moved;
+        char name[160];
+        snprintf(name, sizeof name, "parts of %s, %s", cases[c].family, ways[w].name);
+        case_model_make(&made, cases[c].family);
+        case_model_freeze(&made, cases[c].patterns, cases[c].count);
+        check_uint(made.model->block_count, ==, made.model->compute_count + cases[c].data);
+        made.rows = ways[w].rows;
+        struct run_options options = options_of(&ways[w]);
+        struct run_prepared *prepared = prepare(&made, &options);
+        check_plan(&made, prepared);
+        run_prepared_destroy(prepared);
+        case_run_engine(&made, &options, STEPS, &moved);
+        options.wishes.weights = PLAN_WHERE_DEVICE;
+        case_run_engine(&made, &options, STEPS, &whole);
+        case_check_equal(&whole, &moved, name);
+        if (ways[w].world == 1) {
+            case_run_plain(&made, &options, STEPS, &whole);
+            case_check_equal(&whole, &moved, name);
+        }
+        case_model_free(&made);
+    }
+}
+
+/* What a layer trains has small slots of its own beside those of its frozen part, which is read for forward
+ * and for backward of each micro-batch, unless a slot still has it. */
+static void parts_are_read_twice(void)
+{
+    static const char *const frozen[] = {"*proj*"};
+    struct case_model made;
+    struct run_options options = options_of(&ways[2]);
+    case_model_make(&made, "llama");
+    case_model_freeze(&made, frozen, 1);
+    options.type = KERN_BF16;
+    options.wishes.weight_slots = 2;
+    struct run_prepared *prepared = prepare(&made, &options);
+    const struct plan_layout *layout = plan_layout_of(prepared->plan);
+    const uint32_t data = made.model->blocks[1].data;
+    const uint64_t bytes = made.model->blocks[data].elements * 2;
+    const uint32_t own_slot = layout->weights.buffers[PLAN_LAYER][0];
+    const uint32_t data_slot = layout->weights.buffers[PLAN_LAYER_DATA][0];
+    check_uint(layout->weights.counts[PLAN_LAYER_DATA], ==, 2);
+    check_uint(layout->buffers[data_slot].bytes, >=, bytes);
+    check_uint(layout->buffers[data_slot].bytes, <, bytes + 2 * PLAN_ALIGN_BYTES);
+    check_uint(layout->buffers[own_slot].bytes, <, bytes / 50);
+    const struct plan_tape *tape = plan_tape(prepared->plan, PLAN_KIND_COUNT, PLAN_FIRST);
+    uint64_t read[2] = {0, 0};
+    for (uint32_t i = 0; i < tape->count; i++) {
+        const struct plan_command *command = &tape->commands[i];
+        const bool reads = command->op == PLAN_READ && command->block >= data;
+        read[reads && command->block == data] += reads ? command->bytes : 0;
+    }
+    /* Three layers have two slots: the first one is read for forward of the first micro-batch and for
+     * backward of each, the last one once for each. */
+    check_uint(options.micro_batches, ==, 3);
+    check_uint(read[1], ==, 4 * bytes);
+    check_uint(read[0], ==, (1 + 3) * bytes);
+    run_prepared_destroy(prepared);
+    case_model_free(&made);
+}
+
 /* ---- what is read ---- */
 
 static int by_number(const void *a, const void *b)
@@ -333,7 +412,7 @@ static void only_used_rows_are_read(void)
 }
 
 /* An evaluation between steps, and a checkpoint from which a run resumes. */
-static void evaluated_and_resumed(void)
+static void resume(const char *const *patterns, size_t count)
 {
     struct case_model made;
     struct case_outcome straight = {.steps = 0};
@@ -342,7 +421,7 @@ static void evaluated_and_resumed(void)
     struct store_shelf *shelf = case_shelf_open();
     char folder[700];
     case_model_make(&made, "words");
-    case_model_freeze(&made, ends, 3);
+    case_model_freeze(&made, patterns, count);
     options.wishes.saves = true;
     const struct run_save_options save = {.shelf = shelf, .keep = 2};
     const struct case_part all = {.end = 4, .evaluated = 2};
@@ -359,8 +438,17 @@ static void evaluated_and_resumed(void)
     case_model_free(&made);
 }
 
+static void evaluated_and_resumed(void)
+{
+    static const char *const parts[] = {"*.mlp.*", "*norm*"};
+    resume(ends, 3);
+    resume(parts, 2);
+}
+
 TEST_MAIN({"plans_have_nothing_for_it", plans_have_nothing_for_it},
           {"checkpoints_have_its_weights_alone", checkpoints_have_its_weights_alone},
           {"rows_have_the_same_bits", rows_have_the_same_bits}, {"positions_too", positions_too},
+          {"parts_have_the_same_bits", parts_have_the_same_bits},
+          {"parts_are_read_twice", parts_are_read_twice},
           {"only_used_rows_are_read", only_used_rows_are_read},
           {"evaluated_and_resumed", evaluated_and_resumed})

@@ -340,11 +340,13 @@ static void shapes_and_plans(void)
     case_model_make(&made, "llama tied");
     check_int(run_shapes_create(made.model, &options, &shapes), ==, 0);
     const struct plan_input input = run_shapes_input(shapes, &options, &case_rates()->machine);
-    const unsigned last = made.model->block_count - 1;
+    const unsigned last = made.model->compute_count - 1;
     check_uint(input.block_count, ==, made.model->block_count);
+    check_uint(input.compute_count, ==, made.model->block_count);
     check_true(input.wishes.may_clip && !input.wishes.may_skip);
-    check_uint(input.blocks[0].borrows, ==, PLAN_NONE);
-    check_uint(input.blocks[last].borrows, ==, 0);
+    check_uint(input.blocks[0].borrow_count, ==, 0);
+    check_uint(input.blocks[last].borrow_count, ==, 1);
+    check_uint(input.blocks[last].borrows[0], ==, 0);
     check_uint(input.blocks[last].shared_elements, ==, 601 * 128);
     check_uint(input.blocks[1].out_bytes, ==, CASE_ROWS * CASE_LENGTH * 128 * 2);
     check_uint(input.blocks[last].out_bytes, ==, 0);

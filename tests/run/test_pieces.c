@@ -140,9 +140,10 @@ static void programs_and_bindings(void)
     const struct model_shape shape = {.rows = 2, .length = 16, .type = KERN_BF16};
     check_int(model_program_create(made.model, made.model->block_count - 1, &shape, &program), ==,
               0);
-    struct model_binding binding = {.weights = {NULL}};
+    struct model_binding binding;
     const struct kern_grad grad = {.sum = sums, .first = true};
-    model_binding_set_flat(&binding, head, KERN_BF16, weights, &grad);
+    check_int(model_binding_init(&binding, made.model), ==, 0);
+    model_binding_set_flat(&binding, head, made.model->block_count - 1, KERN_BF16, weights, &grad);
     for (unsigned i = 0; i < head->param_count; i++) {
         const struct model_param *param = &head->params[i];
         const bool own = param->part_count > 0;
@@ -154,6 +155,9 @@ static void programs_and_bindings(void)
     check_uint(model_program_scratch_bytes(program, "cpu", 4, &grad), >=, one);
     check_uint(one, >=, model_steps_scratch_bytes(&program->forward, "cpu", 1, &grad));
     check_uint(one, >=, model_steps_scratch_bytes(&program->backward, "cpu", 1, &grad));
+    model_binding_clear(&binding);
+    check_true(binding.weights[0] == NULL && binding.grads[0].sum == NULL);
+    model_binding_fini(&binding);
     model_program_destroy(program);
     model_program_destroy(NULL);
     const struct model_config *whole = &made.model->config;
