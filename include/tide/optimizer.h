@@ -154,8 +154,8 @@ TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result 
  * processes give the same parameters, with their whole weights, and submit the same parameters in each step.
  * Before a submit the program sums the gradients of these elements over all processes (reduce-scatter); the others
  * are not read. After the update it sends the weights of these elements to all processes (all-gather). The results
- * are those of one process, to the bit. Each process has its own directories of stores and of checkpoints. Returns
- * 0 or -EINVAL. */
+ * are those of one process, to the bit. Each process has its own directories of stores and of checkpoints
+ * (tide_optim_load_shares). Returns 0 or -EINVAL. */
 TIDE_API int tide_optim_share(const struct tide_optim *optim, uint64_t parameter, uint64_t *first,
                               uint64_t *count);
 
@@ -210,6 +210,14 @@ TIDE_API int tide_optim_save(struct tide_optim *optim, const char *directory, ui
  * or the error of reading. After an error the optimizer may hold parts of a checkpoint and should be destroyed,
  * except after -EINVAL, -EBUSY and -ENOENT. */
 TIDE_API int tide_optim_load(struct tide_optim *optim, const char *path, uint64_t *step);
+
+/* Does the same where other processes saved than load, or another number of them: `paths` are the checkpoints that
+ * all of them wrote, or their directories, in any order; of directories, the newest step is read that all have. Only
+ * those that have states of this process's share are needed and read. The weights of this share are
+ * overwritten; the program sends them to all processes as after an update, and compares *step: all must have loaded the
+ * same. Returns as tide_optim_load; -EINVAL also names a process whose checkpoint is missing. */
+TIDE_API int tide_optim_load_shares(struct tide_optim *optim, const char *const *paths,
+                                    size_t count, uint64_t *step);
 
 struct tide_optim_info {
     size_t struct_bytes;

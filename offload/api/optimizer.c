@@ -525,19 +525,30 @@ int tide_optim_save(struct tide_optim *optim, const char *directory, uint64_t ke
     return rc;
 }
 
-int tide_optim_load(struct tide_optim *optim, const char *path, uint64_t *step)
+int tide_optim_load_shares(struct tide_optim *optim, const char *const *paths, size_t count,
+                           uint64_t *step)
 {
     struct context_before before;
     int rc = enter(optim, &before);
     if (rc != 0) {
         return rc;
     }
-    rc = check_directory(path);
+    if (count == 0) {
+        rc = core_err_set(-EINVAL, "no checkpoint was given");
+    }
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = check_directory(paths[i]);
+    }
     if (rc == 0) {
-        rc = run_optimizer_load(optim->run, path, step);
+        rc = run_optimizer_load(optim->run, paths, count, step);
     }
     context_leave(&before);
     return rc;
+}
+
+int tide_optim_load(struct tide_optim *optim, const char *path, uint64_t *step)
+{
+    return tide_optim_load_shares(optim, &path, 1, step);
 }
 
 int tide_optim_describe(const struct tide_optim *optim, struct tide_optim_info *out)

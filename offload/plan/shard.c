@@ -8,6 +8,15 @@ uint64_t plan_round_up(uint64_t bytes, uint64_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
+struct plan_span plan_span_overlap(struct plan_span one, struct plan_span other)
+{
+    const uint64_t first = one.first > other.first ? one.first : other.first;
+    const uint64_t one_end = one.first + one.count;
+    const uint64_t other_end = other.first + other.count;
+    const uint64_t end = one_end < other_end ? one_end : other_end;
+    return (struct plan_span){.first = first, .count = first < end ? end - first : 0};
+}
+
 uint64_t plan_shard_border(uint64_t elements, uint32_t world, uint32_t rank)
 {
     uint64_t units = (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;

@@ -16,6 +16,9 @@ struct plan_span {
     uint64_t count;
 };
 
+/* The elements that are in both; there may be none. */
+struct plan_span plan_span_overlap(struct plan_span one, struct plan_span other);
+
 /* The elements whose working weights, or whose states, this rank keeps: the whole block or this
  * rank's shard. */
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block);

@@ -11,10 +11,8 @@
 
 struct plan_span run_lent_overlap(const struct run_lent_part *part, uint64_t first, uint64_t count)
 {
-    const uint64_t begin = part->first > first ? part->first : first;
-    const uint64_t stop = part->first + part->count;
-    const uint64_t end = stop < first + count ? stop : first + count;
-    return (struct plan_span){.first = begin, .count = begin < end ? end - begin : 0};
+    return plan_span_overlap((struct plan_span){part->first, part->count},
+                             (struct plan_span){first, count});
 }
 
 void run_lent_begin_masters(const struct run_lent_block *block, const struct run_lent_part *part,

@@ -131,46 +131,6 @@ static int assign_blocks(struct run_optimizer *optimizer,
     return 0;
 }
 
-/* Elements of a parameter with the padding after them. */
-static uint64_t padded(uint64_t elements)
-{
-    return plan_round_up(elements, BLOCKS_ALIGN_ELEMENTS);
-}
-
-/* Adds what the share of the block has of a parameter that begins at element `begin` of it. */
-static int add_parameter(struct run_optimizer *optimizer,
-                         const struct run_optimizer_options *options, size_t index, uint64_t begin,
-                         struct plan_span share, struct run_lent_block *block)
-{
-    const struct run_optimizer_parameter *parameter = &options->parameters[index];
-    const struct run_lent_part whole = {.first = begin, .count = parameter->elements};
-    const struct plan_span own = run_lent_overlap(&whole, share.first, share.count);
-    const uint64_t inside = own.first - begin;
-    const uint64_t width = parameter->weights_type == CORE_UPDATE_F32 ? 4 : 2;
-    uint64_t first = 0;
-    if (own.count == 0) {
-        return 0;
-    }
-    int rc = blocks_add_array(optimizer->blocks, own.count, 0, true, &first);
-    if (rc != 0) {
-        return rc;
-    }
-    struct run_lent_part *part = &block->parts[block->part_count++];
-    const struct block_tensor tensor = {
-        .name = parameter->name, .first = first, .rows = (int64_t)own.count, .cols = 1};
-    *part = (struct run_lent_part){.first = first,
-                                   .count = own.count,
-                                   .inside = inside,
-                                   .whole = parameter->elements,
-                                   .index = (uint32_t)index,
-                                   .weights = (char *)parameter->weights + inside * width};
-    block->master = master_of(parameter->weights_type);
-    block->gradients = parameter->gradients_type;
-    optimizer->parts[index] = part;
-    optimizer->block_of[index] = optimizer->blocks->count - 1;
-    return blocks_add_tensor(optimizer->blocks, &tensor, NULL);
-}
-
 static enum block_weights weights_of(enum core_update_type type)
 {
     return type == CORE_UPDATE_BF16   ? BLOCK_WEIGHTS_BF16
@@ -178,46 +138,121 @@ static enum block_weights weights_of(enum core_update_type type)
                                       : BLOCK_WEIGHTS_FP32;
 }
 
-/* The share of a block that this process has; it begins and ends at tiles. */
-static struct plan_span share_of(const struct run_optimizer *optimizer, uint64_t elements)
+/* Adds a block with all elements of its parameters. It is named after the first one. */
+static int add_block(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
+                     const size_t *members, size_t count)
 {
-    const uint64_t first = plan_shard_border(elements, optimizer->world, optimizer->rank_index);
-    const uint64_t end = plan_shard_border(elements, optimizer->world, optimizer->rank_index + 1);
+    const enum block_weights weights = weights_of(options->parameters[members[0]].weights_type);
+    struct blocks *blocks = optimizer->whole;
+    int rc = blocks_add(blocks, options->parameters[members[0]].name);
+    if (rc == 0 && weights != run_options_weights(options->options.type)) {
+        blocks_set_weights(blocks, weights);
+    }
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        const struct run_optimizer_parameter *parameter = &options->parameters[members[i]];
+        struct block_tensor tensor = {
+            .name = parameter->name, .rows = (int64_t)parameter->elements, .cols = 1};
+        rc = blocks_add_array(blocks, parameter->elements, 0, true, &tensor.first);
+        if (rc == 0) {
+            rc = blocks_add_tensor(blocks, &tensor, NULL);
+        }
+    }
+    if (rc == 0) {
+        blocks_pad(blocks);
+    }
+    return rc;
+}
+
+struct plan_span run_optimizer_share_of(uint64_t elements, uint32_t world, uint32_t rank)
+{
+    const uint64_t first = plan_shard_border(elements, world, rank);
+    const uint64_t end = plan_shard_border(elements, world, rank + 1);
     return (struct plan_span){.first = first, .count = end - first};
 }
 
-/* Adds this process's share of a block, if there is any. The block is named after its first parameter. */
-static int add_block(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
-                     const size_t *members, size_t count, struct run_lent_block *block)
+/* The elements of a tensor that are in a share of its block. */
+static struct plan_span overlap_of(const struct block_tensor *tensor, struct plan_span share)
 {
-    const enum block_weights weights = weights_of(options->parameters[members[0]].weights_type);
-    uint64_t elements = 0;
-    for (size_t i = 0; i < count; i++) {
-        elements += padded(options->parameters[members[i]].elements);
+    const struct plan_span whole = {tensor->first, (uint64_t)tensor->rows};
+    return plan_span_overlap(whole, share);
+}
+
+int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint32_t rank,
+                               struct blocks **out)
+{
+    struct blocks *blocks = NULL;
+    int rc = blocks_create(&blocks);
+    for (uint32_t b = 0; rc == 0 && b < whole->count; b++) {
+        const struct block *block = &whole->list[b];
+        const struct plan_span share = run_optimizer_share_of(block->elements, world, rank);
+        if (share.count == 0) {
+            continue;
+        }
+        rc = blocks_add(blocks, block->name);
+        if (rc == 0 && block->weights != BLOCK_WEIGHTS_OF_RUN) {
+            blocks_set_weights(blocks, block->weights);
+        }
+        for (size_t i = 0; rc == 0 && i < block->tensor_count; i++) {
+            const struct plan_span own = overlap_of(&block->tensors[i], share);
+            struct block_tensor tensor = block->tensors[i];
+            tensor.rows = (int64_t)own.count;
+            if (own.count > 0) {
+                rc = blocks_add_array(blocks, own.count, 0, true, &tensor.first);
+            }
+            if (own.count > 0 && rc == 0) {
+                rc = blocks_add_tensor(blocks, &tensor, NULL);
+            }
+        }
+        if (rc == 0) {
+            blocks_pad(blocks);
+        }
     }
-    const struct plan_span share = share_of(optimizer, elements);
-    const uint64_t tile = optimizer->tile_count + share.first / CORE_UPDATE_TILE;
-    optimizer->tile_count += (elements + CORE_UPDATE_TILE - 1) / CORE_UPDATE_TILE;
-    if (share.count == 0) {
-        return 0;
+    if (rc == 0 && blocks->count == 0) {
+        rc = core_err_set(-EINVAL,
+                          "process %" PRIu32 " of %" PRIu32
+                          " would have no parameters: a share of a "
+                          "block is a multiple of %d elements",
+                          rank, world, PLAN_CUT_ELEMENTS);
     }
-    int rc = blocks_add(optimizer->blocks, options->parameters[members[0]].name);
+    rc = rc == 0 ? blocks_finish(blocks, whole->family, whole->hash) : rc;
     if (rc != 0) {
+        blocks_destroy(blocks);
         return rc;
     }
-    if (weights != run_options_weights(options->options.type)) {
-        blocks_set_weights(optimizer->blocks, weights);
+    *out = blocks;
+    return 0;
+}
+
+/* Describes where this process's share of a block is in the application's arrays. */
+static void lend_block(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
+                       const size_t *members, uint32_t whole, uint32_t own)
+{
+    const struct block *block = &optimizer->whole->list[whole];
+    struct run_lent_block *lent = &optimizer->lent.blocks[own];
+    const struct plan_span share = run_optimizer_share_of(block->elements, optimizer->world,
+                                                          optimizer->rank_index);
+    for (size_t i = 0; i < block->tensor_count; i++) {
+        const struct run_optimizer_parameter *parameter = &options->parameters[members[i]];
+        const uint64_t width = parameter->weights_type == CORE_UPDATE_F32 ? 4 : 2;
+        const struct plan_span span = overlap_of(&block->tensors[i], share);
+        const uint64_t inside = span.first - block->tensors[i].first;
+        if (span.count == 0) {
+            continue;
+        }
+        struct run_lent_part *part = &lent->parts[lent->part_count++];
+        *part = (struct run_lent_part){.first = span.first - share.first,
+                                       .count = span.count,
+                                       .inside = inside,
+                                       .whole = parameter->elements,
+                                       .index = (uint32_t)members[i],
+                                       .weights = (char *)parameter->weights + inside * width};
+        lent->master = master_of(parameter->weights_type);
+        lent->gradients = parameter->gradients_type;
+        optimizer->parts[members[i]] = part;
+        optimizer->block_of[members[i]] = own;
     }
-    uint64_t begin = 0;
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = add_parameter(optimizer, options, members[i], begin, share, block);
-        begin += padded(options->parameters[members[i]].elements);
-    }
-    if (rc == 0) {
-        blocks_pad(optimizer->blocks);
-        optimizer->first_tiles[optimizer->blocks->count - 1] = tile;
-    }
-    return rc;
+    optimizer->whole_of[own] = whole;
+    optimizer->first_tiles[own] = optimizer->tile_count + share.first / CORE_UPDATE_TILE;
 }
 
 /* Lists the parameters of each block, one block after the other: those of block b from first[b] on. */
@@ -240,8 +275,7 @@ static void sort_members(const struct run_optimizer *optimizer, uint32_t count, 
 /* Of names, sizes and types: what must be equal for a checkpoint to fit. */
 static uint64_t hash_parameters(const struct run_optimizer_options *options)
 {
-    const uint64_t share[] = {options->world, options->rank};
-    uint64_t hash = options->world > 1 ? core_hash(share, sizeof share, 0) : 0;
+    uint64_t hash = 0;
     for (size_t i = 0; i < options->parameter_count; i++) {
         const struct run_optimizer_parameter *parameter = &options->parameters[i];
         const uint64_t numbers[] = {parameter->elements, (uint64_t)parameter->weights_type, hash};
@@ -249,6 +283,41 @@ static uint64_t hash_parameters(const struct run_optimizer_options *options)
                          core_hash(numbers, sizeof numbers, 0));
     }
     return hash;
+}
+
+/* Lists all blocks, and of these the shares of this process. */
+static int list_blocks(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
+                       const size_t *first, const size_t *members, uint32_t count)
+{
+    int rc = blocks_create(&optimizer->whole);
+    for (uint32_t b = 0; rc == 0 && b < count; b++) {
+        rc = add_block(optimizer, options, members + first[b], first[b + 1] - first[b]);
+    }
+    if (rc == 0) {
+        rc = blocks_finish(optimizer->whole, "application", hash_parameters(options));
+    }
+    if (rc != 0 || optimizer->world == 1) {
+        optimizer->blocks = optimizer->whole;
+        return rc;
+    }
+    return run_optimizer_share_blocks(optimizer->whole, optimizer->world, optimizer->rank_index,
+                                      &optimizer->blocks);
+}
+
+static void lend_blocks(struct run_optimizer *optimizer,
+                        const struct run_optimizer_options *options, const size_t *first,
+                        const size_t *members, struct run_lent_part *parts)
+{
+    uint32_t own = 0;
+    for (uint32_t b = 0; b < optimizer->whole->count; b++) {
+        const uint64_t elements = optimizer->whole->list[b].elements;
+        if (run_optimizer_share_of(elements, optimizer->world, optimizer->rank_index).count > 0) {
+            optimizer->lent.blocks[own].parts = parts;
+            lend_block(optimizer, options, members + first[b], b, own);
+            parts += optimizer->lent.blocks[own++].part_count;
+        }
+        optimizer->tile_count += (elements + CORE_UPDATE_TILE - 1) / CORE_UPDATE_TILE;
+    }
 }
 
 static int add_blocks(struct run_optimizer *optimizer, const struct run_optimizer_options *options,
@@ -259,31 +328,19 @@ static int add_blocks(struct run_optimizer *optimizer, const struct run_optimize
     struct run_lent_part *parts = calloc(options->parameter_count, sizeof *parts);
     optimizer->lent.blocks = calloc(count, sizeof *optimizer->lent.blocks);
     optimizer->first_tiles = calloc(count, sizeof *optimizer->first_tiles);
-    int rc = first != NULL && members != NULL && parts != NULL && optimizer->lent.blocks != NULL &&
-                     optimizer->first_tiles != NULL
-                 ? blocks_create(&optimizer->blocks)
-                 : core_err_set(-ENOMEM, "no memory for %zu parameters", options->parameter_count);
-    if (rc != 0) {
+    optimizer->whole_of = calloc(count, sizeof *optimizer->whole_of);
+    int rc = 0;
+    if (first == NULL || members == NULL || parts == NULL || optimizer->lent.blocks == NULL ||
+        optimizer->first_tiles == NULL || optimizer->whole_of == NULL) {
+        rc = core_err_set(-ENOMEM, "no memory for %zu parameters", options->parameter_count);
         free(parts);
         goto done;
     }
     sort_members(optimizer, count, first, members);
     optimizer->lent.blocks[0].parts = parts; /* those of block 0 are all of them */
-    for (uint32_t b = 0; rc == 0 && b < count; b++) {
-        struct run_lent_block *block = &optimizer->lent.blocks[optimizer->blocks->count];
-        block->parts = parts;
-        rc = add_block(optimizer, options, members + first[b], first[b + 1] - first[b], block);
-        parts += block->part_count;
-    }
-    if (rc == 0 && optimizer->blocks->count == 0) {
-        rc = core_err_set(-EINVAL,
-                          "process %" PRIu32 " of %" PRIu32
-                          " would have no parameters: a share of a "
-                          "block is a multiple of %d elements",
-                          optimizer->rank_index, optimizer->world, PLAN_CUT_ELEMENTS);
-    }
+    rc = list_blocks(optimizer, options, first, members, count);
     if (rc == 0) {
-        rc = blocks_finish(optimizer->blocks, "application", hash_parameters(options));
+        lend_blocks(optimizer, options, first, members, parts);
     }
 done:
     free(first);
@@ -558,7 +615,11 @@ bool run_optimizer_destroy(struct run_optimizer *optimizer)
     plan_flow_destroy(optimizer->flow);
     plan_destroy(optimizer->plan);
     run_shapes_destroy(optimizer->shapes);
-    blocks_destroy(optimizer->blocks);
+    if (optimizer->blocks != optimizer->whole) {
+        blocks_destroy(optimizer->blocks);
+    }
+    blocks_destroy(optimizer->whole);
+    free(optimizer->whole_of);
     if (optimizer->lent.blocks != NULL) {
         free(optimizer->lent.blocks[0].parts);
     }

@@ -114,10 +114,13 @@ int run_optimizer_set_states(struct run_optimizer *optimizer, size_t parameter,
 /* Writes a checkpoint to DIRECTORY/checkpoint-N after N steps: weights, states, counters. `keep` newest ones
  * are kept; 0: all. Between steps; waits for the last one. -EEXIST: the directory has another run's. */
 int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, uint32_t keep);
-/* Reads the checkpoint at `path`, or the newest one in this directory that verifies, of an optimizer with equal
- * parameters and formats and any placement. The application's weights are overwritten. -ENOENT: there is none. After -EBADMSG the weights and
- * states may be those of two checkpoints only if a file changed while it was read. */
-int run_optimizer_load(struct run_optimizer *optimizer, const char *path, uint64_t *step);
+/* Reads the checkpoints of the processes that saved, at `paths`, or the newest ones of one step in these directories
+ * that verify. Their number may differ from that of the processes that load; only those are needed that have
+ * elements of this one's. Parameters and formats are equal, placement may differ. The weights of this process's
+ * share are overwritten. -ENOENT: there is none. After -EBADMSG the weights and states may be those of two
+ * checkpoints only if a file changed while it was read. */
+int run_optimizer_load(struct run_optimizer *optimizer, const char *const *paths, size_t count,
+                       uint64_t *step);
 
 struct run_optimizer_info {
     uint64_t parameters; /* elements */

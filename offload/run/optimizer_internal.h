@@ -12,7 +12,9 @@
 
 struct run_optimizer {
     struct run_options options;
-    struct blocks *blocks; /* owned */
+    struct blocks *whole;  /* owned: with all elements of all parameters */
+    struct blocks *blocks; /* owned: this process's share of them; `whole` if it has all */
+    uint32_t *whole_of;    /* owned, [blocks]: their indices in `whole` */
     struct run_lent lent;  /* its blocks and their parts are owned */
     struct run_lent_part *
         *parts;         /* owned, [parameters]: in `lent`; NULL: other processes have all of it */
@@ -75,6 +77,12 @@ struct run_optimizer {
 
 /* Whether updates run under the backward pass; otherwise they wait for the norm. */
 bool run_optimizer_inside(const struct run_optimizer *optimizer);
+
+/* The elements of a block that one of several processes has; they begin and end at cuts. */
+struct plan_span run_optimizer_share_of(uint64_t elements, uint32_t world, uint32_t rank);
+/* Lists the blocks of which a process has a share, with these elements alone. */
+int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint32_t rank,
+                               struct blocks **out);
 
 /* ---- optimizer_step.c ---- */
 

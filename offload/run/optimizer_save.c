@@ -5,20 +5,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "offload/model/publish.h"
 #include "offload/run/checkpoint.h"
 #include "offload/run/optimizer_internal.h"
 #include "offload/store/shelf.h"
 
 enum { PATH_BYTES = 4096 };
 
+/* The checkpoint of one of the processes that saved. */
+struct source {
+    struct store_checkpoint *checkpoint; /* owned; NULL: it was not given */
+    uint32_t whole; /* index of a block among all; it only grows while states are loaded */
+    uint32_t block; /* the same, among those of the checkpoint */
+    bool needed;    /* it has elements of this process */
+};
+
 /* One chunk on its way to or from a checkpoint. */
 struct carrying {
     struct run_optimizer *optimizer;      /* borrowed */
-    struct store_checkpoint_write *write; /* one of the two */
-    struct store_checkpoint *read;
+    struct store_checkpoint_write *write; /* when states are saved */
+    struct source *sources;               /* owned, [world]: when they are loaded */
+    uint32_t world;                       /* processes that saved */
+    uint64_t step;                        /* that they saved */
     struct run_slots slots;
     char *weights; /* owned: of a chunk, together */
 };
@@ -104,11 +116,67 @@ static int save_chunk(struct carrying *carrying, const struct run_chunk *chunk)
                                 &streams);
 }
 
+/* The elements that this process has of one of all blocks. */
+static struct plan_span own_share(const struct run_optimizer *optimizer, uint32_t whole)
+{
+    return run_optimizer_share_of(optimizer->whole->list[whole].elements, optimizer->world,
+                                  optimizer->rank_index);
+}
+
+/* The elements that a process that saved has of one of all blocks. */
+static struct plan_span saved_share(const struct carrying *carrying, uint32_t whole, uint32_t rank)
+{
+    return run_optimizer_share_of(carrying->optimizer->whole->list[whole].elements, carrying->world,
+                                  rank);
+}
+
+/* Where the streams of a range are if they begin `skipped` elements later. */
+static struct store_arrays advance(const struct plan_format *format,
+                                   const struct store_arrays *streams, uint64_t skipped)
+{
+    const uint64_t scales = format->q8_block > 0 ? skipped / format->q8_block * sizeof(float) : 0;
+    const uint64_t bytes[STORE_STREAM_COUNT] = {
+        [STORE_STREAM_WEIGHTS] = skipped * format->weight_bytes,
+        [STORE_STREAM_MASTER] = skipped * format->master_bytes,
+        [STORE_STREAM_M] = skipped * format->m_bytes,
+        [STORE_STREAM_V] = skipped * format->v_bytes,
+        [STORE_STREAM_M_SCALES] = scales,
+        [STORE_STREAM_V_SCALES] = scales};
+    struct store_arrays later = *streams;
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        later.at[s] = later.at[s] != NULL ? later.at[s] + bytes[s] : NULL;
+    }
+    return later;
+}
+
+/* Reads what one process saved of a chunk. `begin` is the chunk's first element in all of its block. */
+static int load_from(struct carrying *carrying, uint32_t rank, const struct run_chunk *chunk,
+                     uint64_t begin, const struct store_arrays *streams)
+{
+    struct run_optimizer *optimizer = carrying->optimizer;
+    struct source *source = &carrying->sources[rank];
+    const uint32_t whole = optimizer->whole_of[chunk->block];
+    const struct plan_span saved = saved_share(carrying, whole, rank);
+    const struct plan_span span = plan_span_overlap(saved, (struct plan_span){begin, chunk->count});
+    if (span.count == 0) {
+        return 0;
+    }
+    for (; source->whole < whole; source->whole++) {
+        source->block += saved_share(carrying, source->whole, rank).count > 0;
+    }
+    const struct store_arrays own = advance(&optimizer->input.blocks[chunk->block].format, streams,
+                                            span.first - begin);
+    return store_checkpoint_read(source->checkpoint, source->block, span.first - saved.first,
+                                 span.count, &own);
+}
+
 static int load_chunk(struct carrying *carrying, const struct run_chunk *chunk)
 {
     struct run_optimizer *optimizer = carrying->optimizer;
     const struct plan_format *format = &optimizer->input.blocks[chunk->block].format;
     const struct store_place place = {STORE_STATES, chunk->block, chunk->index};
+    const uint64_t begin = own_share(optimizer, optimizer->whole_of[chunk->block]).first +
+                           chunk->first;
     struct run_slot *slot = NULL;
     char *states = NULL;
     int rc = find_states(optimizer, &carrying->slots, chunk, &slot, &states);
@@ -118,7 +186,9 @@ static int load_chunk(struct carrying *carrying, const struct run_chunk *chunk)
     const struct adam_arrays arrays = run_update_arrays(format, chunk->first, chunk->count,
                                                         carrying->weights, states, NULL);
     const struct store_arrays streams = run_checkpoint_streams(&arrays);
-    rc = store_checkpoint_read(carrying->read, chunk->block, chunk->first, chunk->count, &streams);
+    for (uint32_t r = 0; rc == 0 && r < carrying->world; r++) {
+        rc = load_from(carrying, r, chunk, begin, &streams);
+    }
     if (rc != 0) {
         return rc;
     }
@@ -180,6 +250,8 @@ static struct run_options described(const struct run_optimizer *optimizer)
     return options;
 }
 
+/* Of a manifest: the number of processes, and which one saved. */
+static const char RANKS[] = "ranks";
 static const char SHARE[] = "rank";
 
 static void add_share(const struct run_optimizer *optimizer, struct store_manifest *manifest)
@@ -187,27 +259,6 @@ static void add_share(const struct run_optimizer *optimizer, struct store_manife
     struct store_parameter *to = &manifest->parameters[manifest->parameter_count++];
     snprintf(to->name, sizeof to->name, "%s", SHARE);
     snprintf(to->value, sizeof to->value, "%" PRIu32, optimizer->rank_index);
-}
-
-static unsigned long number_of(const struct store_manifest *manifest, const char *name,
-                               unsigned long missing)
-{
-    const char *value = store_manifest_parameter(manifest, name);
-    return value != NULL ? strtoul(value, NULL, 10) : missing;
-}
-
-static int check_share(const struct run_optimizer *optimizer, const struct store_manifest *manifest)
-{
-    const unsigned long world = number_of(manifest, "ranks", 1);
-    const unsigned long rank = number_of(manifest, SHARE, 0);
-    return world == optimizer->world && rank == optimizer->rank_index
-               ? 0
-               : core_err_set(
-                     -EINVAL,
-                     "the checkpoint has the states of process %lu of %lu; this is process "
-                     "%" PRIu32 " of %" PRIu32 ", which loads only what the same process of "
-                     "as many saved",
-                     rank, world, optimizer->rank_index, optimizer->world);
 }
 
 static int write_checkpoint(struct run_optimizer *optimizer, struct store_shelf *shelf,
@@ -263,73 +314,292 @@ int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, u
 
 /* ---- loading ---- */
 
-static int take_counters(struct run_optimizer *optimizer, const struct store_manifest *manifest)
+static int number_of(const struct store_checkpoint *checkpoint, const char *name, uint32_t missing,
+                     uint32_t *out)
 {
-    const size_t bytes = optimizer->parameter_count * sizeof *optimizer->updates;
-    if (manifest->application_bytes != bytes) {
-        return core_err_set(
-            -EBADMSG, "the checkpoint counts the steps of %zu parameters, not of %zu",
-            manifest->application_bytes / sizeof *optimizer->updates, optimizer->parameter_count);
+    enum { PROCESSES_MAX = 1 << 16 };
+    const char *value = store_manifest_parameter(store_checkpoint_manifest(checkpoint), name);
+    const unsigned long number = value != NULL ? strtoul(value, NULL, 10) : missing;
+    if (number > PROCESSES_MAX) {
+        return core_err_set(-EINVAL, "%s: \"%s\" is %s; at most %d is possible",
+                            store_checkpoint_path(checkpoint), name, value, PROCESSES_MAX);
     }
-    memcpy(optimizer->updates, manifest->application, bytes);
-    optimizer->run = manifest->run;
-    optimizer->before = manifest->step - optimizer->steps;
-    optimizer->loss_scale = manifest->scale.value;
+    *out = (uint32_t)number;
     return 0;
 }
 
-/* A checkpoint that is whole: every byte is compared with its checksum before anything is changed. */
-static int read_checkpoint(struct run_optimizer *optimizer, const char *path)
+/* Checks that a checkpoint has the share of a process, and that the parameters are the same. */
+static int check_source(const struct carrying *carrying, const struct store_checkpoint *checkpoint,
+                        uint32_t rank)
 {
-    struct carrying carrying = {.optimizer = optimizer};
-    int rc = store_checkpoint_open(path, run_options_file_io(&optimizer->options), NULL,
-                                   &carrying.read);
+    const struct run_optimizer *optimizer = carrying->optimizer;
+    const struct store_manifest *manifest = store_checkpoint_manifest(checkpoint);
+    const size_t counted = manifest->application_bytes / sizeof *optimizer->updates;
+    struct run_options options = optimizer->options;
+    struct blocks *blocks = NULL;
+    options.world = carrying->world; /* it does not change results */
+    int rc = run_optimizer_share_blocks(optimizer->whole, carrying->world, rank, &blocks);
     if (rc != 0) {
         return rc;
     }
-    const struct store_manifest *manifest = store_checkpoint_manifest(carrying.read);
-    const struct run_options options = described(optimizer);
-    rc = check_share(optimizer, manifest);
-    rc = rc == 0 ? run_checkpoint_check(manifest, optimizer->blocks, &options) : rc;
-    rc = rc == 0 ? store_checkpoint_verify(carrying.read, NULL, NULL) : rc;
-    rc = rc == 0 ? carry_all(&carrying, load_chunk) : rc;
-    rc = rc == 0 ? take_counters(optimizer, manifest) : rc;
-    const struct core_err kept = core_err_keep(rc);
-    return core_err_first(&kept, store_checkpoint_close(carrying.read));
+    rc = run_checkpoint_check(manifest, blocks, &options);
+    blocks_destroy(blocks);
+    return rc != 0 || counted == optimizer->parameter_count
+               ? rc
+               : core_err_set(-EBADMSG,
+                              "the checkpoint counts the steps of %zu parameters, not of %zu",
+                              counted, optimizer->parameter_count);
 }
 
-/* The newest checkpoint of a directory that verifies. */
-static int load_newest(struct run_optimizer *optimizer, const char *directory)
+/* The first checkpoint says how many processes saved, and in which step. */
+static int begin_sources(struct carrying *carrying, const struct store_checkpoint *first)
 {
-    uint64_t *steps = NULL;
-    size_t count = 0;
-    char path[PATH_BYTES];
-    int rc = store_shelf_list(directory, &steps, &count);
+    int rc = number_of(first, RANKS, 1, &carrying->world);
     if (rc != 0) {
         return rc;
     }
-    rc = count > 0 ? -EBADMSG : core_err_set(-ENOENT, "%s has no checkpoint", directory);
-    for (size_t i = count; rc == -EBADMSG && i-- > 0;) {
-        store_shelf_path(directory, steps[i], path, sizeof path);
-        rc = read_checkpoint(optimizer, path);
-        if (rc == -EBADMSG && i > 0) {
+    carrying->step = store_checkpoint_manifest(first)->step;
+    carrying->sources = calloc(carrying->world, sizeof *carrying->sources);
+    return carrying->sources != NULL
+               ? 0
+               : core_err_set(-ENOMEM, "no memory for the checkpoints of %" PRIu32 " processes",
+                              carrying->world);
+}
+
+static int add_source(struct carrying *carrying, struct store_checkpoint *checkpoint)
+{
+    uint32_t world = 0;
+    uint32_t rank = 0;
+    int rc = carrying->sources == NULL ? begin_sources(carrying, checkpoint) : 0;
+    if (rc == 0) {
+        rc = number_of(checkpoint, RANKS, 1, &world);
+    }
+    if (rc == 0) {
+        rc = number_of(checkpoint, SHARE, 0, &rank);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    const uint64_t step = store_checkpoint_manifest(checkpoint)->step;
+    if (world != carrying->world || rank >= world || step != carrying->step ||
+        carrying->sources[rank].checkpoint != NULL) {
+        return core_err_set(-EINVAL,
+                            "%s is of process %" PRIu32 " of %" PRIu32 " after step %" PRIu64
+                            "; expected another process of %" PRIu32 " after step %" PRIu64,
+                            store_checkpoint_path(checkpoint), rank, world, step, carrying->world,
+                            carrying->step);
+    }
+    rc = check_source(carrying, checkpoint, rank);
+    if (rc == 0) {
+        carrying->sources[rank].checkpoint = checkpoint;
+    }
+    return rc;
+}
+
+static int open_source(struct carrying *carrying, const char *path)
+{
+    struct store_checkpoint *checkpoint = NULL;
+    int rc = store_checkpoint_open(path, run_options_file_io(&carrying->optimizer->options), NULL,
+                                   &checkpoint);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = add_source(carrying, checkpoint);
+    if (rc != 0) {
+        const struct core_err kept = core_err_keep(rc);
+        return core_err_first(&kept, store_checkpoint_close(checkpoint));
+    }
+    return 0;
+}
+
+static int close_sources(struct carrying *carrying)
+{
+    int rc = 0;
+    for (uint32_t r = 0; carrying->sources != NULL && r < carrying->world; r++) {
+        const struct core_err kept = core_err_keep(rc);
+        rc = core_err_first(&kept, store_checkpoint_close(carrying->sources[r].checkpoint));
+    }
+    free(carrying->sources);
+    return rc;
+}
+
+/* Finds the processes that saved elements of this one. */
+static int find_needed(struct carrying *carrying)
+{
+    const struct run_optimizer *optimizer = carrying->optimizer;
+    for (uint32_t b = 0; b < optimizer->blocks->count; b++) {
+        const uint32_t whole = optimizer->whole_of[b];
+        const struct plan_span own = own_share(optimizer, whole);
+        for (uint32_t r = 0; r < carrying->world; r++) {
+            struct source *source = &carrying->sources[r];
+            if (plan_span_overlap(own, saved_share(carrying, whole, r)).count == 0) {
+                continue;
+            }
+            source->needed = true;
+            if (source->checkpoint == NULL) {
+                return core_err_set(-EINVAL,
+                                    "process %" PRIu32 " of %" PRIu32
+                                    " needs the states of process %" PRIu32 " of %" PRIu32
+                                    ": load the checkpoints of all processes together",
+                                    optimizer->rank_index, optimizer->world, r, carrying->world);
+            }
+        }
+    }
+    return 0;
+}
+
+static int verify_needed(const struct carrying *carrying)
+{
+    int rc = 0;
+    for (uint32_t r = 0; rc == 0 && r < carrying->world; r++) {
+        if (carrying->sources[r].needed) {
+            rc = store_checkpoint_verify(carrying->sources[r].checkpoint, NULL, NULL);
+        }
+    }
+    return rc;
+}
+
+/* Only a process that has elements of a parameter counts its updates. */
+static void take_counters(const struct carrying *carrying)
+{
+    struct run_optimizer *optimizer = carrying->optimizer;
+    for (uint32_t b = 0; b < optimizer->blocks->count; b++) {
+        const struct run_lent_block *block = &optimizer->lent.blocks[b];
+        const uint32_t whole = optimizer->whole_of[b];
+        const uint64_t begin = own_share(optimizer, whole).first;
+        struct plan_span saved = saved_share(carrying, whole, 0);
+        uint32_t rank = 0;
+        for (size_t i = 0; i < block->part_count; i++) {
+            const struct run_lent_part *part = &block->parts[i];
+            while (saved.first + saved.count <= begin + part->first) {
+                saved = saved_share(carrying, whole, ++rank);
+            }
+            const struct store_manifest *manifest = store_checkpoint_manifest(
+                carrying->sources[rank].checkpoint);
+            memcpy(&optimizer->updates[part->index],
+                   (const char *)manifest->application + part->index * sizeof *optimizer->updates,
+                   sizeof *optimizer->updates);
+        }
+    }
+}
+
+/* Goes on with the run of the same process or, if more processes load than saved, of another one. */
+static void take_position(const struct carrying *carrying)
+{
+    struct run_optimizer *optimizer = carrying->optimizer;
+    uint32_t rank = optimizer->rank_index % carrying->world;
+    while (carrying->sources[rank].checkpoint == NULL) {
+        rank = (rank + 1) % carrying->world;
+    }
+    const struct store_manifest *manifest = store_checkpoint_manifest(
+        carrying->sources[rank].checkpoint);
+    optimizer->run = manifest->run;
+    optimizer->before = manifest->step - optimizer->steps;
+    optimizer->loss_scale = manifest->scale.value;
+}
+
+/* Checkpoints that are whole: every byte is compared with its checksum before anything is changed. */
+static int read_checkpoints(struct run_optimizer *optimizer, const char (*paths)[PATH_BYTES],
+                            size_t count)
+{
+    struct carrying carrying = {.optimizer = optimizer};
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = open_source(&carrying, paths[i]);
+    }
+    if (rc == 0) {
+        rc = find_needed(&carrying);
+    }
+    if (rc == 0) {
+        rc = verify_needed(&carrying);
+    }
+    if (rc == 0) {
+        rc = carry_all(&carrying, load_chunk);
+    }
+    if (rc == 0) {
+        take_counters(&carrying);
+        take_position(&carrying);
+    }
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, close_sources(&carrying));
+}
+
+/* The steps of which a path has checkpoints: it is one, or a directory of them. */
+static int list_steps(const char *path, uint64_t **steps, size_t *count)
+{
+    struct store_manifest manifest = {.step = 0};
+    if (store_checkpoint_peek(path, &manifest) == -ENOENT) {
+        return store_shelf_list(path, steps, count);
+    }
+    *steps = calloc(1, sizeof **steps);
+    if (*steps == NULL) {
+        store_manifest_fini(&manifest);
+        return core_err_set(-ENOMEM, "no memory for the step of %s", path);
+    }
+    **steps = manifest.step;
+    *count = 1;
+    store_manifest_fini(&manifest);
+    return 0;
+}
+
+/* The path of the checkpoint of a step: `path` itself, or in this directory. False: there is none. */
+static bool find_step(const char *path, uint64_t step, char out[PATH_BYTES])
+{
+    char manifest[PATH_BYTES + 32];
+    snprintf(manifest, sizeof manifest, "%s/%s", path, MODEL_MANIFEST_NAME);
+    if (access(manifest, F_OK) == 0) {
+        snprintf(out, PATH_BYTES, "%s", path);
+        return true;
+    }
+    store_shelf_path(path, step, out, PATH_BYTES);
+    return access(out, F_OK) == 0;
+}
+
+/* The newest step of which all paths have checkpoints that verify. */
+static int load_newest(struct run_optimizer *optimizer, const char *const *given, size_t count,
+                       char (*paths)[PATH_BYTES])
+{
+    uint64_t *steps = NULL;
+    size_t step_count = 0;
+    int rc = list_steps(given[0], &steps, &step_count);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = core_err_set(-ENOENT,
+                      count == 1 ? "%s has no checkpoint"
+                                 : "%s and the other directories have no checkpoint of "
+                                   "the same step",
+                      given[0]);
+    for (size_t s = step_count; (rc == -ENOENT || rc == -EBADMSG) && s-- > 0;) {
+        size_t found = 0;
+        while (found < count && find_step(given[found], steps[s], paths[found])) {
+            found++;
+        }
+        if (found < count) {
+            continue;
+        }
+        if (rc == -EBADMSG) {
             core_log(CORE_LOG_WARN, "an older checkpoint is loaded: %s", core_err_message());
         }
+        rc = read_checkpoints(optimizer, (const char(*)[PATH_BYTES])paths, count);
     }
     free(steps);
     return rc;
 }
 
-int run_optimizer_load(struct run_optimizer *optimizer, const char *path, uint64_t *step)
+int run_optimizer_load(struct run_optimizer *optimizer, const char *const *paths, size_t count,
+                       uint64_t *step)
 {
-    struct store_manifest manifest = {.step = 0};
     int rc = pause_steps(optimizer);
     if (rc != 0) {
         return rc;
     }
-    const bool one = store_checkpoint_peek(path, &manifest) != -ENOENT;
-    store_manifest_fini(&manifest);
-    rc = one ? read_checkpoint(optimizer, path) : load_newest(optimizer, path);
+    char(*found)[PATH_BYTES] = calloc(count, sizeof *found);
+    if (found == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %zu paths", count);
+    }
+    rc = load_newest(optimizer, paths, count, found);
+    free(found);
     if (rc == 0) {
         *step = optimizer->before + optimizer->steps;
     }

@@ -3,9 +3,12 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <tide/inspect.h>
 #include <tide/optimizer.h>
@@ -343,6 +346,175 @@ static void shares(void)
     tide_optim_destroy(optim);
 }
 
+/* ---- processes ---- */
+
+enum {
+    WORLD_MAX = 2,
+    STEPS = 4,
+    WIDE = 3 * 65536 + 77, /* elements of the first of two parameters: their block has four cuts */
+    NARROW = 999
+};
+
+/* What processes that share states have in common. */
+struct common {
+    pthread_barrier_t barrier;
+    double sums[WORLD_MAX][8];
+    float weights[WIDE + NARROW];
+};
+static struct common *common;
+static const uint64_t elements_of[2] = {WIDE, NARROW};
+
+/* A run of one or several processes. */
+struct world {
+    uint32_t size, rank;
+    uint32_t loads; /* checkpoints of so many processes; 0: it begins */
+    int first, end; /* steps */
+};
+
+static int sum_in_memory(void *user, double *values, size_t count)
+{
+    const struct world *world = user;
+    if (count > sizeof common->sums[0] / sizeof common->sums[0][0]) {
+        return -EINVAL;
+    }
+    memcpy(common->sums[world->rank], values, count * sizeof *values);
+    pthread_barrier_wait(&common->barrier);
+    for (size_t i = 0; i < count; i++) {
+        values[i] = 0;
+        for (uint32_t r = 0; r < world->size; r++) {
+            values[i] += common->sums[r][i];
+        }
+    }
+    pthread_barrier_wait(&common->barrier);
+    return 0;
+}
+
+/* Publishes this process's share of the weights, and takes those of the others. */
+static void gather(const struct tide_optim *optim, float *own)
+{
+    uint64_t begin = 0;
+    for (uint64_t p = 0; p < 2; begin += elements_of[p++]) {
+        uint64_t first = 0;
+        uint64_t count = 0;
+        check_int(tide_optim_share(optim, p, &first, &count), ==, 0);
+        memcpy(common->weights + begin + first, own + begin + first, count * sizeof *own);
+    }
+    pthread_barrier_wait(&common->barrier);
+    memcpy(own, common->weights, sizeof common->weights);
+    pthread_barrier_wait(&common->barrier);
+}
+
+static void load_world(struct tide_optim *optim, const struct world *world)
+{
+    char directories[WORLD_MAX][600];
+    const char *paths[WORLD_MAX];
+    uint64_t step = 0;
+    for (uint32_t r = 0; r < world->loads; r++) {
+        snprintf(directories[r], sizeof directories[r], "%s/shares %u", test_directory(), r);
+        paths[r] = directories[r];
+    }
+    check_int(tide_optim_load_shares(optim, paths, 0, &step), ==, -EINVAL);
+    check_int(tide_optim_load_shares(optim, paths, world->loads, &step), ==, 0);
+    check_uint(step, ==, (uint64_t)world->first);
+}
+
+static void process(struct world *world)
+{
+    float *own = malloc(sizeof common->weights);
+    float *gradient = malloc(sizeof common->weights);
+    char directory[600];
+    uint64_t token = 0;
+    check_true(own != NULL && gradient != NULL);
+    reset();
+    snprintf(directory, sizeof directory, "%s/store of %u", test_directory(), world->rank);
+    store.directory = directory;
+    options.stores = &store;
+    options.store_count = 1;
+    options.states = world->rank == 0 ? TIDE_STORE : TIDE_HOST;
+    options.optimizer = TIDE_ADAMW;
+    options.clip = 0.5;
+    options.threads = 1;
+    options.parameter_count = 2;
+    options.world = world->size;
+    options.rank = world->rank;
+    options.sum = sum_in_memory;
+    options.user = world;
+    for (uint64_t p = 0; p < 2; p++) {
+        parameters[p].elements = elements_of[p];
+        parameters[p].weights = own + p * WIDE;
+    }
+    for (int i = 0; i < WIDE + NARROW; i++) {
+        own[i] = (float)(i % 31) - 15;
+    }
+    struct tide_optim *optim = create();
+    if (world->loads > 0) {
+        load_world(optim, world);
+        gather(optim, own);
+    }
+    for (int s = world->first; s < world->end; s++) {
+        for (int i = 0; i < WIDE + NARROW; i++) {
+            gradient[i] = own[i] * 0.125F + (float)((i + s) % 7);
+        }
+        for (uint64_t p = 0; p < 2; p++) {
+            check_int(tide_optim_submit(optim, p, gradient + p * WIDE, 1, &token), ==, 0);
+        }
+        check_int(tide_optim_step(optim, &token), ==, 0);
+        check_int(tide_optim_wait(optim, token), ==, 0);
+        gather(optim, own);
+    }
+    snprintf(directory, sizeof directory, "%s/shares %u", test_directory(), world->rank);
+    check_int(world->end < STEPS ? tide_optim_save(optim, directory, 0) : 0, ==, 0);
+    tide_optim_destroy(optim);
+    free(own);
+    free(gradient);
+}
+
+/* Begins all processes of a world before it waits for any. */
+static void run_world(uint32_t size, uint32_t loads, int first, int end)
+{
+    pid_t children[WORLD_MAX];
+    pthread_barrierattr_t shared;
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    check_int(pthread_barrier_init(&common->barrier, &shared, size), ==, 0);
+    for (uint32_t r = 0; r < size; r++) {
+        struct world world = {size, r, loads, first, end};
+        children[r] = fork();
+        check_int(children[r], >=, 0);
+        if (children[r] == 0) {
+            process(&world);
+            _exit(0);
+        }
+    }
+    bool failed = false;
+    for (uint32_t left = size; left > 0; left--) {
+        int status = 0;
+        check_true(wait(&status) > 0);
+        for (uint32_t r = 0; status != 0 && !failed && r < size; r++) {
+            kill(children[r], SIGKILL); /* it may wait for the one that failed */
+        }
+        failed = failed || status != 0;
+    }
+    check_true(!failed);
+    pthread_barrier_destroy(&common->barrier);
+}
+
+/* Processes with memory of their own have the bits of one, also after another number of processes loaded what they
+ * had saved. */
+static void processes(void)
+{
+    static float straight[WIDE + NARROW];
+    common = mmap(NULL, sizeof *common, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    check_true(common != MAP_FAILED);
+    run_world(1, 0, 0, STEPS);
+    memcpy(straight, common->weights, sizeof straight);
+    run_world(2, 0, 0, 2);
+    run_world(1, 2, 2, 3);
+    run_world(2, 1, 3, STEPS);
+    check_memory(common->weights, straight, sizeof straight);
+    munmap(common, sizeof *common);
+}
+
 /* In a forked child every call is refused, and destroy leaves the parent's optimizer alone. */
 static void a_child_is_refused(void)
 {
@@ -454,4 +626,4 @@ static void valgrind(void)
 TEST_MAIN({"wrong_options", wrong_options}, {"steps", steps}, {"threads_wait", threads_wait},
           {"a_child_is_refused", a_child_is_refused}, {"a_killed_parent", a_killed_parent},
           {"save_and_load", save_and_load}, {"states", states}, {"shares", shares},
-          {"example", example}, {"valgrind", valgrind})
+          {"processes", processes}, {"example", example}, {"valgrind", valgrind})

@@ -597,7 +597,7 @@ static void a_step_is_skipped(void)
     free_arrays(&straight);
 }
 
-/* Without `may_skip` a gradient that is not finite ends the optimizer, and the message names it. */
+/* Without `may_skip` a gradient that is not finite ends the optimizer, and the sentence names it. */
 static void a_bad_gradient_ends_it(void)
 {
     struct arrays arrays;
@@ -768,6 +768,11 @@ static void weights_may_change(void)
 
 /* ---- checkpoints ---- */
 
+static int load_from(struct run_optimizer *optimizer, const char *path, uint64_t *step)
+{
+    return run_optimizer_load(optimizer, &path, 1, step);
+}
+
 /* Makes all types alike; the second call restores them. */
 static void swap_types(enum core_update_type type)
 {
@@ -827,7 +832,7 @@ static void checkpoints_go_on(void)
         steps_of(optimizer, &straight, &ways[0], 0, 5);
         run_optimizer_destroy(optimizer);
         optimizer = make_optimizer(&ways[t % 2], &rules, &saved);
-        check_int(run_optimizer_load(optimizer, directory, &step), ==, -ENOENT);
+        check_int(load_from(optimizer, directory, &step), ==, -ENOENT);
         steps_of(optimizer, &saved, &ways[0], 0, 1);
         check_int(run_optimizer_save(optimizer, directory, 2), ==, 0);
         steps_of(optimizer, &saved, &ways[0], 1, 2);
@@ -835,7 +840,7 @@ static void checkpoints_go_on(void)
         run_optimizer_destroy(optimizer);
         optimizer = make_optimizer(&ways[1 - t % 2], &rules, &loaded);
         check_int(run_optimizer_save(optimizer, directory, 2), ==, -EEXIST);
-        check_int(run_optimizer_load(optimizer, directory, &step), ==, 0);
+        check_int(load_from(optimizer, directory, &step), ==, 0);
         check_uint(step, ==, 2);
         compare(&ways[1], &saved, &loaded);
         steps_of(optimizer, &loaded, &ways[WAYS - 1], 2, 5);
@@ -843,7 +848,7 @@ static void checkpoints_go_on(void)
         compare(&ways[1], &straight, &loaded);
         char one[700];
         snprintf(one, sizeof one, "%s/checkpoint-2", directory);
-        check_int(run_optimizer_load(optimizer, one, &step), ==, 0);
+        check_int(load_from(optimizer, one, &step), ==, 0);
         check_uint(step, ==, 2);
         compare(&ways[1], &saved, &loaded);
         run_optimizer_destroy(optimizer);
@@ -938,53 +943,85 @@ static void check_shares(uint32_t world, struct run_optimizer **optimizers)
     }
 }
 
-/* Two and three processes with a share each have the bits of one, its norms too, with and without clipping, sums
- * and parameters without gradients, in all types. So they have after each loaded what it had saved. */
+/* Saves what each process has, and begins again with `world` processes, which load it. Gradients of all
+ * processes follow from weights of one array, so that no weights have to be sent. */
+static void change_world(const struct rules *rules, struct arrays *arrays, uint32_t *world,
+                         uint32_t next, struct meeting *meeting, struct run_optimizer **optimizers)
+{
+    char directories[WORLD_MAX][700];
+    const char *paths[WORLD_MAX];
+    uint64_t step = 0;
+    uint64_t saved = 0;
+    for (uint32_t r = 0; r < *world; r++) {
+        snprintf(directories[r], sizeof directories[r], "%s/%d %d saved by %u", test_directory(),
+                 rules->rule, rules->moments, r);
+        paths[*world - 1 - r] = directories[r]; /* in any order */
+        check_int(run_optimizer_save(optimizers[r], directories[r], 0), ==, 0);
+    }
+    struct run_optimizer_result result;
+    check_int(run_optimizer_result(optimizers[0], &result), ==, 0);
+    saved = result.step;
+    end_world(*world, meeting, optimizers);
+    free_arrays(arrays);
+    make_arrays(arrays);
+    begin_world(rules, arrays, next, meeting, optimizers);
+    if (*world > 1) { /* a share is not enough for another one */
+        const uint32_t last = next == *world ? 0 : next - 1;
+        check_int(load_from(optimizers[last], directories[next == *world ? 1 : 0], &step), ==,
+                  -EINVAL);
+        check_contains(core_err_message(), " needs the states of process ");
+        check_int(run_optimizer_load(optimizers[0], (const char *[]){paths[0], paths[0]}, 2, &step),
+                  ==, -EINVAL);
+        check_contains(core_err_message(), "; expected another process of ");
+    }
+    for (uint32_t r = 0; r < next; r++) {
+        if (*world == next) {
+            check_int(load_from(optimizers[r], directories[r], &step), ==, 0);
+        } else {
+            check_int(run_optimizer_load(optimizers[r], paths, *world, &step), ==, 0);
+        }
+        check_uint(step, ==, saved);
+    }
+    *world = next;
+}
+
+/* Processes with a share each have the bits of one, its norms too, with and without clipping, sums and parameters
+ * without gradients, in all types. So they have after others loaded what they had saved. */
 static void states_are_shared(void)
 {
-    enum { ALL = 3 };
+    static const uint32_t worlds[] = {2, 2, 3, 2, 1, 3};
+    enum { CHANGES = sizeof worlds / sizeof worlds[0] };
     static const struct rules of[] = {
         {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 5},
         {CORE_UPDATE_ADAMW, CORE_UPDATE_Q8, 0.5, 8, true, false, 0},
         {CORE_UPDATE_LION, CORE_UPDATE_BF16, 0.1, 1, false, true, 0},
     };
-    for (size_t k = 0; k < sizeof of / sizeof of[0]; k++) {
+    for (size_t k = 0; k < sizeof of / sizeof of[0]; k += TEST_COUNT(1, 2)) {
         struct arrays whole;
-        double norms[ALL] = {-1, -1, -1};
+        struct arrays arrays;
+        double norms[CHANGES + 1];
         struct run_optimizer *optimizers[WORLD_MAX];
         struct meeting meeting;
+        uint32_t world = 1;
+        for (unsigned s = 0; s <= CHANGES; s++) {
+            norms[s] = -1;
+        }
         make_arrays(&whole);
         begin_world(&of[k], &whole, 1, &meeting, optimizers);
-        world_steps(&of[k], &whole, 1, optimizers, (const unsigned[]){0, ALL}, norms);
+        world_steps(&of[k], &whole, 1, optimizers, (const unsigned[]){0, CHANGES + 1}, norms);
         end_world(1, &meeting, optimizers);
-        for (uint32_t world = TEST_SLOW ? WORLD_MAX : 2; world <= WORLD_MAX; world++) {
-            struct arrays arrays;
-            char path[WORLD_MAX][700];
-            uint64_t step = 0;
-            make_arrays(&arrays);
-            begin_world(&of[k], &arrays, world, &meeting, optimizers);
+        make_arrays(&arrays);
+        begin_world(&of[k], &arrays, 1, &meeting, optimizers);
+        for (unsigned s = 0; s < CHANGES; s++) {
             check_shares(world, optimizers);
-            world_steps(&of[k], &arrays, world, optimizers, (const unsigned[]){0, 2}, norms);
-            for (uint32_t r = 0; r < world; r++) {
-                snprintf(path[r], sizeof path[r], "%s/saved %zu %u of %u", test_directory(), k, r,
-                         world);
-                check_int(run_optimizer_save(optimizers[r], path[r], 0), ==, 0);
-            }
-            end_world(world, &meeting, optimizers);
-            free_arrays(&arrays);
-            make_arrays(&arrays);
-            begin_world(&of[k], &arrays, world, &meeting, optimizers);
-            check_int(run_optimizer_load(optimizers[0], path[1], &step), ==, -EINVAL);
-            check_contains(core_err_message(), "the states of process 1 of ");
-            for (uint32_t r = 0; r < world; r++) {
-                check_int(run_optimizer_load(optimizers[r], path[r], &step), ==, 0);
-                check_uint(step, ==, 2);
-            }
-            world_steps(&of[k], &arrays, world, optimizers, (const unsigned[]){2, ALL}, norms);
-            compare(&ways[world], &whole, &arrays);
-            end_world(world, &meeting, optimizers);
-            free_arrays(&arrays);
+            world_steps(&of[k], &arrays, world, optimizers, (const unsigned[]){s, s + 1}, norms);
+            change_world(&of[k], &arrays, &world, worlds[s], &meeting, optimizers);
         }
+        world_steps(&of[k], &arrays, world, optimizers, (const unsigned[]){CHANGES, CHANGES + 1},
+                    norms);
+        compare(&ways[1], &whole, &arrays);
+        end_world(world, &meeting, optimizers);
+        free_arrays(&arrays);
         free_arrays(&whole);
     }
 }
@@ -1134,7 +1171,7 @@ static void wrong_checkpoints_are_refused(void)
         forms[9].weights = k == 0 ? CORE_UPDATE_F32 : CORE_UPDATE_FP16;
         make_arrays(&others);
         optimizer = make_optimizer(&ways[0], &plain, &others);
-        check_int(run_optimizer_load(optimizer, directory, &step), ==, -EINVAL);
+        check_int(load_from(optimizer, directory, &step), ==, -EINVAL);
         run_optimizer_destroy(optimizer);
         free_arrays(&others);
         forms[9].elements -= k == 0;

@@ -7,7 +7,7 @@ import ctypes.util
 import os
 import pathlib
 import re
-from ctypes import (POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uint64,
+from ctypes import (CFUNCTYPE, POINTER, byref, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uint64,
                     c_void_p, sizeof)
 
 # Enumerators of tide/engine.h.
@@ -42,6 +42,9 @@ class OptimParameter(Struct):
     _fields_ = [("struct_bytes", c_size_t), ("name", c_char_p), ("weights", c_void_p),
                 ("elements", c_uint64), ("precision", c_uint32), ("gradients", c_uint32),
                 ("group", c_uint64)]
+
+
+SUM = CFUNCTYPE(c_int, c_void_p, POINTER(c_double), c_size_t)
 
 
 class OptimOptions(Struct):
@@ -106,7 +109,8 @@ FUNCTIONS = {
     "tide_optim_get_states": [c_void_p, c_uint64, POINTER(OptimArrays), TOKEN],
     "tide_optim_set_states": [c_void_p, c_uint64, POINTER(OptimArrays), c_uint64],
     "tide_optim_save": [c_void_p, c_char_p, c_uint64],
-    "tide_optim_load": [c_void_p, c_char_p, TOKEN],
+    "tide_optim_load_shares": [c_void_p, POINTER(c_char_p), c_size_t, TOKEN],
+    "tide_optim_share": [c_void_p, c_uint64, TOKEN, TOKEN],
     "tide_optim_describe": [c_void_p, POINTER(OptimInfo)],
     "tide_blocks_create": [c_void_p, POINTER(BlocksOptions), POINTER(c_void_p)],
     "tide_blocks_put": [c_void_p, c_char_p, c_void_p, c_uint64],
@@ -181,6 +185,16 @@ def store_paths(store):
 def text(value):
     """A string for the library; None stays None."""
     return None if value is None else os.fsencode(value)
+
+
+def texts(values):
+    """An array of strings for the library."""
+    return (c_char_p * len(values))(*map(text, values))
+
+
+def address(function):
+    """Of a function that the library calls. It must be referenced as long as the library may do so."""
+    return ctypes.cast(function, c_void_p).value
 
 
 def choice(what, value, choices):

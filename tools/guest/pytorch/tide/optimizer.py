@@ -17,15 +17,15 @@ from ctypes import byref, c_uint64, c_void_p
 
 import torch
 
-from . import library, states
+from . import library, shares, states
 from .library import check, lib
 
 _PRECISIONS = {torch.bfloat16: library.BF16, torch.float16: library.FP16, torch.float32: library.FP32}
 _living = weakref.WeakSet()
 
 
-def _destroy(handle, hooks, weights, held):
-    """Destroys the optimizer. `weights` and `held` are referenced until then."""
+def _destroy(handle, hooks, weights, held, _shares):
+    """Destroys the optimizer. `weights`, `held` and `_shares` are referenced until then."""
     for hook in hooks:
         hook.remove()
     lib.tide_optim_destroy(handle)
@@ -49,12 +49,14 @@ class AdamW(torch.optim.Optimizer):
 
     clip: the largest norm of all gradients; 0: no clipping. accumulation_steps: the number of backward passes
     whose gradients are added up in p.grad before they are passed to the library. overlap False: gradients stay in p.grad
-    until step(), as torch.amp.GradScaler needs. checkpoints: a directory where state_dict() saves states."""
+    until step(), as torch.amp.GradScaler needs. checkpoints: a directory where state_dict() saves states.
+    process_group: processes that share the states (ZeRO stage 1); gradients in p.grad are their average at step(), as
+    DistributedDataParallel makes it."""
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *,
                  host_memory=None, store=None, clip=0.0, moments="fp32", threads=0, io=None,
                  cache=None, states="auto", accumulation_steps=1, check_overflow=False, overlap=True,
-                 checkpoints=None):
+                 checkpoints=None, process_group=None):
         self._handle = None
         self._settings = None
         if accumulation_steps < 1:
@@ -67,7 +69,10 @@ class AdamW(torch.optim.Optimizer):
         self._inside = clip == 0 and not check_overflow  # updates begin before the step is closed
         self._accumulation_steps = accumulation_steps
         self._accumulating = 0
-        self._overlap = overlap
+        self._shares = None
+        if process_group is not None:
+            self._shares = shares.Shares(process_group)
+        self._overlap = overlap and self._shares is None
         self._clips = clip > 0
         self._steps = 0
         self._checkpoints = checkpoints
@@ -95,8 +100,11 @@ class AdamW(torch.optim.Optimizer):
         self._sent = [_values(group) for group in self.param_groups]
         handle = self._create(library.OptimOptions(**options), stores)
         hooks = []
-        self._finalizer = weakref.finalize(self, _destroy, handle, hooks, self._weights, self._held)
+        self._finalizer = weakref.finalize(self, _destroy, handle, hooks, self._weights, self._held,
+                                           self._shares)
         self._handle = handle
+        if self._shares is not None:
+            self._shares.begin(handle, self._weights)
         this = weakref.ref(self)
         for index, p in enumerate(self._params):
             hooks.append(p.register_post_accumulate_grad_hook(functools.partial(_hook, this, index)))
@@ -148,6 +156,8 @@ class AdamW(torch.optim.Optimizer):
         options.group_count = len(groups)
         options.stores = stores
         options.store_count = len(stores)
+        if self._shares is not None:
+            self._shares.fill(options)
         handle = c_void_p()
         check(lib.tide_optim_create(None, byref(options), byref(handle)))
         return handle
@@ -159,6 +169,7 @@ class AdamW(torch.optim.Optimizer):
             super().add_param_group(param_group)
             return
         self._check_open()
+        self._check_whole("add_param_group()")
         if self._open:
             raise RuntimeError("add_param_group() between backward and step(): call it before backward or after "
                                "step()")
@@ -310,8 +321,17 @@ class AdamW(torch.optim.Optimizer):
             for index in (i for i, was in enumerate(taken) if was):
                 self._note_update(index)
         self._waiting = taken
+        if self._shares is not None:
+            self.synchronize()
+            self._shares.gather(self._weights, [index for index, was in enumerate(taken) if was])
+            return loss
         self._modules.begin_forward()
         return loss
+
+    def _check_whole(self, what):
+        if self._shares is not None:
+            raise NotImplementedError(f"{what} is not supported with process_group, because each process has a share "
+                                      f"of the states only; use save() and load()")
 
     def _check_open(self):
         if self._handle is None:
@@ -370,8 +390,12 @@ class AdamW(torch.optim.Optimizer):
 
     def save(self, directory, keep=0):
         """Writes weights and states to directory/checkpoint-N after N steps, verifies them, and keeps the `keep`
-        newest checkpoints (0: all). Call it between steps."""
+        newest checkpoints (0: all). Call it between steps. With process_group all processes call it; process R
+        writes to directory/rank-R."""
         self._check_open()
+        if self._shares is not None:
+            directory = self._shares.directory(directory)
+            directory.mkdir(parents=True, exist_ok=True)
         check(lib.tide_optim_save(self._handle, library.text(directory), keep))
         self._refer_to(pathlib.Path(directory) / f"checkpoint-{self._steps}")
 
@@ -380,15 +404,19 @@ class AdamW(torch.optim.Optimizer):
 
     def load(self, path):
         """Reads weights and states from a checkpoint, or from the newest valid one in a directory. It must be of an
-        optimizer with the same parameters and moments. Returns the number of its steps. Does not change param_groups."""
+        optimizer with the same parameters and moments. Returns the number of its steps. Does not change param_groups.
+        With process_group all processes call it; another number of processes may have saved."""
         self._check_open()
         step = c_uint64()
-        check(lib.tide_optim_load(self._handle, library.text(path), byref(step)))
+        saved = shares.paths(path)
+        check(lib.tide_optim_load_shares(self._handle, library.texts(saved), len(saved), byref(step)))
+        if self._shares is not None:
+            self._shares.check_same(step.value)
+            self._shares.gather(self._weights, range(len(self._params)))
         for index in range(len(self._params)):
             self._note_update(index)
         self._steps = step.value
-        one = pathlib.Path(path)
-        self._refer_to(one if (one / "manifest.json").exists() else one / f"checkpoint-{step.value}")
+        self._refer_to(saved[0] if (saved[0] / "manifest.json").exists() else saved[0] / f"checkpoint-{step.value}")
         return step.value
 
     def state_dict(self):
@@ -410,6 +438,7 @@ class AdamW(torch.optim.Optimizer):
         "master", their fp32 weights. Raises MemoryError if it would take more than `limit` (default: `host_memory`,
         or the free memory if that was not given)."""
         self._check_open()
+        self._check_whole("full_state_dict()")
         wanted = sum(4 * p.numel() * len(states.names(p)) for p in self._params)
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         most = library.size(limit) if limit is not None else self._settings[0]["host_bytes"] or free
@@ -428,6 +457,8 @@ class AdamW(torch.optim.Optimizer):
         the checkpoint that a state_dict() refers to, with its weights."""
         self._check_open()
         checkpoint = states.find(state_dict["tide"]) if state_dict.get("tide") else None
+        if state_dict["state"]:
+            self._check_whole("load_state_dict() with states")
         matched = states.match(state_dict, self) if state_dict["state"] else []
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
         for index, state in enumerate(matched):

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""test_shares.py: two processes of torch.distributed share the states of tide.AdamW under DistributedDataParallel, with
+the bits of one process that averages their gradients."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import guest
+from guest import refused, torch
+
+if torch is not None:
+    import tide
+
+WORLD, STEPS, HALF = 2, 4, 2
+
+
+def create(model, **settings):
+    return tide.AdamW(model.parameters(), lr=1e-2, host_memory="64MiB", cache=guest.CACHE, threads=1, clip=0.5,
+                      **settings)
+
+
+def network():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(256, 600), torch.nn.GELU(), torch.nn.Linear(600, 8))
+
+
+def loss_of(model, step, rank):
+    generator = torch.Generator().manual_seed(10 * step + rank)
+    x = torch.randn(16, 256, generator=generator)
+    return (model(x) - x[:, :8]).pow(2).mean()
+
+
+def train_alone(model, optimizer, first, end):
+    for step in range(first, end):
+        optimizer.zero_grad()
+        for rank in range(WORLD):
+            (loss_of(model, step, rank) / WORLD).backward()
+        optimizer.step()
+
+
+def process(rank, folder):
+    """What each of the two processes does; the checkpoint of one process is there."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=WORLD)
+    model = network()
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = create(model, process_group=torch.distributed.group.WORLD, store=[(folder / f"store {rank}", "64MiB")],
+                       checkpoints=folder / "by state_dict")
+    for step in range(HALF):
+        optimizer.zero_grad()
+        loss_of(ddp, step, rank).backward()
+        optimizer.step()
+    refused(NotImplementedError, "full_state_dict() is not supported with process_group", optimizer.full_state_dict)
+    torch.save([model.state_dict(), optimizer.last()["grad_norm"]], folder / f"half {rank}")
+    optimizer.save(folder / "shared")
+    state = optimizer.state_dict()
+    assert optimizer.load(folder / "alone") == 1
+    optimizer.load_state_dict(state)
+    for step in range(HALF, STEPS):
+        optimizer.zero_grad()
+        loss_of(ddp, step, rank).backward()
+        optimizer.step()
+    torch.save([model.state_dict(), optimizer.last()["grad_norm"]], folder / f"end {rank}")
+    optimizer.close()
+    torch.distributed.destroy_process_group()
+
+
+def check_result(path, model, optimizer):
+    weights, norm = torch.load(path)
+    for name, value in model.state_dict().items():
+        assert torch.equal(weights[name], value), f"{path.name}: {name} differs"
+    assert norm == optimizer.last()["grad_norm"]
+
+
+def ddp(folder):
+    """Saved by two processes, the states are loaded by one, and those of one by two."""
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        raise guest.Skipped("torch has no gloo")
+    model = network()
+    alone = create(model, accumulation_steps=WORLD)
+    train_alone(model, alone, 0, 1)
+    alone.save(folder / "alone")
+    children = [subprocess.Popen([sys.executable, __file__, "process", str(rank), str(folder)],
+                                 env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"}, stdout=sys.stderr)
+                for rank in range(WORLD)]
+    try:
+        codes = [child.wait(timeout=200) for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    assert codes == [0, 0], codes
+    train_alone(model, alone, 1, HALF)
+    for rank in range(WORLD):
+        check_result(folder / f"half {rank}", model, alone)
+    other = network()
+    loaded = create(other, accumulation_steps=WORLD)
+    assert loaded.load(folder / "shared") == HALF
+    check_same(model, other)
+    train_alone(model, alone, HALF, STEPS)
+    train_alone(other, loaded, HALF, STEPS)
+    check_same(model, other)
+    for rank in range(WORLD):
+        check_result(folder / f"end {rank}", model, alone)
+
+
+def check_same(one, other):
+    for p, q in zip(one.parameters(), other.parameters()):
+        assert torch.equal(p, q)
+
+
+if sys.argv[1:2] == ["process"]:
+    process(int(sys.argv[2]), pathlib.Path(sys.argv[3]))
+else:
+    sys.exit(guest.main([ddp]))
