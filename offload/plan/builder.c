@@ -26,9 +26,10 @@ struct touch {
 };
 
 struct history {
-    struct touch *touches; /* owned; [place - 1] */
+    struct touch *touches; /* owned */
     uint32_t count;
     uint32_t room;
+    uint8_t queue; /* of all touches; PLAN_Q_COUNT: of several */
 };
 
 struct line {
@@ -47,7 +48,8 @@ struct plan_builder {
     struct line lines[PLAN_Q_COUNT];
     struct plan_tape tape;
     uint32_t tape_room;
-    bool lent; /* the tape is built in the caller's memory */
+    bool lent;      /* the tape is built in the caller's memory */
+    uint64_t looks; /* at touches */
 };
 
 static int no_memory(void)
@@ -143,14 +145,24 @@ uint32_t plan_builder_room(const struct plan_builder *builder)
     return builder->tape_room - builder->tape.count;
 }
 
+/* Whether several commands of the queue move bytes at the same time, although they end in order: a drive does. */
+static bool transfers_overlap(enum plan_queue queue)
+{
+    return queue >= PLAN_Q_READ_WEIGHT && queue <= PLAN_Q_WRITE_ACT;
+}
+
 /* needs[q]: how far queue q must have come before the command may start. */
-static void collect_needs(const struct plan_builder *builder, const struct plan_command *command,
+static void collect_needs(struct plan_builder *builder, const struct plan_command *command,
                           uint64_t needs[PLAN_Q_COUNT])
 {
     for (uint32_t i = 0; i < command->operand_count; i++) {
         const struct plan_operand *operand = &command->operands[i];
         const struct history *history = &builder->histories[operand->buffer];
         uint64_t end = operand->offset + operand->bytes;
+        if (history->queue == command->queue && !transfers_overlap(command->queue)) {
+            continue; /* the queue's own order is enough */
+        }
+        builder->looks += history->count;
         for (uint32_t t = 0; t < history->count; t++) {
             const struct touch *touch = &history->touches[t];
             bool overlaps = touch->begin < end && operand->offset < touch->end;
@@ -166,12 +178,6 @@ static struct clock *clock_of(const struct plan_builder *builder, int queue, uin
 {
     const struct line *line = &builder->lines[queue];
     return &line->clocks[place - 1 - line->dropped];
-}
-
-/* Whether several commands of the queue move bytes at the same time, although they end in order: a drive does. */
-static bool transfers_overlap(enum plan_queue queue)
-{
-    return queue >= PLAN_Q_READ_WEIGHT && queue <= PLAN_Q_WRITE_ACT;
 }
 
 /* Drops needs that follow from the queue's own order, from an older tape or from another need. */
@@ -267,24 +273,45 @@ static bool superseded(const struct touch *old, const struct touch *fresh)
            ((fresh->access & PLAN_WRITES) != 0 || (both_read && old->queue == fresh->queue));
 }
 
+/* Drops touches of tapes that have retired, and those that the fresh one replaces. */
+static void forget(struct plan_builder *builder, struct history *history, const struct touch *fresh)
+{
+    uint32_t kept = 0;
+    builder->looks += history->count;
+    history->queue = fresh->queue;
+    for (uint32_t t = 0; t < history->count; t++) {
+        const struct touch *old = &history->touches[t];
+        const bool retired = old->place <= builder->lines[old->queue].before_base;
+        if (!retired && !superseded(old, fresh)) {
+            history->queue = old->queue == history->queue ? old->queue : PLAN_Q_COUNT;
+            history->touches[kept++] = *old;
+        }
+    }
+    history->count = kept;
+}
+
+/* A buffer that many commands touch, each in a place of its own, is only searched when its room is used up, and has
+ * twice as much then unless half of it is free: what could have been dropped before needs nothing that does not
+ * follow from other needs. */
 static int remember(struct plan_builder *builder, const struct plan_operand *operand, uint8_t queue)
 {
+    enum { FEW = 64 };
     struct history *history = &builder->histories[operand->buffer];
     struct touch fresh = {.begin = operand->offset,
                           .end = operand->offset + operand->bytes,
                           .place = builder->lines[queue].count,
                           .queue = queue,
                           .access = operand->access};
-    uint32_t kept = 0;
-    for (uint32_t t = 0; t < history->count; t++) {
-        const struct touch *old = &history->touches[t];
-        const bool retired = old->place <= builder->lines[old->queue].before_base;
-        if (!retired && !superseded(old, &fresh)) {
-            history->touches[kept++] = history->touches[t];
-        }
+    const bool full = history->count >= FEW && history->count == history->room;
+    if (history->count < FEW || full) {
+        forget(builder, history, &fresh);
     }
-    history->count = kept;
-    struct touch *touches = grow(history->touches, history->count, &history->room, sizeof *touches);
+    if (history->queue != queue) {
+        history->queue = PLAN_Q_COUNT;
+    }
+    const bool wide = full && history->count > history->room / 2;
+    struct touch *touches = grow(history->touches, wide ? history->room : history->count,
+                                 &history->room, sizeof *touches);
     if (touches == NULL) {
         return no_memory();
     }
@@ -335,6 +362,11 @@ int plan_builder_add(struct plan_builder *builder, const struct plan_command *co
         rc = remember(builder, &command->operands[i], command->queue);
     }
     return rc;
+}
+
+uint64_t plan_builder_looks(const struct plan_builder *builder)
+{
+    return builder->looks;
 }
 
 /* Moves what was built to *out. */

@@ -40,17 +40,6 @@ static struct plan_piece own_piece(const struct plan_step *step, uint32_t block,
         .buffer = buffer, .offset = (span.first - first) * width, .bytes = span.count * width};
 }
 
-/* Whether another block borrows a trained parameter of this one, so that its gradient has two uses. */
-static bool is_borrowed_from(const struct plan_step *step, uint32_t block)
-{
-    for (uint32_t b = block + 1; b < step->input->compute_count; b++) {
-        if (plan_layout_shared(step->input, b) > 0 && step->input->blocks[b].borrows[0] == block) {
-            return true;
-        }
-    }
-    return false;
-}
-
 void plan_gradient_name(struct plan_step *step, struct plan_command *backward)
 {
     const struct plan_block_shape *shape = &step->input->blocks[backward->block];
@@ -65,7 +54,7 @@ void plan_gradient_name(struct plan_step *step, struct plan_command *backward)
     if (!shape->trained) {
         return;
     }
-    if (micros == 1 && is_borrowed_from(step, backward->block)) {
+    if (micros == 1 && plan_move_block(step, backward->block)->lends) {
         plan_move_operand(backward, PLAN_AS_SHARED_SUM, PLAN_CHANGES, shared);
     }
     if (sums) {
@@ -111,10 +100,11 @@ static int reduce(struct plan_step *step, uint32_t block)
 static int sums_of_squares(struct plan_step *step, uint32_t block)
 {
     struct plan_span span = plan_state_span(step->input, block);
-    bool on_card = plan_move_block(step, block)->on_card;
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    const bool on_card = where->on_card;
     struct plan_command sums = plan_move_command(
         PLAN_SUMS, on_card ? PLAN_Q_COMPUTE : PLAN_Q_UPDATE, block, PLAN_NONE);
-    uint64_t tile = plan_layout_first_tile(step->input, block) + span.first / PLAN_TILE_ELEMENTS;
+    uint64_t tile = where->first_tile + span.first / PLAN_TILE_ELEMENTS;
     struct plan_piece tiles = {.buffer = step->layout->tile_sums,
                                .offset = tile * PLAN_TILE_SUM_BYTES,
                                .bytes = plan_chunk_count(span.count, PLAN_TILE_ELEMENTS) *
@@ -134,7 +124,7 @@ int plan_gradient_finish(struct plan_step *step, uint32_t block)
 {
     uint64_t count = plan_state_span(step->input, block).count;
     int rc = 0;
-    if (step->input->wishes.micro_batches > 1 && is_borrowed_from(step, block)) {
+    if (step->input->wishes.micro_batches > 1 && plan_move_block(step, block)->lends) {
         rc = shared_round(step, block);
     }
     if (rc == 0 && step->input->world > 1) {

@@ -35,15 +35,6 @@ bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block)
     return (before + share) / PLAN_SHARE_ALL > before / PLAN_SHARE_ALL;
 }
 
-uint64_t plan_layout_first_tile(const struct plan_input *input, uint32_t block)
-{
-    uint64_t tiles = 0;
-    for (uint32_t b = 0; b < block; b++) {
-        tiles += (input->blocks[b].elements + PLAN_TILE_ELEMENTS - 1) / PLAN_TILE_ELEMENTS;
-    }
-    return tiles;
-}
-
 uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk_elements,
                                   uint32_t block)
 {
@@ -157,9 +148,12 @@ static int add_of_block(struct plan_layout *layout, const struct plan_input *inp
                         const struct buffer_kind *kind, uint64_t bytes, uint32_t *out)
 {
     char name[32];
+    if (bytes == 0) {
+        return 0;
+    }
     snprintf(name, sizeof name, "%s(%.20s)", kind->name, input->blocks[block].name);
     int rc = add_buffer(layout, name, kind->tier, kind->consumer, bytes, out);
-    if (rc == 0 && bytes > 0 && kind->twice) {
+    if (rc == 0 && kind->twice) {
         uint32_t twin = PLAN_NONE;
         snprintf(name, sizeof name, "%s'(%.20s)", kind->name, input->blocks[block].name);
         rc = add_buffer(layout, name, kind->tier, kind->consumer, bytes, &twin);
@@ -553,6 +547,9 @@ static int add_numbered(struct plan_layout *layout, const char *what, uint32_t b
                         uint32_t micro, enum plan_tier tier, uint64_t bytes, uint32_t *out)
 {
     char name[32];
+    if (bytes == 0) {
+        return 0;
+    }
     snprintf(name, sizeof name, "%s(%u.%u)", what, block, micro);
     return add_buffer(layout, name, tier, PLAN_FOR_ACTIVATIONS, bytes, out);
 }
@@ -570,7 +567,7 @@ static uint64_t widest_boundary(const struct plan_input *input)
 /* One boundary of one micro-batch: permanently in DEVICE, or PLAN_ACT_TURN boundaries take turns in
  * DEVICE while the others wait in HOST or STORE. */
 static int add_boundary(struct plan_layout *layout, const struct plan_input *input,
-                        const struct plan_choice *choice, uint32_t i)
+                        const struct plan_choice *choice, uint64_t widest, uint32_t i)
 {
     uint32_t b = i / layout->in_flight;
     uint32_t micro = i % layout->in_flight;
@@ -578,7 +575,6 @@ static int add_boundary(struct plan_layout *layout, const struct plan_input *inp
     bool stored = choice->acts == PLAN_ACTS_STORE;
     bool offloaded = choice->acts == PLAN_ACTS_HOST || stored;
     bool turns = b >= PLAN_ACT_TURN;
-    uint64_t widest = widest_boundary(input);
     int rc = 0;
     if (offloaded && turns) {
         layout->acts[i] = layout->acts[before];
@@ -604,14 +600,14 @@ static int add_boundary(struct plan_layout *layout, const struct plan_input *inp
 static int add_acts(struct plan_layout *layout, const struct plan_input *input,
                     const struct plan_choice *choice)
 {
+    const uint64_t widest = widest_boundary(input);
     uint32_t in_flight = layout->in_flight;
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < (input->compute_count - 1) * in_flight; i++) {
-        rc = add_boundary(layout, input, choice, i);
+        rc = add_boundary(layout, input, choice, widest, i);
     }
     for (uint32_t i = 0; rc == 0 && i < in_flight; i++) {
-        rc = add_numbered(layout, "dact", 0, i, PLAN_DEVICE, widest_boundary(input),
-                          &layout->out_grads[i]);
+        rc = add_numbered(layout, "dact", 0, i, PLAN_DEVICE, widest, &layout->out_grads[i]);
     }
     for (uint32_t i = 0; rc == 0 && i < input->compute_count * in_flight; i++) {
         bool kept = layout->places[i / in_flight].kept;
@@ -627,9 +623,12 @@ static int add_acts(struct plan_layout *layout, const struct plan_input *input,
 static int add_common(struct plan_layout *layout, const struct plan_input *input)
 {
     uint64_t scratch = 0;
+    uint64_t tiles = 0;
     bool on_card = false;
     for (uint32_t b = 0; b < input->block_count; b++) {
         const struct plan_block_shape *shape = &input->blocks[b];
+        layout->blocks[b].first_tile = tiles;
+        tiles += plan_chunk_count(shape->elements, PLAN_TILE_ELEMENTS);
         on_card = on_card || layout->blocks[b].on_card;
         if (b >= input->compute_count) {
             continue;
@@ -638,7 +637,6 @@ static int add_common(struct plan_layout *layout, const struct plan_input *input
         scratch = larger(scratch,
                          plan_layout_temporary_bytes(shape) + (again ? shape->kept_bytes : 0));
     }
-    uint64_t tiles = plan_layout_first_tile(input, input->block_count);
     int rc = add_buffer(layout, "scratch", PLAN_DEVICE, PLAN_FOR_SCRATCH, scratch,
                         &layout->scratch);
     if (rc == 0) {
@@ -688,6 +686,18 @@ static void sort_by_size(struct plan_layout *layout, const struct plan_input *in
     }
 }
 
+static void find_lenders(struct plan_layout *layout, const struct plan_input *input)
+{
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        layout->blocks[b].lends = false;
+    }
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        if (plan_layout_shared(input, b) > 0) {
+            layout->blocks[input->blocks[b].borrows[0]].lends = true;
+        }
+    }
+}
+
 static uint32_t *no_buffers(size_t count)
 {
     uint32_t *indices = malloc(count * sizeof *indices);
@@ -721,6 +731,7 @@ static int make_tables(struct plan_layout *layout, const struct plan_input *inpu
     memset(layout->blocks, 0xff, blocks * sizeof *layout->blocks);
     memcpy(layout->places, places, blocks * sizeof *layout->places);
     sort_by_size(layout, input);
+    find_lenders(layout, input);
     return 0;
 }
 

@@ -70,6 +70,9 @@ struct plan_block_layout {
     uint8_t size;                         /* enum plan_size */
     bool on_card; /* weights, gradient and states stay in DEVICE memory that the processor cannot
                    * access, and are updated there: `gradient_whole` is the stored gradient */
+    bool
+        lends; /* another block borrows a trained parameter of it, whose gradient then has two uses */
+    uint64_t first_tile; /* index of its first tile sum */
 };
 
 struct plan_layout {
@@ -138,9 +141,6 @@ uint32_t plan_layout_slots(const uint32_t slots[PLAN_STATE_SLOT_MAX]);
 /* Bytes between the resident chunks of a block's states. */
 uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk_elements,
                                   uint32_t block);
-
-/* Index of a block's first tile sum; for block_count the number of all. */
-uint64_t plan_layout_first_tile(const struct plan_input *input, uint32_t block);
 
 /* Scratch bytes of a block's temporaries; recomputed activations are stored after them. */
 uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);

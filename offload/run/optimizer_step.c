@@ -94,10 +94,11 @@ static int fetch_ahead(struct run_optimizer *optimizer)
 static void clear_sums(struct run_optimizer *optimizer, uint32_t block)
 {
     const struct plan_layout *layout = plan_layout_of(optimizer->plan);
-    const uint64_t first = plan_layout_first_tile(&optimizer->input, block);
-    const uint64_t end = plan_layout_first_tile(&optimizer->input, block + 1);
+    const uint64_t first = layout->blocks[block].first_tile;
+    const uint64_t count = plan_chunk_count(optimizer->input.blocks[block].elements,
+                                            PLAN_TILE_ELEMENTS);
     memset(optimizer->rank->memory.at[layout->tile_sums] + first * PLAN_TILE_SUM_BYTES, 0,
-           (end - first) * PLAN_TILE_SUM_BYTES);
+           count * PLAN_TILE_SUM_BYTES);
 }
 
 /* Adds what a block needs that has become ready. */

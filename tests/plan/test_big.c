@@ -145,7 +145,7 @@ static void large_models_fit_small_memory(void)
 /* Many small blocks of an application: what STORE has beyond their bytes is at most 2 %. */
 static void many_small_blocks(void)
 {
-    enum { MANY = 1500, ELEMENTS = 20000 };
+    enum { MANY = TEST_COUNT(10000, 1500), ELEMENTS = 20000 };
     struct plan_block_shape *blocks = calloc(MANY, sizeof *blocks);
     struct plan *plan = NULL;
     check_true(blocks != NULL);

@@ -2,8 +2,10 @@
  * implied by others, joins, and the border between two tapes. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/rng.h"
 #include "offload/plan/builder.h"
 #include "tests/harness/test.h"
 
@@ -200,6 +202,132 @@ static void edges_cross_one_border(void)
     plan_builder_destroy(builder);
 }
 
+/* Commands that touch places of their own in one buffer, as sums of squares of blocks do, cost the same each,
+ * however many they are and however many tapes have gone by. */
+static void many_places_cost_little(void)
+{
+    enum { MANY = 20000, TAPES = 5, LOOKS = 8 };
+    const struct plan_buffer wide = {.name = "wide", .bytes = MANY * UINT64_C(8)};
+    struct plan_builder *builder = NULL;
+    struct plan_tape tape;
+    check_int(plan_builder_create(&wide, 1, &builder), ==, 0);
+    for (int t = 0; t < TAPES; t++) {
+        plan_builder_begin(builder);
+        for (uint64_t i = MANY; i-- > 0;) {
+            add(builder, PLAN_Q_UPDATE, part(0, PLAN_WRITES, i * 8, 8), nothing);
+        }
+        add(builder, PLAN_Q_UPDATE, part(0, PLAN_READS, 0, wide.bytes), nothing);
+        check_int(plan_builder_end(builder, &tape), ==, 0);
+        check_uint(plan_builder_looks(builder), <=, ((uint64_t)t + 1) * MANY * LOOKS);
+        plan_tape_fini(&tape);
+    }
+    plan_builder_destroy(builder);
+}
+
+/* ---- commands at random ---- */
+
+enum { DRAWN = 600, DRAWN_TAPES = 3, ALL = DRAWN * DRAWN_TAPES, PLACES = 200 };
+
+static struct drawn {
+    uint64_t begin, end;
+    enum plan_queue queue;
+    bool writes;
+    int64_t place;                 /* over all tapes */
+    int64_t reached[PLAN_Q_COUNT]; /* by each queue when it starts */
+} drawn[ALL];
+
+static void draw_all(uint64_t seed)
+{
+    static const enum plan_queue queues[] = {PLAN_Q_COMPUTE, PLAN_Q_UPDATE, PLAN_Q_READ_STATE};
+    for (uint32_t i = 0; i < ALL; i++) {
+        const struct core_rng_words random = core_rng_philox(seed, 0, i);
+        const uint64_t begin = random.word[0] % PLACES;
+        const uint64_t most = random.word[3] % 16 == 0 ? PLACES - begin : 3;
+        const uint64_t end = begin + 1 + random.word[1] % most;
+        drawn[i] = (struct drawn){.begin = begin,
+                                  .end = end < PLACES ? end : PLACES,
+                                  .queue = queues[random.word[2] % 3],
+                                  .writes = random.word[2] / 3 % 2 == 0};
+    }
+}
+
+static void raise(int64_t reached[PLAN_Q_COUNT], const int64_t more[PLAN_Q_COUNT])
+{
+    for (int q = 0; q < PLAN_Q_COUNT; q++) {
+        reached[q] = more[q] > reached[q] ? more[q] : reached[q];
+    }
+}
+
+/* Notes what is known when a command starts: by its edges, and by the order of its queue, of which a drive's
+ * commands only start and end in order. `base` counts the commands of earlier tapes. */
+static void follow_edges(uint32_t index, const struct plan_command *command,
+                         const int64_t base[PLAN_Q_COUNT])
+{
+    struct drawn *of = &drawn[index];
+    of->place = base[of->queue] + command->place;
+    for (uint32_t j = 0; j < index; j++) {
+        const struct drawn *before = &drawn[j];
+        bool ended = before->queue == of->queue && of->queue != PLAN_Q_READ_STATE;
+        for (int e = 0; e < PLAN_EDGE_MAX; e++) {
+            const struct plan_edge *edge = &command->edges[e];
+            ended = ended || (edge->queue == before->queue &&
+                              base[edge->queue] + edge->count >= before->place);
+        }
+        if (ended || before->queue == of->queue) {
+            raise(of->reached, before->reached);
+        }
+        if (ended && before->place > of->reached[before->queue]) {
+            of->reached[before->queue] = before->place;
+        }
+    }
+}
+
+static void check_order(uint32_t index)
+{
+    const struct drawn *of = &drawn[index];
+    for (uint32_t j = index / DRAWN > 0 ? (index / DRAWN - 1) * DRAWN : 0; j < index; j++) {
+        const struct drawn *before = &drawn[j];
+        const bool overlap = before->begin < of->end && of->begin < before->end;
+        if (overlap && (before->writes || of->writes)) {
+            check_int(of->reached[before->queue], >=, before->place);
+        }
+    }
+}
+
+/* Commands on three queues that touch one buffer of many places: of any two that conflict, in one tape or in two
+ * that follow each other, the later one waits for the earlier one. */
+static void random_conflicts_are_ordered(void)
+{
+    const struct plan_buffer wide = {.name = "wide", .bytes = PLACES};
+    for (uint64_t seed = 0; seed < TEST_COUNT(8, 2); seed++) {
+        struct plan_builder *builder = NULL;
+        int64_t base[PLAN_Q_COUNT] = {0};
+        check_int(plan_builder_create(&wide, 1, &builder), ==, 0);
+        draw_all(seed);
+        for (uint32_t t = 0; t < DRAWN_TAPES; t++) {
+            struct plan_tape tape;
+            plan_builder_begin(builder);
+            for (uint32_t i = t * DRAWN; i < (t + 1) * DRAWN; i++) {
+                add(builder, drawn[i].queue,
+                    part(0, drawn[i].writes ? PLAN_WRITES : PLAN_READS, drawn[i].begin,
+                         drawn[i].end - drawn[i].begin),
+                    nothing);
+            }
+            check_int(plan_builder_end(builder, &tape), ==, 0);
+            check_uint(tape.count, ==, DRAWN); /* no joins */
+            for (uint32_t i = 0; i < DRAWN; i++) {
+                follow_edges(t * DRAWN + i, &tape.commands[i], base);
+                check_order(t * DRAWN + i);
+            }
+            for (int q = 0; q < PLAN_Q_COUNT; q++) {
+                base[q] += tape.queue_count[q];
+            }
+            plan_tape_fini(&tape);
+        }
+        plan_builder_destroy(builder);
+    }
+}
+
 static void operands_stay_inside(void)
 {
     struct plan_builder *builder = builder_of();
@@ -241,4 +369,6 @@ TEST_MAIN({"transfers_of_a_queue_overlap", transfers_of_a_queue_overlap}, {"traf
           {"implied_edges_are_left_out", implied_edges_are_left_out},
           {"joins_take_the_rest", joins_take_the_rest}, {"numbers_are_wide", numbers_are_wide},
           {"edges_cross_one_border", edges_cross_one_border},
+          {"many_places_cost_little", many_places_cost_little},
+          {"random_conflicts_are_ordered", random_conflicts_are_ordered},
           {"operands_stay_inside", operands_stay_inside})

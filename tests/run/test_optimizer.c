@@ -597,7 +597,7 @@ static void a_step_is_skipped(void)
     free_arrays(&straight);
 }
 
-/* Without `may_skip` a gradient that is not finite ends the optimizer, and the sentence names it. */
+/* Without `may_skip` a gradient that is not finite ends the optimizer, and the message names it. */
 static void a_bad_gradient_ends_it(void)
 {
     struct arrays arrays;
