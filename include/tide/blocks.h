@@ -92,9 +92,9 @@ TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const
 TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer,
                              uint64_t bytes, struct tide_block *out);
 
-/* Ends one pin. `changed` 1: the application has written to the pinned memory, which must be the host's; new
- * bytes of a block that is pinned on the device have to be put. Returns 0, -ENOENT, or -EINVAL if the block
- * is not pinned. */
+/* Ends one pin. `changed` 1: the application has written to the pinned memory. If that is on the device, the call
+ * waits until the new bytes are in host memory; if that fails, it returns an error of tide_blocks_put, and the pin
+ * stays. Returns 0, -ENOENT, or -EINVAL if the block is not pinned. */
 TIDE_API int tide_blocks_release(struct tide_blocks *blocks, const char *name, int changed);
 
 /* Begins to read a block into memory, if there is memory for it. Returns 0, -EINVAL or -ENOENT. */
@@ -112,7 +112,8 @@ struct tide_block_io {
     uint32_t through; /* 1: a put leaves no copy in memory. Without effect unless `data` and `bytes`
                           * are multiples of 4096; then nothing is copied */
     /* enum tide_place: where a get without a buffer pins the block. TIDE_DEVICE: a copy in memory of the
-     * device, which stays there for later gets as long as there is memory. TIDE_AUTO, TIDE_HOST: the host */
+     * device, which stays there for later gets as long as there is memory. TIDE_AUTO, TIDE_HOST: the host.
+     * Of a put: TIDE_DEVICE: `data` is memory of the device; it may be the block's own copy that is pinned there */
     uint64_t place;
 };
 

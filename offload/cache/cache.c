@@ -64,7 +64,12 @@ int cache_put(struct cache *cache, const struct cache_request *request, uint64_t
                                         .from = request->from,
                                         .bytes = request->bytes,
                                         .background = request->background,
-                                        .through = request->through};
+                                        .through = request->through,
+                                        .on_device = request->on_device};
+    if (request->on_device && cache->device == NULL) {
+        return core_err_set(-EINVAL, "block %s cannot be put from the device: there is none",
+                            request->name);
+    }
     pthread_mutex_lock(&cache->lock);
     struct block *block = table_add(cache, request->name);
     rc = block != NULL ? operation_begin(cache, &operation, block, token) : -ENOMEM;
@@ -171,17 +176,38 @@ int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out)
     }
 }
 
+/* Puts the bytes of a block's pinned copy on the device, if it is pinned there. */
+static int put_copy(struct cache *cache, const char *name)
+{
+    struct cache_request request = {.name = name, .on_device = true};
+    uint64_t token = 0;
+    int rc = 0;
+    pthread_mutex_lock(&cache->lock);
+    const struct block *block = find(cache, name, &rc);
+    if (block != NULL && block->copy_pins > 0) {
+        request.from = block->copy;
+        request.bytes = block->bytes;
+    }
+    cache_unlock(cache);
+    if (request.from == NULL) {
+        return rc;
+    }
+    rc = cache_put(cache, &request, &token);
+    return rc == 0 ? cache_wait(cache, token, NULL) : rc;
+}
+
 int cache_release(struct cache *cache, const char *name, bool changed)
 {
-    int rc = 0;
+    int rc = changed ? put_copy(cache, name) : 0;
+    if (rc != 0) {
+        return rc;
+    }
     pthread_mutex_lock(&cache->lock);
     struct block *block = find(cache, name, &rc);
     if (block != NULL && block->pins + block->copy_pins == 0) {
         rc = core_err_set(-EINVAL, "block %s is not pinned", name);
     } else if (block != NULL && block->pins == 0) {
         block->copy_pins--;
-        rc = changed ? core_err_set(-EINVAL, "block %s was changed on the device; put it", name)
-                     : 0;
     } else if (block != NULL) {
         block->pins--;
         block->stored = block->stored && !changed;

@@ -65,12 +65,13 @@ int cache_destroy(struct cache *cache);
 
 struct cache_request {
     const char *name; /* 1 to CACHE_NAME_MAX bytes */
-    const void *from; /* put: borrowed until the operation is done */
-    void *to;         /* get: receives the block; NULL: the block is pinned in its slot */
-    uint64_t bytes;   /* of `from`, or room at `to` */
-    bool background;  /* its I/O goes after that of others */
-    bool through;     /* put: leaves no copy in memory, if `from` and `bytes` are aligned */
-    bool on_device;   /* get: pins a copy in device memory; `to` is NULL */
+    const void
+        *from; /* put: borrowed until the operation is done; memory of the device if on_device */
+    void *to;  /* get: receives the block; NULL: the block is pinned in its slot */
+    uint64_t bytes;  /* of `from`, or room at `to` */
+    bool background; /* its I/O goes after that of others */
+    bool through;    /* put: leaves no copy in memory, if `from` and `bytes` are aligned */
+    bool on_device;  /* get: pins a copy in device memory; `to` is NULL. put: the bytes are there */
 };
 
 struct cache_result {
@@ -89,7 +90,8 @@ int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out);
 /* The same, but waits: 0 or the error. */
 int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out);
 
-/* Ends one pin. `changed`: the caller has written to the slot. */
+/* Ends one pin. `changed`: the caller has written to the slot, or to the copy on the device, which is then put
+ * before the pin ends; if that fails, the pin stays. */
 int cache_release(struct cache *cache, const char *name, bool changed);
 /* Starts to read a block into memory. If there is no memory for it, that is not an error. */
 int cache_prefetch(struct cache *cache, const char *name);

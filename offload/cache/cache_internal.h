@@ -40,10 +40,11 @@ struct block {
 
 enum operation_kind { OPERATION_PUT, OPERATION_GET, OPERATION_DROP };
 enum operation_phase {
-    PHASE_WAITS,     /* for its turn, for memory, for a place in a ring */
-    PHASE_TRANSFERS, /* a transfer is in flight for it */
-    PHASE_COPIES_UP, /* the block is being copied to the device */
-    PHASE_COPIES,    /* memory is to be copied, or is being copied, without the lock */
+    PHASE_WAITS,       /* for its turn, for memory, for a place in a ring */
+    PHASE_TRANSFERS,   /* a transfer is in flight for it */
+    PHASE_COPIES_UP,   /* the block is being copied to the device */
+    PHASE_COPIES_DOWN, /* new bytes are being copied from the device */
+    PHASE_COPIES,      /* memory is to be copied, or is being copied, without the lock */
     PHASE_DONE,
 };
 
@@ -53,7 +54,7 @@ struct operation {
     enum operation_phase phase;
     bool copying; /* a thread has taken the copy */
     bool background, through, on_device;
-    struct core_fence copied;        /* PHASE_COPIES_UP */
+    struct core_fence copied;        /* PHASE_COPIES_UP and _DOWN */
     struct operation *next, *before; /* in the list of operations that are not done */
     struct block *block;
     uint32_t turn; /* on the block */
@@ -109,7 +110,8 @@ struct cache {
     struct operation *oldest, *newest; /* not done */
 
     struct dev_device *device; /* owned; NULL: none */
-    struct dev_queue *up;      /* owned */
+    struct dev_queue *up;      /* owned, as `down` */
+    struct dev_queue *down;
     uint64_t device_bytes;
     struct block **copies; /* owned, [copies_room]: blocks that have a copy on the device */
     size_t copies_count, copies_room;
@@ -165,6 +167,8 @@ void device_close(struct cache *cache);
 /* Begins to copy the block's slot, which stays where it is until *fence is reached. -EAGAIN: try again later.
  * -ENOMEM: pinned blocks leave too little memory. */
 int device_copy(struct cache *cache, struct block *block, struct core_fence *fence);
+/* Begins to copy an operation's bytes from memory of the device to its slot. -EAGAIN as above. */
+int device_fetch(struct cache *cache, const struct operation *operation, struct core_fence *fence);
 /* Frees the copy, which is not pinned. */
 void device_drop(struct cache *cache, struct block *block);
 
@@ -190,8 +194,8 @@ int operation_load(struct cache *cache, struct block *block, uint64_t due,
 /* A transfer has ended with `rc`; so has the operation that it belongs to, unless a loaded block is now to be
  * copied. */
 void operation_end_transfer(struct cache *cache, const struct transfer *transfer, int rc);
-/* The copy to the device has ended with `rc`. */
-void operation_copied_up(struct cache *cache, struct operation *operation, int rc);
+/* The copy to or from the device has ended with `rc`. */
+void operation_copied(struct cache *cache, struct operation *operation, int rc);
 /* Copies for an operation in PHASE_COPIES, without the lock, which is held before and after. */
 void operation_copy(struct cache *cache, struct operation *operation);
 

@@ -1,5 +1,5 @@
 /* device.c: copies of blocks in device memory, made from their slots. A copy has the bytes of its block; it is
- * dropped when they change, or when its memory is needed: first the one whose next use is farthest away. The
+ * dropped when others are put, or when its memory is needed: first the one whose next use is farthest away. The
  * cache's lock is held. */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,12 +18,15 @@ int device_open(struct cache *cache, const char *name, uint64_t bytes)
         core_log(CORE_LOG_WARN, "%s; copies of blocks to the device are slow", core_err_message());
     }
     const struct dev_queue_options up = {.kind = DEV_QUEUE_UP, .bell = &cache->work};
-    return dev_queue_create(cache->device, &up, &cache->up);
+    const struct dev_queue_options down = {.kind = DEV_QUEUE_DOWN, .bell = &cache->work};
+    rc = dev_queue_create(cache->device, &up, &cache->up);
+    return rc == 0 ? dev_queue_create(cache->device, &down, &cache->down) : rc;
 }
 
 void device_close(struct cache *cache)
 {
     dev_queue_destroy(cache->up);
+    dev_queue_destroy(cache->down);
     for (size_t i = 0; i < cache->copies_count; i++) {
         dev_memory_free(cache->device, cache->copies[i]->copy);
     }
@@ -111,4 +114,13 @@ int device_copy(struct cache *cache, struct block *block, struct core_fence *fen
     block->copy = copy;
     cache->copies[cache->copies_count++] = block;
     return 0;
+}
+
+int device_fetch(struct cache *cache, const struct operation *operation, struct core_fence *fence)
+{
+    const struct dev_copy down = {.direction = DEV_COPY_DOWN,
+                                  .to = operation->slot,
+                                  .from = operation->from,
+                                  .bytes = operation->bytes};
+    return dev_queue_copy(cache->down, &down, fence);
 }

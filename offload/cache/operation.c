@@ -99,17 +99,15 @@ static int get_on_device(struct cache *cache, struct operation *operation)
     return 0;
 }
 
-void operation_copied_up(struct cache *cache, struct operation *operation, int rc)
+static void copied_up(struct cache *cache, struct operation *operation, int rc)
 {
     struct block *block = operation->block;
-    cache->transient--;
     block->held--;
     if (rc != 0) {
         block->copy_pins = 0;
         device_drop(cache, block);
     }
     slots_sort(cache, block);
-    operation_end(cache, operation, rc);
 }
 
 static void get_from_slot(struct cache *cache, struct operation *operation)
@@ -213,14 +211,20 @@ static int put_through(struct cache *cache, struct operation *operation)
 static int put_step(struct cache *cache, struct operation *operation)
 {
     struct block *block = operation->block;
-    const bool direct = cache->store != NULL && is_aligned(operation->from, operation->bytes);
+    const bool direct = cache->store != NULL && !operation->on_device &&
+                        is_aligned(operation->from, operation->bytes);
+    const bool is_copy = operation->on_device && operation->from == block->copy;
     const uint64_t bytes = slots_round(operation->bytes);
     int rc = 0;
     if (block->loading || block->cleaning) {
         return -EAGAIN;
     }
-    if (block->pins + block->copy_pins > 0) {
+    if (block->pins > 0 || (block->copy_pins > 0 && !is_copy)) {
         return core_err_set(-EBUSY, "it is pinned: release it before it is put again");
+    }
+    if (is_copy && operation->bytes != block->bytes) {
+        return core_err_set(-EINVAL, "its copy on the device has %" PRIu64 " bytes, not %" PRIu64,
+                            block->bytes, operation->bytes);
     }
     if (direct && (operation->through || bytes > cache->region.bytes)) {
         rc = put_through(cache, operation);
@@ -228,7 +232,7 @@ static int put_step(struct cache *cache, struct operation *operation)
             return rc;
         }
     }
-    if (block->slot != NULL && slots_round(block->bytes) == bytes) {
+    if (!operation->on_device && block->slot != NULL && slots_round(block->bytes) == bytes) {
         rc = 0;
         operation->slot = block->slot;
         block->stored = false;
@@ -246,8 +250,14 @@ static int put_step(struct cache *cache, struct operation *operation)
             return -EAGAIN;
         }
     }
+    if (rc == 0 && operation->on_device) { /* a slot of its own: a copy from the device may fail */
+        rc = device_fetch(cache, operation, &operation->copied);
+        if (rc != 0) {
+            slots_give(cache, operation->slot, bytes);
+        }
+    }
     if (rc == 0) {
-        operation->phase = PHASE_COPIES;
+        operation->phase = operation->on_device ? PHASE_COPIES_DOWN : PHASE_COPIES;
         cache->transient++;
         block->held++;
         slots_sort(cache, block);
@@ -269,7 +279,9 @@ static void put_copied(struct cache *cache, struct operation *operation)
 {
     struct block *block = operation->block;
     block->held--;
-    device_drop(cache, block);
+    if (!operation->on_device || operation->from != block->copy) {
+        device_drop(cache, block);
+    }
     if (operation->slot != block->slot) {
         slots_drop(cache, block);
         if (slots_round(block->bytes) != slots_round(operation->bytes)) {
@@ -281,6 +293,30 @@ static void put_copied(struct cache *cache, struct operation *operation)
     block->bytes = operation->bytes;
     block->used = ++cache->clock;
     slots_sort(cache, block);
+}
+
+static void copied_down(struct cache *cache, struct operation *operation, int rc)
+{
+    const uint64_t bytes = operation->bytes;
+    if (rc == 0) {
+        memset(operation->slot + bytes, 0, slots_round(bytes) - bytes);
+        put_copied(cache, operation);
+        return;
+    }
+    operation->block->held--;
+    slots_give(cache, operation->slot, bytes);
+    slots_sort(cache, operation->block);
+}
+
+void operation_copied(struct cache *cache, struct operation *operation, int rc)
+{
+    cache->transient--;
+    if (operation->phase == PHASE_COPIES_UP) {
+        copied_up(cache, operation, rc);
+    } else {
+        copied_down(cache, operation, rc);
+    }
+    operation_end(cache, operation, rc);
 }
 
 static void put_written(struct cache *cache, struct operation *operation, int rc)

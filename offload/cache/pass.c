@@ -36,10 +36,11 @@ void cache_pass(struct cache *cache)
     cache->starved = false;
     for (struct operation *operation = cache->oldest, *next; operation != NULL; operation = next) {
         next = operation->next;
-        const int copied = operation->phase == PHASE_COPIES_UP ? core_fence_poll(operation->copied)
-                                                               : 0;
+        const bool copies = operation->phase == PHASE_COPIES_UP ||
+                            operation->phase == PHASE_COPIES_DOWN;
+        const int copied = copies ? core_fence_poll(operation->copied) : 0;
         if (copied != 0) {
-            operation_copied_up(cache, operation, copied < 0 ? copied : 0);
+            operation_copied(cache, operation, copied < 0 ? copied : 0);
         }
         operation_step(cache, operation);
     }

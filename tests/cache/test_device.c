@@ -33,6 +33,15 @@ static int get_on_device(struct cache *cache, unsigned block, struct cache_resul
     return rc == 0 ? cache_wait(cache, token, out) : rc;
 }
 
+static int put_from_device(struct cache *cache, unsigned block, const void *from, uint64_t bytes)
+{
+    uint64_t token = 0;
+    const struct cache_request request = {
+        .name = case_name(block), .from = from, .bytes = bytes, .on_device = true};
+    int rc = cache_put(cache, &request, &token);
+    return rc == 0 ? cache_wait(cache, token, NULL) : rc;
+}
+
 static bool is_on_device(struct cache *cache, unsigned block)
 {
     struct cache_look look;
@@ -51,12 +60,32 @@ static void copies_follow_their_blocks(void)
     for (unsigned i = 0; i < TEST_COUNT(4000, 800); i++) {
         const unsigned block = (unsigned)case_random(&seed, BLOCKS);
         struct cache_result result = {.data = NULL};
-        const uint64_t kind = case_random(&seed, 10);
+        const uint64_t kind = case_random(&seed, 12);
         if (versions[block] == 0 || kind < 2) {
             versions[block] = i + 1;
             case_fill(memory, BYTES, block, i + 1);
             check_int(case_put(cache, block, memory, BYTES, kind == 0), ==, 0);
             check_true(!is_on_device(cache, block));
+        } else if (kind ==
+                   10) { /* written on the device: by the copy's release, or put before it */
+            const bool puts = case_random(&seed, 2) == 0;
+            check_int(get_on_device(cache, block, &result), ==, 0);
+            versions[block] = i + 1;
+            case_fill(result.data, BYTES, block, i + 1);
+            check_int(puts ? put_from_device(cache, block, result.data, BYTES) : 0, ==, 0);
+            check_int(cache_release(cache, case_name(block), !puts), ==, 0);
+            check_true(is_on_device(cache, block));
+        } else if (kind == 11) { /* from the copy of another block, whose own bytes stay */
+            const unsigned other = (block + 1) % BLOCKS;
+            if (versions[other] > 0) {
+                check_int(get_on_device(cache, other, &result), ==, 0);
+                versions[block] = i + 1;
+                case_fill(result.data, BYTES, block, i + 1);
+                check_int(put_from_device(cache, block, result.data, BYTES), ==, 0);
+                check_true(!is_on_device(cache, block));
+                case_fill(result.data, BYTES, other, versions[other]);
+                check_int(cache_release(cache, case_name(other), false), ==, 0);
+            }
         } else if (kind < 7) {
             check_int(get_on_device(cache, block, &result), ==, 0);
             check_true(result.bytes == BYTES && is_on_device(cache, block));
@@ -110,15 +139,23 @@ static void refusals(void)
     check_int(case_get(cache, 5, NULL, 0, &result), ==, 0);
     check_int(get_on_device(cache, 5, &result), ==, -EBUSY);
     check_contains(core_err_message(), "pinned on the host");
-    check_int(cache_release(cache, "block 2", true), ==, -EINVAL);
-    check_contains(core_err_message(), "was changed on the device; put it");
+    check_int(cache_release(cache, "block 2", true), ==, 0);
     check_int(cache_release(cache, "block 2", false), ==, -EINVAL);
+    check_contains(core_err_message(), "is not pinned");
+    check_int(cache_release(cache, "block 2", true), ==, -EINVAL);
     check_int(get_on_device(cache, ROOM, &result), ==, 0);
     check_true(case_has(result.data, BYTES, ROOM, 1) && !is_on_device(cache, 2));
     check_int(case_put(cache, 9, case_memory(5 * BYTES), 5 * BYTES, true), ==, 0);
     check_int(get_on_device(cache, 9, &result), ==,
               -ENOMEM); /* more than the device or the host has */
     check_true(is_on_device(cache, 1));
+    check_int(put_from_device(cache, 1, memory, BYTES), ==, -EBUSY); /* not its copy */
+    check_int(get_on_device(cache, 1, &result), ==, 0);
+    check_int(put_from_device(cache, 1, result.data, BYTES / 2), ==, -EINVAL);
+    check_contains(core_err_message(), "has 65536 bytes, not 32768");
+    check_int(put_from_device(cache, 6, memory, BYTES), ==, -EINVAL); /* memory of the host */
+    check_int(case_get(cache, 6, memory, BYTES, &result), ==, 0);
+    check_true(case_has(memory, BYTES, 6, 1));
     const struct cache_request both = {
         .name = "block 1", .on_device = true, .to = memory, .bytes = BYTES};
     check_int(cache_get(cache, &both, &token), ==, -EINVAL);
@@ -127,6 +164,8 @@ static void refusals(void)
     cache = case_open(&(struct cache_case){.host_bytes = MIB});
     check_int(get_on_device(cache, 1, &result), ==, -EINVAL);
     check_contains(core_err_message(), "cannot be got on the device: there is none");
+    check_int(put_from_device(cache, 1, memory, BYTES), ==, -EINVAL);
+    check_contains(core_err_message(), "cannot be put from the device: there is none");
     check_int(cache_destroy(cache), ==, 0);
 }
 
