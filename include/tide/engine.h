@@ -136,6 +136,13 @@ struct tide_engine_options {
                                  * engine exists */
     double tokens_per_row; /* average tokens of data per row, for predicted tokens per second; 0:
                             * `length` */
+
+    /* For tide_plan_create: a JSON file that describes a node of another machine. Its rates and budgets are used,
+     * and nothing of this machine is looked at. `ranks` is then the number on all `nodes`. NULL: this machine */
+    const char *machine;
+    uint64_t nodes; /* of `machine`; 0: 1 */
+    /* The slowest rank does everything by itself in so many times the time, and the others wait for it; 0: 1 */
+    double straggler;
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:
@@ -160,7 +167,8 @@ struct tide_plan_info {
     size_t struct_bytes;
     uint64_t parameters;
     uint64_t trained_parameters;
-    uint64_t device_bytes; /* of each tier, including what the library itself needs */
+    uint64_t
+        device_bytes; /* of each tier, including what the library itself needs; of all ranks of a node */
     uint64_t host_bytes;
     uint64_t store_bytes;
     uint32_t acts;   /* enum tide_acts: the choice */

@@ -82,9 +82,9 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
     struct tide_plan_info info = {
         .parameters = setup->model->parameters,
         .trained_parameters = setup->model->trained_parameters,
-        .device_bytes = run_prepared_bytes(prepared, PLAN_DEVICE) * setup->options.world,
-        .host_bytes = run_prepared_bytes(prepared, PLAN_HOST) * setup->options.world,
-        .store_bytes = run_prepared_bytes(prepared, PLAN_STORE) * setup->options.world,
+        .device_bytes = run_prepared_bytes(prepared, PLAN_DEVICE) * setup->options.local,
+        .host_bytes = run_prepared_bytes(prepared, PLAN_HOST) * setup->options.local,
+        .store_bytes = run_prepared_bytes(prepared, PLAN_STORE) * setup->options.local,
         .acts = plan_chosen_acts(plan),
         .order = plan_chosen_order(plan),
         .timing = plan_chosen_timing(plan),
@@ -154,7 +154,7 @@ int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
         return core_err_set(-EINVAL, "the plan is NULL");
     }
     const struct run_prepared *prepared = plan->setup->prepared;
-    const uint64_t ranks = plan->setup->options.world;
+    const uint64_t ranks = plan->setup->options.local;
     struct plan_alternative found;
     if (!plan_alternative(prepared->plan, index, &found)) {
         return core_err_set(-ENOENT, "alternative %u does not exist", index);

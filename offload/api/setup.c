@@ -17,6 +17,7 @@
 #include "offload/api/build.h"
 #include "offload/model/config_read.h"
 #include "offload/run/checkpoint.h"
+#include "offload/run/machine.h"
 #include "offload/run/measure.h"
 #include "offload/run/runtime.h"
 
@@ -74,6 +75,7 @@ static void fill_training(const struct tide_engine_options *given, struct run_op
                                      .bias_correction = given->no_bias_correction == 0};
     out->decay_all = given->decay_all != 0;
     out->clip = given->clip;
+    out->straggler = given->straggler;
     out->may_skip = out->type == KERN_FP16 || given->check_overflow != 0;
     out->scale = (struct run_scale_options){
         .fixed = given->loss_scale,
@@ -110,7 +112,9 @@ static void fill_wishes(const struct tide_engine_options *given, struct plan_wis
         .weight_slots = given->weight_slots,
         .state_slots = given->state_slots,
         .chunk_elements = given->chunk_elements,
-        .thrift = given->device_bytes == 0 && given->host_bytes == 0 ? thrift : 0,
+        .thrift = given->device_bytes == 0 && given->host_bytes == 0 && given->machine == NULL
+                      ? thrift
+                      : 0,
         .saves = given->saves != 0,
         .may_split = true,
     };
@@ -302,6 +306,27 @@ static uint64_t spare_bytes(uint64_t usable)
     return usable > 4 * reserve_bytes ? reserve_bytes : usable / 16;
 }
 
+/* Budgets that were not given: what a node of the machine in the file has. */
+static void take_machine_budgets(struct setup *setup)
+{
+    const struct run_machine *machine = &setup->machine;
+    struct plan_budgets *budgets = &setup->options.budgets;
+    const uint64_t host = (uint64_t)machine->host_bytes;
+    const uint64_t usable = host - spare_bytes(host);
+    const uint64_t card = (uint64_t)machine->device_bytes;
+    const uint32_t local = setup->options.local;
+    if (!machine->card && (budgets->device_bytes == 0 || budgets->host_bytes == 0)) {
+        budgets->joint_bytes = usable;
+    }
+    if (budgets->device_bytes == 0) {
+        budgets->device_bytes = machine->card ? (card - spare_bytes(card)) * local : usable;
+    }
+    if (budgets->host_bytes == 0) {
+        budgets->host_bytes = usable;
+    }
+    setup->options.card_bytes = card;
+}
+
 static int fill_budgets(struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -321,6 +346,10 @@ static int fill_budgets(struct setup *setup)
     budgets->advice_spare_bytes = advice_spare_bytes;
     budgets->device_bytes = given->device_bytes;
     budgets->host_bytes = given->host_bytes;
+    if (given->machine != NULL) {
+        take_machine_budgets(setup);
+        return 0;
+    }
     if (budgets->device_is_host) {
         if (given->device_bytes == 0 || given->host_bytes == 0) {
             budgets->joint_bytes = usable - spare;
@@ -354,20 +383,22 @@ static int fill_budgets(struct setup *setup)
     return 0;
 }
 
-/* Budgets are for the process; its ranks share them. */
-static void share_budgets(struct run_options *options)
+/* Budgets are for the process, or for a node of the machine in a file; its ranks share them. */
+static void share_budgets(struct run_options *options, uint64_t given_store_bytes)
 {
     struct plan_budgets *budgets = &options->budgets;
     uint64_t *const shared[] = {&budgets->device_bytes, &budgets->host_bytes, &budgets->joint_bytes,
                                 &budgets->host_taken_bytes, &budgets->host_data_bytes};
     for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) {
-        *shared[i] /= options->world;
+        *shared[i] /= options->local;
     }
     for (unsigned i = 0; i < options->store_count; i++) {
         const uint64_t all = options->stores[i].bytes;
-        options->stores[i].bytes = all > 0 && all < options->world ? 1 : all / options->world;
+        options->stores[i].bytes = all > 0 && all < options->local ? 1 : all / options->local;
     }
-    budgets->store_bytes = store_capacity(options->stores, options->store_count);
+    budgets->store_bytes = given_store_bytes > 0
+                               ? given_store_bytes / options->local
+                               : store_capacity(options->stores, options->store_count);
 }
 
 /* ---- setup ---- */
@@ -473,8 +504,10 @@ static unsigned processors(const char *device)
 static unsigned threads_of(const struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
-    const unsigned all = given->threads > 0 ? given->threads : processors(given->device);
-    const uint32_t world = setup->options.world;
+    const unsigned all = given->threads > 0       ? given->threads
+                         : given->machine != NULL ? (unsigned)setup->machine.cores
+                                                  : processors(given->device);
+    const uint32_t world = setup->options.local;
     const unsigned each = all / world > 0 ? all / world : 1;
     const unsigned before = given->threads == 0 && given->resume != NULL
                                 ? run_checkpoint_threads(given->resume, world)
@@ -486,12 +519,46 @@ static int plan(struct setup *setup)
 {
     struct run_rates rates;
     const char *path = setup->given.rates;
+    const bool known = path != NULL || setup->given.machine != NULL;
     int rc = path != NULL ? run_rates_read(path, &rates) : 0;
     if (rc != 0) {
         return rc;
     }
-    return run_prepared_create(setup->model, &setup->options, path != NULL ? &rates : NULL,
+    if (setup->given.machine != NULL) {
+        rates = run_machine_rates(&setup->machine, &setup->options);
+    }
+    return run_prepared_create(setup->model, &setup->options, known ? &rates : NULL,
                                &setup->prepared);
+}
+
+/* Device and nodes of the machine in a file. */
+static int read_machine(struct setup *setup)
+{
+    const struct tide_engine_options *given = &setup->given;
+    struct run_options *options = &setup->options;
+    const uint64_t nodes = given->nodes > 0 ? given->nodes : 1;
+    int rc = run_machine_read(given->machine, &setup->machine);
+    if (rc != 0) {
+        return rc;
+    }
+    if (options->world % nodes != 0) {
+        return core_err_set(-EINVAL,
+                            "%" PRIu32 " ranks cannot be spread evenly over %" PRIu64 " nodes",
+                            options->world, nodes);
+    }
+    options->device = setup->machine.card ? "cuda" : "cpu";
+    options->local = (uint32_t)(options->world / nodes);
+    if (setup->machine.card && options->local > setup->machine.devices) {
+        return core_err_set(-EINVAL,
+                            "%" PRIu32 " ranks per node; %s has %g GPUs, one for each rank",
+                            options->local, given->machine, setup->machine.devices);
+    }
+    return nodes > 1 && setup->machine.between_bytes == 0
+               ? core_err_set(-EINVAL,
+                              "%" PRIu64 " nodes; %s has no between_bytes_per_second, the rate of "
+                              "its network",
+                              nodes, given->machine)
+               : 0;
 }
 
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights)
@@ -516,6 +583,13 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
     fill_training(&setup->given, &setup->options);
     fill_wishes(&setup->given, &setup->options.wishes);
     setup->options.world = setup->given.ranks > 0 ? setup->given.ranks : 1;
+    setup->options.local = setup->options.world;
+    if (setup->given.machine != NULL) {
+        rc = read_machine(setup);
+        if (rc != 0) {
+            return rc;
+        }
+    }
     setup->options.stage = setup->options.world > 1 ? setup->given.zero_stage : 0;
     setup->options.threads = threads_of(setup);
     rc = open_model(setup, weights);
@@ -555,7 +629,7 @@ int setup_plan(struct setup *setup)
     if (rc != 0) {
         return rc;
     }
-    share_budgets(&setup->options);
+    share_budgets(&setup->options, (uint64_t)setup->machine.store_bytes);
     return plan(setup);
 }
 

@@ -13,6 +13,7 @@ struct setup {
     struct tide_engine_options given;
     struct tide_store_path stores[TIDE_STORES_MAX]; /* what given.stores points to */
     struct run_options options;
+    struct run_machine machine;       /* if `given` names one */
     char *texts[2 + TIDE_STORES_MAX]; /* owned: device, io, directories; what options point to */
     char *folder;                     /* owned: the model's folder */
     char *trace;                      /* owned; NULL: none */

@@ -8,6 +8,7 @@
 #include "aio/backend.h"
 #include "core/base/err.h"
 #include "core/base/team.h"
+#include "core/coll/coll.h"
 #include "core/dev/dev.h"
 #include "offload/api/setup.h"
 #include "offload/plan/layout.h"
@@ -61,8 +62,9 @@ static int check_numbers(const struct tide_engine_options *given)
         {"batch", given->batch, 1, 1 << 20},
         {"length", given->length, 1, 1 << 24},
         {"accum", given->accum, 0, 1 << 14},
-        {"ranks", given->ranks, 0, 64},
+        {"ranks", given->ranks, 0, given->machine != NULL ? COLL_WORLD_MAX : 64},
         {"threads", given->threads, 0, CORE_TEAM_MAX},
+        {"straggler", given->straggler, 0, 1000},
         {"clip", given->clip, 0, most},
         {"decay", given->decay, 0, most},
         {"eps", given->eps, 0, most},
@@ -119,6 +121,9 @@ static int check_frozen(const struct tide_engine_options *given)
  * process add their gradients in host memory; a card's gradients are not there. */
 static int check_device(const struct tide_engine_options *given)
 {
+    if (given->machine != NULL) {
+        return 0; /* the file names the device, and nothing runs */
+    }
     const char *device = given->device != NULL ? given->device : "cpu";
     const size_t length = strcspn(device, ":");
     const char *name;
@@ -145,9 +150,33 @@ static int check_io(const struct tide_engine_options *given, bool here)
     return here || rc == -EINVAL ? rc : 0;
 }
 
+/* Several nodes exist only in the file of a machine, which nothing can run on, and which has its own rates and
+ * drives. */
+static int check_machine(const struct tide_engine_options *given, bool here)
+{
+    if (given->machine == NULL) {
+        return given->nodes <= 1 ? 0
+                                 : core_err_set(-EINVAL,
+                                                "nodes is %" PRIu64 "; without `machine` "
+                                                "only one is possible",
+                                                given->nodes);
+    }
+    if (here) {
+        return core_err_set(-EINVAL, "`machine` is for plans; an engine runs on this machine");
+    }
+    return given->rates == NULL && given->store_count == 0
+               ? 0
+               : core_err_set(-EINVAL,
+                              "`machine` excludes `rates` and `stores`: its file has them");
+}
+
 int setup_check(const struct tide_engine_options *given, bool here)
 {
-    int rc = check_choices(given);
+    int rc = check_machine(given, here);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_choices(given);
     if (rc != 0) {
         return rc;
     }

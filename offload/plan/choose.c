@@ -98,10 +98,11 @@ static int try_all(struct search *search)
 {
     static const enum plan_tier grads[] = {PLAN_HOST, PLAN_DEVICE, PLAN_STORE, PLAN_APPLICATION};
     const uint64_t wished = search->input->wishes.chunk_elements;
-    const unsigned sizes = wished != 0 ? 1 : PLAN_CHUNK_SIZES;
+    const unsigned first = plan_policy_first_size(search->input);
+    const unsigned end = wished != 0 ? first + 1 : PLAN_CHUNK_SIZES;
     int rc = 0;
     for (size_t g = 0; rc == 0 && none_fits(search) && g < sizeof grads / sizeof grads[0]; g++) {
-        for (unsigned i = 0; rc == 0 && i < sizes && tries_smaller(search); i++) {
+        for (unsigned i = first; rc == 0 && i < end && tries_smaller(search); i++) {
             const struct plan_choice choice = {
                 .grads = grads[g], .chunk_elements = wished != 0 ? wished : plan_policy_chunk(i)};
             search->size = i;
@@ -128,9 +129,11 @@ static int visit_all(const struct plan_input *input, plan_policy_visit *visit, v
 {
     static const enum plan_tier grads[] = {PLAN_HOST, PLAN_DEVICE, PLAN_STORE, PLAN_APPLICATION};
     const uint64_t wished = input->wishes.chunk_elements;
+    const unsigned first = plan_policy_first_size(input);
+    const unsigned end = wished != 0 ? first + 1 : PLAN_CHUNK_SIZES;
     int rc = 0;
     for (size_t g = 0; rc == 0 && g < sizeof grads / sizeof grads[0]; g++) {
-        for (unsigned i = 0; rc == 0 && i < (wished != 0 ? 1 : PLAN_CHUNK_SIZES); i++) {
+        for (unsigned i = first; rc == 0 && i < end; i++) {
             const struct plan_choice choice = {
                 .grads = grads[g], .chunk_elements = wished != 0 ? wished : plan_policy_chunk(i)};
             rc = plan_policy_grads(input, grads[g]) ? plan_policy_each(input, &choice, visit, user)
@@ -167,7 +170,7 @@ static int fit_policy(void *user, const struct plan_choice *policy)
 /* A rank's part of a budget that a flag gives in MiB. */
 static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
 {
-    return (mib << 20) / (input->world > 0 ? input->world : 1);
+    return (mib << 20) / plan_sharing(input);
 }
 
 /* Whether anything fits into these budgets in MiB (0: the input's own) after the spare bytes are

@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "offload/plan/shard.h"
 
 static bool is_no_more(const struct plan_need *left, const struct plan_need *right)
 {
@@ -98,7 +99,7 @@ static void say(struct refusal *refusal, const char *format, ...)
  * flag. */
 static uint64_t mib(const struct plan_input *input, uint64_t bytes)
 {
-    return (bytes * (input->world > 0 ? input->world : 1) + (1 << 20) - 1) >> 20;
+    return (bytes * plan_sharing(input) + (1 << 20) - 1) >> 20;
 }
 
 /* ---- advice ---- */

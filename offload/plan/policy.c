@@ -3,11 +3,27 @@
 
 #include <stddef.h>
 
-static const uint64_t chunk_sizes[PLAN_CHUNK_SIZES] = {4 << 20, 2 << 20, 1 << 20, 512 << 10};
+/* Of the largest chunks; each further size is half of the one before. */
+static const uint64_t largest_chunk = UINT64_C(1) << 30;
+/* The size that models begin with, unless they would have more chunks than this. */
+enum { BEGIN_SIZE = 8, CHUNKS_MAX = 4096 };
 
 uint64_t plan_policy_chunk(unsigned index)
 {
-    return chunk_sizes[index];
+    return largest_chunk >> index;
+}
+
+unsigned plan_policy_first_size(const struct plan_input *input)
+{
+    uint64_t elements = 0;
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        elements += input->blocks[b].trained ? plan_state_most(input, b) : 0;
+    }
+    unsigned size = BEGIN_SIZE;
+    while (size > 0 && elements / plan_policy_chunk(size) > CHUNKS_MAX) {
+        size--;
+    }
+    return size;
 }
 
 bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier)

@@ -10,8 +10,10 @@ enum { PLAN_SPLIT_SHARE = 12, PLAN_SPLIT_STRIDE = 3 };
 
 /* Sizes of chunks, largest first; each is whole MiB in every stream. Large chunks move faster,
  * small ones need less memory. */
-enum { PLAN_CHUNK_SIZES = 4 };
+enum { PLAN_CHUNK_SIZES = 12 };
 uint64_t plan_policy_chunk(unsigned index);
+/* The size that is tried first: larger for larger models, so that tapes stay short. */
+unsigned plan_policy_first_size(const struct plan_input *input);
 
 /* Says whether gradients may wait for the update in `tier`, PLAN_APPLICATION included. */
 bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier);

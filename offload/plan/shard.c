@@ -24,6 +24,11 @@ uint64_t plan_shard_border(uint64_t elements, uint32_t world, uint32_t rank)
     return border < elements ? border : elements;
 }
 
+uint32_t plan_sharing(const struct plan_input *input)
+{
+    return input->local > 0 ? input->local : input->world > 0 ? input->world : 1;
+}
+
 bool plan_shards_weights(const struct plan_input *input)
 {
     return input->world > 1 && input->stage >= 3;

@@ -19,6 +19,9 @@ struct plan_span {
 /* The elements that are in both; there may be none. */
 struct plan_span plan_span_overlap(struct plan_span one, struct plan_span other);
 
+/* Ranks that share the budgets which a user gives. */
+uint32_t plan_sharing(const struct plan_input *input);
+
 /* The elements whose working weights, or whose states, this rank keeps: the whole block or this
  * rank's shard. */
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block);

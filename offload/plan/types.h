@@ -144,6 +144,7 @@ struct plan_input {
                        * is done when the gradient of its block is there. There is no FWD */
     uint32_t world;  /* number of ranks; 0 and 1: one */
     uint32_t rank;
+    uint32_t local; /* ranks that share the budgets that a user gives; 0: all */
     uint32_t stage; /* stage of ZeRO, 0 to 3; ignored for one rank */
     uint32_t
         group; /* micro-batches that a command does one after another; 0 and 1: one. All figures of

@@ -441,13 +441,6 @@ static uint64_t update_elements(const struct run_shapes *shapes, const struct ru
            CORE_UPDATE_TILE;
 }
 
-/* Bytes of host memory that the update of an element reads and writes. */
-static double touched_bytes(const struct plan_format *format)
-{
-    const double states = (double)plan_state_bytes(format, CORE_UPDATE_TILE) / CORE_UPDATE_TILE;
-    return 2 * states + format->grad_bytes + 2 * format->weight_bytes;
-}
-
 static int time_update(struct adam *adam, const struct adam_arrays *arrays, double *per_second)
 {
     int rc = 0;
@@ -500,7 +493,7 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     if (rc != 0) {
         goto done;
     }
-    out->memory_bytes = host ? 0 : out->update_elements * touched_bytes(&format);
+    out->memory_bytes = host ? 0 : out->update_elements * run_options_touched_bytes(&format);
     struct adam_norm norm;
     adam_norm_init(&norm, team, CORE_CPU_ALL);
     const struct core_squares_args squares = {

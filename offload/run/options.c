@@ -75,6 +75,12 @@ struct plan_format run_options_format_of(const struct run_options *options,
     };
 }
 
+double run_options_touched_bytes(const struct plan_format *format)
+{
+    const double states = (double)plan_state_bytes(format, CORE_UPDATE_TILE) / CORE_UPDATE_TILE;
+    return 2 * states + format->grad_bytes + 2 * format->weight_bytes;
+}
+
 const char *run_options_file_io(const struct run_options *options)
 {
     return options->io != NULL && strcmp(options->io, "mem") == 0 ? NULL : options->io;

@@ -24,8 +24,12 @@ struct run_cache {
 
 struct run_options {
     const char *device; /* cached rates are ignored and measured again */
-    unsigned threads;   /* threads of compute and of the update */
+    double
+        straggler; /* the slowest rank takes so many times as long for what it does by itself; 0: 1 */
+    unsigned threads; /* threads of compute and of the update */
     uint32_t rank, world, stage;
+    uint32_t local; /* ranks that share a node and the budgets; `world`, unless a machine of several
+                     * nodes is planned for */
     uint64_t seed;
 
     int64_t rows;   /* of a micro-batch */
@@ -72,6 +76,8 @@ struct plan_format run_options_format(const struct run_options *options);
 struct plan_format run_options_format_of(const struct run_options *options,
                                          enum core_update_master master,
                                          enum core_update_type gradients);
+/* Bytes of memory that the update of an element reads and writes. */
+double run_options_touched_bytes(const struct plan_format *format);
 /* The back end for files other than the store's; NULL: probed, also if the store is in memory. */
 const char *run_options_file_io(const struct run_options *options);
 int64_t run_options_stall_ns(const struct run_options *options);

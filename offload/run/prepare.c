@@ -9,16 +9,35 @@
 #include "offload/run/lane_update.h"
 #include "offload/run/rank.h"
 
+static double straggler_of(const struct run_options *options)
+{
+    return options->straggler > 0 ? options->straggler : 1;
+}
+
 /* Copies the seconds of each kind of block into the shapes. */
-static void set_seconds(struct run_prepared *prepared)
+static void set_seconds(struct run_prepared *prepared, double straggler)
 {
     const struct model *model = prepared->shapes->model;
     for (unsigned b = 0; b < model->compute_count; b++) {
         struct plan_block_shape *shape = &prepared->shapes->blocks[b];
         const enum model_block_kind kind = model->blocks[b].kind;
-        shape->forward_seconds = prepared->rates.forward_seconds[kind];
-        shape->recompute_seconds = prepared->rates.recompute_seconds[kind];
-        shape->backward_seconds = prepared->rates.backward_seconds[kind];
+        shape->forward_seconds = prepared->rates.forward_seconds[kind] * straggler;
+        shape->recompute_seconds = prepared->rates.recompute_seconds[kind] * straggler;
+        shape->backward_seconds = prepared->rates.backward_seconds[kind] * straggler;
+    }
+}
+
+/* The plan is for the slowest rank: the others wait for it in the next collective. */
+static void slow_down(struct plan_rates *rates, double straggler)
+{
+    double *const own[] = {
+        &rates->read_bytes,    &rates->write_bytes,          &rates->mixed_bytes,
+        &rates->up_bytes,      &rates->down_bytes,           &rates->both_bytes,
+        &rates->flops,         &rates->update_elements,      &rates->memory_bytes,
+        &rates->sums_elements, &rates->card_update_elements, &rates->card_sums_elements,
+        &rates->round_elements};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        *own[i] /= straggler;
     }
 }
 
@@ -87,8 +106,9 @@ static int make_plan(struct run_prepared *prepared, const struct model *model,
                      const struct run_options *options)
 {
     const int64_t start_ns = core_clock_now_ns();
-    set_seconds(prepared);
+    set_seconds(prepared, straggler_of(options));
     prepared->input = run_shapes_input(prepared->shapes, options, &prepared->rates.machine);
+    slow_down(&prepared->input.rates, straggler_of(options));
     prepared->input.blocks = prepared->blocks;
     prepared->input.budgets.device_taken_bytes += run_rank_device_bytes(prepared->shapes, options);
     int rc = restrict_card(prepared, model, options);

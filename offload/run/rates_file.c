@@ -25,13 +25,15 @@ enum kind {
     OPTIONAL, /* positive; if absent it is 0: the work costs nothing or is not done */
     SECONDS,  /* 0 or more, in an object that may be absent: 0, flops count */
     FLAG,     /* a bool */
+    COUNT,    /* a positive integer */
 };
 
 struct number {
     const char *key;
     enum kind kind;
     enum run_rates_part part; /* the cached file that has it; RUN_RATES_PARTS: none */
-    size_t offset; /* in struct run_drive_rates for RUN_RATES_DRIVE, else in struct run_rates */
+    size_t offset;      /* in struct run_drive_rates for RUN_RATES_DRIVE, in struct run_machine for
+                    * RUN_RATES_MACHINE, else in struct run_rates */
     const char *object; /* SECONDS: the object of the file of all rates, */
     const char *inner;  /* and the key in it */
 };
@@ -39,6 +41,7 @@ struct number {
 #define RATE(field)        offsetof(struct run_rates, machine.field)
 #define BLOCK(field, kind) offsetof(struct run_rates, field##_seconds[MODEL_BLOCK_##kind])
 #define DRIVE(field)       offsetof(struct run_drive_rates, field)
+#define NODE(field)        offsetof(struct run_machine, field)
 
 /* In the order of the file of all rates, which has no drive's own numbers. */
 static const struct number numbers[] = {
@@ -83,6 +86,24 @@ static const struct number numbers[] = {
     {"mixed_bytes_per_second", POSITIVE, RUN_RATES_DRIVE, DRIVE(mixed_bytes), NULL, NULL},
     {"cpu_ns_per_byte", POSITIVE, RUN_RATES_DRIVE, DRIVE(cpu_ns_per_byte), NULL, NULL},
     {"window_bytes", POSITIVE, RUN_RATES_DRIVE, DRIVE(window_bytes), NULL, NULL},
+    {"devices", COUNT, RUN_RATES_MACHINE, NODE(devices), NULL, NULL},
+    {"device_bytes", OPTIONAL, RUN_RATES_MACHINE, NODE(device_bytes), NULL, NULL},
+    {"device_memory_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(device_memory_bytes), NULL,
+     NULL},
+    {"flops_per_second", POSITIVE, RUN_RATES_MACHINE, NODE(flops), NULL, NULL},
+    {"up_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(up_bytes), NULL, NULL},
+    {"down_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(down_bytes), NULL, NULL},
+    {"links_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(links_bytes), NULL, NULL},
+    {"cores", COUNT, RUN_RATES_MACHINE, NODE(cores), NULL, NULL},
+    {"host_bytes", POSITIVE, RUN_RATES_MACHINE, NODE(host_bytes), NULL, NULL},
+    {"memory_bytes_per_second", POSITIVE, RUN_RATES_MACHINE, NODE(memory_bytes), NULL, NULL},
+    {"store_bytes", OPTIONAL, RUN_RATES_MACHINE, NODE(store_bytes), NULL, NULL},
+    {"read_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(read_bytes), NULL, NULL},
+    {"write_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(write_bytes), NULL, NULL},
+    {"mixed_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(mixed_bytes), NULL, NULL},
+    {"inside_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(inside_bytes), NULL, NULL},
+    {"between_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(between_bytes), NULL, NULL},
+    {"command_seconds", POSITIVE, RUN_RATES_MACHINE, NODE(command_seconds), NULL, NULL},
 };
 enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
 
@@ -104,6 +125,11 @@ static double cached_value(const void *rates, const struct number *number)
 }
 
 /* ---- the file of all rates ---- */
+
+static bool is_of_rates(const struct number *number)
+{
+    return number->part != RUN_RATES_DRIVE && number->part != RUN_RATES_MACHINE;
+}
 
 static int read_number(const struct core_json *doc, const struct number *number,
                        struct run_rates *rates)
@@ -134,21 +160,29 @@ static int read_number(const struct core_json *doc, const struct number *number,
                                                  "%g; expected a number above 0", *at);
 }
 
-static int read_document(const struct core_json *doc, struct run_rates *out)
+static int check_version(const struct core_json *doc)
 {
     const struct core_json_value *root = core_json_root(doc);
-    struct run_rates rates = {.machine = {0}};
     int64_t version = 0;
     int rc = core_json_get_integer(doc, root, "version", &version);
     if (rc != 0) {
         return rc;
     }
-    if (version != FILE_VERSION) {
-        return core_json_refuse(doc, root, "version", 0, -EINVAL, "%lld; this build reads %d",
-                                (long long)version, FILE_VERSION);
+    return version == FILE_VERSION
+               ? 0
+               : core_json_refuse(doc, root, "version", 0, -EINVAL, "%lld; this build reads %d",
+                                  (long long)version, FILE_VERSION);
+}
+
+static int read_document(const struct core_json *doc, struct run_rates *out)
+{
+    struct run_rates rates = {.machine = {0}};
+    int rc = check_version(doc);
+    if (rc != 0) {
+        return rc;
     }
     for (size_t i = 0; i < NUMBERS; i++) {
-        rc = numbers[i].part != RUN_RATES_DRIVE ? read_number(doc, &numbers[i], &rates) : 0;
+        rc = is_of_rates(&numbers[i]) ? read_number(doc, &numbers[i], &rates) : 0;
         if (rc != 0) {
             return rc;
         }
@@ -172,7 +206,7 @@ int run_rates_read(const char *path, struct run_rates *out)
 static void write_numbers(struct core_json_write *json, const struct run_rates *rates)
 {
     const char *object = NULL;
-    for (size_t i = 0; i < NUMBERS && numbers[i].part != RUN_RATES_DRIVE; i++) {
+    for (size_t i = 0; i < NUMBERS && is_of_rates(&numbers[i]); i++) {
         const struct number *number = &numbers[i];
         const double value = cached_value(rates, number);
         if (number->kind == FLAG) {
@@ -214,11 +248,164 @@ int run_rates_write(const char *path, const struct run_rates *rates)
     return rc;
 }
 
+/* ---- the file of a machine ---- */
+
+/* Reads {"value": N, "source": TEXT}: a figure without its source is refused. */
+static int read_sourced(const struct core_json *doc, const struct number *number,
+                        struct run_machine *machine)
+{
+    const double count_max = 1e6;
+    const struct core_json_value *root = core_json_root(doc);
+    const struct core_json_value *object = NULL;
+    const char *source = NULL;
+    double *at = real_at(machine, number);
+    int rc = core_json_get(doc, root, number->key, CORE_JSON_OBJECT, &object);
+    if (rc != 0) {
+        return rc == -ENOENT && number->kind == OPTIONAL ? 0 : rc;
+    }
+    rc = core_json_get_real(doc, object, "value", at);
+    if (rc != 0) {
+        return rc;
+    }
+    if (!(*at > 0)) {
+        return core_json_refuse(doc, object, "value", 0, -EINVAL, "%g; expected a number above 0",
+                                *at);
+    }
+    if (number->kind == COUNT && (*at != floor(*at) || *at > count_max)) {
+        return core_json_refuse(doc, object, "value", 0, -EINVAL,
+                                "%g; expected an integer from 1 to %g", *at, count_max);
+    }
+    rc = core_json_get_string(doc, object, "source", &source);
+    if (rc == 0 && source[0] == '\0') {
+        rc = core_json_refuse(doc, object, "source", 0, -EINVAL,
+                              "empty; expected where the number comes from");
+    }
+    return rc;
+}
+
+static bool is_key(const struct core_json_member *member, const char *key)
+{
+    return member->key_bytes == strlen(key) && memcmp(member->key, key, member->key_bytes) == 0;
+}
+
+static bool is_known(const struct core_json_member *member)
+{
+    bool known = is_key(member, "version") || is_key(member, "name") || is_key(member, "device");
+    for (size_t i = 0; i < NUMBERS && !known; i++) {
+        known = numbers[i].part == RUN_RATES_MACHINE && is_key(member, numbers[i].key);
+    }
+    return known;
+}
+
+/* A misspelt optional key would be a part that the machine lacks. */
+static int check_keys(const struct core_json *doc)
+{
+    const struct core_json_value *root = core_json_root(doc);
+    struct core_json_member member;
+    for (bool more = core_json_first(root, &member); more; more = core_json_next(&member)) {
+        if (!is_known(&member)) {
+            return core_json_refuse(doc, root, member.key, 0, -EINVAL,
+                                    "unknown key (docs/plan-json.md lists those of a machine)");
+        }
+    }
+    return 0;
+}
+
+/* Refuses a key that another one makes necessary: 0 in `number`, although `with` says that the part is
+ * there. */
+static int check_needed(const struct core_json *doc, double number, const char *key,
+                        const char *with)
+{
+    return number > 0 ? 0
+                      : core_json_refuse(doc, core_json_root(doc), key, 0, -EINVAL,
+                                         "missing; a machine with %s needs it", with);
+}
+
+static int check_parts(const struct core_json *doc, const struct run_machine *machine)
+{
+    const struct {
+        bool there;
+        double number;
+        const char *key;
+        const char *with;
+    } needed[] = {
+        {machine->card, machine->device_bytes, "device_bytes", "GPUs"},
+        {machine->card, machine->device_memory_bytes, "device_memory_bytes_per_second", "GPUs"},
+        {machine->card, machine->up_bytes, "up_bytes_per_second", "GPUs"},
+        {machine->card, machine->down_bytes, "down_bytes_per_second", "GPUs"},
+        {machine->card && machine->devices > 1, machine->inside_bytes, "inside_bytes_per_second",
+         "several GPUs"},
+        {machine->store_bytes > 0, machine->read_bytes, "read_bytes_per_second", "drives"},
+        {machine->store_bytes > 0, machine->write_bytes, "write_bytes_per_second", "drives"},
+        {machine->store_bytes > 0, machine->mixed_bytes, "mixed_bytes_per_second", "drives"},
+    };
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
+        int rc = needed[i].there
+                     ? check_needed(doc, needed[i].number, needed[i].key, needed[i].with)
+                     : 0;
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int read_machine(const struct core_json *doc, struct run_machine *out)
+{
+    const struct core_json_value *root = core_json_root(doc);
+    struct run_machine machine = {0};
+    const char *device = NULL;
+    const char *name = NULL;
+    int rc = check_version(doc);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_keys(doc);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = core_json_get_string(doc, root, "name", &name);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = core_json_get_string(doc, root, "device", &device);
+    if (rc != 0) {
+        return rc;
+    }
+    machine.card = strcmp(device, "cuda") == 0;
+    if (!machine.card && strcmp(device, "cpu") != 0) {
+        return core_json_refuse(doc, root, "device", 0, -EINVAL,
+                                "\"%s\"; expected \"cpu\" or \"cuda\"", device);
+    }
+    for (size_t i = 0; i < NUMBERS; i++) {
+        rc = numbers[i].part == RUN_RATES_MACHINE ? read_sourced(doc, &numbers[i], &machine) : 0;
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    rc = check_parts(doc, &machine);
+    if (rc == 0) {
+        *out = machine;
+    }
+    return rc;
+}
+
+int run_machine_read(const char *path, struct run_machine *out)
+{
+    struct core_json *doc = NULL;
+    int rc = core_json_load(path, NULL, &doc);
+    if (rc == 0) {
+        rc = read_machine(doc, out);
+    }
+    core_json_destroy(doc);
+    return rc;
+}
+
 /* ---- the cache ---- */
 
 static bool path_of(const struct run_rates_cached *cached, char path[CORE_CACHE_PATH_BYTES])
 {
-    static const char *const kinds[RUN_RATES_PARTS] = {"drive", "update", "blocks"};
+    static const char *const kinds[RUN_RATES_MACHINE] = {"drive", "update", "blocks"};
     return cached->folder != NULL &&
            core_cache_path(cached->folder, kinds[cached->part],
                            core_hash(cached->key, strlen(cached->key), CACHE_VERSION), path);

@@ -30,6 +30,29 @@ struct run_drive_rates {
     double window_bytes;    /* bytes in flight meanwhile, in both directions */
 };
 
+/* One node of a machine, as a file describes it (docs/plan-json.md): what it has, and what its parts can do
+ * together if nothing else uses them. */
+struct run_machine {
+    bool card;                   /* cards compute; else the processors */
+    double devices;              /* cards; 1 without any */
+    double device_bytes;         /* memory of a card; 0 without any */
+    double device_memory_bytes;  /* rate of a card's own memory */
+    double flops;                /* of a card, or of all processors */
+    double up_bytes, down_bytes; /* of one card */
+    double links_bytes;          /* in each direction, of all cards together; 0: no such limit */
+    double cores;
+    double host_bytes;
+    double memory_bytes; /* rate of host memory */
+    double store_bytes;  /* all drives, like the rates; 0: no drive */
+    double read_bytes, write_bytes, mixed_bytes;
+    double inside_bytes;  /* what a rank receives from others of its node; 0: by host memory */
+    double between_bytes; /* what a node receives from others; 0: it has no network */
+    double command_seconds;
+};
+
+/* Reads the file of a machine. -EINVAL: the message names file, line, column and key. */
+int run_machine_read(const char *path, struct run_machine *out);
+
 /* Read and write a JSON file of all rates (docs/plan-json.md). -EINVAL: the message names the file and
  * the key. */
 int run_rates_read(const char *path, struct run_rates *out);
@@ -39,9 +62,10 @@ int run_rates_write(const char *path, const struct run_rates *rates);
 
 /* The measured numbers of one part, and of one cached file. */
 enum run_rates_part {
-    RUN_RATES_DRIVE,  /* struct run_drive_rates */
-    RUN_RATES_UPDATE, /* of struct run_rates: update and copies */
-    RUN_RATES_BLOCKS, /* of struct run_rates: seconds of the model's blocks */
+    RUN_RATES_DRIVE,   /* struct run_drive_rates */
+    RUN_RATES_UPDATE,  /* of struct run_rates: update and copies */
+    RUN_RATES_BLOCKS,  /* of struct run_rates: seconds of the model's blocks */
+    RUN_RATES_MACHINE, /* no cached file: of struct run_machine */
     RUN_RATES_PARTS,
 };
 

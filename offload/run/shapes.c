@@ -268,6 +268,7 @@ struct plan_input run_shapes_input(const struct run_shapes *shapes,
         .rates = *rates,
         .world = options->world,
         .rank = options->rank,
+        .local = options->local,
         .stage = options->stage,
     };
     input.wishes.micro_batches = options->micro_batches;

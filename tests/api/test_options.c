@@ -88,6 +88,8 @@ static void numbers_out_of_range(void)
     bad.device = "cuda:0";
     refuse(&bad, -EINVAL, "2 ranks on device \"cuda:0\"");
     REFUSE(threads, UINT32_MAX);
+    REFUSE(nodes, 2);
+    REFUSE(straggler, -1);
     REFUSE(clip, -1);
     REFUSE(clip, (double)NAN);
     REFUSE(clip, (double)INFINITY);

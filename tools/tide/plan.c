@@ -1,6 +1,8 @@
 /* plan.c: `tide plan`: takes the options of a run and prints what it would need. The main thread. */
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "core/base/err.h"
 #include "core/json/write.h"
@@ -9,6 +11,7 @@
 #include "tools/tide/finetune_context.h"
 #include "tools/tide/finetune_data.h"
 #include "tools/tide/finetune_settings.h"
+#include "tools/tide/machines.h"
 #include "tools/tide/paths.h"
 #include "tools/tide/plan_json.h"
 #include "tools/tide/plan_text.h"
@@ -18,7 +21,14 @@ struct wish {
     bool json;
     bool tape;
     const char *rates_out;
+    const char *machine;
+    int64_t nodes;
+    int64_t ranks_per_node;
+    double straggler;
+    char model[4096]; /* what flags.model points to, if it named a config.json */
 };
+
+enum { JSON, TAPE, SAVE_RATES, MACHINE, NODES, RANKS_PER_NODE, STRAGGLER, OWN_OPTIONS };
 
 /* Counts the rows of --data, if given, to find their length. */
 static int look_at_data(const struct finetune_flags *flags, struct finetune_context *talk,
@@ -88,21 +98,100 @@ static int check_written(const struct wish *wish)
     return cli_path_try("--save-rates", wish->rates_out, CLI_PATH_FILE);
 }
 
-static int make(const struct cli_command *command, const struct wish *wish,
-                struct finetune_context *talk)
+/* What --machine replaces. */
+static int check_excluded(const struct finetune_flags *flags)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } excluded[] = {
+        {"--ranks (--ranks-per-node gives it)", FINETUNE_GIVEN(flags, ranks)},
+        {"--rates", FINETUNE_GIVEN(flags, rates)},
+        {"--store", FINETUNE_GIVEN(flags, store)},
+        {"--dev", FINETUNE_GIVEN(flags, dev)},
+    };
+    for (size_t i = 0; i < sizeof excluded / sizeof excluded[0]; i++) {
+        if (excluded[i].given) {
+            return core_err_set(-EINVAL, "--machine excludes %s: its file says what there is",
+                                excluded[i].name);
+        }
+    }
+    return 0;
+}
+
+/* Finds the file of --machine, and the ranks: one for each GPU, or one, unless --ranks-per-node says
+ * otherwise. */
+static int take_machine(struct wish *wish, struct cli_machine *machine)
+{
+    enum { RANKS_MAX = 4096 };
+    int rc = check_excluded(&wish->flags);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = cli_machine_find(wish->machine, machine);
+    if (rc != 0) {
+        return rc;
+    }
+    const int64_t each = wish->ranks_per_node > 0 ? wish->ranks_per_node : machine->devices;
+    if (each > RANKS_MAX || wish->nodes > RANKS_MAX / each) {
+        return core_err_set(-EINVAL,
+                            "%" PRId64 " nodes of %" PRId64 " ranks; at most %d ranks are possible",
+                            wish->nodes, each, RANKS_MAX);
+    }
+    wish->flags.ranks = wish->nodes * each;
+    return 0;
+}
+
+/* Several ranks of a machine divide everything between them, unless --zero or the configuration says
+ * otherwise. */
+static void set_machine(const struct wish *wish, const struct cli_machine *machine,
+                        struct tide_engine_options *engine)
+{
+    engine->machine = machine->path;
+    engine->nodes = (uint64_t)wish->nodes;
+    if (!FINETUNE_GIVEN(&wish->flags, zero) && wish->flags.config == NULL) {
+        engine->zero_stage = 3;
+    }
+}
+
+/* A model may be named by its config.json: everything that a plan needs is in there. */
+static void take_model_file(struct wish *wish)
+{
+    static const char name[] = "config.json";
+    struct stat info;
+    char *slash = strrchr(wish->model, '/');
+    const char *file = slash != NULL ? slash + 1 : wish->model;
+    if (strcmp(file, name) != 0 || stat(wish->model, &info) != 0 || !S_ISREG(info.st_mode)) {
+        return;
+    }
+    if (slash == NULL) {
+        snprintf(wish->model, sizeof wish->model, ".");
+    } else {
+        slash[slash == wish->model] = '\0';
+    }
+    wish->flags.model = wish->model;
+}
+
+static int make(const struct cli_command *command, struct wish *wish, struct finetune_context *talk)
 {
     struct tide_inspection model;
     struct finetune_settings settings;
+    struct cli_machine machine;
     struct tide_plan *plan = NULL;
     bool unfit = false;
     int rc = check_written(wish);
-    if (rc != 0 || (rc = finetune_context_inspect(talk, wish->flags.model, false, &model)) != 0 ||
+    if (rc != 0 || (wish->machine != NULL && (rc = take_machine(wish, &machine)) != 0) ||
+        (rc = finetune_context_inspect(talk, wish->flags.model, false, &model)) != 0 ||
         (rc = finetune_settings_init(&settings, &wish->flags, &model)) != 0) {
         return cli_fail(command, finetune_exit_code(rc), NULL);
     }
     rc = look_at_data(&wish->flags, talk, &settings);
     if (rc == 0) {
         settings.engine.trace = NULL; /* nothing runs; the simulated timeline is written below */
+        settings.engine.straggler = wish->straggler;
+        if (wish->machine != NULL) {
+            set_machine(wish, &machine, &settings.engine);
+        }
         rc = tide_plan_create(talk->context, &settings.engine, &plan);
         unfit = rc == -EFBIG;
         finetune_live_end(&talk->live);
@@ -117,30 +206,31 @@ static int make(const struct cli_command *command, const struct wish *wish,
     return code;
 }
 
-enum { OWN_OPTIONS = 3 };
-
 /* Adds the options that `tide finetune` does not have. `wish` may be NULL for --help. */
 static void own_options(struct wish *wish, struct cli_option out[OWN_OPTIONS])
 {
-    out[0] = (struct cli_option){.name = "json",
-                                 .kind = CLI_FLAG,
-                                 .out = wish != NULL ? &wish->json : NULL,
-                                 .help = "print the plan as one JSON object"};
-    out[1] = (struct cli_option){.name = "tape",
-                                 .kind = CLI_FLAG,
-                                 .out = wish != NULL ? &wish->tape : NULL,
-                                 .help = "print the commands of a step"};
-    out[2] = (struct cli_option){
-        .name = "save-rates",
-        .kind = CLI_TEXT,
-        .out = wish != NULL ? &wish->rates_out : NULL,
-        .value = "FILE",
-        .help = "write the measured rates, for --rates on another machine"};
+    static struct wish none;
+    struct wish *to = wish != NULL ? wish : &none;
+    const struct cli_option options[OWN_OPTIONS] = {
+        [JSON] = {"json", CLI_FLAG, &to->json, NULL, "print the plan as one JSON object", 0, 0,
+                  NULL},
+        [TAPE] = {"tape", CLI_FLAG, &to->tape, NULL, "print the commands of a step", 0, 0, NULL},
+        [SAVE_RATES] = {"save-rates", CLI_TEXT, &to->rates_out, "FILE",
+                        "write the measured rates, for --rates on another machine", 0, 0, NULL},
+        [MACHINE] = {"machine", CLI_TEXT, &to->machine, "NAME|FILE",
+                     "plan for another machine: dgx-2, dgx-h100, ... or a file", 0, 0, NULL},
+        [NODES] = {"nodes", CLI_INTEGER, &to->nodes, "N", "nodes of --machine [1]", 1, 4096, NULL},
+        [RANKS_PER_NODE] = {"ranks-per-node", CLI_INTEGER, &to->ranks_per_node, "N",
+                            "ranks on a node of --machine [one per GPU]", 1, 4096, NULL},
+        [STRAGGLER] = {"straggler", CLI_REAL, &to->straggler, "X",
+                       "the slowest rank takes X times as long [1]", 1, 1000, NULL},
+    };
+    memcpy(out, options, sizeof options);
 }
 
 static int run(const struct cli_command *command, int argc, char **argv)
 {
-    struct wish wish = {.json = false};
+    struct wish wish = {.nodes = 1, .straggler = 1};
     struct finetune_context talk;
     struct cli_option options[FINETUNE_OPTIONS_MAX];
     struct cli_parsed parsed = {.count = 0};
@@ -157,6 +247,12 @@ static int run(const struct cli_command *command, int argc, char **argv)
         return cli_fail(command, CLI_WRONG,
                         "--json and --tape exclude each other; give one of them");
     }
+    if (wish.machine == NULL && (cli_is_given(&parsed.given, count + NODES) ||
+                                 cli_is_given(&parsed.given, count + RANKS_PER_NODE))) {
+        return cli_fail(command, CLI_WRONG, "--nodes and --ranks-per-node need --machine");
+    }
+    snprintf(wish.model, sizeof wish.model, "%s", wish.flags.model);
+    take_model_file(&wish);
     if (finetune_context_init(&talk, parsed.common.verbose) != 0) {
         return cli_fail(command, CLI_FAILED, NULL);
     }

@@ -15,6 +15,10 @@ static void write_asked(struct core_json_write *json, const struct tide_engine_o
     core_json_write_string(json, "model", options->model);
     core_json_write_string(json, "device", options->device != NULL ? options->device : "cpu");
     core_json_write_unsigned(json, "ranks", options->ranks);
+    if (options->machine != NULL) {
+        core_json_write_string(json, "machine", options->machine);
+        core_json_write_unsigned(json, "nodes", options->nodes);
+    }
     core_json_write_unsigned(json, "zero_stage", options->zero_stage);
     core_json_write_unsigned(json, "batch", options->batch);
     core_json_write_unsigned(json, "accum", options->accum);

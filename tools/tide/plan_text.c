@@ -119,6 +119,16 @@ static void print_alternatives(const struct tide_plan *plan, FILE *stream)
     }
 }
 
+static void print_machine(const struct tide_engine_options *options, FILE *stream)
+{
+    if (options->machine != NULL) {
+        fprintf(stream,
+                "machine: %s, %" PRIu64 " x %" PRIu64
+                " ranks; tiers below are of a node, their parts of a rank\n\n",
+                options->machine, options->nodes, options->ranks / options->nodes);
+    }
+}
+
 int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
                    FILE *stream)
 {
@@ -140,6 +150,7 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
             options->model, cli_count_print(info.parameters, all),
             cli_count_print(info.trained_parameters, trained), options->accum * options->ranks,
             options->batch, options->length, options->ranks > 1 ? " over all ranks" : "", mean);
+    print_machine(options, stream);
     rc = print_tiers(plan, &info, stream);
     if (rc != 0) {
         return rc;

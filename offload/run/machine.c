@@ -1,0 +1,57 @@
+/* machine.c: equal parts of a node's drives, memory, processors and links; everything that is bound by memory
+ * follows from the memory's rate. */
+#include "offload/run/machine.h"
+
+#include <math.h>
+
+/* A copy reads and writes each byte. */
+static const double copy_touches = 2;
+/* A rounding adds two fp32 sums into a gradient. */
+enum { ROUND_READS_BYTES = 8 };
+
+/* What a rank receives per second in a collective. Inside a node each rank receives from all others; between
+ * nodes each node receives the parts of the other nodes once. The two overlap. */
+static double coll_bytes(const struct run_machine *machine, const struct run_options *options,
+                         double memory_bytes)
+{
+    const double world = options->world;
+    const double nodes = world / options->local;
+    const double inside = machine->inside_bytes > 0 ? machine->inside_bytes
+                                                    : memory_bytes / copy_touches;
+    const double received = 1 - 1 / world; /* of the whole array, by a rank */
+    const double crossing = 1 - 1 / nodes; /* by a node from other nodes */
+    return nodes > 1 ? fmin(inside, machine->between_bytes * received / crossing) : inside;
+}
+
+struct run_rates run_machine_rates(const struct run_machine *machine,
+                                   const struct run_options *options)
+{
+    const struct plan_format format = run_options_format(options);
+    const double ranks = options->local;
+    const double memory = machine->memory_bytes / ranks;
+    const double compute_memory = machine->card ? machine->device_memory_bytes : memory;
+    const double touched = run_options_touched_bytes(&format);
+    const double link = machine->links_bytes > 0 ? machine->links_bytes / ranks : HUGE_VAL;
+    struct run_rates rates = {
+        .machine = {
+            .read_bytes = machine->read_bytes / ranks,
+            .write_bytes = machine->write_bytes / ranks,
+            .mixed_bytes = machine->mixed_bytes / ranks,
+            .up_bytes = machine->card ? fmin(machine->up_bytes, link) : memory / copy_touches,
+            .down_bytes = machine->card ? fmin(machine->down_bytes, link) : memory / copy_touches,
+            .flops = machine->card ? machine->flops : machine->flops / ranks,
+            .update_elements = memory / touched,
+            .memory_bytes = machine->card ? memory : 0,
+            .sums_elements = memory / format.grad_bytes,
+            .card_update_elements = machine->card ? compute_memory / touched : 0,
+            .card_sums_elements = machine->card ? compute_memory / format.grad_bytes : 0,
+            .round_elements = compute_memory / (ROUND_READS_BYTES + 2 * format.grad_bytes),
+            .coll_bytes = coll_bytes(machine, options, memory),
+            .command_seconds = machine->command_seconds,
+            .shared_cores = !machine->card,
+        }};
+    if (machine->store_bytes == 0) { /* no drive is used */
+        rates.machine.read_bytes = rates.machine.write_bytes = rates.machine.mixed_bytes = memory;
+    }
+    return rates;
+}

@@ -1,0 +1,130 @@
+/* Runs `tide plan --machine` as a user does: machines that are not here, models by their config.json alone, and
+ * mistakes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/json/json.h"
+#include "tests/finetune/rig.h"
+#include "tests/harness/test.h"
+
+#define PLAN "plan --seq-len 1024 --json -q "
+
+static void write_model(const char *name, int layers, int width)
+{
+    char text[512];
+    const int length = snprintf(
+        text, sizeof text,
+        "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"n_embd\": %d,"
+        " \"n_head\": 64, \"n_layer\": %d, \"n_positions\": 1024, \"n_ctx\": 1024,"
+        " \"vocab_size\": 50304, \"activation_function\": \"gelu_new\","
+        " \"layer_norm_epsilon\": 1e-5}",
+        width, layers);
+    char path[64];
+    mkdir(rig_path(name), 0700);
+    snprintf(path, sizeof path, "%s/config.json", name);
+    test_file(path, text, (size_t)length);
+}
+
+static void begin(void)
+{
+    rig_program = "tools/tide";
+    write_model("small", 6, 2048);
+    write_model("deep", 200, 25600);
+    write_model("wide", 2, 25600);
+}
+
+/* A number of the plan that was printed: "step.seconds". */
+static double number_at(const char *object, const char *key)
+{
+    struct core_json *doc = NULL;
+    const struct core_json_value *inner = NULL;
+    double value = -1;
+    if (core_json_parse(rig_out, strlen(rig_out), "out", NULL, &doc) == 0) {
+        inner = core_json_root(doc);
+        inner = object != NULL ? core_json_find(inner, object) : inner;
+        (void)core_json_get_real(doc, inner, key, &value);
+    }
+    core_json_destroy(doc);
+    return value;
+}
+
+static void every_machine_plans(void)
+{
+    static const char *const names[] = {"4090-workstation", "dgx-2", "dgx-h100", "epyc-96", "h200"};
+    begin();
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char arguments[256];
+        snprintf(arguments, sizeof arguments, PLAN "--model %%T/small/config.json --machine %s",
+                 names[i]);
+        expect(0, arguments);
+        check_double(number_at("step", "seconds"), >, 0);
+    }
+    rig_end();
+}
+
+/* Budgets and drives are those of the file, not of this machine, and each rank gets its part. */
+static void nodes_are_planned(void)
+{
+    begin();
+    expect(0, PLAN "--model %T/small --machine dgx-2 --ranks-per-node 1 --batch 4 --accum 1");
+    const double alone = number_at("step", "tokens_per_second");
+    expect(0, PLAN "--model %T/small --machine dgx-2 --batch 4 --accum 1");
+    check_double(number_at("asked", "ranks"), ==, 16);
+    check_double(number_at("asked", "zero_stage"), ==, 3);
+    const double node = number_at("step", "tokens_per_second");
+    check_double(node, >, alone);
+    check_double(node, <=, 16 * alone);
+    expect(0, PLAN "--model %T/small --machine dgx-2 --nodes 32 --batch 4 --accum 1");
+    check_double(number_at("asked", "ranks"), ==, 512);
+    check_double(number_at("step", "tokens_per_second"), >, node);
+    expect(0, PLAN "--model %T/small --machine dgx-2 --batch 4 --accum 1 --straggler 2");
+    check_double(number_at("step", "tokens_per_second"), <, node * 0.55);
+    rig_end();
+}
+
+/* 200 blocks of 8 billion parameters: chunks grow with the model, so that the tape does not. */
+static void deep_models_have_short_tapes(void)
+{
+    begin();
+    expect(0, PLAN "--model %T/deep/config.json --machine dgx-h100 --batch 1 "
+                   "--device-memory 1500GB");
+    check_double(number_at(NULL, "parameters"), >, 1.5e12);
+    check_double(number_at("step", "commands"), <, 20000);
+    rig_end();
+}
+
+static void mistakes(void)
+{
+    static const struct {
+        const char *arguments;
+        const char *word;
+    } cases[] = {
+        {"plan --model %T/small --machine dgx-9", "dgx-2"},
+        {"plan --model %T/small --machine %T/none.json", "none.json"},
+        {"plan --model %T/small --machine %T/bad.json", "bad.json:1:28"},
+        {"plan --model %T/small --nodes 2", "--machine"},
+        {"plan --model %T/small --ranks-per-node 2", "--machine"},
+        {"plan --model %T/small --machine dgx-2 --ranks 2", "--ranks-per-node"},
+        {"plan --model %T/small --machine dgx-2 --rates r.json", "--rates"},
+        {"plan --model %T/small --machine dgx-2 --store .", "--store"},
+        {"plan --model %T/small --machine dgx-2 --dev cpu", "--dev"},
+        {"plan --model %T/small --machine dgx-2 --ranks-per-node 17", "16 GPUs"},
+        {"plan --model %T/small --machine h200 --nodes 2", "between_bytes_per_second"},
+        {"plan --model %T/small --machine dgx-2 --nodes 4000", "4096"},
+    };
+    static const char bad[] = "{\"version\": 1, \"devices\": {\"value\": 0}}";
+    begin();
+    test_file("bad.json", bad, sizeof bad - 1);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        expect(2, cases[i].arguments);
+        check_contains(rig_err, cases[i].word);
+    }
+    expect(3, PLAN "--model %T/wide --machine dgx-2");
+    check_contains(rig_err, "--device-memory");
+    rig_end();
+}
+
+TEST_MAIN({"every_machine_plans", every_machine_plans}, {"nodes_are_planned", nodes_are_planned},
+          {"deep_models_have_short_tapes", deep_models_have_short_tapes}, {"mistakes", mistakes})
