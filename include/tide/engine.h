@@ -223,6 +223,18 @@ struct tide_plan_alternative {
 TIDE_API int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
                                       struct tide_plan_alternative *out);
 
+/* The step if one part of the machine were twice as fast or as large. */
+struct tide_plan_what_if {
+    size_t struct_bytes;
+    char part[32]; /* "drives", "size of host memory" ... */
+    double step_seconds;
+};
+
+/* Plans again, as if part `index` were twice as fast or as large. Takes as long as the plan took. Returns 0,
+ * -ENOENT if `index` is beyond the last one, -EINVAL or -ENOMEM. */
+TIDE_API int tide_plan_what_if_at(const struct tide_plan *plan, unsigned index,
+                                  struct tide_plan_what_if *out);
+
 /* Prints one command of a step to `text`, cut to `bytes` with the final zero byte. Returns 0, -ENOENT if
  * `index` is beyond the last one, or -EINVAL. */
 TIDE_API int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text,

@@ -13,6 +13,7 @@
 #include "offload/plan/layout.h"
 #include "offload/plan/print.h"
 #include "offload/plan/trace.h"
+#include "offload/run/what_if.h"
 
 enum { TRACED_STEPS = 3 };
 
@@ -169,6 +170,26 @@ int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
     (void)plan_alternative_print(&prepared->input, prepared->plan, &found, made.why,
                                  sizeof made.why);
     return abi_struct_write("tide_plan_alternative", &made, sizeof made, out);
+}
+
+int tide_plan_what_if_at(const struct tide_plan *plan, unsigned index,
+                         struct tide_plan_what_if *out)
+{
+    struct tide_plan_what_if made = {.step_seconds = 0};
+    if (plan == NULL) {
+        return core_err_set(-EINVAL, "the plan is NULL");
+    }
+    int rc = abi_struct_check("tide_plan_what_if", out);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct run_prepared *prepared = plan->setup->prepared;
+    rc = run_what_if(prepared, index, &made.step_seconds);
+    if (rc != 0) {
+        return rc;
+    }
+    snprintf(made.part, sizeof made.part, "%s", run_what_if_part(prepared, index));
+    return abi_struct_write("tide_plan_what_if", &made, sizeof made, out);
 }
 
 int tide_plan_tape_line(const struct tide_plan *plan, unsigned index, char *text, size_t bytes)

@@ -170,6 +170,19 @@ static int write_file(const char *path, const char *text)
     return 0;
 }
 
+int tide_plan_what_if_at(const struct tide_plan *plan, unsigned index,
+                         struct tide_plan_what_if *out)
+{
+    static const char *const names[] = {"drives", "processors"};
+    (void)plan;
+    if (index >= 2) {
+        return -ENOENT;
+    }
+    snprintf(out->part, sizeof out->part, "%s", names[index]);
+    out->step_seconds = index == 0 ? 2 : 1;
+    return 0;
+}
+
 int tide_plan_trace(const struct tide_plan *plan, const char *path)
 {
     (void)plan;

@@ -95,6 +95,49 @@ static void deep_models_have_short_tapes(void)
     rig_end();
 }
 
+/* The seconds that --what-if says for a part; -1: it does not name the part. */
+static double what_if(const char *part)
+{
+    struct core_json *doc = NULL;
+    double value = -1;
+    double before = 0;
+    check_int(core_json_parse(rig_out, strlen(rig_out), "out", NULL, &doc), ==, 0);
+    const struct core_json_value *list = core_json_find(core_json_root(doc), "what_if");
+    for (size_t i = 0; i < core_json_count(list); i++) {
+        const struct core_json_value *one = core_json_at(list, i);
+        const char *name = "";
+        double seconds = 0;
+        check_int(core_json_get_string(doc, one, "part", &name), ==, 0);
+        check_int(core_json_get_real(doc, one, "seconds", &seconds), ==, 0);
+        check_double(seconds, >=, before);
+        before = seconds;
+        value = strcmp(name, part) == 0 ? seconds : value;
+    }
+    core_json_destroy(doc);
+    return value;
+}
+
+/* What --what-if says is what a plan for that machine says. */
+static void one_part_is_doubled(void)
+{
+#define SMALL PLAN "--model %T/small --machine 4090-workstation --batch 2 --accum 1 "
+    begin();
+    expect(0, SMALL "--device-memory 3GB --host-memory 2GB --what-if");
+    const double host = what_if("size of host memory");
+    const double device = what_if("size of GPU memory");
+    check_double(what_if("drives"), >, 0);
+    check_double(what_if("rate of host memory"), >, 0);
+    check_double(what_if("GPU"), >, 0);
+    check_double(what_if("network between ranks"), ==, -1);
+    expect(0, SMALL "--device-memory 3GB --host-memory 4GB");
+    check_double(number_at("step", "seconds"), ==, host);
+    expect(0, SMALL "--device-memory 6GB --host-memory 2GB");
+    check_double(number_at("step", "seconds"), ==, device);
+    check_double(host, !=, device);
+    rig_end();
+#undef SMALL
+}
+
 static void mistakes(void)
 {
     static const struct {
@@ -127,4 +170,5 @@ static void mistakes(void)
 }
 
 TEST_MAIN({"every_machine_plans", every_machine_plans}, {"nodes_are_planned", nodes_are_planned},
-          {"deep_models_have_short_tapes", deep_models_have_short_tapes}, {"mistakes", mistakes})
+          {"deep_models_have_short_tapes", deep_models_have_short_tapes},
+          {"one_part_is_doubled", one_part_is_doubled}, {"mistakes", mistakes})

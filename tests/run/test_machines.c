@@ -101,7 +101,7 @@ static void wrong_files_are_refused(void)
            "above 0");
     refuse("\"value\": 4,", "\"value\": 4.5,", "machine.json:3:14: devices.value", "integer");
     refuse(" \"command_seconds\": {\"value\": 3e-6, \"source\": \"s\"}\n", " \"name\": \"twice\"\n",
-           "machine.json:20", "duplicate");
+           "machine.json:19:2", "duplicate");
     refuse(" \"cores\": {\"value\": 48, \"source\": \"s\"},\n", "", "cores", "missing");
     refuse(" \"device_bytes\": {\"value\": 32e9, \"source\": \"s\"},\n", "", "device_bytes",
            "machine with GPUs");

@@ -248,7 +248,7 @@ static int write_json(struct finetune_log *log, const struct finetune_record *re
     finetune_figures_write(json, record);
     if (!log->began && log->head.plan != NULL) {
         write_run(json, &log->head, &record->memory);
-        cli_plan_write_json(json, "plan", log->head.plan, log->head.engine);
+        cli_plan_write_json(json, "plan", log->head.plan, log->head.engine, false);
     }
     log->began = true;
     finetune_events_write(log->events, json);

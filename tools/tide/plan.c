@@ -20,6 +20,7 @@ struct wish {
     struct finetune_flags flags;
     bool json;
     bool tape;
+    bool what_if;
     const char *rates_out;
     const char *machine;
     int64_t nodes;
@@ -28,7 +29,7 @@ struct wish {
     char model[4096]; /* what flags.model points to, if it named a config.json */
 };
 
-enum { JSON, TAPE, SAVE_RATES, MACHINE, NODES, RANKS_PER_NODE, STRAGGLER, OWN_OPTIONS };
+enum { JSON, TAPE, WHAT_IF, SAVE_RATES, MACHINE, NODES, RANKS_PER_NODE, STRAGGLER, OWN_OPTIONS };
 
 /* Counts the rows of --data, if given, to find their length. */
 static int look_at_data(const struct finetune_flags *flags, struct finetune_context *talk,
@@ -70,7 +71,7 @@ static int print(const struct cli_command *command, const struct wish *wish,
         struct core_json_write json;
         core_json_write_init_file(&json, stdout);
         json.indent = 2;
-        rc = cli_plan_write_json(&json, NULL, plan, options);
+        rc = cli_plan_write_json(&json, NULL, plan, options, wish->what_if);
         if (rc != 0) {
             core_json_write_fini(&json);
             return cli_fail(command, CLI_FAILED, NULL);
@@ -81,8 +82,11 @@ static int print(const struct cli_command *command, const struct wish *wish,
         cli_plan_print_tape(plan, stdout);
         return CLI_DONE;
     }
-    return cli_plan_print(plan, options, stdout) == 0 ? CLI_DONE
-                                                      : cli_fail(command, CLI_FAILED, NULL);
+    rc = cli_plan_print(plan, options, stdout);
+    if (rc == 0 && wish->what_if) {
+        rc = cli_plan_print_what_if(plan, stdout);
+    }
+    return rc == 0 ? CLI_DONE : cli_fail(command, CLI_FAILED, NULL);
 }
 
 static int check_written(const struct wish *wish)
@@ -215,6 +219,8 @@ static void own_options(struct wish *wish, struct cli_option out[OWN_OPTIONS])
         [JSON] = {"json", CLI_FLAG, &to->json, NULL, "print the plan as one JSON object", 0, 0,
                   NULL},
         [TAPE] = {"tape", CLI_FLAG, &to->tape, NULL, "print the commands of a step", 0, 0, NULL},
+        [WHAT_IF] = {"what-if", CLI_FLAG, &to->what_if, NULL,
+                     "also plan with twice as much of each part of the machine", 0, 0, NULL},
         [SAVE_RATES] = {"save-rates", CLI_TEXT, &to->rates_out, "FILE",
                         "write the measured rates, for --rates on another machine", 0, 0, NULL},
         [MACHINE] = {"machine", CLI_TEXT, &to->machine, "NAME|FILE",

@@ -96,8 +96,24 @@ static void write_alternatives(struct core_json_write *json, const struct tide_p
     core_json_write_array_end(json);
 }
 
+static int write_what_if(struct core_json_write *json, const struct tide_plan *plan)
+{
+    struct tide_plan_what_if parts[CLI_WHAT_IFS_MAX];
+    size_t count = 0;
+    const int rc = cli_plan_what_ifs(plan, parts, &count);
+    core_json_write_array_begin(json, "what_if");
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        core_json_write_object_begin(json, NULL);
+        core_json_write_string(json, "part", parts[i].part);
+        core_json_write_real(json, "seconds", parts[i].step_seconds);
+        core_json_write_object_end(json);
+    }
+    core_json_write_array_end(json);
+    return rc;
+}
+
 int cli_plan_write_json(struct core_json_write *json, const char *key, const struct tide_plan *plan,
-                        const struct tide_engine_options *options)
+                        const struct tide_engine_options *options, bool what_if)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};
     int rc = tide_plan_describe(plan, &info);
@@ -125,7 +141,8 @@ int cli_plan_write_json(struct core_json_write *json, const char *key, const str
     core_json_write_object_end(json);
     write_step(json, &info);
     write_alternatives(json, plan);
+    rc = what_if ? write_what_if(json, plan) : 0;
     core_json_write_real(json, "plan_seconds", info.plan_seconds);
     core_json_write_object_end(json);
-    return 0;
+    return rc;
 }

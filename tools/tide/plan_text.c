@@ -1,7 +1,9 @@
 /* plan_text.c: prints a plan as tables and sentences. */
 #include "tools/tide/plan_text.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/err.h"
@@ -170,6 +172,65 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
     fprintf(stream, "links: %.3f GB up and %.3f GB down per step; planned in %.3g s\n",
             (double)info.up_bytes / 1e9, (double)info.down_bytes / 1e9, info.plan_seconds);
     return 0;
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const double one = ((const struct tide_plan_what_if *)a)->step_seconds;
+    const double other = ((const struct tide_plan_what_if *)b)->step_seconds;
+    return (one > other) - (one < other);
+}
+
+int cli_plan_what_ifs(const struct tide_plan *plan, struct tide_plan_what_if out[CLI_WHAT_IFS_MAX],
+                      size_t *count)
+{
+    int rc = 0;
+    *count = 0;
+    while (*count < CLI_WHAT_IFS_MAX) {
+        struct tide_plan_what_if *one = &out[*count];
+        *one = (struct tide_plan_what_if){.struct_bytes = sizeof *one};
+        rc = tide_plan_what_if_at(plan, (unsigned)*count, one);
+        if (rc != 0) {
+            break;
+        }
+        ++*count;
+    }
+    qsort(out, *count, sizeof *out, by_seconds);
+    return rc == 0 || rc == -ENOENT ? 0 : core_err_adopt(rc, tide_last_error());
+}
+
+int cli_plan_print_what_if(const struct tide_plan *plan, FILE *stream)
+{
+    struct tide_plan_info info = {.struct_bytes = sizeof info};
+    struct tide_plan_what_if parts[CLI_WHAT_IFS_MAX];
+    struct cli_table *table = NULL;
+    size_t count = 0;
+    int rc = tide_plan_describe(plan, &info);
+    if (rc != 0) {
+        return core_err_adopt(rc, tide_last_error());
+    }
+    rc = cli_plan_what_ifs(plan, parts, &count);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = cli_table_create(3, &table);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        char seconds[32];
+        char saved[32];
+        const double part = 1 - parts[i].step_seconds / info.step_seconds;
+        snprintf(seconds, sizeof seconds, "%.3g s", parts[i].step_seconds);
+        snprintf(saved, sizeof saved, "no shorter");
+        if (part > 0.0005) {
+            snprintf(saved, sizeof saved, "%.1f %% shorter", part * 100);
+        }
+        rc = cli_table_add(table, (const char *const[]){parts[i].part, seconds, saved});
+    }
+    if (rc == 0) {
+        fputs("\na step with twice as much of one part:\n", stream);
+        cli_table_print(table, stream, "  ");
+    }
+    cli_table_destroy(table);
+    return rc;
 }
 
 void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine_options *options,

@@ -13,6 +13,14 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
 void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine_options *options,
                           FILE *stream);
 
+/* Prints what a step would take with twice as much of each part of the machine, the most useful one first. */
+int cli_plan_print_what_if(const struct tide_plan *plan, FILE *stream);
+
+/* Fills in the same, sorted. */
+enum { CLI_WHAT_IFS_MAX = 16 };
+int cli_plan_what_ifs(const struct tide_plan *plan, struct tide_plan_what_if out[CLI_WHAT_IFS_MAX],
+                      size_t *count);
+
 /* Prints one line for each command. */
 void cli_plan_print_tape(const struct tide_plan *plan, FILE *stream);
 
