@@ -29,7 +29,9 @@ struct wish {
     char model[4096]; /* what flags.model points to, if it named a config.json */
 };
 
+/* --help shows the last ones only with -v. */
 enum { JSON, TAPE, WHAT_IF, SAVE_RATES, MACHINE, NODES, RANKS_PER_NODE, STRAGGLER, OWN_OPTIONS };
+enum { SHOWN_OPTIONS = NODES };
 
 /* Counts the rows of --data, if given, to find their length. */
 static int look_at_data(const struct finetune_flags *flags, struct finetune_context *talk,
@@ -224,7 +226,7 @@ static void own_options(struct wish *wish, struct cli_option out[OWN_OPTIONS])
         [SAVE_RATES] = {"save-rates", CLI_TEXT, &to->rates_out, "FILE",
                         "write the measured rates, for --rates on another machine", 0, 0, NULL},
         [MACHINE] = {"machine", CLI_TEXT, &to->machine, "NAME|FILE",
-                     "plan for another machine: dgx-2, dgx-h100, ... or a file", 0, 0, NULL},
+                     "plan for dgx-2, dgx-h100, ... or a file (and --nodes N)", 0, 0, NULL},
         [NODES] = {"nodes", CLI_INTEGER, &to->nodes, "N", "nodes of --machine [1]", 1, 4096, NULL},
         [RANKS_PER_NODE] = {"ranks-per-node", CLI_INTEGER, &to->ranks_per_node, "N",
                             "ranks on a node of --machine [one per GPU]", 1, 4096, NULL},
@@ -271,7 +273,7 @@ static void print_options(bool verbose)
 {
     struct cli_option options[OWN_OPTIONS];
     own_options(NULL, options);
-    finetune_flags_print(options, OWN_OPTIONS, false, verbose);
+    finetune_flags_print(options, verbose ? OWN_OPTIONS : SHOWN_OPTIONS, false, verbose);
     printf("  Other flags of tide finetune have no effect.\n");
 }
 
