@@ -169,7 +169,7 @@ static bool make_move(const struct plan_input *input, enum move move, struct pla
 /* Fewer tries for long tapes, so that planning stays short. */
 static int tries_for(const struct plan *plan)
 {
-    enum { COMMANDS_MAX = 100000, TRIES_MIN = 12, TRIES_MAX = 60, TRIES_LEAST = 3 };
+    enum { COMMANDS_MAX = 100000, TRIES_MIN = 6, TRIES_MAX = 60, TRIES_LEAST = 3 };
     int steady = (int)plan_steady(plan);
     uint32_t tries = COMMANDS_MAX / (plan->tapes[steady][steady].count + 1);
     if (tries == 0) {
