@@ -30,8 +30,8 @@ struct wish {
 };
 
 /* --help shows the last ones only with -v. */
-enum { JSON, TAPE, WHAT_IF, SAVE_RATES, MACHINE, NODES, RANKS_PER_NODE, STRAGGLER, OWN_OPTIONS };
-enum { SHOWN_OPTIONS = NODES };
+enum { JSON, TAPE, WHAT_IF, MACHINE, SAVE_RATES, NODES, RANKS_PER_NODE, STRAGGLER, OWN_OPTIONS };
+enum { SHOWN_OPTIONS = SAVE_RATES };
 
 /* Counts the rows of --data, if given, to find their length. */
 static int look_at_data(const struct finetune_flags *flags, struct finetune_context *talk,
