@@ -274,7 +274,9 @@ static void print_options(bool verbose)
     struct cli_option options[OWN_OPTIONS];
     own_options(NULL, options);
     finetune_flags_print(options, verbose ? OWN_OPTIONS : SHOWN_OPTIONS, false, verbose);
-    printf("  Other flags of tide finetune have no effect.\n");
+    if (verbose) {
+        printf("  Other flags of tide finetune have no effect.\n");
+    }
 }
 
 const struct cli_command cli_command_plan = {
