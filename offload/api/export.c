@@ -38,6 +38,12 @@ static int open_model(struct export *export, const char *path)
 {
     const struct blocks *blocks = store_checkpoint_manifest(export->checkpoint)->blocks;
     struct model_config config;
+    if (blocks->base_apart) {
+        return core_err_set(-EINVAL,
+                            "%s cannot be exported: it has trained weights alone, without those of "
+                            "its base model; resume the run to save it",
+                            path);
+    }
     int rc = model_config_load(path, &config);
     if (rc == 0) {
         const struct model_options options = {.frozen_as = blocks};

@@ -74,6 +74,8 @@ struct blocks {
         hash; /* of what must match for a checkpoint to be loaded: shapes, names, frozen parts */
     struct block *list; /* owned */
     uint32_t count;
+    bool base_apart; /* frozen blocks stay in the files of a base model: checkpoints have trained
+                      * blocks and the base's identity (model_sums_identity). Set by the maker */
     /* Private: all runs, spans and tensors, in the order of their blocks; all names. */
     struct block_run *runs;
     struct block_span *spans;

@@ -42,14 +42,28 @@ int model_files_check(const struct model_files *files, const struct model *model
  * files reports that. */
 bool model_files_have_own_head(const char *folder, const struct model_family *family);
 
+/* Sums over the bytes of frozen tensors as files have them, added up while they are read, in any order and by
+ * any threads. What is read is summed, so each element is to be read once. */
+struct model_sums;
+
+int model_sums_create(const struct model *model, struct model_sums **out);
+void model_sums_destroy(struct model_sums *sums); /* NULL is fine */
+/* A hash of the names, shapes, types and bytes of all frozen tensors, when all were read. The same for each
+ * precision and layout of the run. Another model's is different. */
+uint64_t model_sums_identity(const struct model_sums *sums, const struct model_files *files);
+
 /* Reads elements [begin, begin + count) of a block's flat array and converts them to `type`; padding is
- * zero. Uses up to MODEL_FILES_BUFFER_BYTES besides the destination. Call model_files_check first. */
+ * zero. Uses up to MODEL_FILES_BUFFER_BYTES besides the destination. Call model_files_check first. If `sums`
+ * is not NULL and the block is frozen, what is read is added to it; `begin` and the end of all reads of
+ * the block but the last one are then multiples of BLOCKS_ALIGN_ELEMENTS. */
 enum { MODEL_FILES_BUFFER_BYTES = 4 << 20 };
 int model_files_read(const struct model_files *files, const struct model_block *block,
-                     uint64_t begin, uint64_t count, enum model_dtype type, void *to);
+                     uint64_t begin, uint64_t count, enum model_dtype type, void *to,
+                     struct model_sums *sums);
 
 /* The same for a whole block by all members of a team, each with a buffer. */
 int model_files_read_block(const struct model_files *files, const struct model_block *block,
-                           enum model_dtype type, void *to, struct core_team *team);
+                           enum model_dtype type, void *to, struct core_team *team,
+                           struct model_sums *sums);
 
 #endif

@@ -7,8 +7,82 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "core/base/team.h"
 #include "offload/model/files.h"
+
+/* ---- sums ---- */
+
+struct part_sum {
+    _Atomic uint64_t value; /* relaxed: read when all reads have ended */
+};
+
+struct model_sums {
+    const struct model *model; /* borrowed */
+    size_t *first;             /* owned, [blocks]: index of a block's first sum */
+    struct part_sum *list;     /* owned: of each part */
+};
+
+int model_sums_create(const struct model *model, struct model_sums **out)
+{
+    struct model_sums *sums = calloc(1, sizeof *sums);
+    size_t count = 0;
+    if (sums == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the sums of a base model");
+    }
+    sums->model = model;
+    sums->first = calloc(model->block_count, sizeof *sums->first);
+    for (unsigned b = 0; sums->first != NULL && b < model->block_count; b++) {
+        sums->first[b] = count;
+        count += model->blocks[b].trained ? 0 : model->blocks[b].param_count * MODEL_PARTS_MAX;
+    }
+    sums->list = calloc(count > 0 ? count : 1, sizeof *sums->list);
+    if (sums->first == NULL || sums->list == NULL) {
+        model_sums_destroy(sums);
+        return core_err_set(-ENOMEM, "no memory for the sums of a base model");
+    }
+    *out = sums;
+    return 0;
+}
+
+void model_sums_destroy(struct model_sums *sums)
+{
+    if (sums == NULL) {
+        return;
+    }
+    free(sums->first);
+    free(sums->list);
+    free(sums);
+}
+
+static uint64_t identity_of(const struct model_files *files, const struct model_param *param,
+                            unsigned index, const struct part_sum *sum)
+{
+    const struct model_part *part = &param->parts[index];
+    const struct model_safetensors *shard = NULL;
+    const struct model_tensor *tensor = model_files_part(files, part, &shard);
+    const uint64_t numbers[] = {(uint64_t)part->rows, (uint64_t)param->cols,
+                                tensor != NULL ? (uint64_t)tensor->dtype : 0,
+                                atomic_load_explicit(&sum->value, memory_order_relaxed)};
+    return core_hash(numbers, sizeof numbers, core_hash(part->name, strlen(part->name), 0));
+}
+
+uint64_t model_sums_identity(const struct model_sums *sums, const struct model_files *files)
+{
+    const struct model *model = sums->model;
+    uint64_t identity = 0; /* a sum: it does not depend on the order of blocks */
+    for (unsigned b = 0; b < model->block_count; b++) {
+        const struct model_block *block = &model->blocks[b];
+        const struct part_sum *list = &sums->list[sums->first[b]];
+        for (unsigned i = 0; i < block->param_count && !block->trained; i++) {
+            const struct model_param *param = &block->params[i];
+            for (unsigned k = 0; k < param->part_count; k++) {
+                identity += identity_of(files, param, k, &list[i * MODEL_PARTS_MAX + k]);
+            }
+        }
+    }
+    return identity;
+}
 
 /* Elements [begin, end) of a block's flat array. */
 struct range {
@@ -16,6 +90,7 @@ struct range {
     const struct model_block *block;
     uint64_t begin;
     uint64_t end;
+    struct model_sums *sums; /* NULL: none */
 };
 
 /* A read from one tensor: elements [begin, end) of the part, in the flat array's order, to `to`. */
@@ -28,30 +103,81 @@ struct piece {
     uint64_t end;
     enum model_dtype type;
     char *to;
-    char *buffer; /* MODEL_FILES_BUFFER_BYTES */
+    char *buffer;   /* MODEL_FILES_BUFFER_BYTES */
+    uint64_t first; /* element of the parameter at which the part begins */
+    uint64_t sum;   /* of the bytes that were read */
+    bool sums;      /* it is wanted */
 };
+
+/* Adds the hashes of `count` elements from element `at` of the part on. The parts of a parameter that begin at
+ * multiples of BLOCKS_ALIGN_ELEMENTS are hashed one by one, so that the sum does not depend on which elements
+ * were read together. */
+static void sum_elements(struct piece *piece, const char *from, uint64_t at, uint64_t count)
+{
+    const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
+    const uint64_t end = at + count;
+    while (piece->sums && at < end) {
+        const uint64_t left = BLOCKS_ALIGN_ELEMENTS - (piece->first + at) % BLOCKS_ALIGN_ELEMENTS;
+        const uint64_t next = left < end - at ? at + left : end;
+        piece->sum += core_hash(from, (size_t)(next - at) * bytes, at);
+        from += (next - at) * bytes;
+        at = next;
+    }
+}
+
+static uint64_t mix(uint64_t bits, uint64_t at)
+{
+    uint64_t x = (bits + 1) * UINT64_C(0x9e3779b97f4a7c15) + at;
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+/* The same one by one for `count` lines of the file from `first` on, each a column of the part's rows. Lines
+ * may be read more than once, for different rows. */
+static void sum_columns(struct piece *piece, const char *from, int64_t first, int64_t count)
+{
+    const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
+    const int64_t begin = (int64_t)piece->begin;
+    const int64_t end = (int64_t)piece->end;
+    for (int64_t col = first; piece->sums && col < first + count; col++) {
+        const int64_t low = begin > col ? (begin - col + piece->cols - 1) / piece->cols : 0;
+        const int64_t high = end > col ? (end - col + piece->cols - 1) / piece->cols : 0;
+        for (int64_t row = low; row < high; row++) {
+            uint32_t bits = 0;
+            memcpy(&bits, from + (size_t)((col - first) * piece->rows + row) * bytes, bytes);
+            piece->sum += mix(bits, (uint64_t)(row * piece->cols + col));
+        }
+    }
+}
 
 /* Reads a tensor that the file has in the same order: straight to the destination, or converted one
  * buffer at a time. */
-static int read_straight(const struct piece *piece)
+static int read_straight(struct piece *piece)
 {
     const struct model_tensor *tensor = piece->tensor;
     const size_t from_bytes = model_dtype_bytes(tensor->dtype);
     const size_t to_bytes = model_dtype_bytes(piece->type);
     if (tensor->dtype == piece->type) {
-        return model_safetensors_read(piece->shard, tensor, piece->begin * from_bytes, piece->to,
-                                      (size_t)(piece->end - piece->begin) * from_bytes);
+        int rc = model_safetensors_read(piece->shard, tensor, piece->begin * from_bytes, piece->to,
+                                        (size_t)(piece->end - piece->begin) * from_bytes);
+        if (rc == 0) {
+            sum_elements(piece, piece->to, piece->begin, piece->end - piece->begin);
+        }
+        return rc;
     }
     const uint64_t most = MODEL_FILES_BUFFER_BYTES / from_bytes;
     char *to = piece->to;
     for (uint64_t at = piece->begin; at < piece->end;) {
         const uint64_t left = piece->end - at;
-        const size_t count = (size_t)(left < most ? left : most);
+        const uint64_t whole = most - (piece->first + at) % BLOCKS_ALIGN_ELEMENTS;
+        const size_t count = (size_t)(left < whole ? left : whole);
         int rc = model_safetensors_read(piece->shard, tensor, at * from_bytes, piece->buffer,
                                         count * from_bytes);
         if (rc != 0) {
             return rc;
         }
+        sum_elements(piece, piece->buffer, at, count);
         model_convert(to, piece->type, piece->buffer, tensor->dtype, count);
         to += count * to_bytes;
         at += count;
@@ -105,7 +231,7 @@ TURN(turn16, uint16_t)
 TURN(turn32, uint32_t)
 
 /* Reads a tensor that the file has as [cols][rows]: strips of its lines become columns of whole rows. */
-static int read_turned(const struct piece *piece)
+static int read_turned(struct piece *piece)
 {
     const enum model_dtype from = piece->tensor->dtype;
     const size_t from_bytes = model_dtype_bytes(from);
@@ -133,6 +259,7 @@ static int read_turned(const struct piece *piece)
         if (rc != 0) {
             return rc;
         }
+        sum_columns(piece, raw, strip.first, strip.count);
         model_convert(turned, piece->type, raw, from, elements);
         if (to_bytes == 2) {
             turn16(&strip, row_begin, row_end);
@@ -149,7 +276,10 @@ static int find_piece(const struct range *range, const struct model_param *param
 {
     const uint64_t first = param->offset + (uint64_t)part->first_row * (uint64_t)param->cols;
     const uint64_t last = first + (uint64_t)part->rows * (uint64_t)param->cols;
-    *out = (struct piece){.rows = part->rows, .cols = param->cols};
+    *out = (struct piece){.rows = part->rows,
+                          .cols = param->cols,
+                          .first = first - param->offset,
+                          .sums = range->sums != NULL && !range->block->trained};
     if (range->end <= first || range->begin >= last) {
         return 0;
     }
@@ -196,6 +326,15 @@ static void expect_range(const struct range *range)
     }
 }
 
+static void add_sum(const struct range *range, size_t index, const struct piece *piece)
+{
+    if (piece->sums) {
+        const size_t first = range->sums->first[range->block - range->sums->model->blocks];
+        atomic_fetch_add_explicit(&range->sums->list[first + index].value, piece->sum,
+                                  memory_order_relaxed);
+    }
+}
+
 static int read_range(const struct range *range, enum model_dtype type, char *to, char *buffer)
 {
     const struct model_block *block = range->block;
@@ -213,6 +352,7 @@ static int read_range(const struct range *range, enum model_dtype type, char *to
                 piece.to = to + (first + piece.begin - range->begin) * bytes;
                 piece.buffer = buffer;
                 rc = param->transposed ? read_turned(&piece) : read_straight(&piece);
+                add_sum(range, i * MODEL_PARTS_MAX + j, &piece);
             }
             if (rc != 0) {
                 return rc;
@@ -240,7 +380,8 @@ static uint64_t run_end(const struct model_block *block, uint64_t at, uint64_t m
 }
 
 int model_files_read(const struct model_files *files, const struct model_block *block,
-                     uint64_t begin, uint64_t count, enum model_dtype type, void *to)
+                     uint64_t begin, uint64_t count, enum model_dtype type, void *to,
+                     struct model_sums *sums)
 {
     assert(begin <= block->elements && count <= block->elements - begin);
     char *buffer = malloc(MODEL_FILES_BUFFER_BYTES);
@@ -249,11 +390,11 @@ int model_files_read(const struct model_files *files, const struct model_block *
                             MODEL_FILES_BUFFER_BYTES);
     }
     const uint64_t end = begin + count;
-    struct range range = {files, block, begin, run_end(block, begin, end)};
+    struct range range = {files, block, begin, run_end(block, begin, end), sums};
     expect_range(&range);
     int rc = 0;
     while (rc == 0 && range.begin < end) {
-        const struct range next = {files, block, range.end, run_end(block, range.end, end)};
+        const struct range next = {files, block, range.end, run_end(block, range.end, end), sums};
         expect_range(&next);
         rc = read_range(&range, type, (char *)to + (range.begin - begin) * model_dtype_bytes(type),
                         buffer);
@@ -270,6 +411,7 @@ struct job {
     const struct model_block *block;
     enum model_dtype type;
     char *to;
+    struct model_sums *sums;
     _Atomic uint64_t next;  /* first element that no member has taken; relaxed: only a counter */
     _Atomic int code;       /* the first error; relaxed: the team's return orders `failed` */
     struct core_err failed; /* of the member that set `code` */
@@ -290,7 +432,7 @@ static void read_some(void *argument, unsigned index, unsigned count)
             continue;
         }
         int rc = model_files_read(job->files, job->block, at, end - at, job->type,
-                                  job->to + at * bytes);
+                                  job->to + at * bytes, job->sums);
         int none = 0;
         if (rc != 0 && atomic_compare_exchange_strong_explicit(
                            &job->code, &none, rc, memory_order_relaxed, memory_order_relaxed)) {
@@ -301,9 +443,10 @@ static void read_some(void *argument, unsigned index, unsigned count)
 }
 
 int model_files_read_block(const struct model_files *files, const struct model_block *block,
-                           enum model_dtype type, void *to, struct core_team *team)
+                           enum model_dtype type, void *to, struct core_team *team,
+                           struct model_sums *sums)
 {
-    struct job job = {.files = files, .block = block, .type = type, .to = to};
+    struct job job = {.files = files, .block = block, .type = type, .to = to, .sums = sums};
     core_team_run(team, read_some, &job);
     return core_err_first(&job.failed, 0);
 }

@@ -430,6 +430,7 @@ static int fill_model(struct model *model, const struct model_options *options)
         model->params_max = block->param_count > model->params_max ? block->param_count
                                                                    : model->params_max;
     }
+    model->flat->base_apart = options != NULL && options->base_apart;
     rc = blocks_finish(model->flat, model->config.family->name, hash_model(model));
     return rc == 0 ? check_frozen(model, options) : rc;
 }

@@ -85,6 +85,7 @@ struct model_options {
     size_t frozen_count;
     /* Tensors in blocks of this list that are not trained are frozen, too. Borrowed during create; NULL: none. */
     const struct blocks *frozen_as;
+    bool base_apart; /* checkpoints have no frozen blocks (blocks.h) */
 };
 
 /* `options` may be NULL. */

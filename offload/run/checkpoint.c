@@ -117,6 +117,7 @@ void run_checkpoint_describe(const struct run_options *options, const struct blo
                   .hysteresis_left = position->scale.hysteresis_left},
         .format = run_options_format(options),
         .blocks = blocks,
+        .base = position->base,
     };
     snprintf(manifest.weight_dtype, sizeof manifest.weight_dtype, "%s",
              store_block_dtype(run_options_weights(options->type)));

@@ -185,7 +185,7 @@ static int resume_rank(struct run_engine *engine, struct run_engine_worker *work
     if (rc != 0) {
         return rc;
     }
-    rc = run_rank_resume(worker->rank, checkpoint);
+    rc = run_rank_resume(worker->rank, checkpoint, engine->given.files, engine->sums);
     if (rc == 0 && worker == &engine->workers[0]) {
         const struct store_manifest *manifest = store_checkpoint_manifest(checkpoint);
         engine->run = manifest->run;
@@ -194,6 +194,7 @@ static int resume_rank(struct run_engine *engine, struct run_engine_worker *work
         engine->scale.steps = manifest->scale.steps;
         engine->scale.last_overflow = manifest->scale.last_overflow;
         engine->scale.hysteresis_left = manifest->scale.hysteresis_left;
+        engine->base = manifest->base;
     }
     const struct core_err kept = core_err_keep(rc);
     return core_err_first(&kept, store_checkpoint_close(checkpoint));
@@ -203,8 +204,23 @@ static int load_rank(struct run_engine *engine, struct run_engine_worker *worker
                      const void *arguments)
 {
     (void)arguments;
-    return engine->given.checkpoint != NULL ? resume_rank(engine, worker)
-                                            : run_rank_load(worker->rank, engine->given.files);
+    return engine->given.checkpoint != NULL
+               ? resume_rank(engine, worker)
+               : run_rank_load(worker->rank, engine->given.files, engine->sums);
+}
+
+/* Finds the identity of the base model from what was read of it, which must be that of the checkpoint. */
+static int identify_base(struct run_engine *engine)
+{
+    const uint64_t base = model_sums_identity(engine->sums, engine->given.files);
+    if (engine->given.checkpoint != NULL && base != engine->base) {
+        return core_err_set(-EINVAL,
+                            "%s belongs to another base model: its base is %016" PRIx64
+                            ", this one is %016" PRIx64,
+                            engine->given.checkpoint, engine->base, base);
+    }
+    engine->base = base;
+    return 0;
 }
 
 static int make_ranks(struct run_engine *engine)
@@ -236,7 +252,11 @@ static int make_ranks(struct run_engine *engine)
 
 static int make(struct run_engine *engine)
 {
+    const struct model *model = engine->given.model;
     int rc = make_ranks(engine);
+    if (rc == 0 && model != NULL && model->flat->base_apart) {
+        rc = model_sums_create(model, &engine->sums);
+    }
     if (rc != 0) {
         return rc;
     }
@@ -244,7 +264,7 @@ static int make(struct run_engine *engine)
     if (engine->given.damaged != NULL) {
         *engine->given.damaged = rc != 0 && engine->given.checkpoint != NULL;
     }
-    return rc;
+    return rc == 0 && engine->sums != NULL ? identify_base(engine) : rc;
 }
 
 int run_engine_create(const struct run_engine_options *options, struct run_engine **out)
@@ -260,6 +280,10 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
     run_engine_betas(engine, options->options->group.beta1, options->options->group.beta2);
     run_speculation_init(&engine->speculation);
     int rc = make(engine);
+    if (!engine->lost) {
+        model_sums_destroy(engine->sums);
+        engine->sums = NULL;
+    }
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
         run_engine_destroy(engine);
@@ -534,5 +558,6 @@ struct run_position run_engine_position(const struct run_engine *engine)
                                  .steps = engine->steps,
                                  .updates = run_rank_updates(engine->workers[0].rank),
                                  .scale = engine->scale,
+                                 .base = engine->base,
                                  .products = run_rank_products(engine->workers[0].rank)};
 }

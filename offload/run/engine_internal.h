@@ -39,8 +39,10 @@ struct run_engine {
     uint32_t world;
     struct coll_meeting *meeting; /* owned; NULL: there is only one rank */
     struct run_scale scale;
-    double betas[2];                     /* of the next step */
-    uint64_t run;                        /* the same in all its checkpoints */
+    double betas[2];         /* of the next step */
+    uint64_t run;            /* the same in all its checkpoints */
+    struct model_sums *sums; /* owned while the ranks load; NULL: the base is not apart */
+    uint64_t base;           /* identity of the base model, if it is apart */
     double drive_bytes[STORE_PATHS_MAX]; /* per second, of each store; 0: unknown */
     struct run_speculation speculation;
     uint64_t steps;

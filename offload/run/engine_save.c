@@ -54,6 +54,9 @@ static int write_block(struct run_engine *engine, struct store_checkpoint_write 
     const struct run_take_states taker = {write_states, written_tail, wait_written, &writer};
     int rc = 0;
     if (!given->model->flat->list[block].trained) {
+        if (given->model->flat->base_apart) {
+            return 0;
+        }
         return run_engine_weights(engine, block, write_weights, &writer);
     }
     for (uint32_t r = 0; rc == 0 && r < parts; r++) {
@@ -85,7 +88,7 @@ static int write_frozen(struct run_engine *engine, struct store_checkpoint_write
     const uint32_t parts = engine->given.options->stage == 3 ? engine->world : 1;
     for (uint32_t b = 0; b < blocks->count; b++) {
         struct block_writer writer = {checkpoint, b};
-        if (blocks->list[b].trained) {
+        if (blocks->list[b].trained || blocks->base_apart) {
             continue;
         }
         int rc = run_engine_quiesce(engine);

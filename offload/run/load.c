@@ -27,9 +27,11 @@ enum { ARRIVALS_MAX = 256 };
 
 /* The source of a run, a model's files or a checkpoint, and the reads in progress. */
 struct loading {
-    struct run_rank *rank;               /* borrowed, like the next two */
-    const struct model_files *files;     /* NULL: the checkpoint */
-    struct store_checkpoint *checkpoint; /* NULL: the files */
+    struct run_rank *rank;           /* borrowed, like the next two */
+    const struct model_files *files; /* NULL: none */
+    struct model_sums *sums;         /* of frozen blocks that are read from files; NULL: none */
+    struct store_checkpoint
+        *checkpoint; /* of all blocks, or of those that are trained; NULL: none */
     struct run_slots chunks;
     struct run_slots weights[PLAN_SIZE_COUNT]; /* for whole blocks, if the device is the host */
     struct arrival arrivals[ARRIVALS_MAX];     /* a ring, in the order in which they were begun */
@@ -131,19 +133,26 @@ static int take_chunk_slot(struct loading *load, struct run_slot **out)
 
 /* Reads working weights. Those of files are in memory on return, those of a checkpoint when its tail is
  * reached. */
+static bool is_in_checkpoint(const struct loading *load, uint32_t block)
+{
+    const struct blocks *blocks = load->rank->blocks;
+    return load->checkpoint != NULL && (blocks->list[block].trained || !blocks->base_apart);
+}
+
 static int read_weights(struct loading *load, uint32_t block, struct plan_span span, char *to)
 {
     const struct run_rank *rank = load->rank;
     const struct model_block *shape = &rank->shapes->model->blocks[block];
     const enum model_dtype type = model_dtype_of(rank->options->type);
-    if (load->checkpoint != NULL) {
+    if (is_in_checkpoint(load, block)) {
         const struct store_arrays arrays = {.at = {[STORE_STREAM_WEIGHTS] = to}};
         return store_checkpoint_read_begin(load->checkpoint, block, span.first, span.count,
                                            &arrays);
     }
     return span.count == shape->elements
-               ? model_files_read_block(load->files, shape, type, to, run_update_team(rank->update))
-               : model_files_read(load->files, shape, span.first, span.count, type, to);
+               ? model_files_read_block(load->files, shape, type, to, run_update_team(rank->update),
+                                        load->sums)
+               : model_files_read(load->files, shape, span.first, span.count, type, to, load->sums);
 }
 
 /* The states that a run begins with: zero, except a master of more bits than the weights. It is read
@@ -163,7 +172,7 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
     return rank->options->type != KERN_FP16
                ? 0
                : model_files_read(load->files, &rank->shapes->model->blocks[chunk->block],
-                                  chunk->first, chunk->count, MODEL_F32, arrays->w32);
+                                  chunk->first, chunk->count, MODEL_F32, arrays->w32, NULL);
 }
 
 /* Reads states; they are in memory at the same time as working weights would be. */
@@ -225,13 +234,14 @@ static int load_weights(struct loading *load, uint32_t block, struct run_slot *s
     const struct plan_span span = plan_weight_span(rank->input, block);
     const uint64_t elements = plan_chunk_elements(rank->plan);
     const uint64_t width = rank->input->blocks[block].format.weight_bytes;
-    int rc = load->checkpoint == NULL ? read_weights(load, block, span, slot->memory) : 0;
+    const bool by_chunk = is_in_checkpoint(load, block);
+    int rc = by_chunk ? 0 : read_weights(load, block, span, slot->memory);
     for (uint32_t i = 0; rc == 0 && i < plan_chunk_count(span.count, elements); i++) {
         const struct store_place place = {STORE_WEIGHTS, block, i};
         const struct plan_span part = {.first = span.first + i * elements,
                                        .count = plan_chunk_size(span.count, elements, i)};
         char *to = slot->memory + i * elements * width;
-        if (load->checkpoint != NULL) {
+        if (by_chunk) {
             rc = read_weights(load, block, part, to);
         }
         if (rc == 0) {
@@ -430,9 +440,15 @@ static int load_blocks(struct loading *load)
     return 0;
 }
 
-int run_rank_load(struct run_rank *rank, const struct model_files *files)
+/* If all ranks read the whole model, the first one sums. */
+static struct model_sums *own_sums(const struct run_rank *rank, struct model_sums *sums)
 {
-    struct loading load = {.rank = rank, .files = files};
+    return rank->input->rank == 0 || plan_shards_weights(rank->input) ? sums : NULL;
+}
+
+int run_rank_load(struct run_rank *rank, const struct model_files *files, struct model_sums *sums)
+{
+    struct loading load = {.rank = rank, .files = files, .sums = own_sums(rank, sums)};
     clear_device(rank);
     init_slots(&load);
     return load_blocks(&load);
@@ -445,9 +461,11 @@ int run_rank_load_application(struct run_rank *rank)
     return load_blocks(&load);
 }
 
-int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint)
+int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint,
+                    const struct model_files *files, struct model_sums *sums)
 {
-    struct loading load = {.rank = rank, .checkpoint = checkpoint};
+    struct loading load = {
+        .rank = rank, .files = files, .sums = own_sums(rank, sums), .checkpoint = checkpoint};
     if (rank->store != NULL) {
         int rc = store_adopt_begin(rank->store, checkpoint);
         if (rc != 0) {

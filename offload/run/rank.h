@@ -69,11 +69,12 @@ uint64_t run_rank_pulse(const struct run_rank *rank);
 void run_rank_abort(struct run_rank *rank, int code);
 
 /* Loads weights from the files; the optimizer's states are those that a run begins with. Call
- * model_files_check first. */
-int run_rank_load(struct run_rank *rank, const struct model_files *files);
+ * model_files_check first. What this rank reads of frozen blocks is added to `sums`, unless that is NULL. */
+int run_rank_load(struct run_rank *rank, const struct model_files *files, struct model_sums *sums);
 /* Loads both from a checkpoint of the same model and formats, with any placement and number of
- * ranks. */
-int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint);
+ * ranks. Frozen blocks are read from the files if checkpoints have none (blocks.h). */
+int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint,
+                    const struct model_files *files, struct model_sums *sums);
 /* Makes the states that the weights of an application begin with. */
 int run_rank_load_application(struct run_rank *rank);
 /* Closes the files of that checkpoint, if none of its bytes are used any more. */

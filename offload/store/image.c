@@ -80,9 +80,8 @@ uint64_t store_image_bytes(const struct store_image *image, enum store_stream st
 {
     const struct block *of = &image->blocks->list[block];
     const struct plan_format format = format_of(image, block);
-    return stream == STORE_STREAM_WEIGHTS || of->trained
-               ? stream_bytes(&format, stream, of->elements)
-               : 0;
+    const bool frozen = stream == STORE_STREAM_WEIGHTS && !image->blocks->base_apart;
+    return frozen || of->trained ? stream_bytes(&format, stream, of->elements) : 0;
 }
 
 bool store_image_has(const struct store_image *image, enum store_stream stream)

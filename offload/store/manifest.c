@@ -232,9 +232,12 @@ static int write_application(struct core_json_write *write, const struct store_m
 /* The first version that has what the manifest says. */
 static int version_of(const struct blocks *blocks)
 {
+    if (blocks->base_apart) {
+        return STORE_MANIFEST_VERSION;
+    }
     for (uint32_t b = 0; b < blocks->count; b++) {
         if (blocks->list[b].weights != BLOCK_WEIGHTS_OF_RUN) {
-            return STORE_MANIFEST_VERSION;
+            return 2;
         }
     }
     return 1;
@@ -252,6 +255,9 @@ int store_manifest_print(const struct store_manifest *manifest, char **text, siz
     write_run(&write, manifest);
     core_json_write_string(&write, "family", manifest->blocks->family);
     write_hex(&write, "model", manifest->blocks->hash);
+    if (manifest->blocks->base_apart) {
+        write_hex(&write, "base", manifest->base);
+    }
     write_format(&write, manifest);
     write_blocks(&write, manifest->blocks);
     core_json_write_array_begin(&write, "files");

@@ -9,7 +9,7 @@
 #include "offload/store/image.h"
 
 enum {
-    STORE_MANIFEST_VERSION = 2, /* 1: no block has its own type of weights */
+    STORE_MANIFEST_VERSION = 3, /* 2: it has all blocks; 1: nor has any its own type of weights */
     STORE_PARAMETERS_MAX = 64,
     STORE_PARAMETER_BYTES = 64,
     STORE_FILES_MAX = 4096,
@@ -49,7 +49,8 @@ struct store_manifest {
     struct plan_format format;
     char weight_dtype[8];        /* of blocks whose weights have the run's type */
     const struct blocks *blocks; /* borrowed from the run, or `parsed` */
-    struct blocks *parsed;       /* owned: without tensors, and one run per block */
+    struct blocks *parsed;       /* owned: one run per block */
+    uint64_t base;               /* identity of the base model, if it is apart (blocks.h) */
     struct store_file *files;    /* owned */
     uint32_t file_count;
     struct store_file sums; /* sums.safetensors */

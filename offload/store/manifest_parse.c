@@ -316,6 +316,10 @@ static int parse_blocks(const struct core_json *doc, const struct core_json_valu
         rc = parse_block(doc, list, b, out->parsed);
     }
     if (rc == 0) {
+        out->parsed->base_apart = core_json_find(root, "base") != NULL;
+        rc = out->parsed->base_apart ? get_hex(doc, root, "base", &out->base) : 0;
+    }
+    if (rc == 0) {
         rc = blocks_finish(out->parsed, family, hash);
         out->blocks = out->parsed;
     }

@@ -226,7 +226,7 @@ static int time_load(const struct bench *bench)
     char *to = memory;
     for (unsigned i = 0; rc == 0 && i < bench->model->block_count; i++) {
         const struct model_block *block = &bench->model->blocks[i];
-        rc = model_files_read_block(bench->files, block, model_dtype_of(type), to, team);
+        rc = model_files_read_block(bench->files, block, model_dtype_of(type), to, team, NULL);
         to += block->elements * kern_type_bytes(type);
     }
     if (rc == 0) {

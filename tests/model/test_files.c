@@ -20,7 +20,7 @@ static float *read_block(const struct model_files *files, const struct model_blo
     float *data = malloc(block->elements * sizeof *data);
     check_true(data != NULL);
     memset(data, 0xee, block->elements * sizeof *data);
-    check_int(model_files_read(files, block, 0, block->elements, MODEL_F32, data), ==, 0);
+    check_int(model_files_read(files, block, 0, block->elements, MODEL_F32, data, NULL), ==, 0);
     return data;
 }
 
@@ -104,11 +104,12 @@ static void ranges(void)
             seed = seed * 6364136223846793005u + 1442695040888963407u;
             uint64_t begin = (seed >> 33) % block->elements;
             uint64_t count = (seed >> 20) % (block->elements - begin) + 1;
-            check_int(model_files_read(fixture.files, block, begin, count, MODEL_F32, part), ==, 0);
+            check_int(model_files_read(fixture.files, block, begin, count, MODEL_F32, part, NULL),
+                      ==, 0);
             check_memory(part, whole + begin, count * sizeof *part);
         }
         memset(part, 0xee, block->elements * sizeof *part);
-        check_int(model_files_read_block(fixture.files, block, MODEL_F32, part, team), ==, 0);
+        check_int(model_files_read_block(fixture.files, block, MODEL_F32, part, team, NULL), ==, 0);
         check_memory(part, whole, block->elements * sizeof *part);
         free(part);
         free(whole);
@@ -394,11 +395,11 @@ static void long_runs(void)
     uint16_t *read = malloc(block->elements * sizeof *read);
     check_true(read != NULL);
     check_int(model_files_open(folder, &files), ==, 0);
-    check_int(model_files_read(files, block, CUT, count - CUT, MODEL_BF16, read), ==, 0);
+    check_int(model_files_read(files, block, CUT, count - CUT, MODEL_BF16, read, NULL), ==, 0);
     check_memory(read, data + CUT, (count - CUT) * sizeof *read);
     check_int(core_team_create(&options, &team), ==, 0);
     memset(read, 0xee, block->elements * sizeof *read);
-    check_int(model_files_read_block(files, block, MODEL_BF16, read, team), ==, 0);
+    check_int(model_files_read_block(files, block, MODEL_BF16, read, team, NULL), ==, 0);
     check_memory(read, data, block->elements * sizeof *read);
     core_team_destroy(team);
     free(read);
@@ -406,6 +407,70 @@ static void long_runs(void)
     model_files_close(files);
     model_destroy(model);
     fixture_close(&fixture);
+}
+
+/* Sums of one read of all blocks: whole by a team, or in pieces. */
+static uint64_t identity_of(const struct fixture *fixture, const struct model *model,
+                            enum model_dtype type, uint64_t piece, struct core_team *team)
+{
+    struct model_sums *sums = NULL;
+    check_int(model_sums_create(model, &sums), ==, 0);
+    for (unsigned b = model->block_count; b-- > 0;) {
+        const struct model_block *block = &model->blocks[b];
+        float *data = malloc(block->elements * sizeof *data);
+        check_true(data != NULL);
+        for (uint64_t at = 0; team == NULL && at < block->elements; at += piece) {
+            const uint64_t left = block->elements - at;
+            check_int(model_files_read(fixture->files, block, at, left < piece ? left : piece, type,
+                                       data, sums),
+                      ==, 0);
+        }
+        if (team != NULL) {
+            check_int(model_files_read_block(fixture->files, block, type, data, team, sums), ==, 0);
+        }
+        free(data);
+    }
+    const uint64_t identity = model_sums_identity(sums, fixture->files);
+    model_sums_destroy(sums);
+    return identity;
+}
+
+/* The identity of frozen tensors is that of the files' bytes, however they are read and whatever else is frozen
+ * with them in one block. */
+static void identities(void)
+{
+    static const char *const names[] = {"gpt2", "llama3", "qwen3_sharded", "llama"};
+    static const char *const frozen[] = {"*attn*", "*norm*", "*ln_*"};
+    struct core_team *team = NULL;
+    const struct core_team_options options = {.count = 3};
+    uint64_t seen[4];
+    check_int(core_team_create(&options, &team), ==, 0);
+    for (size_t f = 0; f < 4; f++) {
+        const bool gpt2 = f == 0;
+        const struct model_options freeze = {.frozen = gpt2 ? frozen + 2 : frozen,
+                                             .frozen_count = gpt2 ? 1 : 2};
+        struct fixture fixture;
+        struct model *model = NULL;
+        fixture_open(&fixture, names[f]);
+        check_int(model_create(&fixture.config, &freeze, &model), ==, 0);
+        const uint64_t whole = identity_of(&fixture, model, MODEL_F32, 0, team);
+        check_uint(identity_of(&fixture, model, MODEL_BF16, 0, team), ==, whole);
+        check_uint(identity_of(&fixture, model, MODEL_BF16, 1024, NULL), ==, whole);
+        check_uint(identity_of(&fixture, model, MODEL_F32, 256, NULL), ==, whole);
+        model_destroy(model);
+        static const char *const all[] = {"*"};
+        const struct model_options everything = {.frozen = all, .frozen_count = 1};
+        check_int(model_create(&fixture.config, &everything, &model), ==, 0);
+        seen[f] = identity_of(&fixture, model, MODEL_F32, 0, team);
+        check_uint(identity_of(&fixture, model, MODEL_BF16, 512, NULL), ==, seen[f]);
+        check_uint(seen[f], !=, whole);
+        for (size_t i = 0; i < f; i++) {
+            check_uint(seen[f], !=, seen[i]);
+        }
+        model_destroy(model);
+        fixture_close(&fixture);
+    }
+    core_team_destroy(team);
 }
 
 /* A tensor that is missing or has a wrong shape or a type that cannot be trained is named. Surplus
@@ -561,6 +626,6 @@ static void runs(void)
 }
 
 TEST_MAIN({"places", places}, {"turned", turned}, {"ranges", ranges}, {"long_runs", long_runs},
-          {"writes", writes}, {"own_heads", own_heads}, {"keeps", keeps},
-          {"bad_folders", bad_folders}, {"mismatches", mismatches},
+          {"identities", identities}, {"writes", writes}, {"own_heads", own_heads},
+          {"keeps", keeps}, {"bad_folders", bad_folders}, {"mismatches", mismatches},
           {"table_by_the_heads_name", table_by_the_heads_name}, {"runs", runs})

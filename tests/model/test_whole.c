@@ -426,8 +426,9 @@ static void frozen(void)
     for (unsigned b = 0; b < model->block_count; b++) {
         const struct model_block *block = &model->blocks[b];
         uint16_t *before = malloc(block->elements * 2);
-        check_int(model_files_read(fixture.files, block, 0, block->elements, MODEL_BF16, before),
-                  ==, 0);
+        check_int(
+            model_files_read(fixture.files, block, 0, block->elements, MODEL_BF16, before, NULL),
+            ==, 0);
         const uint16_t *after = plain_weights(trainer.plain, b);
         for (unsigned p = 0; p < block->param_count; p++) {
             const struct model_param *param = &block->params[p];

@@ -291,9 +291,9 @@ static int load_block(struct plain *plain, const struct model_files *files, unsi
     if (type != KERN_FP16) {
         return model_files_read_block(
             files, block, model_dtype_of(type),
-            plain_at(plain, &plain->weights, index, kern_type_bytes(type)), plain->team);
+            plain_at(plain, &plain->weights, index, kern_type_bytes(type)), plain->team, NULL);
     }
-    int rc = model_files_read_block(files, block, MODEL_F32, arrays.w32, plain->team);
+    int rc = model_files_read_block(files, block, MODEL_F32, arrays.w32, plain->team, NULL);
     return rc != 0 ? rc
                    : adam_state_write(plain->adams[index], &arrays, ADAM_VALUE_MASTER, 0,
                                       block->elements, arrays.w32);

@@ -29,6 +29,8 @@ struct case_model {
 void case_model_make(struct case_model *made, const char *name);
 /* The same, with the parameters that these shell patterns match frozen. */
 void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count);
+/* The same; checkpoints have no frozen blocks. */
+void case_model_freeze_base(struct case_model *made, const char *const *patterns, size_t count);
 void case_model_free(struct case_model *made);
 
 /* The results of a run. */

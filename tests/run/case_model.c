@@ -129,13 +129,23 @@ void case_model_make(struct case_model *made, const char *name)
     check_int(model_files_check(made->files, made->model), ==, 0);
 }
 
-void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count)
+static void freeze(struct case_model *made, const struct model_options *options)
 {
     const struct model_config config = made->model->config;
-    const struct model_options options = {.frozen = patterns, .frozen_count = count};
     model_destroy(made->model);
     made->model = NULL;
-    check_int(model_create(&config, &options, &made->model), ==, 0);
+    check_int(model_create(&config, options, &made->model), ==, 0);
+}
+
+void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count)
+{
+    freeze(made, &(struct model_options){.frozen = patterns, .frozen_count = count});
+}
+
+void case_model_freeze_base(struct case_model *made, const char *const *patterns, size_t count)
+{
+    freeze(made,
+           &(struct model_options){.frozen = patterns, .frozen_count = count, .base_apart = true});
 }
 
 void case_model_free(struct case_model *made)

@@ -164,9 +164,12 @@ static void every_field(void)
         int rc;
     } rows[] = {
         {"\"tide checkpoint\"", "\"tide checkpoin\"", "format", -EINVAL},
-        {"\"version\": 1", "\"version\": 3", "this version of tide reads 1 to 2", -ENOTSUP},
-        {"\"version\": 1", "\"version\": 0", "this version of tide reads 1 to 2", -ENOTSUP},
+        {"\"version\": 1", "\"version\": 4", "this version of tide reads 1 to 3", -ENOTSUP},
+        {"\"version\": 1", "\"version\": 0", "this version of tide reads 1 to 3", -ENOTSUP},
         {"\"version\": 1", "\"version\": \"1\"", "version", -EINVAL},
+        {"\"step\": 4", "\"base\": \"12\", \"step\": 4", "base", -EINVAL},
+        {"\"tensors\": []", "\"tensors\": [1]", "object", -EINVAL},
+        {"\"tensors\": []", "\"tensors\": [{}]", "name", -EINVAL},
         {"\"step\": 4", "\"step\": -4", "step", -EINVAL},
         {"\"step\": 4", "\"stop\": 4", "step", -EINVAL},
         {"\"updates\": 3", "\"updates\": 5", "updates", -EINVAL},
