@@ -18,6 +18,7 @@ enum tide_inspected {
     TIDE_STORE_FOLDER, /* a directory with a run's files of a store, or an empty one */
     TIDE_OTHER_FOLDER, /* none of these; `problem` says what was looked for */
     TIDE_BLOCKS_FOLDER, /* a directory with the files of a block store (blocks.h), or the one above it */
+    TIDE_ADAPTER_FOLDER, /* a PEFT folder: adapter_config.json and adapter_model.safetensors */
 };
 
 /* A number is 0 and a text is empty where it does not apply: a single file has no family. */
@@ -63,6 +64,14 @@ struct tide_inspection {
     /* Defects that training warns about and accepts: surplus tensors, a separate head. Only for a
      * model; several are separated by "; ". */
     char note[512];
+
+    /* An adapter. */
+    uint64_t rank;
+    double alpha;
+    uint64_t rslora;  /* 1: its scale is alpha / sqrt(rank), not alpha / rank */
+    uint64_t dora;    /* 1: rows have magnitudes */
+    uint64_t adapted; /* tensors of the base model that have low-rank adapters */
+    uint64_t saved;   /* tensors that replace those of the base model */
 };
 
 /* One tensor. It and everything it points to are valid during the callback that receives it. */

@@ -17,6 +17,7 @@
 #include "offload/cache/cache.h"
 #include "offload/model/config_read.h"
 #include "offload/model/files.h"
+#include "offload/model/peft.h"
 #include "offload/model/publish.h"
 #include "offload/store/checkpoint.h"
 #include "offload/store/checkpoint_files.h"
@@ -174,8 +175,9 @@ static int inspect_checkpoint(struct tide_context *context, const char *path,
         goto done;
     }
     rc = store_checkpoint_verify(checkpoint, report, &verifying);
-    if (rc == 0 && has(path, "config.json")) {
-        rc = check_tensors(path, store_checkpoint_manifest(checkpoint)->blocks);
+    const struct blocks *blocks = store_checkpoint_manifest(checkpoint)->blocks;
+    if (rc == 0 && !blocks->base_apart && has(path, "config.json")) {
+        rc = check_tensors(path, blocks);
     }
 
 done:;
@@ -299,6 +301,27 @@ done:
     return judge(rc, out);
 }
 
+static int inspect_adapter(const char *path, const struct tide_inspect_options *options,
+                           struct tide_inspection *out)
+{
+    struct model_peft *peft = NULL;
+    out->what = TIDE_ADAPTER_FOLDER;
+    int rc = model_peft_open(path, &peft);
+    if (rc == 0) {
+        out->rank = (uint64_t)peft->rank;
+        out->alpha = peft->alpha;
+        out->rslora = peft->rslora;
+        out->dora = peft->dora;
+        for (size_t i = 0; i < peft->count; i++) {
+            out->adapted += peft->entries[i].whole == NULL;
+            out->saved += peft->entries[i].whole != NULL;
+        }
+        count_file(peft->file, options, out);
+    }
+    model_peft_close(peft);
+    return judge(rc, out);
+}
+
 static int inspect_folder(struct tide_context *context, const char *path,
                           const struct tide_inspect_options *options, struct tide_inspection *out)
 {
@@ -309,6 +332,9 @@ static int inspect_folder(struct tide_context *context, const char *path,
     }
     if (has(path, "config.json")) {
         return inspect_model(path, options, out);
+    }
+    if (has(path, MODEL_PEFT_CONFIG) || has(path, MODEL_PEFT_TENSORS)) {
+        return inspect_adapter(path, options, out);
     }
     int rc = inspect_store(path, &store, out);
     return rc != 0 || store ? rc : judge(nothing_here(path, out), out);

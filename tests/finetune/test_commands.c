@@ -76,6 +76,8 @@ static void usage(void)
          "--batch takes an integer from 1 to 1048576"},
         {"plan --model= --batch 1", "--model is empty; it needs a value: DIR"},
         {"export --out x", "CHECKPOINT is missing"},
+        {"export --out x --merge a", "--merge needs two folders, BASE and ADAPTER; found 1"},
+        {"export --out x a b", "expected one CHECKPOINT, or --merge BASE ADAPTER; found 2 folders"},
         {TRAIN "--out %T/o --save-every 0", "--save-every takes an integer from 1"},
         {TRAIN "--out %T/o --keep 0", "--keep takes an integer from 1"},
         {TRAIN "--out %T/o --tensorboard %T/d.jsonl", "d.jsonl"},

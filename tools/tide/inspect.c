@@ -58,12 +58,13 @@ static void print_verdict(bool verified, const char *verified_text, const char *
 
 static const char *what_name(uint32_t what)
 {
-    return what == TIDE_MODEL_FOLDER    ? "model"
-           : what == TIDE_CHECKPOINT    ? "checkpoint"
-           : what == TIDE_STORE_FOLDER  ? "store"
-           : what == TIDE_BLOCKS_FOLDER ? "blocks"
-           : what == TIDE_OTHER_FOLDER  ? "other"
-                                        : "safetensors";
+    return what == TIDE_MODEL_FOLDER     ? "model"
+           : what == TIDE_CHECKPOINT     ? "checkpoint"
+           : what == TIDE_STORE_FOLDER   ? "store"
+           : what == TIDE_BLOCKS_FOLDER  ? "blocks"
+           : what == TIDE_ADAPTER_FOLDER ? "adapter"
+           : what == TIDE_OTHER_FOLDER   ? "other"
+                                         : "safetensors";
 }
 
 static void print_checkpoint(const struct tide_inspection *one)
@@ -137,9 +138,10 @@ static void print_text(const char *path, const struct tide_inspection *one)
     }
     const bool model = one->what == TIDE_MODEL_FOLDER;
     char number[CLI_NUMBER_BYTES];
-    printf(": %s\n", model                            ? "model folder"
-                     : one->what == TIDE_OTHER_FOLDER ? "folder"
-                                                      : "safetensors file");
+    printf(": %s\n", model                              ? "model folder"
+                     : one->what == TIDE_ADAPTER_FOLDER ? "adapter"
+                     : one->what == TIDE_OTHER_FOLDER   ? "folder"
+                                                        : "safetensors file");
     if (model && one->family[0] != '\0') {
         fputs("  ", stdout);
         print_safe(one->family);
@@ -149,6 +151,15 @@ static void print_text(const char *path, const struct tide_inspection *one)
                cli_count_print(one->parameters, number), one->layers, one->layers == 1 ? "" : "s",
                one->hidden, one->inner, one->heads, one->head_dim, one->kv_heads, one->vocab,
                one->tied ? " (tied)" : "", one->positions);
+    }
+    if (one->rank > 0) {
+        printf("  %s of rank %" PRIu64 ", alpha %g%s: %" PRIu64 " tensors adapted",
+               one->dora ? "DoRA" : "LoRA", one->rank, one->alpha, one->rslora ? " (rsLoRA)" : "",
+               one->adapted);
+        if (one->saved > 0) {
+            printf(", %" PRIu64 " replaced", one->saved);
+        }
+        putchar('\n');
     }
     if (one->files > 0) { /* else none could be read, and the problem says why */
         printf("  %" PRIu64 " tensors in %" PRIu64 " file%s, %s%s", one->tensors, one->files,
@@ -208,6 +219,15 @@ static void write_figures(struct core_json_write *json, const struct tide_inspec
         core_json_write_unsigned(json, "updates", one->updates);
         core_json_write_string(json, "optimizer", one->optimizer);
         core_json_write_string(json, "precision", one->precision);
+        return;
+    }
+    if (one->rank > 0) {
+        core_json_write_unsigned(json, "rank", one->rank);
+        core_json_write_real(json, "alpha", one->alpha);
+        core_json_write_bool(json, "rslora", one->rslora);
+        core_json_write_bool(json, "dora", one->dora);
+        core_json_write_unsigned(json, "adapted", one->adapted);
+        core_json_write_unsigned(json, "saved", one->saved);
         return;
     }
     if (one->family[0] == '\0') {

@@ -1,0 +1,379 @@
+/* merge.c: tide_adapter_merge: adds LoRA adapters to the weights of their base model, a few rows at a time. The
+ * caller's thread. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tide/checkpoint.h>
+
+#include "core/base/err.h"
+#include "core/base/file.h"
+#include "core/base/log.h"
+#include "offload/api/context.h"
+#include "offload/model/config_read.h"
+#include "offload/model/files.h"
+#include "offload/model/peft.h"
+#include "offload/model/save.h"
+
+/* Elements of weights in memory at a time, unless one row or one transposed tensor has more. */
+enum { ELEMENTS = 1 << 20 };
+
+struct merge {
+    struct tide_context *context; /* borrowed */
+    struct model *model;          /* owned, like all below */
+    struct model_files *files;
+    struct model_peft *peft;
+    struct model_save *save;
+    enum model_dtype type; /* of the base's weights, and of the result's */
+};
+
+/* A tensor of the base model. */
+struct tensor {
+    unsigned block;
+    const struct model_param *param;
+    const struct model_part *part;
+    const struct model_peft_entry *entry; /* NULL: it stays as it is */
+};
+
+/* Arrays for one tensor, all owned. */
+struct work {
+    float *rows; /* [row_count][cols] */
+    float *delta;
+    float *a;         /* [rank][cols] */
+    float *b;         /* [row_count][rank] */
+    float *magnitude; /* [row_count] */
+    uint64_t row_count;
+};
+
+/* ---- checks ---- */
+
+static bool has_shape(const struct tensor *tensor, const struct model_tensor *found)
+{
+    const uint64_t rows = (uint64_t)tensor->part->rows;
+    const uint64_t cols = (uint64_t)tensor->param->cols;
+    const bool turned = tensor->param->transposed;
+    return tensor->param->vector
+               ? found->dimensions == 1 && found->shape[0] == rows
+               : found->dimensions == 2 && found->shape[0] == (turned ? cols : rows) &&
+                     found->shape[1] == (turned ? rows : cols);
+}
+
+static int check_tensor(const struct merge *merge, const struct tensor *tensor)
+{
+    const struct model_peft_entry *entry = tensor->entry;
+    const uint64_t rows = (uint64_t)tensor->part->rows;
+    const uint64_t cols = (uint64_t)tensor->param->cols;
+    const bool fits = entry->whole != NULL
+                          ? has_shape(tensor, entry->whole)
+                          : entry->a->shape[1] == cols && entry->b->shape[0] == rows &&
+                                !tensor->param->vector;
+    return fits ? 0
+                : core_err_set(-EINVAL,
+                               "%s is an adapter of another base model: %s has %" PRIu64
+                               " rows of %" PRIu64 " here and other shapes there",
+                               merge->peft->folder, tensor->part->name, rows, cols);
+}
+
+/* Calls `call` for each tensor of the base model, in order. */
+static int each_tensor(struct merge *merge,
+                       int (*call)(struct merge *merge, const struct tensor *tensor, void *user),
+                       void *user)
+{
+    for (unsigned b = 0; b < merge->model->block_count; b++) {
+        const struct model_block *block = &merge->model->blocks[b];
+        for (unsigned i = 0; i < block->param_count; i++) {
+            const struct model_param *param = &block->params[i];
+            for (unsigned k = 0; k < param->part_count; k++) {
+                const struct tensor tensor = {
+                    .block = b,
+                    .param = param,
+                    .part = &param->parts[k],
+                    .entry = model_peft_find(merge->peft, param->parts[k].name)};
+                int rc = call(merge, &tensor, user);
+                if (rc != 0) {
+                    return rc;
+                }
+            }
+        }
+    }
+    return 0;
+}
+
+/* What the tensors have in common. */
+struct survey {
+    size_t matched;
+    const char **names; /* owned array: of the tensors that matched */
+    bool mixed;         /* types of the base's tensors */
+    bool any;
+};
+
+static int survey_tensor(struct merge *merge, const struct tensor *tensor, void *user)
+{
+    struct survey *survey = user;
+    const struct model_safetensors *shard = NULL;
+    const struct model_tensor *found = model_files_part(merge->files, tensor->part, &shard);
+    survey->mixed = survey->mixed || (survey->any && found->dtype != merge->type);
+    merge->type = found->dtype;
+    survey->any = true;
+    if (tensor->entry == NULL) {
+        return 0;
+    }
+    survey->names[survey->matched++] = tensor->part->name;
+    return check_tensor(merge, tensor);
+}
+
+/* Each adapter must have its tensor in the base: one that is passed over would be lost. */
+static int check_adapter(struct merge *merge)
+{
+    struct survey survey = {.names = calloc(merge->peft->count, sizeof(*survey.names))};
+    int rc = survey.names != NULL ? each_tensor(merge, survey_tensor, &survey)
+                                  : core_err_set(-ENOMEM, "no memory to check adapters");
+    merge->type = survey.mixed ? MODEL_F32 : merge->type;
+    for (size_t i = 0; rc == 0 && survey.matched < merge->peft->count; i++) {
+        bool found = false;
+        for (size_t j = 0; j < survey.matched; j++) {
+            found = found || strcmp(survey.names[j], merge->peft->entries[i].base) == 0;
+        }
+        if (!found) {
+            rc = core_err_set(-EINVAL,
+                              "%s is an adapter of another base model: this one has no tensor %s",
+                              merge->peft->folder, merge->peft->entries[i].base);
+        }
+    }
+    free(survey.names);
+    return rc;
+}
+
+/* ---- one tensor ---- */
+
+/* Reads elements of a tensor of the PEFT file as fp32. `to` has room for them. */
+static int read_floats(const struct model_peft *peft, const struct model_tensor *tensor,
+                       uint64_t begin, uint64_t count, float *to)
+{
+    const size_t bytes = model_dtype_bytes(tensor->dtype);
+    /* Narrow elements are read into the end of the destination and widened in place, first ones first. */
+    char *from = (char *)to + count * (sizeof *to - bytes);
+    int rc = model_safetensors_read(peft->file, tensor, begin * bytes, from, count * bytes);
+    if (rc == 0 && tensor->dtype != MODEL_F32) {
+        for (uint64_t i = 0; i < count; i++) {
+            uint16_t half;
+            memcpy(&half, from + i * bytes, sizeof half);
+            model_convert(&to[i], MODEL_F32, &half, tensor->dtype, 1);
+        }
+    }
+    return rc;
+}
+
+/* work->delta = scale * B A for rows of the tensor; fp32 like PEFT's product. */
+static void multiply(const struct merge *merge, const struct work *work, uint64_t rows,
+                     uint64_t cols)
+{
+    const uint64_t rank = (uint64_t)merge->peft->rank;
+    const float scale = (float)merge->peft->scale;
+    for (uint64_t r = 0; r < rows; r++) {
+        float *delta = work->delta + r * cols;
+        memset(delta, 0, cols * sizeof *delta);
+        for (uint64_t k = 0; k < rank; k++) {
+            const float b = work->b[r * rank + k];
+            const float *a = work->a + k * cols;
+            for (uint64_t c = 0; c < cols; c++) {
+                delta[c] += b * a[c];
+            }
+        }
+        for (uint64_t c = 0; c < cols; c++) {
+            delta[c] *= scale;
+        }
+    }
+}
+
+/* Adds the product to the rows; with DoRA, gives each row its magnitude. */
+static void add(const struct work *work, bool dora, uint64_t rows, uint64_t cols)
+{
+    for (uint64_t r = 0; r < rows; r++) {
+        float *row = work->rows + r * cols;
+        const float *delta = work->delta + r * cols;
+        double square = 0;
+        for (uint64_t c = 0; c < cols; c++) {
+            row[c] += delta[c];
+        }
+        for (uint64_t c = 0; dora && c < cols; c++) {
+            square += (double)row[c] * (double)row[c];
+        }
+        const float factor = dora ? work->magnitude[r] / (float)sqrt(square) : 1;
+        for (uint64_t c = 0; dora && c < cols; c++) {
+            row[c] *= factor;
+        }
+    }
+}
+
+/* The tensor of the adapter's file that replaces the base's, as rows. */
+static int read_whole(const struct merge *merge, const struct tensor *tensor, uint64_t first,
+                      uint64_t rows, const struct work *work)
+{
+    const uint64_t cols = (uint64_t)tensor->param->cols;
+    const uint64_t all = (uint64_t)tensor->part->rows;
+    if (!tensor->param->transposed) {
+        return read_floats(merge->peft, tensor->entry->whole, first * cols, rows * cols,
+                           work->rows);
+    }
+    int rc = read_floats(merge->peft, tensor->entry->whole, 0, all * cols, work->delta);
+    for (uint64_t r = 0; rc == 0 && r < rows; r++) {
+        for (uint64_t c = 0; c < cols; c++) {
+            work->rows[r * cols + c] = work->delta[c * all + first + r];
+        }
+    }
+    return rc;
+}
+
+/* Merges rows [first, first + rows) of the tensor into work->rows. */
+static int merge_rows(const struct merge *merge, const struct tensor *tensor, uint64_t first,
+                      uint64_t rows, const struct work *work)
+{
+    const struct model_peft_entry *entry = tensor->entry;
+    const uint64_t rank = (uint64_t)merge->peft->rank;
+    const uint64_t cols = (uint64_t)tensor->param->cols;
+    if (entry->whole != NULL) {
+        return read_whole(merge, tensor, first, rows, work);
+    }
+    int rc = read_floats(merge->peft, entry->b, first * rank, rows * rank, work->b);
+    if (rc == 0 && entry->magnitude != NULL) {
+        rc = read_floats(merge->peft, entry->magnitude, first, rows, work->magnitude);
+    }
+    if (rc == 0) {
+        multiply(merge, work, rows, cols);
+        add(work, entry->magnitude != NULL, rows, cols);
+    }
+    return rc;
+}
+
+static void work_fini(struct work *work)
+{
+    free(work->rows);
+    free(work->delta);
+    free(work->a);
+    free(work->b);
+    free(work->magnitude);
+}
+
+static int work_init(struct work *work, const struct merge *merge, const struct tensor *tensor)
+{
+    const uint64_t cols = (uint64_t)tensor->param->cols;
+    const uint64_t all = (uint64_t)tensor->part->rows;
+    const uint64_t rank = (uint64_t)merge->peft->rank;
+    /* A part of a transposed tensor would be read from all of its lines. */
+    const uint64_t rows = tensor->param->transposed || all < ELEMENTS / cols ? all
+                          : cols > ELEMENTS                                  ? 1
+                                                                             : ELEMENTS / cols;
+    *work = (struct work){.rows = malloc(rows * cols * sizeof(float)),
+                          .delta = malloc(rows * cols * sizeof(float)),
+                          .a = malloc(rank * cols * sizeof(float)),
+                          .b = malloc(rows * rank * sizeof(float)),
+                          .magnitude = malloc(rows * sizeof(float)),
+                          .row_count = rows};
+    return work->rows != NULL && work->delta != NULL && work->a != NULL && work->b != NULL &&
+                   work->magnitude != NULL
+               ? 0
+               : core_err_set(-ENOMEM, "no memory to merge %s", tensor->part->name);
+}
+
+static int merge_tensor(struct merge *merge, const struct tensor *tensor, void *user)
+{
+    const struct model_block *block = &merge->model->blocks[tensor->block];
+    const uint64_t cols = (uint64_t)tensor->param->cols;
+    const uint64_t all = (uint64_t)tensor->part->rows;
+    const uint64_t begin = tensor->param->offset + (uint64_t)tensor->part->first_row * cols;
+    uint64_t *done = user;
+    struct work work;
+    int rc = work_init(&work, merge, tensor);
+    if (rc == 0 && tensor->entry != NULL && tensor->entry->a != NULL) {
+        const struct model_tensor *a = tensor->entry->a;
+        rc = read_floats(merge->peft, a, 0, a->shape[0] * cols, work.a);
+    }
+    for (uint64_t at = 0; rc == 0 && at < all; at += work.row_count) {
+        const uint64_t rows = all - at < work.row_count ? all - at : work.row_count;
+        rc = model_files_read(merge->files, block, begin + at * cols, rows * cols, MODEL_F32,
+                              work.rows, NULL);
+        if (rc == 0 && tensor->entry != NULL) {
+            rc = merge_rows(merge, tensor, at, rows, &work);
+        }
+        if (rc == 0) {
+            rc = model_save_put(merge->save, tensor->block, begin + at * cols, rows * cols,
+                                MODEL_F32, work.rows);
+        }
+        *done += rows * cols;
+        if (rc == 0) {
+            rc = context_progress(merge->context, "merge", *done, merge->model->parameters);
+        }
+    }
+    work_fini(&work);
+    return rc;
+}
+
+/* ---- all of it ---- */
+
+static int open_all(struct merge *merge, const char *base, const char *adapter)
+{
+    struct model_config config;
+    int rc = model_peft_open(adapter, &merge->peft);
+    if (rc != 0) {
+        return core_err_prefix(rc, "%s is not a readable adapter", adapter);
+    }
+    rc = model_config_load(base, &config);
+    if (rc == 0) {
+        rc = model_create(&config, NULL, &merge->model);
+    }
+    if (rc == 0) {
+        rc = model_files_open(base, &merge->files);
+    }
+    if (rc == 0) {
+        rc = model_files_check(merge->files, merge->model);
+    }
+    return rc == 0 ? check_adapter(merge) : rc;
+}
+
+static int run(struct merge *merge, const char *base, const char *adapter, const char *folder,
+               int overwrite)
+{
+    uint64_t done = 0;
+    if (core_file_is_same(base, folder) || core_file_is_same(adapter, folder)) {
+        return core_err_set(-EINVAL, "%s is an input of the merge; name another folder", folder);
+    }
+    int rc = open_all(merge, base, adapter);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct model_save_options options = {
+        .folder = folder, .source = base, .type = merge->type, .replace = overwrite != 0};
+    rc = model_save_open(merge->model, &options, &merge->save);
+    if (rc == 0) {
+        rc = each_tensor(merge, merge_tensor, &done);
+    }
+    if (rc == 0) {
+        rc = model_save_finish(merge->save);
+    }
+    if (rc == 0) {
+        core_log(CORE_LOG_INFO, "merged %s into the %s weights of %s", adapter,
+                 model_dtype_name(merge->type), base);
+    }
+    return rc;
+}
+
+int tide_adapter_merge(struct tide_context *context, const char *base, const char *adapter,
+                       const char *folder, int overwrite)
+{
+    const struct context_before before = context_enter(context);
+    struct merge merge = {.context = context, .type = MODEL_OTHER};
+    int rc = base != NULL && adapter != NULL && folder != NULL && folder[0] != '\0'
+                 ? run(&merge, base, adapter, folder, overwrite)
+                 : core_err_set(-EINVAL,
+                                "a base model, an adapter and a folder to write are required");
+    const struct core_err kept = core_err_keep(rc);
+    model_save_close(merge.save);
+    model_files_close(merge.files);
+    model_destroy(merge.model);
+    model_peft_close(merge.peft);
+    rc = core_err_first(&kept, 0);
+    context_leave(&before);
+    return rc;
+}

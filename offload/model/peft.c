@@ -1,0 +1,313 @@
+/* peft.c: reads adapter_config.json, and sorts the tensors of a PEFT file by what they adapt. */
+#include "offload/model/peft.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/json/json.h"
+
+enum { RANK_MAX = 1 << 16, NAME_BYTES = 1024 };
+
+/* ---- adapter_config.json ---- */
+
+/* Features that change what the tensors mean, with the values at which they are off. */
+static int check_features(const struct core_json *doc, const struct core_json_value *root)
+{
+    static const char *const flags[] = {"lora_bias", "use_qalora", "use_bdlora"};
+    static const char *const lists[] = {"rank_pattern", "alpha_pattern", "layer_replication",
+                                        "target_parameters", "trainable_token_indices"};
+    const char *bias = "none";
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        bool set = false;
+        int rc = core_json_get_bool(doc, root, flags[i], &set);
+        if (rc != 0 && rc != -ENOENT) {
+            return rc;
+        }
+        if (rc == 0 && set) {
+            return core_json_refuse(doc, root, flags[i], 0, -EINVAL,
+                                    "is not supported; only plain LoRA, rsLoRA and DoRA are");
+        }
+    }
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        if (core_json_count(core_json_find(root, lists[i])) > 0) {
+            return core_json_refuse(doc, root, lists[i], 0, -EINVAL, "is not supported");
+        }
+    }
+    int rc = core_json_get_string(doc, root, "bias", &bias);
+    if (rc != 0 && rc != -ENOENT) {
+        return rc;
+    }
+    return strcmp(bias, "none") == 0 ? 0
+                                     : core_json_refuse(doc, root, "bias", 0, -EINVAL,
+                                                        "found \"%.40s\"; expected \"none\"", bias);
+}
+
+static int read_flag(const struct core_json *doc, const char *key, bool *out)
+{
+    int rc = core_json_get_bool(doc, core_json_root(doc), key, out);
+    return rc == -ENOENT ? 0 : rc;
+}
+
+static int read_config(const struct core_json *doc, struct model_peft *peft)
+{
+    const struct core_json_value *root = core_json_root(doc);
+    const char *type = NULL;
+    int rc = core_json_get_string(doc, root, "peft_type", &type);
+    if (rc != 0) {
+        return rc;
+    }
+    if (strcmp(type, "LORA") != 0) {
+        return core_json_refuse(doc, root, "peft_type", 0, -EINVAL,
+                                "found \"%.40s\"; expected \"LORA\"", type);
+    }
+    rc = core_json_get_integer(doc, root, "r", &peft->rank);
+    if (rc != 0) {
+        return rc;
+    }
+    if (peft->rank < 1 || peft->rank > RANK_MAX) {
+        return core_json_refuse(doc, root, "r", 0, -EINVAL, "found %" PRId64 "; expected 1 to %d",
+                                peft->rank, RANK_MAX);
+    }
+    rc = core_json_get_real(doc, root, "lora_alpha", &peft->alpha);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_flag(doc, "use_rslora", &peft->rslora);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_flag(doc, "use_dora", &peft->dora);
+    if (rc != 0) {
+        return rc;
+    }
+    peft->scale = peft->alpha / (peft->rslora ? sqrt((double)peft->rank) : (double)peft->rank);
+    return check_features(doc, root);
+}
+
+static int load_config(struct model_peft *peft)
+{
+    char path[4352];
+    struct core_json *doc = NULL;
+    snprintf(path, sizeof path, "%s/" MODEL_PEFT_CONFIG, peft->folder);
+    int rc = core_json_load(path, &(struct core_json_options){.regular = true}, &doc);
+    if (rc == 0 && core_json_kind(core_json_root(doc)) != CORE_JSON_OBJECT) {
+        rc = core_err_set(-EINVAL, "%s: expected an object", path);
+    }
+    if (rc == 0) {
+        rc = read_config(doc, peft);
+    }
+    core_json_destroy(doc);
+    return rc == -ENOENT && doc != NULL ? -EINVAL : rc;
+}
+
+/* ---- tensors ---- */
+
+/* What the ends of names say. */
+enum part { PART_A, PART_B, PART_MAGNITUDE, PART_WHOLE };
+
+static bool cut_end(char *name, const char *end, const char *instead)
+{
+    const size_t length = strlen(name);
+    const size_t tail = strlen(end);
+    if (length < tail || strcmp(name + length - tail, end) != 0) {
+        return false;
+    }
+    snprintf(name + length - tail, NAME_BYTES - (length - tail), "%s", instead);
+    return true;
+}
+
+/* Turns the name of a PEFT tensor into that of the base model's tensor. */
+static int base_name(const struct model_peft *peft, const struct model_tensor *tensor,
+                     char name[NAME_BYTES], enum part *part)
+{
+    static const char prefix[] = "base_model.model.";
+    static const struct {
+        const char *end;
+        enum part part;
+    } ends[] = {
+        {".lora_A.weight", PART_A},
+        {".lora_B.weight", PART_B},
+        {".lora_magnitude_vector", PART_MAGNITUDE},
+        {".lora_magnitude_vector.weight", PART_MAGNITUDE},
+        {".modules_to_save.weight", PART_WHOLE},
+    };
+    const size_t length = strlen(tensor->name);
+    const bool fits = strncmp(tensor->name, prefix, sizeof prefix - 1) == 0 &&
+                      length < NAME_BYTES - 16;
+    snprintf(name, NAME_BYTES, "%s", tensor->name + (fits ? sizeof prefix - 1 : 0));
+    for (size_t i = 0; fits && i < sizeof ends / sizeof ends[0]; i++) {
+        if (cut_end(name, ends[i].end, ".weight")) {
+            *part = ends[i].part;
+            return 0;
+        }
+    }
+    if (!fits || strstr(name, ".lora_") != NULL || strstr(name, "lora_embedding") != NULL) {
+        return core_err_set(-EINVAL,
+                            "%s: tensor %s is not one of LoRA on a linear layer, which is "
+                            "named "
+                            "base_model.model.MODULE.lora_A.weight",
+                            model_safetensors_path(peft->file), tensor->name);
+    }
+    *part = PART_WHOLE;
+    return 0;
+}
+
+static int by_base(const void *a, const void *b)
+{
+    return strcmp(((const struct model_peft_entry *)a)->base,
+                  ((const struct model_peft_entry *)b)->base);
+}
+
+/* Joins entries of the same tensor, which follow each other. */
+static void join_entries(struct model_peft *peft)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < peft->count; i++) {
+        struct model_peft_entry *entry = &peft->entries[i];
+        struct model_peft_entry *last = kept > 0 ? &peft->entries[kept - 1] : NULL;
+        if (last == NULL || strcmp(last->base, entry->base) != 0) {
+            peft->entries[kept++] = *entry;
+            continue;
+        }
+        last->a = entry->a != NULL ? entry->a : last->a;
+        last->b = entry->b != NULL ? entry->b : last->b;
+        last->magnitude = entry->magnitude != NULL ? entry->magnitude : last->magnitude;
+        last->whole = entry->whole != NULL ? entry->whole : last->whole;
+        free((char *)(uintptr_t)entry->base);
+    }
+    peft->count = kept;
+}
+
+static bool is_matrix(const struct model_tensor *tensor, uint64_t rows, uint64_t cols)
+{
+    return tensor->dimensions == 2 && tensor->shape[0] == (rows > 0 ? rows : tensor->shape[0]) &&
+           tensor->shape[1] == (cols > 0 ? cols : tensor->shape[1]);
+}
+
+static int check_entry(const struct model_peft *peft, const struct model_peft_entry *entry)
+{
+    const char *path = model_safetensors_path(peft->file);
+    const uint64_t rank = (uint64_t)peft->rank;
+    const struct model_tensor *const all[] = {entry->a, entry->b, entry->magnitude, entry->whole};
+    for (size_t i = 0; i < 4; i++) {
+        if (all[i] != NULL && all[i]->dtype == MODEL_OTHER) {
+            return core_err_set(-EINVAL, "%s: tensor %s has type %s; expected F32, F16 or BF16",
+                                path, all[i]->name, all[i]->dtype_name);
+        }
+    }
+    if (entry->whole != NULL) {
+        return entry->a == NULL && entry->b == NULL && entry->magnitude == NULL
+                   ? 0
+                   : core_err_set(-EINVAL, "%s: %s is both adapted and replaced", path,
+                                  entry->base);
+    }
+    if (entry->a == NULL || entry->b == NULL || (entry->magnitude != NULL) != peft->dora) {
+        return core_err_set(-EINVAL, "%s: %s has no %s", path, entry->base,
+                            entry->a == NULL   ? "lora_A"
+                            : entry->b == NULL ? "lora_B"
+                            : peft->dora       ? "lora_magnitude_vector"
+                                               : "use for its lora_magnitude_vector without DoRA");
+    }
+    if (!is_matrix(entry->a, rank, 0) || !is_matrix(entry->b, 0, rank)) {
+        return core_err_set(-EINVAL,
+                            "%s: the adapters of %s have other shapes than rank %" PRId64
+                            " of " MODEL_PEFT_CONFIG " says",
+                            path, entry->base, peft->rank);
+    }
+    const struct model_tensor *magnitude = entry->magnitude;
+    return magnitude == NULL ||
+                   (magnitude->dimensions == 1 && magnitude->shape[0] == entry->b->shape[0])
+               ? 0
+               : core_err_set(-EINVAL, "%s: tensor %s has another length than the rows of lora_B",
+                              path, magnitude->name);
+}
+
+static int sort_tensors(struct model_peft *peft)
+{
+    size_t count;
+    const struct model_tensor *list = model_safetensors_list(peft->file, &count);
+    peft->entries = calloc(count > 0 ? count : 1, sizeof *peft->entries);
+    if (peft->entries == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the tensors of %s", peft->folder);
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct model_peft_entry *entry = &peft->entries[i];
+        char name[NAME_BYTES];
+        enum part part = PART_WHOLE;
+        int rc = base_name(peft, &list[i], name, &part);
+        if (rc != 0) {
+            return rc;
+        }
+        entry->base = strdup(name);
+        if (entry->base == NULL) {
+            return core_err_set(-ENOMEM, "no memory for the tensors of %s", peft->folder);
+        }
+        peft->count++;
+        *(part == PART_A           ? &entry->a
+          : part == PART_B         ? &entry->b
+          : part == PART_MAGNITUDE ? &entry->magnitude
+                                   : &entry->whole) = &list[i];
+    }
+    qsort(peft->entries, peft->count, sizeof *peft->entries, by_base);
+    join_entries(peft);
+    for (size_t i = 0; i < peft->count; i++) {
+        int rc = check_entry(peft, &peft->entries[i]);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return peft->count > 0
+               ? 0
+               : core_err_set(-EINVAL, "%s has no tensors", model_safetensors_path(peft->file));
+}
+
+/* ---- all of it ---- */
+
+int model_peft_open(const char *folder, struct model_peft **out)
+{
+    char path[4352];
+    struct model_peft *peft = calloc(1, sizeof *peft);
+    if (peft == NULL || (peft->folder = strdup(folder)) == NULL) {
+        free(peft);
+        return core_err_set(-ENOMEM, "no memory to open %s", folder);
+    }
+    int rc = load_config(peft);
+    if (rc == 0) {
+        snprintf(path, sizeof path, "%s/" MODEL_PEFT_TENSORS, folder);
+        rc = model_safetensors_open(path, &peft->file);
+    }
+    if (rc == 0) {
+        rc = sort_tensors(peft);
+    }
+    if (rc != 0) {
+        model_peft_close(peft);
+        return rc;
+    }
+    *out = peft;
+    return 0;
+}
+
+void model_peft_close(struct model_peft *peft)
+{
+    if (peft == NULL) {
+        return;
+    }
+    for (size_t i = 0; i < peft->count; i++) {
+        free((char *)(uintptr_t)peft->entries[i].base);
+    }
+    free(peft->entries);
+    model_safetensors_close(peft->file);
+    free(peft->folder);
+    free(peft);
+}
+
+const struct model_peft_entry *model_peft_find(const struct model_peft *peft, const char *base)
+{
+    const struct model_peft_entry key = {.base = base};
+    return bsearch(&key, peft->entries, peft->count, sizeof *peft->entries, by_base);
+}

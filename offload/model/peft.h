@@ -1,0 +1,45 @@
+/* peft.h: a PEFT folder of LoRA adapters, open for reading: adapter_config.json and the tensors of
+ * adapter_model.safetensors, each matched with the tensor of the base model that it adapts or replaces.
+ * Immutable once open; any thread. */
+#ifndef OFFLOAD_MODEL_PEFT_H
+#define OFFLOAD_MODEL_PEFT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "offload/model/safetensors.h"
+
+#define MODEL_PEFT_CONFIG  "adapter_config.json"
+#define MODEL_PEFT_TENSORS "adapter_model.safetensors"
+
+/* What the folder has for one tensor of the base model. */
+struct model_peft_entry {
+    const char *base;                     /* name of the base model's tensor: "....q_proj.weight" */
+    const struct model_tensor *a;         /* [rank][inputs]; with b */
+    const struct model_tensor *b;         /* [outputs][rank] */
+    const struct model_tensor *magnitude; /* [outputs]; NULL: no DoRA */
+    const struct model_tensor *whole;     /* instead of all others: replaces the tensor */
+};
+
+struct model_peft {
+    int64_t rank;
+    double alpha;
+    bool rslora;
+    bool dora;
+    double scale; /* alpha / rank, or alpha / sqrt(rank) */
+    char *folder; /* owned, as all below */
+    struct model_safetensors *file;
+    struct model_peft_entry *entries; /* in order of their names */
+    size_t count;
+};
+
+/* -ENOENT, -EINVAL: no such folder, a file is missing or half written, adapters of another kind than LoRA on
+ * linear layers, or tensors that do not fit together; the message names the file and the key or tensor. */
+int model_peft_open(const char *folder, struct model_peft **out);
+void model_peft_close(struct model_peft *peft); /* NULL is fine */
+
+/* NULL: the folder has nothing for this tensor of the base model. */
+const struct model_peft_entry *model_peft_find(const struct model_peft *peft, const char *base);
+
+#endif
