@@ -44,6 +44,7 @@ struct finetune_flags {
     struct cli_texts store;
     bool make_store;
     const char *place, *io, *rates, *trace;
+    const char *machine; /* of `tide plan`: its drives are in a file */
 
     bool overwrite;
     const char *eval_data;

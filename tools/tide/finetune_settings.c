@@ -606,7 +606,7 @@ static int take_memory(struct finetune_settings *settings, const struct finetune
     }
     const bool wants_store = engine->weights == TIDE_STORE || engine->states == TIDE_STORE ||
                              engine->grads == TIDE_STORE || engine->acts == TIDE_ACTS_STORE;
-    if (wants_store && engine->store_count == 0) {
+    if (wants_store && engine->store_count == 0 && flags->machine == NULL) {
         return core_err_set(-EINVAL,
                             "--place needs a store: give --store DIR, a directory on a drive");
     }

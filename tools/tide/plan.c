@@ -22,7 +22,6 @@ struct wish {
     bool tape;
     bool what_if;
     const char *rates_out;
-    const char *machine;
     int64_t nodes;
     int64_t ranks_per_node;
     double straggler;
@@ -134,7 +133,7 @@ static int take_machine(struct wish *wish, struct cli_machine *machine)
     if (rc != 0) {
         return rc;
     }
-    rc = cli_machine_find(wish->machine, machine);
+    rc = cli_machine_find(wish->flags.machine, machine);
     if (rc != 0) {
         return rc;
     }
@@ -186,7 +185,7 @@ static int make(const struct cli_command *command, struct wish *wish, struct fin
     struct tide_plan *plan = NULL;
     bool unfit = false;
     int rc = check_written(wish);
-    if (rc != 0 || (wish->machine != NULL && (rc = take_machine(wish, &machine)) != 0) ||
+    if (rc != 0 || (wish->flags.machine != NULL && (rc = take_machine(wish, &machine)) != 0) ||
         (rc = finetune_context_inspect(talk, wish->flags.model, false, &model)) != 0 ||
         (rc = finetune_settings_init(&settings, &wish->flags, &model)) != 0) {
         return cli_fail(command, finetune_exit_code(rc), NULL);
@@ -195,7 +194,7 @@ static int make(const struct cli_command *command, struct wish *wish, struct fin
     if (rc == 0) {
         settings.engine.trace = NULL; /* nothing runs; the simulated timeline is written below */
         settings.engine.straggler = wish->straggler;
-        if (wish->machine != NULL) {
+        if (wish->flags.machine != NULL) {
             set_machine(wish, &machine, &settings.engine);
         }
         rc = tide_plan_create(talk->context, &settings.engine, &plan);
@@ -225,7 +224,7 @@ static void own_options(struct wish *wish, struct cli_option out[OWN_OPTIONS])
                      "also plan with twice as much of each part of the machine", 0, 0, NULL},
         [SAVE_RATES] = {"save-rates", CLI_TEXT, &to->rates_out, "FILE",
                         "write the measured rates, for --rates on another machine", 0, 0, NULL},
-        [MACHINE] = {"machine", CLI_TEXT, &to->machine, "NAME|FILE",
+        [MACHINE] = {"machine", CLI_TEXT, &to->flags.machine, "NAME|FILE",
                      "plan for dgx-2, dgx-h100, ... or a file (and --nodes N)", 0, 0, NULL},
         [NODES] = {"nodes", CLI_INTEGER, &to->nodes, "N", "nodes of --machine [1]", 1, 4096, NULL},
         [RANKS_PER_NODE] = {"ranks-per-node", CLI_INTEGER, &to->ranks_per_node, "N",
@@ -255,8 +254,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
         return cli_fail(command, CLI_WRONG,
                         "--json and --tape exclude each other; give one of them");
     }
-    if (wish.machine == NULL && (cli_is_given(&parsed.given, count + NODES) ||
-                                 cli_is_given(&parsed.given, count + RANKS_PER_NODE))) {
+    if (wish.flags.machine == NULL && (cli_is_given(&parsed.given, count + NODES) ||
+                                       cli_is_given(&parsed.given, count + RANKS_PER_NODE))) {
         return cli_fail(command, CLI_WRONG, "--nodes and --ranks-per-node need --machine");
     }
     snprintf(wish.model, sizeof wish.model, "%s", wish.flags.model);
