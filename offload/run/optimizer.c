@@ -15,7 +15,7 @@
 
 enum {
     PARTS_MAX = 4096,            /* parameters of a block */
-    BLOCK_ELEMENTS = 2 << 20,    /* small parameters share a block until it has as many */
+    BLOCK_ELEMENTS = 512 << 10,  /* small parameters share a block until it has as many */
     BLOCKS_WANTED = 2000,        /* of a large model, so that planning stays short */
     TYPES = CORE_UPDATE_FP16 + 1 /* of weights and of gradients */
 };

@@ -34,7 +34,7 @@ struct run_optimizer_parameter {
 struct run_optimizer_options {
     const struct run_optimizer_parameter *parameters; /* read during create, as all here */
     size_t parameter_count;
-    uint64_t block_elements; /* smaller parameters share a block until it has as many; 0: 2 Mi */
+    uint64_t block_elements; /* smaller parameters share a block until it has as many; 0: 512 Ki */
     const struct adam_group *groups; /* `step` is not used: each parameter counts its own */
     uint32_t group_count;
     struct run_options

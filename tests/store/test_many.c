@@ -196,10 +196,10 @@ static void long_manifest(void)
 }
 
 /* Headers and padding are less than 1 % of the bytes if blocks are as small as an optimizer makes them, with all
- * types: each has 4,096 parameters, and none is a multiple of a page. */
+ * types, and none is a multiple of a page. */
 static void padding_is_small(void)
 {
-    enum { SHARED = 500, LEAST = 4096 * BLOCKS_ALIGN_ELEMENTS };
+    enum { SHARED = 500, LEAST = 512 << 10 };
     static const struct plan_format formats[] = {
         {.weight_bytes = 2, .master_bytes = 2, .m_bytes = 4, .v_bytes = 4},
         {.weight_bytes = 4, .m_bytes = 2, .v_bytes = 2},
