@@ -356,7 +356,10 @@ static int try_optimizer(const struct way *way, const struct rules *rules,
     }
     if (fault != NULL) {
         run->stores[0].recipe = aio_fault_recipe(fault);
-        run->io_limit_ns = INT64_C(300000000);
+        if (fault->rules[0].kind ==
+            AIO_FAULT_STALLED) { /* a busy machine is slower than this, too */
+            run->io_limit_ns = INT64_C(300000000);
+        }
     }
     return run_optimizer_create(&options, out);
 }
