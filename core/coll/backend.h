@@ -33,6 +33,7 @@ struct coll_backend {
 
 extern const struct coll_backend coll_backend_self;
 extern const struct coll_backend coll_backend_local;
+extern const struct coll_backend coll_backend_mpi;
 
 struct coll {
     const struct coll_backend *backend;
@@ -44,6 +45,24 @@ struct coll {
     _Atomic uint64_t commands; /* relaxed: counters; written by the queue's thread */
     _Atomic uint64_t received_bytes[COLL_OPS];
 };
+
+/* "all-reduce of 64 fp32". Returns text. */
+const char *coll_work_print(const struct coll_work *work, char *text, size_t bytes);
+
+/* Ranks that a collective waits for; the first of them are named: "0, 1, 2, 3". */
+enum { COLL_MISSING_MAX = 4 };
+struct coll_missing {
+    unsigned count;
+    char list[64];
+};
+void coll_missing_add(struct coll_missing *missing, unsigned rank);
+
+/* The messages of failed collectives, the same in all back ends; each returns its code. */
+int coll_fail_differs(uint64_t number, const struct coll_work *first, unsigned rank,
+                      const struct coll_work *other);
+int coll_fail_left(uint64_t number, const struct coll_work *work, unsigned rank);
+int coll_fail_missing(uint64_t number, const struct coll_work *work,
+                      const struct coll_missing *missing, int64_t waited_ns);
 
 /* Rank r owns the elements [*begin, *end). */
 void coll_part(const struct coll *coll, const struct coll_work *work, unsigned r, uint64_t *begin,

@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/coll/backend.h"
+#include "core/coll/peers.h"
 #include "core/dev/dev.h"
 
 static const int64_t LIMIT_NS_DEFAULT = 600000000000;
@@ -20,7 +21,7 @@ static const struct kind {
 } kinds[] = {
     {"self", &coll_backend_self},
     {"local", &coll_backend_local},
-    {"mpi", NULL},
+    {"mpi", &coll_backend_mpi},
     {"nccl", NULL},
 };
 enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
@@ -32,7 +33,10 @@ const char *coll_kind_name(unsigned index)
 
 bool coll_kind_built(unsigned index)
 {
-    return index < KIND_COUNT && kinds[index].backend != NULL;
+    if (index >= KIND_COUNT || kinds[index].backend == NULL) {
+        return false;
+    }
+    return kinds[index].backend != &coll_backend_mpi || coll_peers_find(COLL_FLAVOUR_ANY) == 0;
 }
 
 const char *coll_op_name(enum coll_op op)
@@ -72,6 +76,68 @@ void coll_part(const struct coll *coll, const struct coll_work *work, unsigned r
     }
 }
 
+/* ---- Messages that back ends share ---- */
+
+const char *coll_work_print(const struct coll_work *work, char *text, size_t bytes)
+{
+    if (work->op == COLL_BARRIER) {
+        snprintf(text, bytes, "barrier");
+    } else {
+        int length = snprintf(text, bytes, "%s of %" PRIu64 " %s", coll_op_name(work->op),
+                              work->count, coll_type_name(work->type));
+        if (work->op == COLL_BROADCAST && length > 0 && (size_t)length < bytes) {
+            snprintf(text + length, bytes - (size_t)length, " from rank %u", work->root);
+        }
+    }
+    return text;
+}
+
+int coll_fail_differs(uint64_t number, const struct coll_work *first, unsigned rank,
+                      const struct coll_work *other)
+{
+    char texts[2][96];
+    return core_err_set(-EPROTO,
+                        "collective %" PRIu64 " differs: rank 0 calls %s, rank %u calls %s%s",
+                        number, coll_work_print(first, texts[0], sizeof texts[0]), rank,
+                        coll_work_print(other, texts[1], sizeof texts[1]),
+                        first->op == other->op && first->count == other->count &&
+                                first->type == other->type && first->root == other->root
+                            ? " with other borders"
+                            : "");
+}
+
+int coll_fail_left(uint64_t number, const struct coll_work *work, unsigned rank)
+{
+    char text[96];
+    return core_err_set(-EPIPE, "rank %u left before collective %" PRIu64 " (%s)", rank, number,
+                        coll_work_print(work, text, sizeof text));
+}
+
+int coll_fail_missing(uint64_t number, const struct coll_work *work,
+                      const struct coll_missing *missing, int64_t waited_ns)
+{
+    char ranks[128];
+    char text[96];
+    char others[32] = "";
+    if (missing->count > COLL_MISSING_MAX) {
+        snprintf(others, sizeof others, " and %u others", missing->count - COLL_MISSING_MAX);
+    }
+    snprintf(ranks, sizeof ranks, "rank%s %s%s", missing->count == 1 ? "" : "s", missing->list,
+             others);
+    return core_err_set(-ETIMEDOUT, "%s did not reach collective %" PRIu64 " (%s) within %.3f s",
+                        ranks, number, coll_work_print(work, text, sizeof text),
+                        (double)waited_ns / 1e9);
+}
+
+void coll_missing_add(struct coll_missing *missing, unsigned rank)
+{
+    const size_t length = strlen(missing->list);
+    if (missing->count++ < COLL_MISSING_MAX) {
+        snprintf(missing->list + length, sizeof missing->list - length, "%s%u",
+                 length > 0 ? ", " : "", rank);
+    }
+}
+
 /* ---- Opening ---- */
 
 static int find_kind(const char *name, const struct coll_backend **out)
@@ -85,8 +151,8 @@ static int find_kind(const char *name, const struct coll_backend **out)
             return 0;
         }
     }
-    return core_err_set(-EINVAL, "unknown way to connect ranks: \"%s\" (expected self or local)",
-                        name);
+    return core_err_set(-EINVAL,
+                        "unknown way to connect ranks: \"%s\" (expected self, local or mpi)", name);
 }
 
 int coll_open(const struct coll_options *options, struct coll **out)

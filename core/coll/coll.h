@@ -19,6 +19,7 @@
 
 struct coll;
 struct coll_meeting;
+struct coll_peers;
 struct dev_device;
 
 /* ---- Registry ---- */
@@ -41,6 +42,7 @@ struct coll_options {
     unsigned rank;
     unsigned world;               /* 0: 1 */
     struct coll_meeting *meeting; /* local: borrowed */
+    struct coll_peers *peers;     /* mpi: borrowed (peers.h) */
     struct dev_device *device;    /* borrowed: the arrays are in its memory; NULL: host memory */
     int64_t limit_ns; /* limit of a wait for other ranks, which ends the run; 0: 10 min */
     uint32_t depth;   /* commands in flight; 0: 64 */

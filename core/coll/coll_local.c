@@ -5,7 +5,6 @@
  * on the order of arrival.
  * Entered by the thread of each rank's queue and by any thread that aborts. */
 #include <errno.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,61 +91,16 @@ static int meeting_fail(struct coll_meeting *meeting, int code)
     return meeting_error(meeting);
 }
 
-static const char *describe(const struct coll_work *work, char *text, size_t bytes)
-{
-    if (work->op == COLL_BARRIER) {
-        snprintf(text, bytes, "barrier");
-    } else {
-        int length = snprintf(text, bytes, "%s of %" PRIu64 " %s", coll_op_name(work->op),
-                              work->count, coll_type_name(work->type));
-        if (work->op == COLL_BROADCAST && length > 0 && (size_t)length < bytes) {
-            snprintf(text + length, bytes - (size_t)length, " from rank %u", work->root);
-        }
-    }
-    return text;
-}
-
-/* Lists the ranks that have not reached `step`: "rank 3", "ranks 1, 3", "ranks 0, 1, 2, 3 and 12
- * others". */
-static void name_missing(const struct coll_meeting *meeting, uint64_t step, char *text,
-                         size_t bytes)
-{
-    enum { NAMED_MAX = 4 };
-    char list[64] = "";
-    size_t length = 0;
-    unsigned missing = 0;
-    for (unsigned r = 0; r < meeting->world; r++) {
-        if (atomic_load_explicit(&meeting->seats[r].step, memory_order_acquire) >= step) {
-            continue;
-        }
-        if (missing < NAMED_MAX) {
-            length += (size_t)snprintf(list + length, sizeof list - length, "%s%u",
-                                       missing > 0 ? ", " : "", r);
-        }
-        missing++;
-    }
-    int named = snprintf(text, bytes, "rank%s %s", missing == 1 ? "" : "s", list);
-    if (missing > NAMED_MAX && named > 0 && (size_t)named < bytes) {
-        snprintf(text + named, bytes - (size_t)named, " and %u others", missing - NAMED_MAX);
-    }
-}
-
 static int fail_missing(struct local *local, const struct coll_work *work, int64_t waited_ns)
 {
-    char missing[128];
-    char text[96];
-    name_missing(local->meeting, local->step, missing, sizeof missing);
-    core_err_set(-ETIMEDOUT, "%s did not reach collective %" PRIu64 " (%s) within %.3f s", missing,
-                 local->number, describe(work, text, sizeof text), (double)waited_ns / 1e9);
-    return meeting_fail(local->meeting, -ETIMEDOUT);
-}
-
-static int fail_left(struct local *local, const struct coll_work *work, unsigned rank)
-{
-    char text[96];
-    core_err_set(-EPIPE, "rank %u left before collective %" PRIu64 " (%s)", rank, local->number,
-                 describe(work, text, sizeof text));
-    return meeting_fail(local->meeting, -EPIPE);
+    struct coll_meeting *meeting = local->meeting;
+    struct coll_missing missing = {.count = 0};
+    for (unsigned r = 0; r < meeting->world; r++) {
+        if (atomic_load_explicit(&meeting->seats[r].step, memory_order_acquire) < local->step) {
+            coll_missing_add(&missing, r);
+        }
+    }
+    return meeting_fail(meeting, coll_fail_missing(local->number, work, &missing, waited_ns));
 }
 
 /* ---- Steps ---- */
@@ -182,7 +136,7 @@ static int next_step(struct local *local, const struct coll_work *work)
             return 0;
         }
         if (atomic_load_explicit(&meeting->seats[missing].left, memory_order_acquire)) {
-            return fail_left(local, work, missing);
+            return meeting_fail(meeting, coll_fail_left(local->number, work, missing));
         }
         int64_t waited_ns = core_clock_ran_ns() - start_ns;
         if (waited_ns >= local->base.limit_ns) {
@@ -224,16 +178,7 @@ static int check_match(struct local *local)
     for (unsigned r = 1; r < meeting->world; r++) {
         const struct coll_work *other = &meeting->seats[r].work;
         if (!matches(&local->base, first, other)) {
-            char texts[2][96];
-            core_err_set(-EPROTO,
-                         "collective %" PRIu64 " differs: rank 0 calls %s, rank %u calls %s%s",
-                         local->number, describe(first, texts[0], sizeof texts[0]), r,
-                         describe(other, texts[1], sizeof texts[1]),
-                         first->op == other->op && first->count == other->count &&
-                                 first->type == other->type && first->root == other->root
-                             ? " with other borders"
-                             : "");
-            return meeting_fail(meeting, -EPROTO);
+            return meeting_fail(meeting, coll_fail_differs(local->number, first, r, other));
         }
     }
     return 0;

@@ -1,167 +1,15 @@
 /* test_local.c: results of ranks that are threads, for every order of arrival. */
-#include <errno.h>
 #include <stdlib.h>
 
-#include "core/base/err.h"
 #include "core/base/half.h"
-#include "tests/coll/ranks.h"
+#include "tests/coll/contract.h"
 #include "tests/harness/test.h"
-
-/* The element at `i` of a rank's array: a small number that fp16 holds; sums of them depend on the
- * order. */
-static uint32_t word(enum coll_type type, unsigned rank, uint64_t i)
-{
-    uint32_t hash = (uint32_t)(i * 2654435761U + rank * 40503U) >> 7;
-    float value = (float)((int)(hash % 20011) - 10005) * 0.37F;
-    switch (type) {
-    case COLL_F32: return core_f32_bits(value);
-    case COLL_BF16: return core_f32_to_bf16(value);
-    case COLL_FP16: return core_f32_to_fp16(value);
-    case COLL_F64:
-    case COLL_BYTE:
-    case COLL_TYPES: break;
-    }
-    return hash & 0xff;
-}
-
-static void put(enum coll_type type, void *array, uint64_t i, uint32_t bits)
-{
-    if (coll_type_bytes(type) == 4) {
-        ((uint32_t *)array)[i] = bits;
-    } else if (coll_type_bytes(type) == 2) {
-        ((uint16_t *)array)[i] = (uint16_t)bits;
-    } else {
-        ((unsigned char *)array)[i] = (unsigned char)bits;
-    }
-}
-
-static uint32_t get(enum coll_type type, const void *array, uint64_t i)
-{
-    if (coll_type_bytes(type) == 4) {
-        return ((const uint32_t *)array)[i];
-    }
-    if (coll_type_bytes(type) == 2) {
-        return ((const uint16_t *)array)[i];
-    }
-    return ((const unsigned char *)array)[i];
-}
-
-static float as_float(enum coll_type type, uint32_t bits)
-{
-    return type == COLL_F32    ? core_f32_from_bits(bits)
-           : type == COLL_BF16 ? core_bf16_to_f32((uint16_t)bits)
-                               : core_fp16_to_f32((uint16_t)bits);
-}
-
-static uint32_t expected_sum(const struct run *run, uint64_t i)
-{
-    float sum = as_float(run->type, word(run->type, 0, i));
-    for (unsigned r = 1; r < run->world; r++) {
-        sum += as_float(run->type, word(run->type, r, i));
-    }
-    return run->type == COLL_F32    ? core_f32_bits(sum)
-           : run->type == COLL_BF16 ? core_f32_to_bf16(sum)
-                                    : core_f32_to_fp16(sum);
-}
-
-static uint64_t border(const struct run *run, unsigned r)
-{
-    return run->borders != NULL ? run->borders[r] : coll_border(run->count, run->world, r);
-}
-
-/* All five collectives one after another, with separate arrays and in place; the delayed rank is
- * late for each. */
-static int all_collectives(struct rank *rank)
-{
-    const struct run *run = rank->run;
-    uint64_t begin = border(run, rank->index);
-    size_t type_bytes = coll_type_bytes(run->type);
-    bool sums = run->type != COLL_BYTE;
-    static const enum coll_op ops[] = {COLL_GATHER, COLL_REDUCE_SCATTER, COLL_ALL_REDUCE,
-                                       COLL_BROADCAST, COLL_BARRIER};
-    for (int in_place = 0; in_place < 2; in_place++) {
-        for (size_t k = 0; k < 5; k++) {
-            static _Thread_local uint32_t from[COUNT_MAX];
-            for (uint64_t i = 0; i < run->count; i++) {
-                put(run->type, from, i, word(run->type, rank->index, i));
-            }
-            bool part_from = ops[k] == COLL_GATHER;
-            bool part_to = ops[k] == COLL_REDUCE_SCATTER;
-            unsigned char *to = (unsigned char *)(in_place ? from : rank->results[k]);
-            struct coll_command command = {
-                .op = ops[k],
-                .type = run->type,
-                .root = run->world / 2,
-                .from = (unsigned char *)from + (part_from ? begin * type_bytes : 0),
-                .to = to + (part_to ? begin * type_bytes : 0),
-                .count = run->count,
-                .borders = run->borders,
-            };
-            if (run->delay == rank->index) {
-                pause_ms(2);
-            }
-            if (!sums && (ops[k] == COLL_REDUCE_SCATTER || ops[k] == COLL_ALL_REDUCE)) {
-                continue;
-            }
-            int rc = submit_wait(rank->coll, &command);
-            if (rc != 0) {
-                return rc;
-            }
-            if (in_place && ops[k] != COLL_BARRIER) {
-                uint64_t first = part_to ? begin : 0;
-                uint64_t last = part_to ? border(run, rank->index + 1) : run->count;
-                for (uint64_t i = first; i < last; i++) {
-                    if (get(run->type, from, i) != get(run->type, rank->results[k], i)) {
-                        return core_err_set(-EBADMSG, "in place differs at %zu", (size_t)i);
-                    }
-                }
-            }
-        }
-    }
-    return 0;
-}
 
 static void check_results(const struct run *run)
 {
     for (unsigned r = 0; r < run->world; r++) {
-        const struct rank *rank = &run->ranks[r];
-        if (rank->rc != 0) {
-            test_note("rank %u: %s", r, rank->message);
-        }
-        check_int(rank->rc, ==, 0);
-        unsigned owner = 0;
-        for (uint64_t i = 0; i < run->count; i++) {
-            while (i >= border(run, owner + 1)) {
-                owner++;
-            }
-            check_uint(get(run->type, rank->results[0], i), ==, word(run->type, owner, i));
-            check_uint(get(run->type, rank->results[3], i), ==, word(run->type, run->world / 2, i));
-            if (run->type == COLL_BYTE) {
-                continue;
-            }
-            check_uint(get(run->type, rank->results[2], i), ==, expected_sum(run, i));
-            if (owner == r) {
-                check_uint(get(run->type, rank->results[1], i), ==, expected_sum(run, i));
-            }
-        }
-    }
-}
-
-static void check_traffic(const struct run *run)
-{
-    uint64_t type_bytes = coll_type_bytes(run->type);
-    for (unsigned r = 0; r < run->world; r++) {
-        const struct coll_traffic *traffic = &run->ranks[r].traffic;
-        uint64_t part = border(run, r + 1) - border(run, r);
-        check_uint(traffic->received_bytes[COLL_GATHER], ==, 2 * type_bytes * (run->count - part));
-        check_uint(traffic->received_bytes[COLL_BROADCAST], ==,
-                   r == run->world / 2 ? 0 : 2 * type_bytes * run->count);
-        check_uint(traffic->received_bytes[COLL_BARRIER], ==, 0);
-        if (run->type != COLL_BYTE) {
-            check_uint(traffic->commands, ==, 10);
-            check_uint(traffic->received_bytes[COLL_REDUCE_SCATTER], ==,
-                       2 * type_bytes * (run->world - 1) * part);
-        }
+        contract_check(&run->ranks[r]);
+        contract_check_traffic(&run->ranks[r]);
     }
 }
 
@@ -175,13 +23,12 @@ static void results(void)
         for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
             struct run run = {.world = world,
                               .limit_ns = LONG_NS,
-                              .body = all_collectives,
+                              .body = contract_all,
                               .count = counts[c],
                               .type = types[(c + world) % 4],
                               .delay = (unsigned)c % (world + 1)};
             run_ranks(&run);
             check_results(&run);
-            check_traffic(&run);
             free(run.ranks);
         }
     }
@@ -194,7 +41,7 @@ static void uneven_borders(void)
     for (size_t type = 0; type < 3; type++) {
         struct run run = {.world = 5,
                           .limit_ns = LONG_NS,
-                          .body = all_collectives,
+                          .body = contract_all,
                           .count = 3000,
                           .type = (enum coll_type)type,
                           .borders = borders,
@@ -205,26 +52,9 @@ static void uneven_borders(void)
     }
 }
 
-/* Many commands in flight on every rank; each needs the result of the one before. */
-static int pipelined(struct rank *rank)
-{
-    float sums[2] = {1, 0};
-    struct core_fence fence = {0};
-    for (int i = 0; i < 40; i++) {
-        struct coll_command command = {.op = COLL_ALL_REDUCE, .from = sums, .to = sums, .count = 1};
-        int rc = coll_submit(rank->coll, &command, &fence);
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    int rc = core_fence_wait(fence, LONG_NS);
-    rank->results[0][0] = core_f32_bits(sums[0]);
-    return rc;
-}
-
 static void in_flight(void)
 {
-    struct run run = {.world = 2, .limit_ns = LONG_NS, .body = pipelined};
+    struct run run = {.world = 2, .limit_ns = LONG_NS, .body = contract_pipelined};
     run_ranks(&run);
     for (unsigned r = 0; r < 2; r++) {
         check_int(run.ranks[r].rc, ==, 0);

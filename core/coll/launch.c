@@ -1,0 +1,109 @@
+/* launch.c: a table of launchers and the variables in which they say rank and world. */
+#include "core/coll/launch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+
+/* The most specific first: several may be set, for example by srun around Open MPI's processes. Slurm sets
+ * SLURM_PROCID also for the batch script itself, which is one process; only a step has STEP variables. */
+static const struct row {
+    const char *launcher;
+    const char *rank, *world; /* variables; `world` may be missing (PMIx), then MPI says it */
+    const char *step;         /* a further variable that must be there; NULL: none */
+    enum coll_flavour flavour;
+    bool torchrun;
+} rows[] = {
+    {"mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL,
+     COLL_FLAVOUR_OPENMPI, false},
+    {"mpiexec (PMI)", "PMI_RANK", "PMI_SIZE", NULL, COLL_FLAVOUR_MPICH, false},
+    {"srun (Slurm)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID", COLL_FLAVOUR_ANY,
+     false},
+    {"a launcher with PMIx", "PMIX_RANK", NULL, NULL, COLL_FLAVOUR_OPENMPI, false},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", COLL_FLAVOUR_ANY, true},
+};
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+static int read_number(const char *(*get)(const char *name), const char *name, unsigned *out)
+{
+    const char *text = get(name);
+    char *end = NULL;
+    errno = 0;
+    const unsigned long value = text != NULL ? strtoul(text, &end, 10) : 0;
+    if (text == NULL || end == text || *end != '\0' || errno != 0 || value > 1000000) {
+        return core_err_set(-EINVAL, "the environment variable %s is \"%s\" (expected a number)",
+                            name, text != NULL ? text : "");
+    }
+    *out = (unsigned)value;
+    return 0;
+}
+
+static bool is_set(const char *(*get)(const char *name), const struct row *row)
+{
+    return get(row->rank) != NULL && (row->world == NULL || get(row->world) != NULL) &&
+           (row->step == NULL || get(row->step) != NULL);
+}
+
+int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *out)
+{
+    struct coll_launch found = {.launcher = NULL, .world = 1};
+    const struct row *first = NULL;
+    for (const struct row *row = rows; row < rows + ROWS; row++) {
+        unsigned rank = 0;
+        unsigned world = 0;
+        if (!is_set(get, row)) {
+            continue;
+        }
+        int rc = read_number(get, row->rank, &rank);
+        if (rc == 0 && row->world != NULL) {
+            rc = read_number(get, row->world, &world);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+        if (row->world != NULL && rank >= world) {
+            return core_err_set(-EINVAL, "%s is %u and %s is %u: ranks count from 0", row->rank,
+                                rank, row->world, world);
+        }
+        if (first == NULL) {
+            first = row;
+            found = (struct coll_launch){.launcher = row->launcher,
+                                         .flavour = row->flavour,
+                                         .torchrun = row->torchrun,
+                                         .rank = rank,
+                                         .world = world};
+            continue;
+        }
+        /* Slurm counts the daemons that mpirun starts through it, and not the ranks. */
+        const bool daemons = first->flavour != COLL_FLAVOUR_ANY &&
+                             row->flavour == COLL_FLAVOUR_ANY && !row->torchrun;
+        if (!daemons && found.world > 0 && world > 0 && world != found.world) {
+            return core_err_set(-EINVAL,
+                                "%s=%u contradicts %s=%u; start tide with one of %s and %s, or "
+                                "unset the variables of the other",
+                                first->world, found.world, row->world, world, first->launcher,
+                                row->launcher);
+        }
+        if (!daemons && rank != found.rank) {
+            return core_err_set(-EINVAL,
+                                "%s=%u contradicts %s=%u; start tide with one of %s and %s, or "
+                                "unset the variables of the other",
+                                first->rank, found.rank, row->rank, rank, first->launcher,
+                                row->launcher);
+        }
+    }
+    *out = found;
+    return 0;
+}
+
+unsigned coll_launch_rank(const char *(*get)(const char *name))
+{
+    for (const struct row *row = rows; row < rows + ROWS; row++) {
+        if (is_set(get, row)) {
+            const char *text = get(row->rank);
+            return text != NULL ? (unsigned)strtoul(text, NULL, 10) : 0;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,25 @@
+/* launch.h: what the environment says about the processes that a launcher (mpirun, srun, torchrun) started
+ * together with this one. Pure functions of the environment; any thread. */
+#ifndef CORE_COLL_LAUNCH_H
+#define CORE_COLL_LAUNCH_H
+
+#include <stdbool.h>
+
+/* An MPI library that the launcher belongs to, or that it can start. */
+enum coll_flavour { COLL_FLAVOUR_ANY, COLL_FLAVOUR_OPENMPI, COLL_FLAVOUR_MPICH };
+
+struct coll_launch {
+    const char *launcher; /* "mpirun (Open MPI)"; NULL: this process was started alone */
+    enum coll_flavour flavour;
+    bool torchrun; /* torchrun alone, which starts processes but does not connect them over MPI */
+    unsigned rank, world;
+};
+
+/* `get` is getenv, or a test's. -EINVAL names two variables that contradict each other, or one that is not a
+ * number. */
+int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *out);
+
+/* The rank alone, also if coll_launch_find fails: only the first process reports an error. 0: alone. */
+unsigned coll_launch_rank(const char *(*get)(const char *name));
+
+#endif

@@ -1,0 +1,169 @@
+/* mpi_module.c: the wrapper file of MPI: sends and receives bytes between the processes that a launcher
+ * started. Built as a module of its own for each MPI library; it uses nothing else of tide. The thread of
+ * peers.c enters, and no other thread calls MPI. */
+#include <errno.h>
+#include <limits.h>
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/coll/mpi_functions.h"
+
+/* MPI has one state in a process, and so has this module. */
+static MPI_Comm comm = MPI_COMM_NULL;
+static MPI_Request *requests; /* owned, [slots] */
+static bool initialised;      /* by us */
+
+static int check(int code, const char *call, char *why)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+    if (code == MPI_SUCCESS) {
+        return 0;
+    }
+    MPI_Error_string(code, text, &length);
+    snprintf(why, COLL_MPI_WHY_BYTES, "%s: %.200s", call, text);
+    return -EIO;
+}
+
+/* The thread that initialises MPI is the only one that calls it (FUNNELED). An application that initialised
+ * MPI itself did it on another thread. */
+static int initialise(char *why)
+{
+    int there = 0;
+    int level = 0;
+    MPI_Initialized(&there);
+    if (!there) {
+        int rc = check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init_thread",
+                       why);
+        initialised = rc == 0;
+        return rc;
+    }
+    MPI_Query_thread(&level);
+    if (level < MPI_THREAD_MULTIPLE) {
+        snprintf(why, COLL_MPI_WHY_BYTES,
+                 "the application has initialised MPI without MPI_THREAD_MULTIPLE, so no thread of "
+                 "tide may call it");
+        return -EIO;
+    }
+    return 0;
+}
+
+static int module_open(unsigned slots, struct coll_mpi_place *out, char *why)
+{
+    struct coll_mpi_place place = {.rank = 0};
+    char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int rank = 0;
+    int world = 0;
+    int length = 0;
+    int rc = initialise(why);
+    if (rc != 0) {
+        return rc;
+    }
+    requests = calloc(slots, sizeof *requests);
+    if (requests == NULL) {
+        snprintf(why, COLL_MPI_WHY_BYTES, "no memory for %u messages", slots);
+        return -ENOMEM;
+    }
+    rc = check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup", why);
+    if (rc != 0) {
+        return rc;
+    }
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &world);
+    MPI_Get_library_version(library, &length);
+    place.rank = (unsigned)rank;
+    place.world = (unsigned)world;
+    snprintf(place.library, sizeof place.library, "%.*s", (int)strcspn(library, ",\n"), library);
+    for (char *at = place.library; *at != '\0'; at++) {
+        *at = *at == '\t' ? ' ' : *at;
+    }
+    *out = place;
+    return 0;
+}
+
+static int module_close(char *why)
+{
+    int rc = comm != MPI_COMM_NULL ? check(MPI_Comm_free(&comm), "MPI_Comm_free", why) : 0;
+    free(requests);
+    requests = NULL;
+    if (initialised && rc == 0) {
+        rc = check(MPI_Finalize(), "MPI_Finalize", why);
+    }
+    return rc;
+}
+
+static void module_abort(int code)
+{
+    MPI_Abort(comm != MPI_COMM_NULL ? comm : MPI_COMM_WORLD, code);
+}
+
+static int module_send(unsigned slot, unsigned to, int tag, const void *from, size_t bytes,
+                       char *why)
+{
+    if (bytes > INT_MAX) {
+        snprintf(why, COLL_MPI_WHY_BYTES, "a message of %zu bytes", bytes);
+        return -EINVAL;
+    }
+    return check(MPI_Isend(from, (int)bytes, MPI_BYTE, (int)to, tag, comm, &requests[slot]),
+                 "MPI_Isend", why);
+}
+
+static int module_receive(unsigned slot, int from, int tag, void *to, size_t bytes, char *why)
+{
+    if (bytes > INT_MAX) {
+        snprintf(why, COLL_MPI_WHY_BYTES, "a message of %zu bytes", bytes);
+        return -EINVAL;
+    }
+    return check(MPI_Irecv(to, (int)bytes, MPI_BYTE, from == COLL_MPI_ANY ? MPI_ANY_SOURCE : from,
+                           tag, comm, &requests[slot]),
+                 "MPI_Irecv", why);
+}
+
+static int module_test(unsigned slot, size_t *bytes, char *why)
+{
+    MPI_Status status;
+    int done = 0;
+    int count = 0;
+    int rc = check(MPI_Test(&requests[slot], &done, &status), "MPI_Test", why);
+    if (rc != 0 || !done) {
+        return rc;
+    }
+    if (MPI_Get_count(&status, MPI_BYTE, &count) == MPI_SUCCESS && count > 0) {
+        *bytes = (size_t)count;
+    }
+    return 1;
+}
+
+static int module_cancel(unsigned slot, char *why)
+{
+    MPI_Status status;
+    int cancelled = 0;
+    int rc = check(MPI_Cancel(&requests[slot]), "MPI_Cancel", why);
+    if (rc == 0) {
+        rc = check(MPI_Wait(&requests[slot], &status), "MPI_Wait", why);
+    }
+    if (rc == 0) {
+        MPI_Test_cancelled(&status, &cancelled);
+    }
+    return rc != 0 ? rc : cancelled;
+}
+
+__attribute__((visibility("default"))) const struct coll_mpi_functions *coll_mpi_module(void);
+const struct coll_mpi_functions *coll_mpi_module(void)
+{
+    static const struct coll_mpi_functions functions = {
+        .version = COLL_MPI_VERSION,
+        .open = module_open,
+        .close = module_close,
+        .abort = module_abort,
+        .send = module_send,
+        .receive = module_receive,
+        .test = module_test,
+        .cancel = module_cancel,
+    };
+    return &functions;
+}

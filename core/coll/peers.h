@@ -1,0 +1,101 @@
+/* peers.h: the processes of a run, which a launcher started together, one rank each. One thread of this process
+ * calls the MPI library (mpi_functions.h) and never blocks in it; other threads post transfers to it and wait for
+ * them. The first process leads: the others only see that it is alive, and the reverse.
+ *
+ * A process that does not respond within the limit, for example because it was killed or its network is gone,
+ * ends the world: every wait then fails with a message that names it, and coll_peers_close ends all processes.
+ * What ranks fail at themselves, they tell each other in transfers, and the world goes on. */
+#ifndef CORE_COLL_PEERS_H
+#define CORE_COLL_PEERS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/cpus.h"
+#include "core/coll/launch.h"
+
+struct coll_peers;
+struct core_bell;
+
+enum { COLL_HOST_BYTES = 64, COLL_PEERS_MAX = 1024 };
+
+struct coll_peers_options {
+    struct coll_launch launch;
+    const char *identity; /* of the program's build: all processes must have the same */
+    int64_t silence_ns;   /* limit of a process's silence; 0: 60 s */
+    /* Called now and then on the thread that calls MPI; true requests a stop, which coll_peers_stopping
+     * then reports in the first process. NULL: never. */
+    bool (*stop)(void *user);
+    void *user;
+};
+
+/* Whether the module of any MPI library is there; the message says why not. */
+int coll_peers_find(enum coll_flavour flavour);
+
+/* Waits for the other processes. -ENOTSUP if no MPI library can be loaded, -EPROTO if they differ. */
+int coll_peers_open(const struct coll_peers_options *options, struct coll_peers **out);
+/* All processes have to call it, the first with the code that the others get. NULL is fine. Does not
+ * return if the world ended with an error: it ends all processes, with `code` or 1. */
+void coll_peers_close(struct coll_peers *peers, int code);
+
+unsigned coll_peers_rank(const struct coll_peers *peers);
+unsigned coll_peers_world(const struct coll_peers *peers);
+const char *coll_peers_library(const struct coll_peers *peers);
+
+/* A process as it said of itself when the world was opened. */
+struct coll_peer {
+    char host[COLL_HOST_BYTES];
+    struct core_cpus cpus; /* that it may run on */
+    char identity[128];
+};
+const struct coll_peer *coll_peers_at(const struct coll_peers *peers, unsigned rank);
+
+/* Whether a process, also another one, was asked to stop. The first process only. */
+bool coll_peers_stopping(const struct coll_peers *peers);
+/* 0, or the error that ended the world, with its message. After it no transfer moves any more. */
+int coll_peers_error(struct coll_peers *peers);
+/* Whether the first process said that the world has ended; it reports the error and ends this process. */
+bool coll_peers_told(const struct coll_peers *peers);
+/* Ends the world with `code` and this thread's message, unless it has ended; returns the error. */
+int coll_peers_fail(struct coll_peers *peers, int code);
+
+/* ---- transfers ---- */
+
+enum coll_transfer_state { COLL_TRANSFER_FREE, COLL_TRANSFER_POSTED, COLL_TRANSFER_DONE };
+
+/* A transfer under way: it belongs to the thread that calls MPI until it is done. */
+struct coll_transfer {
+    bool sends;
+    unsigned peer;
+    int tag; /* of coll_peers_tags() */
+    void *at;
+    size_t bytes;      /* of a receive: the room */
+    size_t received;   /* valid when done */
+    _Atomic int state; /* enum coll_transfer_state; DONE is released after the transfer's bytes */
+    unsigned slot;
+    struct coll_transfer *next;
+};
+
+/* `count` tags that nobody else uses, if all processes ask in the same order. Returns the first. */
+int coll_peers_tags(struct coll_peers *peers, int count);
+
+/* Begins a transfer. Any thread. */
+void coll_peers_post(struct coll_peers *peers, struct coll_transfer *transfer);
+/* Whether it is done. */
+bool coll_transfer_done(const struct coll_transfer *transfer);
+/* Withdraws a receive; afterwards it is DONE, or FREE if nothing was received. */
+void coll_peers_withdraw(struct coll_peers *peers, struct coll_transfer *transfer);
+/* Rung when transfers are done and when the world ends. */
+struct core_bell *coll_peers_bell(struct coll_peers *peers);
+/* Waits for all of them, without limit: a peer that is gone ends the world. */
+int coll_peers_wait(struct coll_peers *peers, const struct coll_transfer *transfers, size_t count);
+
+/* Transfers between the first process and another, in order; one thread in each process. A transfer longer than
+ * `room` is -EPROTO. */
+int coll_peers_send(struct coll_peers *peers, unsigned to, const void *from, size_t bytes);
+int coll_peers_receive(struct coll_peers *peers, unsigned from, void *to, size_t room,
+                       size_t *bytes);
+
+#endif

@@ -1,0 +1,95 @@
+/* test_launch.c: what the variables of launchers mean. */
+#include <errno.h>
+
+#include "core/base/err.h"
+#include "core/coll/launch.h"
+#include "tests/harness/test.h"
+
+/* The environment of a case: names and values in turn. */
+static const char *const *environment;
+
+static const char *get(const char *name)
+{
+    for (const char *const *at = environment; *at != NULL; at += 2) {
+        if (strcmp(at[0], name) == 0) {
+            return at[1];
+        }
+    }
+    return NULL;
+}
+
+static struct coll_launch find(const char *const *variables)
+{
+    struct coll_launch launch = {.world = 77};
+    environment = variables;
+    check_int(coll_launch_find(get, &launch), ==, 0);
+    return launch;
+}
+
+/* Each launcher is known by its variables; without them a process is alone. */
+static void launchers(void)
+{
+    static const char *const none[] = {NULL};
+    static const char *const openmpi[] = {
+        "OMPI_COMM_WORLD_RANK", "2", "OMPI_COMM_WORLD_SIZE", "4", "PMIX_RANK", "2", NULL};
+    static const char *const mpich[] = {"PMI_RANK", "0", "PMI_SIZE", "3", NULL};
+    static const char *const slurm[] = {
+        "SLURM_PROCID", "1", "SLURM_STEP_NUM_TASKS", "2", "SLURM_STEP_ID", "0", NULL};
+    static const char *const torch[] = {"RANK", "1", "WORLD_SIZE", "2", "LOCAL_RANK", "1", NULL};
+    check_true(find(none).launcher == NULL);
+    check_uint(find(none).world, ==, 1);
+    check_string(find(openmpi).launcher, "mpirun (Open MPI)");
+    check_uint(find(openmpi).rank, ==, 2);
+    check_uint(find(openmpi).world, ==, 4);
+    check_int(find(openmpi).flavour, ==, COLL_FLAVOUR_OPENMPI);
+    check_int(find(mpich).flavour, ==, COLL_FLAVOUR_MPICH);
+    check_uint(find(mpich).world, ==, 3);
+    check_string(find(slurm).launcher, "srun (Slurm)");
+    check_true(find(torch).torchrun);
+}
+
+/* A batch script of Slurm is one process, however many tasks the job has; daemons of mpirun are not ranks. */
+static void not_ranks(void)
+{
+    static const char *const batch[] = {"SLURM_PROCID", "0", "SLURM_NTASKS", "8", NULL};
+    static const char *const daemons[] = {"OMPI_COMM_WORLD_RANK",
+                                          "3",
+                                          "OMPI_COMM_WORLD_SIZE",
+                                          "4",
+                                          "SLURM_PROCID",
+                                          "1",
+                                          "SLURM_STEP_NUM_TASKS",
+                                          "2",
+                                          "SLURM_STEP_ID",
+                                          "0",
+                                          NULL};
+    check_true(find(batch).launcher == NULL);
+    check_uint(find(daemons).world, ==, 4);
+    check_uint(find(daemons).rank, ==, 3);
+}
+
+static void refused(const char *const *variables, const char *first, const char *second)
+{
+    struct coll_launch launch;
+    environment = variables;
+    check_int(coll_launch_find(get, &launch), ==, -EINVAL);
+    check_contains(core_err_message(), first);
+    check_contains(core_err_message(), second);
+}
+
+/* Contradictions are errors that name both variables; so are values that are no numbers. */
+static void contradictions(void)
+{
+    static const char *const worlds[] = {
+        "OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "4", "RANK", "0",
+        "WORLD_SIZE",           "2", "LOCAL_RANK",           "0", NULL};
+    static const char *const ranks[] = {"PMI_RANK", "0", "PMI_SIZE", "2", "PMIX_RANK", "1", NULL};
+    static const char *const beyond[] = {"PMI_RANK", "2", "PMI_SIZE", "2", NULL};
+    static const char *const words[] = {"PMI_RANK", "two", "PMI_SIZE", "2", NULL};
+    refused(worlds, "OMPI_COMM_WORLD_SIZE=4", "WORLD_SIZE=2");
+    refused(ranks, "PMI_RANK=0", "PMIX_RANK=1");
+    refused(beyond, "PMI_RANK is 2", "PMI_SIZE is 2");
+    refused(words, "PMI_RANK", "\"two\"");
+}
+
+TEST_MAIN({"launchers", launchers}, {"not_ranks", not_ranks}, {"contradictions", contradictions})

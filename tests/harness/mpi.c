@@ -1,0 +1,35 @@
+/* mpi.c: see mpi.h. */
+#include "tests/harness/mpi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "tests/harness/test.h"
+
+static void add_option(const char *name, const char *option)
+{
+    char text[1024];
+    const char *before = getenv(name);
+    snprintf(text, sizeof text, "%s%s%s", before != NULL ? before : "", before != NULL ? ":" : "",
+             option);
+    setenv(name, text, 1);
+}
+
+void test_mpi_begin(void)
+{
+    char module[1024];
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    snprintf(module, sizeof module, "%s/core/coll/tide_mpi_openmpi.so",
+             root != NULL ? root : "build");
+    if (access(module, R_OK) != 0 || system("command -v mpirun.openmpi >/dev/null") != 0) {
+        test_skip("no Open MPI");
+    }
+    if (getenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") == NULL) {
+        setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+        setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+        add_option("ASAN_OPTIONS", "detect_leaks=0");
+        add_option("TSAN_OPTIONS",
+                   "ignore_noninstrumented_modules=1:detect_deadlocks=0:report_mutex_bugs=0");
+    }
+}

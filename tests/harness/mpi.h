@@ -1,0 +1,10 @@
+/* mpi.h: for programs that start processes with Open MPI's mpirun.openmpi. */
+#ifndef TESTS_HARNESS_MPI_H
+#define TESTS_HARNESS_MPI_H
+
+/* Skips the case if the build has no module for Open MPI, or the machine no mpirun. Sets the environment of
+ * processes that are started later: root may start them, and sanitizers do not report what MPI's own libraries
+ * leak and lock. */
+void test_mpi_begin(void);
+
+#endif
