@@ -14,6 +14,8 @@ extern "C" {
 
 /* ---- Options ---- */
 
+struct tide_world;
+
 enum tide_precision { TIDE_BF16, TIDE_FP16, TIDE_FP32 };
 enum tide_optimizer { TIDE_ADAMW, TIDE_ADAM, TIDE_LION, TIDE_ADAGRAD, TIDE_SGD };
 enum tide_moments { TIDE_MOMENTS_FP32, TIDE_MOMENTS_BF16, TIDE_MOMENTS_8BIT };
@@ -65,7 +67,7 @@ struct tide_engine_options {
     const char *model;  /* a Hugging Face folder with config.json and safetensors; required */
     const char *device; /* "cpu" (or NULL), "cuda", "cuda:N" */
     uint32_t threads; /* compute threads, shared by the ranks; 0: one per processor. Changes bits */
-    uint32_t ranks;   /* data-parallel ranks in this process; 0: 1 */
+    uint32_t ranks;   /* data-parallel ranks; 0: 1, or those of `world` */
     uint32_t zero_stage; /* 0 to 3, as in DeepSpeed; no effect with one rank */
 
     /* A step has `accum` micro-batches per rank, each of up to `batch` rows of up to `length` tokens. */
@@ -143,6 +145,11 @@ struct tide_engine_options {
     uint64_t nodes; /* of `machine`; 0: 1 */
     /* The slowest rank does everything by itself in so many times the time, and the others wait for it; 0: 1 */
     double straggler;
+
+    /* Ranks are processes (world.h), one each: in the first process, until the engine is destroyed. `ranks` is 0
+     * or their number, budgets are for each host, and `threads` are shared by the ranks of a host. NULL: ranks
+     * are threads of this process */
+    struct tide_world *world;
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:
@@ -390,8 +397,8 @@ TIDE_API void tide_folder_unclaim(struct tide_context *context);
 
 struct tide_engine_memory {
     size_t struct_bytes;
-    uint64_t rss_bytes;    /* of the process now, hugetlb pages included */
-    uint64_t peak_bytes;   /* of the process so far */
+    uint64_t rss_bytes;    /* of the process now, or of all of its world; hugetlb pages included */
+    uint64_t peak_bytes;   /* the same so far */
     uint64_t device_bytes; /* taken by all ranks, counted as in tide_plan_info */
     uint64_t host_bytes;
 };

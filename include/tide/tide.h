@@ -22,7 +22,7 @@
  * several threads may each use a context of their own at the same time. An object that was created with the
  * context NULL is a group of its own. Functions without a context or an object may be called by any thread at any time.
  *
- * The application. The library installs no signal handlers, never exits, writes neither to stdout nor to
+ * The application. The library installs no signal handlers, never exits (except in tide_world_close), writes neither to stdout nor to
  * stderr, and changes neither the environment nor the working directory. Its threads block all signals except
  * those that report faults. The caller's floating-point modes and locale are not used and not changed.
  *

@@ -61,6 +61,10 @@ static int make(struct tide_engine *engine, const struct tide_engine_options *op
         .model = engine->setup.model,
         .files = engine->setup.files,
         .trace = engine->setup.trace,
+        .peers = engine->setup.peers,
+        .folder = engine->setup.folder,
+        .frozen = engine->setup.given.frozen,
+        .frozen_count = engine->setup.given.frozen_count,
         .progress = report,
         .user = engine,
     };
@@ -462,10 +466,9 @@ int tide_engine_memory(const struct tide_engine *engine, struct tide_engine_memo
     const struct run_prepared *prepared = engine->setup.prepared;
     const unsigned world = engine->setup.options.world;
     struct tide_engine_memory memory = {
-        .rss_bytes = run_runtime_used_bytes(),
-        .peak_bytes = run_runtime_peak_bytes(),
         .device_bytes = run_prepared_bytes(prepared, PLAN_DEVICE) * world,
         .host_bytes = run_prepared_bytes(prepared, PLAN_HOST) * world,
     };
+    run_engine_memory(engine->engine, &memory.rss_bytes, &memory.peak_bytes);
     return abi_struct_write("tide_engine_memory", &memory, sizeof memory, out);
 }

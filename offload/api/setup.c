@@ -15,6 +15,7 @@
 #include "core/dev/dev.h"
 #include "offload/api/abi.h"
 #include "offload/api/build.h"
+#include "offload/api/world_parts.h"
 #include "offload/model/config_read.h"
 #include "offload/run/checkpoint.h"
 #include "offload/run/machine.h"
@@ -383,13 +384,16 @@ static int fill_budgets(struct setup *setup)
     return 0;
 }
 
-/* Budgets are for the process, or for a node of the machine in a file; its ranks share them. */
-static void share_budgets(struct run_options *options, uint64_t given_store_bytes)
+/* Budgets are for the process, or for a host or a node of the machine in a file; its ranks share them. What a
+ * process takes before its plan is counted for each rank that is a process; the memory of the data is the first
+ * one's. */
+static void share_budgets(struct setup *setup, uint64_t given_store_bytes)
 {
+    struct run_options *options = &setup->options;
     struct plan_budgets *budgets = &options->budgets;
     uint64_t *const shared[] = {&budgets->device_bytes, &budgets->host_bytes, &budgets->joint_bytes,
                                 &budgets->host_taken_bytes, &budgets->host_data_bytes};
-    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) {
+    for (size_t i = 0; i < (setup->peers == NULL ? 5 : 3); i++) {
         *shared[i] /= options->local;
     }
     for (unsigned i = 0; i < options->store_count; i++) {
@@ -504,15 +508,40 @@ static unsigned processors(const char *device)
 static unsigned threads_of(const struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
+    const uint32_t local = setup->options.local;
     const unsigned all = given->threads > 0       ? given->threads
                          : given->machine != NULL ? (unsigned)setup->machine.cores
+                         : setup->peers != NULL   ? world_threads(setup->peers) * local
                                                   : processors(given->device);
-    const uint32_t world = setup->options.local;
-    const unsigned each = all / world > 0 ? all / world : 1;
+    const unsigned each = all / local > 0 ? all / local : 1;
     const unsigned before = given->threads == 0 && given->resume != NULL
-                                ? run_checkpoint_threads(given->resume, world)
+                                ? run_checkpoint_threads(given->resume, setup->options.world)
                                 : 0;
-    return before > 0 && (before == 1 || before * world <= all) ? before : each;
+    return before > 0 && (before == 1 || before * local <= all) ? before : each;
+}
+
+/* The number of ranks, which the processes have if there are several. */
+static int count_ranks(struct setup *setup)
+{
+    const struct tide_engine_options *given = &setup->given;
+    setup->peers = given->world != NULL ? given->world->peers : NULL;
+    setup->options.world = setup->options.local = given->ranks > 0 ? given->ranks : 1;
+    if (setup->peers == NULL) {
+        return 0;
+    }
+    const unsigned world = coll_peers_world(setup->peers);
+    if (given->ranks > 1 && given->ranks != world) {
+        return core_err_set(-EINVAL, "%u ranks were requested, but %s started %u processes",
+                            given->ranks, given->world->launch.launcher, world);
+    }
+    setup->options.world = world;
+    setup->options.local = world_ranks_per_host(setup->peers);
+    setup->options.wishes.saves = false; /* states of other processes are read out */
+    return dev_is_cpu(setup->options.device)
+               ? 0
+               : core_err_set(-EINVAL,
+                              "ranks in several processes need the device \"cpu\"; found \"%s\"",
+                              setup->options.device);
 }
 
 static int plan(struct setup *setup)
@@ -582,8 +611,10 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
     }
     fill_training(&setup->given, &setup->options);
     fill_wishes(&setup->given, &setup->options.wishes);
-    setup->options.world = setup->given.ranks > 0 ? setup->given.ranks : 1;
-    setup->options.local = setup->options.world;
+    rc = count_ranks(setup);
+    if (rc != 0) {
+        return rc;
+    }
     if (setup->given.machine != NULL) {
         rc = read_machine(setup);
         if (rc != 0) {
@@ -592,6 +623,9 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
     }
     setup->options.stage = setup->options.world > 1 ? setup->given.zero_stage : 0;
     setup->options.threads = threads_of(setup);
+    if (setup->peers != NULL) {
+        world_check_binding(setup->peers, setup->options.threads);
+    }
     rc = open_model(setup, weights);
     return rc == 0 ? fill_stores(setup, weights) : rc;
 }
@@ -629,7 +663,7 @@ int setup_plan(struct setup *setup)
     if (rc != 0) {
         return rc;
     }
-    share_budgets(&setup->options, (uint64_t)setup->machine.store_bytes);
+    share_budgets(setup, (uint64_t)setup->machine.store_bytes);
     return plan(setup);
 }
 

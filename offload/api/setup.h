@@ -14,6 +14,7 @@ struct setup {
     struct tide_store_path stores[TIDE_STORES_MAX]; /* what given.stores points to */
     struct run_options options;
     struct run_machine machine;       /* if `given` names one */
+    struct coll_peers *peers;         /* borrowed: each rank is a process; NULL: a thread */
     char *texts[2 + TIDE_STORES_MAX]; /* owned: device, io, directories; what options point to */
     char *folder;                     /* owned: the model's folder */
     char *trace;                      /* owned; NULL: none */

@@ -1,5 +1,5 @@
-/* engine.c: calls all ranks at once. A single rank works on the caller's thread; of several, each has a
- * queue whose thread does the work. */
+/* engine.c: calls all ranks at once. The rank that is alone in its process works on the caller's thread; of
+ * several, each has a queue whose thread does the work. */
 #include "offload/run/engine_internal.h"
 
 #include <assert.h>
@@ -14,18 +14,30 @@
 #include "core/base/log.h"
 #include "core/base/queue.h"
 #include "core/coll/coll.h"
+#include "core/coll/peers.h"
 #include "offload/run/checkpoint_writer.h"
+#include "offload/run/runtime.h"
 
 /* Engines with a rank that did not return: kept, because its thread uses them. */
 static _Atomic(struct run_engine *) lost_engines;
 
 /* ---- calls of all ranks ---- */
 
+static run_engine_work load_rank, step_rank, evaluate_rank, logits_rank, drain_rank, quiesce_rank,
+    release_rank;
+
+static run_engine_work *const works[RUN_CALL_RANKS] = {
+    [RUN_CALL_LOAD] = load_rank,         [RUN_CALL_STEP] = step_rank,
+    [RUN_CALL_EVALUATE] = evaluate_rank, [RUN_CALL_LOGITS] = logits_rank,
+    [RUN_CALL_DRAIN] = drain_rank,       [RUN_CALL_QUIESCE] = quiesce_rank,
+    [RUN_CALL_RELEASE] = release_rank,
+};
+
 static int run_job(void *context, const void *arguments)
 {
     struct run_engine_worker *worker = context;
     const struct run_engine_job *job = arguments;
-    int rc = job->work(job->engine, worker, job->arguments);
+    int rc = works[job->call](job->engine, worker, job->arguments);
     if (rc != 0) {
         run_rank_abort(worker->rank, rc); /* the others must not wait for this one */
     }
@@ -56,17 +68,60 @@ static int wait_worker(struct run_engine *engine, uint32_t index, struct core_fe
     return rc;
 }
 
-int run_engine_call_ranks(struct run_engine *engine, run_engine_work *work, const void *arguments,
+/* Waits for a rank of another process, and keeps its results. */
+static int wait_remote(struct run_engine *engine, uint32_t index, struct run_reply *reply)
+{
+    struct run_engine_worker *worker = &engine->workers[index];
+    int rc = run_remote_reply(engine->given.peers, index, reply);
+    if (rc == 0) {
+        worker->result = reply->result;
+        worker->loss = reply->loss;
+        worker->traffic = reply->traffic;
+        worker->used_bytes = reply->used_bytes;
+        worker->peak_bytes = reply->peak_bytes;
+    }
+    return rc;
+}
+
+/* All ranks get the call before the first one works at it. */
+static int call_processes(struct run_engine *engine, enum run_call call, const void *arguments,
+                          size_t arguments_bytes)
+{
+    struct run_engine_worker *own = &engine->workers[0];
+    struct run_reply reply;
+    int rc = 0;
+    for (uint32_t r = 1; rc == 0 && r < engine->world; r++) {
+        rc = run_remote_call(engine->given.peers, r, call, arguments, arguments_bytes);
+    }
+    if (rc != 0) {
+        return rc; /* of the world */
+    }
+    rc = works[call](engine, own, arguments);
+    if (rc != 0) {
+        run_rank_abort(own->rank, rc);
+    }
+    struct core_err first = core_err_keep(rc);
+    for (uint32_t r = 1; r < engine->world; r++) {
+        rc = wait_remote(engine, r, &reply);
+        first = first.code != 0 ? first : core_err_keep(rc);
+    }
+    return core_err_first(&first, 0);
+}
+
+int run_engine_call_ranks(struct run_engine *engine, enum run_call call, const void *arguments,
                           size_t arguments_bytes)
 {
     struct core_fence done[RUN_RANKS_MAX] = {{0}};
     int rc = 0;
     if (engine->world == 1) {
-        return work(engine, &engine->workers[0], arguments);
+        return works[call](engine, &engine->workers[0], arguments);
+    }
+    if (engine->given.peers != NULL) {
+        return call_processes(engine, call, arguments, arguments_bytes);
     }
     assert(arguments_bytes <= sizeof engine->arguments);
     memcpy(engine->arguments, arguments, arguments_bytes);
-    engine->job = (struct run_engine_job){work, engine, engine->arguments};
+    engine->job = (struct run_engine_job){call, engine, engine->arguments};
     for (uint32_t r = 0; rc == 0 && r < engine->world; r++) {
         const struct core_job one = {.run = run_job,
                                      .context = &engine->workers[r],
@@ -117,12 +172,12 @@ static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
         struct store_path *path = &worker->options.stores[i];
         path->weight = path->weight > 0 ? path->weight : engine->drive_bytes[i];
     }
-    if (index > 0) {
+    if (index != given->options->rank) {
         rc = run_prepared_create(given->model, &worker->options, &prepared->rates,
                                  &worker->prepared);
         prepared = worker->prepared;
     }
-    if (rc == 0 && engine->world > 1) {
+    if (rc == 0 && engine->world > 1 && given->peers == NULL) {
         const struct core_queue_options queue = {.name = "rank", .depth = 4};
         rc = core_queue_create(&queue, &worker->queue);
     }
@@ -136,6 +191,7 @@ static int make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
         .plan = prepared->plan,
         .writer = engine->writer,
         .meeting = engine->meeting,
+        .peers = engine->given.peers,
         .run = run,
         .trace = index == 0 ? given->trace : NULL,
         .progress = index == 0 ? given->progress : NULL,
@@ -160,23 +216,20 @@ static void resume_scale(struct run_engine *engine, double value)
 
 /* Each rank makes its own plan. Their common work must be the same (docs/decisions/032), or collectives
  * would wait for each other for ever. */
-static int compare_plans(const struct run_engine *engine)
+static int compare_plan(const struct run_engine *engine, uint32_t rank, uint64_t hash)
 {
     const uint64_t first = plan_hash(engine->given.prepared->plan);
-    for (uint32_t r = 1; r < engine->world; r++) {
-        const uint64_t hash = plan_hash(engine->workers[r].prepared->plan);
-        if (hash != first) {
-            return core_err_set(-EINVAL,
-                                "rank %" PRIu32
-                                " has planned other collective work than rank 0: %016" PRIx64
-                                " instead of %016" PRIx64,
-                                r, hash, first);
-        }
-    }
-    return 0;
+    return hash == first
+               ? 0
+               : core_err_set(-EINVAL,
+                              "rank %" PRIu32
+                              " has planned other collective work than rank 0: %016" PRIx64
+                              " instead of %016" PRIx64,
+                              rank, hash, first);
 }
 
-/* Each rank opens the checkpoint, because it reads its own parts. */
+/* Each rank opens the checkpoint, because it reads its own parts. What it says of the run is the first
+ * rank's. */
 static int resume_rank(struct run_engine *engine, struct run_engine_worker *worker)
 {
     struct store_checkpoint *checkpoint = NULL;
@@ -223,16 +276,16 @@ static int identify_base(struct run_engine *engine)
     return 0;
 }
 
-static int make_ranks(struct run_engine *engine)
+static int release_rank(struct run_engine *engine, struct run_engine_worker *worker,
+                        const void *arguments)
 {
-    if (engine->world > RUN_RANKS_MAX) {
-        return core_err_set(-EINVAL, "%u ranks in one process; expected 1 to %d", engine->world,
-                            RUN_RANKS_MAX);
-    }
-    engine->workers = calloc(engine->world, sizeof *engine->workers);
-    if (engine->workers == NULL) {
-        return core_err_set(-ENOMEM, "no memory for %u ranks", engine->world);
-    }
+    (void)engine;
+    (void)arguments;
+    return run_rank_release_checkpoint(worker->rank);
+}
+
+static int make_threads(struct run_engine *engine)
+{
     int rc = engine->world > 1 ? coll_meeting_create(engine->world, &engine->meeting) : 0;
     if (rc != 0) {
         return rc;
@@ -243,11 +296,73 @@ static int make_ranks(struct run_engine *engine)
             return rc;
         }
     }
-    rc = weigh_stores(engine, engine->drive_bytes);
     for (uint32_t r = 0; rc == 0 && r < engine->world; r++) {
         rc = make_rank(engine, r, engine->run);
     }
-    return rc != 0 ? rc : compare_plans(engine);
+    for (uint32_t r = 1; rc == 0 && r < engine->world; r++) {
+        rc = compare_plan(engine, r, plan_hash(engine->workers[r].prepared->plan));
+    }
+    return rc;
+}
+
+/* Each process reads the model's configuration itself. */
+static int compare_model(const struct run_engine *engine, uint32_t rank, uint64_t hash)
+{
+    return hash == engine->given.model->flat->hash
+               ? 0
+               : core_err_set(-EINVAL, "rank %" PRIu32 " finds another model in %s than rank 0",
+                              rank, engine->given.folder);
+}
+
+/* All processes make their ranks at the same time. */
+static int make_processes(struct run_engine *engine)
+{
+    const struct run_engine_options *given = &engine->given;
+    const struct run_remote_job job = {.options = given->options,
+                                       .rates = &given->prepared->rates,
+                                       .drive_bytes = engine->drive_bytes,
+                                       .run = engine->run,
+                                       .model = given->folder,
+                                       .frozen = given->frozen,
+                                       .frozen_count = given->frozen_count,
+                                       .checkpoint = given->checkpoint};
+    struct run_reply reply;
+    uint32_t called = 1;
+    int rc = 0;
+    engine->piece = malloc(RUN_PIECE_BYTES);
+    if (engine->piece == NULL) {
+        return core_err_set(-ENOMEM, "no memory for pieces of other ranks' weights");
+    }
+    for (; rc == 0 && called < engine->world; called += rc == 0) {
+        rc = run_remote_create(given->peers, called, &job);
+    }
+    engine->called = rc == 0;
+    rc = rc == 0 ? make_rank(engine, 0, engine->run) : rc;
+    struct core_err first = core_err_keep(rc);
+    for (uint32_t r = 1; r < called; r++) {
+        rc = wait_remote(engine, r, &reply);
+        rc = rc == 0 ? compare_model(engine, r, reply.blocks_hash) : rc;
+        rc = rc == 0 ? compare_plan(engine, r, reply.plan_hash) : rc;
+        first = first.code != 0 ? first : core_err_keep(rc);
+    }
+    return core_err_first(&first, 0);
+}
+
+static int make_ranks(struct run_engine *engine)
+{
+    if (engine->world > RUN_RANKS_MAX) {
+        return core_err_set(-EINVAL, "world size %u is out of range 1..%d", engine->world,
+                            RUN_RANKS_MAX);
+    }
+    engine->workers = calloc(engine->world, sizeof *engine->workers);
+    if (engine->workers == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %u ranks", engine->world);
+    }
+    int rc = weigh_stores(engine, engine->drive_bytes);
+    if (rc != 0) {
+        return rc;
+    }
+    return engine->given.peers != NULL ? make_processes(engine) : make_threads(engine);
 }
 
 static int make(struct run_engine *engine)
@@ -260,21 +375,31 @@ static int make(struct run_engine *engine)
     if (rc != 0) {
         return rc;
     }
-    rc = run_engine_call_ranks(engine, load_rank, "", 0);
+    rc = run_engine_call_ranks(engine, RUN_CALL_LOAD, "", 0);
     if (engine->given.damaged != NULL) {
         *engine->given.damaged = rc != 0 && engine->given.checkpoint != NULL;
     }
     return rc == 0 && engine->sums != NULL ? identify_base(engine) : rc;
 }
 
-int run_engine_create(const struct run_engine_options *options, struct run_engine **out)
+static struct run_engine *alloc_engine(const struct run_engine_options *options)
 {
     struct run_engine *engine = calloc(1, sizeof *engine);
     if (engine == NULL) {
-        return core_err_set(-ENOMEM, "no memory for an engine");
+        core_err_set(-ENOMEM, "no memory for an engine");
+        return NULL;
     }
     engine->given = *options;
     engine->world = options->options->world > 0 ? options->options->world : 1;
+    return engine;
+}
+
+int run_engine_create(const struct run_engine_options *options, struct run_engine **out)
+{
+    struct run_engine *engine = alloc_engine(options);
+    if (engine == NULL) {
+        return -ENOMEM;
+    }
     engine->run = run_rank_number(engine);
     run_scale_init(&engine->scale, &options->options->scale);
     run_engine_betas(engine, options->options->group.beta1, options->options->group.beta2);
@@ -293,6 +418,24 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
     return 0;
 }
 
+/* Ends the engines of the other processes, while this one's rank ends: they wait for each other. */
+static void begin_destroy_remote(struct run_engine *engine)
+{
+    for (uint32_t r = 1; engine->called && r < engine->world; r++) {
+        engine->called = run_remote_call(engine->given.peers, r, RUN_CALL_DESTROY, "", 0) == 0;
+    }
+}
+
+static void end_destroy_remote(struct run_engine *engine)
+{
+    struct run_reply reply;
+    for (uint32_t r = 1; engine->called && r < engine->world; r++) {
+        if (run_remote_reply(engine->given.peers, r, &reply) != 0) {
+            core_log(CORE_LOG_WARN, "%s", core_err_message());
+        }
+    }
+}
+
 bool run_engine_destroy(struct run_engine *engine)
 {
     if (engine == NULL) {
@@ -302,12 +445,14 @@ bool run_engine_destroy(struct run_engine *engine)
         core_log(CORE_LOG_WARN, "a rank did not return: its memory is not freed");
     }
     const uint32_t workers = engine->workers != NULL && !engine->lost ? engine->world : 0;
+    begin_destroy_remote(engine);
     for (uint32_t r = 0; r < workers; r++) {
         core_queue_destroy(engine->workers[r].queue);
     }
     for (uint32_t r = 0; r < workers; r++) {
         engine->lost = !run_rank_destroy(engine->workers[r].rank) || engine->lost;
     }
+    end_destroy_remote(engine);
     if (engine->lost) {
         engine->next_lost = atomic_exchange_explicit(&lost_engines, engine, memory_order_relaxed);
         return false;
@@ -317,6 +462,7 @@ bool run_engine_destroy(struct run_engine *engine)
     }
     run_checkpoint_writer_destroy(engine->writer);
     coll_meeting_destroy(engine->meeting);
+    free(engine->piece);
     free(engine->workers);
     free(engine);
     return true;
@@ -328,7 +474,38 @@ static int step_rank(struct run_engine *engine, struct run_engine_worker *worker
                      const void *arguments)
 {
     (void)engine;
-    return run_rank_step(worker->rank, arguments, &worker->result);
+    int rc = run_rank_step(worker->rank, arguments, &worker->result);
+    worker->traffic = run_rank_traffic_take(worker->rank);
+    worker->stats = run_rank_stats_take(worker->rank);
+    return rc;
+}
+
+static int feed_remote(struct run_engine *engine, uint32_t index, const struct model_batch *batches,
+                       uint32_t count)
+{
+    struct run_reply reply;
+    int rc = run_remote_feed(engine->given.peers, index, batches, count);
+    if (rc == 0) {
+        rc = run_remote_reply(engine->given.peers, index, &reply);
+    }
+    if (rc == 0) {
+        engine->workers[index].targets = reply.targets;
+    }
+    return rc;
+}
+
+static int feed_rank(struct run_engine_worker *worker, const struct model_batch *batches,
+                     uint32_t count)
+{
+    int64_t targets = 0;
+    for (uint32_t i = 0; i < worker->options.micro_batches; i++) {
+        int rc = run_rank_feed(worker->rank, i, i < count ? &batches[i] : NULL, &targets);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    worker->targets = targets;
+    return 0;
 }
 
 /* Gives each rank its micro-batches. */
@@ -345,7 +522,8 @@ static int feed_ranks(struct run_engine *engine, const struct model_batch *batch
         struct run_engine_worker *worker = &engine->workers[r];
         const uint32_t first = r * each < count ? r * each : count;
         const uint32_t own = count - first < each ? count - first : each;
-        int rc = run_rank_feed(worker->rank, batches + first, own, &worker->targets);
+        int rc = worker->rank != NULL ? feed_rank(worker, batches + first, own)
+                                      : feed_remote(engine, r, batches + first, own);
         if (rc != 0) {
             return rc;
         }
@@ -358,14 +536,12 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
 {
     double loss_sum = 0;
     for (uint32_t r = 0; r < engine->world; r++) {
-        struct run_engine_worker *worker = &engine->workers[r];
-        const struct plan_traffic traffic = run_rank_traffic_take(worker->rank);
-        const struct run_stats stats = run_rank_stats_take(worker->rank);
+        const struct run_engine_worker *worker = &engine->workers[r];
         loss_sum += worker->result.loss_sum;
         step->guess_bytes += worker->result.guess_bytes;
-        plan_traffic_add(&step->traffic, &traffic);
-        step->stats = r == 0 ? stats : step->stats;
+        plan_traffic_add(&step->traffic, &worker->traffic);
     }
+    step->stats = engine->workers[0].stats;
     step->loss = step->targets > 0 ? loss_sum / (double)step->targets : 0;
     step->norm = engine->workers[0].result.norm;
     step->skipped = engine->workers[0].result.skipped;
@@ -422,7 +598,7 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
                                              .targets = step.targets,
                                              .guess = next_guess(engine)};
     const int64_t start_ns = core_clock_now_ns();
-    rc = run_engine_call_ranks(engine, step_rank, &request, sizeof request);
+    rc = run_engine_call_ranks(engine, RUN_CALL_STEP, &request, sizeof request);
     if (rc == 0) {
         gather_step(engine, &step);
         step.guess_seconds = note_guess(engine, start_ns);
@@ -441,13 +617,13 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
 /* ---- between steps ---- */
 
 /* Calls all ranks unless the run has ended; an error ends it. */
-static int call_between_steps(struct run_engine *engine, run_engine_work *work,
-                              const void *arguments, size_t arguments_bytes)
+static int call_between_steps(struct run_engine *engine, enum run_call call, const void *arguments,
+                              size_t arguments_bytes)
 {
     if (engine->error != 0) {
         return core_err_set(engine->error, "the run ended with an error before this call");
     }
-    engine->error = run_engine_call_ranks(engine, work, arguments, arguments_bytes);
+    engine->error = run_engine_call_ranks(engine, call, arguments, arguments_bytes);
     return engine->error;
 }
 
@@ -466,7 +642,7 @@ int run_engine_evaluate(struct run_engine *engine, const struct model_batch *bat
     if (rc != 0) {
         return rc; /* only the batch is wrong */
     }
-    rc = call_between_steps(engine, evaluate_rank, batch, sizeof *batch);
+    rc = call_between_steps(engine, RUN_CALL_EVALUATE, batch, sizeof *batch);
     if (rc == 0) {
         *out = engine->workers[0].loss;
     }
@@ -493,7 +669,7 @@ int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t len
     const struct model_batch batch = {.rows = 1, .length = length, .ids = ids};
     const struct logits_request request = {ids, length, out};
     int rc = engine->error == 0 ? run_rank_check(engine->workers[0].rank, &batch) : 0;
-    return rc != 0 ? rc : call_between_steps(engine, logits_rank, &request, sizeof request);
+    return rc != 0 ? rc : call_between_steps(engine, RUN_CALL_LOGITS, &request, sizeof request);
 }
 
 static int drain_rank(struct run_engine *engine, struct run_engine_worker *worker,
@@ -506,7 +682,7 @@ static int drain_rank(struct run_engine *engine, struct run_engine_worker *worke
 
 int run_engine_drain(struct run_engine *engine)
 {
-    return call_between_steps(engine, drain_rank, "", 0);
+    return call_between_steps(engine, RUN_CALL_DRAIN, "", 0);
 }
 
 static int quiesce_rank(struct run_engine *engine, struct run_engine_worker *worker,
@@ -519,7 +695,46 @@ static int quiesce_rank(struct run_engine *engine, struct run_engine_worker *wor
 
 int run_engine_quiesce(struct run_engine *engine)
 {
-    return call_between_steps(engine, quiesce_rank, "", 0);
+    return call_between_steps(engine, RUN_CALL_QUIESCE, "", 0);
+}
+
+struct weights_taker {
+    run_take_weights *take;
+    void *context;
+};
+
+static int take_piece(void *context, uint64_t first, uint64_t count,
+                      const struct store_arrays *arrays)
+{
+    const struct weights_taker *taker = context;
+    return taker->take(taker->context, first, count, arrays->at[STORE_STREAM_WEIGHTS]);
+}
+
+/* Calls a rank of another process for a block. */
+static int take_remote(struct run_engine *engine, uint32_t rank, enum run_call call, uint32_t block)
+{
+    return run_remote_call(engine->given.peers, rank, call, &block, sizeof block);
+}
+
+int run_engine_rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block,
+                            run_take_weights *take, void *context)
+{
+    struct weights_taker taker = {take, context};
+    if (engine->workers[rank].rank != NULL) {
+        return run_rank_weights(engine->workers[rank].rank, block, take, context);
+    }
+    int rc = take_remote(engine, rank, RUN_CALL_WEIGHTS, block);
+    return rc != 0
+               ? rc
+               : run_remote_pieces(engine->given.peers, rank, engine->piece, take_piece, &taker);
+}
+
+int run_engine_rank_states(struct run_engine *engine, uint32_t rank, uint32_t block,
+                           run_take_piece *take, void *context)
+{
+    int rc = take_remote(engine, rank, RUN_CALL_STATES, block);
+    return rc != 0 ? rc
+                   : run_remote_pieces(engine->given.peers, rank, engine->piece, take, context);
 }
 
 int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,
@@ -529,7 +744,7 @@ int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weigh
     const uint32_t parts = options->stage == 3 ? engine->world : 1; /* else each rank has all */
     int rc = run_engine_drain(engine);
     for (uint32_t r = 0; rc == 0 && r < parts; r++) {
-        rc = run_rank_weights(engine->workers[r].rank, block, take, context);
+        rc = run_engine_rank_weights(engine, r, block, take, context);
     }
     return rc;
 }
@@ -545,11 +760,7 @@ int run_engine_trace(struct run_engine *engine)
 
 int run_engine_release_checkpoint(struct run_engine *engine)
 {
-    int rc = 0;
-    for (uint32_t r = 0; rc == 0 && r < engine->world; r++) {
-        rc = run_rank_release_checkpoint(engine->workers[r].rank);
-    }
-    return rc;
+    return run_engine_call_ranks(engine, RUN_CALL_RELEASE, "", 0);
 }
 
 struct run_position run_engine_position(const struct run_engine *engine)
@@ -560,4 +771,57 @@ struct run_position run_engine_position(const struct run_engine *engine)
                                  .scale = engine->scale,
                                  .base = engine->base,
                                  .products = run_rank_products(engine->workers[0].rank)};
+}
+
+void run_engine_memory(const struct run_engine *engine, uint64_t *used_bytes, uint64_t *peak_bytes)
+{
+    *used_bytes = run_runtime_used_bytes();
+    *peak_bytes = run_runtime_peak_bytes();
+    for (uint32_t r = 0; r < engine->world; r++) {
+        *used_bytes += engine->workers[r].used_bytes;
+        *peak_bytes += engine->workers[r].peak_bytes;
+    }
+}
+
+/* ---- in the other processes ---- */
+
+int run_engine_create_remote(const struct run_engine_options *options,
+                             const struct run_remote_made *made, struct run_engine **out)
+{
+    struct run_engine *engine = alloc_engine(options);
+    int rc = -ENOMEM;
+    if (engine == NULL) {
+        return rc;
+    }
+    memcpy(engine->drive_bytes, made->drive_bytes, sizeof engine->drive_bytes);
+    engine->workers = calloc(engine->world, sizeof *engine->workers);
+    rc = engine->workers != NULL ? make_rank(engine, options->options->rank, made->run)
+                                 : core_err_set(-ENOMEM, "no memory for %u ranks", engine->world);
+    if (rc != 0) {
+        const struct core_err kept = core_err_keep(rc);
+        run_engine_destroy(engine);
+        return core_err_first(&kept, 0);
+    }
+    *out = engine;
+    return 0;
+}
+
+struct run_rank *run_engine_own(struct run_engine *engine)
+{
+    return engine->workers[engine->given.options->rank].rank;
+}
+
+int run_engine_serve(struct run_engine *engine, unsigned call, const void *arguments,
+                     struct run_reply *reply)
+{
+    struct run_engine_worker *worker = &engine->workers[engine->given.options->rank];
+    int rc = works[call](engine, worker, arguments);
+    if (rc != 0) {
+        run_rank_abort(worker->rank, rc);
+        return rc;
+    }
+    reply->result = worker->result;
+    reply->loss = worker->loss;
+    reply->traffic = worker->traffic;
+    return 0;
 }

@@ -1,5 +1,6 @@
-/* engine.h: a training run: the ranks of this process, the steps that they take together, the loss
- * scale. The application's thread enters. If there are several ranks, each has a thread. */
+/* engine.h: a training run: its ranks, the steps that they take together, the loss scale. The
+ * application's thread enters. Ranks are threads of this process, or a process each: then the engine of
+ * the first one calls the others (remote.h, follow.c). */
 #ifndef OFFLOAD_RUN_ENGINE_H
 #define OFFLOAD_RUN_ENGINE_H
 
@@ -8,6 +9,7 @@
 #include "offload/run/prepare.h"
 #include "offload/run/rank.h"
 
+struct coll_peers;
 struct run_engine;
 struct store_shelf;
 
@@ -22,6 +24,11 @@ struct run_engine_options {
     const char *checkpoint; /* the folder of the checkpoint to begin from; NULL: the files */
     bool *damaged;          /* set if it was the checkpoint that could not be read; may be NULL */
     const char *trace;      /* a file for the timeline of a few steps; NULL: none */
+    struct coll_peers
+        *peers;         /* each rank is a process of its own; NULL: ranks are threads of this one */
+    const char *folder; /* of the model and its files, for other processes, like the next two */
+    const char *const *frozen;
+    size_t frozen_count;
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
 };
@@ -74,6 +81,22 @@ int run_engine_trace(struct run_engine *engine);
 int run_engine_release_checkpoint(struct run_engine *engine);
 
 struct run_position run_engine_position(const struct run_engine *engine);
+
+/* Memory of all processes of the run, now and at most so far. */
+void run_engine_memory(const struct run_engine *engine, uint64_t *used_bytes, uint64_t *peak_bytes);
+
+/* ---- in the other processes ---- */
+
+/* Makes the engine of a rank that the first process calls. Its weights are loaded by a call. */
+struct run_remote_made;
+int run_engine_create_remote(const struct run_engine_options *options,
+                             const struct run_remote_made *made, struct run_engine **out);
+/* Its rank. */
+struct run_rank *run_engine_own(struct run_engine *engine);
+/* Does one of the calls that all ranks make, for its rank. An error ends the waits of others for it. */
+struct run_reply;
+int run_engine_serve(struct run_engine *engine, unsigned call, const void *arguments,
+                     struct run_reply *reply);
 
 /* ---- checkpoints ---- */
 

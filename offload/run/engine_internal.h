@@ -4,21 +4,25 @@
 #define OFFLOAD_RUN_ENGINE_INTERNAL_H
 
 #include "offload/run/engine.h"
+#include "offload/run/remote.h"
 #include "offload/run/speculation.h"
 
 struct coll_meeting;
 struct core_queue;
 struct run_checkpoint_writer;
 
-/* A rank, its thread, and the results of the last call. */
+/* A rank, its thread, and the results of the last call. A rank of another process has only results. */
 struct run_engine_worker {
     struct run_options options;
     struct run_prepared *prepared; /* owned; NULL: the engine's own is used */
     struct core_queue *queue;      /* owned: the rank's thread; NULL: there is only one rank */
-    struct run_rank *rank;         /* owned */
+    struct run_rank *rank;         /* owned; NULL: it belongs to another process */
     int64_t targets;               /* of its micro-batches */
     struct run_result result;
     struct kern_loss loss;
+    struct plan_traffic traffic;
+    struct run_stats stats;
+    uint64_t used_bytes, peak_bytes; /* memory of another process */
 };
 
 enum { RUN_ENGINE_ARGUMENT_BYTES = 128 };
@@ -28,7 +32,7 @@ typedef int run_engine_work(struct run_engine *engine, struct run_engine_worker 
                             const void *arguments);
 
 struct run_engine_job {
-    run_engine_work *work;
+    enum run_call call;
     struct run_engine *engine;
     const void *arguments; /* the engine's copy: a rank that does not return may still read it */
 };
@@ -37,7 +41,8 @@ struct run_engine {
     struct run_engine_options given;
     struct run_engine_worker *workers; /* owned, [world] */
     uint32_t world;
-    struct coll_meeting *meeting; /* owned; NULL: there is only one rank */
+    struct coll_meeting *meeting; /* owned; NULL: ranks are not threads of this process */
+    void *piece;                  /* owned, RUN_PIECE_BYTES; NULL: all ranks are in this process */
     struct run_scale scale;
     double betas[2];         /* of the next step */
     uint64_t run;            /* the same in all its checkpoints */
@@ -48,7 +53,8 @@ struct run_engine {
     uint64_t steps;
     struct run_engine_job job;                                       /* of the last call */
     _Alignas(16) unsigned char arguments[RUN_ENGINE_ARGUMENT_BYTES]; /* of the last call */
-    bool lost; /* a rank did not return: its thread may still use all of this */
+    bool called; /* the other processes have an engine to destroy */
+    bool lost;   /* a rank did not return: its thread may still use all of this */
     struct run_engine *next_lost;
     struct run_checkpoint_writer *writer; /* owned; NULL: no tape saves */
     bool defers;                          /* the next step does not speculate */
@@ -56,10 +62,15 @@ struct run_engine {
                                            * continue */
 };
 
-/* Calls `work` for all ranks and waits for them. A rank that fails passes its message to the
+/* Calls all ranks and waits for them. A rank that fails passes its message to the
  * others, so that each of them names the cause. Returns the first rank's error. `arguments` are
  * copied. */
-int run_engine_call_ranks(struct run_engine *engine, run_engine_work *work, const void *arguments,
+int run_engine_call_ranks(struct run_engine *engine, enum run_call call, const void *arguments,
                           size_t arguments_bytes);
+/* The working weights, or the states, of a block that a rank of any process keeps, in order. */
+int run_engine_rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block,
+                            run_take_weights *take, void *context);
+int run_engine_rank_states(struct run_engine *engine, uint32_t rank, uint32_t block,
+                           run_take_piece *take, void *context);
 
 #endif

@@ -44,6 +44,14 @@ static int write_weights(void *context, uint64_t first, uint64_t count, const vo
     return store_checkpoint_put(writer->checkpoint, writer->block, first, count, &streams);
 }
 
+/* A range of another process's rank. */
+static int write_piece(void *context, uint64_t first, uint64_t count,
+                       const struct store_arrays *streams)
+{
+    const struct block_writer *writer = context;
+    return store_checkpoint_put(writer->checkpoint, writer->block, first, count, streams);
+}
+
 /* Writes a block: each rank writes its part or, if all ranks hold the same, the first rank writes all. */
 static int write_block(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                        uint32_t block)
@@ -60,7 +68,9 @@ static int write_block(struct run_engine *engine, struct store_checkpoint_write 
         return run_engine_weights(engine, block, write_weights, &writer);
     }
     for (uint32_t r = 0; rc == 0 && r < parts; r++) {
-        rc = run_rank_states(engine->workers[r].rank, block, &taker);
+        rc = engine->workers[r].rank != NULL
+                 ? run_rank_states(engine->workers[r].rank, block, &taker)
+                 : run_engine_rank_states(engine, r, block, write_piece, &writer);
     }
     return rc;
 }

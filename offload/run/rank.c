@@ -205,10 +205,11 @@ static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
 
 static int make_coll_lane(struct run_rank *rank, struct run_lane *lane)
 {
-    const struct coll_options coll = {.kind = "local",
+    const struct coll_options coll = {.kind = rank->given.peers != NULL ? "mpi" : "local",
                                       .rank = rank->options->rank,
                                       .world = rank->options->world,
                                       .meeting = rank->given.meeting,
+                                      .peers = rank->given.peers,
                                       .device = rank->device,
                                       .depth = COLL_DEPTH,
                                       .bell = &rank->bell};
@@ -233,7 +234,7 @@ static int make_executor(struct run_rank *rank)
         options.stall_limit_ns = run_options_stall_ns(rank->options);
         make_device_lanes(rank, options.lanes);
     }
-    if (rank->given.meeting != NULL) {
+    if (rank->given.meeting != NULL || rank->given.peers != NULL) {
         int rc = make_coll_lane(rank, &options.lanes[PLAN_Q_COLL]);
         if (rc != 0) {
             return rc;

@@ -13,6 +13,7 @@
 #include "offload/store/checkpoint.h"
 
 struct coll_meeting;
+struct coll_peers;
 struct run_checkpoint_writer;
 struct run_rank;
 
@@ -40,6 +41,7 @@ struct run_rank_options {
     const struct plan *plan;
     struct run_checkpoint_writer *writer; /* NULL: no tape saves */
     struct coll_meeting *meeting;         /* where ranks of this process meet; NULL: only one */
+    struct coll_peers *peers;             /* the processes of all ranks; NULL: this one */
     uint64_t run;                         /* distinguishes runs */
     const char *trace;                    /* a file for the timeline of a few steps; NULL: none */
     /* Called now and then by create and load; a result other than 0 stops them with that error. May be
@@ -105,9 +107,8 @@ struct run_result {
     uint64_t guess_bytes; /* moved in vain, because the guess was wrong */
 };
 
-/* Copies the step's micro-batches ([count]; if there are fewer than the step has, the rest is
- * padding) and counts their targets. */
-int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint32_t count,
+/* Copies micro-batch `index` of the next step (NULL: padding) and adds its targets. */
+int run_rank_feed(struct run_rank *rank, uint32_t index, const struct model_batch *batch,
                   int64_t *targets);
 /* Takes a step with the micro-batches that were fed. */
 int run_rank_step(struct run_rank *rank, const struct run_step_request *order,

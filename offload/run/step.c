@@ -1,5 +1,6 @@
 /* step.c: one tape after another: which tape follows, what its update is computed with, and what is
  * read when it has ended. The thread of the rank. */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 
@@ -238,22 +239,11 @@ static int settle(struct run_rank *rank, const struct plan_tape *tape,
     return 0;
 }
 
-int run_rank_feed(struct run_rank *rank, const struct model_batch *batches, uint32_t count,
+int run_rank_feed(struct run_rank *rank, uint32_t index, const struct model_batch *batch,
                   int64_t *targets)
 {
-    int64_t sum = 0;
-    if (count > rank->options->micro_batches) {
-        return core_err_set(-EINVAL, "a step has %u micro-batches; found %u",
-                            rank->options->micro_batches, count);
-    }
-    for (uint32_t i = 0; i < rank->options->micro_batches; i++) {
-        int rc = run_inputs_put(&rank->inputs, i, i < count ? &batches[i] : NULL, &sum);
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    *targets = sum;
-    return 0;
+    assert(index < rank->options->micro_batches);
+    return run_inputs_put(&rank->inputs, index, batch, targets);
 }
 
 int run_rank_step(struct run_rank *rank, const struct run_step_request *request,

@@ -104,7 +104,12 @@ int rig_start(const char *setting, const char *arguments)
     char program[PATH_BYTES];
     char *argv[64];
     const char *root = getenv("TIDE_BUILD_ROOT");
-    snprintf(program, sizeof program, "%s/%s", root != NULL ? root : "build", rig_program);
+    const bool whole = rig_program[0] == '/';
+    snprintf(program, sizeof program, "%s%s%s",
+             whole          ? ""
+             : root != NULL ? root
+                            : "build",
+             whole ? "" : "/", rig_program);
     argv[0] = program;
     split(arguments, words, sizeof words, argv + 1, 63);
     test_directory();

@@ -13,6 +13,7 @@
 #include "tools/tide/finetune_data.h"
 #include "tools/tide/finetune_run.h"
 #include "tools/tide/finetune_stop.h"
+#include "tools/tide/finetune_world.h"
 #include "tools/tide/out.h"
 #include "tools/tide/paths.h"
 #include "tools/tide/plan_text.h"
@@ -23,6 +24,7 @@ struct job {
     struct finetune_flags flags;
     struct cli_common common;
     struct finetune_settings settings;
+    struct tide_world *world; /* borrowed; NULL: this process is alone */
     struct finetune_context talk;
     struct finetune_data *data; /* owned */
     struct finetune_data *eval; /* owned */
@@ -197,6 +199,7 @@ static int open_engine(struct job *job)
 {
     job->talk.may_stop = true;
     job->settings.engine.saves = job->flags.save_every > 0;
+    job->settings.engine.world = job->world;
     job->settings.engine.resume = job->flags.resume ? job->flags.out : NULL;
     int rc = tide_engine_create(job->talk.context, &job->settings.engine, &job->engine);
     job->unfit = rc == -EFBIG;
@@ -371,7 +374,7 @@ static int run_job(struct job *job)
     struct tide_inspection model;
     int rc = cli_out_resolve(job->flags.out, job->out);
     job->flags.out = job->out;
-    if (rc != 0 ||
+    if (rc != 0 || (rc = finetune_world_count(job->world, &job->flags)) != 0 ||
         (rc = finetune_context_inspect(&job->talk, job->flags.model, true, &model)) != 0 ||
         (rc = finetune_settings_init(&job->settings, &job->flags, &model)) != 0 ||
         (rc = open_inputs(job)) != 0) {
@@ -408,12 +411,13 @@ static int run_job(struct job *job)
     return CLI_DONE;
 }
 
-static int run(const struct cli_command *command, int argc, char **argv)
+/* Parses the flags and does the job. */
+static int run_first(const struct cli_command *command, int argc, char **argv,
+                     struct tide_world *world)
 {
-    struct job job = {.command = command};
+    struct job job = {.command = command, .world = world};
     struct cli_option options[FINETUNE_OPTIONS_MAX];
     struct cli_parsed parsed = {.count = 0};
-    finetune_stop_early(NULL, NULL);
     finetune_flags_init(&job.flags);
     size_t count = finetune_flags_options(&job.flags, options);
     int code = cli_parse(command, options, count, argc, argv, &parsed);
@@ -428,9 +432,27 @@ static int run(const struct cli_command *command, int argc, char **argv)
         finetune_stop_end();
         return cli_fail(command, CLI_FAILED, NULL);
     }
+    if (world != NULL && job.common.verbose >= 0) {
+        finetune_world_print(world);
+    }
     code = close_job(&job, run_job(&job));
     finetune_stop_end(); /* not earlier, because closing removes a store */
     return cli_close(command, code);
+}
+
+static int run(const struct cli_command *command, int argc, char **argv)
+{
+    struct tide_world *world = NULL;
+    finetune_stop_early(NULL, NULL);
+    int code = finetune_world_open(command, &world);
+    if (code >= 0) {
+        finetune_stop_end();
+        return code;
+    }
+    code = run_first(command, argc, argv, world);
+    finetune_stop_world(NULL);
+    tide_world_close(world, code);
+    return code;
 }
 
 static void print_options(bool verbose)

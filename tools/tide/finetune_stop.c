@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
+#include <tide/world.h>
 #include <unistd.h>
 
 #include "tools/tide/cli.h"
@@ -12,9 +13,10 @@ static volatile sig_atomic_t asked;
 static void (*volatile undo_made)(void *context);
 static void *volatile undo_context; /* context of `undo`; set before it */
 static bool begun;
-enum { SIGNALS = 3 };
+static const struct tide_world *others;
+enum { SIGNALS = 4 };
 static struct sigaction before[SIGNALS];
-static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
+static const int signals[SIGNALS] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 /* SA_RESETHAND has restored the default action: a second signal ends the process. */
 static void note_signal(int number)
@@ -71,7 +73,12 @@ void finetune_stop_end(void)
     begun = false;
 }
 
+void finetune_stop_world(const struct tide_world *world)
+{
+    others = world;
+}
+
 bool finetune_stop_asked(void)
 {
-    return asked != 0;
+    return asked != 0 || (others != NULL && tide_world_stopping(others));
 }

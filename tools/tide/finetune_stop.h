@@ -1,5 +1,5 @@
-/* finetune_stop.h: Ctrl-C, SIGTERM and SIGHUP request a stop after the current step. A second
- * signal of the same kind ends the process at once. A signal that was ignored when the process
+/* finetune_stop.h: Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 (which mpirun passes on) request a stop after
+ * the current step. A second signal of the same kind ends the process at once. A signal that was ignored when the process
  * started (nohup, background jobs) stays ignored. This is the only global state, because signals
  * belong to the process. */
 #ifndef TOOLS_TIDE_FINETUNE_STOP_H
@@ -13,6 +13,10 @@ void finetune_stop_early(void (*undo)(void *context), void *context);
 /* Until finetune_stop_end(), signals only request a stop. */
 void finetune_stop_begin(void);
 void finetune_stop_end(void); /* restores the previous actions, if there are any */
+
+/* Asks other processes, too; NULL: there are none. They end before the world is closed. */
+struct tide_world;
+void finetune_stop_world(const struct tide_world *world);
 
 /* Whether a stop was requested. Any thread. */
 bool finetune_stop_asked(void);

@@ -1,0 +1,70 @@
+/* world.h: ranks in several processes, which a launcher (mpirun, srun) has started together. C17 and C++11; the
+ * rules of tide.h apply.
+ *
+ * The first process creates an engine with the option `world` and uses it as if all ranks were its own. The
+ * others call tide_world_follow, which does what that engine needs of them: they need no options, read no data
+ * and print nothing. All processes are of the same build, find the model, the checkpoints and the stores at the
+ * same paths, and have one rank each. */
+#ifndef TIDE_WORLD_H
+#define TIDE_WORLD_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <tide/tide.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct tide_world;
+
+struct tide_world_options {
+    size_t struct_bytes;
+    uint64_t silence_seconds; /* a process that does not respond for so long ends the run; 0: 60 */
+    /* Called ten times a second on a thread of the library. A result other than 0 asks the run to stop, in
+     * whichever process: tide_world_stopping reports it in the first one. NULL: never */
+    int (*stop)(void *user);
+    void *user;
+};
+
+/* Connects the processes that were started together, over the MPI library that their launcher belongs to, and
+ * waits until all are there. *out is NULL if this process was started alone. Returns 0; -EINVAL if variables of
+ * the environment contradict each other; -ENOTSUP if the processes cannot be connected: by torchrun, or without
+ * tide's module for that MPI library; -EPROTO if the processes differ; or -EIO for an error of MPI. */
+TIDE_API int tide_world_open(const struct tide_world_options *options, struct tide_world **out);
+
+struct tide_world_info {
+    size_t struct_bytes;
+    uint32_t rank;  /* of this process, from 0 */
+    uint32_t ranks; /* of all processes */
+    uint32_t hosts;
+    uint32_t ranks_per_host; /* the most of any host */
+    uint64_t first_on_host;  /* 1: no rank of this process's host is before this one */
+    const char *launcher;    /* "mpirun (Open MPI)". These two live as long as the world */
+    const char *library;     /* "Open MPI v4.1.4" */
+};
+
+/* Describes a world. Returns 0, or -EINVAL for a wrong struct_bytes. */
+TIDE_API int tide_world_describe(const struct tide_world *world, struct tide_world_info *out);
+
+/* Returns which rank this process is, by its launcher's variables, before the world is open: 0 if it is alone. */
+TIDE_API unsigned tide_world_rank(void);
+
+/* Serves the engines of the first process until that closes the world; *code is what it closed the world with.
+ * Messages of the log go to `context`. Every process but the first calls it once. Returns 0, or the error that
+ * ended the world. */
+TIDE_API int tide_world_follow(struct tide_world *world, struct tide_context *context, int *code);
+
+/* Returns 1 if a process was asked to stop; in the first process only. */
+TIDE_API int tide_world_stopping(const struct tide_world *world);
+
+/* Closes the world after all engines that use it were destroyed; NULL is allowed. `code` is for the other
+ * processes. If an error ended the world (a process died or does not respond), this call does not return: it ends
+ * all processes with the exit code `code`, or 1 if that is 0. */
+TIDE_API void tide_world_close(struct tide_world *world, int code);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,23 @@
+/* world_parts.h: the struct behind tide_world; private to world.c and setup.c. */
+#ifndef OFFLOAD_API_WORLD_PARTS_H
+#define OFFLOAD_API_WORLD_PARTS_H
+
+#include <tide/world.h>
+
+#include "core/coll/peers.h"
+
+struct tide_world {
+    struct tide_world_options given;
+    struct coll_launch launch;
+    struct coll_peers *peers; /* owned */
+};
+
+/* Ranks on the host with the most of them. Budgets are a host's, so that many ranks share them. */
+unsigned world_ranks_per_host(const struct coll_peers *peers);
+/* Threads for each rank: the processors that the ranks of a host may use together, shared by them; the least of
+ * all hosts. */
+unsigned world_threads(const struct coll_peers *peers);
+/* Warns if a launcher binds a rank to fewer processors than it has threads. */
+void world_check_binding(const struct coll_peers *peers, unsigned threads);
+
+#endif

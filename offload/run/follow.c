@@ -1,0 +1,234 @@
+/* follow.c: a process that is not the first: makes a rank, and does what the first process calls. It reads the
+ * model's folder itself and opens the files of checkpoints and stores itself; everything else is sent to it. The
+ * caller's thread, which is also the rank's. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/coll/peers.h"
+#include "offload/model/config_read.h"
+#include "offload/run/checkpoint.h"
+#include "offload/run/engine.h"
+#include "offload/run/prepare.h"
+#include "offload/run/remote.h"
+#include "offload/run/runtime.h"
+
+struct follower {
+    struct coll_peers *peers; /* borrowed */
+    void *memory;             /* owned, RUN_PIECE_BYTES: arguments, and what is sent */
+    void *job;                /* owned: arguments of CREATE, which `made` points to */
+    struct run_remote_made made;
+    struct model *model;           /* owned */
+    struct model_files *files;     /* owned */
+    struct run_prepared *prepared; /* owned */
+    struct run_engine *engine;     /* owned; NULL: the first process has none */
+    void *batches;                 /* owned: a micro-batch that is received */
+    size_t batch_bytes;
+};
+
+/* False: a thread still works with what the engine has. */
+static bool destroy_engine(struct follower *follower)
+{
+    if (!run_engine_destroy(follower->engine)) {
+        return false;
+    }
+    follower->engine = NULL;
+    run_prepared_destroy(follower->prepared);
+    model_files_close(follower->files);
+    model_destroy(follower->model);
+    free(follower->job);
+    free(follower->batches);
+    *follower = (struct follower){.peers = follower->peers, .memory = follower->memory};
+    return true;
+}
+
+static int open_model(struct follower *follower)
+{
+    const struct run_remote_made *made = &follower->made;
+    const struct model_options options = {.frozen = made->frozen,
+                                          .frozen_count = made->frozen_count};
+    struct model_config config;
+    int rc = model_config_load(made->model, &config);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = model_create(&config, &options, &follower->model);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = model_files_open(made->model, &follower->files);
+    return rc != 0 ? rc : model_files_check(follower->files, follower->model);
+}
+
+static int create_engine(struct follower *follower, size_t bytes, struct run_reply *reply)
+{
+    enum { ARRAYS = 4 };
+    struct run_remote_made *made = &follower->made;
+    follower->job = malloc(bytes);
+    if (follower->job == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a rank");
+    }
+    memcpy(follower->job, follower->memory, bytes);
+    int rc = run_remote_read_job(follower->job, bytes, made);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct run_options *options = &made->options;
+    follower->batch_bytes = ARRAYS * (size_t)(options->rows * options->length) * sizeof(int32_t);
+    follower->batches = malloc(follower->batch_bytes);
+    if (follower->batches == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a micro-batch");
+    }
+    rc = open_model(follower);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_prepared_create(follower->model, options, &made->rates, &follower->prepared);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct run_engine_options engine = {.prepared = follower->prepared,
+                                              .options = options,
+                                              .model = follower->model,
+                                              .files = follower->files,
+                                              .checkpoint = made->checkpoint,
+                                              .peers = follower->peers};
+    reply->plan_hash = plan_hash(follower->prepared->plan);
+    reply->blocks_hash = follower->model->flat->hash;
+    return run_engine_create_remote(&engine, made, &follower->engine);
+}
+
+/* All micro-batches are received, also after one that is wrong. */
+static int feed(struct follower *follower, struct run_reply *reply)
+{
+    struct run_rank *rank = run_engine_own(follower->engine);
+    struct core_err first = core_err_keep(0);
+    uint32_t count;
+    memcpy(&count, follower->memory, sizeof count);
+    for (uint32_t i = 0; i < count; i++) {
+        struct model_batch batch;
+        int rc = run_remote_batch(follower->peers, follower->batches, follower->batch_bytes,
+                                  &batch);
+        if (rc != 0) {
+            return rc;
+        }
+        if (batch.ids == NULL) {
+            rc = core_err_set(-EINVAL, "a micro-batch is larger than the engine's");
+        } else {
+            rc = run_rank_feed(rank, i, &batch, &reply->targets);
+        }
+        first = first.code != 0 ? first : core_err_keep(rc);
+    }
+    for (uint32_t i = count; first.code == 0 && i < follower->made.options.micro_batches; i++) {
+        first = core_err_keep(run_rank_feed(rank, i, NULL, &reply->targets));
+    }
+    return core_err_first(&first, 0);
+}
+
+/* Sends what a rank reads out; a rank's part of a block may be empty. */
+struct sender {
+    const struct follower *follower;
+    uint32_t block;
+};
+
+static int send_range(const struct sender *sender, uint64_t first, uint64_t count,
+                      const struct store_arrays *arrays)
+{
+    const struct follower *follower = sender->follower;
+    const struct plan_format *format = &follower->prepared->input.blocks[sender->block].format;
+    return run_remote_send_range(follower->peers, follower->memory, format, arrays, first, count);
+}
+
+static int send_weights(void *context, uint64_t first, uint64_t count, const void *weights)
+{
+    const struct store_arrays arrays = {
+        .at = {[STORE_STREAM_WEIGHTS] = (char *)(uintptr_t)weights}};
+    return count > 0 ? send_range(context, first, count, &arrays) : 0;
+}
+
+static int send_states(void *context, const struct adam_arrays *arrays)
+{
+    const struct store_arrays streams = run_checkpoint_streams(arrays);
+    return send_range(context, arrays->first, arrays->count, &streams);
+}
+
+static int send_block(struct follower *follower, enum run_call call)
+{
+    struct sender sender = {.follower = follower};
+    const struct run_take_states taker = {.take = send_states, .context = &sender};
+    struct run_rank *rank = run_engine_own(follower->engine);
+    const struct store_arrays nothing = {{NULL}};
+    memcpy(&sender.block, follower->memory, sizeof sender.block);
+    const int rc = call == RUN_CALL_WEIGHTS
+                       ? run_rank_weights(rank, sender.block, send_weights, &sender)
+                       : run_rank_states(rank, sender.block, &taker);
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, send_range(&sender, 0, 0, &nothing));
+}
+
+/* The engine's loss of a rank's thread would keep its memory in use: the process then ends with it. */
+static int serve(struct follower *follower, enum run_call call, size_t bytes,
+                 struct run_reply *reply)
+{
+    if (call == RUN_CALL_CREATE) {
+        return create_engine(follower, bytes, reply);
+    }
+    if (call == RUN_CALL_DESTROY) {
+        return destroy_engine(follower)
+                   ? 0
+                   : core_err_set(-ETIMEDOUT, "a rank did not return: its memory is not freed");
+    }
+    if (follower->engine == NULL) {
+        return core_err_set(-EPROTO, "call %d without an engine", (int)call);
+    }
+    if (call < RUN_CALL_RANKS) {
+        return run_engine_serve(follower->engine, call, follower->memory, reply);
+    }
+    return call == RUN_CALL_FEED ? feed(follower, reply) : send_block(follower, call);
+}
+
+static int answer(struct follower *follower, int rc, struct run_reply *reply)
+{
+    const unsigned rank = coll_peers_rank(follower->peers);
+    const struct core_err failed = core_err_keep(rc);
+    reply->code = rc;
+    if (rc != 0) {
+        const bool named = strncmp(failed.message, "rank ", strlen("rank ")) == 0;
+        if (!named) {
+            core_err_prefix(rc, "rank %u on %s", rank, coll_peers_at(follower->peers, rank)->host);
+        }
+        snprintf(reply->message, sizeof reply->message, "%s", core_err_message());
+    }
+    reply->used_bytes = run_runtime_used_bytes();
+    reply->peak_bytes = run_runtime_peak_bytes();
+    return run_remote_answer(follower->peers, reply);
+}
+
+int run_follow(struct coll_peers *peers, int *code)
+{
+    struct follower follower = {.peers = peers, .memory = malloc(RUN_PIECE_BYTES)};
+    enum run_call call = RUN_CALL_END;
+    size_t bytes = 0;
+    if (follower.memory == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a rank");
+    }
+    int rc = run_remote_next(peers, follower.memory, &call, &bytes);
+    while (rc == 0 && call != RUN_CALL_END) {
+        struct run_reply reply = {.code = 0};
+        rc = serve(&follower, call, bytes, &reply);
+        rc = answer(&follower, rc, &reply);
+        if (rc == 0) {
+            rc = run_remote_next(peers, follower.memory, &call, &bytes);
+        }
+    }
+    if (rc == 0) {
+        memcpy(code, follower.memory, sizeof *code);
+    }
+    const struct core_err kept = core_err_keep(rc);
+    if (destroy_engine(&follower)) {
+        free(follower.memory);
+    }
+    return core_err_first(&kept, 0);
+}

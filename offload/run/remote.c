@@ -1,0 +1,354 @@
+/* remote.c: how calls, replies, micro-batches and ranges of streams are sent between processes. */
+#include "offload/run/remote.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/coll/peers.h"
+
+enum { BATCH_ARRAYS = 4, PIECE_ELEMENTS = 256 << 10 };
+
+/* Begins every call; its arguments follow in the same transfer. */
+struct call_head {
+    uint32_t call;
+    uint32_t bytes;
+};
+
+/* A micro-batch; its arrays follow, one transfer each. */
+struct batch_head {
+    int64_t rows, length;
+    uint32_t has[BATCH_ARRAYS]; /* ids, labels, positions, starts */
+};
+
+/* A range of streams; their bytes follow in the same transfer, each at a multiple of PIECE_GRAIN. */
+enum { PIECE_GRAIN = 64 };
+struct piece_head {
+    uint64_t first, count; /* count 0: the last one */
+    uint64_t bytes[STORE_STREAM_COUNT];
+};
+_Static_assert(sizeof(struct piece_head) <= PIECE_GRAIN, "the first stream is behind the head");
+_Static_assert(PIECE_ELEMENTS * 24 + 8 * PIECE_GRAIN < RUN_PIECE_BYTES, "a piece fits");
+
+/* ---- the first process ---- */
+
+int run_remote_call(struct coll_peers *peers, uint32_t rank, enum run_call call,
+                    const void *arguments, size_t bytes)
+{
+    const struct call_head head = {.call = call, .bytes = (uint32_t)bytes};
+    char *text = malloc(sizeof head + bytes);
+    if (text == NULL) {
+        return core_err_set(-ENOMEM, "no memory to call rank %u", rank);
+    }
+    memcpy(text, &head, sizeof head);
+    memcpy(text + sizeof head, arguments, bytes);
+    const int rc = coll_peers_send(peers, rank, text, sizeof head + bytes);
+    free(text);
+    return rc;
+}
+
+static int send_batch(struct coll_peers *peers, uint32_t rank, const struct model_batch *batch)
+{
+    const int32_t *const arrays[BATCH_ARRAYS] = {batch->ids, batch->labels, batch->positions,
+                                                 batch->starts};
+    struct batch_head head = {.rows = batch->rows, .length = batch->length};
+    for (int i = 0; i < BATCH_ARRAYS; i++) {
+        head.has[i] = arrays[i] != NULL;
+    }
+    int rc = coll_peers_send(peers, rank, &head, sizeof head);
+    for (int i = 0; rc == 0 && i < BATCH_ARRAYS; i++) {
+        if (head.has[i]) {
+            rc = coll_peers_send(peers, rank, arrays[i],
+                                 (size_t)(head.rows * head.length) * sizeof *arrays[i]);
+        }
+    }
+    return rc;
+}
+
+int run_remote_feed(struct coll_peers *peers, uint32_t rank, const struct model_batch *batches,
+                    uint32_t count)
+{
+    int rc = run_remote_call(peers, rank, RUN_CALL_FEED, &count, sizeof count);
+    for (uint32_t i = 0; rc == 0 && i < count; i++) {
+        rc = send_batch(peers, rank, &batches[i]);
+    }
+    return rc;
+}
+
+int run_remote_reply(struct coll_peers *peers, uint32_t rank, struct run_reply *out)
+{
+    struct run_reply reply;
+    size_t bytes = 0;
+    int rc = coll_peers_receive(peers, rank, &reply, sizeof reply, &bytes);
+    if (rc != 0) {
+        return rc;
+    }
+    if (bytes != sizeof reply) {
+        return core_err_set(-EPROTO, "rank %u sent %zu bytes as a reply", rank, bytes);
+    }
+    *out = reply;
+    return reply.code == 0 ? 0 : core_err_adopt(reply.code, reply.message);
+}
+
+static uint64_t grains(uint64_t bytes)
+{
+    return (bytes + PIECE_GRAIN - 1) / PIECE_GRAIN * PIECE_GRAIN;
+}
+
+/* Finds the streams of a piece in `memory`. */
+static struct store_arrays streams_of(void *memory, const struct piece_head *head)
+{
+    struct store_arrays arrays = {{NULL}};
+    char *at = (char *)memory + PIECE_GRAIN;
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        arrays.at[s] = head->bytes[s] > 0 ? at : NULL;
+        at += grains(head->bytes[s]);
+    }
+    return arrays;
+}
+
+int run_remote_pieces(struct coll_peers *peers, uint32_t rank, void *memory, run_take_piece *take,
+                      void *context)
+{
+    struct core_err first = core_err_keep(0);
+    struct piece_head head;
+    struct run_reply reply;
+    do {
+        size_t bytes = 0;
+        int rc = coll_peers_receive(peers, rank, memory, RUN_PIECE_BYTES, &bytes);
+        if (rc != 0) {
+            return rc;
+        }
+        memcpy(&head, memory, sizeof head);
+        if (head.count > 0 && first.code == 0) {
+            const struct store_arrays arrays = streams_of(memory, &head);
+            first = core_err_keep(take(context, head.first, head.count, &arrays));
+        }
+    } while (head.count > 0);
+    return core_err_first(&first, run_remote_reply(peers, rank, &reply));
+}
+
+/* ---- the arguments of CREATE: structs, then strings ---- */
+
+struct job_head {
+    struct run_options options;
+    struct run_rates rates;
+    double drive_bytes[STORE_PATHS_MAX];
+    uint64_t run;
+    uint64_t frozen_count;
+    uint32_t has_io, has_checkpoint;
+};
+
+struct text {
+    char *at; /* NULL: only counts */
+    size_t bytes;
+};
+
+static void add_text(struct text *text, const char *string)
+{
+    const size_t bytes = strlen(string) + 1;
+    if (text->at != NULL) {
+        memcpy(text->at + text->bytes, string, bytes);
+    }
+    text->bytes += bytes;
+}
+
+static void add_texts(struct text *text, const struct run_remote_job *job)
+{
+    const struct run_options *options = job->options;
+    add_text(text, options->device);
+    add_text(text, options->io != NULL ? options->io : "");
+    add_text(text, job->model);
+    add_text(text, job->checkpoint != NULL ? job->checkpoint : "");
+    for (unsigned i = 0; i < options->store_count; i++) {
+        add_text(text, options->stores[i].directory);
+    }
+    for (size_t i = 0; i < job->frozen_count; i++) {
+        add_text(text, job->frozen[i]);
+    }
+}
+
+int run_remote_create(struct coll_peers *peers, uint32_t rank, const struct run_remote_job *job)
+{
+    struct text text = {.at = NULL, .bytes = sizeof(struct job_head)};
+    struct run_remote_made made;
+    add_texts(&text, job);
+    if (job->frozen_count > sizeof made.frozen / sizeof made.frozen[0] ||
+        text.bytes + sizeof(struct call_head) > RUN_PIECE_BYTES) {
+        return core_err_set(-E2BIG,
+                            "%zu patterns of frozen tensors are too many for several "
+                            "processes",
+                            job->frozen_count);
+    }
+    char *memory = calloc(1, text.bytes);
+    if (memory == NULL) {
+        return core_err_set(-ENOMEM, "no memory to call rank %u", rank);
+    }
+    struct job_head head = {.options = *job->options,
+                            .rates = *job->rates,
+                            .run = job->run,
+                            .frozen_count = job->frozen_count,
+                            .has_io = job->options->io != NULL,
+                            .has_checkpoint = job->checkpoint != NULL};
+    memcpy(head.drive_bytes, job->drive_bytes, sizeof head.drive_bytes);
+    head.options.rank = rank;
+    memcpy(memory, &head, sizeof head);
+    text = (struct text){.at = memory, .bytes = sizeof head};
+    add_texts(&text, job);
+    const int rc = run_remote_call(peers, rank, RUN_CALL_CREATE, memory, text.bytes);
+    free(memory);
+    return rc;
+}
+
+/* The next string; NULL: there is none. */
+static const char *take_text(const char **at, const char *end)
+{
+    const char *string = *at;
+    const char *zero = string < end ? memchr(string, '\0', (size_t)(end - string)) : NULL;
+    *at = zero != NULL ? zero + 1 : end;
+    return zero != NULL ? string : NULL;
+}
+
+int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out)
+{
+    struct job_head head;
+    const char *at = (const char *)memory + sizeof head;
+    const char *end = (const char *)memory + bytes;
+    if (bytes < sizeof head) {
+        return core_err_set(-EPROTO, "a job of %zu bytes", bytes);
+    }
+    memcpy(&head, memory, sizeof head);
+    *out = (struct run_remote_made){.options = head.options,
+                                    .rates = head.rates,
+                                    .run = head.run,
+                                    .frozen_count = (size_t)head.frozen_count};
+    memcpy(out->drive_bytes, head.drive_bytes, sizeof out->drive_bytes);
+    out->options.device = take_text(&at, end);
+    out->options.io = take_text(&at, end);
+    out->model = take_text(&at, end);
+    out->checkpoint = take_text(&at, end);
+    out->options.io = head.has_io ? out->options.io : NULL;
+    out->checkpoint = head.has_checkpoint ? out->checkpoint : NULL;
+    out->options.cache = (struct run_cache){.folder = NULL};
+    const char *last = out->model;
+    for (unsigned i = 0; i < out->options.store_count; i++) {
+        last = out->options.stores[i].directory = take_text(&at, end);
+    }
+    for (size_t i = 0; i < out->frozen_count; i++) {
+        last = out->frozen[i] = take_text(&at, end);
+    }
+    return last != NULL ? 0 : core_err_set(-EPROTO, "a job without its strings");
+}
+
+/* ---- the other processes ---- */
+
+int run_remote_next(struct coll_peers *peers, void *memory, enum run_call *call, size_t *bytes)
+{
+    struct call_head head;
+    size_t got = 0;
+    int rc = coll_peers_receive(peers, 0, memory, RUN_PIECE_BYTES, &got);
+    if (rc != 0) {
+        return rc;
+    }
+    memcpy(&head, memory, sizeof head);
+    assert(got == sizeof head + head.bytes);
+    memmove(memory, (char *)memory + sizeof head, head.bytes);
+    *call = (enum run_call)head.call;
+    *bytes = head.bytes;
+    return 0;
+}
+
+int run_remote_answer(struct coll_peers *peers, const struct run_reply *reply)
+{
+    return coll_peers_send(peers, 0, reply, sizeof *reply);
+}
+
+/* Arrays for which `memory` has no room are received in parts and dropped. */
+static int receive_array(struct coll_peers *peers, int32_t *to, size_t bytes, bool fits)
+{
+    size_t got = 0;
+    if (fits) {
+        return coll_peers_receive(peers, 0, to, bytes, &got);
+    }
+    void *dropped = malloc(bytes);
+    const int rc = dropped != NULL ? coll_peers_receive(peers, 0, dropped, bytes, &got)
+                                   : core_err_set(-ENOMEM, "no memory for a micro-batch");
+    free(dropped);
+    return rc;
+}
+
+int run_remote_batch(struct coll_peers *peers, void *memory, size_t room, struct model_batch *out)
+{
+    const int32_t *arrays[BATCH_ARRAYS] = {NULL};
+    struct batch_head head;
+    size_t got = 0;
+    int rc = coll_peers_receive(peers, 0, &head, sizeof head, &got);
+    if (rc != 0) {
+        return rc;
+    }
+    const size_t bytes = (size_t)(head.rows * head.length) * sizeof(int32_t);
+    const bool fits = BATCH_ARRAYS * bytes <= room;
+    for (int i = 0; rc == 0 && i < BATCH_ARRAYS; i++) {
+        int32_t *to = (int32_t *)(void *)((char *)memory + (size_t)i * bytes);
+        if (head.has[i]) {
+            rc = receive_array(peers, to, bytes, fits);
+            arrays[i] = to;
+        }
+    }
+    *out = (struct model_batch){.rows = head.rows,
+                                .length = head.length,
+                                .ids = fits ? arrays[0] : NULL,
+                                .labels = arrays[1],
+                                .positions = arrays[2],
+                                .starts = arrays[3]};
+    return rc;
+}
+
+/* Bytes of `count` elements of each stream. */
+static void stream_bytes(const struct plan_format *format, uint64_t count,
+                         uint64_t bytes[STORE_STREAM_COUNT])
+{
+    const uint64_t scales = format->q8_block > 0
+                                ? (count + format->q8_block - 1) / format->q8_block * sizeof(float)
+                                : 0;
+    bytes[STORE_STREAM_WEIGHTS] = count * format->weight_bytes;
+    bytes[STORE_STREAM_MASTER] = count * format->master_bytes;
+    bytes[STORE_STREAM_M] = count * format->m_bytes;
+    bytes[STORE_STREAM_V] = count * format->v_bytes;
+    bytes[STORE_STREAM_M_SCALES] = bytes[STORE_STREAM_V_SCALES] = scales;
+}
+
+static int send_piece(struct coll_peers *peers, void *memory, struct piece_head *head,
+                      const struct store_arrays *arrays, const uint64_t skipped[STORE_STREAM_COUNT])
+{
+    char *at = (char *)memory + PIECE_GRAIN;
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        head->bytes[s] = arrays->at[s] != NULL ? head->bytes[s] : 0;
+        if (head->bytes[s] > 0) {
+            memcpy(at, arrays->at[s] + skipped[s], head->bytes[s]);
+        }
+        at += grains(head->bytes[s]);
+    }
+    memcpy(memory, head, sizeof *head);
+    return coll_peers_send(peers, 0, memory, (size_t)(at - (char *)memory));
+}
+
+int run_remote_send_range(struct coll_peers *peers, void *memory, const struct plan_format *format,
+                          const struct store_arrays *arrays, uint64_t first, uint64_t count)
+{
+    uint64_t done = 0;
+    int rc = 0;
+    do {
+        const uint64_t left = count - done;
+        uint64_t skipped[STORE_STREAM_COUNT];
+        struct piece_head head = {.first = first + done,
+                                  .count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS};
+        stream_bytes(format, done, skipped);
+        stream_bytes(format, head.count, head.bytes);
+        rc = send_piece(peers, memory, &head, arrays, skipped);
+        done += head.count;
+    } while (rc == 0 && done < count);
+    return rc;
+}

@@ -1,0 +1,103 @@
+/* remote.h: how the engine of the first process calls the ranks of other processes: the messages of a call, and
+ * their replies. The first process decides everything; the others, which run_follow() serves, do what it calls.
+ * All processes are the same build (coll/peers.h), so structs are sent as they are. The application's thread in
+ * the first process; in the others the thread that serves. */
+#ifndef OFFLOAD_RUN_REMOTE_H
+#define OFFLOAD_RUN_REMOTE_H
+
+#include "core/base/err.h"
+#include "offload/model/batch.h"
+#include "offload/run/rank.h"
+#include "offload/run/rates.h"
+
+struct coll_peers;
+
+enum run_call {
+    RUN_CALL_LOAD, /* the first ones are made by all ranks at the same time: run_engine_call_ranks */
+    RUN_CALL_STEP,
+    RUN_CALL_EVALUATE,
+    RUN_CALL_LOGITS,
+    RUN_CALL_DRAIN,
+    RUN_CALL_QUIESCE,
+    RUN_CALL_RELEASE,
+    RUN_CALL_RANKS,                   /* the number of those */
+    RUN_CALL_CREATE = RUN_CALL_RANKS, /* with struct run_remote_job */
+    RUN_CALL_FEED,                    /* with the number of micro-batches; each follows */
+    RUN_CALL_WEIGHTS,                 /* with a block; pieces precede the reply */
+    RUN_CALL_STATES,                  /* the same */
+    RUN_CALL_DESTROY,
+    RUN_CALL_END, /* with the exit code; has no reply */
+};
+
+struct run_reply {
+    int32_t code; /* 0 or -errno, with its message */
+    char message[CORE_ERR_MESSAGE_BYTES];
+    uint64_t plan_hash;   /* CREATE, like the next */
+    uint64_t blocks_hash; /* of the model: names, shapes, what is frozen */
+    int64_t targets;      /* FEED */
+    struct run_result result;
+    struct kern_loss loss;
+    struct plan_traffic traffic;
+    uint64_t used_bytes, peak_bytes; /* memory of the process */
+};
+
+/* ---- the first process ---- */
+
+/* Begins a call. */
+int run_remote_call(struct coll_peers *peers, uint32_t rank, enum run_call call,
+                    const void *arguments, size_t bytes);
+/* Begins to feed a rank. */
+int run_remote_feed(struct coll_peers *peers, uint32_t rank, const struct model_batch *batches,
+                    uint32_t count);
+/* Waits for the end of a call. Returns the error of the rank, or of the world. */
+int run_remote_reply(struct coll_peers *peers, uint32_t rank, struct run_reply *out);
+
+/* Takes the pieces of a call of weights or states, and its reply. `memory` has RUN_PIECE_BYTES. After an error
+ * of `take` the rest of the pieces is dropped. */
+enum { RUN_PIECE_BYTES = 8 << 20 };
+typedef int run_take_piece(void *context, uint64_t first, uint64_t count,
+                           const struct store_arrays *arrays);
+int run_remote_pieces(struct coll_peers *peers, uint32_t rank, void *memory, run_take_piece *take,
+                      void *context);
+
+/* What another process makes its rank from. */
+struct run_remote_job {
+    const struct run_options *options;
+    const struct run_rates *rates;
+    const double *drive_bytes; /* [STORE_PATHS_MAX] */
+    uint64_t run;
+    const char *model; /* folder */
+    const char *const *frozen;
+    size_t frozen_count;
+    const char *checkpoint; /* NULL: none */
+};
+int run_remote_create(struct coll_peers *peers, uint32_t rank, const struct run_remote_job *job);
+
+/* ---- the others ---- */
+
+/* Receives the next call into `memory` of RUN_PIECE_BYTES. */
+int run_remote_next(struct coll_peers *peers, void *memory, enum run_call *call, size_t *bytes);
+int run_remote_answer(struct coll_peers *peers, const struct run_reply *reply);
+/* Receives a micro-batch into `memory`, where its arrays stay. */
+int run_remote_batch(struct coll_peers *peers, void *memory, size_t room, struct model_batch *out);
+/* Sends a range of streams in pieces, and an empty one at the end (count 0). */
+int run_remote_send_range(struct coll_peers *peers, void *memory, const struct plan_format *format,
+                          const struct store_arrays *arrays, uint64_t first, uint64_t count);
+/* Reads the arguments of CREATE, which stay in `memory`. */
+struct run_remote_made {
+    struct run_options options; /* its strings are in `memory` */
+    struct run_rates rates;
+    double drive_bytes[STORE_PATHS_MAX];
+    uint64_t run;
+    const char *model;
+    const char *frozen[256];
+    size_t frozen_count;
+    const char *checkpoint;
+};
+int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out);
+
+/* Does what the first process calls, until it says that it ends; then *code is its exit code. An error is that of
+ * the world. */
+int run_follow(struct coll_peers *peers, int *code);
+
+#endif

@@ -1,0 +1,170 @@
+/* `mpirun tide finetune` with a tiny Llama: the same bytes as with ranks that are threads, and one end for all
+ * processes. Skipped without Open MPI. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/finetune/rig.h"
+#include "tests/harness/mpi.h"
+#include "tests/harness/test.h"
+
+#define RANKS TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json -q "
+
+/* Every process writes its number to pid.RANK, so that a case can send signals to it. */
+static void begin(void)
+{
+    char script[1024];
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    root = root != NULL ? root : "build";
+    test_mpi_begin();
+    rig_train_begin();
+    const int length = snprintf(
+        script, sizeof script, "#!/bin/sh\necho $$ >%s\nmv %s %s\nexec %s/tools/tide \"$@\"\n",
+        rig_path("pid.new.$OMPI_COMM_WORLD_RANK"), rig_path("pid.new.$OMPI_COMM_WORLD_RANK"),
+        rig_path("pid.$OMPI_COMM_WORLD_RANK"), root);
+    check_int(chmod(test_file("rank", script, (size_t)length), 0700), ==, 0);
+}
+
+static int start(unsigned ranks, const char *arguments)
+{
+    char words[1024];
+    rig_program = "/usr/bin/mpirun.openmpi";
+    snprintf(words, sizeof words, "--oversubscribe --bind-to none -n %u %%T/rank %s", ranks,
+             arguments);
+    const int child = rig_start(NULL, words);
+    rig_program = "tools/tide";
+    return child;
+}
+
+static void world(unsigned ranks, int code, const char *arguments)
+{
+    rig_expect(__LINE__, rig_wait(start(ranks, arguments)), code);
+}
+
+static int pid_of(unsigned rank)
+{
+    char name[32];
+    snprintf(name, sizeof name, "pid.%u", rank);
+    return atoi(rig_read(name));
+}
+
+/* Processes and threads end with the same bytes: each stage of ZeRO, shards that are empty or differ in length, clipping,
+ * skipped steps, gradients in fp32, and states on the drive. */
+static void same_bits(void)
+{
+    static const struct {
+        unsigned ranks;
+        const char *flags;
+    } rows[] = {
+        {2, "--zero 0 --clip 0.5"},
+        {2, "--zero 1 --precision fp16 --moments 8bit"},
+        {3, "--zero 2 --fp32-grads"},
+        {4, "--zero 3 --store %T/store --place weights=store,states=store"},
+    };
+    begin();
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char words[512];
+        snprintf(words, sizeof words, "%s%s --steps 4 --out %%T/threads --overwrite --ranks %u",
+                 RANKS, rows[i].flags, rows[i].ranks);
+        expect(0, words);
+        snprintf(words, sizeof words, "%s%s --steps 4 --out %%T/processes --overwrite", RANKS,
+                 rows[i].flags);
+        world(rows[i].ranks, 0, words);
+        rig_same_model("threads", "processes");
+    }
+    rig_end();
+}
+
+/* A run that was saved continues to the same bytes, and with another number of ranks, also as threads. */
+static void resumed(void)
+{
+    begin();
+    world(2, 0, RANKS "--zero 3 --steps 5 --out %T/whole");
+    world(2, 0, RANKS "--zero 3 --steps 2 --save-every 2 --out %T/parts");
+    world(2, 0, RANKS "--zero 3 --steps 5 --save-every 2 --out %T/parts --resume");
+    rig_same_model("whole", "parts");
+    world(3, 0, RANKS "--zero 2 --steps 6 --save-every 6 --out %T/parts --resume");
+    expect(0, RANKS "--zero 1 --steps 7 --ranks 2 --out %T/parts --resume");
+    check_contains(rig_out, "parts: 7 steps");
+    rig_end();
+}
+
+/* Wrong input is said once, by the first process. */
+static void refused(void)
+{
+    begin();
+    world(2, 2, RANKS "--steps 1 --out %T/none --ranks 3");
+    check_contains(rig_err, "--ranks 3 contradicts mpirun (Open MPI), which started 2 processes");
+    check_true(strstr(strstr(rig_err, "contradicts") + 1, "contradicts") == NULL);
+    world(2, 2, RANKS "--steps 1 --out %T/none --dev cuda");
+    expect_with(2, "LOCAL_RANK=0", RANKS "--steps 0 --out %T/none");
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    expect_with(2, "LOCAL_RANK=0", RANKS "--steps 1 --out %T/none");
+    check_contains(rig_err, "use mpirun -n 2 instead");
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    check_true(!rig_has("none"));
+    rig_end();
+}
+
+static void wait_for_a_line(const char *name)
+{
+    for (int i = 0; i < 2400 && (!rig_has(name) || rig_read(name)[0] == '\0'); i++) {
+        usleep(50000);
+    }
+    check_true(rig_read(name)[0] != '\0');
+}
+
+/* A signal to any process saves the run and ends all. */
+static void signalled(void)
+{
+    begin();
+    const int run = start(3, RANKS "--zero 2 --steps 1000000 --out %T/asked --log %T/asked.jsonl");
+    wait_for_a_line("asked.jsonl");
+    check_int(kill(pid_of(2), SIGUSR1), ==, 0);
+    rig_expect(__LINE__, rig_wait(run), 130);
+    check_contains(rig_err, "has everything: --resume continues from there");
+    rig_remove("asked");
+    rig_end();
+}
+
+/* A process that is killed ends all others; what was saved before is whole, and the run continues from it. */
+static void killed(void)
+{
+    begin();
+    world(2, 0, RANKS "--zero 2 --steps 2 --save-every 2 --out %T/hurt");
+    const int run = start(2, RANKS "--zero 2 --steps 1000000 --save-every 1000000 --out %T/hurt "
+                                   "--resume --log %T/hurt.jsonl --store %T/store --place "
+                                   "states=store");
+    wait_for_a_line("hurt.jsonl");
+    check_int(kill(pid_of(1), SIGKILL), ==, 0);
+    check_int(rig_wait(run), !=, 0);
+    for (unsigned rank = 0; rank < 2; rank++) {
+        for (int i = 0; i < 600 && kill(pid_of(rank), 0) == 0; i++) {
+            usleep(50000); /* a process that ends */
+        }
+        check_int(kill(pid_of(rank), 0), ==, -1);
+    }
+    world(2, 0, RANKS "--zero 2 --steps 3 --out %T/hurt --resume --store %T/store");
+    check_contains(rig_out, "hurt: 3 steps");
+    rig_end();
+}
+
+/* A rank that cannot make its store ends the run; the message names it, and no store is left. */
+static void failing_rank(void)
+{
+    begin();
+    test_file("store/tide-rank-1", "x", 1);
+    world(2, 2, RANKS "--zero 1 --steps 2 --out %T/none --store %T/store --place states=store");
+    check_contains(rig_err, "rank 1 on ");
+    check_true(!rig_has("store/tide-rank-0"));
+    check_int(unlink(rig_path("store/tide-rank-1")), ==, 0);
+    rig_end();
+}
+
+TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed}, {"refused", refused},
+          {"signalled", signalled}, {"killed", killed}, {"failing_rank", failing_rank})

@@ -1,0 +1,104 @@
+/* finetune_world.c: see finetune_world.h. */
+#include "tools/tide/finetune_world.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "tools/tide/finetune_context.h"
+#include "tools/tide/finetune_stop.h"
+
+static int asked_to_stop(void *user)
+{
+    (void)user;
+    return finetune_stop_asked();
+}
+
+static struct tide_world_info describe(const struct tide_world *world)
+{
+    struct tide_world_info info = {.struct_bytes = sizeof info};
+    (void)tide_world_describe(world, &info);
+    return info;
+}
+
+static void write_line(void *user, uint32_t level, const char *line)
+{
+    const struct tide_world_info *info = user;
+    fprintf(stderr, "tide: rank %" PRIu32 ": %s: ", info->rank,
+            level == TIDE_LOG_ERROR ? "error" : "warn");
+    cli_print_text(stderr, line, strlen(line));
+    fputc('\n', stderr);
+}
+
+/* The log of the first process is enough for its host. */
+static int follow(const struct cli_command *command, struct tide_world *world)
+{
+    struct tide_world_info info = describe(world);
+    const struct tide_context_options options = {
+        .struct_bytes = sizeof options,
+        .log_level = info.first_on_host ? TIDE_LOG_WARN : TIDE_LOG_ERROR,
+        .log = write_line,
+        .user = &info,
+    };
+    struct tide_context *context = NULL;
+    int code = CLI_FAILED;
+    int rc = tide_context_create(&options, &context);
+    if (rc == 0) {
+        rc = tide_world_follow(world, context, &code);
+    }
+    if (rc != 0) {
+        core_err_adopt(rc, tide_last_error());
+        core_err_prefix(rc, "rank %" PRIu32, info.rank);
+        code = cli_fail(command, CLI_FAILED, NULL);
+    }
+    tide_context_destroy(context);
+    tide_world_close(world, code);
+    return code;
+}
+
+int finetune_world_open(const struct cli_command *command, struct tide_world **out)
+{
+    const struct tide_world_options options = {.struct_bytes = sizeof options,
+                                               .stop = asked_to_stop};
+    struct tide_world *world = NULL;
+    const bool leads = tide_world_rank() == 0;
+    if (!leads) {
+        finetune_stop_begin(); /* the first process decides what a signal does */
+    }
+    const int rc = tide_world_open(&options, &world);
+    if (rc != 0) {
+        core_err_adopt(rc, tide_last_error());
+        return leads ? cli_fail(command, finetune_exit_code(rc), NULL) : finetune_exit_code(rc);
+    }
+    if (!leads && world != NULL) {
+        return follow(command, world);
+    }
+    finetune_stop_world(world);
+    *out = world;
+    return -1;
+}
+
+int finetune_world_count(const struct tide_world *world, struct finetune_flags *flags)
+{
+    if (world == NULL) {
+        return 0;
+    }
+    const struct tide_world_info info = describe(world);
+    if (FINETUNE_GIVEN(flags, ranks) && flags->ranks != info.ranks) {
+        return core_err_set(-EINVAL,
+                            "--ranks %" PRId64 " contradicts %s, which started %" PRIu32
+                            " processes: each is a rank, so leave --ranks out",
+                            flags->ranks, info.launcher, info.ranks);
+    }
+    flags->ranks = info.ranks;
+    return 0;
+}
+
+void finetune_world_print(const struct tide_world *world)
+{
+    const struct tide_world_info info = describe(world);
+    fprintf(stderr, "%" PRIu32 " ranks in as many processes on %" PRIu32 " host%s: %s, %s\n",
+            info.ranks, info.hosts, info.hosts == 1 ? "" : "s", info.launcher, info.library);
+}
