@@ -141,7 +141,7 @@ static int cover(struct blocks *blocks, uint64_t first, uint64_t end, uint32_t g
     struct block *block = last_block(blocks);
     struct block_run *run = block->run_count > 0 ? &blocks->runs[blocks->run_count - 1] : NULL;
     struct block_span *span = block->span_count > 0 ? &blocks->spans[blocks->span_count - 1] : NULL;
-    if (run != NULL && run->group == group && run->trained == trained) {
+    if (run != NULL && run->group == group) {
         run->end = end;
     } else {
         struct block_run *runs = reserve(blocks->runs, blocks->run_count, &blocks->run_room,
@@ -153,7 +153,7 @@ static int cover(struct blocks *blocks, uint64_t first, uint64_t end, uint32_t g
         if (block->run_count > 0) { /* the padding before the array */
             runs[blocks->run_count - 1].end = first;
         }
-        runs[blocks->run_count++] = (struct block_run){end, group, trained};
+        runs[blocks->run_count++] = (struct block_run){end, group};
         block->run_count++;
     }
     if (trained && span != NULL && span->end == first) {
@@ -184,12 +184,13 @@ int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, b
     if (elements == 0) {
         return 0;
     }
+    assert(block->elements == 0 || block->trained == trained);
     int rc = cover(blocks, begin, begin + elements, group, trained);
     if (rc != 0) {
         return rc;
     }
     block->elements = begin + elements;
-    block->trained = block->trained || trained;
+    block->trained = trained;
     return 0;
 }
 

@@ -26,10 +26,9 @@ enum {
 struct block_run {
     uint64_t end;
     uint32_t group; /* index into the update's table of groups: rate, betas, decay */
-    bool trained;   /* false: frozen */
 };
 
-/* Elements with a gradient. The elements outside of all spans are gaps: padding and frozen arrays. */
+/* Elements with a gradient. Those outside of all spans are gaps: padding, and all of a frozen block. */
 struct block_span {
     uint64_t begin;
     uint64_t end;
@@ -55,7 +54,7 @@ enum block_weights {
 struct block {
     const char *name;
     uint64_t elements; /* of the flat array, padding included */
-    bool trained;      /* any of its arrays is trained */
+    bool trained;      /* its arrays are; else all are frozen */
     enum block_weights weights;
     /* Owned by the list; set by blocks_finish. */
     const struct block_run *runs;
@@ -95,7 +94,7 @@ void blocks_destroy(struct blocks *blocks); /* NULL is fine */
  * 255 bytes of UTF-8. */
 int blocks_add(struct blocks *blocks, const char *name);
 /* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS. *first is its first element. One without
- * elements changes nothing. */
+ * elements changes nothing. `trained` is the same for all arrays of a block. */
 int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, bool trained,
                      uint64_t *first);
 /* Gives the block weights of another type than most blocks have. */

@@ -22,10 +22,8 @@ struct update_block {
     size_t group_count;
 };
 
-/* The terms of an update; frozen runs have one group more, the last, with a rate of zero. They are
- * updated, too, so that a chunk is one window wherever they are. */
 struct update_terms {
-    struct adam_group *groups; /* owned, [group_count + 1] */
+    struct adam_group *groups; /* owned, [group_count] */
     double scale;
 };
 
@@ -65,11 +63,9 @@ static enum core_update_type gradients_of(const struct run_update *update, uint3
 
 /* ---- making ---- */
 
-/* The group of a run; `frozen` if it is frozen. */
-static uint32_t group_of(const struct block_run *run, const struct run_options *options,
-                         uint32_t frozen)
+static uint32_t group_of(const struct block_run *run, const struct run_options *options)
 {
-    return !run->trained ? frozen : options->decay_all ? 0 : run->group;
+    return options->decay_all ? 0 : run->group;
 }
 
 bool run_update_splits_q8_block(const struct blocks *blocks, const struct run_options *options)
@@ -78,7 +74,7 @@ bool run_update_splits_q8_block(const struct blocks *blocks, const struct run_op
         const struct block *block = &blocks->list[b];
         for (size_t i = 0; block->trained && i + 1 < block->run_count; i++) {
             const struct block_run *run = &block->runs[i];
-            if (group_of(run, options, UINT32_MAX) != group_of(run + 1, options, UINT32_MAX) &&
+            if (group_of(run, options) != group_of(run + 1, options) &&
                 run->end % CORE_UPDATE_Q8_BLOCK != 0) {
                 return true;
             }
@@ -90,11 +86,7 @@ bool run_update_splits_q8_block(const struct blocks *blocks, const struct run_op
 static void set_terms(const struct run_update *update, struct update_terms *terms,
                       const struct adam_group *groups, double scale)
 {
-    const uint32_t frozen = update->group_count;
-    memcpy(terms->groups, groups, frozen * sizeof *groups);
-    terms->groups[frozen] = groups[0];
-    terms->groups[frozen].lr = 0;
-    terms->groups[frozen].decay = 0;
+    memcpy(terms->groups, groups, update->group_count * sizeof *groups);
     terms->scale = scale;
 }
 
@@ -104,9 +96,9 @@ static size_t list_runs(const struct run_update *update, const struct block *blo
 {
     size_t count = 0;
     for (size_t i = 0; i < block->run_count; i++) {
-        const uint32_t group = group_of(&block->runs[i], update->options, update->group_count);
+        const uint32_t group = group_of(&block->runs[i], update->options);
         size_t own = 0;
-        assert(group <= update->group_count);
+        assert(group < update->group_count);
         while (own < count && groups[own] != group) {
             own++;
         }
@@ -158,7 +150,7 @@ static int make_adam(struct run_update *update, uint32_t index, uint32_t *groups
 static int make_tables(struct run_update *update, const struct run_update_options *options)
 {
     const struct blocks *list = update->list;
-    const size_t group_count = (size_t)options->group_count + 1;
+    const size_t group_count = options->group_count;
     size_t run_count = 0;
     for (uint32_t b = 0; b < list->count; b++) {
         run_count += list->list[b].run_count;

@@ -63,9 +63,7 @@ static int update_block(struct plain *plain, unsigned index, double lr, double s
     }
     for (size_t i = 0; rc == 0 && i < block->run_count; i++) {
         const uint64_t begin = i > 0 ? block->runs[i - 1].end : 0;
-        if (block->runs[i].trained) {
-            rc = adam_step(plain->adams[index], &arrays, begin, block->runs[i].end, scale, NULL);
-        }
+        rc = adam_step(plain->adams[index], &arrays, begin, block->runs[i].end, scale, NULL);
     }
     return rc;
 }
