@@ -329,6 +329,11 @@ static int make_processes(struct run_engine *engine)
     struct run_reply reply;
     uint32_t called = 1;
     int rc = 0;
+    if (given->model->flat
+            ->base_apart) { /* each process would know only what it read of the base */
+        return core_err_set(-ENOTSUP, "checkpoints without the base model are not supported with "
+                                      "several processes; use ranks of one process");
+    }
     engine->piece = malloc(RUN_PIECE_BYTES);
     if (engine->piece == NULL) {
         return core_err_set(-ENOMEM, "no memory for pieces of other ranks' weights");
