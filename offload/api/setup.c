@@ -590,6 +590,22 @@ static int read_machine(struct setup *setup)
                : 0;
 }
 
+/* Rates of this machine are those of a rank alone on it. A process of several is bound to processors of its own. */
+static void share_machine(struct setup *setup)
+{
+    struct run_options *options = &setup->options;
+    if (setup->given.machine != NULL) {
+        return; /* its rates are those of one of its ranks */
+    }
+    options->drive_ranks = options->local;
+    if (setup->peers != NULL) {
+        world_check_binding(setup->peers, options->threads);
+    } else {
+        const double threads = (double)options->local * options->threads;
+        options->crowding = threads / processors(setup->given.device);
+    }
+}
+
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights)
 {
     *setup = (struct setup){.model = NULL};
@@ -623,9 +639,7 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
     }
     setup->options.stage = setup->options.world > 1 ? setup->given.zero_stage : 0;
     setup->options.threads = threads_of(setup);
-    if (setup->peers != NULL) {
-        world_check_binding(setup->peers, setup->options.threads);
-    }
+    share_machine(setup);
     rc = open_model(setup, weights);
     return rc == 0 ? fill_stores(setup, weights) : rc;
 }

@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/mem.h"
+#include "core/coll/coll.h"
 #include "core/dev/dev.h"
 #include "cpu_adam/norm.h"
 #include "kernels/table.h"
@@ -509,6 +510,95 @@ done:
     return rc;
 }
 
+/* ---- collectives ---- */
+
+enum { COLL_BYTES_MAX = 64 << 20, COLL_TURNS = 3 };
+
+struct coll_bench {
+    uint32_t world;
+    uint64_t elements;            /* bf16, of a rank's array */
+    struct coll_meeting *meeting; /* owned */
+    struct coll **ranks;          /* owned, [world] */
+    uint16_t *arrays;             /* owned, [world * elements] */
+    struct core_fence *fences;    /* owned, [world] */
+};
+
+static void coll_bench_fini(struct coll_bench *bench)
+{
+    for (uint32_t r = 0; bench->ranks != NULL && r < bench->world; r++) {
+        coll_close(bench->ranks[r]);
+    }
+    if (bench->meeting != NULL) {
+        coll_meeting_destroy(bench->meeting);
+    }
+    free(bench->ranks);
+    free(bench->arrays);
+    free(bench->fences);
+}
+
+static int coll_bench_init(struct coll_bench *bench)
+{
+    bench->ranks = calloc(bench->world, sizeof(*bench->ranks));
+    bench->arrays = calloc(bench->world, bench->elements * sizeof *bench->arrays);
+    bench->fences = calloc(bench->world, sizeof *bench->fences);
+    if (bench->ranks == NULL || bench->arrays == NULL || bench->fences == NULL) {
+        return core_err_set(-ENOMEM, "no memory to measure collectives");
+    }
+    int rc = coll_meeting_create(bench->world, &bench->meeting);
+    for (uint32_t r = 0; rc == 0 && r < bench->world; r++) {
+        const struct coll_options options = {
+            .kind = "local", .rank = r, .world = bench->world, .meeting = bench->meeting};
+        rc = coll_open(&options, &bench->ranks[r]);
+    }
+    return rc;
+}
+
+/* One collective of all ranks, in place. */
+static int coll_bench_turn(struct coll_bench *bench, enum coll_op op)
+{
+    for (uint32_t r = 0; r < bench->world; r++) {
+        uint16_t *whole = bench->arrays + r * bench->elements;
+        uint16_t *own = whole + coll_border(bench->elements, bench->world, r);
+        const bool gather = op == COLL_GATHER;
+        const struct coll_command command = {.op = op,
+                                             .type = COLL_BF16,
+                                             .from = gather ? own : whole,
+                                             .to = gather ? whole : own,
+                                             .count = bench->elements};
+        int rc = coll_submit(bench->ranks[r], &command, &bench->fences[r]);
+        if (rc != 0) {
+            coll_abort(bench->ranks[0], rc); /* the others would wait for this one */
+            return rc;
+        }
+    }
+    int rc = 0;
+    for (uint32_t r = 0; rc == 0 && r < bench->world; r++) {
+        rc = core_fence_wait(bench->fences[r], -1);
+    }
+    return rc;
+}
+
+/* What each rank receives per second while all ranks take part: the mean of a reduction and a gather. */
+static int measure_coll(uint32_t world, uint64_t bytes, double *per_second)
+{
+    const uint64_t most = COLL_BYTES_MAX / world;
+    struct coll_bench bench = {.world = world,
+                               .elements = (bytes < most ? bytes : most) / sizeof(uint16_t)};
+    const double received = 2.0 * (double)(bench.elements * sizeof(uint16_t)) * (world - 1) / world;
+    int rc = coll_bench_init(&bench);
+    for (int turn = 0; rc == 0 && turn < COLL_TURNS;
+         turn++) { /* the first one touches the memory */
+        const int64_t start_ns = core_clock_now_ns();
+        rc = coll_bench_turn(&bench, COLL_REDUCE_SCATTER);
+        if (rc == 0) {
+            rc = coll_bench_turn(&bench, COLL_GATHER);
+        }
+        *per_second = received / seconds_since(start_ns);
+    }
+    coll_bench_fini(&bench);
+    return rc;
+}
+
 /* ---- copies ---- */
 
 enum { COPY_BYTES_MIN = 1 << 20, COPY_BYTES_MAX = 16 << 20 };
@@ -540,6 +630,10 @@ int run_measure_copies(const struct run_shapes *shapes, const struct run_options
         out->shared_cores = host;
     }
     dev_close(device);
+    if (rc == 0 && options->world > 1 && options->local == options->world &&
+        shapes->model != NULL) {
+        rc = measure_coll(options->world, bytes, &out->coll_bytes);
+    }
     return rc;
 }
 

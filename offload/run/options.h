@@ -24,9 +24,12 @@ struct run_cache {
 
 struct run_options {
     const char *device; /* cached rates are ignored and measured again */
-    double
-        straggler; /* the slowest rank takes so many times as long for what it does by itself; 0: 1 */
-    unsigned threads; /* threads of compute and of the update */
+    unsigned threads;   /* threads of compute and of the update */
+    /* The slowest rank takes so many times as long for what it does by itself; 0: 1. */
+    double straggler;
+    /* What the planner divides, because rates are those of a rank that has the machine to itself: ranks
+     * that share the drives, and threads of all ranks per processor. 0: 1. */
+    double drive_ranks, crowding;
     uint32_t rank, world, stage;
     uint32_t local; /* ranks that share a node and the budgets; `world`, unless a machine of several
                      * nodes is planned for */

@@ -9,21 +9,41 @@
 #include "offload/run/lane_update.h"
 #include "offload/run/rank.h"
 
-static double straggler_of(const struct run_options *options)
+static double at_least_one(double factor)
 {
-    return options->straggler > 0 ? options->straggler : 1;
+    return factor > 1 ? factor : 1;
 }
 
-/* Copies the seconds of each kind of block into the shapes. */
-static void set_seconds(struct run_prepared *prepared, double straggler)
+/* Copies the seconds of each kind of block into the shapes, `factor` times as long. */
+static void set_seconds(struct run_prepared *prepared, double factor)
 {
     const struct model *model = prepared->shapes->model;
     for (unsigned b = 0; b < model->compute_count; b++) {
         struct plan_block_shape *shape = &prepared->shapes->blocks[b];
         const enum model_block_kind kind = model->blocks[b].kind;
-        shape->forward_seconds = prepared->rates.forward_seconds[kind] * straggler;
-        shape->recompute_seconds = prepared->rates.recompute_seconds[kind] * straggler;
-        shape->backward_seconds = prepared->rates.backward_seconds[kind] * straggler;
+        shape->forward_seconds = prepared->rates.forward_seconds[kind] * factor;
+        shape->recompute_seconds = prepared->rates.recompute_seconds[kind] * factor;
+        shape->backward_seconds = prepared->rates.backward_seconds[kind] * factor;
+    }
+}
+
+/* Ranks of this machine share its drives and, if they have more threads than there are processors, these. They
+ * all do the same at the same time. */
+static void share(struct plan_rates *rates, const struct run_options *options)
+{
+    const double ranks = at_least_one(options->drive_ranks);
+    const double crowding = at_least_one(options->crowding);
+    double *const of_drives[] = {&rates->read_bytes, &rates->write_bytes, &rates->mixed_bytes};
+    double *const of_cores[] = {&rates->update_elements, &rates->sums_elements,
+                                &rates->flops,           &rates->up_bytes,
+                                &rates->down_bytes,      &rates->round_elements};
+    const size_t cores = sizeof of_cores / sizeof of_cores[0];
+    for (size_t i = 0; i < sizeof of_drives / sizeof of_drives[0]; i++) {
+        *of_drives[i] /= ranks;
+    }
+    /* Without shared cores only the first two are the processors'. */
+    for (size_t i = 0; i < (rates->shared_cores ? cores : 2); i++) {
+        *of_cores[i] /= crowding;
     }
 }
 
@@ -106,9 +126,13 @@ static int make_plan(struct run_prepared *prepared, const struct model *model,
                      const struct run_options *options)
 {
     const int64_t start_ns = core_clock_now_ns();
-    set_seconds(prepared, straggler_of(options));
+    const double straggler = at_least_one(options->straggler);
+    set_seconds(prepared, prepared->rates.machine.shared_cores
+                              ? straggler * at_least_one(options->crowding)
+                              : straggler);
     prepared->input = run_shapes_input(prepared->shapes, options, &prepared->rates.machine);
-    slow_down(&prepared->input.rates, straggler_of(options));
+    share(&prepared->input.rates, options);
+    slow_down(&prepared->input.rates, straggler);
     prepared->input.blocks = prepared->blocks;
     prepared->input.budgets.device_taken_bytes += run_rank_device_bytes(prepared->shapes, options);
     int rc = restrict_card(prepared, model, options);

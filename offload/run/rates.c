@@ -63,11 +63,12 @@ static void name_update(const struct run_shapes *shapes, const struct run_option
 {
     char machine[MACHINE_BYTES];
     name_machine(options, machine);
-    snprintf(key, KEY_BYTES,
-             "%s; type %d, rule %d, moments %d, fp32 gradients %d, %u drives, spare %d MiB",
-             machine, (int)options->type, (int)options->rule, (int)options->moments,
-             options->gradients_fp32, options->store_count,
-             (int)(run_measure_spare(shapes, options) >> 20));
+    snprintf(
+        key, KEY_BYTES,
+        "%s; %u ranks, type %d, rule %d, moments %d, fp32 gradients %d, %u drives, spare %d MiB",
+        machine, options->world > 1 ? options->world : 1, (int)options->type, (int)options->rule,
+        (int)options->moments, options->gradients_fp32, options->store_count,
+        (int)(run_measure_spare(shapes, options) >> 20));
 }
 
 static void name_blocks(const struct run_shapes *shapes, const struct run_options *options,

@@ -304,6 +304,7 @@ static void rates_are_measured(void)
         struct run_rates rates = {.machine = {0}};
         struct run_options options = case_options();
         options.type = types[i];
+        options.world = options.local = i == 0 ? 2 : 1; /* ranks measure their collectives */
         if (i == 0) {
             options.stores[0] = (struct store_path){.directory = test_directory(), .weight = 1};
             options.store_count = 1;
@@ -315,7 +316,8 @@ static void rates_are_measured(void)
                                   rates.machine.down_bytes,      rates.machine.flops,
                                   rates.machine.update_elements, rates.machine.sums_elements,
                                   rates.machine.round_elements,  rates.machine.command_seconds,
-                                  rates.forward_seconds[1],      rates.backward_seconds[1]};
+                                  rates.machine.coll_bytes,      rates.forward_seconds[1],
+                                  rates.backward_seconds[1]};
         for (size_t n = 0; n < sizeof numbers / sizeof numbers[0]; n++) {
             check_true(isfinite(numbers[n]) && numbers[n] > 0);
         }
@@ -323,6 +325,31 @@ static void rates_are_measured(void)
         run_shapes_destroy(shapes);
     }
     run_shapes_destroy(NULL);
+    case_model_free(&made);
+}
+
+/* Ranks divide the drives, and the processors if there are more threads than processors; a straggler is slower in
+ * everything that it does by itself. The rates that are saved stay those of one rank. */
+static void ranks_share_this_machine(void)
+{
+    struct case_model made;
+    struct run_prepared *prepared = NULL;
+    struct run_options options = case_options();
+    const struct plan_rates *alone = &case_rates()->machine;
+    case_model_make(&made, "qwen3 tied");
+    options.drive_ranks = 4;
+    options.crowding = 2;
+    options.straggler = 1.25;
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    const struct plan_rates *shared = &prepared->input.rates;
+    check_true(alone->shared_cores);
+    check_double(shared->read_bytes, ==, alone->read_bytes / 4 / 1.25);
+    check_double(shared->mixed_bytes, ==, alone->mixed_bytes / 4 / 1.25);
+    check_double(shared->update_elements, ==, alone->update_elements / 2 / 1.25);
+    check_double(shared->flops, ==, alone->flops / 2 / 1.25);
+    check_double(shared->coll_bytes, ==, alone->coll_bytes);
+    check_double(prepared->rates.machine.read_bytes, ==, alone->read_bytes);
+    run_prepared_destroy(prepared);
     case_model_free(&made);
 }
 
@@ -462,4 +489,5 @@ TEST_MAIN({"formats", formats}, {"memory_of_two_generations", memory_of_two_gene
           {"losses_are_added", losses_are_added}, {"rates_in_a_file", rates_in_a_file},
           {"rates_without_seconds", rates_without_seconds},
           {"rates_are_measured", rates_are_measured}, {"shapes_and_plans", shapes_and_plans},
+          {"ranks_share_this_machine", ranks_share_this_machine},
           {"memory_by_buffer", memory_by_buffer})
