@@ -22,6 +22,7 @@ struct run_cache {
     bool renew;         /* measures again, whatever is kept */
 };
 
+/* Sent to other processes as it is; a new pointer needs a line in remote.c. */
 struct run_options {
     const char *device; /* cached rates are ignored and measured again */
     unsigned threads;   /* threads of compute and of the update */
