@@ -350,6 +350,17 @@ struct kern_loss_arguments {
     void *dx; /* may be x; NULL: the loss alone */
     int64_t dx_stride;
     struct kern_grad dw; /* [vocab][width] */
+    /* Rows [first_row, first_row + row_count) of w alone; a count of 0: all of them. Launches for parts of
+     * kern_loss_parts.rows rows, and then for the rest, give the same bits: first without `dx`, for
+     * statistics of all parts, whose last one writes *loss; then with `dx`, which the last one writes. */
+    int64_t first_row, row_count;
+    void *state; /* between these launches: kern_loss_parts.state_bytes */
+};
+
+/* How a loss is computed by parts of w. */
+struct kern_loss_parts {
+    int64_t rows; /* of a part; 0: it is computed by one launch only */
+    uint64_t state_bytes;
 };
 
 /* KERN_UPDATE: the bits of cpu_adam. With 8-bit moments `first` is a multiple of

@@ -60,6 +60,12 @@ static size_t scratch_cuda(enum kern_op op, const void *arguments, unsigned thre
     (void)threads;
     return kern_cuda_scratch_bytes(op, arguments);
 }
+
+static struct kern_loss_parts whole_loss(const struct kern_loss_arguments *a)
+{
+    (void)a;
+    return (struct kern_loss_parts){0};
+}
 #endif
 
 static const char *describe_cpu(const struct kern_ops *ops)
@@ -80,10 +86,11 @@ static const struct kind {
     const char *(*describe)(const struct kern_ops *ops);
     void (*detach)(struct kern_ops *ops);
     size_t (*scratch)(enum kern_op op, const void *arguments, unsigned threads);
+    struct kern_loss_parts (*loss_parts)(const struct kern_loss_arguments *a);
 } kinds[] = {
-    {"cpu", attach_cpu, describe_cpu, detach_cpu, kern_cpu_scratch_bytes},
+    {"cpu", attach_cpu, describe_cpu, detach_cpu, kern_cpu_scratch_bytes, kern_cpu_loss_parts},
 #if HAVE_CUDA
-    {"cuda", attach_cuda, describe_cuda, detach_cuda, scratch_cuda},
+    {"cuda", attach_cuda, describe_cuda, detach_cuda, scratch_cuda, whole_loss},
 #endif
 };
 
@@ -138,4 +145,10 @@ size_t kern_scratch_bytes(const char *kind, enum kern_op op, const void *argumen
 {
     const struct kind *found = kind_of(kind);
     return found != NULL ? found->scratch(op, arguments, threads) : 0;
+}
+
+struct kern_loss_parts kern_loss_parts_of(const char *kind, const struct kern_loss_arguments *a)
+{
+    const struct kind *found = kind_of(kind);
+    return found != NULL ? found->loss_parts(a) : (struct kern_loss_parts){0};
 }

@@ -29,4 +29,7 @@ const char *kern_ops_describe(const struct kern_ops *ops);
 size_t kern_scratch_bytes(const char *kind, enum kern_op op, const void *arguments,
                           unsigned threads);
 
+/* The parts by which a kind of device computes a loss without `dw`. */
+struct kern_loss_parts kern_loss_parts_of(const char *kind, const struct kern_loss_arguments *a);
+
 #endif

@@ -7,6 +7,7 @@
 #include "core/base/err.h"
 #include "core/base/team.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/table.h"
 
 enum { TOKEN_GRAIN = 4, LOGITS_BYTES = 8 << 20, TILE_GRAIN = 64, TILE_MIN = 512 };
 
@@ -197,15 +198,51 @@ static size_t tile_bytes(const struct kern_loss_arguments *a, int64_t n, unsigne
     return logits_bytes(a->tokens, n) + most;
 }
 
+static size_t arrays_bytes(const struct kern_loss_arguments *a)
+{
+    return 3 * kern_cpu_round((size_t)a->tokens * sizeof(float)) +
+           kern_cpu_round((size_t)(a->tokens * a->width) * sizeof(float));
+}
+
 size_t kern_cpu_loss_bytes(const struct kern_loss_arguments *a, unsigned threads)
 {
     const int64_t n = tile_rows(a);
     const int64_t rest = a->vocab % n;
     const size_t tile = tile_bytes(a, n, threads);
     const size_t last = rest > 0 ? tile_bytes(a, rest, threads) : 0;
-    return 3 * kern_cpu_round((size_t)a->tokens * sizeof(float)) +
-           kern_cpu_round((size_t)(a->tokens * a->width) * sizeof(float)) +
-           (tile > last ? tile : last);
+    return (a->row_count > 0 ? 0 : arrays_bytes(a)) + (tile > last ? tile : last);
+}
+
+struct kern_loss_parts kern_cpu_loss_parts(const struct kern_loss_arguments *a)
+{
+    return (struct kern_loss_parts){.rows = tile_rows(a), .state_bytes = arrays_bytes(a)};
+}
+
+/* Takes the arrays from the memory at *memory. */
+static struct arrays take_arrays(const struct kern_loss_arguments *a, char **memory)
+{
+    const size_t bytes = (size_t)a->tokens * sizeof(float);
+    struct arrays arrays = {.maxima = kern_cpu_take(memory, bytes)};
+    arrays.sums = kern_cpu_take(memory, bytes);
+    arrays.picked = kern_cpu_take(memory, bytes);
+    arrays.dx_sum = kern_cpu_take(memory, (size_t)a->width * bytes);
+    return arrays;
+}
+
+/* The statistics of some rows, or their gradients. */
+static int rows_run(const struct dev_launch *where, const struct kern_loss_arguments *a)
+{
+    const struct part part = {a->first_row, a->row_count};
+    char *state = a->state;
+    const struct arrays arrays = take_arrays(a, &state);
+    if (a->dx != NULL) {
+        return grad_run(where, a, &arrays, part, where->scratch);
+    }
+    const int rc = stats_run(where, a, &arrays, part, where->scratch);
+    if (rc == 0 && part.begin + part.n == a->vocab) {
+        *a->loss = sum_losses(a, &arrays);
+    }
+    return rc;
 }
 
 int kern_cpu_loss(const struct dev_launch *where, const struct kern_loss_arguments *a)
@@ -218,12 +255,11 @@ int kern_cpu_loss(const struct dev_launch *where, const struct kern_loss_argumen
     if (rc != 0) {
         return rc;
     }
+    if (a->row_count > 0) {
+        return rows_run(where, a);
+    }
     char *scratch = where->scratch;
-    const size_t bytes = (size_t)a->tokens * sizeof(float);
-    struct arrays arrays = {.maxima = kern_cpu_take(&scratch, bytes)};
-    arrays.sums = kern_cpu_take(&scratch, bytes);
-    arrays.picked = kern_cpu_take(&scratch, bytes);
-    arrays.dx_sum = kern_cpu_take(&scratch, (size_t)a->width * bytes);
+    const struct arrays arrays = take_arrays(a, &scratch);
     const int64_t step = tile_rows(a);
     for (int64_t begin = 0; begin < a->vocab && rc == 0; begin += step) {
         const struct part part = {begin, begin + step < a->vocab ? step : a->vocab - begin};

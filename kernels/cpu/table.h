@@ -17,5 +17,6 @@ const char *kern_cpu_describe(const struct kern_cpu *cpu);
 
 const struct dev_op *kern_cpu_rows(size_t *count);
 size_t kern_cpu_scratch_bytes(enum kern_op op, const void *arguments, unsigned threads);
+struct kern_loss_parts kern_cpu_loss_parts(const struct kern_loss_arguments *a);
 
 #endif

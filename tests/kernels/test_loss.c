@@ -107,6 +107,49 @@ static void smaller_tiles_take_less_scratch(void)
     }
 }
 
+/* Launches for parts of the table leave the bits of one launch, in less scratch. */
+static void parts_case(void)
+{
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        const enum kern_type type = (enum kern_type)(seed % 3);
+        const size_t width = kern_type_bytes(type);
+        rig_case(seed);
+        struct kern_loss_arguments a = arguments_of(type, 19, 150, 24);
+        struct kern_loss loss;
+        a.tile = seed < 3 ? 50 : 64;
+        a.dw = (struct kern_grad){0};
+        check_int(rig_run(KERN_LOSS, &a), ==, 0);
+        memcpy(&loss, rig_fetch(a.loss), sizeof loss);
+        struct kern_loss_arguments part = a;
+        const struct kern_loss_parts parts = kern_loss_parts_of("cpu", &a);
+        check_int(parts.rows, ==, a.tile);
+        part.loss = rig_bytes(sizeof *part.loss);
+        part.dx = rig_zeros(type, a.tokens * a.dx_stride);
+        part.state = rig_bytes(parts.state_bytes);
+        void *dx = part.dx;
+        for (int pass = 0; pass < 2; pass++) {
+            for (part.first_row = 0; part.first_row < a.vocab; part.first_row += parts.rows) {
+                const int64_t left = a.vocab - part.first_row;
+                part.row_count = left < parts.rows ? left : parts.rows;
+                part.dx = pass == 0 ? NULL : dx;
+                check_uint(kern_scratch_bytes("cpu", KERN_LOSS, &part, 1), <,
+                           kern_scratch_bytes("cpu", KERN_LOSS, &a, 1));
+                check_int(rig_run(KERN_LOSS, &part), ==, 0);
+            }
+        }
+        check_memory(rig_fetch(part.loss), &loss, sizeof loss);
+        check_memory(rig_fetch(dx), rig_fetch(a.dx), (size_t)(a.tokens * a.dx_stride) * width);
+    }
+}
+
+static void parts_have_the_same_bits(void)
+{
+    if (rig_is_card()) {
+        test_skip("a card computes the loss in one launch");
+    }
+    rig_each(parts_case);
+}
+
 /* A label outside the vocabulary is an error that names the token. */
 static void bad_labels_are_refused(void)
 {
@@ -125,4 +168,5 @@ static void bad_labels_are_refused(void)
 
 RIG_MAIN({"losses_are_right", losses_are_right}, {"tiles_are_right", tiles_are_right},
          {"smaller_tiles_take_less_scratch", smaller_tiles_take_less_scratch},
+         {"parts_have_the_same_bits", parts_have_the_same_bits},
          {"bad_labels_are_refused", bad_labels_are_refused})
