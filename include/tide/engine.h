@@ -195,6 +195,7 @@ struct tide_plan_info {
     double plan_seconds;        /* time that planning took, without measuring */
     double clipped_seconds; /* predicted time of a step whose norm clips or skips. It differs from
                                    step_seconds if updates are speculative */
+    uint64_t sectioned_blocks; /* of which only a section of the weights is in a slot at a time */
 };
 
 /* Describes a plan. Returns 0, or -EINVAL for a NULL plan or a wrong struct_bytes. */

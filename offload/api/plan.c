@@ -66,6 +66,15 @@ static const struct plan_tape *steady_tape(const struct plan *plan)
     return plan_tape(plan, kind, kind);
 }
 
+static uint64_t sectioned_blocks(const struct plan_input *input, const struct plan_layout *layout)
+{
+    uint64_t count = 0;
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        count += plan_layout_sectioned(input, layout, b) != PLAN_NONE;
+    }
+    return count;
+}
+
 int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
 {
     if (from == NULL) {
@@ -101,6 +110,7 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
         .commands = steady_tape(plan)->count,
         .plan_seconds = prepared->plan_seconds,
         .clipped_seconds = plan_predicted_clipped(plan)->step_seconds,
+        .sectioned_blocks = sectioned_blocks(&prepared->input, layout),
     };
     _Static_assert((int)TIDE_ACTS_STORE == (int)PLAN_ACTS_STORE &&
                        (int)TIDE_ORDER_MICRO == (int)PLAN_ORDER_MICRO &&

@@ -14,11 +14,16 @@ struct loss {
     int x; /* buffer of the input, which its gradient overwrites */
 };
 
+struct loss_rows {
+    int64_t first, count;
+};
+
 static double products(const struct loss *loss, int64_t rows)
 {
     return 2.0 * (double)loss->build->tokens * (double)rows * (double)loss->param->cols;
 }
 
+/* Adds the loss in one step. */
 static void loss_step(const struct loss *loss, int64_t tile, bool grads)
 {
     struct model_build *build = loss->build;
@@ -44,6 +49,53 @@ static void loss_step(const struct loss *loss, int64_t tile, bool grads)
     if (grads) {
         model_build_write(build, step, AT(loss, dx), loss->x, 0);
         model_build_weight_grad(build, step, AT(loss, dw), loss->weight, 0);
+    }
+}
+
+/* Adds the statistics of some of the table's rows, or their gradients. `counted`: how many of the products
+ * count. */
+static void loss_part(const struct loss *loss, int state, struct loss_rows rows, bool grads,
+                      double counted)
+{
+    struct model_build *build = loss->build;
+    const struct kern_loss_arguments arguments = {
+        .type = build->shape.type,
+        .tokens = build->tokens,
+        .vocab = loss->param->rows,
+        .width = loss->param->cols,
+        .tile = build->shape.loss_parts.rows,
+        .x_stride = loss->param->cols,
+        .dx_stride = loss->param->cols,
+        .first_row = rows.first,
+        .row_count = rows.count,
+    };
+    struct model_step *step = model_build_step(build, KERN_LOSS, &arguments);
+    step->flops = products(loss, rows.count) * counted;
+    model_build_point(build, step, AT(loss, x), loss->x, 0);
+    model_build_param(build, step, AT(loss, w), loss->weight, 0, rows.count);
+    step->row = rows.first;
+    model_build_base(build, step, AT(loss, labels), MODEL_BASE_LABELS);
+    model_build_base(build, step, AT(loss, scale), MODEL_BASE_SCALE);
+    model_build_base(build, step, AT(loss, loss), MODEL_BASE_LOSS);
+    model_build_write(build, step, AT(loss, state), state, 0);
+    if (grads) {
+        model_build_write(build, step, AT(loss, dx), loss->x, 0);
+    }
+}
+
+/* Adds the loss in parts of the table's rows. With gradients these compute each logit twice, which counts
+ * once, as in a single step. */
+static void loss_by_parts(const struct loss *loss, bool grads)
+{
+    const struct kern_loss_parts *parts = &loss->build->shape.loss_parts;
+    const int state = model_build_buffer(loss->build, parts->state_bytes);
+    const double counted = grads ? 2.0 / 3.0 : 1.0;
+    for (int pass = 0; pass < (grads ? 2 : 1); pass++) {
+        for (int64_t at = 0; at < loss->param->rows; at += parts->rows) {
+            const int64_t left = loss->param->rows - at;
+            const struct loss_rows rows = {at, left < parts->rows ? left : parts->rows};
+            loss_part(loss, state, rows, pass == 1, pass == 1 ? 2 * counted : counted);
+        }
     }
 }
 
@@ -85,6 +137,8 @@ void model_build_loss(struct model_build *build, const struct model_op_row *row,
         for (int64_t at = 0; at < loss.param->rows; at += tile) {
             logits(&loss, at, loss.param->rows - at < tile ? loss.param->rows - at : tile);
         }
+    } else if (build->shape.loss_parts.rows > 0 && !loss.param->trained) {
+        loss_by_parts(&loss, what == MODEL_LOSS_GRAD);
     } else {
         loss_step(&loss, tile, what == MODEL_LOSS_GRAD);
     }

@@ -20,6 +20,9 @@ struct model_shape {
     uint64_t logits_bytes; /* of a card's scratch, for logits: kern_loss_arguments */
     /* elements from one place in the embedding's table to the next (model_rows_place); 0: ids are rows */
     int64_t stride;
+    /* by which the loss over a frozen table is computed in several steps, so that the table's rows can be
+     * brought to the device between them; zero: in one step */
+    struct kern_loss_parts loss_parts;
 };
 
 /* What a pointer of a step is relative to; the binding (run.h) has the addresses. */

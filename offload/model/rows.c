@@ -27,7 +27,7 @@ int64_t model_rows_stride(const struct model *model, uint64_t type_bytes)
     const uint64_t row_bytes = (uint64_t)table->cols * type_bytes;
     const int64_t stride = (int64_t)(common_divisor(row_bytes, MODEL_PAGE_BYTES) / type_bytes);
     const bool places_fit = table->rows <= INT32_MAX / (table->cols / stride);
-    return embedding->trained || model->config.tied || !places_fit ? 0 : stride;
+    return embedding->trained || !places_fit ? 0 : stride;
 }
 
 struct model_rows model_rows_of(const struct model *model, uint64_t type_bytes, int64_t tokens,

@@ -88,10 +88,11 @@ static void fill_grads(const struct model_step *step, const struct model_binding
     }
 }
 
-/* The next step to run, from `from` on; steps->count: none. */
-static size_t next_step(const struct model_steps *steps, enum model_which which, size_t from)
+/* The next step to run, from `from` on; `end`: none. */
+static size_t next_step(const struct model_steps *steps, enum model_which which, size_t from,
+                        size_t end)
 {
-    while (from < steps->count && which == MODEL_RUN_RECOMPUTE && !steps->list[from].recompute) {
+    while (from < end && which == MODEL_RUN_RECOMPUTE && !steps->list[from].recompute) {
         from++;
     }
     return from;
@@ -101,16 +102,17 @@ int model_run(struct dev_queue *queue, const struct model_steps *steps, enum mod
               const struct model_binding *binding, struct model_cursor *cursor,
               struct core_fence *out)
 {
-    cursor->next = next_step(steps, which, cursor->next);
-    while (cursor->next < steps->count) {
+    const size_t end = cursor->end > 0 ? cursor->end : steps->count;
+    cursor->next = next_step(steps, which, cursor->next, end);
+    while (cursor->next < end) {
         const struct model_step *step = &steps->list[cursor->next];
-        const size_t following = next_step(steps, which, cursor->next + 1);
+        const size_t following = next_step(steps, which, cursor->next + 1, end);
         _Alignas(16) unsigned char arguments[MODEL_STEP_BYTES];
         struct dev_command command = {
             .op = step->op,
             .arguments = arguments,
             .arguments_bytes = kern_op_argument_bytes(step->op),
-            .more = cursor->more || following < steps->count,
+            .more = cursor->more || following < end,
         };
         memcpy(arguments, step->arguments, command.arguments_bytes);
         fill_pointers(step, binding, arguments);

@@ -39,7 +39,8 @@ enum model_which {
 /* How far the submission of a program has come; zero at the beginning. */
 struct model_cursor {
     size_t next;
-    bool more; /* set by the caller: launches of the same unit of work follow the last step */
+    size_t end; /* set by the caller: the step to stop before; 0: none */
+    bool more;  /* set by the caller: launches of the same unit of work follow the last step */
 };
 
 /* Submits steps from cursor->next on. 0: all are submitted, and *out is reached when they are done (unchanged

@@ -3,6 +3,8 @@
 
 #include <assert.h>
 
+#include "offload/model/sections.h"
+
 /* Takes the least recently used slot of the block's size. */
 uint32_t plan_fetch_claim(struct plan_step *step, uint32_t block)
 {
@@ -200,4 +202,45 @@ int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, stru
     }
     int rc = read_rows(step, block, micro, stage);
     return rc != 0 ? rc : plan_move_copy(step, PLAN_H2D, block, stage, slot);
+}
+
+/* Brings pages of a block's weights from STORE. */
+static int read_pages(struct plan_step *step, uint32_t block, uint64_t first, struct plan_piece to)
+{
+    struct plan_command command = plan_move_command(PLAN_READ, PLAN_Q_READ_WEIGHT, block,
+                                                    PLAN_NONE);
+    const struct plan_piece from = {
+        .buffer = plan_move_block(step, block)->weights_store, .offset = first, .bytes = to.bytes};
+    command.streams = PLAN_W16;
+    command.pages = true;
+    command.bytes = to.bytes;
+    plan_move_operand(&command, PLAN_AS_EXTENT_W16, PLAN_READS, from);
+    plan_move_operand(&command, PLAN_AS_MEMORY, PLAN_WRITES, to);
+    return plan_move_add(step, &command);
+}
+
+int plan_fetch_section(struct plan_step *step, uint32_t block, const struct model_section *section,
+                       struct plan_piece *out)
+{
+    const uint32_t turn = step->section_turn++ % PLAN_SECTIONS_TURN;
+    const uint32_t slot = step->layout->sections[turn];
+    const uint32_t stage = step->layout->section_stages[turn];
+    const uint32_t host = plan_move_block(step, block)->weights_host;
+    uint64_t at = 0;
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < section->range_count; i++) {
+        const struct model_range *range = &section->ranges[i];
+        const struct plan_piece to = {.buffer = slot, .offset = at, .bytes = range->bytes};
+        struct plan_piece from = {.buffer = host, .offset = range->first, .bytes = range->bytes};
+        if (host == PLAN_NONE) {
+            from = (struct plan_piece){.buffer = stage, .offset = at, .bytes = range->bytes};
+            rc = read_pages(step, block, range->first, stage != PLAN_NONE ? from : to);
+        }
+        if (rc == 0 && from.buffer != PLAN_NONE) {
+            rc = plan_move_copy(step, PLAN_H2D, block, from, to);
+        }
+        at += range->bytes;
+    }
+    *out = (struct plan_piece){.buffer = slot, .bytes = section->bytes};
+    return rc;
 }

@@ -12,6 +12,11 @@ int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out);
  * `micro` uses, after the commands that fill it. Else *out is the whole block, as above. */
 int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece *out);
 
+/* Brings the weights of a section, which `block` has, to the next slot for sections. *out: its part that the
+ * section uses. */
+int plan_fetch_section(struct plan_step *step, uint32_t block, const struct model_section *section,
+                       struct plan_piece *out);
+
 /* Returns the weight slot that already holds the block, or PLAN_NONE. */
 uint32_t plan_fetch_held(struct plan_step *step, uint32_t block);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "offload/model/sections.h"
 
 enum { NORM_BYTES = 64 };
 
@@ -255,18 +256,83 @@ static uint32_t needed_at_once(const struct plan_input *input, const struct plan
     return most;
 }
 
-/* Whether only the rows that a command uses are brought to the block's weights' place of use. Shards are
- * gathered whole. */
-static bool reads_rows(const struct plan_input *input, const struct plan_layout *layout,
-                       uint32_t block)
+/* The block whose weights a block can use by sections. */
+static uint32_t source_of(const struct plan_input *input, uint32_t block)
 {
-    const uint8_t weights = layout->places[block].weights;
-    return input->blocks[block].rows_bytes > 0 && !plan_shards_weights(input) &&
-           (weights == PLAN_HOST || weights == PLAN_STORE);
+    const struct plan_block_shape *shape = &input->blocks[block];
+    return shape->sections != NULL ? shape->source : PLAN_NONE;
 }
 
-/* Slots for rows. If the device is the host, weights in STORE pass through one of them when a run begins
- * and ends, by at least a cut. */
+uint32_t plan_layout_sectioned(const struct plan_input *input, const struct plan_layout *layout,
+                               uint32_t block)
+{
+    const uint32_t source = source_of(input, block);
+    return source != PLAN_NONE && layout->blocks[source].by_pages ? source : PLAN_NONE;
+}
+
+uint32_t plan_layout_page_slot(const struct plan_layout *layout, uint32_t block)
+{
+    const uint32_t rows = layout->blocks[block].rows[0];
+    return rows != PLAN_NONE ? rows : layout->sections[0];
+}
+
+/* Marks the blocks of which only rows or sections are brought to the place of use. Shards are gathered
+ * whole. */
+static void mark_pages(struct plan_layout *layout, const struct plan_input *input)
+{
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        layout->blocks[b].by_pages = false;
+    }
+    for (uint32_t b = 0; b < input->block_count && !plan_shards_weights(input); b++) {
+        const uint32_t block = input->blocks[b].rows_bytes > 0 ? b : source_of(input, b);
+        const uint8_t weights = block != PLAN_NONE ? layout->places[block].weights : PLAN_DEVICE;
+        if (weights == PLAN_HOST || weights == PLAN_STORE) {
+            layout->blocks[block].by_pages = true;
+        }
+    }
+}
+
+/* The least bytes of a slot through which weights in STORE pass when a run begins and ends, if the device is
+ * the host: a cut of them. */
+static uint64_t passing_bytes(const struct plan_input *input, const struct plan_layout *layout,
+                              uint32_t block)
+{
+    const struct plan_block_shape *shape = &input->blocks[block];
+    const uint64_t cut = shape->elements < PLAN_CUT_ELEMENTS ? shape->elements : PLAN_CUT_ELEMENTS;
+    const bool passes = input->budgets.device_is_host &&
+                        layout->blocks[block].weights_store != PLAN_NONE;
+    return passes ? cut * shape->format.weight_bytes : 0;
+}
+
+static int add_section_slots(struct plan_layout *layout, const struct plan_input *input)
+{
+    uint64_t bytes = 0;
+    bool stored = false;
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        const uint32_t source = plan_layout_sectioned(input, layout, b);
+        if (source != PLAN_NONE) {
+            bytes = larger(bytes, input->blocks[b].sections->bytes);
+            bytes = larger(bytes,
+                           plan_round_up(passing_bytes(input, layout, source), PLAN_ALIGN_BYTES));
+            stored = stored || layout->blocks[source].weights_store != PLAN_NONE;
+        }
+    }
+    for (uint32_t i = 0; i < PLAN_SECTIONS_TURN; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "section[%u]", i);
+        int rc = add_buffer(layout, name, PLAN_DEVICE, PLAN_FOR_SLOTS, bytes, &layout->sections[i]);
+        if (rc == 0 && stored && !input->budgets.device_is_host) {
+            snprintf(name, sizeof name, "section-stage[%u]", i);
+            rc = add_buffer(layout, name, PLAN_HOST, PLAN_FOR_SLOTS, bytes,
+                            &layout->section_stages[i]);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
 static int add_row_slots(struct plan_layout *layout, const struct plan_input *input)
 {
     const uint32_t count = input->wishes.micro_batches > 1 ? PLAN_ROWS_TURN : 1;
@@ -278,11 +344,9 @@ static int add_row_slots(struct plan_layout *layout, const struct plan_input *in
         const bool stored = block->weights_store != PLAN_NONE;
         const struct buffer_kind slot = {"rows", PLAN_DEVICE, PLAN_FOR_SLOTS, false};
         const struct buffer_kind stage = {"rows-stage", PLAN_HOST, PLAN_FOR_SLOTS, false};
-        const uint64_t cut = shape->elements < PLAN_CUT_ELEMENTS ? shape->elements
-                                                                 : PLAN_CUT_ELEMENTS;
-        const uint64_t least = direct && stored ? cut * shape->format.weight_bytes : 0;
-        const uint64_t bytes = plan_round_up(larger(shape->rows_bytes, least), PLAN_ALIGN_BYTES);
-        if (!reads_rows(input, layout, b)) {
+        const uint64_t bytes = plan_round_up(
+            larger(shape->rows_bytes, passing_bytes(input, layout, b)), PLAN_ALIGN_BYTES);
+        if (shape->rows_bytes == 0 || !block->by_pages) {
             continue;
         }
         for (uint32_t i = 0; rc == 0 && i < count; i++) {
@@ -303,7 +367,7 @@ static int add_weight_slots(struct plan_layout *layout, const struct plan_input 
     for (uint32_t b = 0; b < input->block_count; b++) {
         const bool resident = layout->places[b].weights == PLAN_DEVICE ||
                               layout->places[b].weights == PLAN_APPLICATION;
-        if (reads_rows(input, layout, b)) {
+        if (layout->blocks[b].by_pages) {
             continue;
         }
         if (!resident || plan_shards_weights(input)) {
@@ -713,6 +777,8 @@ static int make_tables(struct plan_layout *layout, const struct plan_input *inpu
     size_t blocks = input->block_count;
     size_t each = blocks * layout->in_flight;
     memset(layout->weight_stages, 0xff, sizeof layout->weight_stages);
+    memset(layout->sections, 0xff, sizeof layout->sections);
+    memset(layout->section_stages, 0xff, sizeof layout->section_stages);
     memset(layout->state_slots, 0xff, sizeof layout->state_slots);
     layout->scratch = layout->tile_sums = layout->norm = PLAN_NONE;
     layout->shared_sum = layout->tile_sums_all = layout->tile_sums_card = PLAN_NONE;
@@ -732,6 +798,7 @@ static int make_tables(struct plan_layout *layout, const struct plan_input *inpu
     memcpy(layout->places, places, blocks * sizeof *layout->places);
     sort_by_size(layout, input);
     find_lenders(layout, input);
+    mark_pages(layout, input);
     return 0;
 }
 
@@ -750,6 +817,9 @@ static int add_all(struct plan_layout *layout, const struct plan_input *input,
     }
     if (rc == 0) {
         rc = add_row_slots(layout, input);
+    }
+    if (rc == 0) {
+        rc = add_section_slots(layout, input);
     }
     if (rc == 0) {
         rc = add_stages(layout, input, choice);

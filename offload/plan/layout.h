@@ -8,6 +8,7 @@
 #include "offload/plan/shard.h"
 
 enum { PLAN_SLOT_MAX = 8, PLAN_STATE_SLOT_MAX = 64, PLAN_ACT_TURN = 3, PLAN_ROWS_TURN = 2 };
+enum { PLAN_SECTIONS_TURN = 2 };
 
 /* Bytes per element of an fp32 gradient sum, and per tile of a sum of squares (a double). Each
  * block begins a new tile. */
@@ -68,7 +69,9 @@ struct plan_block_layout {
     uint32_t rows[PLAN_ROWS_TURN]; /* DEVICE: pages of the weights that a command uses, in turn */
     uint32_t rows_stages[PLAN_ROWS_TURN]; /* HOST: the same on their way from STORE to a card */
     uint8_t size;                         /* enum plan_size */
-    bool on_card; /* weights, gradient and states stay in DEVICE memory that the processor cannot
+    bool by_pages; /* no buffer has room for the block's weights, except the one where they are
+                    * kept: they are brought by rows or sections */
+    bool on_card;  /* weights, gradient and states stay in DEVICE memory that the processor cannot
                    * access, and are updated there: `gradient_whole` is the stored gradient */
     bool
         lends; /* another block borrows a trained parameter of it, whose gradient then has two uses */
@@ -86,6 +89,9 @@ struct plan_layout {
     uint32_t first_trained;           /* backward ends at this block: no earlier one is trained */
     uint32_t in_flight;               /* micro-batches between their forward and their backward */
     struct plan_ring weights;
+    uint32_t sections[PLAN_SECTIONS_TURN]; /* DEVICE: slots for sections, in turn */
+    uint32_t
+        section_stages[PLAN_SECTIONS_TURN]; /* HOST: the same on the way from STORE to a card */
     struct plan_ring gradients;
     struct plan_ring gradients_whole;
     struct plan_ring sums;
@@ -144,6 +150,14 @@ uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk
 
 /* Scratch bytes of a block's temporaries; recomputed activations are stored after them. */
 uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
+
+/* The block whose weights come to `block` by sections, or PLAN_NONE. */
+uint32_t plan_layout_sectioned(const struct plan_input *input, const struct plan_layout *layout,
+                               uint32_t block);
+
+/* The slot through which the weights of a block that is brought by pages pass when a run begins and ends, if
+ * they are in STORE and the device is the host. */
+uint32_t plan_layout_page_slot(const struct plan_layout *layout, uint32_t block);
 
 /* Bytes of a block's kept activations, of all micro-batches of a group. */
 uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block);

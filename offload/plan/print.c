@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "offload/model/sections.h"
+
 enum { LINE_BYTES = 1536 };
 
 struct text {
@@ -46,6 +48,9 @@ static void put_work(struct text *text, const struct plan_input *input,
     }
     if (command->op == PLAN_UPDATE || (command->streams & ~(unsigned)PLAN_ACT) != 0) {
         put(text, " chunk %u", command->chunk);
+    }
+    if (command->section != NULL) {
+        put(text, " steps %zu to %zu", command->section->first, command->section->end - 1);
     }
     if (command->bytes != 0) {
         put(text, " %" PRIu64 " B", command->bytes);

@@ -3,6 +3,7 @@
  * (builder.h). */
 #include "offload/plan/step.h"
 
+#include "offload/model/sections.h"
 #include "offload/plan/fetch.h"
 #include "offload/plan/gradient.h"
 #include "offload/plan/update.h"
@@ -25,15 +26,19 @@ static struct plan_piece part(uint32_t buffer, uint64_t bytes)
 /* ---- operands that forward and backward have in common ---- */
 
 /* Adds the operands of the block's weights and of those that it borrows, after the commands that
- * load them. */
+ * load them. Weights that come by sections are left out. */
 static int name_weights(struct plan_step *step, struct plan_command *command)
 {
     uint32_t block = command->block;
     const struct plan_block_shape *shape = &step->input->blocks[block];
+    const uint32_t sectioned = plan_layout_sectioned(step->input, step->layout, block);
     struct plan_piece own = {.buffer = PLAN_NONE};
-    int rc = plan_fetch_rows(step, block, command->micro, &own);
+    int rc = sectioned != block ? plan_fetch_rows(step, block, command->micro, &own) : 0;
     plan_move_operand(command, PLAN_AS_WEIGHTS, PLAN_READS, own);
     for (uint32_t i = 0; rc == 0 && i < shape->borrow_count; i++) {
+        if (shape->borrows[i] == sectioned) {
+            continue;
+        }
         uint32_t weights = PLAN_NONE;
         rc = plan_fetch_weights(step, shape->borrows[i], &weights);
         plan_move_operand(command, PLAN_AS_BORROWED, PLAN_READS,
@@ -65,6 +70,64 @@ static double seconds_of(const struct plan_step *step, double seconds, double fl
 
 /* ---- one block ---- */
 
+/* Adds a command of a pass once for each of its sections, after the commands that bring the section's
+ * weights. What passes from one to the next stays in the scratch, which no other command uses before the
+ * last one. */
+static int add_sections(struct plan_step *step, const struct plan_command *whole,
+                        enum model_pass pass, double work, double seconds)
+{
+    const struct model_sections *sections = step->input->blocks[whole->block].sections;
+    const uint32_t source = plan_layout_sectioned(step->input, step->layout, whole->block);
+    for (size_t i = sections->first[pass]; i < sections->first[pass + 1]; i++) {
+        struct plan_command command = *whole;
+        struct plan_piece weights;
+        int rc = plan_fetch_section(step, source, &sections->list[i], &weights);
+        if (rc != 0) {
+            return rc;
+        }
+        command.section = &sections->list[i];
+        command.work = work * command.section->share;
+        command.seconds = seconds * command.section->share;
+        plan_move_operand(&command, PLAN_AS_SECTION, PLAN_READS, weights);
+        rc = plan_builder_add(step->builder, &command);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* Adds a forward command, or its sections. */
+static int add_forward(struct plan_step *step, struct plan_command *command)
+{
+    const struct plan_block_shape *shape = &step->input->blocks[command->block];
+    const double seconds = seconds_of(step, shape->forward_seconds, shape->forward_flops);
+    command->work = shape->forward_flops;
+    command->seconds = seconds;
+    return plan_layout_sectioned(step->input, step->layout, command->block) != PLAN_NONE
+               ? add_sections(step, command, MODEL_PASS_FORWARD, shape->forward_flops, seconds)
+               : plan_builder_add(step->builder, command);
+}
+
+/* Adds a backward command, or its sections and, if `again`, those of recomputation before them. */
+static int add_backward(struct plan_step *step, struct plan_command *command, bool again)
+{
+    const struct plan_block_shape *shape = &step->input->blocks[command->block];
+    const double backward = seconds_of(step, shape->backward_seconds, shape->backward_flops);
+    const double forward = again ? seconds_of(step, shape->recompute_seconds, shape->forward_flops)
+                                 : 0;
+    const double forward_flops = again ? shape->forward_flops : 0;
+    command->work = shape->backward_flops + forward_flops;
+    command->seconds = backward + forward;
+    if (plan_layout_sectioned(step->input, step->layout, command->block) == PLAN_NONE) {
+        return plan_builder_add(step->builder, command);
+    }
+    int rc = again ? add_sections(step, command, MODEL_PASS_RECOMPUTE, forward_flops, forward) : 0;
+    return rc != 0
+               ? rc
+               : add_sections(step, command, MODEL_PASS_BACKWARD, shape->backward_flops, backward);
+}
+
 static int block_forward(struct plan_step *step, uint32_t block, uint32_t micro, bool training)
 {
     const struct plan_block_shape *shape = &step->input->blocks[block];
@@ -75,8 +138,6 @@ static int block_forward(struct plan_step *step, uint32_t block, uint32_t micro,
         return rc;
     }
     command.single = !training;
-    command.work = shape->forward_flops;
-    command.seconds = seconds_of(step, shape->forward_seconds, shape->forward_flops);
     name_in(step, &command);
     if (!is_last(step, block)) {
         uint32_t out = layout->acts[plan_move_act_index(step, block, micro)];
@@ -87,7 +148,7 @@ static int block_forward(struct plan_step *step, uint32_t block, uint32_t micro,
         part(kept_of(step, block, micro), plan_layout_kept_bytes(step->input, block)));
     plan_move_operand(&command, PLAN_AS_SCRATCH, PLAN_WRITES,
                       plan_move_whole(step, layout->scratch));
-    rc = plan_builder_add(step->builder, &command);
+    rc = add_forward(step, &command);
     bool returns = !is_last(step, block) && block + 1 >= layout->first_trained;
     if (rc == 0 && training && returns && acts_wait_elsewhere(step)) {
         rc = plan_move_act(step, block, micro, true);
@@ -112,9 +173,6 @@ static int block_backward(struct plan_step *step, uint32_t block, uint32_t micro
     if (rc != 0) {
         return rc;
     }
-    command.work = shape->backward_flops + (again ? shape->forward_flops : 0);
-    command.seconds = seconds_of(step, shape->backward_seconds, shape->backward_flops);
-    command.seconds += again ? seconds_of(step, shape->recompute_seconds, shape->forward_flops) : 0;
     name_in(step, &command);
     uint64_t out_bytes = is_last(step, block) && block > 0
                              ? step->input->blocks[block - 1].out_bytes
@@ -126,7 +184,7 @@ static int block_backward(struct plan_step *step, uint32_t block, uint32_t micro
     plan_move_operand(&command, PLAN_AS_SCRATCH, PLAN_WRITES,
                       plan_move_whole(step, layout->scratch));
     plan_gradient_name(step, &command);
-    return plan_builder_add(step->builder, &command);
+    return add_backward(step, &command, again);
 }
 
 /* ---- the step ---- */

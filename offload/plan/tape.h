@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct model_section;
+
 enum plan_tier {
     PLAN_DEVICE,
     PLAN_HOST,
@@ -69,10 +71,11 @@ enum plan_access { PLAN_READS = 1, PLAN_WRITES = 2, PLAN_CHANGES = 3 };
 /* The role of an operand in its command. */
 enum plan_role {
     PLAN_AS_NONE,
-    PLAN_AS_WEIGHTS, /* FWD BWD: the block's own whole array of working weights */
+    PLAN_AS_WEIGHTS, /* FWD BWD: the block's own whole array of working weights, or its rows */
     PLAN_AS_BORROWED, /* FWD BWD: the whole array of a block that it borrows; one operand for each, in
                        * the order of plan_block_shape.borrows */
-    PLAN_AS_IN,       /* boundary activations */
+    PLAN_AS_SECTION, /* FWD BWD: the weights of `section`, instead of one of these arrays */
+    PLAN_AS_IN,      /* boundary activations */
     PLAN_AS_OUT,
     PLAN_AS_OUT_GRAD,      /* gradient of OUT before BWD, of IN after it; in place */
     PLAN_AS_KEPT,          /* kept activations, if they are kept */
@@ -149,6 +152,8 @@ struct plan_command {
     bool single; /* FWD of only the first micro-batch of its group: for an evaluation */
     bool rows;   /* READ, H2D: moves only what `micro` uses of the block's weights, which is known
                   * when the step begins; `bytes` is the most */
+    bool pages;  /* READ: whole pages of the block's weights, from the operand's offset on, which is
+                  * that in the block */
     uint32_t block;
     uint32_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */
     uint32_t chunk;    /* chunk of the block's shard */
@@ -157,6 +162,8 @@ struct plan_command {
     uint64_t bytes;    /* moved */
     double work;       /* floating point operations */
     double seconds;    /* measured alone; 0: not measured, and `work` counts */
+    const struct model_section *section; /* FWD, BWD: the steps to do, with their weights alone;
+                                          * NULL: all. Borrowed from the block's shape */
     struct plan_operand operands[PLAN_OPERAND_MAX];
     struct plan_edge edges[PLAN_EDGE_MAX];
 };

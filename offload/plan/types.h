@@ -46,6 +46,10 @@ struct plan_block_shape {
     uint64_t
         rows_bytes; /* of a frozen block: the pages of its weights that a forward command uses at
                           * most, if it needs only these; 0: it needs the whole block */
+    const struct model_sections *sections; /* borrowed: by which the frozen weights of `source`, the
+                                            * block itself or one that it borrows, can be brought;
+                                            * NULL: they are brought whole */
+    uint32_t source;
     uint32_t borrows[PLAN_BORROWS_MAX]; /* other blocks, each earlier or a data block */
     uint32_t borrow_count;
     bool backward_reads_weights;

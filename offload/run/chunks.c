@@ -120,11 +120,11 @@ int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *
     return chunk_copy(rank, DEV_COPY_DOWN, place, memory, out);
 }
 
-/* ---- blocks that are read by rows ---- */
+/* ---- blocks that are brought by pages ---- */
 
 struct run_pages run_pages_of(const struct run_rank *rank, uint32_t block)
 {
-    const uint32_t slot = plan_layout_of(rank->plan)->blocks[block].rows[0];
+    const uint32_t slot = plan_layout_page_slot(plan_layout_of(rank->plan), block);
     const struct plan_block_shape *shape = &rank->input->blocks[block];
     const uint64_t room = plan_buffer(rank->plan, slot)->bytes / shape->format.weight_bytes;
     const uint64_t cuts = room / PLAN_CUT_ELEMENTS;
@@ -173,6 +173,18 @@ static int pages_move(struct run_rank *rank, const struct run_pages *pages, bool
         done += moved;
     }
     return 0;
+}
+
+int run_pages_read(struct run_rank *rank, uint32_t block, uint64_t first, uint64_t bytes,
+                   char *memory)
+{
+    const struct run_pages pages = {.block = block,
+                                    .type_bytes = 1,
+                                    .span = {.first = first, .count = bytes},
+                                    .memory = memory};
+    struct core_fence done = {0};
+    int rc = pages_move(rank, &pages, false, &done);
+    return rc != 0 ? rc : run_rank_wait(rank, done);
 }
 
 int run_pages_put(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out)

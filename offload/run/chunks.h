@@ -31,9 +31,9 @@ int run_chunk_put(struct run_rank *rank, const struct store_place *place, void *
 int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *memory,
                   struct core_fence *out);
 
-/* ---- blocks that are read by rows ---- */
+/* ---- blocks that are brought by pages ---- */
 
-/* A part of such a block, in STORE, that passes through the slot for rows: half of the slot if that has room
+/* A part of such a block, in STORE, that passes through its slot for pages: half of the slot if that has room
  * for a cut. The device is the host. */
 struct run_pages {
     uint32_t block;
@@ -53,6 +53,10 @@ bool run_pages_next(struct run_pages *pages);
 /* Begins to write a part to STORE, or to read it. */
 int run_pages_put(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
 int run_pages_get(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
+
+/* Reads `bytes` of whole pages, from byte `first` of such a block in STORE on, and waits for them. */
+int run_pages_read(struct run_rank *rank, uint32_t block, uint64_t first, uint64_t bytes,
+                   char *memory);
 
 /* ---- slots in rotation ---- */
 

@@ -6,6 +6,7 @@
 
 #include "core/base/err.h"
 #include "core/dev/dev.h"
+#include "offload/model/sections.h"
 
 static const struct model_block *block_of(const struct run_compute *compute,
                                           const struct plan_command *command)
@@ -102,10 +103,17 @@ static void bind_borrowed(const struct run_compute *compute, const struct plan_c
 {
     const struct plan_block_shape *shape = &compute->shapes->blocks[command->block];
     const struct kern_grad none = {0};
+    uint32_t operand = 0;
     for (uint32_t i = 0; i < shape->borrow_count; i++) {
-        model_binding_set_flat(binding, block_of(compute, command), shape->borrows[i],
-                               compute->type, run_memory_borrowed(compute->memory, command, i),
-                               &none);
+        if (command->section == NULL || shape->borrows[i] != shape->source) {
+            model_binding_set_flat(binding, block_of(compute, command), shape->borrows[i],
+                                   compute->type,
+                                   run_memory_borrowed(compute->memory, command, operand++), &none);
+        }
+    }
+    if (command->section != NULL) {
+        model_section_bind(command->section,
+                           run_memory_of(compute->memory, command, PLAN_AS_SECTION), binding);
     }
 }
 
@@ -167,6 +175,13 @@ static int round_shared(struct run_compute *compute, const struct plan_command *
     return dev_queue_launch(compute->queue, &launch, out);
 }
 
+/* Whether a command does the first step of a pass, and not a later section. */
+static bool begins(const struct plan_command *command, enum model_pass pass)
+{
+    return command->section == NULL ||
+           (command->section->pass == pass && command->section->first == 0);
+}
+
 /* Zeroes what no step of backward writes: padding between parameters. The buffer may have the gradients of
  * another block. Skips gaps that are submitted already. */
 static int clear_gaps(struct run_compute *compute, const struct plan_command *command)
@@ -175,7 +190,8 @@ static int clear_gaps(struct run_compute *compute, const struct plan_command *co
     const uint64_t width = kern_type_bytes(compute->grad_type);
     char *grads = run_memory_of(compute->memory, command, PLAN_AS_GRAD);
     const uint32_t turn = compute->grad_type == KERN_F32 ? 0 : compute->micro_batches - 1;
-    if (command->op != PLAN_BWD || grads == NULL || micro_of(compute, command) != turn) {
+    if (command->op != PLAN_BWD || grads == NULL || micro_of(compute, command) != turn ||
+        !begins(command, MODEL_PASS_BACKWARD)) {
         return 0;
     }
     while (compute->cleared < block->elements) {
@@ -206,14 +222,11 @@ static int run_micro(struct run_compute *compute, const struct plan_command *com
     const bool layer = block_of(compute, command)->kind == MODEL_BLOCK_LAYER;
     const bool again = command->op == PLAN_BWD && layer &&
                        run_memory_of(compute->memory, command, PLAN_AS_KEPT) == NULL;
-    const struct {
-        const struct model_steps *steps;
-        enum model_which which;
-        bool wanted;
-    } parts[] = {
-        {&program->forward, MODEL_RUN_ALL, command->op == PLAN_FWD},
-        {&program->forward, MODEL_RUN_RECOMPUTE, again},
-        {&program->backward, MODEL_RUN_ALL, command->op == PLAN_BWD},
+    const struct model_section *section = command->section;
+    const bool wanted[MODEL_PASS_COUNT] = {
+        [MODEL_PASS_FORWARD] = command->op == PLAN_FWD,
+        [MODEL_PASS_RECOMPUTE] = again,
+        [MODEL_PASS_BACKWARD] = command->op == PLAN_BWD,
     };
     int rc = clear_gaps(compute, command);
     if (rc != 0) {
@@ -221,13 +234,19 @@ static int run_micro(struct run_compute *compute, const struct plan_command *com
     }
     bind(compute, command, compute->binding);
     *out = dev_queue_tail(compute->queue);
-    for (; compute->phase < sizeof parts / sizeof parts[0]; compute->phase++) {
-        if (parts[compute->phase].wanted) {
+    for (; compute->phase < MODEL_PASS_COUNT; compute->phase++) {
+        const enum model_pass pass = (enum model_pass)compute->phase;
+        if (section != NULL ? section->pass == pass : wanted[pass]) {
+            const bool recomputes = pass == MODEL_PASS_RECOMPUTE;
+            if (section != NULL && compute->cursor.end == 0) {
+                compute->cursor = (struct model_cursor){.next = section->first,
+                                                        .end = section->end};
+            }
             /* Recomputed steps and backward are one unit of work. */
-            compute->cursor.more = parts[compute->phase].which == MODEL_RUN_RECOMPUTE &&
-                                   program->backward.count > 0;
-            rc = model_run(compute->queue, parts[compute->phase].steps, parts[compute->phase].which,
-                           compute->binding, &compute->cursor, out);
+            compute->cursor.more = recomputes && section == NULL && program->backward.count > 0;
+            rc = model_run(compute->queue, model_pass_steps(program, pass),
+                           recomputes ? MODEL_RUN_RECOMPUTE : MODEL_RUN_ALL, compute->binding,
+                           &compute->cursor, out);
             if (rc != 0) {
                 return rc;
             }

@@ -153,6 +153,26 @@ static int read_rows(struct run_io *io, const struct plan_command *command, stru
     return 0;
 }
 
+static int read_pages(struct run_io *io, const struct plan_command *command, struct core_fence *out)
+{
+    const uint64_t first = plan_command_operand(command, PLAN_AS_EXTENT_W16)->offset;
+    char *memory = run_memory_of(io->memory, command, PLAN_AS_MEMORY);
+    struct core_fence fence = {0};
+    while (io->submitted_bytes < command->bytes) {
+        uint64_t moved = 0;
+        int rc = store_read_pages(io->store, io->queue, command->block, first + io->submitted_bytes,
+                                  memory + io->submitted_bytes,
+                                  command->bytes - io->submitted_bytes, &moved, &fence);
+        if (rc != 0) {
+            return rc;
+        }
+        io->submitted_bytes += moved;
+    }
+    io->submitted_bytes = 0;
+    *out = fence;
+    return 0;
+}
+
 /* The requests of a command go to one queue in order, so all are done when the last one's fence is reached. */
 static int io_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
@@ -162,6 +182,9 @@ static int io_submit(void *context, const struct plan_command *command, struct c
     struct core_fence fence = {0};
     if (command->rows) {
         return read_rows(io, command, out);
+    }
+    if (command->pages) {
+        return read_pages(io, command, out);
     }
     for (; io->submitted < count; io->submitted++) {
         const struct extent *extent = &extents[io->submitted];

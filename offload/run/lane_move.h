@@ -37,7 +37,8 @@ struct run_io {
     struct store *store;
     struct aio_queue *queue;
     const struct plan *plan;
-    unsigned submitted; /* requests of the current command that the drive's queue has taken */
+    unsigned submitted;       /* requests of the current command that the drive's queue has taken */
+    uint64_t submitted_bytes; /* the same of a command with `pages` */
     struct run_rows rows;
 };
 struct run_lane run_io_lane(struct run_io *io);

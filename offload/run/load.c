@@ -322,7 +322,7 @@ static int load_block(struct loading *load, uint32_t block)
         }
         return rc;
     }
-    if (weights == NULL && plan_layout_of(rank->plan)->blocks[block].rows[0] != PLAN_NONE) {
+    if (weights == NULL && plan_layout_of(rank->plan)->blocks[block].by_pages) {
         return load_pages(load, block);
     }
     if (weights != NULL) {

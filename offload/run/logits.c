@@ -1,6 +1,7 @@
 /* logits.c: the logits of the token after a row: for a sample of what a model has learned, not for
  * generation. The evaluation's tape leaves the last activations and the head's weights where its
  * last command had them; the head then runs for one token alone. No tape runs meanwhile. */
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/half.h"
 #include "core/dev/dev.h"
-#include "offload/run/rank_internal.h"
+#include "offload/run/chunks.h"
 
 /* The forward command of the head in the evaluation's tape, which ran last. */
 static const struct plan_command *head_command(const struct run_rank *rank)
@@ -32,6 +33,58 @@ static int launch(struct run_rank *rank, const struct model_program *program,
     int rc = model_run(rank->compute_queue, &program->logits, MODEL_RUN_ALL, binding, &cursor,
                        &done);
     return rc != 0 ? rc : run_rank_wait(rank, dev_queue_tail(rank->compute_queue));
+}
+
+/* Brings the weights of a section to the slot. */
+static int bring_section(struct run_rank *rank, uint32_t source,
+                         const struct model_section *section, char *slot)
+{
+    const uint32_t stage = plan_layout_of(rank->plan)->section_stages[0];
+    const char *kept = run_chunk_weights_memory(rank, source);
+    uint64_t at = 0;
+    for (unsigned i = 0; i < section->range_count; i++) {
+        const struct model_range *range = &section->ranges[i];
+        char *read = stage != PLAN_NONE ? rank->memory.at[stage] + at : slot + at;
+        struct dev_copy move = {.direction = DEV_COPY_UP,
+                                .to = slot + at,
+                                .from = kept != NULL ? kept + range->first : read,
+                                .bytes = range->bytes};
+        struct core_fence unused;
+        int rc = kept == NULL ? run_pages_read(rank, source, range->first, range->bytes, read) : 0;
+        if (rc == 0 && move.from != move.to) {
+            rc = dev_queue_copy(rank->compute_queue, &move, &unused);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+        at += range->bytes;
+    }
+    return 0;
+}
+
+/* The same if the weights come by sections. */
+static int launch_sections(struct run_rank *rank, uint32_t source, char *slot)
+{
+    const struct model_sections *sections = rank->shapes->one_sections;
+    struct model_binding *binding = &rank->binding;
+    for (size_t i = 0; i < sections->first[MODEL_PASS_COUNT]; i++) {
+        const struct model_section *section = &sections->list[i];
+        struct model_cursor cursor = {.next = section->first, .end = section->end};
+        struct core_fence done = {0};
+        int rc = bring_section(rank, source, section, slot);
+        if (rc == 0) {
+            model_section_bind(section, slot, binding);
+            rc = model_run(rank->compute_queue, &rank->shapes->one->logits, MODEL_RUN_ALL, binding,
+                           &cursor, &done);
+        }
+        if (rc == 0) {
+            rc = run_rank_wait(rank, dev_queue_tail(rank->compute_queue));
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
 }
 
 static int fetch(struct run_rank *rank, const void *from, uint64_t bytes, void *to)
@@ -67,6 +120,7 @@ static int last_logits(struct run_rank *rank, const struct model_program *progra
     const uint64_t bytes = (uint64_t)model->config.vocab * width;
     const struct kern_grad none = {0};
     struct model_binding *binding = &rank->binding;
+    assert(head != NULL);
     void *logits = NULL;
     void *host = malloc(bytes);
     int rc = host != NULL
@@ -79,15 +133,21 @@ static int last_logits(struct run_rank *rank, const struct model_program *progra
     model_binding_clear(binding);
     model_binding_set_flat(binding, block, index, type,
                            run_memory_of(&rank->memory, head, PLAN_AS_WEIGHTS), &none);
+    uint32_t operand = 0;
     for (uint32_t i = 0; i < shape->borrow_count; i++) {
-        model_binding_set_flat(binding, block, shape->borrows[i], type,
-                               run_memory_borrowed(&rank->memory, head, i), &none);
+        if (head->section == NULL || shape->borrows[i] != shape->source) {
+            model_binding_set_flat(binding, block, shape->borrows[i], type,
+                                   run_memory_borrowed(&rank->memory, head, operand++), &none);
+        }
     }
     binding->base[MODEL_BASE_IN] = run_memory_of(&rank->memory, head, PLAN_AS_IN) +
                                    (uint64_t)((length - 1) * model->config.hidden) * width;
     binding->base[MODEL_BASE_TEMP] = run_memory_of(&rank->memory, head, PLAN_AS_SCRATCH);
     binding->base[MODEL_BASE_OUT] = logits;
-    rc = launch(rank, program, binding);
+    rc = head->section != NULL
+             ? launch_sections(rank, shape->source,
+                               run_memory_of(&rank->memory, head, PLAN_AS_SECTION))
+             : launch(rank, program, binding);
     if (rc == 0) {
         rc = fetch(rank, logits, bytes, host);
     }

@@ -92,6 +92,60 @@ static void group_micro_batches(struct run_prepared *prepared, const struct run_
     prepared->input.wishes.micro_batches = (options->micro_batches + group - 1) / group;
 }
 
+static uint64_t weight_bytes(const struct plan_block_shape *shape)
+{
+    return shape->elements * shape->format.weight_bytes;
+}
+
+/* Keeps the sections of blocks whose frozen weights have more than `whole_max_bytes`; the others come as a
+ * whole, and rows of what they borrow are not enough. */
+static void choose_sections(struct run_prepared *prepared, uint64_t whole_max_bytes)
+{
+    for (uint32_t b = 0; b < prepared->shapes->block_count; b++) {
+        struct plan_block_shape *shape = &prepared->blocks[b];
+        if (weight_bytes(&prepared->blocks[shape->source]) <= whole_max_bytes) {
+            shape->sections = NULL;
+        }
+        for (uint32_t i = 0; i < shape->borrow_count; i++) {
+            if (shape->sections == NULL || shape->source != shape->borrows[i]) {
+                prepared->blocks[shape->borrows[i]].rows_bytes = 0;
+            }
+        }
+    }
+}
+
+/* Bytes of weights with which a layer computes. */
+static uint64_t layer_bytes(const struct run_prepared *prepared)
+{
+    const struct plan_block_shape *blocks = prepared->shapes->blocks;
+    uint64_t bytes = weight_bytes(&blocks[1]);
+    for (uint32_t i = 0; i < blocks[1].borrow_count; i++) {
+        bytes += weight_bytes(&blocks[blocks[1].borrows[i]]);
+    }
+    return bytes;
+}
+
+/* Plans with whole blocks if they fit; else brings frozen weights by sections, which are read more often: those
+ * of more bytes than a layer has, or all. */
+static int plan_sections(struct run_prepared *prepared, const struct run_options *options,
+                         uint32_t groups_max)
+{
+    const uint64_t whole_max_bytes[] = {UINT64_MAX, layer_bytes(prepared), 0};
+    uint32_t last = UINT32_MAX; /* how many blocks had sections in the last plan */
+    int rc = -EFBIG;
+    for (size_t i = 0; i < 3 && rc == -EFBIG; i++) {
+        uint32_t count = 0;
+        group_micro_batches(prepared, options, groups_max);
+        choose_sections(prepared, whole_max_bytes[i]);
+        for (uint32_t b = 0; b < prepared->shapes->block_count; b++) {
+            count += prepared->blocks[b].sections != NULL;
+        }
+        rc = count != last ? plan_create(&prepared->input, &prepared->plan) : rc;
+        last = count;
+    }
+    return rc;
+}
+
 /* Tries smaller groups, in a longer tape, if the larger ones do not fit: the activations of a whole
  * group are in memory when a step goes micro-batch by micro-batch. */
 static int plan_groups(struct run_prepared *prepared, const struct run_options *options)
@@ -102,9 +156,8 @@ static int plan_groups(struct run_prepared *prepared, const struct run_options *
         const bool smaller = i > 0 && options->micro_batches > groups_max[i - 1] &&
                              options->wishes.order != PLAN_ORDER_LAYER;
         if (i == 0 || smaller) {
-            group_micro_batches(prepared, options, groups_max[i]);
             prepared->input.wishes.order = smaller ? PLAN_ORDER_MICRO : options->wishes.order;
-            rc = plan_create(&prepared->input, &prepared->plan);
+            rc = plan_sections(prepared, options, groups_max[i]);
         }
     }
     return rc;

@@ -197,7 +197,7 @@ int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *ta
         return take_weights(context, span.first, span.count, resident);
     }
     if (rank->input->budgets.device_is_host) {
-        if (plan_layout_of(rank->plan)->blocks[block].rows[0] != PLAN_NONE) {
+        if (plan_layout_of(rank->plan)->blocks[block].by_pages) {
             return read_pages(rank, block, take_weights, context);
         }
         split_block_slot(&reading);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "kernels/table.h"
 #include "offload/plan/shard.h"
 
 /* Bytes of weights in one product of the head for one token. */
@@ -39,6 +40,8 @@ struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape,
         const uint64_t whole = shape->elements * shape->format.weight_bytes;
         grouped.out_bytes = group * aligned(shape->out_bytes);
         grouped.rows_bytes = group * shape->rows_bytes < whole ? group * shape->rows_bytes : 0;
+        /* What one section leaves to the next is there for one micro-batch. */
+        grouped.sections = NULL;
         grouped.forward_flops *= group;
         grouped.backward_flops *= group;
         grouped.forward_seconds *= group;
@@ -111,6 +114,49 @@ static void describe(struct run_shapes *shapes, const struct run_options *option
     describe_borrows(shapes->model, index, shape);
 }
 
+/* The largest frozen array with which a block computes, if no other block needs it whole: that of the
+ * embedding has to be enough by rows for the embedding itself. Returns PLAN_NONE if there is none. */
+static uint32_t find_source(const struct run_shapes *shapes, unsigned index)
+{
+    const struct plan_block_shape *shape = &shapes->blocks[index];
+    uint32_t source = shape->trained ? PLAN_NONE : index;
+    for (uint32_t i = 0; i < shape->borrow_count; i++) {
+        const uint32_t from = shape->borrows[i];
+        const struct plan_block_shape *lender = &shapes->blocks[from];
+        const bool enough = from == shapes->model->blocks[index].data || lender->rows_bytes > 0;
+        if (!lender->trained && enough &&
+            (source == PLAN_NONE || lender->elements > shapes->blocks[source].elements)) {
+            source = from;
+        }
+    }
+    return source;
+}
+
+static int make_sections(struct run_shapes *shapes, unsigned index)
+{
+    const struct model_block *block = &shapes->model->blocks[index];
+    struct plan_block_shape *shape = &shapes->blocks[index];
+    struct model_sections **sections = &shapes->sections[index];
+    const uint32_t source = find_source(shapes, index);
+    if (source == PLAN_NONE || block->kind == MODEL_BLOCK_EMBEDDING) {
+        return 0;
+    }
+    if (block->like != index) {
+        *sections = shapes->sections[block->like];
+    } else {
+        int rc = model_sections_create(block, source, shapes->programs[index], sections);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    const struct plan_block_shape *from = &shapes->blocks[source];
+    if ((*sections)->bytes < from->elements * from->format.weight_bytes) {
+        shape->sections = *sections;
+        shape->source = source;
+    }
+    return 0;
+}
+
 /* Adds the scratch of training steps to the maximum; they never make all logits at once. */
 static void add_scratch(struct run_shapes *shapes, const struct model_program *program,
                         const char *kind, unsigned threads, const struct kern_grad *grad)
@@ -122,15 +168,34 @@ static void add_scratch(struct run_shapes *shapes, const struct model_program *p
     }
 }
 
+/* The head's slot has room for the sections of one token, too. */
+static int make_one_sections(struct run_shapes *shapes, unsigned head)
+{
+    struct model_sections *sections = shapes->sections[head];
+    int rc = model_sections_create_logits(&shapes->model->blocks[head], shapes->blocks[head].source,
+                                          shapes->one, sections->bytes, &shapes->one_sections);
+    if (rc == 0) {
+        sections->bytes = shapes->one_sections->bytes;
+    }
+    return rc;
+}
+
 /* The head for one token. Its table is read in tiles: a product would need a copy of the whole
  * table. */
 static int make_one(struct run_shapes *shapes, const struct run_options *options, const char *kind)
 {
-    const struct model_shape shape = {
-        .rows = 1, .length = 1, .type = options->type, .tile_bytes = ONE_TILE_BYTES};
+    const unsigned index = shapes->model->compute_count - 1;
+    const struct plan_block_shape *head = &shapes->blocks[index];
+    const bool less = head->sections != NULL && head->sections->bytes < ONE_TILE_BYTES;
+    const struct model_shape shape = {.rows = 1,
+                                      .length = 1,
+                                      .type = options->type,
+                                      .tile_bytes = less ? head->sections->bytes : ONE_TILE_BYTES};
     const struct kern_grad none = {0};
-    int rc = model_program_create(shapes->model, shapes->model->compute_count - 1, &shape,
-                                  &shapes->one);
+    int rc = model_program_create(shapes->model, index, &shape, &shapes->one);
+    if (rc == 0 && head->sections != NULL) {
+        rc = make_one_sections(shapes, index);
+    }
     if (rc == 0) {
         shapes->scratch_bytes = larger(
             shapes->scratch_bytes,
@@ -148,15 +213,33 @@ static uint64_t logits_bytes(const struct run_options *options)
     return bytes / LOGITS_PART;
 }
 
+/* The parts of the loss over a frozen table. */
+static struct kern_loss_parts loss_parts(const struct model *model,
+                                         const struct run_options *options, const char *kind)
+{
+    const struct model_block *head = &model->blocks[model->compute_count - 1];
+    const struct model_param *table = &head->params[model_block_param(head, MODEL_HEAD)];
+    const int64_t tile = kern_tile_rows(table->rows, table->cols, options->type,
+                                        options->tile_bytes);
+    const struct kern_loss_arguments arguments = {
+        .type = options->type,
+        .tokens = options->rows * options->length,
+        .vocab = table->rows,
+        .width = table->cols,
+        .tile = tile < table->rows ? tile : 0,
+    };
+    return kern_loss_parts_of(kind, &arguments);
+}
+
 static int make_programs(struct run_shapes *shapes, const struct run_options *options)
 {
     const struct model *model = shapes->model;
-    const struct model_shape shape = {.rows = options->rows,
-                                      .length = options->length,
-                                      .type = options->type,
-                                      .tile_bytes = options->tile_bytes,
-                                      .logits_bytes = logits_bytes(options),
-                                      .stride = run_shapes_rows(model, options).stride};
+    struct model_shape shape = {.rows = options->rows,
+                                .length = options->length,
+                                .type = options->type,
+                                .tile_bytes = options->tile_bytes,
+                                .logits_bytes = logits_bytes(options),
+                                .stride = run_shapes_rows(model, options).stride};
     float any = 0;
     const struct kern_grad grads[] = {
         {.out = &any, .out_type = options->type, .first = true, .last = true},
@@ -165,6 +248,7 @@ static int make_programs(struct run_shapes *shapes, const struct run_options *op
     };
     char kind[16];
     snprintf(kind, sizeof kind, "%.*s", (int)strcspn(options->device, ":"), options->device);
+    shape.loss_parts = loss_parts(model, options, kind);
     for (unsigned i = 0; i < model->compute_count; i++) {
         const unsigned like = model->blocks[i].like;
         int rc = 0;
@@ -176,6 +260,15 @@ static int make_programs(struct run_shapes *shapes, const struct run_options *op
         for (size_t g = 0; rc == 0 && g < sizeof grads / sizeof grads[0]; g++) {
             add_scratch(shapes, shapes->programs[i], kind, options->threads, &grads[g]);
         }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    for (unsigned i = 0; i < model->block_count; i++) {
+        (i < model->compute_count ? describe : describe_data)(shapes, options, i);
+    }
+    for (unsigned i = 0; i < model->compute_count; i++) {
+        int rc = make_sections(shapes, i);
         if (rc != 0) {
             return rc;
         }
@@ -193,20 +286,15 @@ int run_shapes_create(const struct model *model, const struct run_options *optio
     shapes->model = model;
     shapes->block_count = model->block_count;
     shapes->programs = calloc(model->block_count, sizeof(*shapes->programs));
+    shapes->sections = calloc(model->block_count, sizeof(*shapes->sections));
     shapes->blocks = calloc(model->block_count, sizeof *shapes->blocks);
-    int rc = shapes->programs != NULL && shapes->blocks != NULL
+    int rc = shapes->programs != NULL && shapes->sections != NULL && shapes->blocks != NULL
                  ? make_programs(shapes, options)
                  : core_err_set(-ENOMEM, "no memory for the shapes of %u blocks",
                                 model->block_count);
     if (rc != 0) {
         run_shapes_destroy(shapes);
         return rc;
-    }
-    for (unsigned i = 0; i < model->compute_count; i++) {
-        describe(shapes, options, i);
-    }
-    for (unsigned i = model->compute_count; i < model->block_count; i++) {
-        describe_data(shapes, options, i);
     }
     *out = shapes;
     return 0;
@@ -249,8 +337,15 @@ void run_shapes_destroy(struct run_shapes *shapes)
             model_program_destroy(shapes->programs[i]);
         }
     }
+    for (unsigned i = 0; shapes->sections != NULL && i < shapes->block_count; i++) {
+        if (shapes->model->blocks[i].like == i) {
+            model_sections_destroy(shapes->sections[i]);
+        }
+    }
     model_program_destroy(shapes->one);
+    model_sections_destroy(shapes->one_sections);
     free(shapes->programs);
+    free(shapes->sections);
     free(shapes->blocks);
     free(shapes);
 }

@@ -5,6 +5,7 @@
 
 #include "offload/model/program.h"
 #include "offload/model/rows.h"
+#include "offload/model/sections.h"
 #include "offload/run/lent.h"
 #include "offload/run/options.h"
 
@@ -15,9 +16,12 @@ struct run_shapes {
     struct model_program *
         *programs; /* each owned if block->like is the block itself; else shared; NULL: a data
                     * block */
-    struct model_program *one;       /* owned: the head for one token, in tiles (logits.c) */
-    struct plan_block_shape *blocks; /* owned, [block_count] */
-    uint64_t scratch_bytes;          /* of the compute queue, besides what blocks need */
+    struct model_sections *
+        *sections;             /* the same for the programs' sections; NULL: a block has none */
+    struct model_program *one; /* owned: the head for one token, in tiles (logits.c) */
+    struct model_sections *one_sections; /* owned; NULL: the head has no sections */
+    struct plan_block_shape *blocks;     /* owned, [block_count] */
+    uint64_t scratch_bytes;              /* of the compute queue, besides what blocks need */
 };
 
 int run_shapes_create(const struct model *model, const struct run_options *options,

@@ -53,7 +53,7 @@ struct store {
     unsigned place_count;
     struct store_row *rows[STORE_KIND_COUNT]; /* owned, [block_count] each */
     uint32_t block_count;
-    const struct plan_input *input; /* borrowed */
+    const struct plan_layout *layout; /* borrowed */
     uint64_t next_owner;
     uint64_t ahead_written; /* writes ahead of their norm that were submitted */
     uint64_t ahead_decided; /* of these, the ones about which a decision was made */
@@ -326,8 +326,7 @@ static int make_extents(void *context, const struct store_place *place, uint64_t
 {
     struct store *store = context;
     struct store_row *row = &store->rows[place->kind][place->block];
-    const bool paged = place->kind == STORE_WEIGHTS &&
-                       store->input->blocks[place->block].rows_bytes > 0;
+    const bool paged = place->kind == STORE_WEIGHTS && store->layout->blocks[place->block].by_pages;
     int rc = 0;
     for (unsigned i = 0; rc == 0 && i < generations; i++) {
         struct aio_extent **extent = &row->chunks[place->index].extents[i];
@@ -345,7 +344,7 @@ int store_open(const struct store_options *options, const struct plan_input *inp
     if (store == NULL) {
         return core_err_set(-ENOMEM, "no memory for a store");
     }
-    store->input = input;
+    store->layout = plan_layout_of(plan);
     (void)for_each(input, plan, count_need, &need);
     int rc = make_rows(store, input, plan);
     if (rc != 0) {

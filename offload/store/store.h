@@ -80,7 +80,7 @@ int store_read(struct store *store, struct aio_queue *queue, const struct store_
 int store_write(struct store *store, struct aio_queue *queue, const struct store_place *place,
                 const void *memory, struct core_fence *out);
 
-/* Moves `bytes` of the weights of a block that is read by rows (plan_block_shape.rows_bytes): whole pages
+/* Moves `bytes` of the weights of a block that is brought by pages (plan_block_layout.by_pages): whole pages
  * from `offset`, a multiple of 4096, on; the end of the block is rounded up. A range that touches several
  * chunks is moved only up to the end of the first; *moved is how much of it. */
 int store_read_pages(struct store *store, struct aio_queue *queue, uint32_t block, uint64_t offset,

@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "kernels/table.h"
+#include "offload/plan/layout.h"
 #include "tests/harness/test.h"
 #include "tests/kernels/rig.h"
 #include "tests/run/case.h"
@@ -130,6 +131,48 @@ static void frozen(void)
     case_model_freeze(&made, patterns, sizeof patterns / sizeof patterns[0]);
     hold_made(&made, "llama", &base, "parts frozen", ways,
               TEST_COUNT(sizeof ways / sizeof ways[0], FROZEN_WAYS));
+    case_model_free(&made);
+}
+
+/* Lowers the card's memory until the plan brings frozen layers by sections. */
+static void squeeze(const struct case_model *made, struct run_options *options)
+{
+    for (uint64_t bytes = 8 << 20;; bytes -= bytes / 24) {
+        struct run_prepared *prepared = NULL;
+        options->budgets.device_bytes = bytes;
+        if (run_prepared_create(made->model, options, case_rates(), &prepared) != 0) {
+            test_fail(__FILE__, __LINE__, "%s", core_err_message());
+        }
+        const bool sections = plan_layout_sectioned(&prepared->input,
+                                                    plan_layout_of(prepared->plan), 1) != PLAN_NONE;
+        run_prepared_destroy(prepared);
+        if (sections) {
+            return;
+        }
+    }
+}
+
+/* Frozen layers come by sections from HOST, and from STORE through HOST, with the same bits. */
+static void sections(void)
+{
+    static const char *const patterns[] = {"model.layers.*", "lm_head.weight", "model.norm.weight"};
+    struct case_model made;
+    struct run_options base = case_options();
+    card_or_skip();
+    base.tile_bytes = 16 << 10;
+    case_model_make(&made, "llama");
+    case_model_freeze(&made, patterns, sizeof patterns / sizeof patterns[0]);
+    for (size_t w = TEST_COUNT(3, 4); w < 5; w++) {
+        struct case_outcome whole;
+        struct case_outcome engine;
+        (void)rig_machine();
+        struct run_options options = options_of(&ways[w], &base);
+        case_run_engine(&made, &options, STEPS, &whole);
+        squeeze(&made, &options);
+        (void)rig_machine();
+        case_run_engine(&made, &options, STEPS, &engine);
+        case_check_equal(&whole, &engine, ways[w].name);
+    }
     case_model_free(&made);
 }
 
@@ -263,5 +306,5 @@ static void tiled(void)
 }
 
 TEST_MAIN({"llama", llama}, {"gpt2", gpt2}, {"qwen3_tied", qwen3_tied}, {"frozen", frozen},
-          {"checkpoints", checkpoints}, {"micro_batches", micro_batches}, {"unclipped", unclipped},
-          {"fp32", fp32}, {"fp16", fp16}, {"tiled", tiled})
+          {"sections", sections}, {"checkpoints", checkpoints}, {"micro_batches", micro_batches},
+          {"unclipped", unclipped}, {"fp32", fp32}, {"fp16", fp16}, {"tiled", tiled})

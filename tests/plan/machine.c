@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "offload/model/sections.h"
 #include "tests/harness/test.h"
 #include "tests/plan/machine_parts.h"
 #include "tests/plan/truth.h"
@@ -161,19 +162,17 @@ static uint64_t weights_digest(const struct machine *machine, const struct plan_
     const struct plan_block_shape *shape = &machine->input->blocks[command->block];
     uint64_t digest = 0;
     if (machine->plan->layout->blocks[command->block].rows[0] != PLAN_NONE) {
-        digest = take_whole(machine, command, PLAN_AS_WEIGHTS);
-        check_true(digest == rows_value(machine, command));
-        digest = 0;
-        for (uint64_t i = 0; i < truth_cells(machine->input, command->block); i++) {
-            digest = truth_mix(digest, truth_cell_at(machine->truth, 0, command->block, i).weight);
-        }
-        return digest;
+        check_true(take_whole(machine, command, PLAN_AS_WEIGHTS) == rows_value(machine, command));
     }
-    const struct plan_operand *borrowed = shape->borrow_count > 0
-                                              ? machine_need(command, PLAN_AS_BORROWED)
-                                              : NULL;
+    const struct plan_operand *borrowed = plan_command_operand(command, PLAN_AS_BORROWED);
     for (uint32_t j = 0; j <= shape->borrow_count; j++) {
         const uint32_t block = j == 0 ? command->block : shape->borrows[j - 1];
+        if (machine->plan->layout->blocks[block].by_pages) { /* the pages were checked */
+            for (uint64_t i = 0; i < truth_cells(machine->input, block); i++) {
+                digest = truth_mix(digest, truth_cell_at(machine->truth, 0, block, i).weight);
+            }
+            continue;
+        }
         const struct plan_operand *weights = j == 0 ? machine_need(command, PLAN_AS_WEIGHTS)
                                                     : borrowed++;
         check_int(weights->role, ==, j == 0 ? PLAN_AS_WEIGHTS : PLAN_AS_BORROWED);
@@ -198,8 +197,48 @@ static void clobber_scratch(struct machine *machine, const struct plan_command *
     put_whole(machine, command, PLAN_AS_SCRATCH, 0xdead);
 }
 
+/* Checks the weights of a command's section, and that the sections before it left the scratch to it. Returns
+ * whether the section is the last one, which does what the whole command would. */
+static bool do_section(struct machine *machine, const struct plan_command *command)
+{
+    const struct plan_block_shape *shape = &machine->input->blocks[command->block];
+    const struct model_section *section = command->section;
+    const uint32_t source = shape->source;
+    const uint64_t width = machine->input->blocks[source].format.weight_bytes;
+    const bool again = command->op == PLAN_BWD && shape->kept_bytes > 0 &&
+                       plan_command_operand(command, PLAN_AS_KEPT) == NULL;
+    const enum model_pass begin = command->op == PLAN_FWD ? MODEL_PASS_FORWARD
+                                  : again                 ? MODEL_PASS_RECOMPUTE
+                                                          : MODEL_PASS_BACKWARD;
+    const enum model_pass end = command->op == PLAN_FWD ? MODEL_PASS_FORWARD : MODEL_PASS_BACKWARD;
+    const size_t index = (size_t)(section - shape->sections->list);
+    const struct plan_operand *scratch = machine_need(command, PLAN_AS_SCRATCH);
+    uint64_t at = 0;
+    check_true(!machine->input->blocks[source].trained);
+    for (unsigned i = 0; i < section->range_count; i++) {
+        const struct model_range *range = &section->ranges[i];
+        const struct plan_operand *slot = machine_need(command, PLAN_AS_SECTION);
+        for (uint64_t done = 0; done < range->bytes; done += PLAN_CUT_ELEMENTS * width) {
+            const uint64_t cell = (range->first + done) / (PLAN_CUT_ELEMENTS * width);
+            const struct machine_cell there = machine_cell_at(machine, source, cell, 0, 0, width);
+            check_true(machine_take(machine, slot->buffer, slot->offset + at + done, there.bytes) ==
+                       truth_cell_at(machine->truth, 0, source, cell).weight);
+        }
+        at += range->bytes;
+    }
+    if (index > shape->sections->first[begin]) {
+        check_true(machine_take(machine, scratch->buffer, scratch->offset, scratch->bytes) ==
+                   truth_mix(command->block, index - 1));
+    }
+    put_whole(machine, command, PLAN_AS_SCRATCH, truth_mix(command->block, index));
+    return index + 1 == shape->sections->first[end + 1];
+}
+
 static void forward(struct machine *machine, const struct plan_command *command, uint32_t step)
 {
+    if (command->section != NULL && !do_section(machine, command)) {
+        return;
+    }
     uint64_t out = truth_mix(input_of(machine, command, step), weights_digest(machine, command));
     clobber_scratch(machine, command);
     if (machine->input->blocks[command->block].out_bytes > 0) {
@@ -266,6 +305,9 @@ static void backward(struct machine *machine, const struct plan_command *command
 {
     if (machine->input->application) {
         submit(machine, command, step);
+        return;
+    }
+    if (command->section != NULL && !do_section(machine, command)) {
         return;
     }
     const struct plan_block_shape *shape = &machine->input->blocks[command->block];

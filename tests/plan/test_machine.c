@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
+#include "offload/model/sections.h"
 #include "offload/plan/layout.h"
 #include "tests/harness/test.h"
 #include "tests/plan/machine.h"
@@ -324,6 +325,58 @@ static void guesses_train(void)
     }
 }
 
+/* Each section has one unit of the block's weights, two in recomputation, from the last one on in backward; one
+ * has none. */
+struct cut {
+    struct model_section list[3 * 8 + 1];
+    struct model_range ranges[3 * 8];
+    struct model_sections sections;
+};
+
+static void cut_block(struct cut *cut, struct world *world, uint32_t block, uint32_t source)
+{
+    const uint64_t unit = (uint64_t)UNIT * world->shapes[source].format.weight_bytes;
+    const uint64_t units = world->shapes[source].elements / UNIT;
+    struct model_range *range = cut->ranges;
+    size_t count = 0;
+    for (int pass = 0; pass < MODEL_PASS_COUNT; pass++) {
+        const unsigned each = pass == MODEL_PASS_RECOMPUTE ? 2 : 1;
+        cut->sections.first[pass] = count;
+        for (uint64_t u = 0; u < units; u += each) {
+            const uint64_t first = pass == MODEL_PASS_BACKWARD ? units - 1 - u : u;
+            struct model_section *section = &cut->list[count++];
+            *section = (struct model_section){
+                .pass = (enum model_pass)pass, .share = 0.1, .ranges = range};
+            for (uint64_t r = 0; r < each && first + r < units; r++) {
+                *range++ = (struct model_range){.first = (first + r) * unit, .bytes = unit};
+                section->range_count++;
+                section->bytes += unit;
+            }
+        }
+    }
+    cut->list[count++] = (struct model_section){.pass = MODEL_PASS_BACKWARD};
+    cut->sections.first[MODEL_PASS_COUNT] = count;
+    cut->sections.list = cut->list;
+    cut->sections.bytes = 2 * unit;
+    world->shapes[block].sections = &cut->sections;
+    world->shapes[block].source = source;
+}
+
+/* Gives sections to some blocks: of their own weights, of a data block, or of the embedding, which is then read
+ * by rows for itself. */
+static void cut_blocks(struct world *world, struct cut cuts[BLOCKS], uint64_t number)
+{
+    for (uint32_t b = 1; b < BLOCKS; b++) {
+        const struct plan_block_shape *shape = &world->shapes[b];
+        const uint32_t source = shape->borrow_count > 0 ? shape->borrows[shape->borrow_count - 1]
+                                                        : b;
+        if (!world->shapes[source].trained && (number + b) % 3 > 0) {
+            cut_block(&cuts[b], world, b, source);
+            world->shapes[source].rows_bytes = source == 0 ? 3 * 4096 : 0;
+        }
+    }
+}
+
 /* Blocks of which the most part is in a data block that they borrow, in every place, on one rank and on
  * several: the tiny arrays are trained as all others, and the data never changes. */
 static void borrowers_train(void)
@@ -346,6 +399,8 @@ static void borrowers_train(void)
             wishes->weights == PLAN_WHERE_STORE) {
             wishes->weights = PLAN_WHERE_HOST;
         }
+        struct cut cuts[BLOCKS];
+        cut_blocks(&world, cuts, i);
         train(&world, row_for(wishes->timing, i), 2);
     }
 }
@@ -363,6 +418,8 @@ static void frozen_blocks_train(void)
         if (!world.shapes[0].trained && world.shapes[BLOCKS - 1].borrow_count == 0 && i % 8 > 1) {
             world.shapes[0].rows_bytes = 3 * 4096;
         }
+        struct cut cuts[BLOCKS];
+        cut_blocks(&world, cuts, i);
         bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
         train(&world, is_inside ? &inside : &drained, 1);
     }

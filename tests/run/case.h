@@ -23,8 +23,8 @@ struct case_model {
     struct model_files *files; /* owned */
 };
 
-/* "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep", "wide"; "words" and "gpt2 words" have
- * many words, whose rows begin anywhere in a page. Blocks are larger than a
+/* "gpt2", "llama", "llama tied", "qwen3", "qwen3 tied", "deep", "wide"; "words", "words tied" and "gpt2 words"
+ * have many words, whose rows begin anywhere in a page. Blocks are larger than a
  * chunk of 64 Ki; of the last model, larger than 512 Ki. */
 void case_model_make(struct case_model *made, const char *name);
 /* The same, with the parameters that these shell patterns match frozen. */

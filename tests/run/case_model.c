@@ -42,6 +42,11 @@ static const struct {
               " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
               " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
               " \"tie_word_embeddings\": false}"},
+    {"words tied", "{\"model_type\": \"llama\", \"vocab_size\": 8001, \"hidden_size\": 96,"
+                   " \"intermediate_size\": 192, \"num_hidden_layers\": 2,"
+                   " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
+                   " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
+                   " \"tie_word_embeddings\": true}"},
     {"gpt2 words",
      "{\"model_type\": \"gpt2\", \"vocab_size\": 4001, \"n_embd\": 96, \"n_layer\": 2,"
      " \"n_head\": 4, \"n_positions\": 64, \"resid_pdrop\": 0, \"embd_pdrop\": 0,"

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "offload/plan/layout.h"
@@ -413,8 +414,104 @@ static void only_used_rows_are_read(void)
     }
 }
 
-/* An evaluation between steps, and a checkpoint from which a run resumes. */
-static void resume(const char *const *patterns, size_t count)
+/* ---- sections ---- */
+
+static const char *const all_but_embedding[] = {"model.layers.*", "lm_head.weight",
+                                                "model.norm.weight"};
+
+static const char *const mlp_and_head[] = {"*.mlp.*", "lm_head.weight", "model.norm.weight"};
+
+static const struct sectioned {
+    const char *name;
+    const char *family;
+    const char *const *patterns;
+    size_t count;
+    unsigned block;
+    uint64_t tile_bytes;
+} sectioned[] = {
+    {"a head", "words", ends, 3, 3, 64 << 10},
+    {"a tied head", "words tied", llama_embedding, 1, 3, 64 << 10},
+    {"layers", "wide", all_but_embedding, 3, 1, 64 << 10},
+    {"parts of layers", "wide", mlp_and_head, 3, 1, 64 << 10},
+};
+
+/* Lowers DEVICE until the block comes by sections, which it does not do if there is enough. */
+static void squeeze(const struct case_model *made, struct run_options *options, unsigned block)
+{
+    const uint64_t most = 32 << 20;
+    bool sections = false;
+    for (uint64_t bytes = most; !sections; bytes -= bytes / 12) {
+        options->budgets.device_bytes = bytes;
+        struct run_prepared *prepared = prepare(made, options);
+        const struct plan_layout *layout = plan_layout_of(prepared->plan);
+        const uint32_t source = plan_layout_sectioned(&prepared->input, layout, block);
+        sections = source != PLAN_NONE;
+        check_true(!sections || bytes < most);
+        if (sections) {
+            check_uint(3 * layout->buffers[layout->sections[0]].bytes, <,
+                       made->model->blocks[source].elements * kern_type_bytes(options->type));
+            check_plan(made, prepared);
+        }
+        run_prepared_destroy(prepared);
+    }
+}
+
+/* Logits after an evaluation. */
+static void sample(const struct case_model *made, const struct run_options *options, float *out)
+{
+    struct run_engine *engine = NULL;
+    struct run_prepared *prepared = prepare(made, options);
+    const struct run_engine_options engine_options = {
+        .prepared = prepared, .options = options, .model = made->model, .files = made->files};
+    int32_t ids[CASE_ROWS * CASE_LENGTH];
+    (void)case_batch(made, 3, 0, ids);
+    check_int(run_engine_create(&engine_options, &engine), ==, 0);
+    check_int(run_engine_logits(engine, ids, 5, out), ==, 0);
+    check_true(run_engine_destroy(engine));
+    run_prepared_destroy(prepared);
+}
+
+static void run_sections(const struct sectioned *of, const struct way *way)
+{
+    struct case_model made;
+    struct case_outcome whole;
+    struct case_outcome sections;
+    char name[160];
+    struct run_options options = options_of(way);
+    snprintf(name, sizeof name, "%s, %s", of->name, way->name);
+    case_model_make(&made, of->family);
+    case_model_freeze(&made, of->patterns, of->count);
+    made.rows = way->rows;
+    options.tile_bytes = of->tile_bytes;
+    const size_t logits_bytes = (size_t)made.model->config.vocab * sizeof(float);
+    float *logits[2] = {malloc(logits_bytes), malloc(logits_bytes)};
+    check_true(logits[0] != NULL && logits[1] != NULL);
+    case_run_plain(&made, &options, STEPS, &whole);
+    sample(&made, &options, logits[0]);
+    squeeze(&made, &options, of->block);
+    case_run_engine(&made, &options, STEPS, &sections);
+    case_check_equal(&whole, &sections, name);
+    sample(&made, &options, logits[1]);
+    check_true(memcmp(logits[0], logits[1], logits_bytes) == 0);
+    free(logits[0]);
+    free(logits[1]);
+    case_model_free(&made);
+}
+
+/* If DEVICE is too small for frozen weights, they come by sections, with the same bits. */
+static void sections_have_the_same_bits(void)
+{
+    for (size_t i = TEST_COUNT(0, 1); i < sizeof sectioned / sizeof sectioned[0];
+         i += TEST_COUNT(1, 2)) {
+        for (size_t w = TEST_COUNT(i % 2, i); w < 4; w += TEST_COUNT(2, 4)) {
+            run_sections(&sectioned[i], &ways[w]);
+        }
+    }
+}
+
+/* An evaluation between steps, and a checkpoint from which a run resumes; with `sections` it has too little
+ * memory for the whole head. */
+static void resume(const char *const *patterns, size_t count, bool sections)
 {
     struct case_model made;
     struct case_outcome straight = {.steps = 0};
@@ -425,6 +522,7 @@ static void resume(const char *const *patterns, size_t count)
     case_model_make(&made, "words");
     case_model_freeze(&made, patterns, count);
     options.wishes.saves = true;
+    options.tile_bytes = sections ? 64 << 10 : 0;
     const struct run_save_options save = {.shelf = shelf, .keep = 2};
     const struct case_part all = {.end = 4, .evaluated = 2};
     const struct case_part first = {.end = 2, .save = &save, .save_after = 2, .evaluated = 2};
@@ -434,6 +532,9 @@ static void resume(const char *const *patterns, size_t count)
         .first = 2,
         .end = 4,
         .resume = store_shelf_path(store_shelf_directory(shelf), 2, folder, sizeof folder)};
+    if (sections) {
+        squeeze(&made, &options, made.model->compute_count - 1);
+    }
     case_run_part(&made, &options, &second, &resumed, "its end");
     case_check_equal(&straight, &resumed, "resumed");
     store_shelf_close(shelf);
@@ -443,8 +544,9 @@ static void resume(const char *const *patterns, size_t count)
 static void evaluated_and_resumed(void)
 {
     static const char *const parts[] = {"*.mlp.*", "*norm*"};
-    resume(ends, 3);
-    resume(parts, 2);
+    resume(ends, 3, false);
+    resume(parts, 2, false);
+    resume(ends, 3, true);
 }
 
 /* ---- a base that is apart ---- */
@@ -524,7 +626,8 @@ static void checkpoints_name_their_base(void)
     }
 }
 
-TEST_MAIN({"plans_have_nothing_for_it", plans_have_nothing_for_it},
+TEST_MAIN({"sections_have_the_same_bits", sections_have_the_same_bits},
+          {"plans_have_nothing_for_it", plans_have_nothing_for_it},
           {"checkpoints_have_its_weights_alone", checkpoints_have_its_weights_alone},
           {"rows_have_the_same_bits", rows_have_the_same_bits}, {"positions_too", positions_too},
           {"parts_have_the_same_bits", parts_have_the_same_bits},

@@ -136,6 +136,7 @@ int cli_plan_write_json(struct core_json_write *json, const char *key, const str
     core_json_write_string(json, "order", cli_plan_order_name(info.order));
     core_json_write_string(json, "timing", cli_plan_timing_name(info.timing));
     core_json_write_unsigned(json, "weight_slots", info.weight_slots);
+    core_json_write_unsigned(json, "sectioned_blocks", info.sectioned_blocks);
     core_json_write_unsigned(json, "state_slots", info.state_slots);
     core_json_write_unsigned(json, "chunk_elements", info.chunk_elements);
     core_json_write_object_end(json);

@@ -137,6 +137,7 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
     struct tide_plan_info info = {.struct_bytes = sizeof info};
     char all[CLI_NUMBER_BYTES];
     char trained[CLI_NUMBER_BYTES];
+    char sections[64] = "";
     char mean[96] = "without --data, rows are assumed to be full";
     int rc = tide_plan_describe(plan, &info);
     if (rc != 0) {
@@ -157,11 +158,15 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
     if (rc != 0) {
         return rc;
     }
+    if (info.sectioned_blocks > 0) {
+        snprintf(sections, sizeof sections, "blocks by sections: %" PRIu64 ", ",
+                 info.sectioned_blocks);
+    }
     fprintf(stream,
-            "\nactivations: %s; order: %s; update: %s; %" PRIu32 " weight slots, %" PRIu32
+            "\nactivations: %s; order: %s; update: %s; %" PRIu32 " weight slots, %s%" PRIu32
             " state slots, chunks of %" PRIu64 " elements; %" PRIu64 " commands\n",
             cli_plan_acts_name(info.acts), cli_plan_order_name(info.order),
-            cli_plan_timing_name(info.timing), info.weight_slots, info.state_slots,
+            cli_plan_timing_name(info.timing), info.weight_slots, sections, info.state_slots,
             info.chunk_elements, info.commands);
     print_step(&info, stream);
     print_stores(options, stream);
