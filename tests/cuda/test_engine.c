@@ -134,22 +134,34 @@ static void frozen(void)
     case_model_free(&made);
 }
 
-/* Lowers the card's memory until the plan brings frozen layers by sections. */
+/* Whether the first layer comes by sections in the plan for these bytes of the card; *fits: there is a plan. */
+static bool plan_sections(const struct case_model *made, struct run_options *options,
+                          uint64_t device_bytes, bool *fits)
+{
+    struct run_prepared *prepared = NULL;
+    options->budgets.device_bytes = device_bytes;
+    *fits = run_prepared_create(made->model, options, case_rates(), &prepared) == 0;
+    const bool sections = *fits &&
+                          plan_layout_sectioned(&prepared->input, plan_layout_of(prepared->plan),
+                                                1) != PLAN_NONE;
+    run_prepared_destroy(prepared);
+    return sections;
+}
+
+/* Sets the card's memory to about the least that is enough. */
 static void squeeze(const struct case_model *made, struct run_options *options)
 {
-    for (uint64_t bytes = 8 << 20;; bytes -= bytes / 24) {
-        struct run_prepared *prepared = NULL;
-        options->budgets.device_bytes = bytes;
-        if (run_prepared_create(made->model, options, case_rates(), &prepared) != 0) {
-            test_fail(__FILE__, __LINE__, "%s", core_err_message());
-        }
-        const bool sections = plan_layout_sectioned(&prepared->input,
-                                                    plan_layout_of(prepared->plan), 1) != PLAN_NONE;
-        run_prepared_destroy(prepared);
-        if (sections) {
-            return;
-        }
+    enum { PRECISION_BYTES = 32 << 10 };
+    uint64_t least = 0;
+    uint64_t most = 128 << 20;
+    bool fits = false;
+    check_true(!plan_sections(made, options, most, &fits) && fits);
+    while (most - least > PRECISION_BYTES) {
+        const uint64_t middle = least + (most - least) / 2;
+        (void)plan_sections(made, options, middle, &fits);
+        *(fits ? &most : &least) = middle;
     }
+    check_true(plan_sections(made, options, most, &fits));
 }
 
 /* Frozen layers come by sections from HOST, and from STORE through HOST, with the same bits. */

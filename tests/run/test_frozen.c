@@ -435,25 +435,42 @@ static const struct sectioned {
     {"parts of layers", "wide", mlp_and_head, 3, 1, 64 << 10},
 };
 
-/* Lowers DEVICE until the block comes by sections, which it does not do if there is enough. */
+/* Whether the block comes by sections in the plan for these bytes of DEVICE; *fits: there is a plan. */
+static bool plan_sections(const struct case_model *made, struct run_options *options,
+                          uint64_t device_bytes, unsigned block, bool *fits)
+{
+    struct run_prepared *prepared = NULL;
+    options->budgets.device_bytes = device_bytes;
+    *fits = run_prepared_create(made->model, options, case_rates(), &prepared) == 0;
+    if (!*fits) {
+        return false;
+    }
+    const struct plan_layout *layout = plan_layout_of(prepared->plan);
+    const uint32_t source = plan_layout_sectioned(&prepared->input, layout, block);
+    if (source != PLAN_NONE) {
+        check_uint(3 * layout->buffers[layout->sections[0]].bytes, <,
+                   made->model->blocks[source].elements * kern_type_bytes(options->type));
+        check_plan(made, prepared);
+    }
+    run_prepared_destroy(prepared);
+    return source != PLAN_NONE;
+}
+
+/* Sets DEVICE to about the least that is enough: the block then comes by sections, as it does not if there is
+ * more. */
 static void squeeze(const struct case_model *made, struct run_options *options, unsigned block)
 {
-    const uint64_t most = 32 << 20;
-    bool sections = false;
-    for (uint64_t bytes = most; !sections; bytes -= bytes / 12) {
-        options->budgets.device_bytes = bytes;
-        struct run_prepared *prepared = prepare(made, options);
-        const struct plan_layout *layout = plan_layout_of(prepared->plan);
-        const uint32_t source = plan_layout_sectioned(&prepared->input, layout, block);
-        sections = source != PLAN_NONE;
-        check_true(!sections || bytes < most);
-        if (sections) {
-            check_uint(3 * layout->buffers[layout->sections[0]].bytes, <,
-                       made->model->blocks[source].elements * kern_type_bytes(options->type));
-            check_plan(made, prepared);
-        }
-        run_prepared_destroy(prepared);
+    enum { PRECISION_BYTES = 32 << 10 };
+    uint64_t least = 0;
+    uint64_t most = 32 << 20;
+    bool fits = false;
+    check_true(!plan_sections(made, options, most, block, &fits) && fits);
+    while (most - least > PRECISION_BYTES) {
+        const uint64_t middle = least + (most - least) / 2;
+        (void)plan_sections(made, options, middle, block, &fits);
+        *(fits ? &most : &least) = middle;
     }
+    check_true(plan_sections(made, options, most, block, &fits));
 }
 
 /* Logits after an evaluation. */
