@@ -177,6 +177,15 @@ void kern_pack_dense(const struct operand *from, const int64_t range[2], const i
 #undef BODY
 }
 
+/* Not inlined: tile_store is, once per row of each kind of tile, and with this loop in each copy the file takes
+ * six times as long to compile. Only the last columns of a product come here. */
+__attribute__((noinline)) static void row_store(const struct tile *t, float *c, const float *row)
+{
+    for (int64_t j = 0; j < t->columns; j++) {
+        c[j] = (t->add ? c[j] : 0.0f) + row[j];
+    }
+}
+
 VF_INLINE void tile_store(const struct tile *t, int64_t i, const vf acc[PRODUCT_VECTORS])
 {
     float *c = t->c + i * t->c_stride;
@@ -192,9 +201,7 @@ VF_INLINE void tile_store(const struct tile *t, int64_t i, const vf acc[PRODUCT_
     for (int v = 0; v < PRODUCT_VECTORS; v++) {
         vf_store(row + v * LANES, acc[v]);
     }
-    for (int64_t j = 0; j < t->columns; j++) {
-        c[j] = (t->add ? c[j] : 0.0f) + row[j];
-    }
+    row_store(t, c, row);
 }
 
 VF_INLINE vf step_add(bool pairs, vf a, vf b, vf sum)
