@@ -17,7 +17,7 @@
 #include "tests/kernels/rig.h"
 #include "tests/run/case.h"
 
-enum { STEPS = 2 };
+enum { STEPS = TEST_COUNT(2, 1) };
 
 static void unpinned_memory_is_told(void)
 {

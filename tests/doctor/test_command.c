@@ -145,15 +145,18 @@ static void full_output(void)
         test_skip("it is about what is written, and by one thread");
     }
     FILE *full[] = {start("", "--json 2>&1 >/dev/full"), start("", "2>&1 >/dev/full")};
+    for (int i = 0; i < 2; i++) {
+        check_int(finish(full[i]), ==, 1);
+        check_int(count_shown("cannot be written"), ==, 1);
+    }
+    if (TEST_SLOW) {
+        return; /* the signals of the next ones come from the same write */
+    }
     FILE *early_json = start("", "--json 2>left.json | head -n 1; cat left.json");
     FILE *early = start("", "2>left | head -n 1; cat left");
     FILE *small = start("ulimit -f 0 &&", "");
     int code = finish(small);
     check_true(code == 0 || code == 1);
-    for (int i = 0; i < 2; i++) {
-        check_int(finish(full[i]), ==, 1);
-        check_int(count_shown("cannot be written"), ==, 1);
-    }
     finish(early_json);
     check_true(strncmp(shown, "{\n", 2) == 0);
     check_int(count_shown("cannot be written"), ==, 0);

@@ -248,9 +248,9 @@ static int run_once(int (*life)(void), unsigned n)
     return rc;
 }
 
-unsigned test_fail_nth(int (*life)(void))
+unsigned test_fail_every(int (*life)(void), unsigned stride)
 {
-    for (unsigned n = 1; n <= REQUESTS_MAX; n++) {
+    for (unsigned n = 1; n <= REQUESTS_MAX; n += stride) {
         int rc = run_once(life, n);
         const char *what = atomic_load(&failed);
         const char *said = what != NULL ? what : "nothing";
@@ -272,4 +272,9 @@ unsigned test_fail_nth(int (*life)(void))
         }
     }
     test_fail(__FILE__, __LINE__, "no clean run within %d requests", REQUESTS_MAX);
+}
+
+unsigned test_fail_nth(int (*life)(void))
+{
+    return test_fail_every(life, 1);
 }

@@ -55,7 +55,7 @@ static void goes_on(void)
 {
     static const enum plan_timing timings[] = {PLAN_TIMING_DEFERRED, PLAN_TIMING_INSIDE,
                                                PLAN_TIMING_SPECULATIVE};
-    for (int t = 0; t < 3; t++) {
+    for (int t = 0; t < 3; t += TEST_STRIDE(2)) {
         struct run_options options = options_of(timings[t], t == 1 ? "threads" : NULL);
         struct case_outcome whole;
         struct case_outcome parts = {.steps = 0};

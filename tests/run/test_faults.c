@@ -276,7 +276,7 @@ static void bad_days(void)
 {
     struct case_model made;
     struct tally tally = {0};
-    case_model_make(&made, "llama tied");
+    case_model_make(&made, "llama tied, whole");
     for (unsigned s = 0; s < SETTINGS; s++) {
         struct good_day good;
         have_good_day(&made, &settings[s], &good);
@@ -310,7 +310,7 @@ static void after_an_error(void)
     int32_t ids[CASE_ROWS * CASE_LENGTH];
     struct run_step step;
     struct kern_loss loss;
-    case_model_make(&made, "llama tied");
+    case_model_make(&made, "llama tied, whole");
     have_good_day(&made, &settings[FILES], &good);
     struct aio_fault fault = {
         .rules_count = 1,
@@ -351,7 +351,7 @@ static void a_lane_that_stands_still(void)
 {
     struct case_model made;
     struct good_day good;
-    case_model_make(&made, "llama tied");
+    case_model_make(&made, "llama tied, whole");
     for (unsigned s = 0; s < SETTINGS; s++) {
         if (settings[s].ranks > 0 || strcmp(settings[s].name, "deferred") == 0) {
             have_good_day(&made, &settings[s], &good);
@@ -391,7 +391,7 @@ static void a_rank_that_stands_still(void)
     static struct run_prepared *prepared;
     static int left = 1;
     struct run_engine *engine = NULL;
-    case_model_make(&made, "llama tied");
+    case_model_make(&made, "llama tied, whole");
     options = case_options();
     options.world = 2;
     options.stage = 3;

@@ -67,7 +67,7 @@ static void engines(void)
 {
     begin("mem");
     check_int(engine_life(), ==, 0); /* fills caches that stay */
-    const unsigned requests = test_fail_nth(engine_life);
+    const unsigned requests = test_fail_every(engine_life, TEST_STRIDE(3));
     test_note("%u requests", requests);
     check_int(requests, >=, 100);
     end();
@@ -85,7 +85,7 @@ static void ranks(void)
     run_prepared_destroy(prepared);
     check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     check_int(engine_life(), ==, 0);
-    const unsigned requests = test_fail_nth(engine_life);
+    const unsigned requests = test_fail_every(engine_life, TEST_STRIDE(3));
     test_note("%u requests", requests);
     check_int(requests, >=, 300);
     end();
@@ -106,7 +106,7 @@ static void plans(void)
     options.wishes.acts = PLAN_ACTS_RECOMPUTE;
     options.wishes.order = PLAN_ORDER_LAYER;
     options.wishes.weight_slots = options.wishes.state_slots = 2;
-    const unsigned requests = test_fail_nth(plan_life);
+    const unsigned requests = test_fail_every(plan_life, TEST_STRIDE(3));
     test_note("%u requests", requests);
     check_int(requests, >=, 50);
     end();

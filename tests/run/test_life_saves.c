@@ -66,7 +66,7 @@ static void saves(void)
     shelf = case_shelf_open();
     check_int(run_engine_create(&engine_options, &saving), ==, 0);
     check_int(save_life(), ==, 0);
-    const unsigned requests = test_fail_nth(save_life);
+    const unsigned requests = test_fail_every(save_life, TEST_STRIDE(3));
     test_note("%u requests", requests);
     check_int(requests, >=, 50);
     check_int(save_life(), ==, 0);
@@ -101,7 +101,7 @@ static void resumes(void)
     case_run_part(&made, &options, &part, &outcome, "saved");
     store_shelf_path(store_shelf_directory(shelf), 1, resumed_from, sizeof resumed_from);
     check_int(resume_life(), ==, 0);
-    const unsigned requests = test_fail_nth(resume_life);
+    const unsigned requests = test_fail_every(resume_life, TEST_STRIDE(3));
     test_note("%u requests", requests);
     check_int(requests, >=, 100);
     store_shelf_close(shelf);

@@ -374,8 +374,9 @@ static void shapes_and_plans(void)
     check_uint(input.blocks[0].borrow_count, ==, 0);
     check_uint(input.blocks[last].borrow_count, ==, 1);
     check_uint(input.blocks[last].borrows[0], ==, 0);
-    check_uint(input.blocks[last].shared_elements, ==, 601 * 128);
-    check_uint(input.blocks[1].out_bytes, ==, CASE_ROWS * CASE_LENGTH * 128 * 2);
+    check_uint(input.blocks[last].shared_elements, ==, 601 * made.model->config.hidden);
+    check_uint(input.blocks[1].out_bytes, ==,
+               CASE_ROWS * CASE_LENGTH * made.model->config.hidden * 2);
     check_uint(input.blocks[last].out_bytes, ==, 0);
     check_uint(run_shapes_kept_offset(shapes->programs[1]), ==, input.blocks[1].forward_bytes);
     check_uint(input.blocks[1].forward_bytes, >=, shapes->programs[1]->forward.temp_bytes);

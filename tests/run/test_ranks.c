@@ -114,6 +114,9 @@ static void again(void)
  * backward needs them are gathered once; in a model of three layers those are nearly all. */
 static void traffic(void)
 {
+    if (TEST_SLOW) {
+        test_skip("the plain build counts the bytes");
+    }
     static const double promised[] = {1, 1, 1, 1.5};
     enum { WORLD = 4 };
     struct case_model made;

@@ -123,7 +123,7 @@ static void looked_at_or_unannounced(void)
 {
     struct case_model made;
     case_model_make(&made, "llama tied");
-    for (int t = 0; t < TIMINGS; t += TEST_COUNT(1, 2)) {
+    for (int t = 0; t < TIMINGS; t += TEST_COUNT(1, 2) * TEST_STRIDE(2)) {
         const bool pends = timings[t].timing == PLAN_TIMING_DEFERRED;
         const bool right = timings[t].clip > 1;
         const bool inside = timings[t].clip == 0;
@@ -161,7 +161,7 @@ static void formats(void)
 {
     struct case_model made;
     case_model_make(&made, "llama tied");
-    for (int t = 0; t < TIMINGS; t++) {
+    for (int t = 0; t < TIMINGS; t += TEST_STRIDE(2)) {
         struct run_options options = options_of(t % 3, t);
         options.moments = t % 2 == 0 ? CORE_UPDATE_Q8 : CORE_UPDATE_BF16;
         hold(&made, &options, &options, &(struct way){.ahead = true}, timings[t].name);

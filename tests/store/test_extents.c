@@ -27,7 +27,7 @@ static struct run_options options;
 /* Creates a plan with everything in STORE and two micro-batches. */
 static void plan_begin(void)
 {
-    case_model_make(&made, "llama");
+    case_model_make(&made, "llama, whole");
     options = case_options();
     options.micro_batches = 2;
     options.store_count = 1;
@@ -465,7 +465,7 @@ static void a_full_file_system(void)
         test_skip("no file system can be mounted here");
     }
     snprintf(directory, sizeof directory, "%s/store", mount);
-    case_model_make(&made, "llama");
+    case_model_make(&made, "llama, whole");
     const int refused = run_beside(mount, 39, &full);
     char message[CORE_ERR_MESSAGE_BYTES];
     snprintf(message, sizeof message, "%s", core_err_message());
