@@ -89,7 +89,7 @@ struct kern_grad {
 /* The destination of the gradient's elements from `first` on. */
 struct kern_grad kern_grad_at(const struct kern_grad *grad, int64_t first);
 
-/* KERN_LINEAR: y[m][n] = x[m][k] w[n][k]^T + bias[n].
+/* KERN_LINEAR: y[m][n] = scale x[m][k] w[n][k]^T + bias[n] + (onto ? y[m][n] : 0), rounded once.
  * A large linear is computed by tiles: one call for each kern_tile_rows() rows of w, with w, bias,
  * y (and dw) advanced to the tile's first row and n set to the tile's rows. */
 struct kern_linear_arguments {
@@ -101,9 +101,11 @@ struct kern_linear_arguments {
     const void *bias; /* NULL: none */
     void *y;
     int64_t y_stride;
+    float scale; /* 0: 1 */
+    bool onto;   /* y is added to, not replaced */
 };
 
-/* KERN_LINEAR_GRAD_INPUT: dx[m][k] = dy[m][n] w[n][k].
+/* KERN_LINEAR_GRAD_INPUT: dx[m][k] = scale dy[m][n] w[n][k].
  * Whole: sum = NULL, first = last = true. By tiles: one call per tile of w, in order, over a dense
  * fp32 `sum`[m][k]: s = first ? product : sum + product; last ? dx = round(s) : sum = s. */
 struct kern_linear_grad_input_arguments {
@@ -115,6 +117,7 @@ struct kern_linear_grad_input_arguments {
     void *dx; /* NULL unless last */
     int64_t dx_stride;
     float *sum;
+    float scale; /* 0: 1 */
     bool first;
     bool last;
 };

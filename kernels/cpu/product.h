@@ -1,6 +1,6 @@
 /* product.h: matrix products of the CPU device, computed by oneDNN or by our own code.
- * c[m][n] = sum over k of a[m][k] b[k][n] in fp32, then finished once: adds the bias, adds the sum
- * of earlier products and rounds to the stored type (struct kern_finish).
+ * c[m][n] = sum over k of a[m][k] b[k][n] in fp32, then finished once: multiplied by a scale, the
+ * bias and the sum of earlier products added, rounded to the stored type (struct kern_finish).
  * Called by the thread that runs ops; the work is shared among its team. */
 #ifndef KERNELS_CPU_PRODUCT_H
 #define KERNELS_CPU_PRODUCT_H
@@ -14,16 +14,18 @@
 struct core_team;
 struct kern_isa;
 
-/* With p the product (+ bias) and s = first ? p : sum + p: stores out = round(s) if there is an
- * `out`, otherwise sum = s. */
+/* With p the product times `scale` (+ bias) and s = first ? p : sum + p: stores out = round(s) if
+ * there is an `out`, or round(s + out) if it is added `onto`; otherwise sum = s. */
 struct kern_finish {
     bool parameter; /* a parameter's gradient: always computed in fp32 before it is rounded to
                        `out` */
     enum kern_type bias_type;
     const void *bias; /* [n]; NULL: none */
+    float scale;      /* 0: 1 */
     float *sum;
     int64_t sum_stride;
     bool first;
+    bool onto;
     void *out;
     enum kern_type out_type;
     int64_t out_stride;
@@ -44,6 +46,8 @@ struct kern_product {
 /* The finish that writes a parameter's gradient in dense rows of `width`. */
 struct kern_finish kern_finish_grad(const struct kern_grad *grad, int64_t width);
 
+/* Whether the result is the product itself, without scale, bias or anything added. */
+bool kern_finish_plain(const struct kern_finish *finish);
 /* fp32 memory that a product may write directly, because it needs no finish; NULL if there is
  * none. */
 float *kern_finish_direct(const struct kern_finish *finish, int64_t *stride);

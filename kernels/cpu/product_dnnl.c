@@ -424,7 +424,7 @@ static void *direct(const struct kern_product *p, int64_t *stride, dnnl_data_typ
     const struct kern_finish *f = &p->finish;
     float *to = kern_finish_direct(f, stride);
     *type = dnnl_f32;
-    if (to != NULL || f->parameter || f->sum != NULL || f->bias != NULL ||
+    if (to != NULL || f->parameter || f->sum != NULL || !kern_finish_plain(f) ||
         f->out_type != KERN_BF16) {
         return *stride == p->n || !f->parameter ? to : NULL;
     }

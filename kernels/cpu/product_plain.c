@@ -92,9 +92,15 @@ void kern_product_plain(const struct kern_isa *isa, struct core_team *team,
     core_team_run(team, run_part, &job);
 }
 
+bool kern_finish_plain(const struct kern_finish *finish)
+{
+    const bool scaled = finish->scale > 0.0f || finish->scale < 0.0f;
+    return finish->first && !finish->onto && !scaled && finish->bias == NULL;
+}
+
 float *kern_finish_direct(const struct kern_finish *finish, int64_t *stride)
 {
-    if (!finish->first || finish->bias != NULL) {
+    if (!kern_finish_plain(finish)) {
         return NULL;
     }
     if (finish->out == NULL) {

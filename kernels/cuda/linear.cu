@@ -93,6 +93,8 @@ extern "C" int kern_cuda_linear(const struct dev_launch *where,
     product.out = a->y;
     product.out_type = a->type;
     product.out_stride = a->y_stride;
+    product.scale = a->scale;
+    product.onto = a->onto;
     return kern_cuda_product(where, "linear", &product);
 }
 
@@ -118,6 +120,7 @@ extern "C" int kern_cuda_linear_grad_input(const struct dev_launch *where,
     product.out = a->dx;
     product.out_type = a->type;
     product.out_stride = a->dx_stride;
+    product.scale = a->scale;
     if (a->first && a->last) {
         return kern_cuda_product(where, "linear_grad_input", &product);
     }

@@ -1,5 +1,6 @@
 /* product.h: matrix products on a CUDA card, by cuBLASLt or the plain kernel.
- * out[m][n] = round(sum over k of a[m][k] b[k][n] + bias[n]), summed in fp32. A product that is
+ * out[m][n] = round(scale * sum over k of a[m][k] b[k][n] + bias[n] + (onto ? out[m][n] : 0)), summed
+ * in fp32. A product that is
  * added to sums of earlier ones goes through fp32 scratch and kern_cuda_finish, so that its bits do
  * not depend on its destination. Host side; puts work on the queue's stream. */
 #ifndef KERNELS_CUDA_PRODUCT_H
@@ -29,6 +30,8 @@ struct kern_cuda_product {
     void *out;
     enum kern_type out_type; /* `type`, or KERN_F32 */
     int64_t out_stride;
+    float scale; /* 0: 1 */
+    bool onto;   /* out is added to */
 };
 
 /* Uses cuBLASLt if it is loaded and takes the product, else the plain kernel. */

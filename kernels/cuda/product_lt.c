@@ -142,11 +142,11 @@ static cublasStatus_t matmul(const struct kern_lt *lt, const struct dev_launch *
                              const struct kern_cuda_product *p, struct shape *shape,
                              const cublasLtMatmulAlgo_t *algo)
 {
-    const float one = 1.0f;
-    const float zero = 0.0f;
+    const float scale = p->scale > 0.0f || p->scale < 0.0f ? p->scale : 1.0f;
+    const float old = p->onto ? 1.0f : 0.0f;
     return CALL(lt, KERN_LT_MATMUL,
-                matmul_function)(lt->handle, &shape->desc, &one, p->b, &shape->a, p->a, &shape->b,
-                                 &zero, p->out, &shape->out, p->out, &shape->out, algo,
+                matmul_function)(lt->handle, &shape->desc, &scale, p->b, &shape->a, p->a, &shape->b,
+                                 &old, p->out, &shape->out, p->out, &shape->out, algo,
                                  workspace(where), KERN_CUDA_WORKSPACE_BYTES - 256, where->stream);
 }
 

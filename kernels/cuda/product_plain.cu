@@ -47,8 +47,12 @@ __device__ void out_put(const struct kern_cuda_product &p, int64_t m, int64_t n,
     if (m >= p.m || n >= p.n) {
         return;
     }
-    value += p.bias != nullptr ? element(p.type, p.bias, n) : 0.0f;
     const int64_t at = m * p.out_stride + n;
+    if (p.scale > 0.0f || p.scale < 0.0f) {
+        value *= p.scale;
+    }
+    value += p.bias != nullptr ? element(p.type, p.bias, n) : 0.0f;
+    value += p.onto ? element(p.out_type, p.out, at) : 0.0f;
     if (p.out_type == KERN_BF16) {
         static_cast<uint16_t *>(p.out)[at] = kern_bf16::narrow(value);
     } else if (p.out_type == KERN_FP16) {

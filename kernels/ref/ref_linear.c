@@ -1,15 +1,23 @@
 /* ref_linear.c: products, the bias and the embedding in double. */
 #include "kernels/ref/ref.h"
 
+static double scale_of(float scale)
+{
+    return scale > 0.0f || scale < 0.0f ? (double)scale : 1.0;
+}
+
 void kern_ref_linear(const struct kern_linear_arguments *a)
 {
     for (int64_t i = 0; i < a->m; i++) {
         for (int64_t j = 0; j < a->n; j++) {
-            double sum = a->bias != NULL ? kern_ref_load(a->type, a->bias, j) : 0.0;
+            double sum = 0.0;
             for (int64_t k = 0; k < a->k; k++) {
                 sum += kern_ref_load(a->type, a->x, i * a->x_stride + k) *
                        kern_ref_load(a->type, a->w, j * a->k + k);
             }
+            sum *= scale_of(a->scale);
+            sum += a->bias != NULL ? kern_ref_load(a->type, a->bias, j) : 0.0;
+            sum += a->onto ? kern_ref_load(a->type, a->y, i * a->y_stride + j) : 0.0;
             kern_ref_store(a->type, a->y, i * a->y_stride + j, sum);
         }
     }
@@ -19,11 +27,12 @@ void kern_ref_linear_grad_input(const struct kern_linear_grad_input_arguments *a
 {
     for (int64_t i = 0; i < a->m; i++) {
         for (int64_t k = 0; k < a->k; k++) {
-            double sum = a->first ? 0.0 : (double)a->sum[i * a->k + k];
+            double sum = 0.0;
             for (int64_t j = 0; j < a->n; j++) {
                 sum += kern_ref_load(a->type, a->dy, i * a->dy_stride + j) *
                        kern_ref_load(a->type, a->w, j * a->k + k);
             }
+            sum = sum * scale_of(a->scale) + (a->first ? 0.0 : (double)a->sum[i * a->k + k]);
             if (a->last) {
                 kern_ref_store(a->type, a->dx, i * a->dx_stride + k, sum);
             } else {

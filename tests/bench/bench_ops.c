@@ -91,8 +91,15 @@ static void product(const char *name, enum kern_type type, enum kern_op op, cons
     if (!wanted(op)) {
         return;
     }
-    const struct kern_linear_arguments y = {type, TOKENS,     n,    k,          operand(0),
-                                            k,    operand(1), NULL, operand(2), n};
+    const struct kern_linear_arguments y = {.type = type,
+                                            .m = TOKENS,
+                                            .n = n,
+                                            .k = k,
+                                            .x = operand(0),
+                                            .x_stride = k,
+                                            .w = operand(1),
+                                            .y = operand(2),
+                                            .y_stride = n};
     const struct kern_linear_grad_input_arguments dx = {.type = type,
                                                         .m = TOKENS,
                                                         .n = n,

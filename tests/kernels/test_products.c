@@ -31,7 +31,9 @@ static void one_linear(enum kern_type type, int64_t m, int64_t n, int64_t k)
     y.x = rig_random(type, m * y.x_stride, 1.0);
     y.w = rig_random(type, n * k, 1.0);
     y.bias = bias ? rig_random(type, n, 1.0) : NULL;
-    y.y = rig_zeros(type, m * y.y_stride);
+    y.scale = rig_int(0, 1) == 1 ? 0.0f : (float)rig_int(-8, 8) / 4.0f;
+    y.onto = rig_int(0, 1) == 1;
+    y.y = y.onto ? rig_random(type, m * y.y_stride, 1.0) : rig_zeros(type, m * y.y_stride);
     rig_check(KERN_LINEAR, &y, bounds, y.y, NULL);
 
     struct kern_linear_grad_input_arguments dx = {
@@ -41,6 +43,7 @@ static void one_linear(enum kern_type type, int64_t m, int64_t n, int64_t k)
     dx.dx = rig_zeros(type, m * dx.dx_stride);
     dx.first = rig_int(0, 1) == 1;
     dx.last = dx.first || rig_int(0, 1) == 1;
+    dx.scale = rig_int(0, 1) == 1 ? 0.0f : (float)rig_int(-8, 8) / 4.0f;
     dx.sum = dx.first ? NULL : rig_random(KERN_F32, m * k, 1.0);
     rig_check(KERN_LINEAR_GRAD_INPUT, &dx, bounds, dx.last ? dx.dx : (void *)dx.sum, NULL);
 

@@ -139,12 +139,18 @@ VF_INLINE void finish_row(const struct kern_finish *f, enum kern_type type, cons
         const int64_t wide = smaller(columns - j, LANES);
         const int64_t out_at = at[0] * f->out_stride + at[1] + j;
         vf value = vf_get_part(KERN_F32, tile, j, wide);
+        if (f->scale > 0.0f || f->scale < 0.0f) {
+            value *= vf_set(f->scale);
+        }
         if (f->bias != NULL) {
             value += vf_get_part(f->bias_type, f->bias, at[1] + j, wide);
         }
         float *sum = f->sum != NULL ? f->sum + at[0] * f->sum_stride + at[1] + j : NULL;
         if (!f->first) {
             value = vf_get_part(KERN_F32, sum, 0, wide) + value;
+        }
+        if (f->onto) {
+            value = vf_get_part(type, f->out, out_at, wide) + value;
         }
         if (f->out != NULL) {
             vf_put_part(type, f->out, out_at, value, wide);
