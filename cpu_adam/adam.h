@@ -122,6 +122,12 @@ enum adam_stream {
 uint64_t adam_stream_bytes(const struct adam_options *options, enum adam_stream stream,
                            uint64_t count);
 
+/* The fp32 value of an element of the arrays, whatever its master's format. */
+float adam_master_value(const struct adam_arrays *arrays, uint64_t i);
+/* The low half of a split master whose high half is x rounded to the nearest bf16, ties to even. A tie that was
+ * rounded down loses its last bit. */
+uint16_t adam_master_low(float x);
+
 enum adam_value { ADAM_VALUE_MASTER, ADAM_VALUE_M, ADAM_VALUE_V };
 
 /* Sets the values of begin .. end - 1, rounded to nearest where the format is narrower than fp32;

@@ -78,14 +78,25 @@ __attribute__((noinline)) static void write_values(const struct adam *adam,
     }
 }
 
+static float split_value(uint32_t high, uint32_t low)
+{
+    return core_f32_from_bits((high << 16) + low - (low < 0x8000u ? 0 : 0x10000u));
+}
+
 static float master_get(const struct core_update_args *u, uint64_t i)
 {
-    if (u->master != CORE_UPDATE_MASTER_SPLIT) {
-        return u->w32[i];
-    }
-    const uint32_t low = u->lo16[i];
-    const uint32_t high = (uint32_t)u->w16[i] << 16;
-    return core_f32_from_bits(low < 0x8000u ? high + low : high + low - 0x10000u);
+    return u->master != CORE_UPDATE_MASTER_SPLIT ? u->w32[i] : split_value(u->w16[i], u->lo16[i]);
+}
+
+float adam_master_value(const struct adam_arrays *arrays, uint64_t i)
+{
+    return arrays->lo16 == NULL ? arrays->w32[i] : split_value(arrays->w16[i], arrays->lo16[i]);
+}
+
+uint16_t adam_master_low(float x)
+{
+    const bool same = core_f32_to_bf16(x) == core_f32_to_bf16_away(x);
+    return same ? (uint16_t)core_f32_bits(x) : 0x7fff;
 }
 
 static void read_q8(const struct adam *adam, const struct core_update_args *u, bool is_m,

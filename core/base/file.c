@@ -221,7 +221,9 @@ bool core_file_is_weights(const char *name)
 {
     static const char shape[] = "model-#####-of-#####.safetensors";
     if (strcmp(name, "model.safetensors") == 0 ||
-        strcmp(name, "model.safetensors.index.json") == 0) {
+        strcmp(name, "model.safetensors.index.json") == 0 ||
+        strcmp(name, "adapter_model.safetensors") == 0 ||
+        strcmp(name, "adapter_config.json") == 0) {
         return true;
     }
     bool same = strlen(name) == sizeof shape - 1;

@@ -33,8 +33,12 @@ const struct model_tensor *model_files_part(const struct model_files *files,
                                             const struct model_part *part,
                                             const struct model_safetensors **shard);
 
+/* Adds the tensors of a PEFT folder, which then come before those of the model's folder. */
+int model_files_add_adapter(struct model_files *files, const char *folder);
+
 /* Checks that the folder has every parameter of the model, in its shape and a readable type. -EINVAL names
- * the first that is missing or different. One log line names the tensors that nobody reads. */
+ * the first that is missing or different. One log line names the tensors that nobody reads. Adapters that
+ * no folder has begin with their initial values. */
 int model_files_check(const struct model_files *files, const struct model *model);
 
 /* Whether the files of a tied model hold a head that differs from its token table in any element;

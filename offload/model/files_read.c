@@ -151,6 +151,23 @@ static void sum_columns(struct piece *piece, const char *from, int64_t first, in
     }
 }
 
+/* Writes the values that an adapter begins with. */
+static void fill_adapter(const struct piece *piece, const struct model_param *param,
+                         const struct model_part *part)
+{
+    const uint64_t most = MODEL_FILES_BUFFER_BYTES / sizeof(float);
+    char *to = piece->to;
+    for (uint64_t at = piece->begin; at < piece->end;) {
+        const uint64_t left = piece->end - at;
+        const size_t count = (size_t)(left < most ? left : most);
+        model_adapter_fill(param->adapter, part->name, param->cols, param->seed, at, count,
+                           (float *)(void *)piece->buffer);
+        model_convert(to, piece->type, piece->buffer, MODEL_F32, count);
+        to += count * model_dtype_bytes(piece->type);
+        at += count;
+    }
+}
+
 /* Reads a tensor that the file has in the same order: straight to the destination, or converted one
  * buffer at a time. */
 static int read_straight(struct piece *piece)
@@ -270,7 +287,8 @@ static int read_turned(struct piece *piece)
     return 0;
 }
 
-/* The share of a block's range in one part of one parameter; *out may have no elements. */
+/* The share of a block's range in one part of one parameter; *out may have no elements. Its tensor is NULL
+ * for an adapter that no folder has. */
 static int find_piece(const struct range *range, const struct model_param *param,
                       const struct model_part *part, struct piece *out)
 {
@@ -284,7 +302,7 @@ static int find_piece(const struct range *range, const struct model_param *param
         return 0;
     }
     out->tensor = model_files_part(range->files, part, &out->shard);
-    if (out->tensor == NULL) {
+    if (out->tensor == NULL && param->adapter == MODEL_ADAPTER_NONE) {
         return core_err_set(-EINVAL, "the folder has no tensor %s", part->name);
     }
     out->begin = (range->begin > first ? range->begin : first) - first;
@@ -345,14 +363,18 @@ static int read_range(const struct range *range, enum model_dtype type, char *to
             const struct model_part *part = &param->parts[j];
             struct piece piece;
             int rc = find_piece(range, param, part, &piece);
-            if (rc == 0 && piece.tensor != NULL) {
+            if (rc == 0 && piece.begin < piece.end) {
                 const uint64_t first = param->offset +
                                        (uint64_t)part->first_row * (uint64_t)param->cols;
                 piece.type = type;
                 piece.to = to + (first + piece.begin - range->begin) * bytes;
                 piece.buffer = buffer;
-                rc = param->transposed ? read_turned(&piece) : read_straight(&piece);
-                add_sum(range, i * MODEL_PARTS_MAX + j, &piece);
+                if (piece.tensor == NULL) {
+                    fill_adapter(&piece, param, part);
+                } else {
+                    rc = param->transposed ? read_turned(&piece) : read_straight(&piece);
+                    add_sum(range, i * MODEL_PARTS_MAX + j, &piece);
+                }
             }
             if (rc != 0) {
                 return rc;

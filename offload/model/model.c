@@ -75,8 +75,22 @@ static bool lists_as_frozen(const struct blocks *blocks, const char *name)
     return false;
 }
 
+static bool matches_any(const char *const *modules, size_t count, const char *tensor)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (model_module_matches(tensor, modules[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* With adapters everything is frozen but what is saved beside them. */
 static bool is_frozen(const struct model_options *options, const char *name)
 {
+    if (options != NULL && options->lora != NULL) {
+        return !matches_any(options->lora->saved, options->lora->saved_count, name);
+    }
     for (size_t i = 0; options != NULL && i < options->frozen_count; i++) {
         if (fnmatch(options->frozen[i], name, 0) == 0) {
             return true;
@@ -130,10 +144,12 @@ static int list_parts(struct model *model, const struct model_options *options,
     if (first[0][0] != '\0' && first[1][0] != '\0') {
         char name[BLOCKS_NAME_BYTES_MAX + 1];
         print_block_name(model, index, name, sizeof name);
+        const bool lora = options->lora != NULL;
         return core_err_set(-EINVAL,
-                            "--freeze matches %s and not %s: they are one array in memory (%s of "
-                            "%s), whose tensors can only be frozen together",
-                            first[1], first[0], model_role_name(param->role), name);
+                            "%s matches %s and not %s: they are one array in memory (%s of %s), "
+                            "whose tensors can only be %s together",
+                            lora ? "--modules-to-save" : "--freeze", first[!lora], first[lora],
+                            model_role_name(param->role), name, lora ? "trained" : "frozen");
     }
     param->trained = first[1][0] == '\0';
     return 0;
@@ -161,6 +177,135 @@ static int list_param(struct model *model, const struct model_options *options,
                             model_role_name(param->role), name, param->rows, param->cols);
     }
     return list_parts(model, options, row, index, param);
+}
+
+/* ---- adapters ---- */
+
+static bool is_target(const struct model_lora_options *lora, const struct model_param *param,
+                      const char *tensor)
+{
+    const bool linear = param->role == MODEL_QKV || param->role == MODEL_OUTPUT ||
+                        param->role == MODEL_UP || param->role == MODEL_DOWN;
+    return linear && param->adapter == MODEL_ADAPTER_NONE &&
+           (lora->targets == NULL || matches_any(lora->targets, lora->target_count, tensor));
+}
+
+static int check_target(const struct model_lora_options *lora, const struct model_param *base,
+                        const struct model_part *part, const char *tensor)
+{
+    const int64_t least = part->rows < base->cols ? part->rows : base->cols;
+    if (base->trained) {
+        return core_err_set(-EINVAL,
+                            "--lora-targets and --modules-to-save both match %s: a layer that is "
+                            "trained whole gets no adapter",
+                            tensor);
+    }
+    if (lora->rank > least) {
+        return core_err_set(-EINVAL,
+                            "--lora %" PRId64 " is more than the smaller dimension of %s, which is "
+                            "%" PRId64,
+                            lora->rank, tensor, least);
+    }
+    return 0;
+}
+
+/* Adds the array A or B of a parameter, with one part for each of its targeted ones. */
+static int list_adapter(struct model *model, const struct model_lora_options *lora, unsigned index,
+                        const struct model_param *base, enum model_adapter adapter)
+{
+    struct model_block *block = &model->blocks[index];
+    struct model_param param = {
+        .role = base->role,
+        .adapter = adapter,
+        .cols = adapter == MODEL_ADAPTER_A ? base->cols : lora->rank,
+        .owner = index,
+        .decay = true,
+        .trained = true,
+        .seed = lora->seed,
+    };
+    for (unsigned i = 0; i < base->part_count; i++) {
+        const struct model_part *from = &base->parts[i];
+        char name[BLOCKS_NAME_BYTES_MAX + 1];
+        print_part_name(from->name, block->layer, name, sizeof name);
+        if (!is_target(lora, base, name)) {
+            continue;
+        }
+        int rc = check_target(lora, base, from, name);
+        if (rc != 0) {
+            return rc;
+        }
+        struct model_part *part = &param.parts[param.part_count++];
+        part->name = from->name;
+        part->first_row = param.rows;
+        part->rows = adapter == MODEL_ADAPTER_A ? lora->rank : from->rows;
+        part->onto_row = from->first_row;
+        param.rows += part->rows;
+    }
+    if (param.part_count > 0) {
+        param.elements = (uint64_t)param.rows * (uint64_t)param.cols;
+        block->params[block->param_count++] = param;
+    }
+    return 0;
+}
+
+static int list_adapters(struct model *model, const struct model_lora_options *lora, unsigned index)
+{
+    struct model_block *block = &model->blocks[index];
+    const unsigned count = block->param_count;
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < count; i++) {
+        rc = list_adapter(model, lora, index, &block->params[i], MODEL_ADAPTER_A);
+        if (rc == 0) {
+            rc = list_adapter(model, lora, index, &block->params[i], MODEL_ADAPTER_B);
+        }
+    }
+    return rc;
+}
+
+/* Whether an option's module is that of any tensor; of any linear layer, if `lora` is given. */
+static bool names_module(const struct model *model, const struct model_lora_options *lora,
+                         const char *module)
+{
+    for (unsigned b = 0; b < model->block_count; b++) {
+        const struct model_block *block = &model->blocks[b];
+        for (unsigned i = 0; i < block->param_count; i++) {
+            const struct model_param *param = &block->params[i];
+            for (unsigned k = 0; k < param->part_count; k++) {
+                if ((lora == NULL || is_target(lora, param, param->parts[k].name)) &&
+                    model_module_matches(param->parts[k].name, module)) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+static int check_lora(const struct model *model, const struct model_lora_options *lora)
+{
+    const struct model_block *embedding = &model->blocks[0];
+    const struct model_param *table =
+        &embedding->params[model_block_param(embedding, MODEL_TOKEN_TABLE)];
+    for (size_t i = 0; i < lora->target_count; i++) {
+        if (!names_module(model, lora, lora->targets[i])) {
+            return core_err_set(-EINVAL,
+                                "--lora-targets: \"%s\" is no linear layer of the model's layers; "
+                                "\"tide inspect --tensors\" lists all names",
+                                lora->targets[i]);
+        }
+    }
+    for (size_t i = 0; i < lora->saved_count; i++) {
+        if (!names_module(model, NULL, lora->saved[i])) {
+            return core_err_set(-EINVAL, "--modules-to-save: the model has no module \"%s\"",
+                                lora->saved[i]);
+        }
+    }
+    if (model->config.tied && table->trained) {
+        return core_err_set(-EINVAL,
+                            "--modules-to-save matches the token table, which this model also uses "
+                            "as its head (tie_word_embeddings); PEFT would train two tables");
+    }
+    return 0;
 }
 
 /* Files of a tied model may have the table under the head's name alone; transformers reads them, too. */
@@ -198,10 +343,15 @@ static int list_block(struct model *model, const struct model_options *options, 
         block->window = model_config_window(&model->config, block->layer);
         block->scale = model_config_scale(&model->config, block->layer);
     }
-    int rc = make_params(block, block->table->param_count + 1); /* a tied head borrows one */
+    const bool adapters = options != NULL && options->lora != NULL;
+    /* A tied head borrows one; each adapted one has two beside it. */
+    int rc = make_params(block, (adapters ? 3 : 1) * block->table->param_count + 1);
     for (size_t i = 0; rc == 0 && i < block->table->param_count; i++) {
         const struct model_param_row *row = &block->table->params[i];
         rc = applies(row->when, &model->config) ? list_param(model, options, row, index) : 0;
+    }
+    if (rc == 0 && adapters && block->kind == MODEL_BLOCK_LAYER) {
+        rc = list_adapters(model, options->lora, index);
     }
     if (rc == 0 && index == 0 && model->config.tied) {
         name_table(family, block);
@@ -247,6 +397,11 @@ static int place_param(struct model *model, struct model_param *param)
         struct model_part *part = &param->parts[i];
         char name[BLOCKS_NAME_BYTES_MAX + 1];
         print_part_name(part->name, block->layer, name, sizeof name);
+        if (param->adapter != MODEL_ADAPTER_NONE) {
+            char tensor[BLOCKS_NAME_BYTES_MAX + 1];
+            memcpy(tensor, name, sizeof tensor);
+            model_adapter_name(tensor, param->adapter, name, sizeof name);
+        }
         const struct block_tensor tensor = {
             .name = name,
             .first = param->offset + (uint64_t)part->first_row * (uint64_t)param->cols,
@@ -323,6 +478,15 @@ static void borrow_params(struct model *model, unsigned index)
     }
 }
 
+static bool same_adapters(const struct model_param *a, const struct model_param *b)
+{
+    bool same = a->role == b->role && a->adapter == b->adapter && a->rows == b->rows;
+    for (unsigned i = 0; same && a->adapter != MODEL_ADAPTER_NONE && i < a->part_count; i++) {
+        same = a->parts[i].onto_row == b->parts[i].onto_row;
+    }
+    return same;
+}
+
 static bool same_programs(const struct model_block *a, const struct model_block *b)
 {
     if (a->kind != b->kind || a->window != b->window || a->param_count != b->param_count ||
@@ -330,7 +494,8 @@ static bool same_programs(const struct model_block *a, const struct model_block 
         return false;
     }
     for (unsigned i = 0; i < a->param_count; i++) {
-        if (a->params[i].trained != b->params[i].trained) {
+        if (a->params[i].trained != b->params[i].trained ||
+            !same_adapters(&a->params[i], &b->params[i])) {
             return false;
         }
     }
@@ -354,6 +519,9 @@ static bool names_any(const struct blocks *blocks, const char *pattern)
 /* A pattern that matches nothing is probably misspelled; the tensors that were meant would be trained. */
 static int check_frozen(const struct model *model, const struct model_options *options)
 {
+    if (options != NULL && options->lora != NULL) {
+        return check_lora(model, options->lora);
+    }
     for (size_t i = 0; options != NULL && i < options->frozen_count; i++) {
         if (!names_any(model->flat, options->frozen[i])) {
             return core_err_set(
@@ -391,6 +559,9 @@ static uint64_t hash_model(const struct model *model)
 {
     const char *family = model->config.family->name;
     uint64_t hash = core_hash(family, strlen(family), model->block_count);
+    if (model->lora.rank > 0) {
+        hash = core_hash(&model->lora.scale, sizeof model->lora.scale, hash);
+    }
     for (unsigned b = 0; b < model->block_count; b++) {
         hash = mix(hash, model->blocks[b].elements);
         for (unsigned i = 0; i < model->blocks[b].param_count; i++) {
@@ -430,7 +601,7 @@ static int fill_model(struct model *model, const struct model_options *options)
         model->params_max = block->param_count > model->params_max ? block->param_count
                                                                    : model->params_max;
     }
-    model->flat->base_apart = options != NULL && options->base_apart;
+    model->flat->base_apart = options != NULL && (options->base_apart || options->lora != NULL);
     rc = blocks_finish(model->flat, model->config.family->name, hash_model(model));
     return rc == 0 ? check_frozen(model, options) : rc;
 }
@@ -444,6 +615,9 @@ int model_create(const struct model_config *config, const struct model_options *
     }
     model->config = *config;
     model->compute_count = (unsigned)config->layers + 2;
+    if (options != NULL && options->lora != NULL) {
+        model->lora = model_lora_of(options->lora);
+    }
     int rc = fill_model(model, options);
     if (rc != 0) {
         model_destroy(model);
@@ -468,8 +642,14 @@ void model_destroy(struct model *model)
 
 int model_block_param(const struct model_block *block, enum model_role role)
 {
-    for (unsigned i = 0; role != MODEL_NO_ROLE && i < block->param_count; i++) {
-        if (block->params[i].role == role) {
+    return role != MODEL_NO_ROLE ? model_block_adapter(block, role, MODEL_ADAPTER_NONE) : -1;
+}
+
+int model_block_adapter(const struct model_block *block, enum model_role role,
+                        enum model_adapter adapter)
+{
+    for (unsigned i = 0; i < block->param_count; i++) {
+        if (block->params[i].role == role && block->params[i].adapter == adapter) {
             return (int)i;
         }
     }

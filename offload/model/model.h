@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "offload/blocks/blocks.h"
+#include "offload/model/adapter.h"
 #include "offload/model/config.h"
 #include "offload/model/family.h"
 
@@ -25,10 +26,12 @@ struct model_part {
     const char *other; /* static: another name in files; NULL: none */
     int64_t first_row;
     int64_t rows;
+    int64_t onto_row; /* of an adapter: the first row that it changes in the adapted parameter */
 };
 
 struct model_param {
-    enum model_role role;
+    enum model_role role; /* of an adapter: the role that it adapts */
+    enum model_adapter adapter;
     int64_t rows;
     int64_t cols;
     uint64_t offset;   /* elements, in the flat array of `owner` */
@@ -38,6 +41,7 @@ struct model_param {
     bool transposed;   /* the files hold [cols][rows] */
     bool decay;
     bool trained;        /* false: frozen */
+    uint64_t seed;       /* of an adapter's initial values */
     unsigned part_count; /* 0: borrowed; the block that owns it has the parts */
     struct model_part parts[MODEL_PARTS_MAX];
 };
@@ -74,7 +78,8 @@ struct model {
     unsigned block_count;
     unsigned compute_count; /* blocks that compute: the first ones */
     unsigned params_max;    /* the most that a block has */
-    uint64_t parameters;    /* elements without padding, tied ones once */
+    struct model_lora lora;
+    uint64_t parameters; /* elements without padding, tied ones once */
     uint64_t trained_parameters;
 };
 
@@ -85,7 +90,8 @@ struct model_options {
     size_t frozen_count;
     /* Tensors in blocks of this list that are not trained are frozen, too. Borrowed during create; NULL: none. */
     const struct blocks *frozen_as;
-    bool base_apart; /* checkpoints have no frozen blocks (blocks.h) */
+    bool base_apart;                       /* checkpoints have no frozen blocks (blocks.h) */
+    const struct model_lora_options *lora; /* borrowed during create; NULL: no adapters */
 };
 
 /* `options` may be NULL. */
@@ -93,8 +99,10 @@ int model_create(const struct model_config *config, const struct model_options *
                  struct model **out);
 void model_destroy(struct model *model);
 
-/* The block's parameter of a role; -1: none. */
+/* The block's parameter of a role, and the adapter of that kind beside it; -1: none. */
 int model_block_param(const struct model_block *block, enum model_role role);
+int model_block_adapter(const struct model_block *block, enum model_role role,
+                        enum model_adapter adapter);
 /* The blocks that block `index` borrows, the one with a trained parameter first. Returns their number. */
 unsigned model_block_borrows(const struct model *model, unsigned index,
                              unsigned borrows[MODEL_BORROWS_MAX]);

@@ -120,6 +120,78 @@ static void head_norm_grad(struct model_build *build, const struct model_op_row 
     model_build_weight_grad(build, step, AT(norm_grad, dweight), param_of(build, row->weight), 0);
 }
 
+/* The gradients of an adapter's B and of the product of x and A. */
+static void adapter_grad(struct model_build *build, const struct model_op_row *row, int dy)
+{
+    const int b = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_B);
+    if (b < 0) {
+        return;
+    }
+    const struct model_param *up = &build->block->params[b];
+    const int64_t width = model_build_width(build, row->out.value);
+    const int64_t stride = up->cols * up->part_count;
+    const int hidden = model_build_hidden(build, row);
+    const int hidden_grad = model_build_hidden_grad(build, row);
+    for (unsigned i = 0; i < up->part_count; i++) {
+        const struct model_part *part = &up->parts[i];
+        const int64_t at = (int64_t)i * up->cols;
+        const double flops = 2.0 * (double)build->tokens * (double)(part->rows * up->cols);
+        const struct kern_linear_grad_input_arguments input = {
+            .type = build->shape.type,
+            .m = build->tokens,
+            .n = part->rows,
+            .k = up->cols,
+            .dy_stride = width,
+            .dx_stride = stride,
+            .scale = build->model->lora.scale,
+            .first = true,
+            .last = true,
+        };
+        struct model_step *step = model_build_step(build, KERN_LINEAR_GRAD_INPUT, &input);
+        step->flops = flops;
+        model_build_point(build, step, AT(linear_grad_input, dy), dy, part->onto_row);
+        model_build_param(build, step, AT(linear_grad_input, w), b, part->first_row, 0);
+        model_build_write(build, step, AT(linear_grad_input, dx), hidden_grad, at);
+        const struct kern_linear_grad_weight_arguments weight = {
+            .type = build->shape.type,
+            .m = build->tokens,
+            .n = part->rows,
+            .k = up->cols,
+            .dy_stride = width,
+            .x_stride = stride,
+        };
+        step = model_build_step(build, KERN_LINEAR_GRAD_WEIGHT, &weight);
+        step->flops = flops;
+        model_build_point(build, step, AT(linear_grad_weight, dy), dy, part->onto_row);
+        model_build_point(build, step, AT(linear_grad_weight, x), hidden, at);
+        model_build_weight_grad(build, step, AT(linear_grad_weight, dw), b, part->first_row);
+    }
+}
+
+/* The gradient of an adapter's A. */
+static void adapter_weight_grad(struct model_build *build, const struct model_op_row *row, int x)
+{
+    const int a = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);
+    if (a < 0) {
+        return;
+    }
+    const struct model_param *down = &build->block->params[a];
+    const struct kern_linear_grad_weight_arguments arguments = {
+        .type = build->shape.type,
+        .m = build->tokens,
+        .n = down->rows,
+        .k = down->cols,
+        .dy_stride = down->rows,
+        .x_stride = down->cols,
+    };
+    struct model_step *step = model_build_step(build, KERN_LINEAR_GRAD_WEIGHT, &arguments);
+    step->flops = 2.0 * (double)build->tokens * (double)down->elements;
+    model_build_point(build, step, AT(linear_grad_weight, dy), model_build_hidden_grad(build, row),
+                      0);
+    model_build_point(build, step, AT(linear_grad_weight, x), x, 0);
+    model_build_weight_grad(build, step, AT(linear_grad_weight, dw), a, 0);
+}
+
 static void weight_grad(struct model_build *build, const struct model_op_row *row, int dy, int x)
 {
     const int weight = param_of(build, row->weight);
@@ -154,6 +226,42 @@ static void weight_grad(struct model_build *build, const struct model_op_row *ro
         model_build_point(build, step, AT(bias_grad, dy), dy, 0);
         model_build_weight_grad(build, step, AT(bias_grad, db), bias, 0);
     }
+    adapter_weight_grad(build, row, x);
+}
+
+/* Rows [at, at + rows) of a parameter in the gradient of a linear layer's input. */
+struct input_part {
+    int param;
+    int64_t at, rows;
+    int dy; /* the gradient that is multiplied, and its first column and stride */
+    int64_t dy_first, dy_stride;
+    int dx, sum; /* sum: -1 if there is one part */
+    bool first, last;
+};
+
+static void input_grad_part(struct model_build *build, const struct input_part *part)
+{
+    const struct model_param *param = &build->block->params[part->param];
+    const struct kern_linear_grad_input_arguments arguments = {
+        .type = build->shape.type,
+        .m = build->tokens,
+        .n = part->rows,
+        .k = param->cols,
+        .dy_stride = part->dy_stride,
+        .dx_stride = param->cols,
+        .first = part->first,
+        .last = part->last,
+    };
+    struct model_step *step = model_build_step(build, KERN_LINEAR_GRAD_INPUT, &arguments);
+    step->flops = 2.0 * (double)build->tokens * (double)part->rows * (double)param->cols;
+    model_build_point(build, step, AT(linear_grad_input, dy), part->dy, part->dy_first);
+    model_build_param(build, step, AT(linear_grad_input, w), part->param, part->at, part->rows);
+    if (part->last) {
+        model_build_write(build, step, AT(linear_grad_input, dx), part->dx, 0);
+    }
+    if (part->sum >= 0) {
+        model_build_write(build, step, AT(linear_grad_input, sum), part->sum, 0);
+    }
 }
 
 static void input_grad(struct model_build *build, const struct model_op_row *row, int dy)
@@ -162,33 +270,31 @@ static void input_grad(struct model_build *build, const struct model_op_row *row
     const struct model_param *param = &build->block->params[weight];
     const int64_t tile = kern_tile_rows(param->rows, param->cols, build->shape.type,
                                         build->shape.tile_bytes);
-    const int dx = model_build_grad(build, row->x.value);
-    int sum = -1;
-    if (tile < param->rows) {
-        sum = model_build_buffer(build, (uint64_t)(build->tokens * param->cols) * sizeof(float));
+    const int adapter = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);
+    const uint64_t sum_bytes = (uint64_t)(build->tokens * param->cols) * sizeof(float);
+    const bool parts = tile < param->rows || adapter >= 0;
+    struct input_part part = {
+        .param = weight,
+        .dy = dy,
+        .dy_stride = param->rows,
+        .dx = model_build_grad(build, row->x.value),
+        .sum = parts ? model_build_buffer(build, sum_bytes) : -1,
+        .first = true,
+    };
+    for (; part.at < param->rows; part.at += tile) {
+        part.rows = param->rows - part.at < tile ? param->rows - part.at : tile;
+        part.dy_first = part.at;
+        part.last = adapter < 0 && part.at + part.rows == param->rows;
+        input_grad_part(build, &part);
+        part.first = false;
     }
-    for (int64_t at = 0; at < param->rows; at += tile) {
-        const int64_t rows = param->rows - at < tile ? param->rows - at : tile;
-        const struct kern_linear_grad_input_arguments arguments = {
-            .type = build->shape.type,
-            .m = build->tokens,
-            .n = rows,
-            .k = param->cols,
-            .dy_stride = param->rows,
-            .dx_stride = param->cols,
-            .first = at == 0,
-            .last = at + rows == param->rows,
-        };
-        struct model_step *step = model_build_step(build, KERN_LINEAR_GRAD_INPUT, &arguments);
-        step->flops = 2.0 * (double)build->tokens * (double)rows * (double)param->cols;
-        model_build_point(build, step, AT(linear_grad_input, dy), dy, at);
-        model_build_param(build, step, AT(linear_grad_input, w), weight, at, rows);
-        if (arguments.last) {
-            model_build_write(build, step, AT(linear_grad_input, dx), dx, 0);
-        }
-        if (sum >= 0) {
-            model_build_write(build, step, AT(linear_grad_input, sum), sum, 0);
-        }
+    if (adapter >= 0) {
+        part.param = adapter;
+        part.at = part.dy_first = 0;
+        part.rows = part.dy_stride = build->block->params[adapter].rows;
+        part.dy = model_build_hidden_grad(build, row);
+        part.last = true;
+        input_grad_part(build, &part);
     }
 }
 
@@ -208,6 +314,7 @@ static bool made_by_act(const struct model_build *build, enum model_value value)
 static void linear_grad(struct model_build *build, const struct model_op_row *row)
 {
     const int dy = model_build_grad(build, row->out.value);
+    adapter_grad(build, row, dy);
     if (made_by_act(build, row->x.value)) {
         build->waiting = row;
         build->waiting_grad = dy;

@@ -57,6 +57,27 @@ int model_build_grad(struct model_build *build, enum model_value value)
     return build->grad[value];
 }
 
+static int hidden_buffer(struct model_build *build, const struct model_op_row *row, int *buffer)
+{
+    const int a = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);
+    const uint64_t rank = (uint64_t)build->block->params[a].rows;
+    if (*buffer < 0) {
+        *buffer = model_build_buffer(build, (uint64_t)build->tokens * rank *
+                                                kern_type_bytes(build->shape.type));
+    }
+    return *buffer;
+}
+
+int model_build_hidden(struct model_build *build, const struct model_op_row *row)
+{
+    return hidden_buffer(build, row, &build->hidden[row->out.value]);
+}
+
+int model_build_hidden_grad(struct model_build *build, const struct model_op_row *row)
+{
+    return hidden_buffer(build, row, &build->hidden_grad[row->out.value]);
+}
+
 struct model_step *model_build_step(struct model_build *build, enum kern_op op,
                                     const void *arguments)
 {
@@ -169,7 +190,7 @@ void model_build_begin(struct model_build *build, const struct model *model, uns
     };
     for (int i = 0; i < MODEL_VALUE_COUNT; i++) {
         build->value[i] = build->grad[i] = build->mean[i] = build->rstd[i] = build->rstd2[i] =
-            build->lse[i] = -1;
+            build->lse[i] = build->hidden[i] = build->hidden_grad[i] = -1;
     }
     static const enum model_base fixed[] = {MODEL_BASE_IN, MODEL_BASE_OUT, MODEL_BASE_GRAD};
     for (size_t i = 0; i < 3; i++) {

@@ -34,10 +34,12 @@ struct model_build {
     /* Buffers of values, of their gradients and of norms' statistics; -1: none so far. */
     int value[MODEL_VALUE_COUNT];
     int grad[MODEL_VALUE_COUNT];
-    int mean[MODEL_VALUE_COUNT];  /* of the norm that makes the value */
-    int rstd[MODEL_VALUE_COUNT];  /* of the norm that makes the value */
-    int rstd2[MODEL_VALUE_COUNT]; /* of the second head norm into the value */
-    int lse[MODEL_VALUE_COUNT];   /* log-sum-exp of the attention that makes the value */
+    int mean[MODEL_VALUE_COUNT];   /* of the norm that makes the value */
+    int rstd[MODEL_VALUE_COUNT];   /* of the norm that makes the value */
+    int rstd2[MODEL_VALUE_COUNT];  /* of the second head norm into the value */
+    int lse[MODEL_VALUE_COUNT];    /* log-sum-exp of the attention that makes the value */
+    int hidden[MODEL_VALUE_COUNT]; /* product of x and A of the adapter that adds to the value */
+    int hidden_grad[MODEL_VALUE_COUNT];
     /* a linear layer whose weight gradient waits for its input */
     const struct model_op_row *waiting;
     int waiting_grad;        /* and the buffer of its output's gradient */
@@ -57,6 +59,11 @@ int model_build_buffer(struct model_build *build, uint64_t bytes);
 /* The buffer of a value, or of its gradient, which is made at the first use. */
 int model_build_value(struct model_build *build, enum model_value value);
 int model_build_grad(struct model_build *build, enum model_value value);
+
+/* The buffer of the product of x and A beside an adapted linear layer, or of its gradient: [tokens][rows of
+ * A]. */
+int model_build_hidden(struct model_build *build, const struct model_op_row *row);
+int model_build_hidden_grad(struct model_build *build, const struct model_op_row *row);
 
 /* Adds a step with a copy of `arguments`. Never NULL: after a failure, it returns a step that is
  * discarded. */

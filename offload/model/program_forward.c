@@ -106,6 +106,50 @@ static void head_norm(struct model_build *build, const struct model_op_row *row)
     model_build_write(build, step, AT(norm, rstd), rstd, 0);
 }
 
+/* hidden = scale x A^T, then out += hidden B^T for each adapted tensor. */
+static void adapter(struct model_build *build, const struct model_op_row *row, int out)
+{
+    const int a = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);
+    const int b = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_B);
+    if (a < 0) {
+        return;
+    }
+    const struct model_param *down = &build->block->params[a];
+    const struct model_param *up = &build->block->params[b];
+    const int hidden = model_build_hidden(build, row);
+    const struct kern_linear_arguments first = {
+        .type = build->shape.type,
+        .m = build->tokens,
+        .n = down->rows,
+        .k = down->cols,
+        .x_stride = down->cols,
+        .y_stride = down->rows,
+        .scale = build->model->lora.scale,
+    };
+    struct model_step *step = model_build_step(build, KERN_LINEAR, &first);
+    step->flops = 2.0 * (double)build->tokens * (double)down->elements;
+    model_build_point(build, step, AT(linear, x), model_build_value(build, row->x.value), 0);
+    model_build_param(build, step, AT(linear, w), a, 0, 0);
+    model_build_write(build, step, AT(linear, y), hidden, 0);
+    for (unsigned i = 0; i < up->part_count; i++) {
+        const struct model_part *part = &up->parts[i];
+        const struct kern_linear_arguments second = {
+            .type = build->shape.type,
+            .m = build->tokens,
+            .n = part->rows,
+            .k = up->cols,
+            .x_stride = down->rows,
+            .y_stride = model_build_width(build, row->out.value),
+            .onto = true,
+        };
+        step = model_build_step(build, KERN_LINEAR, &second);
+        step->flops = 2.0 * (double)build->tokens * (double)(part->rows * up->cols);
+        model_build_point(build, step, AT(linear, x), hidden, (int64_t)i * up->cols);
+        model_build_param(build, step, AT(linear, w), b, part->first_row, 0);
+        model_build_write(build, step, AT(linear, y), out, part->onto_row);
+    }
+}
+
 /* One product per tile of the weight's rows. */
 static void linear(struct model_build *build, const struct model_op_row *row, int out)
 {
@@ -133,6 +177,7 @@ static void linear(struct model_build *build, const struct model_op_row *row, in
         }
         model_build_write(build, step, AT(linear, y), out, at);
     }
+    adapter(build, row, out);
 }
 
 static void rope(struct model_build *build, const struct model_op_row *row)

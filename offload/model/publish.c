@@ -20,7 +20,7 @@ enum { LIST_BYTES_MAX = 1 << 24 };
 
 /* Without these files, no program mistakes a folder for a model or a checkpoint. They are moved last, in
  * this order. */
-static const char *const keys[] = {"config.json", MODEL_MANIFEST_NAME};
+static const char *const keys[] = {"config.json", "adapter_config.json", MODEL_MANIFEST_NAME};
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
 /* Entries, a NUL after each: LIST_HEAD and the inode of FOLDER (0: there was none), then for each file of the
@@ -80,7 +80,12 @@ static bool has_name(const struct list *list, const char *wanted)
 
 static bool is_key(const char *name)
 {
-    return strcmp(name, keys[0]) == 0 || strcmp(name, keys[1]) == 0;
+    for (int k = 0; k < KEYS; k++) {
+        if (strcmp(name, keys[k]) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool is_dots(const char *name)

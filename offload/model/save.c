@@ -13,6 +13,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/json/write.h"
+#include "offload/model/adapter_config.h"
 #include "offload/model/claim.h"
 #include "offload/model/publish.h"
 #include "offload/model/save_folder.h"
@@ -52,6 +53,7 @@ struct model_save {
     struct model_claim own; /* on FOLDER.partial; no path: not made yet */
     struct target *targets; /* owned, in order of computing blocks and their parameters */
     size_t target_count;
+    uint64_t elements;    /* of all targets */
     struct shard *shards; /* owned */
     size_t shard_count;
     _Atomic uint64_t put; /* elements so far; relaxed: read after all writers have ended */
@@ -68,7 +70,8 @@ static uint64_t part_elements(const struct target *target)
 static void add_targets(struct model_save *save, const struct model_param *param)
 {
     const struct model_block *owner = &save->model->blocks[param->owner];
-    const struct model_param *owned = &owner->params[model_block_param(owner, param->role)];
+    const struct model_param *owned =
+        &owner->params[model_block_adapter(owner, param->role, param->adapter)];
     for (unsigned k = 0; k < owned->part_count; k++) {
         save->targets[save->target_count++] = (struct target){
             .param = owned, .part = &owned->parts[k], .block = param->owner};
@@ -87,8 +90,11 @@ static int list_targets(struct model_save *save)
         const struct model_block *block = &model->blocks[i];
         for (unsigned j = 0; j < block->param_count; j++) {
             const struct model_param *param = &block->params[j];
+            const bool wanted = model->lora.rank == 0 || param->trained;
             /* The embedding lists the table of a tied head. */
-            if (param->owner == i || (block->data != 0 && param->owner == block->data)) {
+            if (wanted &&
+                (param->owner == i || (block->data != 0 && param->owner == block->data))) {
+                save->elements += param->elements;
                 add_targets(save, param);
             }
         }
@@ -107,7 +113,8 @@ static int lay_out(struct model_save *save, uint64_t shard_bytes)
         struct target *target = &save->targets[i];
         struct shard *shard = &save->shards[save->shard_count - 1];
         uint64_t bytes = part_elements(target) * model_dtype_bytes(save->type);
-        if (shard->data_bytes > 0 && shard->data_bytes + bytes > shard_bytes) {
+        if (shard->data_bytes > 0 && shard->data_bytes + bytes > shard_bytes &&
+            save->model->lora.rank == 0) {
             shard = &save->shards[save->shard_count++];
         }
         target->shard = (size_t)(shard - save->shards);
@@ -116,7 +123,9 @@ static int lay_out(struct model_save *save, uint64_t shard_bytes)
     }
     for (size_t i = 0; i < save->shard_count; i++) {
         save->shards[i].fd = -1;
-        if (save->shard_count == 1) {
+        if (save->model->lora.rank > 0) {
+            snprintf(save->shards[i].name, NAME_BYTES, MODEL_ADAPTER_FILE);
+        } else if (save->shard_count == 1) {
             snprintf(save->shards[i].name, NAME_BYTES, "model.safetensors");
         } else {
             snprintf(save->shards[i].name, NAME_BYTES, "model-%05zu-of-%05zu.safetensors", i + 1,
@@ -131,7 +140,10 @@ static void write_entry(struct core_json_write *write, const struct model_save *
 {
     const struct model_param *param = target->param;
     const uint64_t bytes = part_elements(target) * model_dtype_bytes(save->type);
-    core_json_write_object_begin(write, target->part->name);
+    const bool saved = save->model->lora.rank > 0 && param->adapter == MODEL_ADAPTER_NONE;
+    char name[BLOCKS_NAME_BYTES_MAX + sizeof MODEL_ADAPTER_PREFIX];
+    snprintf(name, sizeof name, "%s%s", saved ? MODEL_ADAPTER_PREFIX : "", target->part->name);
+    core_json_write_object_begin(write, name);
     core_json_write_string(write, "dtype", model_dtype_name(save->type));
     core_json_write_array_begin(write, "shape");
     if (param->transposed) {
@@ -278,12 +290,18 @@ static int open_all(struct model_save *save, const struct model_save_options *op
             return rc;
         }
     }
+    const struct model_folder folder = {save->own.path, save->own.fd};
+    const bool adapters = save->model->lora.rank > 0;
     if (options->source != NULL) {
-        rc = model_folder_copy(&(struct model_folder){save->own.path, save->own.fd},
-                               options->source, &save->model->config, save->type);
+        rc = model_folder_copy(&folder, options->source, adapters ? NULL : &save->model->config,
+                               save->type);
         if (rc != 0) {
             return rc;
         }
+    }
+    rc = adapters ? model_adapter_config_write(&folder, save->model, options->source) : 0;
+    if (rc != 0) {
+        return rc;
     }
     return model_publish_check(save->own.path, save->folder);
 }
@@ -301,7 +319,7 @@ int model_save_open(const struct model *model, const struct model_save_options *
         save->folder[n - 1] = '\0';
     }
     save->model = model;
-    save->type = options->type;
+    save->type = model->lora.rank > 0 ? MODEL_F32 : options->type;
     save->replace = options->replace;
     save->run = options->run;
     save->steps = options->steps;
@@ -600,9 +618,9 @@ static int write_note(const struct model_save *save)
 int model_save_finish(struct model_save *save)
 {
     const uint64_t put = atomic_load_explicit(&save->put, memory_order_relaxed);
-    if (put != save->model->parameters) {
+    if (put != save->elements) {
         return core_err_set(-EINVAL, "%s: %" PRIu64 " of %" PRIu64 " parameters were written",
-                            save->folder, put, save->model->parameters);
+                            save->folder, put, save->elements);
     }
     int rc = verify(save);
     if (rc == 0 && save->run != 0) {

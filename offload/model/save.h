@@ -1,6 +1,7 @@
 /* save.h: writes a model folder for transformers and safetensors: shards of weights with their index,
  * config.json with the type of the weights, and every other file of the folder that the model came from
- * (tokenizer, generation settings). Files are created in FOLDER.partial at full size, so that a full disk is
+ * (tokenizer, generation settings). Of a model with adapters it writes a PEFT folder: one file of what is trained,
+ * in fp32, and adapter_config.json instead of config.json. Files are created in FOLDER.partial at full size, so that a full disk is
  * found at the beginning; finish makes them durable and moves them to FOLDER. Threads may write ranges that
  * do not overlap. */
 #ifndef OFFLOAD_MODEL_SAVE_H
@@ -19,7 +20,7 @@ struct model_save;
 struct model_save_options {
     const char *folder;    /* the result */
     const char *source;    /* folder whose other files are copied; NULL: none */
-    enum model_dtype type; /* of the weights in the files */
+    enum model_dtype type; /* of the weights in the files; without effect on adapters */
     uint64_t shard_bytes;  /* a shard ends before it would be larger; 0: 5 GB */
     bool replace;   /* a model in FOLDER is replaced; otherwise FOLDER must be missing or empty */
     uint64_t run;   /* number of the run, written beside the model; 0: none */

@@ -367,5 +367,5 @@ int model_folder_copy(const struct model_folder *folder, const char *source,
         }
     }
     closedir(dir);
-    return rc == 0 ? write_config(folder, source, config, type) : rc;
+    return rc == 0 && config != NULL ? write_config(folder, source, config, type) : rc;
 }

@@ -25,8 +25,8 @@ struct model_folder {
     int fd;
 };
 
-/* Copies all files but weights and config.json from `source`, and writes config.json with `type` as the type
- * of the weights and the model's `tie_word_embeddings`. */
+/* Copies all files but weights and config.json from `source`. Unless `config` is NULL, writes config.json with
+ * `type` as the type of the weights and the model's `tie_word_embeddings`. */
 int model_folder_copy(const struct model_folder *folder, const char *source,
                       const struct model_config *config, enum model_dtype type);
 

@@ -210,7 +210,8 @@ static void sums(void)
 static void names_of_weights(void)
 {
     static const char *const good[] = {"model.safetensors", "model.safetensors.index.json",
-                                       "model-00001-of-00012.safetensors"};
+                                       "model-00001-of-00012.safetensors",
+                                       "adapter_model.safetensors", "adapter_config.json"};
     static const char *const bad[] = {"config.json",
                                       "model.safetensors.bak",
                                       "adapter.safetensors",

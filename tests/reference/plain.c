@@ -283,15 +283,33 @@ void plain_destroy(struct plain *plain)
 
 /* ---- files ---- */
 
+/* Adapters are fp32 in files. */
+static int load_low_halves(const struct model_block *block, const struct model_files *files,
+                           uint16_t *low)
+{
+    float *floats = malloc(block->elements * sizeof *floats);
+    int rc = floats != NULL
+                 ? model_files_read(files, block, 0, block->elements, MODEL_F32, floats, NULL)
+                 : core_err_set(-ENOMEM, "no memory for adapters");
+    for (uint64_t i = 0; rc == 0 && i < block->elements; i++) {
+        low[i] = adam_master_low(floats[i]);
+    }
+    free(floats);
+    return rc;
+}
+
 static int load_block(struct plain *plain, const struct model_files *files, unsigned index)
 {
     const struct model_block *block = &plain->model->blocks[index];
     const struct adam_arrays arrays = plain_arrays(plain, index);
     const enum kern_type type = plain->options.shape.type;
     if (type != KERN_FP16) {
-        return model_files_read_block(
+        int rc = model_files_read_block(
             files, block, model_dtype_of(type),
             plain_at(plain, &plain->weights, index, kern_type_bytes(type)), plain->team, NULL);
+        const bool adapters = plain->model->lora.rank > 0 && block->trained;
+        return rc == 0 && adapters && type == KERN_BF16 ? load_low_halves(block, files, arrays.lo16)
+                                                        : rc;
     }
     int rc = model_files_read_block(files, block, MODEL_F32, arrays.w32, plain->team, NULL);
     return rc != 0 ? rc

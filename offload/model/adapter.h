@@ -1,0 +1,57 @@
+/* adapter.h: low-rank adapters (LoRA) as PEFT has them: which linear layers get one, the names of its tensors in
+ * a PEFT folder and the values that it begins with. An adapted layer computes
+ *   y = x w^T + bias + scale (x A^T) B^T
+ * The targeted tensors of one parameter (q, k, v) share one array A [parts * rank][inputs], so that x is read
+ * once; B [rows of the targeted tensors][rank] has one tensor below the other. Pure functions. */
+#ifndef OFFLOAD_MODEL_ADAPTER_H
+#define OFFLOAD_MODEL_ADAPTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum model_adapter { MODEL_ADAPTER_NONE, MODEL_ADAPTER_A, MODEL_ADAPTER_B };
+
+#define MODEL_ADAPTER_FILE "adapter_model.safetensors"
+/* The module names of PEFT's files begin with it. */
+#define MODEL_ADAPTER_PREFIX "base_model.model."
+
+struct model_lora_options {
+    int64_t rank; /* at least 1 */
+    double alpha;
+    bool rslora; /* the scale is alpha / sqrt(rank), not alpha / rank */
+    /* Modules that get adapters: names of the linear layers, or the ends of their paths, each beginning
+     * after a dot. NULL: all linear layers of all layers. */
+    const char *const *targets;
+    size_t target_count;
+    /* Modules that are trained whole, as in `targets`. */
+    const char *const *saved;
+    size_t saved_count;
+    uint64_t seed; /* of the initial values */
+};
+
+/* What a model keeps of the options; rank 0: there are no adapters. */
+struct model_lora {
+    int64_t rank;
+    double alpha;
+    bool rslora;
+    float scale;
+    uint64_t seed;
+};
+
+struct model_lora model_lora_of(const struct model_lora_options *options);
+
+/* The bytes of a tensor's name that are its module's: "a.q_proj.weight" -> those of "a.q_proj". */
+size_t model_module_length(const char *tensor);
+/* Whether `name` is the module of the tensor or the end of its path. */
+bool model_module_matches(const char *tensor, const char *name);
+/* Writes the name that PEFT gives to an adapter of the tensor's module. */
+void model_adapter_name(const char *tensor, enum model_adapter adapter, char *out, size_t bytes);
+
+/* Initial values [begin, begin + count) of an adapter's tensor, as fp32: B is zero; A is uniform in
+ * +-1/sqrt(cols), as PEFT's (kaiming_uniform with a = sqrt(5)). They depend on seed, name and position
+ * alone. */
+void model_adapter_fill(enum model_adapter adapter, const char *name, int64_t cols, uint64_t seed,
+                        uint64_t begin, uint64_t count, float *out);
+
+#endif

@@ -1,0 +1,342 @@
+/* test_lora.c: adapters. Fifty steps are compared with those of PyTorch and PEFT (tests/oracle/lora.py), from the
+ * folder that PEFT wrote to the adapters that it ended with; options that fit no model are refused. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/dev/dev.h"
+#include "tests/harness/test.h"
+#include "tests/model/fixture.h"
+#include "tests/reference/plain.h"
+#include "tools/text/data/feed.h"
+
+enum { STEPS = 50, BATCH = 2, LENGTH = 24, NAMES_MAX = 4 };
+
+struct lora_case {
+    const char *name;
+    const char *base;
+    struct model_lora_options options;
+    const char *targets[NAMES_MAX]; /* none: all linear layers */
+    const char *saved[NAMES_MAX];
+};
+
+static const struct lora_case lora_cases[] = {
+    {"llama", "llama", {.rank = 4, .alpha = 8}, {NULL}, {NULL}},
+    {"llama_qv", "llama", {.rank = 2, .alpha = 3, .rslora = true}, {"q_proj", "v_proj"}, {NULL}},
+    {"qwen2", "qwen2", {.rank = 3, .alpha = 6}, {"k_proj", "up_proj", "down_proj"}, {NULL}},
+    {"qwen3", "qwen3", {.rank = 2, .alpha = 4}, {NULL}, {NULL}},
+    {"gpt2", "gpt2", {.rank = 2, .alpha = 4}, {NULL}, {NULL}},
+    {"mistral",
+     "mistral",
+     {.rank = 2, .alpha = 4},
+     {"o_proj", "mlp.gate_proj"},
+     {"model.norm", "lm_head"}},
+};
+
+static size_t names_count(const char *const *names)
+{
+    size_t count = 0;
+    while (count < NAMES_MAX && names[count] != NULL) {
+        count++;
+    }
+    return count;
+}
+
+/* Replaces the fixture's model by one with the case's adapters. */
+static int adapt(struct fixture *fixture, const struct lora_case *one)
+{
+    struct model_lora_options lora = one->options;
+    const struct model_options options = {.lora = &lora};
+    lora.target_count = names_count(one->targets);
+    lora.targets = lora.target_count > 0 ? one->targets : NULL;
+    lora.saved = one->saved;
+    lora.saved_count = names_count(one->saved);
+    model_destroy(fixture->model);
+    fixture->model = NULL;
+    return model_create(&fixture->config, &options, &fixture->model);
+}
+
+struct trainer {
+    struct fixture fixture;
+    struct dev_device *device;
+    struct plain *plain;
+};
+
+/* `start`: begins with PEFT's adapters, else with initial values. */
+static void trainer_open(struct trainer *trainer, const struct lora_case *one, bool start,
+                         const struct plain_options *options)
+{
+    char path[700];
+    const struct dev_options memory = {.memory_bytes = 64 << 20};
+    struct fixture *fixture = &trainer->fixture;
+    *trainer = (struct trainer){.device = NULL};
+    fixture_open(fixture, one->base);
+    check_int(adapt(fixture, one), ==, 0);
+    if (start) {
+        snprintf(path, sizeof path, "%s/model/lora/%s/start", test_root(), one->name);
+        check_int(model_files_add_adapter(fixture->files, path), ==, 0);
+    }
+    check_int(model_files_check(fixture->files, fixture->model), ==, 0);
+    check_int(dev_open("cpu", &memory, &trainer->device), ==, 0);
+    check_int(plain_create(fixture->model, trainer->device, options, &trainer->plain), ==, 0);
+    check_int(plain_load(trainer->plain, fixture->files), ==, 0);
+}
+
+static void trainer_close(struct trainer *trainer)
+{
+    plain_destroy(trainer->plain);
+    dev_close(trainer->device);
+    fixture_close(&trainer->fixture);
+}
+
+static struct plain_options options_of(enum kern_type type)
+{
+    return (struct plain_options){
+        .shape = {.rows = BATCH, .length = LENGTH, .type = type},
+        .decay_all = true,
+        .threads = 2,
+        .rule = CORE_UPDATE_ADAMW,
+        .group = {.lr = 1e-2,
+                  .beta1 = 0.9,
+                  .beta2 = 0.999,
+                  .eps = 1e-8,
+                  .decay = 0.01,
+                  .bias_correction = true},
+        .clip = 1.0,
+    };
+}
+
+/* The weights of a fp32 trainer's trained parameters against PEFT's last ones. */
+static double distance_at_end(const struct trainer *trainer, const struct lora_case *one)
+{
+    char path[700];
+    struct model_safetensors *end = NULL;
+    double sum = 0.0;
+    double norm = 0.0;
+    size_t compared = 0;
+    size_t theirs = 0;
+    snprintf(path, sizeof path, "%s/model/lora/%s/end.safetensors", test_root(), one->name);
+    check_int(model_safetensors_open(path, &end), ==, 0);
+    for (unsigned b = 0; b < trainer->fixture.model->block_count; b++) {
+        const struct model_block *block = &trainer->fixture.model->blocks[b];
+        for (unsigned p = 0; p < block->param_count; p++) {
+            const struct model_param *param = &block->params[p];
+            for (unsigned k = 0; param->trained && k < param->part_count; k++) {
+                const struct model_part *part = &param->parts[k];
+                const bool adapter = param->adapter != MODEL_ADAPTER_NONE;
+                const float *ours = plain_weights(trainer->plain, b);
+                char name[300];
+                ours += param->offset + (uint64_t)(part->first_row * param->cols);
+                snprintf(name, sizeof name, "%s%s", adapter ? "" : MODEL_ADAPTER_PREFIX,
+                         part->name);
+                const struct model_tensor *tensor = model_safetensors_find(end, name);
+                check_true(tensor != NULL);
+                float *values = malloc(tensor->bytes);
+                check_int(model_safetensors_read(end, tensor, 0, values, tensor->bytes), ==, 0);
+                check_uint(tensor->bytes, ==, (uint64_t)(part->rows * param->cols) * 4);
+                for (size_t i = 0; i < tensor->bytes / 4; i++) {
+                    const double apart = (double)ours[i] - (double)values[i];
+                    sum += apart * apart;
+                    norm += (double)values[i] * (double)values[i];
+                }
+                free(values);
+                compared++;
+            }
+        }
+    }
+    (void)model_safetensors_list(end, &theirs);
+    check_uint(compared, ==, theirs);
+    model_safetensors_close(end);
+    return sqrt(sum / norm);
+}
+
+static void follow(const struct lora_case *one)
+{
+    char path[700];
+    struct trainer trainer;
+    struct text_feed *feed = NULL;
+    int32_t ids[BATCH * LENGTH];
+    const struct plain_options options = options_of(KERN_F32);
+    const struct model_batch batch = {.rows = BATCH, .length = LENGTH, .ids = ids};
+    trainer_open(&trainer, one, true, &options);
+    snprintf(path, sizeof path, "%s/model/curve/data.jsonl", test_root());
+    const char *files[] = {path};
+    const struct text_feed_options read = {
+        .files = files, .files_count = 1, .seq_len = LENGTH, .batch_rows = BATCH};
+    check_int(text_feed_open(&read, NULL, &feed), ==, 0);
+    char name[700];
+    snprintf(name, sizeof name, "%s/model/lora/%s/curve.txt", test_root(), one->name);
+    FILE *expected = fopen(name, "r");
+    check_true(expected != NULL);
+    double losses = 0.0;
+    double norms = 0.0;
+    for (int step = 0; step < STEPS; step++) {
+        struct text_batch rows;
+        struct plain_result result;
+        double loss;
+        double norm;
+        check_int(fscanf(expected, "%lf %lf", &loss, &norm), ==, 2);
+        check_int(text_feed_next(feed, &rows), ==, 1);
+        memcpy(ids, rows.ids, sizeof ids);
+        check_int(plain_step(trainer.plain, &batch, 1e-2, &result), ==, 0);
+        losses = fmax(losses, fabs(result.loss - loss) / loss);
+        norms = fmax(norms, fabs(result.grad_norm - norm) / norm);
+    }
+    const double end = distance_at_end(&trainer, one);
+    test_note("%s: losses within %.2g, norms %.2g, final adapters %.2g of PEFT's", one->name,
+              losses, norms, end);
+    check_double(losses, <, 1e-5);
+    check_double(end, <, 1e-4);
+    fclose(expected);
+    text_feed_close(feed);
+    trainer_close(&trainer);
+}
+
+/* Fifty fp32 steps end where PEFT's end, for each family and several target sets. */
+static void peft(void)
+{
+    for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {
+        follow(&lora_cases[i]);
+    }
+}
+
+/* Two steps from initial values; the caller frees the weights of all blocks. */
+static char *two_steps(const struct lora_case *one, struct plain_options options, size_t *bytes)
+{
+    struct trainer trainer;
+    struct plain_result result;
+    int64_t rows;
+    int64_t length;
+    struct model_batch parts[2] = {{0}};
+    trainer_open(&trainer, one, false, &options);
+    int32_t *ids = malloc(BATCH * LENGTH * sizeof *ids);
+    for (int i = 0; i < BATCH * LENGTH; i++) {
+        ids[i] = (i * 7 + i / 5) % (int32_t)trainer.fixture.config.vocab;
+    }
+    rows = options.shape.rows;
+    length = options.shape.length;
+    for (int i = 0; i < 2; i++) {
+        parts[i] = (struct model_batch){
+            .rows = rows, .length = length, .ids = ids + i * (BATCH - rows) * length};
+    }
+    for (int i = 0; i < 2; i++) {
+        check_int(plain_step(trainer.plain, parts, 1e-2, &result), ==, 0);
+    }
+    const struct model *model = trainer.fixture.model;
+    char *all = NULL;
+    *bytes = 0;
+    for (unsigned b = 0; b < model->block_count; b++) {
+        const size_t part = model->blocks[b].elements * kern_type_bytes(options.shape.type);
+        all = realloc(all, *bytes + part);
+        check_true(all != NULL);
+        memcpy(all + *bytes, plain_weights(trainer.plain, b), part);
+        *bytes += part;
+    }
+    free(ids);
+    trainer_close(&trainer);
+    return all;
+}
+
+/* Recomputed activations give the bits of kept ones, in every type, also over micro-batches. */
+static void recompute(void)
+{
+    static const enum kern_type types[] = {KERN_F32, KERN_BF16, KERN_FP16};
+    for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {
+        for (size_t t = i % 3; t < 3; t += TEST_SLOW ? 3 : 1) {
+            size_t bytes;
+            size_t again;
+            struct plain_options options = options_of(types[t]);
+            options.micro_batches = 1 + (unsigned)(i + t) % 2;
+            options.shape.rows = BATCH / options.micro_batches;
+            char *kept = two_steps(&lora_cases[i], options, &bytes);
+            options.recompute = true;
+            char *recomputed = two_steps(&lora_cases[i], options, &again);
+            check_uint(bytes, ==, again);
+            check_memory(kept, recomputed, bytes);
+            free(kept);
+            free(recomputed);
+        }
+    }
+}
+
+/* Initial values: A is uniform in +-1/sqrt(inputs) and depends on the seed and the name alone, not on how a read is
+ * divided; B is zero. */
+static void initial_values(void)
+{
+    enum { COUNT = 4000 };
+    float whole[COUNT];
+    float part[COUNT];
+    double sum = 0.0;
+    double squares = 0.0;
+    model_adapter_fill(MODEL_ADAPTER_A, "a.lora_A.weight", 64, 5, 0, COUNT, whole);
+    for (int i = 0; i < COUNT; i++) {
+        sum += (double)whole[i];
+        squares += (double)whole[i] * (double)whole[i];
+        check_double(fabs((double)whole[i]), <=, 0.125);
+    }
+    check_double(fabs(sum / COUNT), <, 0.01);
+    check_double(fabs(squares / COUNT - 0.125 * 0.125 / 3.0), <, 5e-4);
+    model_adapter_fill(MODEL_ADAPTER_A, "a.lora_A.weight", 64, 5, 1001, 700, part);
+    check_memory(part, whole + 1001, 700 * sizeof *part);
+    model_adapter_fill(MODEL_ADAPTER_A, "a.lora_A.weight", 64, 6, 0, 8, part);
+    check_true(memcmp(part, whole, 8 * sizeof *part) != 0);
+    model_adapter_fill(MODEL_ADAPTER_A, "b.lora_A.weight", 64, 5, 0, 8, part);
+    check_true(memcmp(part, whole, 8 * sizeof *part) != 0);
+    model_adapter_fill(MODEL_ADAPTER_B, "a.lora_B.weight", 64, 5, 0, 8, part);
+    for (int i = 0; i < 8; i++) {
+        check_true(part[i] == 0.0f);
+    }
+}
+
+/* Options that fit no layer, or two of which contradict, are refused with a message that names them. */
+static void refused(void)
+{
+    static const struct {
+        struct lora_case one;
+        const char *says;
+    } odd[] = {
+        {{"", "llama", {.rank = 4, .alpha = 8}, {"q_prj"}, {NULL}}, "q_prj"},
+        {{"", "llama", {.rank = 4, .alpha = 8}, {"proj"}, {NULL}}, "proj"},
+        {{"", "llama", {.rank = 4, .alpha = 8}, {"lm_head"}, {NULL}}, "lm_head"},
+        {{"", "llama", {.rank = 17, .alpha = 8}, {NULL}, {NULL}}, "--lora 17 is more"},
+        {{"", "llama", {.rank = 4, .alpha = 8}, {NULL}, {"embed"}}, "no module \"embed\""},
+        {{"", "llama", {.rank = 4, .alpha = 8}, {"o_proj"}, {"o_proj"}}, "both match"},
+        {{"", "llama", {.rank = 4, .alpha = 8}, {"o_proj"}, {"q_proj"}}, "one array"},
+        {{"", "gpt2", {.rank = 4, .alpha = 8}, {NULL}, {"wte"}}, "token table"},
+    };
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        struct fixture fixture;
+        fixture_open(&fixture, odd[i].one.base);
+        check_int(adapt(&fixture, &odd[i].one), ==, -EINVAL);
+        check_contains(core_err_message(), odd[i].says);
+        fixture_close(&fixture);
+    }
+}
+
+/* A PEFT folder with more adapters than the run, or fewer, is refused. */
+static void other_adapters(void)
+{
+    struct lora_case less = lora_cases[0];
+    struct lora_case more = lora_cases[1];
+    less.targets[0] = "q_proj";
+    more.targets[0] = more.targets[1] = NULL;
+    const struct {
+        const struct lora_case *one;
+        const char *says;
+    } odd[] = {{&less, "belongs to no adapter"}, {&more, "has no tensor"}};
+    for (size_t i = 0; i < 2; i++) {
+        struct fixture fixture;
+        char path[700];
+        fixture_open(&fixture, "llama");
+        check_int(adapt(&fixture, odd[i].one), ==, 0);
+        snprintf(path, sizeof path, "%s/model/lora/%s/start", test_root(), odd[i].one->name);
+        check_int(model_files_add_adapter(fixture.files, path), ==, 0);
+        check_int(model_files_check(fixture.files, fixture.model), ==, -EINVAL);
+        check_contains(core_err_message(), odd[i].says);
+        fixture_close(&fixture);
+    }
+}
+
+TEST_MAIN({"peft", peft}, {"recompute", recompute}, {"initial_values", initial_values},
+          {"refused", refused}, {"other_adapters", other_adapters})
