@@ -388,9 +388,15 @@ static int save(struct tide_engine *engine, const char *folder, int overwrite)
     if (rc != 0) {
         goto done;
     }
+    const bool adapters = engine->setup.model->lora.rank > 0;
     for (uint32_t b = 0; b < engine->setup.model->block_count; b++) {
         struct putting putting = {file, b, model_dtype_of(engine->setup.options.type)};
-        rc = run_engine_weights(engine->engine, b, put, &putting);
+        if (!adapters) {
+            rc = run_engine_weights(engine->engine, b, put, &putting);
+        } else if (engine->setup.model->blocks[b].trained) {
+            putting.type = MODEL_F32;
+            rc = run_engine_masters(engine->engine, b, put, &putting);
+        }
         if (rc != 0) {
             goto done;
         }

@@ -456,8 +456,19 @@ static int copy_texts(struct setup *setup)
 static int open_model(struct setup *setup, bool weights)
 {
     const struct tide_engine_options *given = &setup->given;
+    const struct model_lora_options lora = {
+        .rank = given->lora_rank,
+        .alpha = given->lora_alpha > 0 ? given->lora_alpha : 2.0 * given->lora_rank,
+        .rslora = given->lora_rslora != 0,
+        .targets = given->lora_target_count > 0 ? given->lora_targets : NULL,
+        .target_count = given->lora_target_count,
+        .saved = given->modules_to_save,
+        .saved_count = given->modules_to_save_count,
+        .seed = given->seed,
+    };
     const struct model_options options = {.frozen = given->frozen,
-                                          .frozen_count = given->frozen_count};
+                                          .frozen_count = given->frozen_count,
+                                          .lora = given->lora_rank > 0 ? &lora : NULL};
     struct model_config config;
     if (given->model == NULL) {
         return core_err_set(-EINVAL, "no model folder was given");

@@ -66,6 +66,8 @@ static int check_numbers(const struct tide_engine_options *given)
         {"threads", given->threads, 0, CORE_TEAM_MAX},
         {"straggler", given->straggler, 0, 1000},
         {"clip", given->clip, 0, most},
+        {"lora_rank", given->lora_rank, 0, 1 << 16},
+        {"lora_alpha", given->lora_alpha, 0, most},
         {"decay", given->decay, 0, most},
         {"eps", given->eps, 0, most},
         {"beta1", given->beta1, 0, almost_one},
@@ -107,12 +109,40 @@ static int check_chunk(const struct tide_engine_options *given)
                               given->chunk_elements, CHUNK_GRAIN, most);
 }
 
-static int check_frozen(const struct tide_engine_options *given)
+static int check_names(const struct tide_engine_options *given)
 {
-    for (size_t i = 0; i < given->frozen_count; i++) {
-        if (given->frozen == NULL || given->frozen[i] == NULL) {
-            return core_err_set(-EINVAL, "frozen[%zu] is NULL", i);
+    const struct {
+        const char *name;
+        const char *const *items;
+        size_t count;
+    } lists[] = {{"frozen", given->frozen, given->frozen_count},
+                 {"lora_targets", given->lora_targets, given->lora_target_count},
+                 {"modules_to_save", given->modules_to_save, given->modules_to_save_count}};
+    for (size_t l = 0; l < sizeof lists / sizeof lists[0]; l++) {
+        for (size_t i = 0; i < lists[l].count; i++) {
+            if (lists[l].items == NULL || lists[l].items[i] == NULL) {
+                return core_err_set(-EINVAL, "%s[%zu] is NULL", lists[l].name, i);
+            }
         }
+    }
+    return 0;
+}
+
+static int check_lora(const struct tide_engine_options *given)
+{
+    const bool any = given->lora_alpha > 0 || given->lora_rslora != 0 ||
+                     given->lora_target_count > 0 || given->modules_to_save_count > 0;
+    if (given->lora_rank == 0 && any) {
+        return core_err_set(-EINVAL, "options of adapters need lora_rank (--lora R)");
+    }
+    if (given->lora_rank > 0 && given->world != NULL) {
+        return core_err_set(-ENOTSUP, "adapters (--lora) are not supported with ranks in several "
+                                      "processes; --ranks N starts ranks in one");
+    }
+    if (given->lora_rank > 0 && given->frozen_count > 0) {
+        return core_err_set(-EINVAL,
+                            "--freeze has no use with --lora, which freezes the whole model except "
+                            "--modules-to-save");
     }
     return 0;
 }
@@ -192,7 +222,11 @@ int setup_check(const struct tide_engine_options *given, bool here)
     if (rc != 0) {
         return rc;
     }
-    rc = check_frozen(given);
+    rc = check_names(given);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_lora(given);
     if (rc != 0) {
         return rc;
     }

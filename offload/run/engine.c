@@ -754,6 +754,44 @@ int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weigh
     return rc;
 }
 
+struct master_taker {
+    run_take_weights *take; /* borrowed, with its context */
+    void *context;
+    float *floats; /* borrowed: MASTER_FLOATS */
+};
+
+enum { MASTER_FLOATS = 1 << 16 };
+
+static int take_masters(void *context, const struct adam_arrays *arrays)
+{
+    const struct master_taker *taker = context;
+    int rc = 0;
+    for (uint64_t at = 0; rc == 0 && at < arrays->count; at += MASTER_FLOATS) {
+        const uint64_t left = arrays->count - at;
+        const uint64_t count = left < MASTER_FLOATS ? left : MASTER_FLOATS;
+        for (uint64_t i = 0; i < count; i++) {
+            taker->floats[i] = adam_master_value(arrays, at + i);
+        }
+        rc = taker->take(taker->context, arrays->first + at, count, taker->floats);
+    }
+    return rc;
+}
+
+int run_engine_masters(struct run_engine *engine, uint32_t block, run_take_weights *take,
+                       void *context)
+{
+    const uint32_t parts = engine->given.options->stage >= 1 ? engine->world : 1;
+    struct master_taker taker = {take, context, malloc(MASTER_FLOATS * sizeof(float))};
+    const struct run_take_states states = {.take = take_masters, .context = &taker};
+    int rc = taker.floats != NULL ? run_engine_drain(engine)
+                                  : core_err_set(-ENOMEM, "no memory to read masters out");
+    for (uint32_t r = 0; rc == 0 && r < parts; r++) {
+        rc = run_rank_states(engine->workers[r].rank, block, &states);
+    }
+    free(taker.floats);
+    return rc;
+}
+
 int run_engine_trace(struct run_engine *engine)
 {
     if (engine->given.trace == NULL) {

@@ -75,6 +75,9 @@ int run_engine_quiesce(struct run_engine *engine);
 /* The working weights of a block, in order. Drains. */
 int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,
                        void *context);
+/* The fp32 masters of a trained block, in order, as floats. Drains. */
+int run_engine_masters(struct run_engine *engine, uint32_t block, run_take_weights *take,
+                       void *context);
 /* Writes the timeline of the options, if they name one. Drains. */
 int run_engine_trace(struct run_engine *engine);
 /* Closes the files of the checkpoint that the run resumed from, once no state is left in them. */

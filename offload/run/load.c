@@ -3,6 +3,8 @@
  * read into, others are written to STORE, and the drive does both at once. Chunks of a checkpoint
  * on the store's own drive stay in its files until they are updated (store/store.h). No tape runs
  * meanwhile. */
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/err.h"
@@ -155,6 +157,27 @@ static int read_weights(struct loading *load, uint32_t block, struct plan_span s
                : model_files_read(load->files, shape, span.first, span.count, type, to, load->sums);
 }
 
+/* The low halves of split masters: adapters are fp32 in files. The weights are their high halves, and may be on
+ * their way to STORE already. */
+static int init_low_halves(const struct loading *load, const struct run_chunk *chunk, uint16_t *low)
+{
+    enum { FLOATS = 1 << 16 };
+    const struct model_block *block = &load->rank->shapes->model->blocks[chunk->block];
+    float *floats = malloc(FLOATS * sizeof *floats);
+    int rc = floats != NULL ? 0 : core_err_set(-ENOMEM, "no memory to read adapters");
+    for (uint64_t at = 0; rc == 0 && at < chunk->count; at += FLOATS) {
+        const uint64_t left = chunk->count - at;
+        const uint64_t count = left < FLOATS ? left : FLOATS;
+        rc = model_files_read(load->files, block, chunk->first + at, count, MODEL_F32, floats,
+                              NULL);
+        for (uint64_t i = 0; rc == 0 && i < count; i++) {
+            low[at + i] = adam_master_low(floats[i]);
+        }
+    }
+    free(floats);
+    return rc;
+}
+
 /* The states that a run begins with: zero, except a master of more bits than the weights. It is read
  * from the files: the weights, which may be on their way to STORE already, were rounded from it. */
 static int init_states(struct loading *load, const struct run_chunk *chunk,
@@ -168,6 +191,9 @@ static int init_states(struct loading *load, const struct run_chunk *chunk,
             run_lent_begin_masters(block, &block->parts[i], arrays);
         }
         return 0;
+    }
+    if (arrays->lo16 != NULL && rank->shapes->model->lora.rank > 0) {
+        return init_low_halves(load, chunk, arrays->lo16);
     }
     return rank->options->type != KERN_FP16
                ? 0

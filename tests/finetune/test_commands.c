@@ -28,7 +28,7 @@ static void help(void)
         "--eval-every", "--log",           "--csv",         "--tensorboard",
         "--shuffle",    "--optimizer",     "--moments",     "--freeze",
         "--trace",      "--fp32-grads",    "--model",       "--data",
-        "--out",
+        "--out",        "--lora",
     };
     static const char *const commands[] = {"finetune --help", "plan --help"};
     for (size_t command = 0; command < 2; command++) {
@@ -47,6 +47,8 @@ static void help(void)
     }
     expect(0, "finetune --help -v");
     check_contains(rig_out, "  --pack [no]\n      pack examples into --seq-len tokens\n");
+    check_contains(rig_out, "  --lora-alpha X [twice R]\n      adapters are scaled by X / R\n");
+    check_contains(rig_out, "  --modules-to-save NAMES [none]\n");
     expect(0, "plan -v --help");
     check_contains(rig_out, "  --tape [no]\n      print the commands of a step\n");
     check_true(strstr(rig_out, "--save-every") == NULL);
@@ -67,7 +69,10 @@ static void usage(void)
         {"finetune --modl x", "did you mean --model?"},
         {"finetune --learning_rate 1", "unknown option --learning_rate: use --lr X"},
         {"plan --per-device-train-batch-size=4", "use --batch ROWS"},
-        {"finetune --lora 8", "adapters are not supported yet"},
+        {"finetune --lora-dora", "DoRA is not supported yet"},
+        {"finetune --lora-r 8", "use --lora R"},
+        {RUN_M "--lora-alpha 16", "--lora-alpha needs --lora R"},
+        {RUN_M "--lora 8 --freeze a", "--lora and --freeze exclude each other"},
         {"plan --model Qwen/Qwen3-0.6B",
          "tide downloads nothing: hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B"},
         {"plan --model %M --store %T/x:yy", "\"yy\" is not a size"},

@@ -128,7 +128,25 @@ static void flags(void)
     check_uint(s.engine.threads, ==, 3);
     check_uint(s.engine.ranks, ==, 2);
     check_uint(s.engine.zero_stage, ==, 2);
+    check_uint(s.engine.lora_rank, ==, 0);
     finetune_settings_fini(&s);
+    expect(NULL,
+           "--lora 8 --lora-alpha 4.5 --lora-rslora --lora-targets q_proj,mlp.up_proj "
+           "--modules-to-save lm_head",
+           &s);
+    check_uint(s.engine.lora_rank, ==, 8);
+    check_double(s.engine.lora_alpha, ==, 4.5);
+    check_uint(s.engine.lora_rslora, ==, 1);
+    check_uint(s.engine.lora_target_count, ==, 2);
+    check_string(s.engine.lora_targets[1], "mlp.up_proj");
+    check_uint(s.engine.modules_to_save_count, ==, 1);
+    check_string(s.engine.modules_to_save[0], "lm_head");
+    finetune_settings_fini(&s);
+    expect(NULL, "--lora 8", &s);
+    check_uint(s.engine.lora_target_count, ==, 0);
+    finetune_settings_fini(&s);
+    check_int(settings_of(NULL, "--lora 8 --lora-targets q_proj,,k_proj", &s), ==, -EINVAL);
+    check_contains(core_err_message(), "expected up to 64 names between commas");
     expect(NULL,
            "--device-memory 2GiB --host-memory 1GB --tile-bytes 4M --store a:1G --store b "
            "--place weights=host,states=store,grads=device,acts=recompute --io threads --rates r "

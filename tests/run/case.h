@@ -31,6 +31,9 @@ void case_model_make(struct case_model *made, const char *name);
 void case_model_freeze(struct case_model *made, const char *const *patterns, size_t count);
 /* The same; checkpoints have no frozen blocks. */
 void case_model_freeze_base(struct case_model *made, const char *const *patterns, size_t count);
+/* The same, with adapters beside everything frozen. */
+struct model_lora_options;
+void case_model_adapt(struct case_model *made, const struct model_lora_options *lora);
 void case_model_free(struct case_model *made);
 
 /* The results of a run. */

@@ -178,6 +178,15 @@ void case_model_freeze_base(struct case_model *made, const char *const *patterns
            &(struct model_options){.frozen = patterns, .frozen_count = count, .base_apart = true});
 }
 
+void case_model_adapt(struct case_model *made, const struct model_lora_options *lora)
+{
+    const struct model_config config = made->model->config;
+    const struct model_options options = {.lora = lora};
+    model_destroy(made->model);
+    made->model = NULL;
+    check_int(model_create(&config, &options, &made->model), ==, 0);
+}
+
 void case_model_free(struct case_model *made)
 {
     model_files_close(made->files);

@@ -112,6 +112,9 @@ static struct run_options options_of(const struct way *way, const struct run_opt
 
 enum { FAMILIES = sizeof families / sizeof families[0] };
 
+/* If not NULL, adapters of the models below. */
+static const struct model_lora_options *adapters;
+
 /* Compares every `way_stride`-th way, from first_way on, with the plain trainer, for every `stride`-th
  * family. Under a sanitizer, a fifth or a tenth of these ways and one family; each call takes others. */
 static void hold_ways(const struct run_options *base, const char *what, size_t stride,
@@ -130,6 +133,9 @@ static void hold_ways(const struct run_options *base, const char *what, size_t s
         struct case_model made;
         struct case_outcome plain;
         case_model_make(&made, families[f]);
+        if (adapters != NULL) {
+            case_model_adapt(&made, adapters);
+        }
         case_run_plain(&made, base, STEPS, &plain);
         for (size_t w = first_way; w < sizeof ways / sizeof ways[0]; w += way_stride) {
             char name[200];
@@ -224,6 +230,20 @@ static void tiled(void)
     hold(&options, "tiled", 1);
 }
 
+/* Adapters on a frozen base, which lies in a data block of each layer. */
+static void lora(void)
+{
+    const struct model_lora_options plain = {.rank = 4, .alpha = 8, .seed = 3};
+    struct run_options options = case_options();
+    adapters = &plain;
+    hold_ways(&options, "adapters", 2, 0, 2);
+    options.micro_batches = 2;
+    options.tile_bytes = 16384;
+    options.type = KERN_F32;
+    hold_ways(&options, "adapters, fp32, two micro-batches, tiled", 3, 1, 3);
+    adapters = NULL;
+}
+
 TEST_MAIN({"bf16_deferred", bf16_deferred}, {"bf16_inside", bf16_inside},
           {"micro_batches", micro_batches}, {"groups", groups}, {"fp32", fp32}, {"fp16", fp16},
-          {"tiled", tiled})
+          {"tiled", tiled}, {"lora", lora})

@@ -65,6 +65,11 @@ const struct finetune_flag finetune_flags_table[] = {
     {"precision", CLI_CHOICE, AT(precision), "bf16|fp16|fp32", 0, 0, "bf16", NULL, "working precision; master weights are exact", {ENGINE("bf16.enabled", precision), ENGINE("fp16.enabled", precision)}, false},
     {"moments", CLI_CHOICE, AT(moments), "fp32|bf16|8bit", 0, 0, "fp32", NULL, "precision of the optimizer's moments", {ENGINE("bf16.bf16_optimizer_states", moments), ENGINE("optimizer.params.fp32_optimizer_states", moments)}, false},
     {"freeze", CLI_TEXTS, AT(freeze), "PATTERN", 0, 0, NULL, "none", "tensors that are not trained; repeatable", NO_KEY, false},
+    {"lora", CLI_INTEGER, AT(lora), "R", 1, 1 << 16, NULL, "none", "train adapters of rank R (LoRA); the model is frozen", NO_KEY, false},
+    {"lora-alpha", CLI_REAL, AT(lora_alpha), "X", 1e-9, 1e9, NULL, "twice R", "adapters are scaled by X / R", NO_KEY, false},
+    {"lora-rslora", CLI_FLAG, AT(lora_rslora), NULL, 0, 0, NULL, "no", "scale adapters by X / sqrt(R) instead", NO_KEY, false},
+    {"lora-targets", CLI_TEXT, AT(lora_targets), "NAMES|all-linear", 0, 0, "all-linear", NULL, "linear layers that get adapters, separated by commas: q_proj,v_proj", NO_KEY, false},
+    {"modules-to-save", CLI_TEXT, AT(modules_to_save), "NAMES", 0, 0, NULL, "none", "modules that are trained whole beside adapters", NO_KEY, false},
     {"dev", CLI_TEXT, AT(dev), "cpu|cuda[:N]", 0, 0, NULL, "cpu", "device that computes", NO_KEY, false},
     {"threads", CLI_INTEGER, AT(threads), "N", 1, 1024, NULL, "all", "threads of the CPU device", NO_KEY, false},
     {"ranks", CLI_INTEGER, AT(ranks), "N", 1, 1024, "1", NULL, "data-parallel ranks: threads, or mpirun's processes", NO_KEY, false},
@@ -95,9 +100,8 @@ enum { ROWS = sizeof finetune_flags_table / sizeof finetune_flags_table[0] };
 _Static_assert(ROWS <= FINETUNE_OPTIONS_MAX - 8, "callers add options of their own");
 const size_t finetune_flags_count = ROWS;
 
-#define NO_ADAPTERS                                                                                \
-    "adapters are not supported yet; all weights are trained, except those that --freeze PATTERN " \
-    "names"
+#define NO_DROPOUT "dropout of adapters is not supported yet"
+#define NO_DORA    "DoRA is not supported yet; --lora R trains plain adapters"
 #define NO_QUANTIZATION                                                                            \
     "quantized weights are not supported yet; --place weights=store keeps them out of memory"
 
@@ -212,21 +216,19 @@ const struct cli_synonym finetune_flags_synonyms[] = {
     {"freeze-parameters", "--freeze PATTERN"},
     {"random-seed", "--seed N"},
     {"data-seed", "--seed N"},
-    {"lora", NO_ADAPTERS},
-    {"lora-r", NO_ADAPTERS},
-    {"lora-rank", NO_ADAPTERS},
-    {"lora-alpha", NO_ADAPTERS},
-    {"lora-dropout", NO_ADAPTERS},
-    {"lora-target", NO_ADAPTERS},
-    {"lora-targets", NO_ADAPTERS},
-    {"lora-target-modules", NO_ADAPTERS},
-    {"lora-rslora", NO_ADAPTERS},
-    {"lora-dora", NO_ADAPTERS},
-    {"modules-to-save", NO_ADAPTERS},
-    {"use-lora", NO_ADAPTERS},
-    {"use-peft", NO_ADAPTERS},
-    {"adapter", NO_ADAPTERS},
-    {"finetuning-type", NO_ADAPTERS},
+    {"lora-r", "--lora R"},
+    {"lora-rank", "--lora R"},
+    {"lora-dropout", NO_DROPOUT},
+    {"lora-target", "--lora-targets NAMES"},
+    {"lora-target-modules", "--lora-targets NAMES"},
+    {"lora-modules-to-save", "--modules-to-save NAMES"},
+    {"use-rslora", "--lora-rslora"},
+    {"lora-dora", NO_DORA},
+    {"use-dora", NO_DORA},
+    {"use-lora", "--lora R"},
+    {"use-peft", "--lora R"},
+    {"adapter", "continuing from an adapter is not supported yet; --lora R trains a new one"},
+    {"finetuning-type", "--lora R for adapters, or nothing to train all weights"},
     {"load-in-4bit", NO_QUANTIZATION},
     {"load-in-8bit", NO_QUANTIZATION},
     {"quantization-bit", NO_QUANTIZATION},
@@ -289,6 +291,12 @@ static void write_item(const struct cli_option *option, const char *standard, ch
              option->value != NULL ? option->value : "", standard);
 }
 
+/* Flags that go with --lora; the short help has no room for them. */
+static bool is_detail(const struct finetune_flag *row)
+{
+    return strncmp(row->name, "lora-", 5) == 0 || row->at == AT(modules_to_save);
+}
+
 /* Prints items in lines. They keep their order, except that one of the next few may be moved up to
  * fill the end of a line. */
 static void print_items(char (*items)[ITEM_BYTES], size_t count)
@@ -311,7 +319,7 @@ static void print_items(char (*items)[ITEM_BYTES], size_t count)
 
 void finetune_flags_print(const struct cli_option *more, size_t count, bool trains, bool verbose)
 {
-    static const char *const others[] = {"-q quiet", "-v verbose", "-h this help", "-v -h more"};
+    static const char *const others[] = {"-q quiet", "-v verbose", "-h [-v] help"};
     char items[ITEMS_MAX][ITEM_BYTES];
     size_t used = 0;
     for (size_t i = 0; i < count + ROWS; i++) {
@@ -320,7 +328,8 @@ void finetune_flags_print(const struct cli_option *more, size_t count, bool trai
         const char *standard = row == NULL          ? option.kind == CLI_FLAG ? "no" : "none"
                                : row->shown != NULL ? row->shown
                                                     : row->standard;
-        if (standard == NULL || (row != NULL && row->trains && !trains)) {
+        if (standard == NULL || (row != NULL && row->trains && !trains) ||
+            (row != NULL && !verbose && is_detail(row))) {
             continue;
         }
         write_item(&option, standard, items[used]);
@@ -354,6 +363,20 @@ int finetune_flags_check(const struct cli_command *command, const struct finetun
     if ((flags->pack || flags->split) && !FINETUNE_GIVEN(flags, length)) {
         return cli_fail(command, CLI_WRONG, "--%s needs --seq-len N, the length of its rows",
                         flags->pack ? "pack" : "split");
+    }
+    if (!FINETUNE_GIVEN(flags, lora)) {
+        const char *needs = FINETUNE_GIVEN(flags, lora_alpha)        ? "lora-alpha"
+                            : FINETUNE_GIVEN(flags, lora_rslora)     ? "lora-rslora"
+                            : FINETUNE_GIVEN(flags, lora_targets)    ? "lora-targets"
+                            : FINETUNE_GIVEN(flags, modules_to_save) ? "modules-to-save"
+                                                                     : NULL;
+        if (needs != NULL) {
+            return cli_fail(command, CLI_WRONG, "--%s needs --lora R, the rank of adapters", needs);
+        }
+    } else if (flags->freeze.count > 0) {
+        return cli_fail(command, CLI_WRONG,
+                        "--lora and --freeze exclude each other: with adapters the whole model is "
+                        "frozen, except --modules-to-save NAMES");
     }
     if (FINETUNE_GIVEN(flags, eval_every) && flags->eval_data == NULL) {
         return cli_fail(command, CLI_WRONG, "--eval-every needs --eval-data FILE");

@@ -9,7 +9,7 @@
 #include "tools/tide/cli.h"
 #include "tools/tide/paths.h"
 
-enum { FINETUNE_OPTIONS_MAX = 64 };
+enum { FINETUNE_OPTIONS_MAX = 80 };
 
 /* The most steps of a run (the time of each is kept), and the most micro-batches of a step (as in the
  * engine). */
@@ -37,6 +37,10 @@ struct finetune_flags {
     int moments;   /* enum tide_moments */
     bool gradients_fp32;
     struct cli_texts freeze;
+    int64_t lora;
+    double lora_alpha;
+    const char *lora_targets, *modules_to_save;
+    bool lora_rslora;
 
     const char *dev;
     int64_t threads, ranks, zero;

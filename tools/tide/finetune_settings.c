@@ -379,6 +379,48 @@ static int take_learning(struct finetune_settings *settings, const struct finetu
     return 0;
 }
 
+/* "a,b" -> a and b; NULL: none. */
+static int take_names(const char *flag, const char *text, struct finetune_names *out)
+{
+    out->count = 0;
+    if (text == NULL) {
+        return 0;
+    }
+    const int length = snprintf(out->text, sizeof out->text, "%s", text);
+    char *rest = (size_t)length < sizeof out->text ? out->text : NULL;
+    for (char *name; rest != NULL && (name = strsep(&rest, ",")) != NULL;) {
+        if (name[0] == '\0' || out->count == FINETUNE_NAMES_MAX) {
+            return core_err_set(-EINVAL, "--%s \"%s\": expected up to %d names between commas",
+                                flag, text, FINETUNE_NAMES_MAX);
+        }
+        out->items[out->count++] = name;
+    }
+    return out->count > 0 ? 0
+                          : core_err_set(-EINVAL, "--%s has more than %d characters", flag,
+                                         FINETUNE_NAMES_BYTES - 1);
+}
+
+static int take_adapters(struct finetune_settings *settings, const struct finetune_flags *flags)
+{
+    struct tide_engine_options *engine = &settings->engine;
+    const bool all = strcmp(flags->lora_targets, "all-linear") == 0;
+    int rc = take_names("lora-targets", all ? NULL : flags->lora_targets, &settings->lora_targets);
+    if (rc == 0) {
+        rc = take_names("modules-to-save", flags->modules_to_save, &settings->modules_to_save);
+    }
+    if (rc != 0 || !FINETUNE_GIVEN(flags, lora)) {
+        return rc;
+    }
+    engine->lora_rank = (uint32_t)flags->lora;
+    engine->lora_alpha = FINETUNE_GIVEN(flags, lora_alpha) ? flags->lora_alpha : 0;
+    engine->lora_rslora = flags->lora_rslora;
+    engine->lora_targets = settings->lora_targets.items;
+    engine->lora_target_count = settings->lora_targets.count;
+    engine->modules_to_save = settings->modules_to_save.items;
+    engine->modules_to_save_count = settings->modules_to_save.count;
+    return 0;
+}
+
 /* Takes the defaults of the table. Flags that were given are taken again after the configuration. */
 static int take_defaults(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
@@ -688,7 +730,8 @@ int finetune_settings_init(struct finetune_settings *out, const struct finetune_
         goto fail;
     }
     before = *out;
-    if ((rc = take_machine(out, flags)) != 0 || (rc = take_learning(out, flags, false)) != 0) {
+    if ((rc = take_machine(out, flags)) != 0 || (rc = take_learning(out, flags, false)) != 0 ||
+        (rc = take_adapters(out, flags)) != 0) {
         goto fail;
     }
     take_type_defaults(out, flags);

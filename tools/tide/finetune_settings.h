@@ -13,6 +13,15 @@
 
 enum { FINETUNE_PATH_BYTES = 1024, FINETUNE_LENGTH_UNKNOWN = 1024 };
 
+enum { FINETUNE_NAMES_MAX = 64, FINETUNE_NAMES_BYTES = 4096 };
+
+/* Names that a flag separates by commas. */
+struct finetune_names {
+    const char *items[FINETUNE_NAMES_MAX];
+    size_t count;
+    char text[FINETUNE_NAMES_BYTES];
+};
+
 struct core_cfg;
 
 struct finetune_settings {
@@ -36,6 +45,7 @@ struct finetune_settings {
     bool total_unknown;                                  /* the schedule is as long as the run */
     struct tide_store_path store_paths[TIDE_STORES_MAX]; /* engine.stores */
     char stores[TIDE_STORES_MAX][FINETUNE_PATH_BYTES];
+    struct finetune_names lora_targets, modules_to_save;
     char cache[FINETUNE_PATH_BYTES]; /* "": no cache */
     char csv_path[FINETUNE_PATH_BYTES];
     char board_path[FINETUNE_PATH_BYTES];
