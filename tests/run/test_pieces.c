@@ -159,11 +159,14 @@ static void programs_and_bindings(void)
     model_binding_fini(&binding);
     model_program_destroy(program);
     model_program_destroy(NULL);
+    /* The dimensions that config.json gives, whatever the width of the case's model. */
     const struct model_config *whole = &made.model->config;
-    check_int(model_dim(whole, MODEL_DIM_HIDDEN), ==, 128);
-    check_int(model_dim(whole, MODEL_DIM_HEAD), ==, 32);
-    check_int(model_dim(whole, MODEL_DIM_QKV), ==, 3 * 128);
-    check_int(model_dim(whole, MODEL_DIM_UP), ==, 2 * 320);
+    check_int(whole->hidden, ==, whole->heads * whole->head_dim);
+    check_int(model_dim(whole, MODEL_DIM_HIDDEN), ==, whole->hidden);
+    check_int(model_dim(whole, MODEL_DIM_HEAD), ==, whole->head_dim);
+    check_int(model_dim(whole, MODEL_DIM_QKV), ==,
+              whole->hidden + 2 * whole->kv_heads * whole->head_dim);
+    check_int(model_dim(whole, MODEL_DIM_UP), ==, 2 * whole->inner);
     check_string(model_safetensors_path(model_files_shard(made.files, 0)) + strlen(made.folder) + 1,
                  "model.safetensors");
     case_model_free(&made);
