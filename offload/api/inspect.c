@@ -15,6 +15,7 @@
 #include "offload/api/abi.h"
 #include "offload/api/context.h"
 #include "offload/cache/cache.h"
+#include "offload/model/adapter.h"
 #include "offload/model/config_read.h"
 #include "offload/model/files.h"
 #include "offload/model/peft.h"
@@ -333,7 +334,7 @@ static int inspect_folder(struct tide_context *context, const char *path,
     if (has(path, "config.json")) {
         return inspect_model(path, options, out);
     }
-    if (has(path, MODEL_PEFT_CONFIG) || has(path, MODEL_PEFT_TENSORS)) {
+    if (has(path, MODEL_ADAPTER_CONFIG) || has(path, MODEL_ADAPTER_FILE)) {
         return inspect_adapter(path, options, out);
     }
     int rc = inspect_store(path, &store, out);

@@ -8,14 +8,18 @@
 #include "core/base/hash.h"
 #include "core/base/rng.h"
 
+double model_lora_scale(double alpha, int64_t rank, bool rslora)
+{
+    return alpha / (rslora ? sqrt((double)rank) : (double)rank);
+}
+
 struct model_lora model_lora_of(const struct model_lora_options *options)
 {
-    const double rank = (double)options->rank;
     return (struct model_lora){
         .rank = options->rank,
         .alpha = options->alpha,
         .rslora = options->rslora,
-        .scale = (float)(options->alpha / (options->rslora ? sqrt(rank) : rank)),
+        .scale = (float)model_lora_scale(options->alpha, options->rank, options->rslora),
         .seed = options->seed,
     };
 }

@@ -12,7 +12,8 @@
 
 enum model_adapter { MODEL_ADAPTER_NONE, MODEL_ADAPTER_A, MODEL_ADAPTER_B };
 
-#define MODEL_ADAPTER_FILE "adapter_model.safetensors"
+#define MODEL_ADAPTER_CONFIG "adapter_config.json"
+#define MODEL_ADAPTER_FILE   "adapter_model.safetensors"
 /* The module names of PEFT's files begin with it. */
 #define MODEL_ADAPTER_PREFIX "base_model.model."
 
@@ -40,6 +41,8 @@ struct model_lora {
 };
 
 struct model_lora model_lora_of(const struct model_lora_options *options);
+/* alpha / rank, or alpha / sqrt(rank) with rsLoRA. */
+double model_lora_scale(double alpha, int64_t rank, bool rslora);
 
 /* The bytes of a tensor's name that are its module's: "a.q_proj.weight" -> those of "a.q_proj". */
 size_t model_module_length(const char *tensor);

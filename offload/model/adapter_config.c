@@ -65,29 +65,22 @@ static bool next_module(struct walk *walk, struct module *out)
     return false;
 }
 
-static bool is_adapted(const struct model *model, struct module module)
+/* The number of modules with this last name, adapted or all. */
+static size_t count_name(const struct model *model, bool adapted, struct module name)
 {
-    struct walk walk = {.model = model, .adapted = true};
+    struct walk walk = {.model = model, .adapted = adapted};
     struct module one;
+    size_t count = 0;
     while (next_module(&walk, &one)) {
-        if (same(one, module)) {
-            return true;
-        }
+        count += same(last_name(one), name);
     }
-    return false;
+    return count;
 }
 
 /* Whether all modules with this last name are adapted. */
 static bool is_whole_name(const struct model *model, struct module name)
 {
-    struct walk walk = {.model = model};
-    struct module one;
-    while (next_module(&walk, &one)) {
-        if (same(last_name(one), name) && !is_adapted(model, one)) {
-            return false;
-        }
-    }
-    return true;
+    return count_name(model, true, name) == count_name(model, false, name);
 }
 
 /* Whether an adapted module before this one has the same last name. */

@@ -5,8 +5,6 @@
 #include "offload/model/model.h"
 #include "offload/model/save_folder.h"
 
-#define MODEL_ADAPTER_CONFIG "adapter_config.json"
-
 /* Writes the config of the model's adapters; `base` is the folder of the base model, or NULL. */
 int model_adapter_config_write(const struct model_folder *folder, const struct model *model,
                                const char *base);

@@ -3,13 +3,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/err.h"
 #include "core/json/json.h"
+#include "offload/model/adapter.h"
 
 enum { RANK_MAX = 1 << 16, NAME_BYTES = 1024 };
 
@@ -85,7 +85,7 @@ static int read_config(const struct core_json *doc, struct model_peft *peft)
     if (rc != 0) {
         return rc;
     }
-    peft->scale = peft->alpha / (peft->rslora ? sqrt((double)peft->rank) : (double)peft->rank);
+    peft->scale = model_lora_scale(peft->alpha, peft->rank, peft->rslora);
     return check_features(doc, root);
 }
 
@@ -93,7 +93,7 @@ static int load_config(struct model_peft *peft)
 {
     char path[4352];
     struct core_json *doc = NULL;
-    snprintf(path, sizeof path, "%s/" MODEL_PEFT_CONFIG, peft->folder);
+    snprintf(path, sizeof path, "%s/" MODEL_ADAPTER_CONFIG, peft->folder);
     int rc = core_json_load(path, &(struct core_json_options){.regular = true}, &doc);
     if (rc == 0 && core_json_kind(core_json_root(doc)) != CORE_JSON_OBJECT) {
         rc = core_err_set(-EINVAL, "%s: expected an object", path);
@@ -101,8 +101,11 @@ static int load_config(struct model_peft *peft)
     if (rc == 0) {
         rc = read_config(doc, peft);
     }
+    if (rc == -ENOENT && doc != NULL) {
+        rc = -EINVAL; /* a key is missing, not the file */
+    }
     core_json_destroy(doc);
-    return rc == -ENOENT && doc != NULL ? -EINVAL : rc;
+    return rc;
 }
 
 /* ---- tensors ---- */
@@ -125,7 +128,7 @@ static bool cut_end(char *name, const char *end, const char *instead)
 static int base_name(const struct model_peft *peft, const struct model_tensor *tensor,
                      char name[NAME_BYTES], enum part *part)
 {
-    static const char prefix[] = "base_model.model.";
+    static const char prefix[] = MODEL_ADAPTER_PREFIX;
     static const struct {
         const char *end;
         enum part part;
@@ -149,8 +152,7 @@ static int base_name(const struct model_peft *peft, const struct model_tensor *t
     if (!fits || strstr(name, ".lora_") != NULL || strstr(name, "lora_embedding") != NULL) {
         return core_err_set(-EINVAL,
                             "%s: tensor %s is not one of LoRA on a linear layer, which is "
-                            "named "
-                            "base_model.model.MODULE.lora_A.weight",
+                            "named " MODEL_ADAPTER_PREFIX "MODULE.lora_A.weight",
                             model_safetensors_path(peft->file), tensor->name);
     }
     *part = PART_WHOLE;
@@ -216,7 +218,7 @@ static int check_entry(const struct model_peft *peft, const struct model_peft_en
     if (!is_matrix(entry->a, rank, 0) || !is_matrix(entry->b, 0, rank)) {
         return core_err_set(-EINVAL,
                             "%s: the adapters of %s have other shapes than rank %" PRId64
-                            " of " MODEL_PEFT_CONFIG " says",
+                            " of " MODEL_ADAPTER_CONFIG " says",
                             path, entry->base, peft->rank);
     }
     const struct model_tensor *magnitude = entry->magnitude;
@@ -278,7 +280,7 @@ int model_peft_open(const char *folder, struct model_peft **out)
     }
     int rc = load_config(peft);
     if (rc == 0) {
-        snprintf(path, sizeof path, "%s/" MODEL_PEFT_TENSORS, folder);
+        snprintf(path, sizeof path, "%s/" MODEL_ADAPTER_FILE, folder);
         rc = model_safetensors_open(path, &peft->file);
     }
     if (rc == 0) {

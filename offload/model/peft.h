@@ -10,9 +10,6 @@
 
 #include "offload/model/safetensors.h"
 
-#define MODEL_PEFT_CONFIG  "adapter_config.json"
-#define MODEL_PEFT_TENSORS "adapter_model.safetensors"
-
 /* What the folder has for one tensor of the base model. */
 struct model_peft_entry {
     const char *base;                     /* name of the base model's tensor: "....q_proj.weight" */

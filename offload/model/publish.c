@@ -15,12 +15,13 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "offload/model/adapter.h"
 
 enum { LIST_BYTES_MAX = 1 << 24 };
 
 /* Without these files, no program mistakes a folder for a model or a checkpoint. They are moved last, in
  * this order. */
-static const char *const keys[] = {"config.json", "adapter_config.json", MODEL_MANIFEST_NAME};
+static const char *const keys[] = {"config.json", MODEL_ADAPTER_CONFIG, MODEL_MANIFEST_NAME};
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
 /* Entries, a NUL after each: LIST_HEAD and the inode of FOLDER (0: there was none), then for each file of the
