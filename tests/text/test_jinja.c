@@ -138,6 +138,8 @@ static void errors_have_lines(void)
         {"{{ '\\N{DASH}' }}", "names of characters"},
         {"{{ {}[[]] }}", "cannot be a key"},
         {"{{ range | tojson }}", "not JSON serializable"},
+        {"{{ ['a'] | map('upper\\0\\0\\0') }}", "unknown filter 'upper"},
+        {"{{ [1] | select('odd\\0\\0\\0') }}", "unknown test 'odd"},
         {"\xFF", "byte 0 of the template is not UTF-8"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -7,9 +7,8 @@
 const struct jinja_function *jinja_function_find(const struct jinja_function *rows,
                                                  const char *name, size_t bytes)
 {
-    for (; rows->name != NULL && bytes > 0; rows++) {
-        if (rows->name[0] == name[0] && strncmp(rows->name, name, bytes) == 0 &&
-            rows->name[bytes] == '\0') {
+    for (; rows->name != NULL; rows++) {
+        if (strlen(rows->name) == bytes && memcmp(rows->name, name, bytes) == 0) {
             return rows;
         }
     }

@@ -207,8 +207,7 @@ static bool is_refused(enum jinja_kind kind, const char *name, size_t bytes)
     const char *const *names = kind == JINJA_DICT ? dict : kind == JINJA_LIST ? list : text;
     for (; (kind == JINJA_DICT || kind == JINJA_LIST || kind == JINJA_STRING) && *names != NULL;
          names++) {
-        if (bytes > 0 && **names == *name && strncmp(*names, name, bytes) == 0 &&
-            (*names)[bytes] == '\0') {
+        if (strlen(*names) == bytes && memcmp(*names, name, bytes) == 0) {
             return true;
         }
     }
