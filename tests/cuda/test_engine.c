@@ -9,7 +9,6 @@
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "kernels/table.h"
-#include "offload/plan/layout.h"
 #include "tests/harness/test.h"
 #include "tests/kernels/rig.h"
 #include "tests/run/case.h"
@@ -134,36 +133,6 @@ static void frozen(void)
     case_model_free(&made);
 }
 
-/* Whether the first layer comes by sections in the plan for these bytes of the card; *fits: there is a plan. */
-static bool plan_sections(const struct case_model *made, struct run_options *options,
-                          uint64_t device_bytes, bool *fits)
-{
-    struct run_prepared *prepared = NULL;
-    options->budgets.device_bytes = device_bytes;
-    *fits = run_prepared_create(made->model, options, case_rates(), &prepared) == 0;
-    const bool sections = *fits &&
-                          plan_layout_sectioned(&prepared->input, plan_layout_of(prepared->plan),
-                                                1) != PLAN_NONE;
-    run_prepared_destroy(prepared);
-    return sections;
-}
-
-/* Sets the card's memory to about the least that is enough. */
-static void squeeze(const struct case_model *made, struct run_options *options)
-{
-    enum { PRECISION_BYTES = 32 << 10 };
-    uint64_t least = 0;
-    uint64_t most = 128 << 20;
-    bool fits = false;
-    check_true(!plan_sections(made, options, most, &fits) && fits);
-    while (most - least > PRECISION_BYTES) {
-        const uint64_t middle = least + (most - least) / 2;
-        (void)plan_sections(made, options, middle, &fits);
-        *(fits ? &most : &least) = middle;
-    }
-    check_true(plan_sections(made, options, most, &fits));
-}
-
 /* Frozen layers come by sections from HOST, and from STORE through HOST, with the same bits. */
 static void sections(void)
 {
@@ -172,7 +141,7 @@ static void sections(void)
     struct run_options base = case_options();
     card_or_skip();
     base.tile_bytes = 16 << 10;
-    case_model_make(&made, "llama");
+    case_model_make(&made, "llama, whole");
     case_model_freeze(&made, patterns, sizeof patterns / sizeof patterns[0]);
     for (size_t w = TEST_COUNT(3, 4); w < 5; w++) {
         struct case_outcome whole;
@@ -180,7 +149,7 @@ static void sections(void)
         (void)rig_machine();
         struct run_options options = options_of(&ways[w], &base);
         case_run_engine(&made, &options, STEPS, &whole);
-        squeeze(&made, &options);
+        case_squeeze(&made, &options, 1, NULL);
         (void)rig_machine();
         case_run_engine(&made, &options, STEPS, &engine);
         case_check_equal(&whole, &engine, ways[w].name);

@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/dev/dev.h"
+#include "offload/plan/layout.h"
 #include "tests/harness/test.h"
 #include "tests/reference/plain.h"
 
@@ -419,6 +420,43 @@ void case_run_engine(const struct case_model *made, const struct run_options *op
     if (rc != 0) {
         test_fail(__FILE__, __LINE__, "the run failed with %d: %s", rc, core_err_message());
     }
+}
+
+typedef void (*plan_check)(const struct case_model *made, const struct run_prepared *prepared);
+
+/* Whether the block comes by sections in the plan for these bytes of DEVICE; *fits: there is a plan. */
+static bool plan_sections(const struct case_model *made, struct run_options *options,
+                          uint64_t device_bytes, unsigned block, plan_check check, bool *fits)
+{
+    struct run_prepared *prepared = NULL;
+    options->budgets.device_bytes = device_bytes;
+    *fits = run_prepared_create(made->model, options, case_rates(), &prepared) == 0;
+    if (!*fits) {
+        return false;
+    }
+    const struct plan_layout *layout = plan_layout_of(prepared->plan);
+    const bool sections = plan_layout_sectioned(&prepared->input, layout, block) != PLAN_NONE;
+    if (sections && check != NULL) {
+        check(made, prepared);
+    }
+    run_prepared_destroy(prepared);
+    return sections;
+}
+
+void case_squeeze(const struct case_model *made, struct run_options *options, unsigned block,
+                  plan_check check)
+{
+    enum { PRECISION_BYTES = 32 << 10 };
+    uint64_t least = 0;
+    uint64_t most = 128 << 20;
+    bool fits = false;
+    check_true(!plan_sections(made, options, most, block, check, &fits) && fits);
+    while (most - least > PRECISION_BYTES) {
+        const uint64_t middle = least + (most - least) / 2;
+        (void)plan_sections(made, options, middle, block, check, &fits);
+        *(fits ? &most : &least) = middle;
+    }
+    check_true(plan_sections(made, options, most, block, check, &fits));
 }
 
 void case_check_equal(const struct case_outcome *a, const struct case_outcome *b, const char *what)

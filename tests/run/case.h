@@ -16,6 +16,7 @@ enum case_rows {
     CASE_FEWER,  /* one micro-batch less than a step's */
 };
 
+struct run_prepared;
 struct case_model {
     char folder[512];
     enum case_rows rows;
@@ -86,6 +87,11 @@ int case_try_part(const struct case_model *made, const struct run_options *optio
 /* The same; an error fails the test and names `what`. */
 void case_run_part(const struct case_model *made, const struct run_options *options,
                    const struct case_part *part, struct case_outcome *out, const char *what);
+/* Sets DEVICE to about the least that is enough: the block then comes by sections, as it does not if there is
+ * more. `check`, if any, is called with every plan made that has sections of the block. */
+void case_squeeze(const struct case_model *made, struct run_options *options, unsigned block,
+                  void (*check)(const struct case_model *made,
+                                const struct run_prepared *prepared));
 /* A new shelf for a run's checkpoints; the caller closes it. */
 struct store_shelf *case_shelf_open(void);
 

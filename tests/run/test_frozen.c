@@ -435,42 +435,19 @@ static const struct sectioned {
     {"parts of layers", "wide", mlp_and_head, 3, 1, 64 << 10},
 };
 
-/* Whether the block comes by sections in the plan for these bytes of DEVICE; *fits: there is a plan. */
-static bool plan_sections(const struct case_model *made, struct run_options *options,
-                          uint64_t device_bytes, unsigned block, bool *fits)
+/* The plan is sound, and a section is much smaller than the block that has sections. */
+static void check_sections(const struct case_model *made, const struct run_prepared *prepared)
 {
-    struct run_prepared *prepared = NULL;
-    options->budgets.device_bytes = device_bytes;
-    *fits = run_prepared_create(made->model, options, case_rates(), &prepared) == 0;
-    if (!*fits) {
-        return false;
-    }
     const struct plan_layout *layout = plan_layout_of(prepared->plan);
-    const uint32_t source = plan_layout_sectioned(&prepared->input, layout, block);
-    if (source != PLAN_NONE) {
-        check_uint(3 * layout->buffers[layout->sections[0]].bytes, <,
-                   made->model->blocks[source].elements * kern_type_bytes(options->type));
-        check_plan(made, prepared);
+    const struct plan_input *input = &prepared->input;
+    for (unsigned block = 0; block < made->model->compute_count; block++) {
+        const uint32_t source = plan_layout_sectioned(input, layout, block);
+        if (source != PLAN_NONE) {
+            check_uint(3 * layout->buffers[layout->sections[0]].bytes, <,
+                       made->model->blocks[source].elements * kern_type_bytes(KERN_BF16));
+        }
     }
-    run_prepared_destroy(prepared);
-    return source != PLAN_NONE;
-}
-
-/* Sets DEVICE to about the least that is enough: the block then comes by sections, as it does not if there is
- * more. */
-static void squeeze(const struct case_model *made, struct run_options *options, unsigned block)
-{
-    enum { PRECISION_BYTES = 32 << 10 };
-    uint64_t least = 0;
-    uint64_t most = 32 << 20;
-    bool fits = false;
-    check_true(!plan_sections(made, options, most, block, &fits) && fits);
-    while (most - least > PRECISION_BYTES) {
-        const uint64_t middle = least + (most - least) / 2;
-        (void)plan_sections(made, options, middle, block, &fits);
-        *(fits ? &most : &least) = middle;
-    }
-    check_true(plan_sections(made, options, most, block, &fits));
+    check_plan(made, prepared);
 }
 
 /* Logits after an evaluation. */
@@ -505,7 +482,7 @@ static void run_sections(const struct sectioned *of, const struct way *way)
     check_true(logits[0] != NULL && logits[1] != NULL);
     case_run_plain(&made, &options, STEPS, &whole);
     sample(&made, &options, logits[0]);
-    squeeze(&made, &options, of->block);
+    case_squeeze(&made, &options, of->block, check_sections);
     case_run_engine(&made, &options, STEPS, &sections);
     case_check_equal(&whole, &sections, name);
     sample(&made, &options, logits[1]);
@@ -550,7 +527,7 @@ static void resume(const char *const *patterns, size_t count, bool sections)
         .end = 4,
         .resume = store_shelf_path(store_shelf_directory(shelf), 2, folder, sizeof folder)};
     if (sections) {
-        squeeze(&made, &options, made.model->compute_count - 1);
+        case_squeeze(&made, &options, made.model->compute_count - 1, check_sections);
     }
     case_run_part(&made, &options, &second, &resumed, "its end");
     case_check_equal(&straight, &resumed, "resumed");
