@@ -444,7 +444,7 @@ static void check_sections(const struct case_model *made, const struct run_prepa
         const uint32_t source = plan_layout_sectioned(input, layout, block);
         if (source != PLAN_NONE) {
             check_uint(3 * layout->buffers[layout->sections[0]].bytes, <,
-                       made->model->blocks[source].elements * kern_type_bytes(KERN_BF16));
+                       input->blocks[source].elements * input->blocks[source].format.weight_bytes);
         }
     }
     check_plan(made, prepared);
