@@ -153,15 +153,19 @@ struct tide_engine_options {
 
     /* Low-rank adapters (LoRA). The model is frozen, and adapters beside its linear layers are trained;
      * tide_engine_save then writes a PEFT folder. */
-    uint32_t lora_rank;   /* 0: no adapters, and the other members here must be 0 */
+    uint32_t lora_rank;   /* 0: no adapters, or those of `adapter` */
     uint32_t lora_rslora; /* 1: the scale is alpha / sqrt(rank), not alpha / rank */
     double lora_alpha;    /* 0: twice the rank */
     /* Linear layers that get adapters: names of modules as in files ("q_proj"), or ends of their paths
-     * ("self_attn.q_proj"). NULL: all in all layers. */
+     * ("self_attn.q_proj"). NULL or {"all-linear"}: all in all layers. */
     const char *const *lora_targets;
     size_t lora_target_count;
     const char *const *modules_to_save; /* modules that are trained whole; NULL: none */
     size_t modules_to_save_count;
+    /* A PEFT folder with which the adapters begin. Rank, alpha, targets and modules to save are those of the folder;
+     * if any of the members above is given, too, it must agree. An adapter of another base model is -EINVAL, if
+     * tide wrote the folder. NULL: adapters begin with initial values, which depend on `seed`. */
+    const char *adapter;
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:

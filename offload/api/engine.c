@@ -65,6 +65,7 @@ static int make(struct tide_engine *engine, const struct tide_engine_options *op
         .folder = engine->setup.folder,
         .frozen = engine->setup.given.frozen,
         .frozen_count = engine->setup.given.frozen_count,
+        .peft = engine->setup.peft,
         .progress = report,
         .user = engine,
     };
@@ -339,6 +340,7 @@ static int save_open(struct tide_engine *engine, const char *folder, int overwri
         .folder = folder,
         .run = position.run,
         .steps = position.steps,
+        .base = position.base,
         .source = engine->setup.folder,
         .type = model_dtype_of(engine->setup.options.type),
         .replace = overwrite != 0,

@@ -453,22 +453,90 @@ static int copy_texts(struct setup *setup)
     return rc;
 }
 
-static int open_model(struct setup *setup, bool weights)
+/* Takes the targets that are given. */
+static void fill_targets(const struct tide_engine_options *given, struct model_lora_options *lora)
+{
+    const bool all = given->lora_target_count == 0 ||
+                     (given->lora_target_count == 1 &&
+                      strcmp(given->lora_targets[0], "all-linear") == 0);
+    lora->targets = all ? NULL : given->lora_targets;
+    lora->target_count = all ? 0 : given->lora_target_count;
+}
+
+/* Opens the PEFT folder to begin with, and checks that no option contradicts it. */
+static int open_adapter(struct setup *setup, struct model_lora_options *lora)
 {
     const struct tide_engine_options *given = &setup->given;
-    const struct model_lora_options lora = {
+    int rc = model_peft_open(given->adapter, &setup->peft);
+    if (rc != 0) {
+        return rc;
+    }
+    const struct model_peft *peft = setup->peft;
+    const char *const file = MODEL_ADAPTER_CONFIG;
+    if (peft->dora) {
+        return core_err_set(-ENOTSUP,
+                            "%s/%s: use_dora: training adapters with DoRA is not supported",
+                            peft->folder, file);
+    }
+    if (given->lora_rank > 0 && given->lora_rank != peft->rank) {
+        return core_err_set(-EINVAL, "--lora %" PRIu32 " contradicts \"r\": %" PRId64 " in %s/%s",
+                            given->lora_rank, peft->rank, peft->folder, file);
+    }
+    if (given->lora_alpha > 0 &&
+        (given->lora_alpha > peft->alpha || given->lora_alpha < peft->alpha)) {
+        return core_err_set(-EINVAL, "--lora-alpha %g contradicts \"lora_alpha\": %g in %s/%s",
+                            given->lora_alpha, peft->alpha, peft->folder, file);
+    }
+    if (given->lora_rslora != 0 && !peft->rslora) {
+        return core_err_set(-EINVAL, "--lora-rslora contradicts \"use_rslora\": false in %s/%s",
+                            peft->folder, file);
+    }
+    if (peft->dropout > 0) {
+        core_log(CORE_LOG_WARN, "%s/%s: lora_dropout %g is not applied", peft->folder, file,
+                 peft->dropout);
+    }
+    model_peft_options(peft, lora);
+    if (given->lora_target_count > 0) {
+        fill_targets(given, lora);
+    }
+    if (given->modules_to_save_count > 0) {
+        lora->saved = given->modules_to_save;
+        lora->saved_count = given->modules_to_save_count;
+    }
+    return 0;
+}
+
+static int create_model(struct setup *setup, const struct model_config *config)
+{
+    const struct tide_engine_options *given = &setup->given;
+    const bool adapted = given->lora_rank > 0 || given->adapter != NULL;
+    struct model_lora_options lora = {
         .rank = given->lora_rank,
         .alpha = given->lora_alpha > 0 ? given->lora_alpha : 2.0 * given->lora_rank,
         .rslora = given->lora_rslora != 0,
-        .targets = given->lora_target_count > 0 ? given->lora_targets : NULL,
-        .target_count = given->lora_target_count,
         .saved = given->modules_to_save,
         .saved_count = given->modules_to_save_count,
         .seed = given->seed,
     };
     const struct model_options options = {.frozen = given->frozen,
                                           .frozen_count = given->frozen_count,
-                                          .lora = given->lora_rank > 0 ? &lora : NULL};
+                                          .lora = adapted ? &lora : NULL};
+    if (given->adapter == NULL) {
+        fill_targets(given, &lora);
+        return model_create(config, &options, &setup->model);
+    }
+    int rc = open_adapter(setup, &lora);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = model_create(config, &options, &setup->model);
+    return rc == 0 ? model_peft_check(setup->peft, setup->model)
+                   : core_err_prefix(rc, "%s does not fit %s", given->adapter, given->model);
+}
+
+static int open_model(struct setup *setup, bool weights)
+{
+    const struct tide_engine_options *given = &setup->given;
     struct model_config config;
     if (given->model == NULL) {
         return core_err_set(-EINVAL, "no model folder was given");
@@ -481,7 +549,7 @@ static int open_model(struct setup *setup, bool weights)
         core_log(CORE_LOG_WARN, "%s/config.json: dropout is not applied (%s)", given->model,
                  config.dropouts);
     }
-    rc = model_create(&config, &options, &setup->model);
+    rc = create_model(setup, &config);
     if (rc != 0) {
         return rc;
     }
@@ -499,7 +567,13 @@ static int open_model(struct setup *setup, bool weights)
         return 0;
     }
     rc = model_files_open(given->model, &setup->files);
-    return rc == 0 ? model_files_check(setup->files, setup->model) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    if (setup->peft != NULL) {
+        model_files_add_adapter(setup->files, setup->peft);
+    }
+    return model_files_check(setup->files, setup->model);
 }
 
 /* Processors for the update's team. With a card, two are left to the threads that feed and watch it,
@@ -696,6 +770,7 @@ void setup_fini(struct setup *setup)
 {
     run_prepared_destroy(setup->prepared);
     model_files_close(setup->files);
+    model_peft_close(setup->peft);
     model_destroy(setup->model);
     for (size_t i = 0; i < sizeof setup->texts / sizeof setup->texts[0]; i++) {
         free(setup->texts[i]);

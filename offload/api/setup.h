@@ -6,6 +6,7 @@
 #include <tide/engine.h>
 
 #include "offload/model/files.h"
+#include "offload/model/peft.h"
 #include "offload/run/prepare.h"
 
 struct setup {
@@ -20,6 +21,7 @@ struct setup {
     char *trace;                      /* owned; NULL: none */
     char *cache;                      /* owned: a folder; NULL: none */
     char build[96];                   /* identifies this build of the library */
+    struct model_peft *peft;          /* owned; NULL: adapters begin with initial values, or none */
     struct model *model;              /* owned */
     struct model_files *files;        /* owned */
     struct run_prepared *prepared;    /* owned */

@@ -132,14 +132,15 @@ static int check_lora(const struct tide_engine_options *given)
 {
     const bool any = given->lora_alpha > 0 || given->lora_rslora != 0 ||
                      given->lora_target_count > 0 || given->modules_to_save_count > 0;
-    if (given->lora_rank == 0 && any) {
+    const bool adapters = given->lora_rank > 0 || given->adapter != NULL;
+    if (!adapters && any) {
         return core_err_set(-EINVAL, "options of adapters need lora_rank (--lora R)");
     }
-    if (given->lora_rank > 0 && given->world != NULL) {
+    if (adapters && given->world != NULL) {
         return core_err_set(-ENOTSUP, "adapters (--lora) are not supported with ranks in several "
                                       "processes; --ranks N starts ranks in one");
     }
-    if (given->lora_rank > 0 && given->frozen_count > 0) {
+    if (adapters && given->frozen_count > 0) {
         return core_err_set(-EINVAL,
                             "--freeze has no use with --lora, which freezes the whole model except "
                             "--modules-to-save");

@@ -16,6 +16,10 @@ enum model_adapter { MODEL_ADAPTER_NONE, MODEL_ADAPTER_A, MODEL_ADAPTER_B };
 #define MODEL_ADAPTER_FILE   "adapter_model.safetensors"
 /* The module names of PEFT's files begin with it. */
 #define MODEL_ADAPTER_PREFIX "base_model.model."
+/* The base's identity in adapter_config.json: a key of ours in an object that PEFT has for other libraries and
+ * does not read if there is a task_type. At the top level PEFT would warn of it. */
+#define MODEL_ADAPTER_MAPPING "auto_mapping"
+#define MODEL_ADAPTER_BASE    "tide_base"
 
 struct model_lora_options {
     int64_t rank; /* at least 1 */

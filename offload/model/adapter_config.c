@@ -1,6 +1,8 @@
 /* adapter_config.c: writes adapter_config.json as PEFT reads it. */
 #include "offload/model/adapter_config.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -152,8 +154,17 @@ static bool is_transposed(const struct model *model)
     return false;
 }
 
+static void write_identity(struct core_json_write *write, uint64_t identity)
+{
+    char text[17];
+    snprintf(text, sizeof text, "%016" PRIx64, identity);
+    core_json_write_object_begin(write, MODEL_ADAPTER_MAPPING);
+    core_json_write_string(write, MODEL_ADAPTER_BASE, text);
+    core_json_write_object_end(write);
+}
+
 int model_adapter_config_write(const struct model_folder *folder, const struct model *model,
-                               const char *base)
+                               const char *base, uint64_t identity)
 {
     struct core_json_write write;
     char *path = base != NULL ? realpath(base, NULL) : NULL;
@@ -163,6 +174,9 @@ int model_adapter_config_write(const struct model_folder *folder, const struct m
     core_json_write_string(&write, "peft_type", "LORA");
     core_json_write_string(&write, "task_type", "CAUSAL_LM");
     core_json_write_string(&write, "base_model_name_or_path", path != NULL ? path : "");
+    if (identity != 0) {
+        write_identity(&write, identity);
+    }
     core_json_write_bool(&write, "inference_mode", true);
     core_json_write_integer(&write, "r", model->lora.rank);
     core_json_write_real(&write, "lora_alpha", model->lora.alpha);

@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/json/json.h"
+#include "offload/model/peft.h"
 
 enum { SHARDS_MAX = 4096, NAMED_MAX = 8 };
 
@@ -23,7 +24,7 @@ struct model_files {
     struct model_safetensors **shards; /* owned, and each shard, too */
     char **names;                      /* owned: file names, in the order of shards */
     size_t count;
-    struct model_safetensors *adapter; /* owned; NULL: none */
+    const struct model_peft *peft; /* borrowed: adapters; NULL: none */
 };
 
 static char *join(const char *folder, const char *name)
@@ -159,20 +160,15 @@ void model_files_close(struct model_files *files)
         model_safetensors_close(files->shards[i]);
         free(files->names[i]);
     }
-    model_safetensors_close(files->adapter);
     free(files->shards);
     free(files->names);
     free(files->folder);
     free(files);
 }
 
-int model_files_add_adapter(struct model_files *files, const char *folder)
+void model_files_add_adapter(struct model_files *files, const struct model_peft *peft)
 {
-    char *path = join(folder, MODEL_ADAPTER_FILE);
-    const int rc = path != NULL ? model_safetensors_open(path, &files->adapter)
-                                : core_err_set(-ENOMEM, "no memory to open %s", folder);
-    free(path);
-    return rc;
+    files->peft = peft;
 }
 
 size_t model_files_shard_count(const struct model_files *files)
@@ -217,23 +213,18 @@ static const struct model_tensor *find_name(const struct model_files *files, con
 /* An adapter's tensor, or one that was trained beside adapters. */
 static const struct model_tensor *find_adapted(const struct model_files *files, const char *name)
 {
-    char prefixed[BLOCKS_NAME_BYTES_MAX + sizeof MODEL_ADAPTER_PREFIX];
-    const struct model_tensor *tensor = model_safetensors_find(files->adapter, name);
-    if (tensor != NULL) {
-        return tensor;
-    }
-    snprintf(prefixed, sizeof prefixed, MODEL_ADAPTER_PREFIX "%s", name);
-    return model_safetensors_find(files->adapter, prefixed);
+    const struct model_peft_entry *entry = model_peft_find(files->peft, name);
+    return entry != NULL ? entry->whole : model_safetensors_find(files->peft->file, name);
 }
 
 const struct model_tensor *model_files_part(const struct model_files *files,
                                             const struct model_part *part,
                                             const struct model_safetensors **shard)
 {
-    if (files->adapter != NULL) {
+    if (files->peft != NULL) {
         const struct model_tensor *adapted = find_adapted(files, part->name);
         if (adapted != NULL) {
-            *shard = files->adapter;
+            *shard = files->peft->file;
             return adapted;
         }
     }
@@ -323,12 +314,8 @@ static int check_part(const struct model_files *files, const struct model_param 
 {
     const struct model_safetensors *shard = NULL;
     const struct model_tensor *tensor = model_files_part(files, part, &shard);
-    if (tensor == NULL && param->adapter != MODEL_ADAPTER_NONE && files->adapter == NULL) {
-        return 0;
-    }
     if (tensor == NULL && param->adapter != MODEL_ADAPTER_NONE) {
-        return core_err_set(-EINVAL, "%s has no tensor %s: it has adapters on other layers",
-                            model_safetensors_path(files->adapter), part->name);
+        return 0;
     }
     if (tensor == NULL) {
         return core_err_set(-EINVAL, "%s has no tensor %s", files->folder, part->name);
@@ -391,28 +378,6 @@ static bool is_known(const struct model *model, const char *name)
     return false;
 }
 
-/* All tensors of a PEFT file must be read: adapters would get lost otherwise. */
-static int check_adapter(const struct model_files *files, const struct model *model)
-{
-    size_t count = 0;
-    const size_t prefix = strlen(MODEL_ADAPTER_PREFIX);
-    const struct model_tensor *list = files->adapter != NULL
-                                          ? model_safetensors_list(files->adapter, &count)
-                                          : NULL;
-    for (size_t i = 0; i < count; i++) {
-        const char *name = list[i].name;
-        const bool plain = strncmp(name, MODEL_ADAPTER_PREFIX, prefix) == 0 &&
-                           is_known(model, name + prefix);
-        if (!plain && !is_known(model, name)) {
-            return core_err_set(-EINVAL,
-                                "%s: tensor %s belongs to no adapter of this run; check "
-                                "--lora-targets and --modules-to-save",
-                                model_safetensors_path(files->adapter), name);
-        }
-    }
-    return 0;
-}
-
 static void tell_surplus(const struct model_files *files, const struct model *model)
 {
     char line[512] = "";
@@ -447,5 +412,5 @@ int model_files_check(const struct model_files *files, const struct model *model
         }
     }
     tell_surplus(files, model);
-    return check_adapter(files, model);
+    return 0;
 }

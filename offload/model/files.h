@@ -15,6 +15,7 @@
 
 struct core_team;
 struct model_files;
+struct model_peft;
 
 /* Opens all tensors of the folder. -ENOENT, -EINVAL: the message names file, key and tensor: a missing
  * shard, or a tensor in two shards or in another one than the index says. */
@@ -33,8 +34,9 @@ const struct model_tensor *model_files_part(const struct model_files *files,
                                             const struct model_part *part,
                                             const struct model_safetensors **shard);
 
-/* Adds the tensors of a PEFT folder, which then come before those of the model's folder. */
-int model_files_add_adapter(struct model_files *files, const char *folder);
+/* Adds the tensors of a PEFT folder, which then come before those of the model's folder. `peft` is borrowed; it was
+ * checked against the model (model_peft_check). */
+void model_files_add_adapter(struct model_files *files, const struct model_peft *peft);
 
 /* Checks that the folder has every parameter of the model, in its shape and a readable type. -EINVAL names
  * the first that is missing or different. One log line names the tensors that nobody reads. Adapters that

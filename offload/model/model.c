@@ -281,6 +281,27 @@ static bool names_module(const struct model *model, const struct model_lora_opti
     return false;
 }
 
+static int refuse_target(const struct model *model, const char *target)
+{
+    if (strpbrk(target, "*+?()[]{}|\\^$") != NULL) {
+        return core_err_set(-EINVAL,
+                            "--lora-targets: \"%s\" is a regular expression; name modules instead: "
+                            "q_proj,v_proj",
+                            target);
+    }
+    if (names_module(model, NULL, target)) {
+        return core_err_set(
+            -EINVAL,
+            "--lora-targets: \"%s\" is not a linear layer of the model's layers, and "
+            "only these can have adapters; --modules-to-save %s trains it whole",
+            target, target);
+    }
+    return core_err_set(-EINVAL,
+                        "--lora-targets: \"%s\" is no linear layer of the model's layers; "
+                        "\"tide inspect --tensors\" lists all names",
+                        target);
+}
+
 static int check_lora(const struct model *model, const struct model_lora_options *lora)
 {
     const struct model_block *embedding = &model->blocks[0];
@@ -288,10 +309,7 @@ static int check_lora(const struct model *model, const struct model_lora_options
         &embedding->params[model_block_param(embedding, MODEL_TOKEN_TABLE)];
     for (size_t i = 0; i < lora->target_count; i++) {
         if (!names_module(model, lora, lora->targets[i])) {
-            return core_err_set(-EINVAL,
-                                "--lora-targets: \"%s\" is no linear layer of the model's layers; "
-                                "\"tide inspect --tensors\" lists all names",
-                                lora->targets[i]);
+            return refuse_target(model, lora->targets[i]);
         }
     }
     for (size_t i = 0; i < lora->saved_count; i++) {

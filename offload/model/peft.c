@@ -19,8 +19,15 @@ enum { RANK_MAX = 1 << 16, NAME_BYTES = 1024 };
 static int check_features(const struct core_json *doc, const struct core_json_value *root)
 {
     static const char *const flags[] = {"lora_bias", "use_qalora", "use_bdlora"};
-    static const char *const lists[] = {"rank_pattern", "alpha_pattern", "layer_replication",
-                                        "target_parameters", "trainable_token_indices"};
+    static const char *const lists[] = {"rank_pattern",
+                                        "alpha_pattern",
+                                        "layer_replication",
+                                        "target_parameters",
+                                        "trainable_token_indices",
+                                        "monteclora_config",
+                                        "arrow_config",
+                                        "kasa_config",
+                                        "alora_invocation_tokens"};
     const char *bias = "none";
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         bool set = false;
@@ -45,6 +52,49 @@ static int check_features(const struct core_json *doc, const struct core_json_va
     return strcmp(bias, "none") == 0 ? 0
                                      : core_json_refuse(doc, root, "bias", 0, -EINVAL,
                                                         "found \"%.40s\"; expected \"none\"", bias);
+}
+
+/* Initial values that PEFT takes out of the base's weights when it loads the folder: the tensors alone do not say what
+ * the model is. */
+static int check_initial(const struct core_json *doc, const struct core_json_value *root)
+{
+    static const char key[] = "init_lora_weights";
+    static const char *const plain[] = {"gaussian", "orthogonal", "eva", "mica"};
+    const struct core_json_value *value = core_json_find(root, key);
+    if (value == NULL || core_json_kind(value) != CORE_JSON_STRING) {
+        return 0;
+    }
+    const char *text = core_json_string(value, NULL);
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+        if (strcmp(text, plain[i]) == 0) {
+            return 0;
+        }
+    }
+    return core_json_refuse(doc, root, key, 0, -EINVAL,
+                            "\"%.40s\" changes the weights of the base; save the adapter with "
+                            "PEFT's path_initial_model_for_weight_conversion",
+                            text);
+}
+
+/* The identity of the base, if this folder was written by tide. */
+static int read_base(const struct core_json *doc, uint64_t *out)
+{
+    const struct core_json_value *mapping = core_json_find(core_json_root(doc),
+                                                           MODEL_ADAPTER_MAPPING);
+    const char *text = NULL;
+    char *end = NULL;
+    if (mapping == NULL || core_json_find(mapping, MODEL_ADAPTER_BASE) == NULL) {
+        return 0;
+    }
+    int rc = core_json_get_string(doc, mapping, MODEL_ADAPTER_BASE, &text);
+    if (rc != 0) {
+        return rc;
+    }
+    *out = strtoull(text, &end, 16);
+    return strlen(text) == 16 && strspn(text, "0123456789abcdef") == 16
+               ? 0
+               : core_json_refuse(doc, mapping, MODEL_ADAPTER_BASE, 0, -EINVAL,
+                                  "found \"%.40s\"; expected 16 hexadecimal digits", text);
 }
 
 static int read_flag(const struct core_json *doc, const char *key, bool *out)
@@ -86,7 +136,16 @@ static int read_config(const struct core_json *doc, struct model_peft *peft)
         return rc;
     }
     peft->scale = model_lora_scale(peft->alpha, peft->rank, peft->rslora);
-    return check_features(doc, root);
+    rc = core_json_get_real(doc, root, "lora_dropout", &peft->dropout);
+    if (rc != 0 && rc != -ENOENT) {
+        return rc;
+    }
+    rc = read_base(doc, &peft->base);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_initial(doc, root);
+    return rc == 0 ? check_features(doc, root) : rc;
 }
 
 static int load_config(struct model_peft *peft)
@@ -268,6 +327,36 @@ static int sort_tensors(struct model_peft *peft)
                : core_err_set(-EINVAL, "%s has no tensors", model_safetensors_path(peft->file));
 }
 
+/* ---- modules ---- */
+
+/* Adds the modules of all entries that are saved whole, or of those that are adapted. */
+static int list_modules(struct model_peft *peft, bool saved, size_t *count)
+{
+    for (size_t i = 0; i < peft->count; i++) {
+        const struct model_peft_entry *entry = &peft->entries[i];
+        if ((entry->whole != NULL) != saved) {
+            continue;
+        }
+        char *module = strndup(entry->base, model_module_length(entry->base));
+        if (module == NULL) {
+            return core_err_set(-ENOMEM, "no memory for the modules of %s", peft->folder);
+        }
+        peft->modules[peft->adapted + peft->saved] = module;
+        ++*count;
+    }
+    return 0;
+}
+
+static int make_modules(struct model_peft *peft)
+{
+    peft->modules = calloc(peft->count, sizeof *peft->modules);
+    if (peft->modules == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the modules of %s", peft->folder);
+    }
+    const int rc = list_modules(peft, false, &peft->adapted);
+    return rc == 0 ? list_modules(peft, true, &peft->saved) : rc;
+}
+
 /* ---- all of it ---- */
 
 int model_peft_open(const char *folder, struct model_peft **out)
@@ -286,6 +375,9 @@ int model_peft_open(const char *folder, struct model_peft **out)
     if (rc == 0) {
         rc = sort_tensors(peft);
     }
+    if (rc == 0) {
+        rc = make_modules(peft);
+    }
     if (rc != 0) {
         model_peft_close(peft);
         return rc;
@@ -302,6 +394,10 @@ void model_peft_close(struct model_peft *peft)
     for (size_t i = 0; i < peft->count; i++) {
         free((char *)(uintptr_t)peft->entries[i].base);
     }
+    for (size_t i = 0; i < peft->adapted + peft->saved; i++) {
+        free((char *)(uintptr_t)peft->modules[i]);
+    }
+    free(peft->modules);
     free(peft->entries);
     model_safetensors_close(peft->file);
     free(peft->folder);
@@ -312,4 +408,91 @@ const struct model_peft_entry *model_peft_find(const struct model_peft *peft, co
 {
     const struct model_peft_entry key = {.base = base};
     return bsearch(&key, peft->entries, peft->count, sizeof *peft->entries, by_base);
+}
+
+/* ---- with a model ---- */
+
+void model_peft_options(const struct model_peft *peft, struct model_lora_options *out)
+{
+    out->rank = peft->rank;
+    out->alpha = peft->alpha;
+    out->rslora = peft->rslora;
+    out->targets = peft->modules;
+    out->target_count = peft->adapted;
+    out->saved = peft->modules + peft->adapted;
+    out->saved_count = peft->saved;
+}
+
+/* The name that the base has for a part of an adapter. */
+static void print_base_name(const struct model_param *param, const struct model_part *part,
+                            char name[NAME_BYTES])
+{
+    const char *from = part->name;
+    size_t length = strlen(from);
+    if (param->adapter != MODEL_ADAPTER_NONE) { /* PREFIX path.lora_B.weight */
+        from += strlen(MODEL_ADAPTER_PREFIX);
+        length -= strlen(MODEL_ADAPTER_PREFIX) + strlen(".lora_B.weight");
+        snprintf(name, NAME_BYTES, "%.*s.weight", (int)length, from);
+    } else {
+        snprintf(name, NAME_BYTES, "%s", from);
+    }
+}
+
+/* Counts the tensors that both have. */
+static int match_param(const struct model_peft *peft, const struct model_param *param,
+                       size_t *matched)
+{
+    for (unsigned k = 0; param->trained && k < param->part_count; k++) {
+        char name[NAME_BYTES];
+        print_base_name(param, &param->parts[k], name);
+        const bool adapted = param->adapter != MODEL_ADAPTER_NONE;
+        const struct model_peft_entry *entry = model_peft_find(peft, name);
+        if (entry == NULL || (entry->whole == NULL) != adapted) {
+            return core_err_set(-EINVAL, "%s names %s, which %s does not %s",
+                                adapted ? "--lora-targets" : "--modules-to-save", name,
+                                peft->folder, adapted ? "adapt" : "have whole");
+        }
+        *matched += param->adapter != MODEL_ADAPTER_A;
+    }
+    return 0;
+}
+
+static bool model_has(const struct model *model, const struct model_peft_entry *entry)
+{
+    for (unsigned b = 0; b < model->block_count; b++) {
+        for (unsigned i = 0; i < model->blocks[b].param_count; i++) {
+            const struct model_param *param = &model->blocks[b].params[i];
+            for (unsigned k = 0; param->trained && k < param->part_count; k++) {
+                char name[NAME_BYTES];
+                print_base_name(param, &param->parts[k], name);
+                if (strcmp(name, entry->base) == 0) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+int model_peft_check(const struct model_peft *peft, const struct model *model)
+{
+    size_t matched = 0;
+    for (unsigned b = 0; b < model->block_count; b++) {
+        for (unsigned i = 0; i < model->blocks[b].param_count; i++) {
+            int rc = match_param(peft, &model->blocks[b].params[i], &matched);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+    }
+    for (size_t i = 0; matched < peft->count && i < peft->count; i++) {
+        const struct model_peft_entry *entry = &peft->entries[i];
+        if (!model_has(model, entry)) {
+            const bool adapted = entry->whole == NULL;
+            return core_err_set(-EINVAL, "%s %s %s, which %s does not name", peft->folder,
+                                adapted ? "adapts" : "has a whole", entry->base,
+                                adapted ? "--lora-targets" : "--modules-to-save");
+        }
+    }
+    return 0;
 }

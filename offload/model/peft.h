@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "offload/model/model.h"
 #include "offload/model/safetensors.h"
 
 /* What the folder has for one tensor of the base model. */
@@ -24,17 +25,30 @@ struct model_peft {
     double alpha;
     bool rslora;
     bool dora;
-    double scale; /* alpha / rank, or alpha / sqrt(rank) */
+    double scale;   /* alpha / rank, or alpha / sqrt(rank) */
+    double dropout; /* with which PEFT would train it */
+    uint64_t
+        base;     /* identity of the base model (model_sums_identity); 0: the folder does not say */
     char *folder; /* owned, as all below */
     struct model_safetensors *file;
     struct model_peft_entry *entries; /* in order of their names */
     size_t count;
+    const char *
+        *modules; /* paths of modules, each owned: first the adapted ones, then those saved whole */
+    size_t adapted, saved;
 };
 
 /* -ENOENT, -EINVAL: no such folder, a file is missing or half written, adapters of another kind than LoRA on
  * linear layers, or tensors that do not fit together; the message names the file and the key or tensor. */
 int model_peft_open(const char *folder, struct model_peft **out);
 void model_peft_close(struct model_peft *peft); /* NULL is fine */
+
+/* Fills rank, scale, targets and saved modules with those of the folder, which must stay open while the options
+ * are used. */
+void model_peft_options(const struct model_peft *peft, struct model_lora_options *out);
+/* Checks that the folder and a model have adapters and saved modules of the same tensors. -EINVAL names the first that
+ * only one of them has. */
+int model_peft_check(const struct model_peft *peft, const struct model *model);
 
 /* NULL: the folder has nothing for this tensor of the base model. */
 const struct model_peft_entry *model_peft_find(const struct model_peft *peft, const char *base);

@@ -262,10 +262,18 @@ static int load_rank(struct run_engine *engine, struct run_engine_worker *worker
                : run_rank_load(worker->rank, engine->given.files, engine->sums);
 }
 
-/* Finds the identity of the base model from what was read of it, which must be that of the checkpoint. */
+/* Finds the identity of the base model from what was read of it, which must be that of the checkpoint, or of the
+ * adapters to begin with. */
 static int identify_base(struct run_engine *engine)
 {
     const uint64_t base = model_sums_identity(engine->sums, engine->given.files);
+    const struct model_peft *peft = engine->given.peft;
+    if (engine->given.checkpoint == NULL && peft != NULL && peft->base != 0 && base != peft->base) {
+        return core_err_set(-EINVAL,
+                            "%s is an adapter of another base model: its base is %016" PRIx64
+                            ", this one is %016" PRIx64,
+                            peft->folder, peft->base, base);
+    }
     if (engine->given.checkpoint != NULL && base != engine->base) {
         return core_err_set(-EINVAL,
                             "%s belongs to another base model: its base is %016" PRIx64

@@ -5,6 +5,7 @@
 #define OFFLOAD_RUN_ENGINE_H
 
 #include "offload/model/files.h"
+#include "offload/model/peft.h"
 #include "offload/run/checkpoint.h"
 #include "offload/run/prepare.h"
 #include "offload/run/rank.h"
@@ -29,6 +30,7 @@ struct run_engine_options {
     const char *folder; /* of the model and its files, for other processes, like the next two */
     const char *const *frozen;
     size_t frozen_count;
+    const struct model_peft *peft; /* adapters to begin with; NULL: none */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
 };

@@ -228,6 +228,14 @@ static void damaged_ones_are_refused(void)
          -EINVAL, "is not supported"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 3, \"rank_pattern\": {\"q\": 8}}",
          1 << 20, -EINVAL, "rank_pattern: is not supported"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 3, \"init_lora_weights\": \"pissa\"}",
+         1 << 20, -EINVAL, "init_lora_weights: \"pissa\" changes the weights of the base"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 3, "
+         "\"alora_invocation_tokens\": [1, 2]}",
+         1 << 20, -EINVAL, "alora_invocation_tokens: is not supported"},
+        {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 3, "
+         "\"auto_mapping\": {\"tide_base\": \"12\"}}",
+         1 << 20, -EINVAL, "expected 16 hexadecimal digits"},
     };
     char base[600];
     char out[600];

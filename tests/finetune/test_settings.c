@@ -145,6 +145,12 @@ static void flags(void)
     expect(NULL, "--lora 8", &s);
     check_uint(s.engine.lora_target_count, ==, 0);
     finetune_settings_fini(&s);
+    expect(NULL, "--adapter a --lora-targets all-linear", &s);
+    check_string(s.engine.adapter, "a");
+    check_uint(s.engine.lora_rank, ==, 0);
+    check_uint(s.engine.lora_target_count, ==, 1);
+    check_string(s.engine.lora_targets[0], "all-linear");
+    finetune_settings_fini(&s);
     check_int(settings_of(NULL, "--lora 8 --lora-targets q_proj,,k_proj", &s), ==, -EINVAL);
     check_contains(core_err_message(), "expected up to 64 names between commas");
     expect(NULL,

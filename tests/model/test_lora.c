@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/dev/dev.h"
+#include "offload/model/peft.h"
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
 #include "tests/reference/plain.h"
@@ -59,6 +61,7 @@ static int adapt(struct fixture *fixture, const struct lora_case *one)
 
 struct trainer {
     struct fixture fixture;
+    struct model_peft *peft; /* NULL: adapters begin with initial values */
     struct dev_device *device;
     struct plain *plain;
 };
@@ -75,7 +78,9 @@ static void trainer_open(struct trainer *trainer, const struct lora_case *one, b
     check_int(adapt(fixture, one), ==, 0);
     if (start) {
         snprintf(path, sizeof path, "%s/model/lora/%s/start", test_root(), one->name);
-        check_int(model_files_add_adapter(fixture->files, path), ==, 0);
+        check_int(model_peft_open(path, &trainer->peft), ==, 0);
+        check_int(model_peft_check(trainer->peft, fixture->model), ==, 0);
+        model_files_add_adapter(fixture->files, trainer->peft);
     }
     check_int(model_files_check(fixture->files, fixture->model), ==, 0);
     check_int(dev_open("cpu", &memory, &trainer->device), ==, 0);
@@ -88,6 +93,7 @@ static void trainer_close(struct trainer *trainer)
     plain_destroy(trainer->plain);
     dev_close(trainer->device);
     fixture_close(&trainer->fixture);
+    model_peft_close(trainer->peft);
 }
 
 static struct plain_options options_of(enum kern_type type)
@@ -298,7 +304,11 @@ static void refused(void)
     } odd[] = {
         {{"", "llama", {.rank = 4, .alpha = 8}, {"q_prj"}, {NULL}}, "q_prj"},
         {{"", "llama", {.rank = 4, .alpha = 8}, {"proj"}, {NULL}}, "proj"},
-        {{"", "llama", {.rank = 4, .alpha = 8}, {"lm_head"}, {NULL}}, "lm_head"},
+        {{"", "llama", {.rank = 4, .alpha = 8}, {"lm_head"}, {NULL}}, "--modules-to-save lm_head"},
+        {{"", "llama", {.rank = 4, .alpha = 8}, {"model.embed_tokens"}, {NULL}},
+         "--modules-to-save model.embed_tokens trains it whole"},
+        {{"", "llama", {.rank = 4, .alpha = 8}, {"q_proj", ".*v_proj"}, {NULL}},
+         "\".*v_proj\" is a regular expression"},
         {{"", "llama", {.rank = 17, .alpha = 8}, {NULL}, {NULL}}, "--lora 17 is more"},
         {{"", "llama", {.rank = 4, .alpha = 8}, {NULL}, {"embed"}}, "no module \"embed\""},
         {{"", "llama", {.rank = 4, .alpha = 8}, {"o_proj"}, {"o_proj"}}, "both match"},
@@ -314,29 +324,80 @@ static void refused(void)
     }
 }
 
+/* A PEFT folder's tensors say which layers are adapted, whatever form its `target_modules` has. */
+static void target_forms(void)
+{
+    static const char *const forms[] = {
+        "[\"q_proj\", \"v_proj\"]",
+        "[\"v_proj\", \"self_attn.q_proj\", \"of_other_families\"]",
+        "\".*\\\\.(q|v)_proj\"",
+        "\"all-linear\", \"exclude_modules\": [\"k_proj\"]",
+        "[\"q_proj\", \"v_proj\"], \"layers_to_transform\": [0, 1]",
+    };
+    struct fixture named;
+    char from[700];
+    char to[700];
+    fixture_open(&named, "llama");
+    check_int(adapt(&named, &lora_cases[1]), ==, 0);
+    snprintf(from, sizeof from, "%s/model/lora/llama_qv/start/" MODEL_ADAPTER_FILE, test_root());
+    snprintf(to, sizeof to, "%s/" MODEL_ADAPTER_FILE, test_directory());
+    check_int(symlink(from, to), ==, 0);
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        struct fixture fixture;
+        struct model_peft *peft = NULL;
+        struct model_lora_options lora = {.seed = 0};
+        const struct model_options options = {.lora = &lora};
+        char text[400];
+        const int length = snprintf(text, sizeof text,
+                                    "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 3, "
+                                    "\"use_rslora\": true, \"target_modules\": %s}",
+                                    forms[i]);
+        test_file(MODEL_ADAPTER_CONFIG, text, (size_t)length);
+        fixture_open(&fixture, "llama");
+        model_destroy(fixture.model);
+        check_int(model_peft_open(test_directory(), &peft), ==, 0);
+        model_peft_options(peft, &lora);
+        check_int(model_create(&fixture.config, &options, &fixture.model), ==, 0);
+        check_int(model_peft_check(peft, fixture.model), ==, 0);
+        check_uint(fixture.model->flat->hash, ==, named.model->flat->hash);
+        model_peft_close(peft);
+        fixture_close(&fixture);
+    }
+    fixture_close(&named);
+}
+
 /* A PEFT folder with more adapters than the run, or fewer, is refused. */
 static void other_adapters(void)
 {
     struct lora_case less = lora_cases[0];
     struct lora_case more = lora_cases[1];
+    struct lora_case saves = lora_cases[0];
+    struct lora_case saves_not = lora_cases[5];
     less.targets[0] = "q_proj";
     more.targets[0] = more.targets[1] = NULL;
+    saves.saved[0] = "lm_head";
+    saves_not.saved[0] = NULL;
     const struct {
         const struct lora_case *one;
         const char *says;
-    } odd[] = {{&less, "belongs to no adapter"}, {&more, "has no tensor"}};
-    for (size_t i = 0; i < 2; i++) {
+    } odd[] = {{&less, "which --lora-targets does not name"},
+               {&more, "--lora-targets names model.layers.0.self_attn.k_proj.weight, which"},
+               {&saves, "--modules-to-save names lm_head.weight, which"},
+               {&saves_not, "lm_head.weight, which --modules-to-save does not name"}};
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
         struct fixture fixture;
+        struct model_peft *peft = NULL;
         char path[700];
-        fixture_open(&fixture, "llama");
+        fixture_open(&fixture, odd[i].one->base);
         check_int(adapt(&fixture, odd[i].one), ==, 0);
         snprintf(path, sizeof path, "%s/model/lora/%s/start", test_root(), odd[i].one->name);
-        check_int(model_files_add_adapter(fixture.files, path), ==, 0);
-        check_int(model_files_check(fixture.files, fixture.model), ==, -EINVAL);
+        check_int(model_peft_open(path, &peft), ==, 0);
+        check_int(model_peft_check(peft, fixture.model), ==, -EINVAL);
         check_contains(core_err_message(), odd[i].says);
+        model_peft_close(peft);
         fixture_close(&fixture);
     }
 }
 
 TEST_MAIN({"peft", peft}, {"recompute", recompute}, {"initial_values", initial_values},
-          {"refused", refused}, {"other_adapters", other_adapters})
+          {"refused", refused}, {"target_forms", target_forms}, {"other_adapters", other_adapters})

@@ -70,6 +70,7 @@ const struct finetune_flag finetune_flags_table[] = {
     {"lora-rslora", CLI_FLAG, AT(lora_rslora), NULL, 0, 0, NULL, "no", "scale adapters by X / sqrt(R) instead", NO_KEY, false},
     {"lora-targets", CLI_TEXT, AT(lora_targets), "NAMES|all-linear", 0, 0, "all-linear", NULL, "linear layers that get adapters, separated by commas: q_proj,v_proj", NO_KEY, false},
     {"modules-to-save", CLI_TEXT, AT(modules_to_save), "NAMES", 0, 0, NULL, "none", "modules that are trained whole beside adapters", NO_KEY, false},
+    {"adapter", CLI_TEXT, AT(adapter), "DIR", 0, 0, NULL, "none", "continue with the adapters of a PEFT folder; it sets rank, alpha and targets", NO_KEY, false},
     {"dev", CLI_TEXT, AT(dev), "cpu|cuda[:N]", 0, 0, NULL, "cpu", "device that computes", NO_KEY, false},
     {"threads", CLI_INTEGER, AT(threads), "N", 1, 1024, NULL, "all", "threads of the CPU device", NO_KEY, false},
     {"ranks", CLI_INTEGER, AT(ranks), "N", 1, 1024, "1", NULL, "data-parallel ranks: threads, or mpirun's processes", NO_KEY, false},
@@ -227,7 +228,9 @@ const struct cli_synonym finetune_flags_synonyms[] = {
     {"use-dora", NO_DORA},
     {"use-lora", "--lora R"},
     {"use-peft", "--lora R"},
-    {"adapter", "continuing from an adapter is not supported yet; --lora R trains a new one"},
+    {"adapter-name-or-path", "--adapter DIR"},
+    {"adapter-path", "--adapter DIR"},
+    {"lora-model-dir", "--adapter DIR"},
     {"finetuning-type", "--lora R for adapters, or nothing to train all weights"},
     {"load-in-4bit", NO_QUANTIZATION},
     {"load-in-8bit", NO_QUANTIZATION},
@@ -294,7 +297,8 @@ static void write_item(const struct cli_option *option, const char *standard, ch
 /* Flags that go with --lora; the short help has no room for them. */
 static bool is_detail(const struct finetune_flag *row)
 {
-    return strncmp(row->name, "lora-", 5) == 0 || row->at == AT(modules_to_save);
+    return strncmp(row->name, "lora-", 5) == 0 || row->at == AT(modules_to_save) ||
+           row->at == AT(adapter);
 }
 
 /* Prints items in lines. They keep their order, except that one of the next few may be moved up to
@@ -364,7 +368,8 @@ int finetune_flags_check(const struct cli_command *command, const struct finetun
         return cli_fail(command, CLI_WRONG, "--%s needs --seq-len N, the length of its rows",
                         flags->pack ? "pack" : "split");
     }
-    if (!FINETUNE_GIVEN(flags, lora)) {
+    const bool adapters = FINETUNE_GIVEN(flags, lora) || flags->adapter != NULL;
+    if (!adapters) {
         const char *needs = FINETUNE_GIVEN(flags, lora_alpha)        ? "lora-alpha"
                             : FINETUNE_GIVEN(flags, lora_rslora)     ? "lora-rslora"
                             : FINETUNE_GIVEN(flags, lora_targets)    ? "lora-targets"
@@ -375,8 +380,9 @@ int finetune_flags_check(const struct cli_command *command, const struct finetun
         }
     } else if (flags->freeze.count > 0) {
         return cli_fail(command, CLI_WRONG,
-                        "--lora and --freeze exclude each other: with adapters the whole model is "
-                        "frozen, except --modules-to-save NAMES");
+                        "--%s and --freeze exclude each other: with adapters the whole model is "
+                        "frozen, except --modules-to-save NAMES",
+                        flags->adapter != NULL ? "adapter" : "lora");
     }
     if (FINETUNE_GIVEN(flags, eval_every) && flags->eval_data == NULL) {
         return cli_fail(command, CLI_WRONG, "--eval-every needs --eval-data FILE");
@@ -391,6 +397,7 @@ void finetune_flags_paths(const struct finetune_flags *flags,
         {CLI_PATH_WRITTEN, "--trace", flags->trace},
         {CLI_PATH_MADE, "--out", flags->out},
         {CLI_PATH_KEPT, "--model", flags->model},
+        {CLI_PATH_KEPT, "--adapter", flags->adapter},
         {CLI_PATH_READ, "--data", flags->data},
         {CLI_PATH_READ, "--eval-data", flags->eval_data},
         {CLI_PATH_READ, "--config", flags->config},

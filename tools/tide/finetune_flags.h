@@ -39,7 +39,7 @@ struct finetune_flags {
     struct cli_texts freeze;
     int64_t lora;
     double lora_alpha;
-    const char *lora_targets, *modules_to_save;
+    const char *lora_targets, *modules_to_save, *adapter;
     bool lora_rslora;
 
     const char *dev;
@@ -106,7 +106,7 @@ extern const struct cli_synonym finetune_flags_synonyms[];
 void finetune_flags_print(const struct cli_option *more, size_t count, bool trains, bool verbose);
 
 /* The files and folders that these flags read and write, for cli_paths_check. */
-enum { FINETUNE_FLAGS_PATHS = 7 };
+enum { FINETUNE_FLAGS_PATHS = 8 };
 void finetune_flags_paths(const struct finetune_flags *flags,
                           struct cli_path paths[FINETUNE_FLAGS_PATHS]);
 

@@ -403,14 +403,16 @@ static int take_names(const char *flag, const char *text, struct finetune_names 
 static int take_adapters(struct finetune_settings *settings, const struct finetune_flags *flags)
 {
     struct tide_engine_options *engine = &settings->engine;
-    const bool all = strcmp(flags->lora_targets, "all-linear") == 0;
-    int rc = take_names("lora-targets", all ? NULL : flags->lora_targets, &settings->lora_targets);
+    const bool given = FINETUNE_GIVEN(flags, lora_targets);
+    int rc = take_names("lora-targets", given ? flags->lora_targets : NULL,
+                        &settings->lora_targets);
     if (rc == 0) {
         rc = take_names("modules-to-save", flags->modules_to_save, &settings->modules_to_save);
     }
-    if (rc != 0 || !FINETUNE_GIVEN(flags, lora)) {
+    if (rc != 0 || (!FINETUNE_GIVEN(flags, lora) && flags->adapter == NULL)) {
         return rc;
     }
+    engine->adapter = flags->adapter;
     engine->lora_rank = (uint32_t)flags->lora;
     engine->lora_alpha = FINETUNE_GIVEN(flags, lora_alpha) ? flags->lora_alpha : 0;
     engine->lora_rslora = flags->lora_rslora;

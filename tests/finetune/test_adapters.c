@@ -1,0 +1,138 @@
+/* `tide finetune --adapter` with the real engine and a tiny Llama: runs that continue from a PEFT folder, and
+ * folders and flags that do not fit. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/file.h"
+#include "tests/finetune/rig.h"
+#include "tests/harness/test.h"
+
+static char *read_file(const char *path, size_t *bytes)
+{
+    char *text = NULL;
+    check_int(core_file_read(path, 1 << 22, &text, bytes), ==, 0);
+    return text;
+}
+
+static void check_same_file(const char *one, const char *other, const char *name)
+{
+    char path[64];
+    size_t bytes[2];
+    snprintf(path, sizeof path, "%s/%s", one, name);
+    char *first = read_file(rig_path(path), &bytes[0]);
+    snprintf(path, sizeof path, "%s/%s", other, name);
+    char *second = read_file(rig_path(path), &bytes[1]);
+    check_uint(bytes[0], ==, bytes[1]);
+    check_memory(first, second, bytes[0]);
+    free(first);
+    free(second);
+}
+
+static void check_same_adapter(const char *one, const char *other)
+{
+    check_same_file(one, other, "adapter_model.safetensors");
+    check_same_file(one, other, "adapter_config.json");
+}
+
+#define LORA "--lora 4 --lora-alpha 6 --lora-targets q_proj,v_proj --modules-to-save lm_head "
+
+/* A folder that is continued without learning comes out as it was, to the bit of its fp32 masters. One that is
+ * continued has the same bits wherever its data are, and so has the rest of it if it is resumed. */
+static void continued(void)
+{
+    rig_train_begin();
+    expect(0, TRAIN_SMALL LORA "--steps 2 --out %T/one -q");
+    expect(0, TRAIN_SMALL "--adapter %T/one --lr 0 --steps 1 --out %T/same -q");
+    check_same_adapter("one", "same");
+    check_contains(rig_read("one/adapter_config.json"), "\"tide_base\": \"");
+    expect(0, TRAIN_SMALL "--adapter %T/one --steps 3 --out %T/memory -q");
+    expect(0, TRAIN_SMALL "--adapter %T/one --steps 3 --out %T/drive -q --store %T/store "
+                          "--place weights=store,states=store,acts=recompute");
+    check_same_adapter("memory", "drive");
+    expect(0, TRAIN_SMALL "--adapter %T/one --steps 2 --save-every 1 --out %T/parts -q");
+    expect(0, TRAIN_SMALL "--adapter %T/one --steps 3 --save-every 1 --out %T/parts -q --resume");
+    check_same_adapter("memory", "parts");
+    rig_end();
+}
+
+/* Flags that agree with the folder are fine; others are refused before anything is written, with flag and file. */
+static void contradicted(void)
+{
+    static const struct {
+        const char *flags;
+        const char *says[2];
+    } odd[] = {
+        {"--lora 8", {"--lora 8 contradicts \"r\": 4 in ", "one/adapter_config.json"}},
+        {"--lora-alpha 8", {"--lora-alpha 8 contradicts \"lora_alpha\": 6", "one/adapter"}},
+        {"--lora-rslora", {"--lora-rslora contradicts \"use_rslora\": false", "one/adapter"}},
+        {"--lora-targets q_proj", {"v_proj.weight, which --lora-targets does not name", "one"}},
+        {"--lora-targets all-linear",
+         {"--lora-targets names model.layers.0.self_attn.k_proj", "one"}},
+        {"--modules-to-save model.norm", {"--modules-to-save names model.norm.weight", "one"}},
+        {"--freeze a", {"--adapter and --freeze exclude each other", ""}},
+        {"--adapter %T/none", {"none/adapter_config.json", "No such file"}},
+    };
+    rig_train_begin();
+    expect(0, TRAIN_SMALL LORA "--steps 1 --out %T/one -q --overwrite");
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i += TEST_SLOW ? 3 : 1) {
+        char words[300];
+        snprintf(words, sizeof words, "%s%s%s", TRAIN_SMALL,
+                 "--steps 1 --out %T/never --adapter %T/one ", odd[i].flags);
+        check_int(rig_run(NULL, words), !=, 0);
+        check_contains(rig_err, odd[i].says[0]);
+        check_contains(rig_err, odd[i].says[1]);
+        check_true(!rig_has("never"));
+    }
+    expect(2, "plan --model %M --rates %T/rates.json --adapter %T/one --lora 8");
+    check_contains(rig_err, "--lora 8 contradicts");
+    expect(0, "plan --model %M --rates %T/rates.json --adapter %T/one --lora 4 --lora-alpha 6 "
+              "--lora-targets q_proj,v_proj --modules-to-save lm_head");
+    check_contains(rig_out, "3.2K of them trained");
+    rig_end();
+}
+
+static void copy_file(const char *from, const char *name, const char *to)
+{
+    char path[700];
+    char *text;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/model/fixtures/llama/%s", from, name);
+    text = read_file(path, &bytes);
+    test_file(to, text, bytes);
+    free(text);
+}
+
+/* An adapter of a base with other weights is refused, with both hashes, and one of a base with other layers. */
+static void of_another_base(void)
+{
+    size_t bytes;
+    rig_train_begin();
+    mkdir(rig_path("base"), 0700);
+    copy_file(test_root(), "config.json", "base/config.json");
+    copy_file(test_root(), "model.safetensors", "base/model.safetensors");
+    char *weights = read_file(rig_path("base/model.safetensors"), &bytes);
+    weights[bytes - 1] ^= 1;
+    test_file("base/model.safetensors", weights, bytes);
+    free(weights);
+    expect(0, TRAIN_SMALL "--lora 2 --steps 1 --out %T/mine -q");
+    check_int(
+        rig_run(NULL, TRAIN_SMALL "--model %T/base --adapter %T/mine --steps 1 --out %T/never"), !=,
+        0);
+    check_contains(rig_err, "mine is an adapter of another base model: its base is ");
+    const char *config = rig_read("mine/adapter_config.json");
+    char hash[17];
+    snprintf(hash, sizeof hash, "%.16s", strstr(config, "\"tide_base\": \"") + 14);
+    check_contains(rig_err, hash);
+    check_contains(rig_err, ", this one is ");
+    check_true(!rig_has("never"));
+    expect(0, TRAIN_SMALL "--model %T/base --lora 2 --steps 1 --out %T/theirs -q");
+    expect(0, TRAIN_SMALL "--model %T/base --adapter %T/theirs --steps 1 --out %T/more -q");
+    expect(2, "plan --model %M/../gpt2 --adapter %T/mine --rates %T/rates.json");
+    check_contains(rig_err, "mine does not fit ");
+    rig_end();
+}
+
+TEST_MAIN({"continued", continued}, {"contradicted", contradicted},
+          {"of_another_base", of_another_base})
