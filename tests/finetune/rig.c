@@ -1,10 +1,12 @@
 /* Runs a command in a process of its own, with its streams in files. */
 #include "tests/finetune/rig.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,6 +56,25 @@ static int remove_one(const char *path, const struct stat *info, int kind, struc
 void rig_remove(const char *name)
 {
     check_int(nftw(rig_path(name), remove_one, 16, FTW_DEPTH | FTW_PHYS), ==, 0);
+}
+
+int rig_newest(const char *folder, int before, bool *inside)
+{
+    int newest = before;
+    DIR *list = opendir(rig_path(folder));
+    *inside = false;
+    for (const struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
+        int step = 0;
+        int end = 0;
+        if (sscanf(entry->d_name, "checkpoint-%d%n", &step, &end) == 1) {
+            *inside = *inside || strcmp(entry->d_name + end, ".partial") == 0;
+            newest = entry->d_name[end] == '\0' && step > newest ? step : newest;
+        }
+    }
+    if (list != NULL) {
+        closedir(list);
+    }
+    return newest;
 }
 
 void rig_rows(void)

@@ -32,6 +32,9 @@ bool rig_has(const char *name);
 /* Removes a folder there and everything in it. */
 void rig_remove(const char *name);
 
+/* The newest checkpoint after step `before` in a run's folder, or `before`; *inside: one is being written. */
+int rig_newest(const char *folder, int before, bool *inside);
+
 /* Writes d.jsonl: seven rows of eight tokens; the first token is the number of the row. */
 void rig_rows(void);
 

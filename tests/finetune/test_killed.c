@@ -1,6 +1,5 @@
 /* Kills `tide finetune` with SIGKILL at seeded random moments, many times. Each time it is resumed
  * with another placement, and it ends with the same model as an undisturbed run. */
-#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,31 +11,11 @@
 /* Steps of a series of kills; more than are made between them. */
 enum { KILLED_STEPS_MAX = 999 };
 
-/* The newest checkpoint after step `before`, or `before`; *inside: one is being written. */
-static int newest_of(const char *folder, int before, bool *inside)
-{
-    int newest = before;
-    DIR *list = opendir(rig_path(folder));
-    *inside = false;
-    for (const struct dirent *entry; list != NULL && (entry = readdir(list)) != NULL;) {
-        int step = 0;
-        int end = 0;
-        if (sscanf(entry->d_name, "checkpoint-%d%n", &step, &end) == 1) {
-            *inside = *inside || strcmp(entry->d_name + end, ".partial") == 0;
-            newest = entry->d_name[end] == '\0' && step > newest ? step : newest;
-        }
-    }
-    if (list != NULL) {
-        closedir(list);
-    }
-    return newest;
-}
-
 /* Waits until a run has a checkpoint after step `before`, at most half a minute. */
 static void wait_for_newer(const char *folder, int before)
 {
     bool inside;
-    for (int i = 0; i < 15000 && newest_of(folder, before, &inside) == before; i++) {
+    for (int i = 0; i < 15000 && rig_newest(folder, before, &inside) == before; i++) {
         usleep(2000);
     }
 }
@@ -69,7 +48,7 @@ static int kill_and_resume(const char *flags, int kills, uint64_t *state)
         usleep((useconds_t)((*state >> 33) % 30000));
         kill(child, SIGKILL);
         rig_expect(__LINE__, rig_wait(child), 256 + SIGKILL);
-        newest = newest_of("hurt", newest, &inside);
+        newest = rig_newest("hurt", newest, &inside);
         hits += inside;
     }
     snprintf(line, sizeof line, "%s --out %%T/hurt --resume", base);

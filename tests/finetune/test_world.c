@@ -1,5 +1,6 @@
 /* `mpirun tide finetune` with a tiny Llama: the same bytes as with ranks that are threads, and one end for all
  * processes. Skipped without Open MPI. */
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,11 +45,16 @@ static void world(unsigned ranks, int code, const char *arguments)
     rig_expect(__LINE__, rig_wait(start(ranks, arguments)), code);
 }
 
+static const char *pid_name(unsigned rank)
+{
+    static char name[32];
+    snprintf(name, sizeof name, "pid.%u", rank);
+    return name;
+}
+
 static int pid_of(unsigned rank)
 {
-    char name[32];
-    snprintf(name, sizeof name, "pid.%u", rank);
-    return atoi(rig_read(name));
+    return atoi(rig_read(pid_name(rank)));
 }
 
 /* Processes and threads end with the same bytes: each stage of ZeRO, shards that are empty or differ in length, clipping,
@@ -135,25 +141,110 @@ static void signalled(void)
     rig_end();
 }
 
-/* A process that is killed ends all others; what was saved before is whole, and the run continues from it. */
-static void killed(void)
+/* ---- a storm ---- */
+
+static uint64_t draw(uint64_t *state, uint64_t below)
 {
-    begin();
-    world(2, 0, RANKS "--zero 2 --steps 2 --save-every 2 --out %T/hurt");
-    const int run = start(2, RANKS "--zero 2 --steps 1000000 --save-every 1000000 --out %T/hurt "
-                                   "--resume --log %T/hurt.jsonl --store %T/store --place "
-                                   "states=store");
-    wait_for_a_line("hurt.jsonl");
-    check_int(kill(pid_of(1), SIGKILL), ==, 0);
-    check_int(rig_wait(run), !=, 0);
-    for (unsigned rank = 0; rank < 2; rank++) {
-        for (int i = 0; i < 600 && kill(pid_of(rank), 0) == 0; i++) {
+    *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+    return (*state >> 33) % below;
+}
+
+/* Starts the run once more, and kills the process of a random rank: while it starts, or after its next checkpoint.
+ * All processes end with it, and the launcher says which one it was. Returns false if the run had ended before. */
+static bool strike(unsigned ranks, const char *words, int *newest, uint64_t *state)
+{
+    const unsigned victim = (unsigned)draw(state, ranks);
+    const bool early = draw(state, 3) == 0;
+    const useconds_t pause_us = (useconds_t)draw(state, early ? 500000 : 60000);
+    char sentence[64];
+    bool inside;
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        (void)unlink(rig_path(pid_name(rank)));
+    }
+    const int run = start(ranks, words);
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        wait_for_a_line(pid_name(rank));
+    }
+    const int pid = pid_of(victim);
+    for (int i = 0; i < 10000 && !early && rig_newest("hurt", *newest, &inside) == *newest; i++) {
+        usleep(3000);
+    }
+    usleep(pause_us);
+    (void)kill(pid, SIGKILL);
+    const int code = rig_wait(run);
+    *newest = rig_newest("hurt", *newest, &inside);
+    if (code == 0) {
+        return false;
+    }
+    snprintf(sentence, sizeof sentence, "process rank %u with PID", victim);
+    check_contains(rig_err, sentence);
+    check_contains(rig_err, "exited on signal 9");
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        const int other = pid_of(rank);
+        for (int i = 0; i < 600 && kill(other, 0) == 0; i++) {
             usleep(50000); /* a process that ends */
         }
-        check_int(kill(pid_of(rank), 0), ==, -1);
+        check_int(kill(other, 0), ==, -1);
     }
-    world(2, 0, RANKS "--zero 2 --steps 3 --out %T/hurt --resume --store %T/store");
-    check_contains(rig_out, "hurt: 3 steps");
+    return true;
+}
+
+static double last_loss(void)
+{
+    const char *arrow = strstr(rig_out, "-> ");
+    check_true(arrow != NULL);
+    return strtod(arrow + strlen("-> "), NULL);
+}
+
+/* A run of 2 ranks is killed again and again, each time at another moment. `widens`: every second time it continues
+ * with 3 ranks and the same rows per step. Returns the number of kills. */
+static unsigned storm_series(const char *flags, bool widens, unsigned kills, uint64_t *state)
+{
+    char words[512];
+    char base[400];
+    int newest = 0;
+    unsigned struck = 0;
+    snprintf(base, sizeof base, "%s%s --shuffle --seed 3 --steps %u", RANKS, flags, kills * 12);
+    snprintf(words, sizeof words, "%s --accum 3 --out %%T/untouched", base);
+    world(2, 0, words);
+    const double loss = last_loss();
+    for (bool more = true; more && struck < kills; struck += more) {
+        const bool wide = widens && struck % 2 == 1;
+        snprintf(words, sizeof words,
+                 "%s --accum %d --out %%T/hurt --resume --save-every 1 --store %%T/store --place "
+                 "states=store",
+                 base, wide ? 2 : 3);
+        more = strike(wide ? 3 : 2, words, &newest, state);
+    }
+    snprintf(words, sizeof words, "%s --accum 3 --out %%T/hurt --resume --store %%T/store -v",
+             base);
+    world(2, 0, words);
+    if (newest > 0) {
+        char resumed[64];
+        snprintf(resumed, sizeof resumed, "checkpoint-%d", newest);
+        check_contains(rig_err, resumed); /* the newest one can be read */
+    }
+    if (widens) {
+        check_double(fabs(last_loss() - loss), <=, 2e-3);
+    } else {
+        rig_same_model("untouched", "hurt");
+    }
+    rig_remove("hurt");
+    rig_remove("untouched");
+    return struck;
+}
+
+/* Processes are killed at random moments. The checkpoints stay whole, and the run continues: with the same number of
+ * ranks to the same bytes, with another number to the same loss within 2e-3. */
+static void storm(void)
+{
+    const unsigned kills = test_full() ? 50 : TEST_COUNT(3, 2);
+    uint64_t state = 20261123;
+    begin();
+    unsigned struck = storm_series("--zero 2", false, kills / 2, &state);
+    struck += storm_series("--zero 3", true, kills - kills / 2, &state);
+    test_note("seed 20261123, %u kills", struck);
+    check_uint(struck, >=, 1);
     rig_end();
 }
 
@@ -170,4 +261,4 @@ static void failing_rank(void)
 }
 
 TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed}, {"refused", refused},
-          {"signalled", signalled}, {"killed", killed}, {"failing_rank", failing_rank})
+          {"signalled", signalled}, {"storm", storm}, {"failing_rank", failing_rank})
