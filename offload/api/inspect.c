@@ -175,7 +175,7 @@ static int inspect_checkpoint(struct tide_context *context, const char *path,
     if (rc != 0) {
         goto done;
     }
-    rc = store_checkpoint_verify(checkpoint, report, &verifying);
+    rc = store_checkpoint_verify(checkpoint, NULL, report, &verifying);
     const struct blocks *blocks = store_checkpoint_manifest(checkpoint)->blocks;
     if (rc == 0 && !blocks->base_apart && has(path, "config.json")) {
         rc = check_tensors(path, blocks);

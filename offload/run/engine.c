@@ -723,12 +723,6 @@ static int take_piece(void *context, uint64_t first, uint64_t count,
     return taker->take(taker->context, first, count, arrays->at[STORE_STREAM_WEIGHTS]);
 }
 
-/* Calls a rank of another process for a block. */
-static int take_remote(struct run_engine *engine, uint32_t rank, enum run_call call, uint32_t block)
-{
-    return run_remote_call(engine->given.peers, rank, call, &block, sizeof block);
-}
-
 int run_engine_rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block,
                             run_take_weights *take, void *context)
 {
@@ -736,18 +730,10 @@ int run_engine_rank_weights(struct run_engine *engine, uint32_t rank, uint32_t b
     if (engine->workers[rank].rank != NULL) {
         return run_rank_weights(engine->workers[rank].rank, block, take, context);
     }
-    int rc = take_remote(engine, rank, RUN_CALL_WEIGHTS, block);
+    int rc = run_remote_call(engine->given.peers, rank, RUN_CALL_WEIGHTS, &block, sizeof block);
     return rc != 0
                ? rc
                : run_remote_pieces(engine->given.peers, rank, engine->piece, take_piece, &taker);
-}
-
-int run_engine_rank_states(struct run_engine *engine, uint32_t rank, uint32_t block,
-                           run_take_piece *take, void *context)
-{
-    int rc = take_remote(engine, rank, RUN_CALL_STATES, block);
-    return rc != 0 ? rc
-                   : run_remote_pieces(engine->given.peers, rank, engine->piece, take, context);
 }
 
 int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,

@@ -103,6 +103,14 @@ struct run_reply;
 int run_engine_serve(struct run_engine *engine, unsigned call, const void *arguments,
                      struct run_reply *reply);
 
+/* Opens the checkpoint that the first process has begun in `folder`, and writes what the rank keeps of a block
+ * while no rank works. */
+struct store_checkpoint_write;
+int run_engine_save_join(struct run_engine *engine, const char *folder,
+                         struct store_checkpoint_write **out);
+int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
+                         uint32_t block);
+
 /* ---- checkpoints ---- */
 
 struct run_save_options {

@@ -67,10 +67,8 @@ struct run_engine {
  * copied. */
 int run_engine_call_ranks(struct run_engine *engine, enum run_call call, const void *arguments,
                           size_t arguments_bytes);
-/* The working weights, or the states, of a block that a rank of any process keeps, in order. */
+/* The working weights of a block that a rank of any process keeps, in order. */
 int run_engine_rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block,
                             run_take_weights *take, void *context);
-int run_engine_rank_states(struct run_engine *engine, uint32_t rank, uint32_t block,
-                           run_take_piece *take, void *context);
 
 #endif

@@ -1,6 +1,7 @@
 /* engine_save.c: saves a run as a checkpoint: as updates write it while steps go on, or by reading
  * out block after block. */
 #include <errno.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/log.h"
@@ -44,33 +45,87 @@ static int write_weights(void *context, uint64_t first, uint64_t count, const vo
     return store_checkpoint_put(writer->checkpoint, writer->block, first, count, &streams);
 }
 
-/* A range of another process's rank. */
-static int write_piece(void *context, uint64_t first, uint64_t count,
-                       const struct store_arrays *streams)
+/* The ranks that write a block: each one its part or, if all ranks hold the same, the first one all. */
+static uint32_t writers_of(const struct run_engine *engine, uint32_t block)
 {
-    const struct block_writer *writer = context;
-    return store_checkpoint_put(writer->checkpoint, writer->block, first, count, streams);
+    const struct blocks *blocks = engine->given.model->flat;
+    const bool trained = blocks->list[block].trained;
+    if (!trained && blocks->base_apart) {
+        return 0;
+    }
+    return engine->given.options->stage >= (trained ? 1 : 3) ? engine->world : 1;
 }
 
-/* Writes a block: each rank writes its part or, if all ranks hold the same, the first rank writes all. */
+/* Writes what a rank of this process keeps of a block; nothing works meanwhile. */
+static int write_part(struct run_engine *engine, struct run_rank *rank,
+                      struct store_checkpoint_write *checkpoint, uint32_t block)
+{
+    struct block_writer writer = {checkpoint, block};
+    const struct run_take_states taker = {write_states, written_tail, wait_written, &writer};
+    return engine->given.model->flat->list[block].trained
+               ? run_rank_states(rank, block, &taker)
+               : run_rank_weights(rank, block, write_weights, &writer);
+}
+
+/* The checksums of what another process has written. */
+static int merge_sums(void *context, uint64_t first, uint64_t count,
+                      const struct store_arrays *sums)
+{
+    const struct block_writer *writer = context;
+    store_checkpoint_merge(writer->checkpoint, writer->block, first, count, sums);
+    return 0;
+}
+
+/* Calls all other processes, and waits for those that were called. Returns the first error. */
+static int call_others(struct run_engine *engine, enum run_call call, const void *arguments,
+                       size_t bytes)
+{
+    struct core_err first = core_err_keep(0);
+    struct run_reply reply;
+    uint32_t called = 1;
+    int rc = 0;
+    for (; rc == 0 && called < engine->world; called += rc == 0) {
+        rc = run_remote_call(engine->given.peers, called, call, arguments, bytes);
+    }
+    first = core_err_keep(rc);
+    for (uint32_t r = 1; r < called; r++) {
+        rc = run_remote_reply(engine->given.peers, r, &reply);
+        first = first.code != 0 ? first : core_err_keep(rc);
+    }
+    return core_err_first(&first, 0);
+}
+
+/* The processes write their parts of a block at the same time. */
+static int write_parts(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
+                       uint32_t block)
+{
+    struct block_writer writer = {checkpoint, block};
+    struct coll_peers *peers = engine->given.peers;
+    const uint32_t writers = writers_of(engine, block);
+    uint32_t called = 1;
+    int rc = 0;
+    for (; rc == 0 && called < writers; called += rc == 0) {
+        rc = run_remote_call(peers, called, RUN_CALL_SAVE_BLOCK, &block, sizeof block);
+    }
+    rc = rc == 0 && writers > 0 ? write_part(engine, engine->workers[0].rank, checkpoint, block)
+                                : rc;
+    struct core_err first = core_err_keep(rc);
+    for (uint32_t r = 1; r < called; r++) {
+        rc = run_remote_pieces(peers, r, engine->piece, merge_sums, &writer);
+        first = first.code != 0 ? first : core_err_keep(rc);
+    }
+    return core_err_first(&first, 0);
+}
+
 static int write_block(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                        uint32_t block)
 {
-    const struct run_engine_options *given = &engine->given;
-    const uint32_t parts = given->options->stage >= 1 ? engine->world : 1;
-    struct block_writer writer = {checkpoint, block};
-    const struct run_take_states taker = {write_states, written_tail, wait_written, &writer};
     int rc = 0;
-    if (!given->model->flat->list[block].trained) {
-        if (given->model->flat->base_apart) {
-            return 0;
-        }
-        return run_engine_weights(engine, block, write_weights, &writer);
+    if (engine->given.peers != NULL) {
+        return write_parts(engine, checkpoint, block);
     }
-    for (uint32_t r = 0; rc == 0 && r < parts; r++) {
-        rc = engine->workers[r].rank != NULL
-                 ? run_rank_states(engine->workers[r].rank, block, &taker)
-                 : run_engine_rank_states(engine, r, block, write_piece, &writer);
+    for (uint32_t r = 0; rc == 0 && r < writers_of(engine, block); r++) {
+        rc = write_part(engine, engine->workers[r].rank, checkpoint, block);
     }
     return rc;
 }
@@ -88,28 +143,62 @@ static int write_blocks(struct run_engine *engine, struct store_checkpoint_write
             return rc;
         }
     }
-    return store_checkpoint_finish(checkpoint);
+    return 0;
+}
+
+/* Writes all blocks. Each process opens the files and writes its own parts; when all of them have sealed these, the
+ * first one publishes the checkpoint. */
+static int write_all(struct run_engine *engine, struct store_checkpoint_write *checkpoint)
+{
+    const char *folder = store_checkpoint_folder(checkpoint);
+    const bool shared = engine->given.peers != NULL && engine->given.options->stage >= 1;
+    int rc = shared ? call_others(engine, RUN_CALL_SAVE, folder, strlen(folder) + 1) : 0;
+    if (rc == 0) {
+        rc = write_blocks(engine, checkpoint);
+    }
+    if (shared) {
+        const struct core_err kept = core_err_keep(rc);
+        const uint32_t seals = rc == 0;
+        rc = call_others(engine, RUN_CALL_SAVE_END, &seals, sizeof seals);
+        rc = core_err_first(&kept, rc);
+    }
+    return rc == 0 ? store_checkpoint_finish(checkpoint) : rc;
 }
 
 /* Writes frozen blocks, which no update writes. */
 static int write_frozen(struct run_engine *engine, struct store_checkpoint_write *checkpoint)
 {
     const struct blocks *blocks = engine->given.model->flat;
-    const uint32_t parts = engine->given.options->stage == 3 ? engine->world : 1;
     for (uint32_t b = 0; b < blocks->count; b++) {
-        struct block_writer writer = {checkpoint, b};
         if (blocks->list[b].trained || blocks->base_apart) {
             continue;
         }
         int rc = run_engine_quiesce(engine);
-        for (uint32_t r = 0; rc == 0 && r < parts; r++) {
-            rc = run_rank_weights(engine->workers[r].rank, b, write_weights, &writer);
-        }
+        rc = rc == 0 ? write_block(engine, checkpoint, b) : rc;
         if (rc != 0) {
             return rc;
         }
     }
     return 0;
+}
+
+/* ---- in the other processes ---- */
+
+int run_engine_save_join(struct run_engine *engine, const char *folder,
+                         struct store_checkpoint_write **out)
+{
+    const struct run_options *run = engine->given.options;
+    const struct store_checkpoint_options wanted = {.backend = run_options_file_io(run)};
+    const struct run_position nowhere = {.run = 0};
+    struct store_manifest manifest;
+    run_checkpoint_describe(run, engine->given.model->flat, &nowhere, &manifest);
+    return store_checkpoint_join(&wanted, folder, &manifest, out);
+}
+
+int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
+                         uint32_t block)
+{
+    return write_part(engine, run_engine_own(engine), checkpoint, block);
 }
 
 /* ---- opening ---- */
@@ -272,7 +361,7 @@ static int read_out(struct run_engine *engine, const struct run_save_options *op
     if (rc != 0) {
         return rc;
     }
-    const struct core_err kept = core_err_keep(write_blocks(engine, checkpoint));
+    const struct core_err kept = core_err_keep(write_all(engine, checkpoint));
     return core_err_first(&kept, store_checkpoint_end(checkpoint));
 }
 

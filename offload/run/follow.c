@@ -9,6 +9,7 @@
 #include "core/base/err.h"
 #include "core/coll/peers.h"
 #include "offload/model/config_read.h"
+#include "offload/plan/shard.h"
 #include "offload/run/checkpoint.h"
 #include "offload/run/engine.h"
 #include "offload/run/prepare.h"
@@ -20,11 +21,12 @@ struct follower {
     void *memory;             /* owned, RUN_PIECE_BYTES: arguments, and what is sent */
     void *job;                /* owned: arguments of CREATE, which `made` points to */
     struct run_remote_made made;
-    struct model *model;           /* owned */
-    struct model_files *files;     /* owned */
-    struct run_prepared *prepared; /* owned */
-    struct run_engine *engine;     /* owned; NULL: the first process has none */
-    void *batches;                 /* owned: a micro-batch that is received */
+    struct model *model;                 /* owned */
+    struct model_files *files;           /* owned */
+    struct run_prepared *prepared;       /* owned */
+    struct run_engine *engine;           /* owned; NULL: the first process has none */
+    struct store_checkpoint_write *save; /* owned; NULL: none is being written */
+    void *batches;                       /* owned: a micro-batch that is received */
     size_t batch_bytes;
 };
 
@@ -34,6 +36,7 @@ static bool destroy_engine(struct follower *follower)
     if (!run_engine_destroy(follower->engine)) {
         return false;
     }
+    (void)store_checkpoint_end(follower->save);
     follower->engine = NULL;
     run_prepared_destroy(follower->prepared);
     model_files_close(follower->files);
@@ -127,6 +130,8 @@ static int feed(struct follower *follower, struct run_reply *reply)
     return core_err_first(&first, 0);
 }
 
+/* ---- weights ---- */
+
 /* Sends what a rank reads out; a rank's part of a block may be empty. */
 struct sender {
     const struct follower *follower;
@@ -148,25 +153,68 @@ static int send_weights(void *context, uint64_t first, uint64_t count, const voi
     return count > 0 ? send_range(context, first, count, &arrays) : 0;
 }
 
-static int send_states(void *context, const struct adam_arrays *arrays)
+static int send_block(struct follower *follower, struct run_reply *reply)
 {
-    const struct store_arrays streams = run_checkpoint_streams(arrays);
-    return send_range(context, arrays->first, arrays->count, &streams);
-}
-
-static int send_block(struct follower *follower, enum run_call call)
-{
+    (void)reply;
     struct sender sender = {.follower = follower};
-    const struct run_take_states taker = {.take = send_states, .context = &sender};
     struct run_rank *rank = run_engine_own(follower->engine);
     const struct store_arrays nothing = {{NULL}};
     memcpy(&sender.block, follower->memory, sizeof sender.block);
-    const int rc = call == RUN_CALL_WEIGHTS
-                       ? run_rank_weights(rank, sender.block, send_weights, &sender)
-                       : run_rank_states(rank, sender.block, &taker);
-    const struct core_err kept = core_err_keep(rc);
+    const struct core_err kept = core_err_keep(
+        run_rank_weights(rank, sender.block, send_weights, &sender));
     return core_err_first(&kept, send_range(&sender, 0, 0, &nothing));
 }
+
+/* ---- checkpoints ---- */
+
+static int join_save(struct follower *follower, struct run_reply *reply)
+{
+    (void)reply;
+    (void)store_checkpoint_end(follower->save);
+    follower->save = NULL;
+    return run_engine_save_join(follower->engine, follower->memory, &follower->save);
+}
+
+/* Writes the rank's part of a block and sends its checksums, which are known when the writes have begun. */
+static int save_block(struct follower *follower, struct run_reply *reply)
+{
+    (void)reply;
+    const struct store_arrays nothing = {{NULL}};
+    uint32_t block;
+    memcpy(&block, follower->memory, sizeof block);
+    const struct plan_input *input = &follower->prepared->input;
+    const bool trained = follower->model->flat->list[block].trained;
+    const struct plan_span span = trained ? plan_state_span(input, block)
+                                          : plan_weight_span(input, block);
+    int rc = follower->save != NULL ? run_engine_save_part(follower->engine, follower->save, block)
+                                    : core_err_set(-EPROTO, "no checkpoint is being written");
+    if (rc == 0 && span.count > 0) {
+        const struct store_arrays sums = store_checkpoint_sums(follower->save, block, span.first);
+        rc = run_remote_send_sums(follower->peers, follower->memory, &sums, span.first, span.count);
+    }
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept,
+                          run_remote_send_sums(follower->peers, follower->memory, &nothing, 0, 0));
+}
+
+static int end_save(struct follower *follower, struct run_reply *reply)
+{
+    (void)reply;
+    uint32_t seals;
+    memcpy(&seals, follower->memory, sizeof seals);
+    const struct core_err kept = core_err_keep(
+        seals && follower->save != NULL ? store_checkpoint_seal(follower->save) : 0);
+    const int rc = store_checkpoint_end(follower->save);
+    follower->save = NULL;
+    return core_err_first(&kept, rc);
+}
+
+typedef int follower_work(struct follower *follower, struct run_reply *reply);
+static follower_work *const works[RUN_CALL_END] = {
+    [RUN_CALL_FEED] = feed,         [RUN_CALL_WEIGHTS] = send_block,
+    [RUN_CALL_SAVE] = join_save,    [RUN_CALL_SAVE_BLOCK] = save_block,
+    [RUN_CALL_SAVE_END] = end_save,
+};
 
 /* The engine's loss of a rank's thread would keep its memory in use: the process then ends with it. */
 static int serve(struct follower *follower, enum run_call call, size_t bytes,
@@ -186,7 +234,7 @@ static int serve(struct follower *follower, enum run_call call, size_t bytes,
     if (call < RUN_CALL_RANKS) {
         return run_engine_serve(follower->engine, call, follower->memory, reply);
     }
-    return call == RUN_CALL_FEED ? feed(follower, reply) : send_block(follower, call);
+    return works[call](follower, reply);
 }
 
 static int answer(struct follower *follower, int rc, struct run_reply *reply)

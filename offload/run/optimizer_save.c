@@ -453,7 +453,7 @@ static int verify_needed(const struct carrying *carrying)
     int rc = 0;
     for (uint32_t r = 0; rc == 0 && r < carrying->world; r++) {
         if (carrying->sources[r].needed) {
-            rc = store_checkpoint_verify(carrying->sources[r].checkpoint, NULL, NULL);
+            rc = store_checkpoint_verify(carrying->sources[r].checkpoint, NULL, NULL, NULL);
         }
     }
     return rc;

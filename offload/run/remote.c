@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/coll/peers.h"
+#include "offload/plan/shard.h"
 
 enum { BATCH_ARRAYS = 4, PIECE_ELEMENTS = 256 << 10 };
 
@@ -351,4 +352,19 @@ int run_remote_send_range(struct coll_peers *peers, void *memory, const struct p
         done += head.count;
     } while (rc == 0 && done < count);
     return rc;
+}
+
+int run_remote_send_sums(struct coll_peers *peers, void *memory, const struct store_arrays *sums,
+                         uint64_t first, uint64_t count)
+{
+    static const uint64_t none[STORE_STREAM_COUNT] = {0};
+    const uint64_t bytes = (count + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS * sizeof(uint64_t);
+    struct piece_head head = {.first = first, .count = count};
+    if (bytes > RUN_PIECE_BYTES / (STORE_STREAM_COUNT + 1)) {
+        return core_err_set(-EFBIG, "a part of a block has too many checksums to be sent");
+    }
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        head.bytes[s] = bytes;
+    }
+    return send_piece(peers, memory, &head, sums, none);
 }

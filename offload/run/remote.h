@@ -24,7 +24,9 @@ enum run_call {
     RUN_CALL_CREATE = RUN_CALL_RANKS, /* with struct run_remote_job */
     RUN_CALL_FEED,                    /* with the number of micro-batches; each follows */
     RUN_CALL_WEIGHTS,                 /* with a block; pieces precede the reply */
-    RUN_CALL_STATES,                  /* the same */
+    RUN_CALL_SAVE,                    /* with the folder of a checkpoint, to write to it */
+    RUN_CALL_SAVE_BLOCK,              /* with a block; a piece of checksums precedes the reply */
+    RUN_CALL_SAVE_END,                /* with a uint32_t: 1: seal what was written, 0: drop it */
     RUN_CALL_DESTROY,
     RUN_CALL_END, /* with the exit code; has no reply */
 };
@@ -52,7 +54,7 @@ int run_remote_feed(struct coll_peers *peers, uint32_t rank, const struct model_
 /* Waits for the end of a call. Returns the error of the rank, or of the world. */
 int run_remote_reply(struct coll_peers *peers, uint32_t rank, struct run_reply *out);
 
-/* Takes the pieces of a call of weights or states, and its reply. `memory` has RUN_PIECE_BYTES. After an error
+/* Takes the pieces of a call of weights or of a saved block, and its reply. `memory` has RUN_PIECE_BYTES. After an error
  * of `take` the rest of the pieces is dropped. */
 enum { RUN_PIECE_BYTES = 8 << 20 };
 typedef int run_take_piece(void *context, uint64_t first, uint64_t count,
@@ -83,6 +85,9 @@ int run_remote_batch(struct coll_peers *peers, void *memory, size_t room, struct
 /* Sends a range of streams in pieces, and an empty one at the end (count 0). */
 int run_remote_send_range(struct coll_peers *peers, void *memory, const struct plan_format *format,
                           const struct store_arrays *arrays, uint64_t first, uint64_t count);
+/* The same of a range's checksums, one for each cut of each stream. */
+int run_remote_send_sums(struct coll_peers *peers, void *memory, const struct store_arrays *sums,
+                         uint64_t first, uint64_t count);
 /* Reads the arguments of CREATE, which stay in `memory`. */
 struct run_remote_made {
     struct run_options options; /* its strings are in `memory` */

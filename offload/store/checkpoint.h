@@ -37,6 +37,23 @@ int store_checkpoint_put_begin(struct store_checkpoint_write *checkpoint, uint32
                                uint64_t first, uint64_t count, const struct store_arrays *arrays);
 uint64_t store_checkpoint_put_tail(const struct store_checkpoint_write *checkpoint);
 int store_checkpoint_put_wait(struct store_checkpoint_write *checkpoint, uint64_t point);
+/* ---- by several processes: the first one begins and finishes a checkpoint, the others write their own ranges ---- */
+
+/* The folder's present name, for the others. */
+const char *store_checkpoint_folder(const struct store_checkpoint_write *checkpoint);
+/* Opens the files that the first process has made in `folder`, to put ranges into them. `manifest` has the streams and
+ * blocks; its memory is taken over. */
+int store_checkpoint_join(const struct store_checkpoint_options *options, const char *folder,
+                          struct store_manifest *manifest, struct store_checkpoint_write **out);
+/* Finds the checksums of a range that was put: one per cut of each stream. */
+struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *checkpoint,
+                                          uint32_t block, uint64_t first);
+/* Makes durable what was put, and reads it back. */
+int store_checkpoint_seal(struct store_checkpoint_write *checkpoint);
+/* In the first process: takes the checksums of a range that another process has put. */
+void store_checkpoint_merge(struct store_checkpoint_write *checkpoint, uint32_t block,
+                            uint64_t first, uint64_t count, const struct store_arrays *sums);
+
 /* Sets what is known only now, from a `manifest` of the same step: the counts, the loss scale and
  * the application's bytes. Its memory is taken over. To be called before the finish. */
 void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
@@ -74,8 +91,9 @@ int store_checkpoint_read_begin(struct store_checkpoint *checkpoint, uint32_t bl
                                 uint64_t count, const struct store_arrays *arrays);
 uint64_t store_checkpoint_read_tail(const struct store_checkpoint *checkpoint);
 int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t point);
-/* Reads and verifies all streams. `progress` may be NULL; a result other than 0 stops. */
-int store_checkpoint_verify(struct store_checkpoint *checkpoint,
+/* Reads and verifies the marked cuts of all streams (NULL: all cuts). `progress` may be NULL; a result other than
+ * 0 stops. */
+int store_checkpoint_verify(struct store_checkpoint *checkpoint, const struct store_marks *marks,
                             int (*progress)(void *user, uint64_t done, uint64_t total), void *user);
 
 #endif

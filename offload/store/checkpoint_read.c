@@ -192,13 +192,13 @@ int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t poi
     return store_flow_wait(checkpoint->flow, point);
 }
 
-int store_checkpoint_verify(struct store_checkpoint *checkpoint,
+int store_checkpoint_verify(struct store_checkpoint *checkpoint, const struct store_marks *marks,
                             int (*progress)(void *user, uint64_t done, uint64_t total), void *user)
 {
     const uint32_t blocks = checkpoint->image.blocks->count;
     int rc = 0;
     for (uint32_t b = 0; rc == 0 && b < blocks; b++) {
-        rc = store_flow_check(checkpoint->flow, b);
+        rc = store_flow_check(checkpoint->flow, b, marks);
         if (rc == 0 && progress != NULL && progress(user, b + 1, blocks) != 0) {
             rc = core_err_set(-ECANCELED, "stopped while %s was read", checkpoint->path);
         }

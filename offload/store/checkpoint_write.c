@@ -26,10 +26,11 @@ struct store_checkpoint_write {
     struct store_checkpoint_options given;
     struct store_manifest manifest;
     struct store_image image;
-    struct store_flow *flow; /* owned */
-    char folder[4096];       /* its final name */
-    struct model_claim own;  /* on its present name; no path: not created yet, or published */
-    uint64_t cuts;           /* cuts that were written */
+    struct store_flow *flow;  /* owned */
+    char folder[4096];        /* its final name */
+    struct model_claim own;   /* on its present name; no path: not created yet, or published */
+    uint64_t cuts;            /* cuts that were written */
+    struct store_marks marks; /* owned: cuts that this process reads back */
 };
 
 /* ---- beginning ---- */
@@ -102,14 +103,47 @@ static int check_replaced(const char *folder, const char *path)
     return rc;
 }
 
+static int make_marks(struct store_checkpoint_write *checkpoint)
+{
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        const uint64_t cuts = store_image_cuts(&checkpoint->image, (enum store_stream)s);
+        checkpoint->marks.at[s] = cuts > 0 ? calloc(cuts, 1) : NULL;
+        if (cuts > 0 && checkpoint->marks.at[s] == NULL) {
+            return core_err_set(-ENOMEM, "no memory for a checkpoint");
+        }
+    }
+    return 0;
+}
+
+static int open_flow(struct store_checkpoint_write *checkpoint, const char *name, bool joins)
+{
+    const struct store_checkpoint_options *given = &checkpoint->given;
+    const struct store_flow_options flow = {.image = &checkpoint->image,
+                                            .folder = checkpoint->own.fd,
+                                            .name = name,
+                                            .writes = true,
+                                            .joins = joins,
+                                            .backend = given->backend,
+                                            .recipe = given->recipe,
+                                            .limit_ns = given->limit_ns};
+    return store_flow_open(&flow, &checkpoint->flow);
+}
+
+static int make_image(struct store_checkpoint_write *checkpoint)
+{
+    const struct store_manifest *manifest = &checkpoint->manifest;
+    int rc = store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
+                              manifest->blocks);
+    return rc != 0 ? rc : make_marks(checkpoint);
+}
+
 static int begin(struct store_checkpoint_write *checkpoint)
 {
     const struct store_checkpoint_options *given = &checkpoint->given;
     const struct store_manifest *manifest = &checkpoint->manifest;
     store_shelf_path(store_shelf_directory(given->shelf), manifest->step, checkpoint->folder,
                      sizeof checkpoint->folder);
-    int rc = store_image_init(&checkpoint->image, &manifest->format, manifest->weight_dtype,
-                              manifest->blocks);
+    int rc = make_image(checkpoint);
     if (rc != 0) {
         return rc;
     }
@@ -130,18 +164,28 @@ static int begin(struct store_checkpoint_write *checkpoint)
         return rc;
     }
     take_spare(checkpoint);
-    const struct store_flow_options flow = {.image = &checkpoint->image,
-                                            .folder = checkpoint->own.fd,
-                                            .name = checkpoint->own.path,
-                                            .writes = true,
-                                            .backend = given->backend,
-                                            .recipe = given->recipe,
-                                            .limit_ns = given->limit_ns};
-    return store_flow_open(&flow, &checkpoint->flow);
+    return open_flow(checkpoint, checkpoint->own.path, false);
 }
 
-int store_checkpoint_begin(const struct store_checkpoint_options *options,
-                           struct store_manifest *manifest, struct store_checkpoint_write **out)
+static int join(struct store_checkpoint_write *checkpoint)
+{
+    int rc = make_image(checkpoint);
+    if (rc != 0) {
+        return rc;
+    }
+    checkpoint->own.fd = open(checkpoint->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (checkpoint->own.fd < 0) {
+        return core_err_set(-errno,
+                            "%s, which the first process has made, cannot be opened: %s; all "
+                            "processes have to see the folder of the checkpoints",
+                            checkpoint->folder, strerror(errno));
+    }
+    return open_flow(checkpoint, checkpoint->folder, true);
+}
+
+/* `joined`: the folder that another process has made; NULL: this one makes it. */
+static int create(const struct store_checkpoint_options *options, const char *joined,
+                  struct store_manifest *manifest, struct store_checkpoint_write **out)
 {
     struct store_checkpoint_write *checkpoint = calloc(1, sizeof *checkpoint);
     if (checkpoint == NULL) {
@@ -152,7 +196,8 @@ int store_checkpoint_begin(const struct store_checkpoint_options *options,
     checkpoint->manifest = *manifest;
     *manifest = (struct store_manifest){.step = 0};
     checkpoint->own.fd = -1;
-    int rc = begin(checkpoint);
+    snprintf(checkpoint->folder, sizeof checkpoint->folder, "%s", joined != NULL ? joined : "");
+    int rc = joined != NULL ? join(checkpoint) : begin(checkpoint);
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
         return core_err_first(&kept, store_checkpoint_end(checkpoint));
@@ -161,13 +206,44 @@ int store_checkpoint_begin(const struct store_checkpoint_options *options,
     return 0;
 }
 
+int store_checkpoint_begin(const struct store_checkpoint_options *options,
+                           struct store_manifest *manifest, struct store_checkpoint_write **out)
+{
+    return create(options, NULL, manifest, out);
+}
+
+int store_checkpoint_join(const struct store_checkpoint_options *options, const char *folder,
+                          struct store_manifest *manifest, struct store_checkpoint_write **out)
+{
+    return create(options, folder, manifest, out);
+}
+
+const char *store_checkpoint_folder(const struct store_checkpoint_write *checkpoint)
+{
+    return checkpoint->own.path;
+}
+
+/* ---- putting ---- */
+
+/* Counts the cuts of a range, and marks the first `marked` of them. */
+static void note_cuts(struct store_checkpoint_write *checkpoint, enum store_stream stream,
+                      uint32_t block, const struct plan_span span, uint64_t marked)
+{
+    const uint64_t cuts = (span.count + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
+    const uint64_t first = checkpoint->image.first_cuts[stream][block] +
+                           span.first / PLAN_CUT_ELEMENTS;
+    checkpoint->cuts += cuts;
+    memset(checkpoint->marks.at[stream] + first, 1, marked < cuts ? marked : cuts);
+}
+
 int store_checkpoint_put_begin(struct store_checkpoint_write *checkpoint, uint32_t block,
                                uint64_t first, uint64_t count, const struct store_arrays *arrays)
 {
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         const bool has = store_image_bytes(&checkpoint->image, (enum store_stream)s, block) > 0;
         if (has && arrays->at[s] != NULL) {
-            checkpoint->cuts += (count + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
+            note_cuts(checkpoint, (enum store_stream)s, block, (struct plan_span){first, count},
+                      UINT64_MAX);
         }
     }
     return store_flow_begin(checkpoint->flow, block, first, count, arrays);
@@ -188,6 +264,47 @@ int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t blo
 {
     int rc = store_checkpoint_put_begin(checkpoint, block, first, count, arrays);
     return rc == 0 ? store_flow_wait(checkpoint->flow, store_flow_tail(checkpoint->flow)) : rc;
+}
+
+struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *checkpoint,
+                                          uint32_t block, uint64_t first)
+{
+    struct store_arrays sums = {{NULL}};
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        if (store_image_bytes(&checkpoint->image, (enum store_stream)s, block) > 0) {
+            sums.at[s] = (char *)(store_flow_sums(checkpoint->flow, (enum store_stream)s) +
+                                  checkpoint->image.first_cuts[s][block] +
+                                  first / PLAN_CUT_ELEMENTS);
+        }
+    }
+    return sums;
+}
+
+/* Also reads back the first cut of the range: that finds a folder that only looks the same to both processes. */
+void store_checkpoint_merge(struct store_checkpoint_write *checkpoint, uint32_t block,
+                            uint64_t first, uint64_t count, const struct store_arrays *sums)
+{
+    const struct store_arrays own = store_checkpoint_sums(checkpoint, block, first);
+    const uint64_t cuts = (count + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        if (own.at[s] != NULL && sums->at[s] != NULL) {
+            memcpy(own.at[s], sums->at[s], cuts * sizeof(uint64_t));
+            note_cuts(checkpoint, (enum store_stream)s, block, (struct plan_span){first, count}, 1);
+        }
+    }
+}
+
+int store_checkpoint_seal(struct store_checkpoint_write *checkpoint)
+{
+    int rc = store_flow_sync(checkpoint->flow);
+    if (rc != 0) {
+        return rc;
+    }
+    store_flow_turn(checkpoint->flow);
+    for (uint32_t b = 0; rc == 0 && b < checkpoint->image.blocks->count; b++) {
+        rc = store_flow_check(checkpoint->flow, b, &checkpoint->marks);
+    }
+    return rc;
 }
 
 void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
@@ -290,7 +407,7 @@ static int write_manifest(struct store_checkpoint_write *checkpoint)
     return rc;
 }
 
-/* Reads everything from the disk, as a resuming run would, and checks that it is this
+/* Reads from the disk what this process has written, as a resuming run would, and checks that it is this
  * checkpoint. */
 static int verify(struct store_checkpoint_write *checkpoint)
 {
@@ -306,7 +423,7 @@ static int verify(struct store_checkpoint_write *checkpoint)
         }
     }
     if (rc == 0) {
-        rc = store_checkpoint_verify(back, NULL, NULL);
+        rc = store_checkpoint_verify(back, &checkpoint->marks, NULL, NULL);
     }
     const int closed = store_checkpoint_close(back);
     return rc == 0 ? closed : rc;
@@ -367,6 +484,9 @@ int store_checkpoint_end(struct store_checkpoint_write *checkpoint)
         model_folder_remove(checkpoint->own.path);
     }
     model_claim_close(&checkpoint->own);
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        free(checkpoint->marks.at[s]);
+    }
     store_image_fini(&checkpoint->image);
     store_manifest_fini(&checkpoint->manifest);
     free(checkpoint);

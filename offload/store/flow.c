@@ -125,16 +125,17 @@ static int open_file(struct store_flow *flow, const struct store_flow_options *o
 {
     const bool pages = stream != STORE_STREAM_M_SCALES && stream != STORE_STREAM_V_SCALES;
     /* A file that exists was taken over from a removed checkpoint. */
-    const int make = options->writes ? O_RDWR | O_CREAT : O_RDONLY;
+    const bool fills = options->writes && !options->joins;
+    const int make = fills ? O_RDWR | O_CREAT : options->writes ? O_RDWR : O_RDONLY;
     char name[32];
     name_of(stream, name);
     int plain = openat(options->folder, name, make | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (plain < 0) {
-        return file_failed(flow, name, options->writes ? "created" : "opened");
+        return file_failed(flow, name, fills ? "created" : "opened");
     }
     const struct model_folder folder = {flow->name, options->folder};
-    int rc = options->writes ? fill_header(&folder, flow, stream, plain, name)
-                             : check_header(flow, stream, plain, name);
+    int rc = fills ? fill_header(&folder, flow, stream, plain, name)
+                   : check_header(flow, stream, plain, name);
     int direct = -1;
     if (rc == 0 && pages) {
         direct = openat(options->folder, name,
@@ -463,18 +464,43 @@ int store_flow_wait(struct store_flow *flow, uint64_t point)
     return finish_until(flow, point);
 }
 
-int store_flow_check(struct store_flow *flow, uint32_t block)
+/* The next range of marked cuts of a block, from cuts[1] on; false: there is none. */
+static bool next_marked(const unsigned char *marks, uint64_t count, uint64_t cuts[2])
 {
-    const uint64_t elements = flow->image->blocks->list[block].elements;
-    const uint64_t cuts[2] = {0, (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS};
+    for (cuts[0] = cuts[1]; cuts[0] < count && marks != NULL && marks[cuts[0]] == 0; cuts[0]++) {
+    }
+    for (cuts[1] = cuts[0]; cuts[1] < count && (marks == NULL || marks[cuts[1]] != 0); cuts[1]++) {
+    }
+    return cuts[0] < cuts[1];
+}
+
+int store_flow_check(struct store_flow *flow, uint32_t block, const struct store_marks *marks)
+{
+    const struct store_image *image = flow->image;
     int rc = 0;
     assert(!flow->writes);
     for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
-        if (store_image_bytes(flow->image, (enum store_stream)s, block) > 0) {
+        const uint64_t first = image->first_cuts[s][block];
+        const uint64_t count = image->first_cuts[s][block + 1] - first;
+        const unsigned char *own = marks != NULL && marks->at[s] != NULL ? marks->at[s] + first
+                                                                         : NULL;
+        uint64_t cuts[2] = {0, 0};
+        while (rc == 0 && next_marked(own, count, cuts)) {
             rc = move_stream(flow, (enum store_stream)s, block, cuts, NULL);
         }
     }
     return rc == 0 ? finish_until(flow, flow->begun) : rc;
+}
+
+void store_flow_turn(struct store_flow *flow)
+{
+    assert(flow->writes && flow->finished == flow->begun);
+    flow->writes = false;
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        if (flow->fds[s] >= 0) {
+            (void)posix_fadvise(flow->fds[s], 0, 0, POSIX_FADV_DONTNEED);
+        }
+    }
 }
 
 int store_flow_sync(struct store_flow *flow)

@@ -20,6 +20,7 @@ struct store_flow_options {
     const char *name;                 /* its name, for messages */
     bool writes;                      /* missing files are created at full size, with their
                                        * headers */
+    bool joins;                       /* writes into files that another process has created */
     const char *backend;              /* NULL: chosen by probing */
     const struct aio_backend *recipe; /* replaces `backend`; NULL: none */
     int64_t limit_ns;                 /* time limit of one block's I/O; 0: the drive's own */
@@ -50,10 +51,17 @@ int store_flow_wait(struct store_flow *flow, uint64_t point);
 /* The file of a stream if it is opened for direct I/O; -1: it is not, or there is no such file. */
 int store_flow_direct_file(const struct store_flow *flow, enum store_stream stream);
 
-/* Reads and verifies a whole block, using only buffers of the flow. */
-int store_flow_check(struct store_flow *flow, uint32_t block);
+/* One byte per cut of a stream, block after block; 0: the cut does not count. */
+struct store_marks {
+    unsigned char *at[STORE_STREAM_COUNT];
+};
+
+/* Reads and verifies the marked cuts of a block (NULL: all), using only buffers of the flow. */
+int store_flow_check(struct store_flow *flow, uint32_t block, const struct store_marks *marks);
 
 /* Waits for everything, and makes it durable. */
 int store_flow_sync(struct store_flow *flow);
+/* Turns a flow that has written and synced into one that reads the same files from the drive. */
+void store_flow_turn(struct store_flow *flow);
 
 #endif

@@ -212,7 +212,7 @@ static double verify_all(void)
     struct store_checkpoint *checkpoint = NULL;
     const int64_t begin_ns = core_clock_now_ns();
     check(store_checkpoint_open(bench.checkpoint, NULL, NULL, &checkpoint), "verify");
-    check(store_checkpoint_verify(checkpoint, NULL, NULL), "verify");
+    check(store_checkpoint_verify(checkpoint, NULL, NULL, NULL), "verify");
     const double rate = bench.bytes / seconds_since(begin_ns);
     check(store_checkpoint_close(checkpoint), "verify");
     return rate;

@@ -8,13 +8,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/file.h"
 #include "tests/finetune/rig.h"
 #include "tests/harness/mpi.h"
 #include "tests/harness/test.h"
 
 #define RANKS TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json -q "
 
-/* Every process writes its number to pid.RANK, so that a case can send signals to it. */
+/* Every process writes its number to pid.RANK, so that a case can send signals to it. If there is a file `apart`, each works
+ * in a folder of its own. */
 static void begin(void)
 {
     char script[1024];
@@ -23,9 +25,12 @@ static void begin(void)
     test_mpi_begin();
     rig_train_begin();
     const int length = snprintf(
-        script, sizeof script, "#!/bin/sh\necho $$ >%s\nmv %s %s\nexec %s/tools/tide \"$@\"\n",
+        script, sizeof script,
+        "#!/bin/sh\necho $$ >%s\nmv %s %s\n[ -e %s ] && mkdir -p %s && cd %s\n"
+        "exec %s/tools/tide \"$@\"\n",
         rig_path("pid.new.$OMPI_COMM_WORLD_RANK"), rig_path("pid.new.$OMPI_COMM_WORLD_RANK"),
-        rig_path("pid.$OMPI_COMM_WORLD_RANK"), root);
+        rig_path("pid.$OMPI_COMM_WORLD_RANK"), rig_path("apart"),
+        rig_path("cwd.$OMPI_COMM_WORLD_RANK"), rig_path("cwd.$OMPI_COMM_WORLD_RANK"), root);
     check_int(chmod(test_file("rank", script, (size_t)length), 0700), ==, 0);
 }
 
@@ -43,6 +48,13 @@ static int start(unsigned ranks, const char *arguments)
 static void world(unsigned ranks, int code, const char *arguments)
 {
     rig_expect(__LINE__, rig_wait(start(ranks, arguments)), code);
+}
+
+static const char *shell(const char *command)
+{
+    static char text[512];
+    snprintf(text, sizeof text, "cd %s && %s", test_directory(), command);
+    return text;
 }
 
 static const char *pid_name(unsigned rank)
@@ -95,6 +107,99 @@ static void resumed(void)
     world(3, 0, RANKS "--zero 2 --steps 6 --save-every 6 --out %T/parts --resume");
     expect(0, RANKS "--zero 1 --steps 7 --ranks 2 --out %T/parts --resume");
     check_contains(rig_out, "parts: 7 steps");
+    rig_end();
+}
+
+/* A model whose blocks are shared by ranks: the embedding and the head have 2 cuts of 64 Ki elements, the layer has 7. */
+#define CASE                                                                                       \
+    "finetune --model %T/case/model --data %T/case/rows.jsonl --batch 1 --accum 1 --lr 1e-2 "      \
+    "--threads 3 --steps 2 "
+
+static void make_case(void)
+{
+    if (!rig_has("case")) {
+        rig_program = "tools/tide_make_case";
+        expect(0, "%T/case --hidden 256 --layers 1 --heads 4 --kv-heads 2 --inner 320 --vocab 512 "
+                  "--seq-len 8 --rows 6 -q");
+        rig_program = "tools/tide";
+    }
+}
+
+static void same_file(const char *one, const char *other, const char *name)
+{
+    char *texts[2] = {NULL, NULL};
+    size_t bytes[2] = {0, 0};
+    const char *const folders[2] = {one, other};
+    for (int i = 0; i < 2; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "%s/checkpoint-2/%s.safetensors", folders[i], name);
+        check_int(core_file_read(rig_path(path), 1 << 24, &texts[i], &bytes[i]), ==, 0);
+    }
+    check_uint(bytes[0], ==, bytes[1]);
+    check_memory(texts[0], texts[1], bytes[0]);
+    free(texts[0]);
+    free(texts[1]);
+}
+
+/* Each process writes its own part of a checkpoint: the files are those that threads write, and tide verifies
+ * them. */
+static void saved(void)
+{
+    static const struct {
+        unsigned ranks;
+        const char *flags;
+        const char *streams[6];
+    } rows[] = {
+        {3, "--zero 3 --freeze model.layers.0.*", {"weights", "master", "m", "v", "sums"}},
+        {2, "--zero 2 --moments 8bit", {"weights", "master", "m", "v_scales", "sums"}},
+        {2, "--zero 0", {"weights", "m", "sums"}},
+    };
+    begin();
+    make_case();
+    for (size_t i = 0; i < (TEST_SLOW ? 1 : sizeof rows / sizeof rows[0]); i++) {
+        char words[512];
+        snprintf(words, sizeof words, "%s%s -q --save-every 2 --out %%T/by_threads --ranks %u",
+                 CASE, rows[i].flags, rows[i].ranks);
+        expect(0, words);
+        snprintf(words, sizeof words, "%s%s -q --save-every 2 --out %%T/by_processes", CASE,
+                 rows[i].flags);
+        world(rows[i].ranks, 0, words);
+        for (const char *const *name = rows[i].streams; *name != NULL; name++) {
+            same_file("by_threads", "by_processes", *name);
+        }
+        expect(0, "inspect %T/by_processes/checkpoint-2");
+        rig_remove("by_threads");
+        rig_remove("by_processes");
+    }
+    rig_end();
+}
+
+/* A process that does not see the first one's folder is an error, and one that sees another folder of the same name, too:
+ * the first process reads a cut of each part. The earlier checkpoint stays. */
+static void apart(void)
+{
+    if (TEST_SLOW) {
+        test_skip("no more is proven in a build with a sanitizer");
+    }
+    begin();
+    make_case();
+    test_file("apart", "", 0);
+    world(1, 0, CASE "--zero 2 -q --save-every 1 --steps 1 --out here");
+    world(2, 2, CASE "--zero 2 -q --save-every 1 --resume --out here");
+    check_contains(rig_err, "rank 1 on ");
+    check_contains(rig_err, "here/checkpoint-1 cannot be opened");
+    check_int(system(shell("mkdir -p cwd.1/here && cp -r cwd.0/here/checkpoint-1 cwd.1/here")), ==,
+              0);
+    world(2, 1, CASE "--zero 2 -q --save-every 1 --resume --out here");
+    check_contains(rig_err,
+                   "here/checkpoint-2.partial, which the first process has made, cannot be opened");
+    check_int(system(shell("cp -r cwd.1/here/checkpoint-1 cwd.1/here/checkpoint-2.partial")), ==,
+              0);
+    world(2, 1, CASE "--zero 2 -q --save-every 1 --resume --out here");
+    check_contains(rig_err, "do not match their checksum");
+    check_int(unlink(rig_path("apart")), ==, 0);
+    check_true(rig_has("cwd.0/here/checkpoint-1"));
+    check_true(!rig_has("cwd.0/here/checkpoint-2") && !rig_has("cwd.0/here/checkpoint-2.partial"));
     rig_end();
 }
 
@@ -260,5 +365,6 @@ static void failing_rank(void)
     rig_end();
 }
 
-TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed}, {"refused", refused},
-          {"signalled", signalled}, {"storm", storm}, {"failing_rank", failing_rank})
+TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed}, {"saved", saved}, {"apart", apart},
+          {"refused", refused}, {"signalled", signalled}, {"storm", storm},
+          {"failing_rank", failing_rank})

@@ -224,7 +224,7 @@ int case_compare(const char *directory, uint64_t step)
     char path[700];
     store_shelf_path(directory, step, path, sizeof path);
     int rc = store_checkpoint_open(path, "threads", NULL, &checkpoint);
-    rc = rc != 0 ? rc : store_checkpoint_verify(checkpoint, NULL, NULL);
+    rc = rc != 0 ? rc : store_checkpoint_verify(checkpoint, NULL, NULL, NULL);
     for (uint32_t b = 0; rc == 0 && b < CASE_BLOCKS; b++) {
         rc = compare_block(checkpoint, b, step);
     }
