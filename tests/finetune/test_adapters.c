@@ -57,6 +57,24 @@ static void continued(void)
     rig_end();
 }
 
+/* With several ranks, the folder has the same bytes at each stage of ZeRO, also the identity of the base, which ranks of
+ * stage 3 read in parts. */
+static void ranks(void)
+{
+    rig_train_begin();
+    expect(0, TRAIN_SMALL LORA "--ranks 2 --steps 3 --out %T/zero-0 -q");
+    for (int stage = TEST_SLOW ? 3 : 1; stage <= 3; stage++) {
+        char words[300];
+        char name[16];
+        snprintf(name, sizeof name, "zero-%d", stage);
+        snprintf(words, sizeof words, "%s%s%d%s%s", TRAIN_SMALL LORA,
+                 "--ranks 2 --steps 3 -q --zero ", stage, " --out %T/", name);
+        expect(0, words);
+        check_same_adapter("zero-0", name);
+    }
+    rig_end();
+}
+
 /* Flags that agree with the folder are fine; others are refused before anything is written, with flag and file. */
 static void contradicted(void)
 {
@@ -134,5 +152,5 @@ static void of_another_base(void)
     rig_end();
 }
 
-TEST_MAIN({"continued", continued}, {"contradicted", contradicted},
+TEST_MAIN({"continued", continued}, {"ranks", ranks}, {"contradicted", contradicted},
           {"of_another_base", of_another_base})

@@ -42,12 +42,16 @@ static void check_near(const struct case_outcome *a, const struct case_outcome *
     }
 }
 
-/* All worlds and stages of one family and type. */
-static void compare(const char *family, enum kern_type type, double bound)
+/* All worlds and stages of one family and type; `lora`: of adapters beside it. */
+static void compare(const char *family, enum kern_type type, double bound,
+                    const struct model_lora_options *lora)
 {
     struct case_model made;
     struct case_outcome alone;
     case_model_make(&made, family);
+    if (lora != NULL) {
+        case_model_adapt(&made, lora);
+    }
     const struct run_options one = options_of(1, 0, type);
     case_run_engine(&made, &one, STEPS, &alone);
     for (uint32_t world = 2; world <= 4; world *= 2) {
@@ -78,18 +82,30 @@ static void compare(const char *family, enum kern_type type, double bound)
  * of all families alike: under a sanitizer one is enough. */
 static void fp32(void)
 {
-    compare("llama", KERN_F32, 1e-5);
+    compare("llama", KERN_F32, 1e-5, NULL);
     if (!TEST_SLOW) {
-        compare("qwen3 tied", KERN_F32, 1e-5);
+        compare("qwen3 tied", KERN_F32, 1e-5, NULL);
     }
 }
 
 /* Each rank rounds its gradient before ranks add theirs. */
 static void bf16(void)
 {
-    compare("llama tied", KERN_BF16, 2e-2);
+    compare("llama tied", KERN_BF16, 2e-2, NULL);
     if (!TEST_SLOW) {
-        compare("gpt2", KERN_BF16, 2e-2);
+        compare("gpt2", KERN_BF16, 2e-2, NULL);
+    }
+}
+
+/* Adapters: small shards beside large ones that are frozen. */
+static void lora(void)
+{
+    static const char *const saved[] = {"lm_head"};
+    const struct model_lora_options options = {
+        .rank = 3, .alpha = 6, .saved = saved, .saved_count = 1, .seed = 3};
+    compare("llama", KERN_F32, 1e-5, &options);
+    if (!TEST_SLOW) {
+        compare("llama", KERN_BF16, 2e-2, &options);
     }
 }
 
@@ -139,4 +155,4 @@ static void traffic(void)
     case_model_free(&made);
 }
 
-TEST_MAIN({"fp32", fp32}, {"bf16", bf16}, {"again", again}, {"traffic", traffic})
+TEST_MAIN({"fp32", fp32}, {"bf16", bf16}, {"lora", lora}, {"again", again}, {"traffic", traffic})
