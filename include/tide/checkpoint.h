@@ -73,16 +73,16 @@ TIDE_API int tide_checkpoint_peek(struct tide_context *context, const char *dire
                                   size_t room, size_t *bytes);
 
 /* Converts a checkpoint to a Hugging Face folder with the configuration and the tokenizer files that the
- * checkpoint contains. Verifies every byte. Progress is reported as "export". Returns 0, -EINVAL,
- * -EEXIST as tide_engine_save, -EBADMSG if the checkpoint is damaged, -ECANCELED, or the error of reading
- * or writing. */
+ * checkpoint contains; one of a run with adapters to a PEFT folder. Verifies every byte. Progress is reported as
+ * "export". Returns 0, -EINVAL, -EEXIST as tide_engine_save, -EBADMSG if the checkpoint is damaged, -ECANCELED,
+ * or the error of reading or writing. */
 TIDE_API int tide_checkpoint_export(struct tide_context *context, const char *checkpoint,
                                     const char *folder, int overwrite);
 
 /* Adds LoRA adapters to the weights of their base model and writes the result as a Hugging Face folder, in the
  * type of the base's weights (F32 if these have several). `adapter` is a PEFT folder with LoRA, rsLoRA or DoRA on
- * linear layers; modules that it has whole replace the base's. Memory does not grow with the model.
- * Progress is reported as "merge". Returns 0, -EINVAL (also for an adapter of another base model), -ENOENT,
+ * linear layers, or a checkpoint of a run with adapters; modules that it has whole replace the base's. Memory does
+ * not grow with the model. Progress is reported as "merge". Returns 0, -EINVAL (also for an adapter of another base model), -ENOENT,
  * -EEXIST as tide_engine_save, -ECANCELED, or the error of reading or writing. */
 TIDE_API int tide_adapter_merge(struct tide_context *context, const char *base, const char *adapter,
                                 const char *folder, int overwrite);

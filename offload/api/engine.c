@@ -341,6 +341,7 @@ static int save_open(struct tide_engine *engine, const char *folder, int overwri
         .run = position.run,
         .steps = position.steps,
         .base = position.base,
+        .base_folder = engine->setup.folder,
         .source = engine->setup.folder,
         .type = model_dtype_of(engine->setup.options.type),
         .replace = overwrite != 0,

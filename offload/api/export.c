@@ -1,5 +1,5 @@
-/* export.c: tide_checkpoint_export: writes a checkpoint's weights as a Hugging Face folder. The caller's
- * thread. */
+/* export.c: tide_checkpoint_export: writes a checkpoint's weights as a Hugging Face folder, or its adapters as a
+ * PEFT folder. The caller's thread. */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "cpu_adam/adam.h"
 #include "offload/api/context.h"
 #include "offload/model/config_read.h"
 #include "offload/model/save.h"
@@ -24,6 +25,10 @@ struct export
     struct model *model;                 /* owned */
     struct model_save *save;             /* owned */
     char *buffer;                        /* owned */
+    char *master;                        /* owned; NULL: not needed */
+    /* Of adapters, for model_create: names of modules, each owned. */
+    const char **modules[2]; /* owned: adapted, saved whole */
+    size_t counts[2];
 };
 
 static enum model_dtype dtype_of(const char *name)
@@ -33,26 +38,94 @@ static enum model_dtype dtype_of(const char *name)
                                        : MODEL_F16;
 }
 
-/* Opens the checkpoint's model and checks that its blocks are those of the checkpoint. */
-static int open_model(struct export *export, const char *path)
+/* ---- the model ---- */
+
+static int add_module(struct export *export, bool saved, const char *name, size_t length)
 {
-    const struct blocks *blocks = store_checkpoint_manifest(export->checkpoint)->blocks;
-    struct model_config config;
-    if (blocks->base_apart) {
+    const char **list = realloc(export->modules[saved], (export->counts[saved] + 1) * sizeof *list);
+    if (list == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the modules of adapters");
+    }
+    export->modules[saved] = list;
+    char *module = strndup(name, length);
+    if (module == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the modules of adapters");
+    }
+    list[export->counts[saved]++] = module;
+    return 0;
+}
+
+/* Finds adapted and saved modules, and the rank, from the tensors that the checkpoint has. */
+static int find_modules(struct export *export, const struct blocks *blocks, int64_t *rank)
+{
+    static const char a[] = ".lora_A";
+    static const char b[] = ".lora_B";
+    const size_t prefix = strlen(MODEL_ADAPTER_PREFIX);
+    int rc = 0;
+    for (uint32_t i = 0; i < blocks->count; i++) {
+        const struct block *block = &blocks->list[i];
+        for (size_t t = 0; rc == 0 && block->trained && t < block->tensor_count; t++) {
+            const char *name = block->tensors[t].name;
+            const size_t length = model_module_length(name);
+            if (strncmp(name, MODEL_ADAPTER_PREFIX, prefix) != 0 || length < prefix + sizeof b) {
+                rc = add_module(export, true, name, length);
+            } else if (strncmp(name + length - strlen(a), a, strlen(a)) == 0) {
+                *rank = block->tensors[t].rows;
+            } else if (strncmp(name + length - strlen(b), b, strlen(b)) == 0) {
+                rc = add_module(export, false, name + prefix, length - prefix - strlen(b));
+            }
+        }
+    }
+    return rc;
+}
+
+/* Makes the model of a checkpoint that has adapters alone. */
+static int make_adapters(struct export *export, const struct model_config *config, const char *path)
+{
+    const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
+    const char *alpha = store_manifest_parameter(manifest, STORE_LORA_ALPHA);
+    const char *rslora = store_manifest_parameter(manifest, STORE_LORA_RSLORA);
+    struct model_lora_options lora = {.rank = 0};
+    if (alpha == NULL || rslora == NULL) {
         return core_err_set(-EINVAL,
                             "%s cannot be exported: it has trained weights alone, without those of "
                             "its base model; resume the run to save it",
                             path);
     }
+    int rc = find_modules(export, manifest->blocks, &lora.rank);
+    if (rc == 0 && (lora.rank == 0 || export->counts[0] == 0)) {
+        rc = core_err_set(-EINVAL, "%s has no adapters", path);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    lora.alpha = strtod(alpha, NULL);
+    lora.rslora = strcmp(rslora, "1") == 0;
+    lora.targets = export->modules[0];
+    lora.target_count = export->counts[0];
+    lora.saved = export->modules[1];
+    lora.saved_count = export->counts[1];
+    const struct model_options options = {.lora = &lora};
+    return model_create(config, &options, &export->model);
+}
+
+/* Opens the checkpoint's model and checks that its blocks are those of the checkpoint. */
+static int open_model(struct export *export, const char *path)
+{
+    const struct blocks *blocks = store_checkpoint_manifest(export->checkpoint)->blocks;
+    struct model_config config;
     int rc = model_config_load(path, &config);
-    if (rc == 0) {
+    if (rc == 0 && blocks->base_apart) {
+        rc = make_adapters(export, &config, path);
+    } else if (rc == 0) {
         const struct model_options options = {.frozen_as = blocks};
         rc = model_create(&config, &options, &export->model);
     }
     if (rc != 0) {
         return core_err_prefix(rc, "%s cannot be exported", path);
     }
-    bool same = export->model->block_count == blocks->count;
+    bool same = export->model->block_count == blocks->count &&
+                (!blocks->base_apart || export->model->flat->hash == blocks->hash);
     for (uint32_t b = 0; same && b < blocks->count; b++) {
         same = export->model->blocks[b].elements == blocks->list[b].elements;
     }
@@ -62,13 +135,37 @@ static int open_model(struct export *export, const char *path)
                               "%s: config.json does not describe the model of these weights", path);
 }
 
+/* ---- weights ---- */
+
+/* Reads a range of a block's weights into the buffer; of adapters their fp32 masters. */
+static int read_range(struct export *export, uint32_t block, uint64_t at, uint64_t count)
+{
+    const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
+    const bool split = manifest->format.master_bytes == 2;
+    const struct store_arrays streams = {
+        .at = {[STORE_STREAM_WEIGHTS] = export->buffer, [STORE_STREAM_MASTER] = export->master}};
+    int rc = store_checkpoint_read(export->checkpoint, block, at, count, &streams);
+    if (rc != 0 || export->master == NULL) {
+        return rc;
+    }
+    const struct adam_arrays arrays = {
+        .w16 = (uint16_t *)(void *)export->buffer,
+        .lo16 = split ? (uint16_t *)(void *)export->master : NULL,
+        .w32 = split ? NULL : (float *)(void *)export->master,
+    };
+    float *floats = (float *)(void *)export->buffer;
+    for (uint64_t i = count; i-- > 0;) { /* from the end: a float is longer than a weight */
+        floats[i] = adam_master_value(&arrays, i);
+    }
+    return 0;
+}
+
 static int put_block(struct export *export, uint32_t block, enum model_dtype type)
 {
     const uint64_t elements = export->model->blocks[block].elements;
-    const struct store_arrays arrays = {.at = {[STORE_STREAM_WEIGHTS] = export->buffer}};
     for (uint64_t at = 0; at < elements; at += ELEMENTS) {
         const uint64_t count = elements - at < ELEMENTS ? elements - at : ELEMENTS;
-        int rc = store_checkpoint_read(export->checkpoint, block, at, count, &arrays);
+        int rc = read_range(export, block, at, count);
         if (rc != 0) {
             return rc;
         }
@@ -101,9 +198,25 @@ static int open_checkpoint(const char *path, struct store_checkpoint **out)
     return core_err_first(&kept, 0);
 }
 
+/* Memory for a range. */
+static int make_buffers(struct export *export, const char *path)
+{
+    const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
+    const bool masters = manifest->blocks->base_apart && manifest->format.master_bytes > 0;
+    void *memory[2] = {NULL, NULL};
+    for (int i = 0; i < 1 + masters; i++) {
+        if (posix_memalign(&memory[i], PLAN_ALIGN_BYTES, (size_t)ELEMENTS * 4) != 0) {
+            free(memory[0]);
+            return core_err_set(-ENOMEM, "no memory to export %s", path);
+        }
+    }
+    export->buffer = memory[0];
+    export->master = memory[1];
+    return 0;
+}
+
 static int run(struct export *export, const char *path, const char *folder, int overwrite)
 {
-    void *buffer = NULL;
     if (core_file_is_same(path, folder)) { /* the states of the checkpoint would be lost */
         return core_err_set(-EINVAL, "%s is the checkpoint itself; name another folder", folder);
     }
@@ -112,23 +225,26 @@ static int run(struct export *export, const char *path, const char *folder, int 
         return rc;
     }
     rc = open_model(export, path);
-    if (rc == 0 && posix_memalign(&buffer, PLAN_ALIGN_BYTES, (size_t)ELEMENTS * 4) != 0) {
-        rc = core_err_set(-ENOMEM, "no memory to export %s", path);
+    if (rc == 0) {
+        rc = make_buffers(export, path);
     }
-    export->buffer = buffer;
     if (rc != 0) {
         return rc;
     }
-    const enum model_dtype type = dtype_of(
-        store_checkpoint_manifest(export->checkpoint)->weight_dtype);
-    const struct model_save_options options = {
-        .folder = folder, .source = path, .type = type, .replace = overwrite != 0};
+    const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
+    const bool adapters = manifest->blocks->base_apart;
+    const enum model_dtype type = adapters ? MODEL_F32 : dtype_of(manifest->weight_dtype);
+    const struct model_save_options options = {.folder = folder,
+                                               .source = path,
+                                               .type = type,
+                                               .replace = overwrite != 0,
+                                               .base = manifest->base};
     rc = model_save_open(export->model, &options, &export->save);
     if (rc != 0) {
         return rc;
     }
     for (uint32_t b = 0; b < export->model->block_count; b++) {
-        rc = put_block(export, b, type);
+        rc = adapters && !export->model->blocks[b].trained ? 0 : put_block(export, b, type);
         if (rc != 0) {
             return rc;
         }
@@ -152,6 +268,13 @@ int tide_checkpoint_export(struct tide_context *context, const char *checkpoint,
     model_save_close(export.save);
     model_destroy(export.model);
     free(export.buffer);
+    free(export.master);
+    for (int saved = 0; saved < 2; saved++) {
+        for (size_t i = 0; i < export.counts[saved]; i++) {
+            free((char *)(uintptr_t) export.modules[saved][i]);
+        }
+        free(export.modules[saved]);
+    }
     rc = core_err_first(&kept, store_checkpoint_close(export.checkpoint));
     context_leave(&before);
     return rc;

@@ -2,10 +2,13 @@
  * caller's thread, with a team. */
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tide/checkpoint.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/file.h"
@@ -15,6 +18,7 @@
 #include "offload/model/config_read.h"
 #include "offload/model/files.h"
 #include "offload/model/peft.h"
+#include "offload/model/publish.h"
 #include "offload/model/save.h"
 
 /* Elements of weights in memory at a time, unless one row or one transposed tensor has more. */
@@ -384,8 +388,8 @@ static int run(struct merge *merge, const char *base, const char *adapter, const
     return rc;
 }
 
-int tide_adapter_merge(struct tide_context *context, const char *base, const char *adapter,
-                       const char *folder, int overwrite)
+static int merge_adapter(struct tide_context *context, const char *base, const char *adapter,
+                         const char *folder, int overwrite)
 {
     const struct context_before before = context_enter(context);
     struct merge merge = {.context = context, .type = MODEL_OTHER};
@@ -402,4 +406,35 @@ int tide_adapter_merge(struct tide_context *context, const char *base, const cha
     rc = core_err_first(&kept, 0);
     context_leave(&before);
     return rc;
+}
+
+/* Whether the folder is a checkpoint. */
+static bool is_checkpoint(const char *folder)
+{
+    char path[PATH_MAX];
+    return folder != NULL &&
+           (size_t)snprintf(path, sizeof path, "%s/" MODEL_MANIFEST_NAME, folder) < sizeof path &&
+           access(path, F_OK) == 0;
+}
+
+int tide_adapter_merge(struct tide_context *context, const char *base, const char *adapter,
+                       const char *folder, int overwrite)
+{
+    char exported[PATH_MAX];
+    if (!is_checkpoint(adapter) || folder == NULL) {
+        return merge_adapter(context, base, adapter, folder, overwrite);
+    }
+    /* The adapters of a checkpoint are written as a PEFT folder beside the result first. */
+    if ((size_t)snprintf(exported, sizeof exported, "%s.adapter-XXXXXX", folder) >=
+            sizeof exported ||
+        mkdtemp(exported) == NULL) {
+        return core_err_set(-errno, "%s cannot be created: %s", exported, strerror(errno));
+    }
+    int rc = tide_checkpoint_export(context, adapter, exported, 0);
+    if (rc == 0) {
+        rc = merge_adapter(context, base, exported, folder, overwrite);
+    }
+    const struct core_err kept = core_err_keep(rc);
+    model_folder_remove(exported);
+    return core_err_first(&kept, 0);
 }

@@ -553,6 +553,7 @@ static int open_model(struct setup *setup, bool weights)
     if (rc != 0) {
         return rc;
     }
+    setup->options.lora = setup->model->lora;
     if (given->length > config.length_max) {
         return core_err_set(-EINVAL,
                             "rows of %" PRIu32 " tokens are longer than the %" PRId64

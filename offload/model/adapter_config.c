@@ -173,7 +173,11 @@ int model_adapter_config_write(const struct model_folder *folder, const struct m
     core_json_write_object_begin(&write, NULL);
     core_json_write_string(&write, "peft_type", "LORA");
     core_json_write_string(&write, "task_type", "CAUSAL_LM");
-    core_json_write_string(&write, "base_model_name_or_path", path != NULL ? path : "");
+    if (path != NULL) {
+        core_json_write_string(&write, "base_model_name_or_path", path);
+    } else {
+        core_json_write_null(&write, "base_model_name_or_path");
+    }
     if (identity != 0) {
         write_identity(&write, identity);
     }

@@ -299,8 +299,9 @@ static int open_all(struct model_save *save, const struct model_save_options *op
             return rc;
         }
     }
-    rc = adapters ? model_adapter_config_write(&folder, save->model, options->source, options->base)
-                  : 0;
+    rc = adapters
+             ? model_adapter_config_write(&folder, save->model, options->base_folder, options->base)
+             : 0;
     if (rc != 0) {
         return rc;
     }

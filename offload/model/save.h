@@ -26,6 +26,7 @@ struct model_save_options {
     uint64_t run;   /* number of the run, written beside the model; 0: none */
     uint64_t steps; /* of the run so far */
     uint64_t base;  /* of adapters: identity of the base model (files.h); 0: not known yet */
+    const char *base_folder; /* of adapters: the folder of the base model; NULL: unknown */
     /* borrowed: the caller's claim on FOLDER (claim.h); NULL: none */
     const struct model_claim *claim;
 };

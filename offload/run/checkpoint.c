@@ -100,6 +100,10 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     add(manifest, "bias_correction", "%d", options->group.bias_correction);
     add(manifest, "clip", "%s", core_json_real_print(options->clip, 17, text));
     add(manifest, "check_overflow", "%d", options->may_skip);
+    if (options->lora.rank > 0) {
+        add(manifest, STORE_LORA_ALPHA, "%s", core_json_real_print(options->lora.alpha, 17, text));
+        add(manifest, STORE_LORA_RSLORA, "%d", options->lora.rslora);
+    }
 }
 
 static const char PRODUCTS[] = "products"; /* of a card: its library, driver and name */

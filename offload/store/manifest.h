@@ -24,6 +24,10 @@ struct store_parameter {
     char value[STORE_PARAMETER_BYTES];
 };
 
+/* Parameters of a run with adapters, from which a checkpoint is exported. */
+#define STORE_LORA_ALPHA  "lora_alpha"
+#define STORE_LORA_RSLORA "lora_rslora"
+
 /* A file other than the streams: config.json, the tokenizer's. */
 struct store_file {
     char name[STORE_FILE_NAME_BYTES];

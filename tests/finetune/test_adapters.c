@@ -1,5 +1,6 @@
 /* `tide finetune --adapter` with the real engine and a tiny Llama: runs that continue from a PEFT folder, and
  * folders and flags that do not fit. */
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +35,19 @@ static void check_same_adapter(const char *one, const char *other)
 {
     check_same_file(one, other, "adapter_model.safetensors");
     check_same_file(one, other, "adapter_config.json");
+}
+
+/* Entries of the test's folder whose names begin so. */
+static size_t entries_like(const char *begin)
+{
+    size_t count = 0;
+    DIR *folder = opendir(test_directory());
+    check_true(folder != NULL);
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        count += strncmp(entry->d_name, begin, strlen(begin)) == 0;
+    }
+    closedir(folder);
+    return count;
 }
 
 #define LORA "--lora 4 --lora-alpha 6 --lora-targets q_proj,v_proj --modules-to-save lm_head "
@@ -72,6 +86,37 @@ static void ranks(void)
         expect(0, words);
         check_same_adapter("zero-0", name);
     }
+    rig_end();
+}
+
+/* A checkpoint is exported as the PEFT folder of its step, to the bit of its masters in each precision, and merged into its
+ * base. */
+static void exported(void)
+{
+    static const char *const precisions[] = {"bf16", "fp16", "fp32"};
+    rig_train_begin();
+    for (size_t i = 0; i < 3; i += TEST_SLOW ? 3 : 1) {
+        char words[400];
+        snprintf(words, sizeof words, "%s%s%s%s", TRAIN_SMALL LORA,
+                 "--steps 2 --save-every 2 --out %T/run --overwrite -q --lora-rslora --precision ",
+                 precisions[i], " --optimizer lion");
+        expect(0, words);
+        expect(0, "export %T/run/checkpoint-2 --out %T/peft --overwrite");
+        check_same_file("run", "peft", "adapter_model.safetensors");
+    }
+    const char *config = rig_read("peft/adapter_config.json");
+    check_contains(config, "\"base_model_name_or_path\": null");
+    check_contains(config, "\"tide_base\": \"");
+    check_contains(config, "\"lora_alpha\": 6.0");
+    check_contains(config, "\"use_rslora\": true");
+    check_contains(config, "\"lm_head\"");
+    expect(0, TRAIN_SMALL "--adapter %T/peft --steps 1 --out %T/longer -q");
+    expect(0, "export --merge %M %T/run --out %T/merged");
+    expect(0, "export --merge %M %T/run/checkpoint-2 --out %T/at-once");
+    rig_same_model("merged", "at-once");
+    check_uint(entries_like("at-once.adapter-"), ==, 0);
+    expect(2, "export --merge %T/run %T/run/checkpoint-2 --out %T/never");
+    check_uint(entries_like("never"), ==, 0);
     rig_end();
 }
 
@@ -152,5 +197,5 @@ static void of_another_base(void)
     rig_end();
 }
 
-TEST_MAIN({"continued", continued}, {"ranks", ranks}, {"contradicted", contradicted},
-          {"of_another_base", of_another_base})
+TEST_MAIN({"continued", continued}, {"ranks", ranks}, {"exported", exported},
+          {"contradicted", contradicted}, {"of_another_base", of_another_base})

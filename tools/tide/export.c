@@ -17,7 +17,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
         {.name = "merge",
          .kind = CLI_FLAG,
          .out = &merge,
-         .help = "add a PEFT adapter to the weights of its base model"},
+         .help = "add a PEFT adapter, or that of a checkpoint, to the weights of its base model"},
         {.name = "overwrite",
          .kind = CLI_FLAG,
          .out = &overwrite,
