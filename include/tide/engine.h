@@ -327,6 +327,9 @@ struct tide_step {
     uint64_t guess_bytes; /* moved between memory and stores for speculation that failed */
     /* lost in this step to failed speculation of this step and the previous one */
     double guess_seconds;
+    uint64_t ranks;
+    uint64_t slowest_rank;    /* the one that waited least for the others in this step */
+    double imbalance_seconds; /* that a rank waited longer than the slowest one, on average */
 };
 
 /* Trains one step on `count` micro-batches: up to accum x ranks of them, those of rank 0 first; missing

@@ -203,6 +203,9 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
         .guess_wrong = result.guessed && !result.guess_right,
         .guess_bytes = result.guess_bytes,
         .guess_seconds = result.guess_seconds,
+        .ranks = options->world,
+        .slowest_rank = result.slowest,
+        .imbalance_seconds = result.imbalance_seconds,
     };
     engine->stats = result.stats;
     engine->step_ns = now_ns;

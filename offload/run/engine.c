@@ -490,6 +490,7 @@ static int step_rank(struct run_engine *engine, struct run_engine_worker *worker
     int rc = run_rank_step(worker->rank, arguments, &worker->result);
     worker->traffic = run_rank_traffic_take(worker->rank);
     worker->stats = run_rank_stats_take(worker->rank);
+    worker->result.wait_ns = worker->stats.ranks_wait_ns;
     return rc;
 }
 
@@ -545,6 +546,22 @@ static int feed_ranks(struct run_engine *engine, const struct model_batch *batch
     return 0;
 }
 
+/* Collectives take every rank the same time, except that the slowest rank waits for nobody. */
+static void compare_ranks(const struct run_engine *engine, struct run_step *step)
+{
+    int64_t sum_ns = 0;
+    for (uint32_t r = 0; r < engine->world; r++) {
+        const int64_t wait_ns = engine->workers[r].result.wait_ns;
+        sum_ns += wait_ns;
+        if (wait_ns < engine->workers[step->slowest].result.wait_ns) {
+            step->slowest = r;
+        }
+    }
+    step->imbalance_seconds = ((double)sum_ns / engine->world -
+                               (double)engine->workers[step->slowest].result.wait_ns) *
+                              1e-9;
+}
+
 static void gather_step(struct run_engine *engine, struct run_step *step)
 {
     double loss_sum = 0;
@@ -554,6 +571,7 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
         step->guess_bytes += worker->result.guess_bytes;
         plan_traffic_add(&step->traffic, &worker->traffic);
     }
+    compare_ranks(engine, step);
     step->stats = engine->workers[0].stats;
     step->loss = step->targets > 0 ? loss_sum / (double)step->targets : 0;
     step->norm = engine->workers[0].result.norm;

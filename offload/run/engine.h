@@ -55,6 +55,8 @@ struct run_step {
     double guess_seconds;        /* lost to wrong guesses, of this step and the one before */
     struct plan_traffic traffic; /* of all ranks */
     struct run_stats stats;      /* of the first rank */
+    uint32_t slowest;            /* the rank that waited least for the others */
+    double imbalance_seconds;    /* that a rank waited longer than the slowest one, on average */
 };
 
 /* `count` micro-batches, rank by rank; if there are fewer than world x micro_batches, the rest is

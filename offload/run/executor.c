@@ -231,6 +231,9 @@ static void charge_wait(struct run_executor *executor, const uint8_t blockers[2]
             waits[w][wait_for((enum plan_queue)blockers[w])] += span_ns;
         }
     }
+    if (blockers[0] == PLAN_Q_COLL || blockers[1] == PLAN_Q_COLL) {
+        executor->stats.ranks_wait_ns += span_ns;
+    }
 }
 
 static int report_stall(const struct run_executor *executor)

@@ -56,6 +56,7 @@ enum run_wait {
 struct run_stats {
     int64_t compute_wait_ns[RUN_WAIT_COUNT];
     int64_t update_wait_ns[RUN_WAIT_COUNT];
+    int64_t ranks_wait_ns; /* compute, the update or both waited for a collective */
     uint64_t commands;
     uint64_t loops;
 };

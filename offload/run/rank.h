@@ -105,6 +105,7 @@ struct run_result {
     bool guessed;         /* the update was made before the norm was known; right if norm_neutral */
     bool steady;          /* no other call came between this step and the previous one */
     uint64_t guess_bytes; /* moved in vain, because the guess was wrong */
+    int64_t wait_ns;      /* for other ranks; the engine sets it */
 };
 
 /* Copies micro-batch `index` of the next step (NULL: padding) and adds its targets. */

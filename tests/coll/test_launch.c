@@ -68,6 +68,28 @@ static void not_ranks(void)
     check_uint(find(daemons).rank, ==, 3);
 }
 
+/* The variables of torchrun's agent, and those of a shell that has only some of them. If mpirun has started the same
+ * processes, it also connects them. */
+static void torchrun(void)
+{
+    static const char *const agent[] = {"RANK",        "3",     "WORLD_SIZE",          "4",
+                                        "LOCAL_RANK",  "1",     "LOCAL_WORLD_SIZE",    "2",
+                                        "GROUP_RANK",  "1",     "MASTER_ADDR",         "node1",
+                                        "MASTER_PORT", "29500", "TORCHELASTIC_RUN_ID", "7",
+                                        NULL};
+    static const char *const some[] = {"RANK",        "1",     "WORLD_SIZE", "2",
+                                       "MASTER_ADDR", "node1", NULL};
+    static const char *const inside[] = {
+        "OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2", "RANK", "1",
+        "WORLD_SIZE",           "2", "LOCAL_RANK",           "1", NULL};
+    check_string(find(agent).launcher, "torchrun");
+    check_uint(find(agent).rank, ==, 3);
+    check_uint(find(agent).world, ==, 4);
+    check_true(find(some).launcher == NULL);
+    check_string(find(inside).launcher, "mpirun (Open MPI)");
+    check_true(!find(inside).torchrun);
+}
+
 static void refused(const char *const *variables, const char *first, const char *second)
 {
     struct coll_launch launch;
@@ -84,12 +106,18 @@ static void contradictions(void)
         "OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "4", "RANK", "0",
         "WORLD_SIZE",           "2", "LOCAL_RANK",           "0", NULL};
     static const char *const ranks[] = {"PMI_RANK", "0", "PMI_SIZE", "2", "PMIX_RANK", "1", NULL};
+    static const char *const torch[] = {"PMI_RANK",   "1", "PMI_SIZE",   "2", "RANK", "0",
+                                        "WORLD_SIZE", "2", "LOCAL_RANK", "0", NULL};
+    static const char *const empty[] = {"RANK", "0", "WORLD_SIZE", "", "LOCAL_RANK", "0", NULL};
     static const char *const beyond[] = {"PMI_RANK", "2", "PMI_SIZE", "2", NULL};
     static const char *const words[] = {"PMI_RANK", "two", "PMI_SIZE", "2", NULL};
     refused(worlds, "OMPI_COMM_WORLD_SIZE=4", "WORLD_SIZE=2");
     refused(ranks, "PMI_RANK=0", "PMIX_RANK=1");
+    refused(torch, "PMI_RANK=1", "RANK=0; start tide with one of mpiexec (PMI) and torchrun");
+    refused(empty, "WORLD_SIZE", "expected a number");
     refused(beyond, "PMI_RANK is 2", "PMI_SIZE is 2");
     refused(words, "PMI_RANK", "\"two\"");
 }
 
-TEST_MAIN({"launchers", launchers}, {"not_ranks", not_ranks}, {"contradictions", contradictions})
+TEST_MAIN({"launchers", launchers}, {"not_ranks", not_ranks}, {"torchrun", torchrun},
+          {"contradictions", contradictions})

@@ -66,6 +66,11 @@ static void figures(void)
     check_double(figure_of(&record, "wait", "other"), ==, 0);
     check_double(figure_of(&record, "guesses", "wrong"), ==, 1);
     check_double(figure_of(&record, "guesses", "bytes"), ==, (double)(1ULL << 40));
+    record.step.ranks = 2;
+    record.step.slowest_rank = 1;
+    record.step.imbalance_seconds = 0.25;
+    check_double(figure_of(&record, "ranks", "slowest"), ==, 1);
+    check_double(figure_of(&record, "ranks", "imbalance"), ==, 0.25);
     record.evaluated = true;
     record.eval_loss = 3;
     check_double(figure_of(&record, NULL, "eval_loss"), ==, 3);
@@ -93,8 +98,9 @@ static void table(void)
     fclose(stream);
     check_contains(text, "step,loss,grad_norm,lr,loss_scale,skipped,tokens,seconds,");
     check_contains(text, ",wait_other,wait_data,guesses_right,guesses_wrong,");
-    check_contains(text, ",rss_gb,eval_loss\n9,2.5,,0.001,1,1,100,2,50,");
-    check_contains(text, ",0,1,1099511627776,0,1.5,\n");
+    check_contains(text,
+                   ",rss_gb,eval_loss,ranks_slowest,ranks_imbalance\n9,2.5,,0.001,1,1,100,2,50,");
+    check_contains(text, ",0,1,1099511627776,0,1.5,,,\n");
     free(text);
 }
 

@@ -56,6 +56,17 @@ static const struct finetune_figure figures[] = {
     GUESS("seconds", FINETUNE_FIGURE_REAL, step.guess_seconds),
     {.key = "rss_gb", .tag = "memory/rss_gb", .offset = AT(rss_gb)},
     {.key = "eval_loss", .tag = "eval/loss", .offset = AT(eval_loss), .evaluations = true},
+    {.group = "ranks",
+     .key = "slowest",
+     .tag = "ranks/slowest",
+     .kind = FINETUNE_FIGURE_WHOLE,
+     .offset = AT(step.slowest_rank),
+     .ranks = true},
+    {.group = "ranks",
+     .key = "imbalance",
+     .tag = "ranks/imbalance",
+     .offset = AT(step.imbalance_seconds),
+     .ranks = true},
 };
 enum { FIGURES = sizeof figures / sizeof figures[0] };
 
@@ -74,7 +85,8 @@ void finetune_figures_derive(struct finetune_record *record)
 bool finetune_figure_known(const struct finetune_figure *figure,
                            const struct finetune_record *record)
 {
-    return !figure->evaluations || record->evaluated;
+    return (!figure->evaluations || record->evaluated) &&
+           (!figure->ranks || record->step.ranks > 1);
 }
 
 static uint64_t whole_of(const struct finetune_figure *figure, const struct finetune_record *record)

@@ -41,6 +41,7 @@ struct finetune_figure {
     enum finetune_figure_kind kind;
     size_t offset;    /* in struct finetune_record */
     bool evaluations; /* written only after an evaluation */
+    bool ranks;       /* written only if there are several */
 };
 
 /* Returns the figure at `index` in the order of the log, in which members of a group are adjacent;
