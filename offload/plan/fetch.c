@@ -204,7 +204,7 @@ int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, stru
     return rc != 0 ? rc : plan_move_copy(step, PLAN_H2D, block, stage, slot);
 }
 
-/* Brings pages of a block's weights from STORE. */
+/* Brings pages of a block's weights from STORE. `first`: byte of this rank's shard. */
 static int read_pages(struct plan_step *step, uint32_t block, uint64_t first, struct plan_piece to)
 {
     struct plan_command command = plan_move_command(PLAN_READ, PLAN_Q_READ_WEIGHT, block,
@@ -219,28 +219,80 @@ static int read_pages(struct plan_step *step, uint32_t block, uint64_t first, st
     return plan_move_add(step, &command);
 }
 
+/* Brings pages that this rank has to a slot; `stage`: their place on the way from STORE to a card. */
+static int fill_pages(struct plan_step *step, uint32_t block, uint64_t first,
+                      struct plan_piece stage, struct plan_piece to)
+{
+    const uint32_t host = plan_move_block(step, block)->weights_host;
+    struct plan_piece from = {.buffer = host, .offset = first, .bytes = to.bytes};
+    if (to.bytes == 0) {
+        return 0;
+    }
+    if (host == PLAN_NONE) {
+        const bool direct = stage.buffer == PLAN_NONE;
+        int rc = read_pages(step, block, first, direct ? to : stage);
+        if (rc != 0 || direct) {
+            return rc;
+        }
+        from = stage;
+    }
+    return plan_move_copy(step, PLAN_H2D, block, from, to);
+}
+
+/* Gathers pages from the ranks that have them. */
+static int gather_pages(struct plan_step *step, uint32_t block, uint64_t first,
+                        struct plan_piece from, struct plan_piece to)
+{
+    struct plan_command command = plan_move_command(PLAN_GATHER, PLAN_Q_COLL, block, PLAN_NONE);
+    const bool in_place = from.buffer == to.buffer;
+    command.pages = true;
+    command.first = first;
+    command.elements = to.bytes / step->input->blocks[block].format.weight_bytes;
+    command.bytes = to.bytes - from.bytes;
+    plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, from);
+    plan_move_operand(&command, PLAN_AS_TO, in_place ? PLAN_CHANGES : PLAN_WRITES, to);
+    return plan_move_add(step, &command);
+}
+
+/* Brings a range of a section to `at` of the slot whose turn it is. */
+static int fetch_range(struct plan_step *step, uint32_t block, const struct model_range *range,
+                       uint32_t turn, uint64_t at)
+{
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    const struct plan_span pages = {.first = range->first, .count = range->bytes};
+    const struct plan_span own = plan_weight_pages(step->input, block, pages);
+    const uint64_t shard = plan_weight_span(step->input, block).first *
+                           step->input->blocks[block].format.weight_bytes;
+    const uint64_t own_at = at + (own.first - range->first);
+    const struct plan_piece stage = {
+        .buffer = step->layout->section_stages[turn], .offset = own_at, .bytes = own.count};
+    const struct plan_piece to = {
+        .buffer = step->layout->sections[turn], .offset = at, .bytes = range->bytes};
+    struct plan_piece from = {.buffer = to.buffer, .offset = own_at, .bytes = own.count};
+    if (where->weights_device != PLAN_NONE) { /* a shard */
+        from.buffer = where->weights_device;
+        from.offset = own.first - shard;
+    } else {
+        int rc = fill_pages(step, block, own.first - shard, stage, from);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return plan_shards_weights(step->input) ? gather_pages(step, block, range->first, from, to) : 0;
+}
+
 int plan_fetch_section(struct plan_step *step, uint32_t block, const struct model_section *section,
                        struct plan_piece *out)
 {
     const uint32_t turn = step->section_turn++ % PLAN_SECTIONS_TURN;
-    const uint32_t slot = step->layout->sections[turn];
-    const uint32_t stage = step->layout->section_stages[turn];
-    const uint32_t host = plan_move_block(step, block)->weights_host;
     uint64_t at = 0;
-    int rc = 0;
-    for (unsigned i = 0; rc == 0 && i < section->range_count; i++) {
-        const struct model_range *range = &section->ranges[i];
-        const struct plan_piece to = {.buffer = slot, .offset = at, .bytes = range->bytes};
-        struct plan_piece from = {.buffer = host, .offset = range->first, .bytes = range->bytes};
-        if (host == PLAN_NONE) {
-            from = (struct plan_piece){.buffer = stage, .offset = at, .bytes = range->bytes};
-            rc = read_pages(step, block, range->first, stage != PLAN_NONE ? from : to);
+    for (unsigned i = 0; i < section->range_count; i++) {
+        int rc = fetch_range(step, block, &section->ranges[i], turn, at);
+        if (rc != 0) {
+            return rc;
         }
-        if (rc == 0 && from.buffer != PLAN_NONE) {
-            rc = plan_move_copy(step, PLAN_H2D, block, from, to);
-        }
-        at += range->bytes;
+        at += section->ranges[i].bytes;
     }
-    *out = (struct plan_piece){.buffer = slot, .bytes = section->bytes};
-    return rc;
+    *out = (struct plan_piece){.buffer = step->layout->sections[turn], .bytes = section->bytes};
+    return 0;
 }

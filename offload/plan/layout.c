@@ -276,17 +276,20 @@ uint32_t plan_layout_page_slot(const struct plan_layout *layout, uint32_t block)
     return rows != PLAN_NONE ? rows : layout->sections[0];
 }
 
-/* Marks the blocks of which only rows or sections are brought to the place of use. Shards are gathered
- * whole. */
+/* Marks the blocks of which only rows or sections are brought to the place of use. Shards are gathered by
+ * sections wherever they are; a block of which rows are enough is gathered whole, because ranks use different
+ * rows. */
 static void mark_pages(struct plan_layout *layout, const struct plan_input *input)
 {
     for (uint32_t b = 0; b < input->block_count; b++) {
         layout->blocks[b].by_pages = false;
     }
-    for (uint32_t b = 0; b < input->block_count && !plan_shards_weights(input); b++) {
+    for (uint32_t b = 0; b < input->block_count; b++) {
         const uint32_t block = input->blocks[b].rows_bytes > 0 ? b : source_of(input, b);
         const uint8_t weights = block != PLAN_NONE ? layout->places[block].weights : PLAN_DEVICE;
-        if (weights == PLAN_HOST || weights == PLAN_STORE) {
+        if (block != PLAN_NONE && plan_shards_weights(input)) {
+            layout->blocks[block].by_pages = input->blocks[block].rows_bytes == 0;
+        } else if (weights == PLAN_HOST || weights == PLAN_STORE) {
             layout->blocks[block].by_pages = true;
         }
     }
@@ -684,22 +687,30 @@ static int add_acts(struct plan_layout *layout, const struct plan_input *input,
 
 /* ---- all of it ---- */
 
+/* Temporaries of a block and activations that are recomputed: of one micro-batch, or of all of a group if a
+ * command does one section of each, because the next section needs them. */
+static uint64_t scratch_bytes(const struct plan_layout *layout, const struct plan_input *input,
+                              uint32_t block)
+{
+    const struct plan_block_shape *shape = &input->blocks[block];
+    const bool again = layout->kept[block * layout->in_flight] == PLAN_NONE;
+    const bool all = input->group > 1 && plan_layout_sectioned(input, layout, block) != PLAN_NONE;
+    return (plan_layout_temporary_bytes(shape) + (again ? shape->kept_bytes : 0)) *
+           (all ? input->group : 1);
+}
+
 static int add_common(struct plan_layout *layout, const struct plan_input *input)
 {
     uint64_t scratch = 0;
     uint64_t tiles = 0;
     bool on_card = false;
     for (uint32_t b = 0; b < input->block_count; b++) {
-        const struct plan_block_shape *shape = &input->blocks[b];
         layout->blocks[b].first_tile = tiles;
-        tiles += plan_chunk_count(shape->elements, PLAN_TILE_ELEMENTS);
+        tiles += plan_chunk_count(input->blocks[b].elements, PLAN_TILE_ELEMENTS);
         on_card = on_card || layout->blocks[b].on_card;
-        if (b >= input->compute_count) {
-            continue;
+        if (b < input->compute_count) {
+            scratch = larger(scratch, scratch_bytes(layout, input, b));
         }
-        bool again = layout->kept[b * layout->in_flight] == PLAN_NONE;
-        scratch = larger(scratch,
-                         plan_layout_temporary_bytes(shape) + (again ? shape->kept_bytes : 0));
     }
     int rc = add_buffer(layout, "scratch", PLAN_DEVICE, PLAN_FOR_SCRATCH, scratch,
                         &layout->scratch);

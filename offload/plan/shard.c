@@ -60,6 +60,16 @@ struct plan_span plan_state_span(const struct plan_input *input, uint32_t block)
     return span_of(input, block, plan_shards_states(input));
 }
 
+struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t block,
+                                   struct plan_span pages)
+{
+    const uint64_t width = input->blocks[block].format.weight_bytes;
+    const struct plan_span own = plan_weight_span(input, block);
+    return plan_span_overlap(
+        pages, (struct plan_span){.first = own.first * width,
+                                  .count = plan_round_up(own.count * width, PLAN_ALIGN_BYTES)});
+}
+
 static uint64_t most_of(const struct plan_input *input, uint32_t block, bool sharded)
 {
     uint64_t elements = input->blocks[block].elements;

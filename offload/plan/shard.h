@@ -10,7 +10,7 @@ enum {
     PLAN_EXTENT_BYTES = 4096,  /* extents of STORE are rounded up to it */
 };
 
-/* Elements of a block's array. */
+/* Elements, or bytes, of a block's array. */
 struct plan_span {
     uint64_t first;
     uint64_t count;
@@ -26,6 +26,11 @@ uint32_t plan_sharing(const struct plan_input *input);
  * rank's shard. */
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block);
 struct plan_span plan_state_span(const struct plan_input *input, uint32_t block);
+
+/* The bytes of some whole pages of a block's weights that this rank keeps: whole pages, too. Those at the block's end
+ * may reach beyond it. */
+struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t block,
+                                   struct plan_span pages);
 
 /* Whether each of several ranks keeps only its shard of the weights (ZeRO stage 3), of the states
  * (1 and up). */

@@ -152,14 +152,15 @@ struct plan_command {
     bool single; /* FWD of only the first micro-batch of its group: for an evaluation */
     bool rows;   /* READ, H2D: moves only what `micro` uses of the block's weights, which is known
                   * when the step begins; `bytes` is the most */
-    bool pages;  /* READ: whole pages of the block's weights, from the operand's offset on, which is
-                  * that in the block */
+    bool pages;  /* READ, GATHER: whole pages of the block's weights. READ: of this rank's shard,
+                  * from the operand's offset on */
     uint32_t block;
     uint32_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */
     uint32_t chunk;    /* chunk of the block's shard */
     uint32_t place;    /* number of this command on its queue, from 1 */
     uint64_t elements; /* of the chunk or the block */
     uint64_t bytes;    /* moved */
+    uint64_t first;    /* GATHER of pages: byte of the block with which they begin */
     double work;       /* floating point operations */
     double seconds;    /* measured alone; 0: not measured, and `work` counts */
     const struct model_section *section; /* FWD, BWD: the steps to do, with their weights alone;

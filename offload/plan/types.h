@@ -152,8 +152,9 @@ struct plan_input {
     uint32_t stage; /* stage of ZeRO, 0 to 3; ignored for one rank */
     uint32_t
         group; /* micro-batches that a command does one after another; 0 and 1: one. All figures of
-                * a micro-batch are then for a group, except a block's `kept_bytes`: recomputed
-                * activations exist for one micro-batch at a time */
+                * a micro-batch are then for a group, except a block's `kept_bytes` and scratch: recomputed
+                * activations and temporaries exist for one micro-batch at a time, unless the block
+                * comes by sections */
 };
 
 /* ---- answers ---- */

@@ -128,10 +128,12 @@ struct run_pages run_pages_of(const struct run_rank *rank, uint32_t block)
     const struct plan_block_shape *shape = &rank->input->blocks[block];
     const uint64_t room = plan_buffer(rank->plan, slot)->bytes / shape->format.weight_bytes;
     const uint64_t cuts = room / PLAN_CUT_ELEMENTS;
+    const struct plan_span shard = plan_weight_span(rank->input, block);
     return (struct run_pages){
         .block = block,
         .slot = rank->memory.at[slot],
-        .elements = shape->elements,
+        .shard = shard,
+        .span = {.first = shard.first},
         .most = cuts < 1   ? room
                 : cuts < 2 ? PLAN_CUT_ELEMENTS
                            : cuts / 2 * PLAN_CUT_ELEMENTS,
@@ -143,8 +145,8 @@ struct run_pages run_pages_of(const struct run_rank *rank, uint32_t block)
 bool run_pages_next(struct run_pages *pages)
 {
     const uint64_t first = pages->span.first + pages->span.count;
-    const uint64_t left = pages->elements - first;
-    pages->turn = first > 0 ? (pages->turn + 1) % pages->turns : 0;
+    const uint64_t left = pages->shard.first + pages->shard.count - first;
+    pages->turn = first > pages->shard.first ? (pages->turn + 1) % pages->turns : 0;
     pages->span = (struct plan_span){.first = first,
                                      .count = left < pages->most ? left : pages->most};
     pages->memory = pages->slot + pages->turn * pages->most * pages->type_bytes;
@@ -155,7 +157,7 @@ static int pages_move(struct run_rank *rank, const struct run_pages *pages, bool
                       struct core_fence *out)
 {
     struct aio_queue *queue = io_queue(rank, up ? PLAN_Q_WRITE_STATE : PLAN_Q_READ_STATE);
-    const uint64_t offset = pages->span.first * pages->type_bytes;
+    const uint64_t offset = (pages->span.first - pages->shard.first) * pages->type_bytes;
     const uint64_t bytes = pages->span.count * pages->type_bytes;
     for (uint64_t done = 0; done < bytes;) {
         uint64_t moved = 0;

@@ -38,8 +38,8 @@ int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *
 struct run_pages {
     uint32_t block;
     char *slot;
-    uint64_t elements; /* of the block */
-    uint64_t most;     /* of a part */
+    struct plan_span shard; /* that this rank keeps */
+    uint64_t most;          /* of a part */
     uint64_t type_bytes;
     uint32_t turns;        /* parts that the slot has room for: 1 or 2 */
     uint32_t turn;         /* of this part */
@@ -54,7 +54,8 @@ bool run_pages_next(struct run_pages *pages);
 int run_pages_put(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
 int run_pages_get(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
 
-/* Reads `bytes` of whole pages, from byte `first` of such a block in STORE on, and waits for them. */
+/* Reads `bytes` of whole pages, from byte `first` of this rank's shard of such a block in STORE on, and waits for
+ * them. */
 int run_pages_read(struct run_rank *rank, uint32_t block, uint64_t first, uint64_t bytes,
                    char *memory);
 

@@ -125,9 +125,13 @@ static void bind(const struct run_compute *compute, const struct plan_command *c
     const struct model_program *program = compute->shapes->programs[command->block];
     const struct kern_grad grad = command->op == PLAN_BWD ? own_grad(compute, command)
                                                           : (struct kern_grad){0};
+    const uint64_t kept_stride = run_shapes_stride(program->kept_bytes);
+    char *kept = own_part(compute, run_memory_of(memory, command, PLAN_AS_KEPT), kept_stride);
     char *scratch = run_memory_of(memory, command, PLAN_AS_SCRATCH);
-    char *kept = own_part(compute, run_memory_of(memory, command, PLAN_AS_KEPT),
-                          run_shapes_stride(program->kept_bytes));
+    if (command->section != NULL) { /* each micro-batch has its own until the last section */
+        scratch = own_part(compute, scratch,
+                           run_shapes_kept_offset(program) + (kept == NULL ? kept_stride : 0));
+    }
     model_binding_clear(binding);
     model_binding_set_flat(binding, block, command->block, compute->type,
                            run_memory_of(memory, command, PLAN_AS_WEIGHTS), &grad);

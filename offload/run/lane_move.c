@@ -223,8 +223,9 @@ int run_collect_init(struct run_collect *collect, const struct run_options *opti
         .weight_type = coll_type_of(options->type),
         .grad_type = f32_grads ? COLL_F32 : coll_type_of(options->type),
         .borders = calloc((size_t)input->block_count * (world + 1), sizeof *collect->borders),
+        .parts = calloc((size_t)(RUN_COLLECT_DEPTH + 1) * (world + 1), sizeof *collect->parts),
     };
-    if (collect->borders == NULL) {
+    if (collect->borders == NULL || collect->parts == NULL) {
         return core_err_set(-ENOMEM, "no memory for the borders of %u shards", world);
     }
     for (uint32_t b = 0; b < input->block_count; b++) {
@@ -239,6 +240,7 @@ int run_collect_init(struct run_collect *collect, const struct run_options *opti
 void run_collect_fini(struct run_collect *collect)
 {
     free(collect->borders);
+    free(collect->parts);
     *collect = (struct run_collect){0};
 }
 
@@ -248,6 +250,34 @@ static char *operand_or(const struct run_collect *collect, const struct plan_com
 {
     char *at = run_memory_of(collect->memory, command, role);
     return at != NULL ? at : otherwise;
+}
+
+int run_collect_pages(struct run_collect *collect, const struct run_collect_pages *pages,
+                      struct core_fence *out)
+{
+    const uint32_t world = coll_world(collect->coll);
+    const struct plan_block_shape *shape = &collect->input->blocks[pages->block];
+    const uint64_t *borders = collect->borders + (size_t)pages->block * (world + 1);
+    const uint64_t first = pages->first / shape->format.weight_bytes;
+    const uint64_t pages_end = first + pages->bytes / shape->format.weight_bytes;
+    const uint64_t end = pages_end < shape->elements ? pages_end : shape->elements;
+    uint64_t *parts = collect->parts +
+                      (size_t)(collect->parts_turn % (RUN_COLLECT_DEPTH + 1)) * (world + 1);
+    for (uint32_t r = 0; r <= world; r++) {
+        const uint64_t border = borders[r] < end ? borders[r] : end;
+        parts[r] = border > first ? border - first : 0;
+    }
+    const struct coll_command request = {.op = COLL_GATHER,
+                                         .type = collect->weight_type,
+                                         .from = pages->from,
+                                         .to = pages->to,
+                                         .count = end - first,
+                                         .borders = parts};
+    int rc = coll_submit(collect->coll, &request, out);
+    if (rc == 0) {
+        collect->parts_turn++;
+    }
+    return rc;
 }
 
 static int collect_submit(void *context, const struct plan_command *command, struct core_fence *out)
@@ -262,6 +292,15 @@ static int collect_submit(void *context, const struct plan_command *command, str
     }
     char *to = run_memory_of(collect->memory, command, PLAN_AS_TO);
     char *from = operand_or(collect, command, PLAN_AS_FROM, to);
+    if (command->pages) {
+        const struct run_collect_pages pages = {
+            .block = command->block,
+            .first = command->first,
+            .bytes = plan_command_operand(command, PLAN_AS_TO)->bytes,
+            .from = from,
+            .to = to};
+        return run_collect_pages(collect, &pages, out);
+    }
     struct coll_command request = {.from = from, .to = to != NULL ? to : from};
     if (command->block == PLAN_NONE) { /* the sums of squares of all tiles */
         request.op = COLL_ALL_REDUCE;

@@ -43,6 +43,9 @@ struct run_io {
 };
 struct run_lane run_io_lane(struct run_io *io);
 
+/* Collectives in flight. */
+enum { RUN_COLLECT_DEPTH = 64 };
+
 /* Gathers weights, and sums gradients and the sums of their squares. */
 struct run_collect {
     const struct run_memory *memory; /* borrowed, like the next two */
@@ -51,7 +54,20 @@ struct run_collect {
     enum coll_type weight_type;
     enum coll_type grad_type;
     uint64_t *borders; /* owned, [block_count][world + 1]: of shards, in elements */
+    uint64_t *parts;   /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: of pages in flight, in turn */
+    uint32_t parts_turn;
 };
+
+/* Whole pages of a block's weights, gathered from the ranks that have them. */
+struct run_collect_pages {
+    uint32_t block;
+    uint64_t first; /* byte of the block */
+    uint64_t bytes;
+    const char *from; /* this rank's part */
+    char *to;
+};
+int run_collect_pages(struct run_collect *collect, const struct run_collect_pages *pages,
+                      struct core_fence *out);
 
 /* `coll` is borrowed. */
 int run_collect_init(struct run_collect *collect, const struct run_options *options,

@@ -35,29 +35,65 @@ static int launch(struct run_rank *rank, const struct model_program *program,
     return rc != 0 ? rc : run_rank_wait(rank, dev_queue_tail(rank->compute_queue));
 }
 
+/* Gathers a range of a block's weights, of which this rank has its own part in place. */
+static int gather(struct run_rank *rank, uint32_t source, struct plan_span range, char *to)
+{
+    const struct plan_span own = plan_weight_pages(rank->input, source, range);
+    const struct run_collect_pages pages = {.block = source,
+                                            .first = range.first,
+                                            .bytes = range.count,
+                                            .from = to + (own.first - range.first),
+                                            .to = to};
+    struct core_fence done;
+    int rc = run_rank_wait(rank, dev_queue_tail(rank->compute_queue));
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_collect_pages(&rank->collect, &pages, &done);
+    return rc != 0 ? rc : run_rank_wait(rank, done);
+}
+
+/* Brings those pages of a range of a block's weights that this rank has to `at` of the slot, where the range
+ * begins. */
+static int bring_own(struct run_rank *rank, uint32_t source, struct plan_span range, char *slot,
+                     uint64_t at)
+{
+    const uint32_t stage = plan_layout_of(rank->plan)->section_stages[0];
+    const char *kept = run_chunk_weights_memory(rank, source);
+    const struct plan_span own = plan_weight_pages(rank->input, source, range);
+    const uint64_t first = own.first - plan_weight_span(rank->input, source).first *
+                                           rank->input->blocks[source].format.weight_bytes;
+    char *to = slot + at + (own.first - range.first);
+    char *read = stage != PLAN_NONE ? rank->memory.at[stage] + (to - slot) : to;
+    const struct dev_copy move = {.direction = DEV_COPY_UP,
+                                  .to = to,
+                                  .from = kept != NULL ? kept + first : read,
+                                  .bytes = own.count};
+    struct core_fence unused;
+    if (own.count == 0) {
+        return 0;
+    }
+    int rc = kept == NULL ? run_pages_read(rank, source, first, own.count, read) : 0;
+    return rc == 0 && move.from != move.to ? dev_queue_copy(rank->compute_queue, &move, &unused)
+                                           : rc;
+}
+
 /* Brings the weights of a section to the slot. */
 static int bring_section(struct run_rank *rank, uint32_t source,
                          const struct model_section *section, char *slot)
 {
-    const uint32_t stage = plan_layout_of(rank->plan)->section_stages[0];
-    const char *kept = run_chunk_weights_memory(rank, source);
     uint64_t at = 0;
     for (unsigned i = 0; i < section->range_count; i++) {
-        const struct model_range *range = &section->ranges[i];
-        char *read = stage != PLAN_NONE ? rank->memory.at[stage] + at : slot + at;
-        struct dev_copy move = {.direction = DEV_COPY_UP,
-                                .to = slot + at,
-                                .from = kept != NULL ? kept + range->first : read,
-                                .bytes = range->bytes};
-        struct core_fence unused;
-        int rc = kept == NULL ? run_pages_read(rank, source, range->first, range->bytes, read) : 0;
-        if (rc == 0 && move.from != move.to) {
-            rc = dev_queue_copy(rank->compute_queue, &move, &unused);
+        const struct plan_span range = {.first = section->ranges[i].first,
+                                        .count = section->ranges[i].bytes};
+        int rc = bring_own(rank, source, range, slot, at);
+        if (rc == 0 && plan_shards_weights(rank->input)) {
+            rc = gather(rank, source, range, slot + at);
         }
         if (rc != 0) {
             return rc;
         }
-        at += range->bytes;
+        at += range.count;
     }
     return 0;
 }
@@ -159,10 +195,31 @@ static int last_logits(struct run_rank *rank, const struct model_program *progra
     return rc;
 }
 
+/* Gives another rank this one's part of the sections. */
+static int help(struct run_rank *rank)
+{
+    const struct plan_command *head = head_command(rank);
+    const struct model_sections *sections = rank->shapes->one_sections;
+    const uint32_t source = rank->input->blocks[rank->input->compute_count - 1].source;
+    int rc = 0;
+    assert(head != NULL);
+    if (head->section == NULL || !plan_shards_weights(rank->input)) {
+        return 0;
+    }
+    char *slot = run_memory_of(&rank->memory, head, PLAN_AS_SECTION);
+    for (size_t i = 0; rc == 0 && i < sections->first[MODEL_PASS_COUNT]; i++) {
+        rc = bring_section(rank, source, &sections->list[i], slot);
+    }
+    return rc;
+}
+
 int run_rank_logits(struct run_rank *rank, const int32_t *ids, int64_t length, float *out)
 {
     const struct model_batch batch = {.rows = 1, .length = length, .ids = ids};
     struct kern_loss unused;
-    int rc = run_rank_evaluate(rank, &batch, &unused);
-    return rc != 0 ? rc : last_logits(rank, rank->shapes->one, length, out);
+    int rc = run_rank_evaluate(rank, ids != NULL ? &batch : NULL, &unused);
+    if (rc != 0) {
+        return rc;
+    }
+    return ids != NULL ? last_logits(rank, rank->shapes->one, length, out) : help(rank);
 }

@@ -97,13 +97,23 @@ static uint64_t weight_bytes(const struct plan_block_shape *shape)
     return shape->elements * shape->format.weight_bytes;
 }
 
-/* Keeps the sections of blocks whose frozen weights have more than `whole_max_bytes`; the others come as a
- * whole, and rows of what they borrow are not enough. */
-static void choose_sections(struct run_prepared *prepared, uint64_t whole_max_bytes)
+/* Whether the weights of a block that lends them can come by sections: if it computes itself, rows must be enough
+ * for it. */
+static bool can_lend_sections(const struct run_prepared *prepared, uint32_t block)
 {
+    return block >= prepared->shapes->model->compute_count ||
+           prepared->blocks[block].rows_bytes > 0;
+}
+
+/* Keeps the sections of blocks whose frozen weights have more than `whole_max_bytes`; the others come as a
+ * whole, and rows of what they borrow are not enough. Returns how many blocks have sections. */
+static uint32_t choose_sections(struct run_prepared *prepared, uint64_t whole_max_bytes)
+{
+    uint32_t count = 0;
     for (uint32_t b = 0; b < prepared->shapes->block_count; b++) {
         struct plan_block_shape *shape = &prepared->blocks[b];
-        if (weight_bytes(&prepared->blocks[shape->source]) <= whole_max_bytes) {
+        if (weight_bytes(&prepared->blocks[shape->source]) <= whole_max_bytes ||
+            (shape->source != b && !can_lend_sections(prepared, shape->source))) {
             shape->sections = NULL;
         }
         for (uint32_t i = 0; i < shape->borrow_count; i++) {
@@ -111,7 +121,9 @@ static void choose_sections(struct run_prepared *prepared, uint64_t whole_max_by
                 prepared->blocks[shape->borrows[i]].rows_bytes = 0;
             }
         }
+        count += shape->sections != NULL;
     }
+    return count;
 }
 
 /* Bytes of weights with which a layer computes. */
@@ -126,38 +138,24 @@ static uint64_t layer_bytes(const struct run_prepared *prepared)
 }
 
 /* Plans with whole blocks if they fit; else brings frozen weights by sections, which are read more often: those
- * of more bytes than a layer has, or all. */
-static int plan_sections(struct run_prepared *prepared, const struct run_options *options,
-                         uint32_t groups_max)
-{
-    const uint64_t whole_max_bytes[] = {UINT64_MAX, layer_bytes(prepared), 0};
-    uint32_t last = UINT32_MAX; /* how many blocks had sections in the last plan */
-    int rc = -EFBIG;
-    for (size_t i = 0; i < 3 && rc == -EFBIG; i++) {
-        uint32_t count = 0;
-        group_micro_batches(prepared, options, groups_max);
-        choose_sections(prepared, whole_max_bytes[i]);
-        for (uint32_t b = 0; b < prepared->shapes->block_count; b++) {
-            count += prepared->blocks[b].sections != NULL;
-        }
-        rc = count != last ? plan_create(&prepared->input, &prepared->plan) : rc;
-        last = count;
-    }
-    return rc;
-}
-
-/* Tries smaller groups, in a longer tape, if the larger ones do not fit: the activations of a whole
- * group are in memory when a step goes micro-batch by micro-batch. */
+ * of more bytes than a layer has, or all. Each is tried with larger groups first, then with smaller ones in a
+ * longer tape: the activations of a whole group are in memory when a step goes micro-batch by micro-batch. */
 static int plan_groups(struct run_prepared *prepared, const struct run_options *options)
 {
-    static const uint32_t groups_max[] = {RUN_OPTIONS_GROUPS, 8 * RUN_OPTIONS_GROUPS};
+    enum { GROUPS = 2 };
+    static const uint32_t groups_max[GROUPS] = {RUN_OPTIONS_GROUPS, 8 * RUN_OPTIONS_GROUPS};
+    const uint64_t whole_max_bytes[] = {UINT64_MAX, layer_bytes(prepared), 0};
+    const bool smaller = options->micro_batches > groups_max[0] &&
+                         options->wishes.order != PLAN_ORDER_LAYER;
+    uint32_t last[GROUPS] = {UINT32_MAX, UINT32_MAX}; /* blocks with sections in the last plan */
     int rc = -EFBIG;
-    for (size_t i = 0; i < sizeof groups_max / sizeof groups_max[0] && rc == -EFBIG; i++) {
-        const bool smaller = i > 0 && options->micro_batches > groups_max[i - 1] &&
-                             options->wishes.order != PLAN_ORDER_LAYER;
-        if (i == 0 || smaller) {
-            prepared->input.wishes.order = smaller ? PLAN_ORDER_MICRO : options->wishes.order;
-            rc = plan_sections(prepared, options, groups_max[i]);
+    for (size_t s = 0; s < sizeof whole_max_bytes / sizeof whole_max_bytes[0]; s++) {
+        for (size_t g = 0; rc == -EFBIG && g < (smaller ? GROUPS : 1); g++) {
+            group_micro_batches(prepared, options, groups_max[g]);
+            const uint32_t count = choose_sections(prepared, whole_max_bytes[s]);
+            prepared->input.wishes.order = g > 0 ? PLAN_ORDER_MICRO : options->wishes.order;
+            rc = count != last[g] ? plan_create(&prepared->input, &prepared->plan) : rc;
+            last[g] = count;
         }
     }
     return rc;

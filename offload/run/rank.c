@@ -17,7 +17,7 @@
 #include "offload/run/rank_internal.h"
 
 /* With queues of this depth the steps of a block never wait for a slot of the queue. */
-enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256, COLL_DEPTH = 64 };
+enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256 };
 /* Steps that a timeline shows: the first step has no pending update, and warms up. */
 enum { TRACE_FIRST = 1, TRACE_TAPES = 4 };
 
@@ -211,7 +211,7 @@ static int make_coll_lane(struct run_rank *rank, struct run_lane *lane)
                                       .meeting = rank->given.meeting,
                                       .peers = rank->given.peers,
                                       .device = rank->device,
-                                      .depth = COLL_DEPTH,
+                                      .depth = RUN_COLLECT_DEPTH,
                                       .bell = &rank->bell};
     int rc = coll_open(&coll, &rank->coll);
     if (rc != 0) {

@@ -120,7 +120,7 @@ int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
                       struct kern_loss *out);
 /* Logits of the token after the last of `ids` [length], as fp32 in `out` [vocab]. `length` is at
- * most the rows' length. */
+ * most the rows' length. NULL: this rank only helps the others. */
 int run_rank_logits(struct run_rank *rank, const int32_t *ids, int64_t length, float *out);
 /* Does the pending update and waits for everything. */
 int run_rank_drain(struct run_rank *rank);

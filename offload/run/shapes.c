@@ -40,8 +40,6 @@ struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape,
         const uint64_t whole = shape->elements * shape->format.weight_bytes;
         grouped.out_bytes = group * aligned(shape->out_bytes);
         grouped.rows_bytes = group * shape->rows_bytes < whole ? group * shape->rows_bytes : 0;
-        /* What one section leaves to the next is there for one micro-batch. */
-        grouped.sections = NULL;
         grouped.forward_flops *= group;
         grouped.backward_flops *= group;
         grouped.forward_seconds *= group;

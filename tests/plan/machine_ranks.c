@@ -71,6 +71,35 @@ static void reduce_tiles(struct machine *const *machines, uint32_t world,
     }
 }
 
+/* Pages of the block, from the ranks whose shards have them. */
+static void gather_pages(struct machine *const *machines, uint32_t world,
+                         const struct plan_command *const *commands)
+{
+    const uint32_t block = commands[0]->block;
+    const uint64_t width = machines[0]->input->blocks[block].format.weight_bytes;
+    const uint64_t first = commands[0]->first / (PLAN_CUT_ELEMENTS * width);
+    const uint64_t end = first + commands[0]->elements / PLAN_CUT_ELEMENTS;
+    uint64_t gathered = 0;
+    for (uint32_t r = 0; r < world; r++) {
+        const struct machine_cells own = machine_part(machines[r], block);
+        const uint64_t begin = own.first > first ? own.first : first;
+        check_uint(commands[r]->first, ==, commands[0]->first);
+        for (uint64_t i = begin; i < own.end && i < end; i++, gathered++) {
+            const uint64_t value = machine_cell_take(machines[r],
+                                                     machine_need(commands[r], PLAN_AS_FROM), block,
+                                                     i, begin * PLAN_CUT_ELEMENTS, width);
+            for (uint32_t other = 0; other < world; other++) {
+                const struct plan_operand *to = machine_need(commands[other], PLAN_AS_TO);
+                const struct machine_cell at = machine_cell_at(
+                    machines[other], block, i, to->offset, first * PLAN_CUT_ELEMENTS, width);
+                check_uint(at.offset + at.bytes, <=, to->offset + to->bytes);
+                machine_put(machines[other], to->buffer, at.offset, at.bytes, value);
+            }
+        }
+    }
+    check_uint(gathered, ==, end - first);
+}
+
 uint64_t machine_do_together(struct machine *const *machines, uint32_t world,
                              const struct plan_command *const *as_told, uint32_t step)
 {
@@ -87,7 +116,7 @@ uint64_t machine_do_together(struct machine *const *machines, uint32_t world,
         machines[r]->now = commands[r];
     }
     if (commands[0]->op == PLAN_GATHER) {
-        gather(machines, world, commands);
+        (commands[0]->pages ? gather_pages : gather)(machines, world, commands);
     } else if (commands[0]->op == PLAN_REDUCE && commands[0]->block == PLAN_NONE) {
         reduce_tiles(machines, world, commands);
     } else if (commands[0]->op == PLAN_REDUCE) {

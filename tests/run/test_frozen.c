@@ -48,7 +48,14 @@ static const struct way ways[] = {
      2, CASE_WHOLE, "mem"},
     {"two ranks, stage 3", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, PLAN_ORDER_AUTO, 2, KERN_F32, 2,
      3, CASE_WHOLE, "mem"},
+    {"groups of micro-batches, layer by layer", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE,
+     PLAN_ORDER_LAYER, RUN_OPTIONS_GROUPS + 3, KERN_BF16, 1, 0, CASE_FEWER, "mem"},
+    {"three ranks, stage 3, in HOST", PLAN_WHERE_HOST, PLAN_ACTS_KEEP, PLAN_ORDER_AUTO, 1,
+     KERN_BF16, 3, 3, CASE_SHORT, "mem"},
 };
+
+/* The first ones; the others are for sections alone. */
+enum { WAYS = 7 };
 
 static struct run_options options_of(const struct way *way)
 {
@@ -204,7 +211,7 @@ static void checkpoints_have_its_weights_alone(void)
 /* Under a sanitizer each way runs in one of the two families. */
 static void run(const char *family, const char *const *patterns, size_t count, size_t first)
 {
-    for (size_t w = TEST_COUNT(0, first); w < sizeof ways / sizeof ways[0]; w += TEST_COUNT(1, 2)) {
+    for (size_t w = TEST_COUNT(0, first); w < WAYS; w += TEST_COUNT(1, 2)) {
         const struct way *way = &ways[w];
         struct case_model made;
         struct case_outcome whole;
@@ -258,7 +265,7 @@ static void parts_have_the_same_bits(void)
         size_t count;
         unsigned data;
     } cases[] = {{"llama", llama, 2, 4}, {"gpt2", gpt2, 3, 4}, {"llama tied", tied, 2, 2}};
-    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w += TEST_COUNT(1, 3)) {
+    for (size_t w = 0; w < WAYS; w += TEST_COUNT(1, 3)) {
         const size_t c = w % (sizeof cases / sizeof cases[0]);
         struct case_model made;
         struct case_outcome whole;
@@ -480,7 +487,11 @@ static void run_sections(const struct sectioned *of, const struct way *way)
     const size_t logits_bytes = (size_t)made.model->config.vocab * sizeof(float);
     float *logits[2] = {malloc(logits_bytes), malloc(logits_bytes)};
     check_true(logits[0] != NULL && logits[1] != NULL);
-    case_run_plain(&made, &options, STEPS, &whole);
+    if (options.world == 1) {
+        case_run_plain(&made, &options, STEPS, &whole);
+    } else {
+        case_run_engine(&made, &options, STEPS, &whole);
+    }
     sample(&made, &options, logits[0]);
     case_squeeze(&made, &options, of->block, check_sections);
     case_run_engine(&made, &options, STEPS, &sections);
@@ -495,11 +506,11 @@ static void run_sections(const struct sectioned *of, const struct way *way)
 /* If DEVICE is too small for frozen weights, they come by sections, with the same bits. */
 static void sections_have_the_same_bits(void)
 {
-    for (size_t i = TEST_COUNT(0, 1); i < sizeof sectioned / sizeof sectioned[0];
-         i += TEST_COUNT(1, 2)) {
-        for (size_t w = TEST_COUNT(i % 2, i); w < 4; w += TEST_COUNT(2, 4)) {
-            run_sections(&sectioned[i], &ways[w]);
-        }
+    static const struct {
+        unsigned of, way;
+    } pairs[] = {{1, 1}, {3, 8}, {0, 0}, {0, 2}, {0, 7}, {1, 3}, {2, 0}, {2, 6}, {3, 1}};
+    for (size_t i = 0; i < TEST_COUNT(sizeof pairs / sizeof pairs[0], 2); i++) {
+        run_sections(&sectioned[pairs[i].of], &ways[pairs[i].way]);
     }
 }
 
