@@ -510,7 +510,8 @@ static int create_model(struct setup *setup, const struct model_config *config)
 {
     const struct tide_engine_options *given = &setup->given;
     const bool adapted = given->lora_rank > 0 || given->adapter != NULL;
-    struct model_lora_options lora = {
+    struct model_lora_options *lora = &setup->lora;
+    *lora = (struct model_lora_options){
         .rank = given->lora_rank,
         .alpha = given->lora_alpha > 0 ? given->lora_alpha : 2.0 * given->lora_rank,
         .rslora = given->lora_rslora != 0,
@@ -518,18 +519,18 @@ static int create_model(struct setup *setup, const struct model_config *config)
         .saved_count = given->modules_to_save_count,
         .seed = given->seed,
     };
-    const struct model_options options = {.frozen = given->frozen,
-                                          .frozen_count = given->frozen_count,
-                                          .lora = adapted ? &lora : NULL};
+    setup->model_options = (struct model_options){.frozen = given->frozen,
+                                                  .frozen_count = given->frozen_count,
+                                                  .lora = adapted ? lora : NULL};
     if (given->adapter == NULL) {
-        fill_targets(given, &lora);
-        return model_create(config, &options, &setup->model);
+        fill_targets(given, lora);
+        return model_create(config, &setup->model_options, &setup->model);
     }
-    int rc = open_adapter(setup, &lora);
+    int rc = open_adapter(setup, lora);
     if (rc != 0) {
         return rc;
     }
-    rc = model_create(config, &options, &setup->model);
+    rc = model_create(config, &setup->model_options, &setup->model);
     return rc == 0 ? model_peft_check(setup->peft, setup->model)
                    : core_err_prefix(rc, "%s does not fit %s", given->adapter, given->model);
 }

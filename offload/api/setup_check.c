@@ -136,10 +136,6 @@ static int check_lora(const struct tide_engine_options *given)
     if (!adapters && any) {
         return core_err_set(-EINVAL, "options of adapters need lora_rank (--lora R)");
     }
-    if (adapters && given->world != NULL) {
-        return core_err_set(-ENOTSUP, "adapters (--lora) are not supported with ranks in several "
-                                      "processes; --ranks N starts ranks in one");
-    }
     if (adapters && given->frozen_count > 0) {
         return core_err_set(-EINVAL,
                             "--freeze has no use with --lora, which freezes the whole model except "

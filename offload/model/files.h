@@ -54,6 +54,10 @@ struct model_sums;
 
 int model_sums_create(const struct model *model, struct model_sums **out);
 void model_sums_destroy(struct model_sums *sums); /* NULL is fine */
+/* The sums as numbers, which add up if several processes read parts of the tensors. */
+size_t model_sums_count(const struct model_sums *sums);
+uint64_t model_sums_get(const struct model_sums *sums, size_t index);
+void model_sums_add(struct model_sums *sums, size_t index, uint64_t value);
 /* A hash of the names, shapes, types and bytes of all frozen tensors, when all were read. The same for each
  * precision and layout of the run. Another model's is different. */
 uint64_t model_sums_identity(const struct model_sums *sums, const struct model_files *files);

@@ -19,8 +19,9 @@ struct part_sum {
 
 struct model_sums {
     const struct model *model; /* borrowed */
-    size_t *first;             /* owned, [blocks]: index of a block's first sum */
-    struct part_sum *list;     /* owned: of each part */
+    size_t count;
+    size_t *first;         /* owned, [blocks]: index of a block's first sum */
+    struct part_sum *list; /* owned: of each part */
 };
 
 int model_sums_create(const struct model *model, struct model_sums **out)
@@ -36,6 +37,7 @@ int model_sums_create(const struct model *model, struct model_sums **out)
         sums->first[b] = count;
         count += model->blocks[b].trained ? 0 : model->blocks[b].param_count * MODEL_PARTS_MAX;
     }
+    sums->count = count;
     sums->list = calloc(count > 0 ? count : 1, sizeof *sums->list);
     if (sums->first == NULL || sums->list == NULL) {
         model_sums_destroy(sums);
@@ -53,6 +55,23 @@ void model_sums_destroy(struct model_sums *sums)
     free(sums->first);
     free(sums->list);
     free(sums);
+}
+
+size_t model_sums_count(const struct model_sums *sums)
+{
+    return sums->count;
+}
+
+uint64_t model_sums_get(const struct model_sums *sums, size_t index)
+{
+    assert(index < sums->count);
+    return atomic_load_explicit(&sums->list[index].value, memory_order_relaxed);
+}
+
+void model_sums_add(struct model_sums *sums, size_t index, uint64_t value)
+{
+    assert(index < sums->count);
+    atomic_fetch_add_explicit(&sums->list[index].value, value, memory_order_relaxed);
 }
 
 static uint64_t identity_of(const struct model_files *files, const struct model_param *param,

@@ -262,6 +262,33 @@ static int load_rank(struct run_engine *engine, struct run_engine_worker *worker
                : run_rank_load(worker->rank, engine->given.files, engine->sums);
 }
 
+static int add_sums(void *context, uint64_t first, uint64_t count,
+                    const struct store_arrays *arrays)
+{
+    struct run_engine *engine = context;
+    const char *from = arrays->at[STORE_STREAM_WEIGHTS];
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t sum;
+        memcpy(&sum, from + i * sizeof sum, sizeof sum);
+        model_sums_add(engine->sums, first + i, sum);
+    }
+    return 0;
+}
+
+/* Adds what other processes have read of the base, if each has read a part. */
+static int gather_sums(struct run_engine *engine)
+{
+    const bool parts = engine->given.peers != NULL && engine->given.options->stage == 3;
+    int rc = 0;
+    for (uint32_t r = 1; rc == 0 && parts && r < engine->world; r++) {
+        rc = run_remote_call(engine->given.peers, r, RUN_CALL_SUMS, "", 0);
+        if (rc == 0) {
+            rc = run_remote_pieces(engine->given.peers, r, engine->piece, add_sums, engine);
+        }
+    }
+    return rc;
+}
+
 /* Finds the identity of the base model from what was read of it, which must be that of the checkpoint, or of the
  * adapters to begin with. */
 static int identify_base(struct run_engine *engine)
@@ -331,17 +358,12 @@ static int make_processes(struct run_engine *engine)
                                        .drive_bytes = engine->drive_bytes,
                                        .run = engine->run,
                                        .model = given->folder,
-                                       .frozen = given->frozen,
-                                       .frozen_count = given->frozen_count,
+                                       .model_options = given->model_options,
+                                       .adapter = given->peft != NULL ? given->peft->folder : NULL,
                                        .checkpoint = given->checkpoint};
     struct run_reply reply;
     uint32_t called = 1;
     int rc = 0;
-    if (given->model->flat
-            ->base_apart) { /* each process would know only what it read of the base */
-        return core_err_set(-ENOTSUP, "checkpoints without the base model are not supported with "
-                                      "several processes; use ranks of one process");
-    }
     engine->piece = malloc(RUN_PIECE_BYTES);
     if (engine->piece == NULL) {
         return core_err_set(-ENOMEM, "no memory for pieces of other ranks' weights");
@@ -392,7 +414,11 @@ static int make(struct run_engine *engine)
     if (engine->given.damaged != NULL) {
         *engine->given.damaged = rc != 0 && engine->given.checkpoint != NULL;
     }
-    return rc == 0 && engine->sums != NULL ? identify_base(engine) : rc;
+    if (rc != 0 || engine->sums == NULL) {
+        return rc;
+    }
+    rc = gather_sums(engine);
+    return rc == 0 ? identify_base(engine) : rc;
 }
 
 static struct run_engine *alloc_engine(const struct run_engine_options *options)
@@ -475,6 +501,7 @@ bool run_engine_destroy(struct run_engine *engine)
     }
     run_checkpoint_writer_destroy(engine->writer);
     coll_meeting_destroy(engine->meeting);
+    model_sums_destroy(engine->sums);
     free(engine->piece);
     free(engine->workers);
     free(engine);
@@ -789,18 +816,33 @@ static int take_masters(void *context, const struct adam_arrays *arrays)
     return rc;
 }
 
+int run_engine_rank_masters(struct run_rank *rank, uint32_t block, run_take_weights *take,
+                            void *context)
+{
+    struct master_taker taker = {take, context, malloc(MASTER_FLOATS * sizeof(float))};
+    const struct run_take_states states = {.take = take_masters, .context = &taker};
+    const int rc = taker.floats != NULL ? run_rank_states(rank, block, &states)
+                                        : core_err_set(-ENOMEM, "no memory to read masters out");
+    free(taker.floats);
+    return rc;
+}
+
 int run_engine_masters(struct run_engine *engine, uint32_t block, run_take_weights *take,
                        void *context)
 {
     const uint32_t parts = engine->given.options->stage >= 1 ? engine->world : 1;
-    struct master_taker taker = {take, context, malloc(MASTER_FLOATS * sizeof(float))};
-    const struct run_take_states states = {.take = take_masters, .context = &taker};
-    int rc = taker.floats != NULL ? run_engine_drain(engine)
-                                  : core_err_set(-ENOMEM, "no memory to read masters out");
+    struct weights_taker taker = {take, context};
+    int rc = run_engine_drain(engine);
     for (uint32_t r = 0; rc == 0 && r < parts; r++) {
-        rc = run_rank_states(engine->workers[r].rank, block, &states);
+        if (engine->workers[r].rank != NULL) {
+            rc = run_engine_rank_masters(engine->workers[r].rank, block, take, context);
+            continue;
+        }
+        rc = run_remote_call(engine->given.peers, r, RUN_CALL_MASTERS, &block, sizeof block);
+        if (rc == 0) {
+            rc = run_remote_pieces(engine->given.peers, r, engine->piece, take_piece, &taker);
+        }
     }
-    free(taker.floats);
     return rc;
 }
 
@@ -852,6 +894,9 @@ int run_engine_create_remote(const struct run_engine_options *options,
     engine->workers = calloc(engine->world, sizeof *engine->workers);
     rc = engine->workers != NULL ? make_rank(engine, options->options->rank, made->run)
                                  : core_err_set(-ENOMEM, "no memory for %u ranks", engine->world);
+    if (rc == 0 && options->model->flat->base_apart) {
+        rc = model_sums_create(options->model, &engine->sums);
+    }
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
         run_engine_destroy(engine);
@@ -859,6 +904,11 @@ int run_engine_create_remote(const struct run_engine_options *options,
     }
     *out = engine;
     return 0;
+}
+
+const struct model_sums *run_engine_sums(const struct run_engine *engine)
+{
+    return engine->sums;
 }
 
 struct run_rank *run_engine_own(struct run_engine *engine)

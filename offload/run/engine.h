@@ -27,10 +27,9 @@ struct run_engine_options {
     const char *trace;      /* a file for the timeline of a few steps; NULL: none */
     struct coll_peers
         *peers;         /* each rank is a process of its own; NULL: ranks are threads of this one */
-    const char *folder; /* of the model and its files, for other processes, like the next two */
-    const char *const *frozen;
-    size_t frozen_count;
-    const struct model_peft *peft; /* adapters to begin with; NULL: none */
+    const char *folder; /* of the model and its files, for other processes, like the next one */
+    const struct model_options *model_options; /* without `frozen_as` */
+    const struct model_peft *peft;             /* adapters to begin with; NULL: none */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
 };
@@ -100,6 +99,11 @@ int run_engine_create_remote(const struct run_engine_options *options,
                              const struct run_remote_made *made, struct run_engine **out);
 /* Its rank. */
 struct run_rank *run_engine_own(struct run_engine *engine);
+/* The sums of what its rank has read of a base model; NULL: the base is not apart. */
+const struct model_sums *run_engine_sums(const struct run_engine *engine);
+/* The fp32 masters of a trained block that a rank keeps, in order, as floats. */
+int run_engine_rank_masters(struct run_rank *rank, uint32_t block, run_take_weights *take,
+                            void *context);
 /* Does one of the calls that all ranks make, for its rank. An error ends the waits of others for it. */
 struct run_reply;
 int run_engine_serve(struct run_engine *engine, unsigned call, const void *arguments,

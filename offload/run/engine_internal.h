@@ -44,10 +44,11 @@ struct run_engine {
     struct coll_meeting *meeting; /* owned; NULL: ranks are not threads of this process */
     void *piece;                  /* owned, RUN_PIECE_BYTES; NULL: all ranks are in this process */
     struct run_scale scale;
-    double betas[2];         /* of the next step */
-    uint64_t run;            /* the same in all its checkpoints */
-    struct model_sums *sums; /* owned while the ranks load; NULL: the base is not apart */
-    uint64_t base;           /* identity of the base model, if it is apart */
+    double betas[2]; /* of the next step */
+    uint64_t run;    /* the same in all its checkpoints */
+    struct model_sums
+        *sums; /* owned; in the first process while the ranks load. NULL: the base is not apart */
+    uint64_t base;                       /* identity of the base model, if it is apart */
     double drive_bytes[STORE_PATHS_MAX]; /* per second, of each store; 0: unknown */
     struct run_speculation speculation;
     uint64_t steps;

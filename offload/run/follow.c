@@ -21,6 +21,7 @@ struct follower {
     void *memory;             /* owned, RUN_PIECE_BYTES: arguments, and what is sent */
     void *job;                /* owned: arguments of CREATE, which `made` points to */
     struct run_remote_made made;
+    struct model_peft *peft;             /* owned; NULL: no adapters to begin with */
     struct model *model;                 /* owned */
     struct model_files *files;           /* owned */
     struct run_prepared *prepared;       /* owned */
@@ -40,6 +41,7 @@ static bool destroy_engine(struct follower *follower)
     follower->engine = NULL;
     run_prepared_destroy(follower->prepared);
     model_files_close(follower->files);
+    model_peft_close(follower->peft);
     model_destroy(follower->model);
     free(follower->job);
     free(follower->batches);
@@ -49,20 +51,31 @@ static bool destroy_engine(struct follower *follower)
 
 static int open_model(struct follower *follower)
 {
-    const struct run_remote_made *made = &follower->made;
-    const struct model_options options = {.frozen = made->frozen,
-                                          .frozen_count = made->frozen_count};
+    struct run_remote_made *made = &follower->made;
     struct model_config config;
     int rc = model_config_load(made->model, &config);
     if (rc != 0) {
         return rc;
     }
-    rc = model_create(&config, &options, &follower->model);
+    if (made->adapter != NULL) {
+        rc = model_peft_open(made->adapter, &follower->peft);
+        if (rc != 0) {
+            return rc;
+        }
+        model_peft_options(follower->peft, &made->lora);
+    }
+    rc = model_create(&config, &made->model_options, &follower->model);
     if (rc != 0) {
         return rc;
     }
     rc = model_files_open(made->model, &follower->files);
-    return rc != 0 ? rc : model_files_check(follower->files, follower->model);
+    if (rc != 0) {
+        return rc;
+    }
+    if (follower->peft != NULL) {
+        model_files_add_adapter(follower->files, follower->peft);
+    }
+    return model_files_check(follower->files, follower->model);
 }
 
 static int create_engine(struct follower *follower, size_t bytes, struct run_reply *reply)
@@ -165,6 +178,54 @@ static int send_block(struct follower *follower, struct run_reply *reply)
     return core_err_first(&kept, send_range(&sender, 0, 0, &nothing));
 }
 
+/* Bytes of floats, and of sums, as pieces of weights. */
+static int send_floats(void *context, uint64_t first, uint64_t count, const void *floats)
+{
+    const struct follower *follower = context;
+    const struct plan_format format = {.weight_bytes = sizeof(float)};
+    const struct store_arrays arrays = {.at = {[STORE_STREAM_WEIGHTS] = (char *)(uintptr_t)floats}};
+    return count > 0 ? run_remote_send_range(follower->peers, follower->memory, &format, &arrays,
+                                             first, count)
+                     : 0;
+}
+
+static int send_nothing(const struct follower *follower)
+{
+    const struct plan_format format = {.weight_bytes = 1};
+    const struct store_arrays nothing = {{NULL}};
+    return run_remote_send_range(follower->peers, follower->memory, &format, &nothing, 0, 0);
+}
+
+static int send_masters(struct follower *follower, struct run_reply *reply)
+{
+    (void)reply;
+    uint32_t block;
+    memcpy(&block, follower->memory, sizeof block);
+    const struct core_err kept = core_err_keep(
+        run_engine_rank_masters(run_engine_own(follower->engine), block, send_floats, follower));
+    return core_err_first(&kept, send_nothing(follower));
+}
+
+static int send_sums(struct follower *follower, struct run_reply *reply)
+{
+    (void)reply;
+    const struct model_sums *sums = run_engine_sums(follower->engine);
+    const struct plan_format format = {.weight_bytes = sizeof(uint64_t)};
+    const size_t count = sums != NULL ? model_sums_count(sums) : 0;
+    uint64_t *values = calloc(count > 0 ? count : 1, sizeof *values);
+    int rc = values != NULL ? 0 : core_err_set(-ENOMEM, "no memory for the sums of a base model");
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        values[i] = model_sums_get(sums, i);
+    }
+    if (rc == 0 && count > 0) {
+        const struct store_arrays arrays = {.at = {[STORE_STREAM_WEIGHTS] = (char *)values}};
+        rc = run_remote_send_range(follower->peers, follower->memory, &format, &arrays, 0, count);
+    }
+    free(values);
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, send_nothing(follower));
+}
+
 /* ---- checkpoints ---- */
 
 static int join_save(struct follower *follower, struct run_reply *reply)
@@ -211,8 +272,12 @@ static int end_save(struct follower *follower, struct run_reply *reply)
 
 typedef int follower_work(struct follower *follower, struct run_reply *reply);
 static follower_work *const works[RUN_CALL_END] = {
-    [RUN_CALL_FEED] = feed,         [RUN_CALL_WEIGHTS] = send_block,
-    [RUN_CALL_SAVE] = join_save,    [RUN_CALL_SAVE_BLOCK] = save_block,
+    [RUN_CALL_FEED] = feed,
+    [RUN_CALL_WEIGHTS] = send_block,
+    [RUN_CALL_MASTERS] = send_masters,
+    [RUN_CALL_SUMS] = send_sums,
+    [RUN_CALL_SAVE] = join_save,
+    [RUN_CALL_SAVE_BLOCK] = save_block,
     [RUN_CALL_SAVE_END] = end_save,
 };
 

@@ -138,8 +138,10 @@ struct job_head {
     struct run_rates rates;
     double drive_bytes[STORE_PATHS_MAX];
     uint64_t run;
-    uint64_t frozen_count;
-    uint32_t has_io, has_checkpoint;
+    struct model_options
+        model_options; /* its pointers are those of the sender: only counts are used */
+    struct model_lora_options lora;
+    uint32_t has_io, has_checkpoint, has_adapter, has_lora;
 };
 
 struct text {
@@ -156,6 +158,21 @@ static void add_text(struct text *text, const char *string)
     text->bytes += bytes;
 }
 
+static void add_names(struct text *text, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        add_text(text, names[i]);
+    }
+}
+
+/* The options of adapters, unless a PEFT folder has them. */
+static struct model_lora_options lora_of(const struct run_remote_job *job)
+{
+    const struct model_lora_options none = {.rank = 0};
+    return job->model_options->lora != NULL && job->adapter == NULL ? *job->model_options->lora
+                                                                    : none;
+}
+
 static void add_texts(struct text *text, const struct run_remote_job *job)
 {
     const struct run_options *options = job->options;
@@ -163,25 +180,28 @@ static void add_texts(struct text *text, const struct run_remote_job *job)
     add_text(text, options->io != NULL ? options->io : "");
     add_text(text, job->model);
     add_text(text, job->checkpoint != NULL ? job->checkpoint : "");
+    add_text(text, job->adapter != NULL ? job->adapter : "");
     for (unsigned i = 0; i < options->store_count; i++) {
         add_text(text, options->stores[i].directory);
     }
-    for (size_t i = 0; i < job->frozen_count; i++) {
-        add_text(text, job->frozen[i]);
-    }
+    const struct model_options *model = job->model_options;
+    const struct model_lora_options lora = lora_of(job);
+    add_names(text, model->frozen, model->frozen_count);
+    add_names(text, lora.targets, lora.target_count);
+    add_names(text, lora.saved, lora.saved_count);
 }
 
 int run_remote_create(struct coll_peers *peers, uint32_t rank, const struct run_remote_job *job)
 {
     struct text text = {.at = NULL, .bytes = sizeof(struct job_head)};
-    struct run_remote_made made;
+    const struct model_lora_options lora = lora_of(job);
+    const size_t names = job->model_options->frozen_count + lora.target_count + lora.saved_count;
     add_texts(&text, job);
-    if (job->frozen_count > sizeof made.frozen / sizeof made.frozen[0] ||
-        text.bytes + sizeof(struct call_head) > RUN_PIECE_BYTES) {
+    if (names > RUN_NAMES_MAX || text.bytes + sizeof(struct call_head) > RUN_PIECE_BYTES) {
         return core_err_set(-E2BIG,
-                            "%zu patterns of frozen tensors are too many for several "
-                            "processes",
-                            job->frozen_count);
+                            "%zu names of tensors that are frozen, adapted or saved are too many "
+                            "for several processes",
+                            names);
     }
     char *memory = calloc(1, text.bytes);
     if (memory == NULL) {
@@ -190,9 +210,12 @@ int run_remote_create(struct coll_peers *peers, uint32_t rank, const struct run_
     struct job_head head = {.options = *job->options,
                             .rates = *job->rates,
                             .run = job->run,
-                            .frozen_count = job->frozen_count,
+                            .model_options = *job->model_options,
+                            .lora = lora,
                             .has_io = job->options->io != NULL,
-                            .has_checkpoint = job->checkpoint != NULL};
+                            .has_checkpoint = job->checkpoint != NULL,
+                            .has_adapter = job->adapter != NULL,
+                            .has_lora = job->model_options->lora != NULL};
     memcpy(head.drive_bytes, job->drive_bytes, sizeof head.drive_bytes);
     head.options.rank = rank;
     memcpy(memory, &head, sizeof head);
@@ -212,11 +235,24 @@ static const char *take_text(const char **at, const char *end)
     return zero != NULL ? string : NULL;
 }
 
+/* Takes the names of a list from the arguments. Returns the last one, or `last` if there is none. */
+static const char *take_names(struct run_remote_made *out, size_t *used, size_t count,
+                              const char *const **list, const char **at, const char *end,
+                              const char *last)
+{
+    *list = count > 0 ? out->names + *used : NULL;
+    for (size_t i = 0; i < count; i++) {
+        last = out->names[(*used)++] = take_text(at, end);
+    }
+    return last;
+}
+
 int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out)
 {
     struct job_head head;
     const char *at = (const char *)memory + sizeof head;
     const char *end = (const char *)memory + bytes;
+    size_t names = 0;
     if (bytes < sizeof head) {
         return core_err_set(-EPROTO, "a job of %zu bytes", bytes);
     }
@@ -224,22 +260,28 @@ int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out)
     *out = (struct run_remote_made){.options = head.options,
                                     .rates = head.rates,
                                     .run = head.run,
-                                    .frozen_count = (size_t)head.frozen_count};
+                                    .model_options = head.model_options,
+                                    .lora = head.lora};
     memcpy(out->drive_bytes, head.drive_bytes, sizeof out->drive_bytes);
     out->options.device = take_text(&at, end);
     out->options.io = take_text(&at, end);
     out->model = take_text(&at, end);
     out->checkpoint = take_text(&at, end);
+    out->adapter = take_text(&at, end);
     out->options.io = head.has_io ? out->options.io : NULL;
     out->checkpoint = head.has_checkpoint ? out->checkpoint : NULL;
+    out->adapter = head.has_adapter ? out->adapter : NULL;
+    out->model_options.frozen_as = NULL;
+    out->model_options.lora = head.has_lora ? &out->lora : NULL;
     out->options.cache = (struct run_cache){.folder = NULL};
     const char *last = out->model;
     for (unsigned i = 0; i < out->options.store_count; i++) {
         last = out->options.stores[i].directory = take_text(&at, end);
     }
-    for (size_t i = 0; i < out->frozen_count; i++) {
-        last = out->frozen[i] = take_text(&at, end);
-    }
+    last = take_names(out, &names, out->model_options.frozen_count, &out->model_options.frozen, &at,
+                      end, last);
+    last = take_names(out, &names, out->lora.target_count, &out->lora.targets, &at, end, last);
+    last = take_names(out, &names, out->lora.saved_count, &out->lora.saved, &at, end, last);
     return last != NULL ? 0 : core_err_set(-EPROTO, "a job without its strings");
 }
 

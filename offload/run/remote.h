@@ -24,9 +24,11 @@ enum run_call {
     RUN_CALL_CREATE = RUN_CALL_RANKS, /* with struct run_remote_job */
     RUN_CALL_FEED,                    /* with the number of micro-batches; each follows */
     RUN_CALL_WEIGHTS,                 /* with a block; pieces precede the reply */
-    RUN_CALL_SAVE,                    /* with the folder of a checkpoint, to write to it */
-    RUN_CALL_SAVE_BLOCK,              /* with a block; a piece of checksums precedes the reply */
-    RUN_CALL_SAVE_END,                /* with a uint32_t: 1: seal what was written, 0: drop it */
+    RUN_CALL_MASTERS,                 /* the same, as floats */
+    RUN_CALL_SUMS, /* pieces with the sums of what was read of a base model precede the reply */
+    RUN_CALL_SAVE, /* with the folder of a checkpoint, to write to it */
+    RUN_CALL_SAVE_BLOCK, /* with a block; a piece of checksums precedes the reply */
+    RUN_CALL_SAVE_END,   /* with a uint32_t: 1: seal what was written, 0: drop it */
     RUN_CALL_DESTROY,
     RUN_CALL_END, /* with the exit code; has no reply */
 };
@@ -69,8 +71,8 @@ struct run_remote_job {
     const double *drive_bytes; /* [STORE_PATHS_MAX] */
     uint64_t run;
     const char *model; /* folder */
-    const char *const *frozen;
-    size_t frozen_count;
+    const struct model_options *model_options;
+    const char *adapter;    /* PEFT folder, which then has the options of adapters; NULL: none */
     const char *checkpoint; /* NULL: none */
 };
 int run_remote_create(struct coll_peers *peers, uint32_t rank, const struct run_remote_job *job);
@@ -88,15 +90,19 @@ int run_remote_send_range(struct coll_peers *peers, void *memory, const struct p
 /* The same of a range's checksums, one for each cut of each stream. */
 int run_remote_send_sums(struct coll_peers *peers, void *memory, const struct store_arrays *sums,
                          uint64_t first, uint64_t count);
-/* Reads the arguments of CREATE, which stay in `memory`. */
+/* Reads the arguments of CREATE, which stay in `memory`. `out` must not be moved. */
+enum { RUN_NAMES_MAX = 1024 };
 struct run_remote_made {
     struct run_options options; /* its strings are in `memory` */
     struct run_rates rates;
     double drive_bytes[STORE_PATHS_MAX];
     uint64_t run;
     const char *model;
-    const char *frozen[256];
-    size_t frozen_count;
+    const char
+        *names[RUN_NAMES_MAX]; /* frozen, targets, modules to save: what the next two point to */
+    struct model_options model_options;
+    struct model_lora_options lora;
+    const char *adapter;
     const char *checkpoint;
 };
 int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out);

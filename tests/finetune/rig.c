@@ -189,18 +189,29 @@ void rig_train_begin(void)
     }
 }
 
-void rig_same_model(const char *one, const char *other)
+void rig_same_file(const char *one, const char *other, const char *name)
 {
     char *texts[2] = {NULL, NULL};
     size_t bytes[2] = {0, 0};
     const char *const folders[2] = {one, other};
     for (int i = 0; i < 2; i++) {
-        char name[64];
-        snprintf(name, sizeof name, "%s/model.safetensors", folders[i]);
-        check_int(core_file_read(rig_path(name), 1 << 22, &texts[i], &bytes[i]), ==, 0);
+        char path[128];
+        snprintf(path, sizeof path, "%s/%s", folders[i], name);
+        check_int(core_file_read(rig_path(path), 1 << 24, &texts[i], &bytes[i]), ==, 0);
     }
     check_uint(bytes[0], ==, bytes[1]);
     check_memory(texts[0], texts[1], bytes[0]);
     free(texts[0]);
     free(texts[1]);
+}
+
+void rig_same_model(const char *one, const char *other)
+{
+    rig_same_file(one, other, "model.safetensors");
+}
+
+void rig_same_adapter(const char *one, const char *other)
+{
+    rig_same_file(one, other, "adapter_model.safetensors");
+    rig_same_file(one, other, "adapter_config.json");
 }

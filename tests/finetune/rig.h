@@ -46,8 +46,10 @@ void rig_expect(int line, int code, int wanted);
 /* Prepares runs of tools/tide with the real engine: rows, a folder `store`, and measured rates for
  * plans of TRAIN_SMALL. */
 void rig_train_begin(void);
-/* Checks that two outputs have the same model, byte for byte. */
+/* Checks that two folders have the same file, byte for byte; the same for models and adapters. */
+void rig_same_file(const char *one, const char *other, const char *name);
 void rig_same_model(const char *one, const char *other);
+void rig_same_adapter(const char *one, const char *other);
 
 #define TRAIN       "finetune --model %M --data %T/d.jsonl --batch 2 --accum 2 "
 #define TRAIN_SMALL TRAIN "--lr 1e-2 --threads 2 --rates %T/rates.json "

@@ -17,26 +17,6 @@ static char *read_file(const char *path, size_t *bytes)
     return text;
 }
 
-static void check_same_file(const char *one, const char *other, const char *name)
-{
-    char path[64];
-    size_t bytes[2];
-    snprintf(path, sizeof path, "%s/%s", one, name);
-    char *first = read_file(rig_path(path), &bytes[0]);
-    snprintf(path, sizeof path, "%s/%s", other, name);
-    char *second = read_file(rig_path(path), &bytes[1]);
-    check_uint(bytes[0], ==, bytes[1]);
-    check_memory(first, second, bytes[0]);
-    free(first);
-    free(second);
-}
-
-static void check_same_adapter(const char *one, const char *other)
-{
-    check_same_file(one, other, "adapter_model.safetensors");
-    check_same_file(one, other, "adapter_config.json");
-}
-
 /* Entries of the test's folder whose names begin so. */
 static size_t entries_like(const char *begin)
 {
@@ -59,15 +39,15 @@ static void continued(void)
     rig_train_begin();
     expect(0, TRAIN_SMALL LORA "--steps 2 --out %T/one -q");
     expect(0, TRAIN_SMALL "--adapter %T/one --lr 0 --steps 1 --out %T/same -q");
-    check_same_adapter("one", "same");
+    rig_same_adapter("one", "same");
     check_contains(rig_read("one/adapter_config.json"), "\"tide_base\": \"");
     expect(0, TRAIN_SMALL "--adapter %T/one --steps 3 --out %T/memory -q");
     expect(0, TRAIN_SMALL "--adapter %T/one --steps 3 --out %T/drive -q --store %T/store "
                           "--place weights=store,states=store,acts=recompute");
-    check_same_adapter("memory", "drive");
+    rig_same_adapter("memory", "drive");
     expect(0, TRAIN_SMALL "--adapter %T/one --steps 2 --save-every 1 --out %T/parts -q");
     expect(0, TRAIN_SMALL "--adapter %T/one --steps 3 --save-every 1 --out %T/parts -q --resume");
-    check_same_adapter("memory", "parts");
+    rig_same_adapter("memory", "parts");
     rig_end();
 }
 
@@ -84,7 +64,7 @@ static void ranks(void)
         snprintf(words, sizeof words, "%s%s%d%s%s", TRAIN_SMALL LORA,
                  "--ranks 2 --steps 3 -q --zero ", stage, " --out %T/", name);
         expect(0, words);
-        check_same_adapter("zero-0", name);
+        rig_same_adapter("zero-0", name);
     }
     rig_end();
 }
@@ -102,7 +82,7 @@ static void exported(void)
                  precisions[i], " --optimizer lion");
         expect(0, words);
         expect(0, "export %T/run/checkpoint-2 --out %T/peft --overwrite");
-        check_same_file("run", "peft", "adapter_model.safetensors");
+        rig_same_file("run", "peft", "adapter_model.safetensors");
     }
     const char *config = rig_read("peft/adapter_config.json");
     check_contains(config, "\"base_model_name_or_path\": null");

@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/file.h"
 #include "tests/finetune/rig.h"
 #include "tests/harness/mpi.h"
 #include "tests/harness/test.h"
@@ -125,22 +124,6 @@ static void make_case(void)
     }
 }
 
-static void same_file(const char *one, const char *other, const char *name)
-{
-    char *texts[2] = {NULL, NULL};
-    size_t bytes[2] = {0, 0};
-    const char *const folders[2] = {one, other};
-    for (int i = 0; i < 2; i++) {
-        char path[128];
-        snprintf(path, sizeof path, "%s/checkpoint-2/%s.safetensors", folders[i], name);
-        check_int(core_file_read(rig_path(path), 1 << 24, &texts[i], &bytes[i]), ==, 0);
-    }
-    check_uint(bytes[0], ==, bytes[1]);
-    check_memory(texts[0], texts[1], bytes[0]);
-    free(texts[0]);
-    free(texts[1]);
-}
-
 /* Each process writes its own part of a checkpoint: the files are those that threads write, and tide verifies
  * them. */
 static void saved(void)
@@ -165,11 +148,33 @@ static void saved(void)
                  rows[i].flags);
         world(rows[i].ranks, 0, words);
         for (const char *const *name = rows[i].streams; *name != NULL; name++) {
-            same_file("by_threads", "by_processes", *name);
+            char path[64];
+            snprintf(path, sizeof path, "checkpoint-2/%s.safetensors", *name);
+            rig_same_file("by_threads", "by_processes", path);
         }
         expect(0, "inspect %T/by_processes/checkpoint-2");
         rig_remove("by_threads");
         rig_remove("by_processes");
+    }
+    rig_end();
+}
+
+/* Adapters: each process makes the same model from options that were sent, or from the same PEFT folder; masters
+ * come from all of them, and so does the identity of the base, of which each has read a part. */
+static void adapters(void)
+{
+    begin();
+    make_case();
+#define LORA                                                                                       \
+    "--lora 4 --lora-targets q_proj,v_proj,down_proj --modules-to-save model.norm --zero 3 "
+    expect(0, CASE LORA "-q --out %T/by_threads --ranks 3");
+    world(3, 0, CASE LORA "-q --out %T/by_processes --save-every 1");
+    rig_same_adapter("by_threads", "by_processes");
+    world(2, 0, CASE LORA "-q --out %T/by_processes --save-every 1 --resume --steps 3");
+    if (!TEST_SLOW) {
+        expect(0, CASE "-q --adapter %T/by_threads --zero 1 --out %T/threads_on --ranks 2");
+        world(2, 0, CASE "-q --adapter %T/by_threads --zero 1 --out %T/processes_on");
+        rig_same_adapter("threads_on", "processes_on");
     }
     rig_end();
 }
@@ -386,6 +391,6 @@ static void failing_rank(void)
     rig_end();
 }
 
-TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed}, {"saved", saved}, {"apart", apart},
-          {"refused", refused}, {"signalled", signalled}, {"storm", storm},
+TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed}, {"saved", saved}, {"adapters", adapters},
+          {"apart", apart}, {"refused", refused}, {"signalled", signalled}, {"storm", storm},
           {"failing_rank", failing_rank})
