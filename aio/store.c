@@ -98,6 +98,9 @@ static int open_path(struct aio_store *store, const struct aio_store_options *op
         .progress = options->progress,
         .user = options->user,
     };
+    if (given->cpus != NULL) {
+        path.drive.cpus = given->cpus;
+    }
     int rc = aio_path_open(&path, &store->paths[i]);
     if (rc != 0) {
         return rc;

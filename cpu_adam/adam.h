@@ -148,8 +148,4 @@ const char *adam_type_name(enum core_update_type type);
 /* The variant that is used: "scalar", "avx2", "avx512", "neon". */
 const char *adam_variant_name(const struct adam *adam);
 
-/* Creates a team whose threads run on the processors of the node of the page at `pages`, or on the
- * caller's processors if the node is unknown. `count` 0: one thread per processor. */
-int adam_team_create(const void *pages, unsigned count, struct core_team **out);
-
 #endif

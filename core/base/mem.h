@@ -5,6 +5,7 @@
 #define CORE_BASE_MEM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct core_team;
@@ -18,6 +19,13 @@ enum core_pages {
     CORE_PAGES_1G,
 };
 
+/* From `begin` up to the next part, members [first, end) of the team touch the pages, which the kernel then
+ * takes from the nodes where these members run. A page belongs to the part of its first byte. */
+struct core_region_part {
+    uint64_t begin;
+    unsigned first, end;
+};
+
 struct core_region_options {
     const char *name;       /* for messages and warnings; NULL: "memory" */
     uint64_t bytes;         /* requested size; rounded up only to whole pages */
@@ -26,6 +34,9 @@ struct core_region_options {
     enum core_pages pages;  /* the best kind to try; smaller kinds are tried after it */
     bool lazy;              /* do not touch: pages are allocated at first use */
     struct core_team *team; /* borrowed during the call: touches in parallel; NULL: the caller */
+    const struct core_region_part
+        *parts; /* in order, the first begins at 0; NULL: any member touches any page */
+    size_t part_count;
 };
 
 /* A value; read it, do not change it. All zero: no region. */

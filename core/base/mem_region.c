@@ -40,6 +40,11 @@ static uint64_t round_up(uint64_t bytes, uint64_t grain)
     return (bytes + grain - 1) / grain * grain;
 }
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 static uint64_t page_bytes_of(enum core_pages pages)
 {
     switch (pages) {
@@ -167,10 +172,12 @@ static int try_kind(const struct core_region_options *options, enum core_pages p
 /* ---- touching ----------------------------------------------------------------------------------*/
 
 struct touch {
+    const struct core_region_options *options;
     unsigned char *base;
     uint64_t bytes;
     uint64_t slice_bytes;
     uint64_t page_bytes;
+    uint64_t whole_bytes;  /* pages may be as large as this */
     _Atomic uint64_t next; /* the first byte that no member has taken */
     _Atomic int error;     /* errno of the first slice that failed */
 };
@@ -190,7 +197,38 @@ static int touch_slice(unsigned char *at, uint64_t bytes, uint64_t page_bytes)
     return 0;
 }
 
-static void touch_part(void *argument, unsigned index, unsigned count)
+static void touch_range(struct touch *touch, uint64_t begin, uint64_t end)
+{
+    const int code = begin < end ? touch_slice(touch->base + begin, end - begin, touch->page_bytes)
+                                 : 0;
+    if (code != 0) {
+        atomic_store_explicit(&touch->error, code, memory_order_relaxed);
+    }
+}
+
+/* A member's pages of the parts that it touches. */
+static void touch_parts(void *argument, unsigned index, unsigned count)
+{
+    struct touch *touch = argument;
+    const struct core_region_options *options = touch->options;
+    (void)count;
+    for (size_t i = 0; i < options->part_count; i++) {
+        const struct core_region_part *part = &options->parts[i];
+        const uint64_t next = i + 1 < options->part_count ? part[1].begin : touch->bytes;
+        const uint64_t from = least(round_up(part->begin, touch->whole_bytes), touch->bytes);
+        const uint64_t to = least(round_up(next, touch->whole_bytes), touch->bytes);
+        if (index >= part->first && index < part->end && from < to) {
+            uint64_t begin;
+            uint64_t end;
+            core_team_share(to - from, touch->whole_bytes, index - part->first,
+                            part->end - part->first, &begin, &end);
+            touch_range(touch, from + begin, from + end);
+        }
+    }
+}
+
+/* Slices in turn. */
+static void touch_slices(void *argument, unsigned index, unsigned count)
 {
     struct touch *touch = argument;
     (void)index;
@@ -201,12 +239,7 @@ static void touch_part(void *argument, unsigned index, unsigned count)
         if (begin >= touch->bytes || atomic_load_explicit(&touch->error, memory_order_relaxed)) {
             return;
         }
-        uint64_t left = touch->bytes - begin;
-        uint64_t bytes = left < touch->slice_bytes ? left : touch->slice_bytes;
-        int code = touch_slice(touch->base + begin, bytes, touch->page_bytes);
-        if (code != 0) {
-            atomic_store_explicit(&touch->error, code, memory_order_relaxed);
-        }
+        touch_range(touch, begin, least(begin + touch->slice_bytes, touch->bytes));
     }
 }
 
@@ -214,15 +247,17 @@ static int touch_region(const struct core_region_options *options, struct core_r
 {
     uint64_t page_bytes = page_bytes_of(region->pages);
     struct touch touch = {
+        .options = options,
         .base = region->base,
         .bytes = region->mapped_bytes,
         .slice_bytes = page_bytes > SLICE_BYTES ? page_bytes : SLICE_BYTES,
         .page_bytes = page_bytes,
+        .whole_bytes = region->pages == CORE_PAGES_THP ? 2 * MIB : page_bytes,
     };
-    if (options->team != NULL) {
-        core_team_run(options->team, touch_part, &touch);
+    if (options->team == NULL) {
+        touch_slices(&touch, 0, 1);
     } else {
-        touch_part(&touch, 0, 1);
+        core_team_run(options->team, options->parts != NULL ? touch_parts : touch_slices, &touch);
     }
     int code = atomic_load_explicit(&touch.error, memory_order_relaxed);
     if (code != 0) {

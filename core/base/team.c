@@ -73,18 +73,10 @@ static int start_members(struct core_team *team, const struct core_team_options 
         struct member *member = &team->members[i];
         member->team = team;
         member->index = i;
-        if (options->cpus != NULL) {
+        if (options->sets != NULL) {
+            member->cpus = options->sets[i];
+        } else if (options->cpus != NULL) {
             member->cpus = *options->cpus;
-        } else if (options->pin && core_cpus_allowed(&member->cpus) != 0) {
-            return -EINVAL;
-        }
-        if (options->pin) {
-            struct core_cpus one = {0};
-            int cpu = core_cpus_nth(&member->cpus, i);
-            if (cpu >= 0) {
-                core_cpus_add(&one, (unsigned)cpu);
-            }
-            member->cpus = one;
         }
         int rc = core_thread_start(&member->thread, member_main, member);
         if (rc != 0) {

@@ -17,10 +17,11 @@ struct core_team_options {
     const char *name;             /* of the threads, up to 11 bytes; NULL: "team" */
     unsigned count;               /* members, 1 to CORE_TEAM_MAX; 0: one per processor of `cpus` */
     const struct core_cpus *cpus; /* where they run, read at create; NULL: on the caller's
-                                   * processors */
-    bool pin;                     /* binds each member to one processor, in turn, rather than to the
-                                   * whole set. Member 0 is the caller and is not bound. */
-    int64_t spin_ns;              /* how long a member spins before it sleeps; 0: CORE_TEAM_SPIN_NS,
+                                   * processors. Member 0 is the caller and is not bound. */
+    const struct core_cpus
+        *sets;       /* [count]: the processors of each member, instead of `cpus`; read at
+                                   * create; NULL: none */
+    int64_t spin_ns; /* how long a member spins before it sleeps; 0: CORE_TEAM_SPIN_NS,
                                    * negative: not at all */
 };
 

@@ -62,25 +62,20 @@ int core_topo_drive_of(const char *path, char *name, size_t bytes);
 /* ---- placement ---------------------------------------------------------------------------------*/
 
 struct core_topo_wish {
-    uint32_t rank;             /* among the ranks of this machine */
-    uint32_t ranks;            /* number of ranks on this machine */
-    const char *const *gpus;   /* [ranks] bus ids; an entry that is NULL or unknown means no GPU;
-                                * NULL: no rank has one */
-    const char *const *drives; /* [drive_count] names of the drives of the store */
-    uint32_t drive_count;
+    uint32_t rank;  /* among the ranks of this machine */
+    uint32_t ranks; /* number of ranks on this machine */
+    const int
+        *beside; /* [ranks] the node of each rank's GPU, -1: unknown; NULL: no rank has a GPU */
 };
 
 struct core_topo_share {
-    int node;              /* the node of an arena and an Adam team */
+    int node;
     struct core_cpus cpus; /* this rank's processors of the node, whole cores where possible */
 };
 
 struct core_topo_place {
     uint32_t share_count;
     struct core_topo_share shares[CORE_TOPO_NODES_MAX]; /* the first is the home node's */
-    int staging_node;            /* node of the GPU: slots, gradients in transit */
-    int store_node;              /* node of the largest number of drives */
-    struct core_cpus store_cpus; /* where the store's thread runs */
 };
 
 /* Decides for one rank. Ranks that pass the same arguments get shares that do not overlap unless a

@@ -1,4 +1,4 @@
-/* topo_place.c: where a rank's arenas, staging, Adam teams and store thread go: a pure function. */
+/* topo_place.c: which nodes and processors a rank gets: a pure function. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -24,23 +24,16 @@ static struct homes find_homes(const struct core_topo *topo)
     return homes;
 }
 
-/* Returns which of the homes is the device's node, or -1 if none is. */
-static int home_beside(const struct core_topo *topo, const struct homes *homes, const char *name)
-{
-    const struct core_topo_device *device = name != NULL ? core_topo_device_find(topo, name) : NULL;
-    for (uint32_t i = 0; device != NULL && i < homes->count; i++) {
-        if (topo->nodes[homes->index[i]].number == device->node) {
-            return (int)i;
-        }
-    }
-    return -1;
-}
-
+/* The home on the node of the rank's GPU; without one, homes in turn. */
 static uint32_t home_of(const struct core_topo *topo, const struct homes *homes,
                         const struct core_topo_wish *wish, uint32_t rank)
 {
-    int beside = home_beside(topo, homes, wish->gpus != NULL ? wish->gpus[rank] : NULL);
-    return beside >= 0 ? (uint32_t)beside : rank % homes->count;
+    for (uint32_t i = 0; wish->beside != NULL && i < homes->count; i++) {
+        if (topo->nodes[homes->index[i]].number == wish->beside[rank]) {
+            return i;
+        }
+    }
+    return rank % homes->count;
 }
 
 /* Whether `rank` uses home `home`: the home is its own, or no rank's and assigned to it. Sets
@@ -92,26 +85,6 @@ static void cut_cpus(const struct core_topo *topo, const struct core_topo_node *
     *out = set;
 }
 
-/* The home with the most drives; of several equal ones `home`, else the first. */
-static uint32_t store_home(const struct core_topo *topo, const struct homes *homes,
-                           const struct core_topo_wish *wish, uint32_t home)
-{
-    uint32_t drives[CORE_TOPO_NODES_MAX] = {0};
-    for (uint32_t i = 0; i < wish->drive_count; i++) {
-        int beside = home_beside(topo, homes, wish->drives[i]);
-        if (beside >= 0) {
-            drives[beside]++;
-        }
-    }
-    uint32_t best = home;
-    for (uint32_t i = 0; i < homes->count; i++) {
-        if (drives[i] > drives[best]) {
-            best = i;
-        }
-    }
-    return best;
-}
-
 int core_topo_decide(const struct core_topo *topo, const struct core_topo_wish *wish,
                      struct core_topo_place *out)
 {
@@ -133,11 +106,6 @@ int core_topo_decide(const struct core_topo *topo, const struct core_topo_wish *
             cut_cpus(topo, node, mine, users, &share->cpus);
         }
     }
-    const struct core_topo_node *store =
-        &topo->nodes[homes.index[store_home(topo, &homes, wish, home)]];
-    place.staging_node = topo->nodes[homes.index[home]].number;
-    place.store_node = store->number;
-    place.store_cpus = store->cpus;
     *out = place;
     return 0;
 }

@@ -119,7 +119,6 @@ struct dev_queue_options {
     unsigned threads;             /* CPU: members of its team; 0: one per processor of `cpus` for
                                      compute and update, 1 for the copy queues */
     const struct core_cpus *cpus; /* CPU: the processors it runs on; NULL: the device's */
-    bool pin;                     /* CPU: binds each member of the team to one processor */
     size_t scratch_bytes;         /* device memory for its ops, counted in the budget; 0: none */
     struct core_bell *bell;       /* borrowed: rung whenever its line moves; NULL: its own */
 };

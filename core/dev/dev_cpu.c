@@ -185,24 +185,17 @@ static int cpu_queue_create(struct dev_device *base, const struct dev_queue_opti
             .name = dev_queue_kind_name(options->kind),
             .count = options->threads == 0 && copies ? 1 : options->threads,
             .cpus = cpus,
-            .pin = options->pin,
         },
         &queue->team);
     if (rc != 0) {
         goto fail;
     }
     queue->base.where.team = queue->team;
-    /* Member 0 is the queue's thread: with `pin` it is bound to the first processor of the set. */
-    struct core_cpus first = {0};
-    if (options->pin) {
-        int cpu = core_cpus_nth(cpus, 0);
-        core_cpus_add(&first, cpu < 0 ? 0 : (unsigned)cpu);
-    }
     rc = core_queue_create(
         &(struct core_queue_options){
             .name = queue->base.name,
             .depth = options->depth,
-            .cpus = options->pin ? &first : cpus,
+            .cpus = cpus,
             .bell = options->bell,
         },
         &queue->jobs);

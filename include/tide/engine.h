@@ -166,6 +166,9 @@ struct tide_engine_options {
      * if any of the members above is given, too, it must agree. An adapter of another base model is -EINVAL, if
      * tide wrote the folder. NULL: adapters begin with initial values, which depend on `seed`. */
     const char *adapter;
+
+    /* 1: threads and memory are left to the kernel, also on a machine with several NUMA nodes */
+    uint64_t numa_off;
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:

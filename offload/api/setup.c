@@ -77,6 +77,7 @@ static void fill_training(const struct tide_engine_options *given, struct run_op
     out->decay_all = given->decay_all != 0;
     out->clip = given->clip;
     out->straggler = given->straggler;
+    out->numa_off = given->numa_off != 0;
     out->may_skip = out->type == KERN_FP16 || given->check_overflow != 0;
     out->scale = (struct run_scale_options){
         .fixed = given->loss_scale,

@@ -1,12 +1,26 @@
 /* numa.c: the NUMA nodes, and whether this build can place memory on them. No state. */
 #include "core/base/mem_limits.h"
 #include "core/base/sysfile.h"
+#include "core/base/topo_read.h"
 #include "offload/doctor/doctor.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char topic[] = "numa";
+
+/* Adds to a text; what does not fit is cut. */
+__attribute__((format(printf, 2, 3))) static void add(char text[DOCTOR_TEXT_BYTES],
+                                                      const char *format, ...)
+{
+    const size_t at = strlen(text);
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text + at, DOCTOR_TEXT_BYTES - at, format, list);
+    va_end(list);
+}
 
 /* The kernel's page migration works against tide's placement. */
 static void say_balancing(struct doctor *doctor)
@@ -19,6 +33,34 @@ static void say_balancing(struct doctor *doctor)
                                          .cure = "sudo sysctl kernel.numa_balancing=0"},
                    "the kernel moves pages between nodes by itself, at the cost of page faults");
     }
+}
+
+/* What a run with one rank would use, and what each GPU and drive is beside. */
+static void say_place(struct doctor *doctor)
+{
+    struct core_topo *topo = NULL;
+    struct core_topo_place place;
+    char text[DOCTOR_TEXT_BYTES] = "";
+    const bool live = doctor->root[0] == '\0';
+    int rc = core_topo_create(live ? CORE_TOPO_LIVE : CORE_TOPO_SYSFS, doctor->root, NULL, &topo);
+    rc = rc == 0 ? core_topo_decide(topo, &(struct core_topo_wish){.ranks = 1}, &place) : rc;
+    for (uint32_t i = 0; rc == 0 && i < place.share_count; i++) {
+        char cpus[128];
+        core_cpus_print(&place.shares[i].cpus, cpus, sizeof cpus);
+        add(text, "%snode %d with processors %s", i > 0 ? ", " : "", place.shares[i].node, cpus);
+    }
+    for (uint32_t i = 0; rc == 0 && i < topo->device_count; i++) {
+        const struct core_topo_device *device = &topo->devices[i];
+        if (device->node >= 0) {
+            add(text, "; %s %s on node %d", device->kind == CORE_TOPO_GPU ? "GPU" : "drive",
+                device->name, device->node);
+        }
+    }
+    if (rc == 0) {
+        doctor_say(doctor, &(struct doctor_line){.topic = topic},
+                   "chunks of the optimizer take turns on %s", text);
+    }
+    core_topo_destroy(topo);
 }
 
 void doctor_numa(struct doctor *doctor)
@@ -41,8 +83,9 @@ void doctor_numa(struct doctor *doctor)
                    .cure = blind ? "sudo apt-get install libnuma-dev, then build again" : NULL,
                    .figure = "nodes",
                    .value = (double)count},
-               blind ? "%u nodes (%s), but this build has no libnuma and cannot place memory"
+               blind ? "%u nodes (%s), but this build has no libnuma and cannot see where memory is"
                      : "%u nodes (%s)",
                count, list);
+    say_place(doctor);
     say_balancing(doctor);
 }

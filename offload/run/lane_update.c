@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,9 +16,13 @@
 /* Added to the norm, as PyTorch and DeepSpeed do: a norm equal to the limit is clipped, too. */
 static const double clip_epsilon = 1e-6;
 
+enum { QUEUE_DEPTH = 64 };
+
 /* A trained block. */
 struct update_block {
-    struct adam *adam;      /* owned; NULL: the block is frozen */
+    struct adam *adam; /* owned; NULL: the block is frozen */
+    struct adam *
+        *of_nodes; /* owned, [node_count]: for the queue of each node; NULL: there are none */
     const uint32_t *groups; /* in `groups` of the update: of each group of `adam` */
     size_t group_count;
 };
@@ -27,19 +32,40 @@ struct update_terms {
     double scale;
 };
 
+/* The queue of a node. Only one thread uses a team. */
+struct update_node {
+    struct core_queue *queue; /* owned */
+    struct core_team *team;   /* owned */
+};
+
+/* Commands of several queues end in any order, but those who wait expect that a command's fence is reached after
+ * all before it: `line` counts the commands up to the first that is not done. */
+struct update_order {
+    struct core_line line;
+    uint64_t submitted;   /* the rank's thread only */
+    pthread_mutex_t lock; /* of the next two, and of moving the line */
+    bool *done;           /* owned, [room]: of command n, at n % room */
+    uint64_t ended;       /* commands up to the first that is not done */
+    uint64_t room;        /* more than can be under way */
+};
+
 struct run_update {
-    const struct blocks *list; /* borrowed, like the next four */
+    const struct blocks *list; /* borrowed, like the next five */
     const struct run_options *options;
     const struct plan_input *input;
     const struct plan *plan;
     const struct run_memory *memory;
+    const struct run_place *place;
     const struct run_lent *lent;         /* NULL: none */
     struct run_lent_update *lent_update; /* owned; NULL: nothing is lent */
     void (*updated)(void *user, uint32_t block);
     int (*total)(void *user, const double *tiles, double *squares);
     void *user;
-    struct core_queue *queue; /* owned */
-    struct core_team *team;   /* owned */
+    struct core_queue *queue;  /* owned */
+    struct core_team *team;    /* owned: of all threads */
+    struct update_node *nodes; /* owned, [node_count]: they update chunks; NULL: `queue` does */
+    uint32_t node_count;
+    struct update_order order; /* used if there are nodes */
     struct adam_norm norm;
     uint32_t group_count;
     struct update_block *blocks; /* owned, [list->count] */
@@ -110,6 +136,27 @@ static size_t list_runs(const struct run_update *update, const struct block *blo
     return count;
 }
 
+/* One `adam` of a block for each team. */
+static int make_adams(struct run_update *update, const struct adam_options *options,
+                      struct update_block *made)
+{
+    struct adam_options own = *options;
+    int rc = adam_create(options, &made->adam);
+    if (rc != 0 || update->node_count == 0) {
+        return rc;
+    }
+    made->of_nodes = calloc(update->node_count, sizeof *made->of_nodes);
+    if (made->of_nodes == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the optimizer of %u NUMA nodes",
+                            update->node_count);
+    }
+    for (uint32_t n = 0; rc == 0 && n < update->node_count; n++) {
+        own.team = update->nodes[n].team;
+        rc = adam_create(&own, &made->of_nodes[n]);
+    }
+    return rc;
+}
+
 static int make_adam(struct run_update *update, uint32_t index, uint32_t *groups)
 {
     const struct block *block = &update->list->list[index];
@@ -140,7 +187,7 @@ static int make_adam(struct run_update *update, uint32_t index, uint32_t *groups
             .number = index,
             .team = update->team,
         };
-        rc = adam_create(&adam, &made->adam);
+        rc = make_adams(update, &adam, made);
     }
     free(runs);
     free(first);
@@ -175,11 +222,52 @@ static int make_tables(struct run_update *update, const struct run_update_option
     return 0;
 }
 
+/* The queues of a rank with several nodes. An application's chunks are few at a time: all threads share them. */
+static int make_nodes(struct run_update *update, struct core_bell *bell)
+{
+    const struct run_place *place = update->place;
+    if (place->node_count < 2 || update->lent != NULL) {
+        return 0;
+    }
+    core_line_init(&update->order.line, "update", bell);
+    update->order.room = 2 * (uint64_t)(place->node_count + 1) * QUEUE_DEPTH;
+    update->order.done = calloc(update->order.room, sizeof *update->order.done);
+    update->nodes = calloc(place->node_count, sizeof *update->nodes);
+    if (update->nodes == NULL || update->order.done == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the queues of %u NUMA nodes",
+                            place->node_count);
+    }
+    for (; update->node_count < place->node_count; update->node_count++) {
+        const struct run_place_node *where = &place->nodes[update->node_count];
+        struct update_node *node = &update->nodes[update->node_count];
+        const struct core_team_options team = {
+            .name = "update", .count = where->end - where->first, .cpus = &where->cpus};
+        const struct core_queue_options queue = {
+            .name = "update", .depth = QUEUE_DEPTH, .cpus = &where->cpus, .bell = bell};
+        int rc = core_team_create(&team, &node->team);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = core_queue_create(&queue, &node->queue);
+        if (rc != 0) {
+            core_team_destroy(node->team);
+            return rc;
+        }
+    }
+    return 0;
+}
+
 static int make(struct run_update *update, const struct run_update_options *options)
 {
-    const struct core_team_options team = {.name = "update", .count = update->options->threads};
-    const struct core_queue_options queue = {.name = "update", .depth = 64, .bell = options->bell};
-    int rc = core_team_create(&team, &update->team);
+    const struct core_cpus *cpus = update->place->node_count > 0 ? &update->place->nodes[0].cpus
+                                                                 : NULL;
+    const struct core_queue_options queue = {
+        .name = "update", .depth = QUEUE_DEPTH, .cpus = cpus, .bell = options->bell};
+    int rc = run_place_team(update->place, "update", update->options->threads, &update->team);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = make_nodes(update, options->bell);
     if (rc != 0) {
         return rc;
     }
@@ -211,11 +299,13 @@ int run_update_create(const struct run_update_options *options, struct run_updat
     update->input = options->input;
     update->plan = options->plan;
     update->memory = options->memory;
+    update->place = options->place != NULL ? options->place : &run_place_none;
     update->lent = options->lent;
     update->updated = options->updated;
     update->total = options->total;
     update->user = options->user;
     update->loss_scale = 1;
+    pthread_mutex_init(&update->order.lock, NULL);
     int rc = make(update, options);
     if (rc != 0) {
         run_update_destroy(update);
@@ -231,10 +321,24 @@ void run_update_destroy(struct run_update *update)
         return;
     }
     core_queue_destroy(update->queue);
+    for (uint32_t n = 0; n < update->node_count; n++) {
+        core_queue_destroy(update->nodes[n].queue);
+    }
     for (uint32_t b = 0; update->blocks != NULL && b < update->list->count; b++) {
-        adam_destroy(update->blocks[b].adam);
+        struct update_block *block = &update->blocks[b];
+        for (uint32_t n = 0; block->of_nodes != NULL && n < update->node_count; n++) {
+            adam_destroy(block->of_nodes[n]);
+        }
+        free(block->of_nodes);
+        adam_destroy(block->adam);
+    }
+    for (uint32_t n = 0; n < update->node_count; n++) {
+        core_team_destroy(update->nodes[n].team);
     }
     core_team_destroy(update->team);
+    pthread_mutex_destroy(&update->order.lock);
+    free(update->order.done);
+    free(update->nodes);
     free(update->blocks);
     free(update->groups);
     free(update->first_tiles);
@@ -248,12 +352,23 @@ void run_update_abandon(struct run_update *update, int code)
 {
     if (update != NULL && update->queue != NULL) {
         core_queue_abandon(update->queue, code);
+        for (uint32_t n = 0; n < update->node_count; n++) {
+            core_queue_abandon(update->nodes[n].queue, code);
+        }
+        if (update->node_count > 0) {
+            core_line_fail(&update->order.line, code, core_err_message());
+        }
     }
 }
 
-struct core_fence run_update_tail(struct run_update *update)
+int run_update_wait(struct run_update *update, int64_t limit_ns)
 {
-    return core_queue_tail(update->queue);
+    int rc = core_fence_wait(core_queue_tail(update->queue), limit_ns);
+    for (uint32_t n = 0; n < update->node_count; n++) {
+        const int one = core_fence_wait(core_queue_tail(update->nodes[n].queue), limit_ns);
+        rc = rc != -ETIMEDOUT ? one : rc;
+    }
+    return rc;
 }
 
 struct core_team *run_update_team(struct run_update *update)
@@ -380,13 +495,12 @@ struct adam_arrays run_update_arrays(const struct plan_format *format, uint64_t 
     return arrays;
 }
 
-static int set_groups(const struct run_update *update, uint32_t block,
+static int set_groups(const struct update_block *block, struct adam *adam,
                       const struct update_terms *terms)
 {
-    const struct update_block *own = &update->blocks[block];
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < own->group_count; i++) {
-        rc = adam_group_set(own->adam, i, &terms->groups[own->groups[i]]);
+    for (size_t i = 0; rc == 0 && i < block->group_count; i++) {
+        rc = adam_group_set(adam, i, &terms->groups[block->groups[i]]);
     }
     return rc;
 }
@@ -408,14 +522,14 @@ static void copy_part(void *argument, unsigned index, unsigned count)
 }
 
 /* A speculative update of two generations in memory begins with a copy of the current one. */
-static void copy_generation(struct run_update *update, const struct plan_command *command,
-                            enum plan_role role)
+static void copy_generation(const struct run_update *update, struct core_team *team,
+                            const struct plan_command *command, enum plan_role role)
 {
     struct copying copying = {.to = run_memory_of(update->memory, command, role),
                               .from = run_memory_current(update->memory, command, role)};
     if (copying.to != copying.from) {
         copying.bytes = plan_command_operand(command, role)->bytes;
-        core_team_run(update->team, copy_part, &copying);
+        core_team_run(team, copy_part, &copying);
     }
 }
 
@@ -441,8 +555,19 @@ static const struct update_terms *terms_of(const struct run_update *update,
     return command->ahead ? &update->speculative : &update->deferred;
 }
 
+/* The node of an UPDATE's chunk: that of its states in memory, or of the slot through which they pass. */
+static uint32_t node_of(const struct run_update *update, const struct plan_command *command)
+{
+    const struct plan_operand *slot = plan_command_operand(command, PLAN_AS_SLOT);
+    const bool resident = plan_command_operand(command, PLAN_AS_STATES) != NULL;
+    return slot != NULL && !resident
+               ? run_place_of_slot(update->place, slot->buffer)
+               : run_place_of_chunk(update->place, command->block, command->chunk);
+}
+
 static int do_update(struct run_update *update, const struct plan_command *command)
 {
+    const struct update_block *block = &update->blocks[command->block];
     const struct update_terms *terms = terms_of(update, command);
     const struct adam_arrays arrays = run_update_chunk(update, command);
     if (update->lent_update != NULL) {
@@ -455,12 +580,19 @@ static int do_update(struct run_update *update, const struct plan_command *comma
         }
         return rc;
     }
-    copy_generation(update, command, PLAN_AS_WEIGHTS_PLACE);
-    copy_generation(update, command, PLAN_AS_STATES);
-    int rc = set_groups(update, command->block, terms);
+    struct adam *adam = block->adam;
+    struct core_team *team = update->team;
+    if (update->node_count > 0) {
+        const uint32_t node = node_of(update, command);
+        adam = block->of_nodes[node];
+        team = update->nodes[node].team;
+    }
+    copy_generation(update, team, command, PLAN_AS_WEIGHTS_PLACE);
+    copy_generation(update, team, command, PLAN_AS_STATES);
+    int rc = set_groups(block, adam, terms);
     return rc != 0 ? rc
-                   : adam_step(update->blocks[command->block].adam, &arrays, arrays.first,
-                               arrays.first + arrays.count, terms->scale, NULL);
+                   : adam_step(adam, &arrays, arrays.first, arrays.first + arrays.count,
+                               terms->scale, NULL);
 }
 
 int run_update_pieces(struct run_update *update, const struct plan_command *command,
@@ -472,23 +604,23 @@ int run_update_pieces(struct run_update *update, const struct plan_command *comm
                                        .begin = arrays.first,
                                        .end = arrays.first + arrays.count,
                                        .gradient_scale = terms->scale};
-    int rc = set_groups(update, command->block, terms);
-    return rc != 0 ? rc : adam_pieces(update->blocks[command->block].adam, &window, take, context);
+    const struct update_block *block = &update->blocks[command->block];
+    int rc = set_groups(block, block->adam, terms);
+    return rc != 0 ? rc : adam_pieces(block->adam, &window, take, context);
 }
 
 /* What a job carries. */
 struct update_job {
     const struct plan_command *command; /* borrowed from the tape, which outlives the job */
+    uint64_t number;                    /* in the order of all queues */
 };
 
-static int run_job(void *context, const void *arguments)
+static int run_command(struct run_update *update, const struct plan_command *command)
 {
-    struct run_update *update = context;
-    const struct update_job *job = arguments;
-    switch ((enum plan_op)job->command->op) {
-    case PLAN_SUMS: return do_sums(update, job->command);
-    case PLAN_NORM: return do_norm(update, job->command);
-    case PLAN_UPDATE: return do_update(update, job->command);
+    switch ((enum plan_op)command->op) {
+    case PLAN_SUMS: return do_sums(update, command);
+    case PLAN_NORM: return do_norm(update, command);
+    case PLAN_UPDATE: return do_update(update, command);
     case PLAN_JOIN: return 0;
     case PLAN_READ:
     case PLAN_WRITE:
@@ -502,16 +634,74 @@ static int run_job(void *context, const void *arguments)
     case PLAN_OP_COUNT: break;
     }
     return core_err_set(-ENOTSUP, "the update's lane has no command %s",
-                        plan_op_name((enum plan_op)job->command->op));
+                        plan_op_name((enum plan_op)command->op));
+}
+
+/* Command `number` is done: moves the line over all that are. */
+static void end_in_order(struct update_order *order, uint64_t number)
+{
+    pthread_mutex_lock(&order->lock);
+    order->done[number % order->room] = true;
+    while (order->done[order->ended % order->room]) {
+        order->done[order->ended % order->room] = false;
+        order->ended++;
+    }
+    core_line_reach(&order->line, order->ended);
+    pthread_mutex_unlock(&order->lock);
+}
+
+static int run_job(void *context, const void *arguments)
+{
+    struct run_update *update = context;
+    const struct update_job *job = arguments;
+    const int rc = run_command(update, job->command);
+    if (update->node_count > 0 && rc == 0) {
+        end_in_order(&update->order, job->number);
+    } else if (update->node_count > 0) {
+        core_line_fail(&update->order.line, rc, core_err_message());
+    }
+    return rc;
+}
+
+/* Updates of several nodes run at the same time; every other command runs alone, as it does on one queue.
+ * Returns -EAGAIN while a command must wait for those before it. */
+static int queue_of(const struct run_update *update, const struct plan_command *command,
+                    struct core_queue **out)
+{
+    *out = update->queue;
+    if (update->node_count == 0) {
+        return 0;
+    }
+    if (command->op == PLAN_UPDATE) {
+        const int done = core_fence_poll(core_queue_tail(update->queue));
+        *out = update->nodes[node_of(update, command)].queue;
+        return done > 0 ? 0 : done < 0 ? done : -EAGAIN;
+    }
+    for (uint32_t n = 0; n < update->node_count; n++) {
+        const int done = core_fence_poll(core_queue_tail(update->nodes[n].queue));
+        if (done <= 0) {
+            return done < 0 ? done : -EAGAIN;
+        }
+    }
+    return 0;
 }
 
 static int update_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_update *update = context;
-    const struct update_job one = {.command = command};
+    struct core_queue *queue = NULL;
+    const struct update_job one = {.command = command, .number = update->order.submitted};
     const struct core_job job = {
         .run = run_job, .context = update, .arguments = &one, .arguments_bytes = sizeof one};
-    return core_queue_submit(update->queue, &job, out);
+    int rc = queue_of(update, command, &queue);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = core_queue_submit(queue, &job, out);
+    if (rc == 0 && update->node_count > 0) {
+        *out = (struct core_fence){.line = &update->order.line, .value = ++update->order.submitted};
+    }
+    return rc;
 }
 
 struct run_lane run_update_lane(struct run_update *update)

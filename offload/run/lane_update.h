@@ -1,5 +1,6 @@
 /* lane_update.h: the lane of the optimizer: sums of squares, the norm with its verdict, and the update
- * of chunks, on a queue with a thread and a team of its own.
+ * of chunks, on a queue with a thread and a team of its own. On a machine with several NUMA nodes, each node
+ * has such a queue, which updates the chunks on that node.
  * The rank's thread submits, and sets a step's terms while no update runs; the queue's thread does
  * the work and writes the verdict. */
 #ifndef OFFLOAD_RUN_LANE_UPDATE_H
@@ -12,6 +13,7 @@
 #include "offload/run/lent.h"
 #include "offload/run/memory.h"
 #include "offload/run/options.h"
+#include "offload/run/place.h"
 
 struct run_update;
 
@@ -24,7 +26,8 @@ struct run_update_options {
     const struct plan_input *input;
     const struct plan *plan;
     const struct run_memory *memory;
-    const struct run_lent *lent; /* NULL: weights and gradients are in buffers of the plan */
+    const struct run_lent *lent;   /* NULL: weights and gradients are in buffers of the plan */
+    const struct run_place *place; /* NULL: nothing is placed */
     struct core_bell *bell;
     /* Called on the queue's thread when all chunks of a block are updated; NULL: nobody asks. */
     void (*updated)(void *user, uint32_t block);
@@ -38,8 +41,8 @@ int run_update_create(const struct run_update_options *options, struct run_updat
 void run_update_destroy(struct run_update *update);
 void run_update_abandon(struct run_update *update, int code);
 
-/* Reached when everything submitted so far is done. */
-struct core_fence run_update_tail(struct run_update *update);
+/* Waits until everything submitted so far is done: 0, the lane's error, or -ETIMEDOUT. */
+int run_update_wait(struct run_update *update, int64_t limit_ns);
 
 struct run_lane run_update_lane(struct run_update *update);
 struct core_team *run_update_team(struct run_update *update);

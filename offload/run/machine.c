@@ -9,6 +9,14 @@ static const double copy_touches = 2;
 /* A rounding adds two fp32 sums into a gradient. */
 enum { ROUND_READS_BYTES = 8 };
 
+/* The ranks that share the memory of a NUMA node with the slowest rank, times the nodes: a rank uses whole nodes,
+ * or a part of one. */
+static double memory_users(const struct run_machine *machine, double ranks)
+{
+    const double nodes = fmax(machine->numa_nodes, 1);
+    return ranks >= nodes ? nodes * ceil(ranks / nodes) : nodes / floor(nodes / ranks);
+}
+
 /* What a rank receives per second in a collective. Inside a node each rank receives from all others; between
  * nodes each node receives the parts of the other nodes once. The two overlap. */
 static double coll_bytes(const struct run_machine *machine, const struct run_options *options,
@@ -28,7 +36,7 @@ struct run_rates run_machine_rates(const struct run_machine *machine,
 {
     const struct plan_format format = run_options_format(options);
     const double ranks = options->local;
-    const double memory = machine->memory_bytes / ranks;
+    const double memory = machine->memory_bytes / memory_users(machine, ranks);
     const double compute_memory = machine->card ? machine->device_memory_bytes : memory;
     const double touched = run_options_touched_bytes(&format);
     const double link = machine->links_bytes > 0 ? machine->links_bytes / ranks : HUGE_VAL;

@@ -2,6 +2,7 @@
  * sums of squares, copies. Each is measured in memory of its own, within the budgets, and more than
  * once: the first time creates primitives, touches pages and wakes a card. */
 #include "offload/run/measure.h"
+#include "offload/run/place.h"
 
 #include <errno.h>
 #include <stdint.h>
@@ -459,19 +460,25 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     const struct plan_format format = run_options_format(options);
     const bool host = dev_is_cpu(options->device);
     const uint64_t elements = update_elements(shapes, options);
-    const struct core_team_options members = {.name = "rates", .count = options->threads};
-    const struct core_region_options memory = {.name = "the measured update",
-                                               .bytes = chunk_bytes(&format, elements)};
+    struct core_region_options memory = {.name = "the measured update",
+                                         .bytes = chunk_bytes(&format, elements)};
+    struct run_options alone =
+        *options; /* on the machine: a rank's part of the rates is taken later */
+    struct run_place place;
     struct adam_group group = options->group;
     struct adam *adam = NULL;
     struct core_team *team = NULL;
     struct core_region region = {0};
     double *sums = calloc(elements / CORE_UPDATE_TILE, sizeof *sums);
-    int rc = sums != NULL ? core_team_create(&members, &team)
+    alone.rank = 0;
+    alone.local = 1;
+    run_place_create(&alone, NULL, -1, &place);
+    int rc = sums != NULL ? run_place_team(&place, "rates", options->threads, &team)
                           : core_err_set(-ENOMEM, "no memory to measure the update");
     if (rc != 0) {
         goto done;
     }
+    memory.team = team; /* which touches the pages in turn, on all nodes */
     rc = core_region_alloc(&memory, &region);
     if (rc != 0) {
         goto done;

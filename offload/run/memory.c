@@ -7,6 +7,8 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/dev/dev.h"
+#include "offload/plan/layout.h"
+#include "offload/run/place.h"
 
 /* Aligned to pages and not only to DEV_ALIGN_BYTES: if the device's memory is the host's, drives move
  * bytes from and to it. */
@@ -27,20 +29,153 @@ static int alloc_device(struct run_memory *memory, uint64_t bytes)
     return 0;
 }
 
-static int alloc_host(struct run_memory *memory, uint64_t bytes, struct core_team *team)
+/* ---- the nodes of pages ---- */
+
+/* A list of parts of the HOST tier that grows. */
+struct parts {
+    const struct run_memory_options *of;
+    struct core_region_part *list; /* owned */
+    size_t count;
+    size_t room;
+};
+
+static int add_part(struct parts *parts, uint64_t begin, uint32_t node)
+{
+    if (parts->count == parts->room) {
+        const size_t room = 2 * parts->room + 64;
+        struct core_region_part *list = realloc(parts->list, room * sizeof *list);
+        if (list == NULL) {
+            return core_err_set(-ENOMEM, "no memory to place %zu parts of the HOST tier", room);
+        }
+        parts->list = list;
+        parts->room = room;
+    }
+    const struct run_place_node *where = &parts->of->place->nodes[node];
+    parts->list[parts->count++] = (struct core_region_part){
+        .begin = begin, .first = where->first, .end = where->end};
+    return 0;
+}
+
+/* Whatever no chunk occupies: near the card, or in turn, because all nodes compute. */
+static int add_stripes(struct parts *parts, const struct plan_buffer *buffer)
+{
+    enum { STRIPE_BYTES = 4 << 20 };
+    const bool card = !dev_properties(parts->of->device)->host_visible;
+    const uint64_t step = card ? buffer->bytes : STRIPE_BYTES;
+    int rc = 0;
+    for (uint64_t at = 0; rc == 0 && at < buffer->bytes; at += step) {
+        const uint64_t begin = buffer->offset + at;
+        const uint32_t node = card ? 0
+                                   : run_place_of_chunk(parts->of->place, 0, begin / STRIPE_BYTES);
+        rc = add_part(parts, begin, node);
+    }
+    return rc;
+}
+
+/* A piece of a chunk, if it is in HOST. */
+static int add_chunk(struct parts *parts, const struct plan_piece *piece, uint32_t node)
+{
+    const struct plan_buffer *buffer = piece->buffer != PLAN_NONE
+                                           ? plan_buffer(parts->of->plan, piece->buffer)
+                                           : NULL;
+    return buffer != NULL && buffer->tier == PLAN_HOST
+               ? add_part(parts, buffer->offset + piece->offset, node)
+               : 0;
+}
+
+/* A chunk's weights, states and gradient. */
+static int add_streams(struct parts *parts, uint32_t block, uint64_t index)
+{
+    static const enum plan_stream streams[] = {PLAN_W16, PLAN_MASTER};
+    const struct plan_input *input = parts->of->input;
+    const struct plan_layout *layout = plan_layout_of(parts->of->plan);
+    const uint32_t node = run_place_of_chunk(parts->of->place, block, index);
+    int rc = 0;
+    for (size_t s = 0; rc == 0 && s < sizeof streams / sizeof streams[0]; s++) {
+        const struct plan_chunk chunk = plan_chunk_at(input, layout, streams[s], block, index);
+        rc = add_chunk(parts, &chunk.kept, node);
+    }
+    const uint64_t from = index * layout->chunk_elements * input->blocks[block].format.grad_bytes;
+    const struct plan_piece gradient = {.buffer = layout->blocks[block].gradient, .offset = from};
+    return rc != 0 || gradient.buffer == PLAN_NONE ||
+                   from >= plan_buffer(parts->of->plan, gradient.buffer)->bytes
+               ? rc
+               : add_chunk(parts, &gradient, node);
+}
+
+static int by_begin(const void *left, const void *right)
+{
+    const struct core_region_part *a = left;
+    const struct core_region_part *b = right;
+    return a->begin < b->begin ? -1 : a->begin > b->begin;
+}
+
+/* The parts of the HOST tier: buffers first, then, at the same place, the chunks in them. */
+static int list_parts(struct parts *parts)
+{
+    const struct plan *plan = parts->of->plan;
+    const struct plan_layout *layout = plan_layout_of(plan);
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < plan_buffer_count(plan); i++) {
+        const struct plan_buffer *buffer = plan_buffer(plan, i);
+        rc = buffer->tier == PLAN_HOST ? add_stripes(parts, buffer) : 0;
+    }
+    for (uint32_t b = 0; rc == 0 && b < parts->of->input->block_count; b++) {
+        for (uint32_t c = 0; rc == 0 && c < layout->places[b].chunk_count; c++) {
+            rc = add_streams(parts, b, c);
+        }
+    }
+    for (uint32_t s = 0; rc == 0 && s < plan_layout_slots(layout->state_slots); s++) {
+        const struct plan_piece slot = {.buffer = layout->state_slots[s]};
+        rc = add_chunk(parts, &slot, run_place_of_slot(parts->of->place, slot.buffer));
+    }
+    if (rc == 0) {
+        qsort(parts->list, parts->count, sizeof *parts->list, by_begin);
+    }
+    return rc;
+}
+
+/* ---- the HOST tier ---- */
+
+/* Touches the tier on a rank's nodes: the calling thread, a member of the team, moves to the first of them. */
+static int alloc_placed(struct run_memory *memory, const struct run_memory_options *given,
+                        struct core_region_options *options)
+{
+    struct parts parts = {.of = given};
+    struct core_cpus before;
+    int rc = list_parts(&parts);
+    if (rc == 0) {
+        rc = core_cpus_allowed(&before);
+    }
+    if (rc == 0) {
+        rc = core_cpus_bind_self(&given->place->nodes[0].cpus);
+    }
+    if (rc == 0) {
+        options->parts = parts.list;
+        options->part_count = parts.count;
+        rc = core_region_alloc(options, &memory->host);
+        (void)core_cpus_bind_self(&before);
+    }
+    free(parts.list);
+    return rc;
+}
+
+static int alloc_host(struct run_memory *memory, const struct run_memory_options *given)
 {
     const struct dev_properties *properties = dev_properties(memory->device);
-    const struct core_region_options options = {
+    const bool placed = given->place != NULL && given->place->node_count > 0;
+    struct core_region_options options = {
         .name = "the HOST tier",
-        .bytes = bytes,
-        .prefer_node = properties->numa_node >= 0,
+        .bytes = plan_tier_bytes(given->plan, PLAN_HOST),
+        .prefer_node = !placed && properties->numa_node >= 0,
         .node = properties->numa_node,
-        .team = team,
+        .team = given->team,
     };
-    if (bytes == 0) {
+    if (options.bytes == 0) {
         return 0;
     }
-    int rc = core_region_alloc(&options, &memory->host);
+    int rc = placed ? alloc_placed(memory, given, &options)
+                    : core_region_alloc(&options, &memory->host);
     if (rc != 0) {
         return rc;
     }
@@ -53,10 +188,11 @@ static int alloc_host(struct run_memory *memory, uint64_t bytes, struct core_tea
     return 0;
 }
 
-int run_memory_init(struct run_memory *memory, const struct plan *plan, struct dev_device *device,
-                    struct core_team *team)
+int run_memory_init(struct run_memory *memory, const struct run_memory_options *options)
 {
-    *memory = (struct run_memory){.plan = plan, .device = device, .count = plan_buffer_count(plan)};
+    const struct plan *plan = options->plan;
+    *memory = (struct run_memory){
+        .plan = plan, .device = options->device, .count = plan_buffer_count(plan)};
     memory->at = calloc(memory->count > 0 ? memory->count : 1, sizeof(*memory->at));
     if (memory->at == NULL) {
         return core_err_set(-ENOMEM, "no memory for %u buffers", memory->count);
@@ -65,7 +201,7 @@ int run_memory_init(struct run_memory *memory, const struct plan *plan, struct d
     if (rc != 0) {
         goto fail;
     }
-    rc = alloc_host(memory, plan_tier_bytes(plan, PLAN_HOST), team);
+    rc = alloc_host(memory, options);
     if (rc != 0) {
         goto fail;
     }

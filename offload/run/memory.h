@@ -9,6 +9,7 @@
 
 struct core_team;
 struct dev_device;
+struct run_place;
 
 /* Bytes of the device beyond the plan's, so that buffers begin at pages. */
 enum { RUN_MEMORY_SPARE_BYTES = 4096 };
@@ -26,9 +27,16 @@ struct run_memory {
     uint32_t count;
 };
 
-/* `team` touches pages; borrowed during the call. */
-int run_memory_init(struct run_memory *memory, const struct plan *plan, struct dev_device *device,
-                    struct core_team *team);
+/* What memory is made from; all borrowed, `place` and `team` during the call. */
+struct run_memory_options {
+    const struct plan *plan;
+    const struct plan_input *input;
+    struct dev_device *device;
+    const struct run_place *place; /* where chunks belong; NULL: anywhere */
+    struct core_team
+        *team; /* touches pages; its members are on the nodes of `place`; NULL: the caller */
+};
+int run_memory_init(struct run_memory *memory, const struct run_memory_options *options);
 /* A zeroed one is fine. */
 void run_memory_fini(struct run_memory *memory);
 

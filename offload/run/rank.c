@@ -59,6 +59,7 @@ static int make_update(struct run_rank *rank)
         .input = rank->input,
         .plan = rank->plan,
         .memory = &rank->memory,
+        .place = &rank->place,
         .bell = &rank->bell,
     };
     run_options_groups(rank->options, group->lr, (const double[]){group->beta1, group->beta2}, 1,
@@ -122,6 +123,7 @@ static int open_store(struct run_rank *rank)
     const struct store_options options = {
         .paths = rank->options->stores,
         .path_count = rank->options->store_count,
+        .drive_cpus = rank->place.store_cpus,
         .backend = rank->options->io,
         .run = rank->given.run,
         .rank = rank->options->rank,
@@ -279,11 +281,20 @@ static int make_executor(struct run_rank *rank)
 static int make_device(struct run_rank *rank)
 {
     const bool computes = rank->application == NULL;
+    const bool cpu = dev_is_cpu(rank->options->device);
+    if (cpu) {
+        run_place_create(rank->options, rank->given.peers, -1, &rank->place);
+    }
     const struct dev_options device = {
+        .cpus = rank->place.node_count > 0 ? &rank->place.cpus : NULL,
         .memory_bytes = plan_tier_bytes(rank->plan, PLAN_DEVICE) +
                         (computes ? run_rank_device_bytes(rank->shapes, rank->options)
                                   : DEV_ALIGN_BYTES)};
     int rc = dev_open(rank->options->device, &device, &rank->device);
+    if (rc == 0 && !cpu) {
+        run_place_create(rank->options, rank->given.peers, dev_properties(rank->device)->numa_node,
+                         &rank->place);
+    }
     if (rc != 0 || !computes) {
         return rc;
     }
@@ -301,7 +312,12 @@ static int make(struct run_rank *rank)
     if (rc != 0) {
         return rc;
     }
-    rc = run_memory_init(&rank->memory, rank->plan, rank->device, run_update_team(rank->update));
+    const struct run_memory_options memory = {.plan = rank->plan,
+                                              .input = rank->input,
+                                              .device = rank->device,
+                                              .place = &rank->place,
+                                              .team = run_update_team(rank->update)};
+    rc = run_memory_init(&rank->memory, &memory);
     if (rc != 0) {
         return rc;
     }
@@ -391,11 +407,14 @@ static bool is_stuck(struct run_rank *rank)
     if (rank->executor == NULL || !run_executor_stalled(rank->executor)) {
         return false;
     }
-    struct core_fence tails[4] = {run_update_tail(rank->update)};
+    if (run_update_wait(rank->update, last_chance_ns) == -ETIMEDOUT) {
+        return true;
+    }
+    struct core_fence tails[3] = {{0}};
     if (rank->application == NULL) {
-        tails[1] = dev_queue_tail(rank->compute_queue);
-        tails[2] = dev_queue_tail(rank->up_queue);
-        tails[3] = dev_queue_tail(rank->down_queue);
+        tails[0] = dev_queue_tail(rank->compute_queue);
+        tails[1] = dev_queue_tail(rank->up_queue);
+        tails[2] = dev_queue_tail(rank->down_queue);
     }
     for (size_t i = 0; i < sizeof tails / sizeof tails[0]; i++) {
         if (core_fence_wait(tails[i], last_chance_ns) == -ETIMEDOUT) {

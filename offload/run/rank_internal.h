@@ -45,6 +45,7 @@ struct run_rank {
     struct dev_queue *up_queue;
     struct dev_queue *down_queue;
     struct run_update *update;
+    struct run_place place;
     struct run_memory memory;
     struct run_inputs inputs;
     struct store *store; /* NULL: nothing is kept there */

@@ -26,6 +26,7 @@ enum kind {
     SECONDS,  /* 0 or more, in an object that may be absent: 0, flops count */
     FLAG,     /* a bool */
     COUNT,    /* a positive integer */
+    OPTIONAL_COUNT,
 };
 
 struct number {
@@ -95,6 +96,7 @@ static const struct number numbers[] = {
     {"down_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(down_bytes), NULL, NULL},
     {"links_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(links_bytes), NULL, NULL},
     {"cores", COUNT, RUN_RATES_MACHINE, NODE(cores), NULL, NULL},
+    {"numa_nodes", OPTIONAL_COUNT, RUN_RATES_MACHINE, NODE(numa_nodes), NULL, NULL},
     {"host_bytes", POSITIVE, RUN_RATES_MACHINE, NODE(host_bytes), NULL, NULL},
     {"memory_bytes_per_second", POSITIVE, RUN_RATES_MACHINE, NODE(memory_bytes), NULL, NULL},
     {"store_bytes", OPTIONAL, RUN_RATES_MACHINE, NODE(store_bytes), NULL, NULL},
@@ -261,7 +263,8 @@ static int read_sourced(const struct core_json *doc, const struct number *number
     double *at = real_at(machine, number);
     int rc = core_json_get(doc, root, number->key, CORE_JSON_OBJECT, &object);
     if (rc != 0) {
-        return rc == -ENOENT && number->kind == OPTIONAL ? 0 : rc;
+        const bool optional = number->kind == OPTIONAL || number->kind == OPTIONAL_COUNT;
+        return rc == -ENOENT && optional ? 0 : rc;
     }
     rc = core_json_get_real(doc, object, "value", at);
     if (rc != 0) {
@@ -271,7 +274,8 @@ static int read_sourced(const struct core_json *doc, const struct number *number
         return core_json_refuse(doc, object, "value", 0, -EINVAL, "%g; expected a number above 0",
                                 *at);
     }
-    if (number->kind == COUNT && (*at != floor(*at) || *at > count_max)) {
+    if ((number->kind == COUNT || number->kind == OPTIONAL_COUNT) &&
+        (*at != floor(*at) || *at > count_max)) {
         return core_json_refuse(doc, object, "value", 0, -EINVAL,
                                 "%g; expected an integer from 1 to %g", *at, count_max);
     }

@@ -41,6 +41,7 @@ struct run_machine {
     double up_bytes, down_bytes; /* of one card */
     double links_bytes;          /* in each direction, of all cards together; 0: no such limit */
     double cores;
+    double numa_nodes; /* over which processors and memory are spread evenly; 0: 1 */
     double host_bytes;
     double memory_bytes; /* rate of host memory */
     double store_bytes;  /* all drives, like the rates; 0: no drive */

@@ -274,6 +274,7 @@ int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out)
     out->model_options.frozen_as = NULL;
     out->model_options.lora = head.has_lora ? &out->lora : NULL;
     out->options.cache = (struct run_cache){.folder = NULL};
+    out->options.topology = NULL;
     const char *last = out->model;
     for (unsigned i = 0; i < out->options.store_count; i++) {
         last = out->options.stores[i].directory = take_text(&at, end);

@@ -156,8 +156,11 @@ static int place_path(struct store *store, const struct store_options *options, 
     const struct store_path *given = &options->paths[i];
     struct store_directory *place = &store->places[i];
     int rc = 0;
-    *out = (struct aio_store_path){
-        .bytes = bytes, .weight = given->weight, .recipe = given->recipe};
+    *out = (struct aio_store_path){.bytes = bytes,
+                                   .weight = given->weight,
+                                   .recipe = given->recipe,
+                                   .cpus = options->drive_cpus != NULL ? &options->drive_cpus[i]
+                                                                       : NULL};
     store->place_count++;
     if (given->disk != NULL) {
         out->disk = given->disk;

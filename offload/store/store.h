@@ -44,6 +44,9 @@ enum store_kind { STORE_WEIGHTS, STORE_STATES, STORE_GRADS, STORE_ACTS, STORE_KI
 struct store_options {
     const struct store_path *paths;
     unsigned path_count;
+    const struct core_cpus
+        *drive_cpus;     /* [path_count] where each path's thread runs; read at open; an empty
+                                         * set: anywhere; NULL: all of them */
     const char *backend; /* NULL: chosen by probing */
     uint64_t run;        /* identifies the run */
     unsigned rank;       /* part of the directories' names */

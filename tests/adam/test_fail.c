@@ -27,7 +27,8 @@ static int life(void)
     options.runs_count = 3;
     options.groups = groups;
     options.groups_count = 2;
-    int rc = with_team ? adam_team_create(NULL, 2, &team) : 0;
+    const struct core_team_options two = {.count = 2};
+    int rc = with_team ? core_team_create(&two, &team) : 0;
     options.team = team;
     rc = rc == 0 ? adam_create(&options, &adam) : rc;
     for (unsigned step = 0; rc == 0 && step < steps; step++) {

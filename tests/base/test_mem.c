@@ -62,6 +62,37 @@ static void region_is_exact(void)
 }
 
 /* A size beyond the machine or the address space is refused with the numbers. */
+/* Members touch their own parts, which begin anywhere, are empty, or end beyond the region; together all
+ * pages. */
+static void parts_cover_the_region(void)
+{
+    static const struct core_region_part parts[] = {{0, 0, 1},           {5000, 1, 3},
+                                                    {5000, 0, 1},        {9 * MIB + 1, 0, 3},
+                                                    {9 * MIB + 2, 2, 3}, {40 * MIB, 0, 1}};
+    static const enum core_pages kinds[] = {CORE_PAGES_4K, CORE_PAGES_THP};
+    struct core_team *team = NULL;
+    check_int(core_team_create(&(struct core_team_options){.count = 3}, &team), ==, 0);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        struct core_region region = {0};
+        const struct core_region_options options = {.name = "parts",
+                                                    .bytes = 17 * MIB + 12345,
+                                                    .pages = kinds[i],
+                                                    .team = team,
+                                                    .parts = parts,
+                                                    .part_count = sizeof parts / sizeof parts[0]};
+        check_int(core_region_alloc(&options, &region), ==, 0);
+        const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+        for (uint64_t at = 0; at < region.mapped_bytes; at += page) {
+            unsigned char resident = 0;
+            check_int(mincore(region.base + at, page, &resident), ==, 0);
+            check_int(resident & 1, ==, 1);
+        }
+        check_zero_and_writable(&region);
+        core_region_free(&region);
+    }
+    core_team_destroy(team);
+}
+
 static void region_refuses_with_numbers(void)
 {
     struct core_region region = {0};
@@ -327,7 +358,7 @@ static void mapping_refused_is_clean(void)
     check_int(test_child(small_address_space, NULL), ==, 0);
 }
 
-TEST_MAIN({"region_is_exact", region_is_exact},
+TEST_MAIN({"region_is_exact", region_is_exact}, {"parts_cover_the_region", parts_cover_the_region},
           {"region_refuses_with_numbers", region_refuses_with_numbers},
           {"region_can_be_lazy", region_can_be_lazy},
           {"region_is_not_inherited", region_is_not_inherited},

@@ -280,24 +280,21 @@ static void drive_of_a_path(void)
 /* ---- placement ---------------------------------------------------------------------------------*/
 
 static struct core_topo_place place_of(const struct core_topo *topo, uint32_t rank, uint32_t ranks,
-                                       const char *const *gpus)
+                                       const int *beside)
 {
-    static const char *const drives[] = {"nvme2n1", "nvme3n1", "nvme0n1"};
-    struct core_topo_wish wish = {
-        .rank = rank, .ranks = ranks, .gpus = gpus, .drives = drives, .drive_count = 3};
+    const struct core_topo_wish wish = {.rank = rank, .ranks = ranks, .beside = beside};
     struct core_topo_place place;
     check_int(core_topo_decide(topo, &wish, &place), ==, 0);
     return place;
 }
 
 /* All processors are distributed exactly once, and each share is on its node. */
-static void check_covers(const struct core_topo *topo, uint32_t ranks, const char *const *gpus)
+static void check_covers(const struct core_topo *topo, uint32_t ranks, const int *beside)
 {
     unsigned times[CORE_CPUS_MAX] = {0};
     for (uint32_t rank = 0; rank < ranks; rank++) {
-        struct core_topo_place place = place_of(topo, rank, ranks, gpus);
+        struct core_topo_place place = place_of(topo, rank, ranks, beside);
         check_int(place.share_count, >=, 1);
-        check_int(place.shares[0].node, ==, place.staging_node);
         for (uint32_t i = 0; i < place.share_count; i++) {
             const struct core_topo_node *node = core_topo_node_find(topo, place.shares[i].node);
             check_true(node != NULL);
@@ -315,42 +312,38 @@ static void check_covers(const struct core_topo *topo, uint32_t ranks, const cha
     }
 }
 
-/* On the big machine each rank has its staging memory near its GPU, the two ranks of a node share
- * it core by core, the processors of nodes without GPUs are used as well, and the store's threads
- * run near most of its drives. */
+/* On the big machine each rank's home is the node of its GPU, the two ranks of a node share it core by core, and
+ * the processors of nodes without GPUs are used as well. */
 static void ranks_on_a_dgx(void)
 {
     struct core_topo *topo = NULL;
     check_int(core_topo_create(CORE_TOPO_SYSFS, dgx_files("place"), NULL, &topo), ==, 0);
     char text[64];
     for (uint32_t rank = 0; rank < GPUS; rank++) {
-        struct core_topo_place place = place_of(topo, rank, GPUS, gpu_bus);
-        check_int(place.staging_node, ==, gpu_node[rank]);
-        check_int(place.store_node, ==, 6);
-        core_cpus_print(&place.store_cpus, text, sizeof text);
-        check_string(text, "24-27,56-59");
+        const struct core_topo_place place = place_of(topo, rank, GPUS, gpu_node);
+        check_int(place.shares[0].node, ==, gpu_node[rank]);
     }
-    struct core_topo_place second = place_of(topo, 1, GPUS, gpu_bus);
+    struct core_topo_place second = place_of(topo, 1, GPUS, gpu_node);
     check_int(second.share_count, ==, 1);
     core_cpus_print(&second.shares[0].cpus, text, sizeof text);
     check_string(text, "14-15,46-47");
-    struct core_topo_place third = place_of(topo, 2, GPUS, gpu_bus);
+    struct core_topo_place third = place_of(topo, 2, GPUS, gpu_node);
     check_int(third.share_count, ==, 2);
     check_int(third.shares[1].node, ==, 2);
-    check_covers(topo, GPUS, gpu_bus);
-    check_covers(topo, 1, gpu_bus);
-    check_covers(topo, 3, gpu_bus);
+    check_covers(topo, GPUS, gpu_node);
+    check_covers(topo, 1, gpu_node);
+    check_covers(topo, 3, gpu_node);
     check_covers(topo, 1, NULL);
     check_covers(topo, 2, NULL);
     check_covers(topo, 13, NULL);
     check_covers(topo, 32, NULL);
-    struct core_topo_place only = place_of(topo, 0, 1, gpu_bus);
+    struct core_topo_place only = place_of(topo, 0, 1, gpu_node);
     check_int(only.share_count, ==, NODES);
-    check_int(only.staging_node, ==, 3);
+    check_int(only.shares[0].node, ==, 3);
     core_topo_destroy(topo);
 }
 
-/* More ranks than cores share; unknown GPUs and drives fall back to turns; a memory-only node gets
+/* More ranks than cores share; GPUs on unknown nodes fall back to turns; a memory-only node gets
  * no threads; nonsense is refused. */
 static void odd_placements(void)
 {
@@ -358,13 +351,12 @@ static void odd_placements(void)
     struct core_topo *topo = NULL;
     core_cpus_parse("4-5,36-37", &allowed);
     check_int(core_topo_create(CORE_TOPO_SYSFS, dgx_files("small"), &allowed, &topo), ==, 0);
-    const char *const unknown[] = {"0000:ee:00.0", NULL, "0000:b7:00.0", "x", "y"};
+    const int unknown[] = {-1, 99, -1, 7, -1};
     for (uint32_t rank = 0; rank < 5; rank++) {
         struct core_topo_place place = place_of(topo, rank, 5, unknown);
         check_int(place.share_count, ==, 1);
         check_int(place.shares[0].node, ==, 1);
         check_int(core_cpus_count(&place.shares[0].cpus), ==, 2);
-        check_int(place.store_node, ==, 1);
     }
     struct core_topo_place place;
     struct core_topo_wish wish = {.rank = 2, .ranks = 2};
@@ -373,7 +365,7 @@ static void odd_placements(void)
     wish = (struct core_topo_wish){0};
     check_int(core_topo_decide(topo, &wish, &place), ==, -EINVAL);
     topo->nodes[1].bytes = 0;
-    check_int(place_of(topo, 0, 1, NULL).staging_node, ==, 1);
+    check_int(place_of(topo, 0, 1, NULL).shares[0].node, ==, 1);
     core_topo_destroy(topo);
 }
 

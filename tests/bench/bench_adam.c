@@ -145,7 +145,8 @@ int main(int argc, char **argv)
     }
     const struct bench_setting *setting = &request.setting;
     const char *only = request.only;
-    if (adam_team_create(argv, request.threads, &request.setting.team) != 0) {
+    const struct core_team_options team = {.count = request.threads};
+    if (core_team_create(&team, &request.setting.team) != 0) {
         fprintf(stderr, "bench_adam: %s\n", core_err_message());
         return 1;
     }

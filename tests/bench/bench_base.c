@@ -99,8 +99,14 @@ static void wake_part(void *argument, unsigned index, unsigned count)
 static void bench_team(const char *name, int64_t spin_ns, int64_t pause_ns, double bar_us)
 {
     struct core_team *team = NULL;
+    struct core_cpus allowed = {{0}};
+    struct core_cpus sets[CORE_TEAM_MAX] = {{{0}}};
+    core_cpus_allowed(&allowed);
+    for (unsigned i = 0; i < threads; i++) {
+        core_cpus_add(&sets[i], (unsigned)core_cpus_nth(&allowed, i));
+    }
     struct core_team_options options = {
-        .name = "bench", .count = threads, .spin_ns = spin_ns, .pin = true};
+        .name = "bench", .count = threads, .spin_ns = spin_ns, .sets = sets};
     if (core_team_create(&options, &team) != 0) {
         stop("team");
     }

@@ -93,6 +93,11 @@ static void a_badly_set_machine(void)
         {"/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n"},
         {"/sys/devices/system/node/has_memory", "0-1\n"},
         {"/sys/devices/system/node/online", "0-1\n"},
+        {"/sys/devices/system/cpu/online", "0-1\n"},
+        {"/sys/devices/system/node/node0/cpulist", "0\n"},
+        {"/sys/devices/system/node/node0/meminfo", "Node 0 MemTotal: 8388608 kB\n"},
+        {"/sys/devices/system/node/node1/cpulist", "1\n"},
+        {"/sys/devices/system/node/node1/meminfo", "Node 1 MemTotal: 8388608 kB\n"},
         {NULL, NULL},
     };
     const char *root = machine("bad", files);
@@ -107,6 +112,9 @@ static void a_badly_set_machine(void)
     check_contains(text, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
     check_contains(text,
                    "65530 of the machine's 65536 requests are in use => sudo sysctl fs.aio-max");
+    check_contains(text,
+                   "chunks of the optimizer take turns on node 0 with processors 0, node 1 with "
+                   "processors 1");
     check_contains(text, "=> sudo sysctl kernel.numa_balancing=0");
     check_cures(text);
 }

@@ -100,6 +100,8 @@ static void wrong_files_are_refused(void)
     refuse("\"value\": 12e9", "\"value\": -1", "machine.json:7:26: up_bytes_per_second.value",
            "above 0");
     refuse("\"value\": 4,", "\"value\": 4.5,", "machine.json:3:14: devices.value", "integer");
+    refuse(" \"cores\"", " \"numa_nodes\": {\"value\": 1.5, \"source\": \"s\"},\n \"cores\"",
+           "numa_nodes.value", "integer");
     refuse(" \"command_seconds\": {\"value\": 3e-6, \"source\": \"s\"}\n", " \"name\": \"twice\"\n",
            "machine.json:19:2", "duplicate");
     refuse(" \"cores\": {\"value\": 48, \"source\": \"s\"},\n", "", "cores", "missing");
@@ -146,6 +148,17 @@ static void ranks_share_a_node(void)
     check_double(shared.card_update_elements, ==, alone.card_update_elements);
     check_double(shared.coll_bytes, ==, 150e9);
     check_true(!shared.shared_cores);
+    /* Three ranks on two NUMA nodes: one of the nodes is shared, and its ranks are the slowest. */
+    machine.numa_nodes = 2;
+    const struct run_options three = options_of(3, 3);
+    check_double(run_machine_rates(&machine, &one).machine.memory_bytes, ==, alone.memory_bytes);
+    check_double(run_machine_rates(&machine, &three).machine.memory_bytes, ==,
+                 alone.memory_bytes / 4);
+    check_double(run_machine_rates(&machine, &four).machine.memory_bytes, ==,
+                 alone.memory_bytes / 4);
+    machine.numa_nodes = 8;
+    check_double(run_machine_rates(&machine, &three).machine.memory_bytes, ==,
+                 alone.memory_bytes / 4);
 }
 
 /* Without GPUs the ranks divide the processors, and their collectives are copies in shared memory. */

@@ -415,7 +415,8 @@ static void memory_by_buffer(void)
     const struct dev_options size = {.memory_bytes = plan_tier_bytes(plan, PLAN_DEVICE) +
                                                      (1 << 20)};
     check_int(dev_open("cpu", &size, &device), ==, 0);
-    check_int(run_memory_init(&memory, plan, device, NULL), ==, 0);
+    const struct run_memory_options where = {.plan = plan, .device = device};
+    check_int(run_memory_init(&memory, &where), ==, 0);
     for (uint32_t i = 0; i < plan_buffer_count(plan); i++) {
         const struct plan_buffer *one = plan_buffer(plan, i);
         const char *base = one->tier == PLAN_DEVICE ? memory.device_base
@@ -463,7 +464,8 @@ static void memory_of_two_generations(void)
         const struct dev_options size = {.memory_bytes = plan_tier_bytes(plan, PLAN_DEVICE) +
                                                          (1 << 20)};
         check_int(dev_open("cpu", &size, &device), ==, 0);
-        check_int(run_memory_init(&memory, plan, device, NULL), ==, 0);
+        const struct run_memory_options where = {.plan = plan, .device = device};
+        check_int(run_memory_init(&memory, &where), ==, 0);
         check_true(run_memory_has_generations(&memory) == (twice != 0));
         const uint32_t states = plan_layout_of(plan)->blocks[1].states_memory;
         struct plan_command command = {

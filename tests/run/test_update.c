@@ -70,7 +70,8 @@ static void bench_open(struct bench *bench)
     const struct dev_options size = {.memory_bytes = plan_tier_bytes(plan, PLAN_DEVICE) +
                                                      (1 << 20)};
     check_int(dev_open("cpu", &size, &bench->device), ==, 0);
-    check_int(run_memory_init(&bench->memory, plan, bench->device, NULL), ==, 0);
+    const struct run_memory_options where = {.plan = plan, .device = bench->device};
+    check_int(run_memory_init(&bench->memory, &where), ==, 0);
     bench->blocks = make_blocks(&bench->prepared->input);
     for (size_t i = 0; i < GROUPS; i++) {
         bench->groups[i] = bench->options.group;

@@ -73,6 +73,7 @@ const struct finetune_flag finetune_flags_table[] = {
     {"adapter", CLI_TEXT, AT(adapter), "DIR", 0, 0, NULL, "none", "continue with the adapters of a PEFT folder; it sets rank, alpha and targets", NO_KEY, false},
     {"dev", CLI_TEXT, AT(dev), "cpu|cuda[:N]", 0, 0, NULL, "cpu", "device that computes", NO_KEY, false},
     {"threads", CLI_INTEGER, AT(threads), "N", 1, 1024, NULL, "all", "threads of the CPU device", NO_KEY, false},
+    {"numa", CLI_CHOICE, AT(numa), "auto|off", 0, 0, "auto", NULL, "place threads and memory on NUMA nodes", NO_KEY, false},
     {"ranks", CLI_INTEGER, AT(ranks), "N", 1, 1024, "1", NULL, "data-parallel ranks: threads, or mpirun's processes", NO_KEY, false},
     {"zero", CLI_INTEGER, AT(zero), "0|1|2|3", 0, 3, "0", NULL, "ranks hold shards of: states (1), gradients (2), weights (3)", {ENGINE("zero_optimization.stage", zero_stage)}, false},
     {"place", CLI_TEXT, AT(place), "weights=device|host|store,states=...,grads=...,acts=keep|...", 0, 0, NULL, "auto", "request a tier for each kind of data", {ENGINE("zero_optimization.offload_param.device", weights), ENGINE("zero_optimization.offload_optimizer.device", states), ENGINE("activation_checkpointing.cpu_checkpointing", acts)}, false},

@@ -696,6 +696,7 @@ static int take_machine(struct finetune_settings *settings, const struct finetun
     find_cache(settings);
     engine->trace = flags->trace;
     engine->threads = (uint32_t)flags->threads;
+    engine->numa_off = (uint64_t)flags->numa;
     engine->ranks = (uint32_t)flags->ranks;
     if (FINETUNE_GIVEN(flags, zero)) {
         engine->zero_stage = (uint32_t)flags->zero;

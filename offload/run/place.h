@@ -1,0 +1,65 @@
+/* place.h: where the memory and the threads of one rank belong on a machine with several NUMA nodes. Decided
+ * once, when the rank is created; read by any thread afterwards. */
+#ifndef OFFLOAD_RUN_PLACE_H
+#define OFFLOAD_RUN_PLACE_H
+
+#include "core/base/team.h"
+#include "core/base/topo.h"
+#include "offload/run/options.h"
+
+/* A node that a rank uses: it holds some of the rank's chunks, and its threads update them. */
+struct run_place_node {
+    int number; /* the kernel's */
+    struct core_cpus cpus;
+    unsigned first, end; /* members of a team of all threads that run here */
+};
+
+enum { RUN_PLACE_NODES_MAX = 24, RUN_PLACE_TURN_MAX = 256 };
+
+struct run_place {
+    uint32_t node_count; /* 0: one node, or no placement: nothing is bound */
+    struct run_place_node nodes[RUN_PLACE_NODES_MAX];
+    struct core_cpus cpus; /* of all these nodes */
+    /* The node of each chunk, in turn; nodes with more threads come more often. */
+    uint8_t turn[RUN_PLACE_TURN_MAX];
+    uint32_t turn_count;
+    struct core_cpus store_cpus[STORE_PATHS_MAX]; /* beside each path's drive; empty: anywhere */
+};
+
+struct coll_peers;
+
+/* Nothing is placed. */
+extern const struct run_place run_place_none;
+
+/* What a rank is placed by. */
+struct run_place_wish {
+    uint32_t rank, ranks; /* of those on this machine */
+    unsigned threads;     /* of the rank */
+    int card;             /* the node of the card of all ranks; -1: unknown, or none */
+    const char *const
+        *drives; /* [drive_count] of each path of the store; an entry is NULL if unknown */
+    uint32_t drive_count;
+};
+
+/* Decides for one rank. Pure. A machine with one node gives node_count 0. */
+int run_place_decide(const struct core_topo *topo, const struct run_place_wish *wish,
+                     struct run_place *out);
+
+/* The same for a rank on this machine, or on one whose files are in options->topology. `card` as above; `peers`:
+ * the processes; NULL: there is one. If the machine's layout cannot be read, it warns, and nothing is placed. */
+void run_place_create(const struct run_options *options, const struct coll_peers *peers, int card,
+                      struct run_place *out);
+
+/* The nodes of chunk `chunk` of block `block`, and of a slot that chunks pass through: indices of
+ * place->nodes. */
+uint32_t run_place_of_chunk(const struct run_place *place, uint64_t block, uint64_t chunk);
+uint32_t run_place_of_slot(const struct run_place *place, uint32_t buffer);
+
+/* Creates a team whose members are on the nodes as `first` and `end` say. */
+int run_place_team(const struct run_place *place, const char *name, unsigned threads,
+                   struct core_team **out);
+
+/* "node 0 (24 threads on processors 0-23), node 1 (24 threads on processors 24-47)". Returns text. */
+const char *run_place_print(const struct run_place *place, char *text, size_t bytes);
+
+#endif

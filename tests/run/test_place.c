@@ -1,0 +1,328 @@
+/* Proves that memory and threads are placed by a machine's NUMA nodes, decided for machines that are only
+ * described; and that a run has the same bits wherever they are, on a machine with two nodes whose processors are
+ * this one's. */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/topo_read.h"
+#include "offload/run/engine_internal.h"
+#include "offload/run/place.h"
+#include "tests/base/dgx.h"
+#include "tests/base/machine.h"
+#include "tests/harness/heard.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+/* ---- machines ---- */
+
+/* The /proc and /sys of a machine whose nodes have these processors, without hyperthreads; "" has memory only. */
+static const char *machine_of(const char *name, const char *const *cpus, unsigned nodes)
+{
+    char text[256];
+    const char *root = machine_root(name);
+    unsigned last = 0;
+    for (unsigned n = 0; n < nodes; n++) {
+        struct core_cpus set;
+        snprintf(text, sizeof text, "%s\n", cpus[n]);
+        dgx_put(root, text, "/sys/devices/system/node/node%u/cpulist", n);
+        snprintf(text, sizeof text, "Node %u MemTotal: 134217728 kB\nNode %u MemFree: 1 kB\n", n,
+                 n);
+        dgx_put(root, text, "/sys/devices/system/node/node%u/meminfo", n);
+        check_int(core_cpus_parse(cpus[n], &set), ==, 0);
+        for (unsigned cpu = 0; cpu < CORE_CPUS_MAX; cpu++) {
+            if (core_cpus_has(&set, cpu)) {
+                snprintf(text, sizeof text, "%u\n", cpu);
+                dgx_put(root, text, "/sys/devices/system/cpu/cpu%u/topology/thread_siblings_list",
+                        cpu);
+                last = cpu > last ? cpu : last;
+            }
+        }
+    }
+    snprintf(text, sizeof text, "0-%u\n", last);
+    dgx_put(root, text, "/sys/devices/system/cpu/online");
+    snprintf(text, sizeof text, "0-%u\n", nodes - 1);
+    dgx_put(root, text, "/sys/devices/system/node/online");
+    return root;
+}
+
+static struct core_topo *read_machine(const char *root)
+{
+    struct core_topo *topo = NULL;
+    check_int(core_topo_create(CORE_TOPO_SYSFS, root, NULL, &topo), ==, 0);
+    return topo;
+}
+
+static struct run_place decide(const struct core_topo *topo, const struct run_place_wish *wish)
+{
+    struct run_place place;
+    check_int(run_place_decide(topo, wish, &place), ==, 0);
+    return place;
+}
+
+/* Members of the team and turns of chunks are divided among the nodes as their threads are. */
+static void check_shares(const struct run_place *place, unsigned threads)
+{
+    unsigned turns[RUN_PLACE_NODES_MAX] = {0};
+    unsigned at = 0;
+    for (uint32_t n = 0; n < place->node_count; n++) {
+        check_uint(place->nodes[n].first, ==, at);
+        check_uint(place->nodes[n].end, >, at);
+        check_uint(core_cpus_count(&place->nodes[n].cpus), >, 0);
+        at = place->nodes[n].end;
+    }
+    check_uint(at, ==, place->node_count > 0 ? threads : 0);
+    for (uint32_t t = 0; t < place->turn_count; t++) {
+        turns[run_place_of_chunk(place, t / 2, t - t / 2)]++;
+    }
+    for (uint32_t n = 0; n < place->node_count && threads <= RUN_PLACE_TURN_MAX; n++) {
+        check_uint(turns[n], ==, place->nodes[n].end - place->nodes[n].first);
+    }
+}
+
+static void check_cpus(const struct core_cpus *cpus, const char *expected)
+{
+    char text[256];
+    core_cpus_print(cpus, text, sizeof text);
+    check_string(text, expected);
+}
+
+/* One node: nothing is placed. Two sockets: one rank uses both, two ranks one each. */
+static void sockets(void)
+{
+    static const char *const one[] = {"0-7"};
+    static const char *const two[] = {"0-23", "24-47"};
+    struct core_topo *topo = read_machine(machine_of("one", one, 1));
+    check_uint(
+        decide(topo, &(struct run_place_wish){.ranks = 1, .threads = 8, .card = -1}).node_count, ==,
+        0);
+    core_topo_destroy(topo);
+    topo = read_machine(machine_of("two", two, 2));
+    struct run_place place = decide(
+        topo, &(struct run_place_wish){.ranks = 1, .threads = 48, .card = -1});
+    check_uint(place.node_count, ==, 2);
+    check_cpus(&place.cpus, "0-47");
+    check_uint(place.nodes[0].end, ==, 24);
+    check_shares(&place, 48);
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        place = decide(
+            topo, &(struct run_place_wish){.rank = rank, .ranks = 2, .threads = 24, .card = -1});
+        check_uint(place.node_count, ==, 1);
+        check_cpus(&place.cpus, two[rank]);
+        check_shares(&place, 24);
+    }
+    place = decide(topo, &(struct run_place_wish){.ranks = 1, .threads = 1, .card = 1});
+    check_uint(place.node_count, ==, 1);
+    check_int(place.nodes[0].number, ==, 1);
+    check_shares(&place, 1);
+    check_int(run_place_decide(topo, &(struct run_place_wish){.ranks = 2000, .card = -1}, &place),
+              ==, -EINVAL);
+    check_contains(core_err_message(), "2000 ranks");
+    core_topo_destroy(topo);
+}
+
+/* A DGX-2: sixteen ranks, each on its half of the machine. A DGX H100 likewise with eight. */
+static void big_nodes(void)
+{
+    static const char *const dgx2[] = {"0-23", "24-47"};
+    static const char *const h100[] = {"0-55", "56-111"};
+    struct core_topo *topo = read_machine(machine_of("dgx2", dgx2, 2));
+    for (uint32_t rank = 0; rank < 16; rank++) {
+        const struct run_place place = decide(
+            topo, &(struct run_place_wish){.rank = rank, .ranks = 16, .threads = 3, .card = -1});
+        check_uint(place.node_count, ==, 1);
+        check_int(place.nodes[0].number, ==, (int)(rank % 2));
+        check_uint(core_cpus_count(&place.cpus), ==, 3);
+        check_shares(&place, 3);
+    }
+    core_topo_destroy(topo);
+    topo = read_machine(machine_of("h100", h100, 2));
+    const struct run_place place = decide(
+        topo, &(struct run_place_wish){.rank = 5, .ranks = 8, .threads = 14, .card = -1});
+    check_int(place.nodes[0].number, ==, 1);
+    check_uint(core_cpus_count(&place.cpus), ==, 14);
+    core_topo_destroy(topo);
+}
+
+/* Eight nodes, some beside cards, some beside drives; chunks go to all of them, and each drive's thread beside
+ * its drive. A rank beside a card begins with the card's node. */
+static void many_nodes(void)
+{
+    static const char *const drives[] = {"nvme2n1", NULL, "nvme0n1", "sdz"};
+    struct core_topo *topo = read_machine(dgx_files("dgx"));
+    const struct run_place_wish wish = {
+        .ranks = 1, .threads = 32, .card = 3, .drives = drives, .drive_count = 4};
+    const struct run_place place = decide(topo, &wish);
+    check_uint(place.node_count, ==, 8);
+    check_int(place.nodes[0].number, ==, 3);
+    check_shares(&place, 32);
+    check_cpus(&place.store_cpus[0], "24-27,56-59");
+    check_uint(core_cpus_count(&place.store_cpus[1]), ==, 0);
+    check_cpus(&place.store_cpus[2], "8-11,40-43");
+    check_uint(core_cpus_count(&place.store_cpus[3]), ==, 0);
+    for (unsigned threads = 1; threads < 40; threads++) {
+        struct run_place_wish fewer = wish;
+        fewer.threads = threads;
+        const struct run_place some = decide(topo, &fewer);
+        check_uint(some.node_count, ==, threads < 8 ? threads : 8);
+        check_shares(&some, threads);
+    }
+    char text[2048];
+    check_contains(run_place_print(&place, text, sizeof text),
+                   "node 3 (4 threads on processors 12-15,44-47), node 4 (4 threads");
+    check_uint(strlen(run_place_print(&place, text, 20)), ==, 19);
+    core_topo_destroy(topo);
+}
+
+/* A Grace-Hopper: the GPU's memory is a node without processors, which gets no threads; the only other one is
+ * used whole. Unequal nodes get chunks as they have processors. */
+static void odd_nodes(void)
+{
+    static const char *const hopper[] = {"0-71", ""};
+    static const char *const unequal[] = {"0-11", "12-15"};
+    struct core_topo *topo = read_machine(machine_of("hopper", hopper, 2));
+    struct run_place place = decide(topo,
+                                    &(struct run_place_wish){.ranks = 1, .threads = 70, .card = 1});
+    check_uint(place.node_count, ==, 1);
+    check_cpus(&place.cpus, "0-71");
+    check_shares(&place, 70);
+    core_topo_destroy(topo);
+    topo = read_machine(machine_of("unequal", unequal, 2));
+    place = decide(topo, &(struct run_place_wish){.ranks = 1, .threads = 16, .card = -1});
+    check_uint(place.nodes[0].end, ==, 12);
+    check_shares(&place, 16);
+    core_topo_destroy(topo);
+}
+
+/* ---- a run ---- */
+
+/* This machine as one with two nodes; skips the case if there is one processor. */
+static const char *split_machine(const char *name, char text[2][16])
+{
+    struct core_cpus allowed;
+    const char *cpus[2] = {text[0], text[1]};
+    check_int(core_cpus_allowed(&allowed), ==, 0);
+    if (core_cpus_count(&allowed) < 2) {
+        test_skip("one processor");
+    }
+    for (unsigned n = 0; n < 2; n++) {
+        snprintf(text[n], 16, "%d", core_cpus_nth(&allowed, n));
+    }
+    return machine_of(name, cpus, 2);
+}
+
+/* The threads of the update that are bound to `cpus`. */
+static unsigned count_threads(const char *cpus)
+{
+    unsigned count = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    check_true(tasks != NULL);
+    for (struct dirent *entry = readdir(tasks); entry != NULL; entry = readdir(tasks)) {
+        char path[300];
+        char line[256];
+        char name[64] = "";
+        snprintf(path, sizeof path, "/proc/self/task/%.200s/status", entry->d_name);
+        FILE *file = fopen(path, "re");
+        while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+            sscanf(line, "Name: %63s", name);
+            char list[128];
+            count += strncmp(name, "update", 6) == 0 &&
+                     sscanf(line, "Cpus_allowed_list: %127s", list) == 1 && strcmp(list, cpus) == 0;
+        }
+        if (file != NULL) {
+            fclose(file);
+        }
+    }
+    closedir(tasks);
+    return count;
+}
+
+/* Each node has threads for its chunks. */
+static void threads_are_bound(void)
+{
+    char cpus[2][16];
+    struct case_model made;
+    struct run_prepared *prepared = NULL;
+    struct run_engine *engine = NULL;
+    struct run_options options = case_options();
+    options.topology = split_machine("bound", cpus);
+    options.threads = 5;
+    case_model_make(&made, "llama");
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    const struct run_engine_options engine_options = {
+        .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
+    check_int(run_engine_create(&engine_options, &engine), ==, 0);
+    /* Of the team of all: 1 member besides its queue, and 3. Of the nodes: a queue and 1 member, a queue and
+     * 2. */
+    check_uint(count_threads(cpus[0]), ==, 2 + 2);
+    check_uint(count_threads(cpus[1]), ==, 3 + 3);
+    run_engine_destroy(engine);
+    options.numa_off = true;
+    check_int(run_engine_create(&engine_options, &engine), ==, 0);
+    check_uint(count_threads(cpus[0]) + count_threads(cpus[1]), ==, 0);
+    run_engine_destroy(engine);
+    run_prepared_destroy(prepared);
+    case_model_free(&made);
+}
+
+/* States in memory, on a drive, of two generations, and clipped: the same bits with two nodes as without. */
+static void same_bits(void)
+{
+    static const struct {
+        const char *name;
+        enum plan_where states;
+        enum plan_timing timing;
+        uint32_t world;
+    } ways[] = {
+        {"states in HOST", PLAN_WHERE_HOST, PLAN_TIMING_DEFERRED, 1},
+        {"states in STORE", PLAN_WHERE_STORE, PLAN_TIMING_DEFERRED, 1},
+        {"updates in backward", PLAN_WHERE_HOST, PLAN_TIMING_INSIDE, 1},
+        {"speculation", PLAN_WHERE_HOST, PLAN_TIMING_SPECULATIVE, 1},
+        {"two ranks", PLAN_WHERE_HOST, PLAN_TIMING_AUTO, 2},
+    };
+    enum { STEPS = 3 };
+    char cpus[2][16];
+    const char *topology = split_machine("bits", cpus);
+    struct case_model made;
+    case_model_make(&made, "llama");
+    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
+        struct case_outcome whole;
+        struct case_outcome placed;
+        struct run_options options = case_options();
+        options.wishes.states = ways[w].states;
+        options.wishes.timing = ways[w].timing;
+        options.wishes.chunk_elements = 64 << 10;
+        options.clip = ways[w].timing == PLAN_TIMING_INSIDE ? 0 : options.clip;
+        options.world = options.local = ways[w].world;
+        options.stage = ways[w].world > 1 ? 1 : 0;
+        options.io = "mem";
+        options.stores[0] = (struct store_path){.weight = 1};
+        options.store_count = 1;
+        options.budgets.store_bytes = UINT64_C(1) << 30;
+        case_run_engine(&made, &options, STEPS, &whole);
+        options.topology = topology;
+        case_run_engine(&made, &options, STEPS, &placed);
+        case_check_equal(&whole, &placed, ways[w].name);
+    }
+    case_model_free(&made);
+}
+
+/* Ranks that cannot be placed are a warning, and the run goes on. */
+static void too_many_ranks(void)
+{
+    struct run_place place;
+    const struct run_options options = {.topology = dgx_files("full"), .threads = 2, .local = 2000};
+    test_listen(CORE_LOG_WARN);
+    run_place_create(&options, NULL, -1, &place);
+    test_listen_end();
+    check_uint(place.node_count, ==, 0);
+    check_uint(test_heard_lines("2000 ranks"), ==, 1);
+    check_uint(test_heard_lines("are not placed on NUMA nodes"), ==, 1);
+}
+
+TEST_MAIN({"sockets", sockets}, {"big_nodes", big_nodes}, {"many_nodes", many_nodes},
+          {"odd_nodes", odd_nodes}, {"threads_are_bound", threads_are_bound},
+          {"same_bits", same_bits}, {"too_many_ranks", too_many_ranks})
