@@ -341,6 +341,7 @@ static void target_forms(void)
     check_int(adapt(&named, &lora_cases[1]), ==, 0);
     snprintf(from, sizeof from, "%s/model/lora/llama_qv/start/" MODEL_ADAPTER_FILE, test_root());
     snprintf(to, sizeof to, "%s/" MODEL_ADAPTER_FILE, test_directory());
+    (void)unlink(to);
     check_int(symlink(from, to), ==, 0);
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
         struct fixture fixture;
@@ -364,6 +365,60 @@ static void target_forms(void)
         fixture_close(&fixture);
     }
     fixture_close(&named);
+}
+
+/* Writes a safetensors file with this header and `bytes` zeros. */
+static void write_tensors(const char *header, size_t bytes)
+{
+    char text[1024] = {0};
+    const uint64_t length = strlen(header);
+    memcpy(text, &length, sizeof length);
+    memcpy(text + sizeof length, header, length);
+    check_uint(sizeof length + length + bytes, <=, sizeof text);
+    (void)unlink(test_path(MODEL_ADAPTER_FILE));
+    test_file(MODEL_ADAPTER_FILE, text, sizeof length + length + bytes);
+}
+
+#define MODULE "base_model.model.a.q_proj"
+#define A_OF(type, shape, begin, end)                                                              \
+    "\"" MODULE ".lora_A.weight\": {\"dtype\": \"" type "\", \"shape\": [" shape                   \
+    "], \"data_offsets\": [" begin ", " end "]}"
+#define B_OF(shape, begin, end)                                                                    \
+    "\"" MODULE ".lora_B.weight\": {\"dtype\": \"F32\", \"shape\": [" shape                        \
+    "], \"data_offsets\": [" begin ", " end "]}"
+
+/* Tensors of a PEFT folder that cannot be adapters are refused by name. */
+static void odd_tensors(void)
+{
+    static const struct {
+        const char *header;
+        size_t bytes;
+        const char *says;
+    } odd[] = {
+        {"{" A_OF("F64", "2, 3", "0", "48") ", " B_OF("4, 2", "48", "80") "}", 80,
+         "lora_A.weight has type F64; expected F32, F16 or BF16"},
+        {"{" A_OF("F32", "2, 3", "0", "24") "}", 24, "a.q_proj.weight has no lora_B"},
+        {"{" A_OF("F32", "3, 3", "0", "36") ", " B_OF("4, 3", "36", "84") "}", 84,
+         "other shapes than rank 2"},
+        {"{" A_OF("F32", "2, 3", "0", "24") ", " B_OF(
+             "4, 2", "24", "56") ", \"" MODULE ".modules_to_save.weight\": {\"dtype\": \"F32\", "
+                                               "\"shape\": [1], \"data_offsets\": [56, 60]}}",
+         60, "a.q_proj.weight is both adapted and replaced"},
+        {"{\"base_model.model.wte.lora_embedding_A\": {\"dtype\": \"F32\", \"shape\": [1], "
+         "\"data_offsets\": [0, 4]}}",
+         4, "wte.lora_embedding_A is not one of LoRA on a linear layer"},
+        {"{}", 0, "has no tensors"},
+    };
+    static const char config[] = "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 3}";
+    test_file(MODEL_ADAPTER_CONFIG, config, sizeof config - 1);
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        struct model_peft *peft = NULL;
+        write_tensors(odd[i].header, odd[i].bytes);
+        check_int(model_peft_open(test_directory(), &peft), ==, -EINVAL);
+        check_contains(core_err_message(), odd[i].says);
+        check_true(peft == NULL);
+    }
+    (void)unlink(test_path(MODEL_ADAPTER_FILE));
 }
 
 /* A PEFT folder with more adapters than the run, or fewer, is refused. */
@@ -400,4 +455,5 @@ static void other_adapters(void)
 }
 
 TEST_MAIN({"peft", peft}, {"recompute", recompute}, {"initial_values", initial_values},
-          {"refused", refused}, {"target_forms", target_forms}, {"other_adapters", other_adapters})
+          {"refused", refused}, {"target_forms", target_forms}, {"odd_tensors", odd_tensors},
+          {"other_adapters", other_adapters})
