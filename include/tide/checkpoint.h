@@ -82,7 +82,8 @@ TIDE_API int tide_checkpoint_export(struct tide_context *context, const char *ch
 /* Adds LoRA adapters to the weights of their base model and writes the result as a Hugging Face folder, in the
  * type of the base's weights (F32 if these have several). `adapter` is a PEFT folder with LoRA, rsLoRA or DoRA on
  * linear layers, or a checkpoint of a run with adapters; modules that it has whole replace the base's. Memory does
- * not grow with the model. Progress is reported as "merge". Returns 0, -EINVAL (also for an adapter of another base model), -ENOENT,
+ * not grow with the model. If tide wrote the adapter, the base is verified first, with progress as "verify"; then
+ * progress is reported as "merge". Returns 0, -EINVAL (also for an adapter of another base model), -ENOENT,
  * -EEXIST as tide_engine_save, -ECANCELED, or the error of reading or writing. */
 TIDE_API int tide_adapter_merge(struct tide_context *context, const char *base, const char *adapter,
                                 const char *folder, int overwrite);

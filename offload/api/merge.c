@@ -151,6 +151,61 @@ static int check_adapter(struct merge *merge)
     return rc;
 }
 
+/* Reads all frozen tensors of a base model, as they are summed. */
+static int sum_base(struct merge *merge, const struct model *model, struct model_sums *sums)
+{
+    char *buffer = malloc(ELEMENTS * sizeof(float));
+    uint64_t done = 0;
+    int rc = buffer != NULL ? 0 : core_err_set(-ENOMEM, "no memory to read the base model");
+    for (unsigned b = 0; rc == 0 && b < model->block_count; b++) {
+        const struct model_block *block = &model->blocks[b];
+        for (uint64_t at = 0; rc == 0 && !block->trained && at < block->elements; at += ELEMENTS) {
+            const uint64_t left = block->elements - at;
+            const uint64_t count = left < ELEMENTS ? left : ELEMENTS;
+            rc = model_files_read(merge->files, block, at, count, MODEL_F32, buffer, sums);
+            done += count;
+            if (rc == 0) {
+                rc = context_progress(merge->context, "verify", done, model->parameters);
+            }
+        }
+    }
+    free(buffer);
+    return rc;
+}
+
+/* If the adapter's folder has the identity of its base, this base must have it. */
+static int check_identity(struct merge *merge, const struct model_config *config, const char *base)
+{
+    struct model_lora_options lora = {.rank = 0};
+    const struct model_options options = {.lora = &lora};
+    struct model *model = NULL;
+    struct model_sums *sums = NULL;
+    if (merge->peft->base == 0) {
+        return 0;
+    }
+    model_peft_options(merge->peft, &lora);
+    int rc = model_create(config, &options, &model);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = model_sums_create(model, &sums);
+    if (rc == 0) {
+        rc = sum_base(merge, model, sums);
+    }
+    if (rc == 0) {
+        const uint64_t found = model_sums_identity(sums, merge->files);
+        rc = found == merge->peft->base
+                 ? 0
+                 : core_err_set(-EINVAL,
+                                "%s is an adapter of another base model: its base is %016" PRIx64
+                                ", %s is %016" PRIx64,
+                                merge->peft->folder, merge->peft->base, base, found);
+    }
+    model_sums_destroy(sums);
+    model_destroy(model);
+    return rc;
+}
+
 /* ---- one tensor ---- */
 
 /* Reads elements of a tensor of the PEFT file as fp32. `to` has room for them. */
@@ -355,7 +410,10 @@ static int open_all(struct merge *merge, const char *base, const char *adapter)
     if (rc == 0) {
         rc = model_files_check(merge->files, merge->model);
     }
-    return rc == 0 ? check_adapter(merge) : rc;
+    if (rc == 0) {
+        rc = check_adapter(merge);
+    }
+    return rc == 0 ? check_identity(merge, &config, base) : rc;
 }
 
 static int run(struct merge *merge, const char *base, const char *adapter, const char *folder,

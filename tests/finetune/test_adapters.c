@@ -170,6 +170,10 @@ static void of_another_base(void)
     check_contains(rig_err, hash);
     check_contains(rig_err, ", this one is ");
     check_true(!rig_has("never"));
+    expect(2, "export --merge %T/base %T/mine --out %T/never");
+    check_contains(rig_err, hash);
+    check_true(!rig_has("never"));
+    expect(0, "export --merge %M %T/mine --out %T/with_mine");
     expect(0, TRAIN_SMALL "--model %T/base --lora 2 --steps 1 --out %T/theirs -q");
     expect(0, TRAIN_SMALL "--model %T/base --adapter %T/theirs --steps 1 --out %T/more -q");
     expect(2, "plan --model %M/../gpt2 --adapter %T/mine --rates %T/rates.json");

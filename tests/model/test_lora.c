@@ -402,7 +402,7 @@ static void odd_tensors(void)
          "other shapes than rank 2"},
         {"{" A_OF("F32", "2, 3", "0", "24") ", " B_OF(
              "4, 2", "24", "56") ", \"" MODULE ".modules_to_save.weight\": {\"dtype\": \"F32\", "
-                                               "\"shape\": [1], \"data_offsets\": [56, 60]}}",
+                                 "\"shape\": [1], \"data_offsets\": [56, 60]}}",
          60, "a.q_proj.weight is both adapted and replaced"},
         {"{\"base_model.model.wte.lora_embedding_A\": {\"dtype\": \"F32\", \"shape\": [1], "
          "\"data_offsets\": [0, 4]}}",
