@@ -24,6 +24,7 @@ static const struct {
     [KERN_ACT_GRAD] = {"act_grad", sizeof(struct kern_act_grad_arguments)},
     [KERN_ADD] = {"add", sizeof(struct kern_add_arguments)},
     [KERN_LOSS] = {"loss", sizeof(struct kern_loss_arguments)},
+    [KERN_EXPAND] = {"expand", sizeof(struct kern_expand_arguments)},
     [KERN_UPDATE] = {"update", sizeof(struct kern_update_arguments)},
     [KERN_SQUARES] = {"squares", sizeof(struct core_squares_args)},
 };

@@ -62,6 +62,7 @@ enum kern_op {
     KERN_ACT_GRAD,
     KERN_ADD,
     KERN_LOSS,
+    KERN_EXPAND,
     KERN_UPDATE,  /* this and the next: CUDA only; on the CPU, cpu_adam does it */
     KERN_SQUARES, /* with struct core_squares_args */
     KERN_OP_COUNT /* below DEV_OP_MAX */
@@ -364,6 +365,20 @@ struct kern_loss_arguments {
 struct kern_loss_parts {
     int64_t rows; /* of a part; 0: it is computed by one launch only */
     uint64_t state_bytes;
+};
+
+/* How a tensor of frozen weights is stored (quant.h). */
+enum kern_quant { KERN_QUANT_NONE, KERN_QUANT_INT8, KERN_QUANT_NF4 };
+
+/* KERN_EXPAND: y = the weights of a stored tensor, each the fp32 product of the value of its code and its
+ * scale, rounded once; the same bits on every device. */
+struct kern_expand_arguments {
+    enum kern_type type; /* of y */
+    enum kern_quant quant;
+    enum kern_type from; /* NONE: type of the stored elements */
+    int64_t rows, cols;
+    const void *stored; /* kern_quant_layout; aligned to KERN_QUANT_ALIGN_BYTES */
+    void *y;            /* dense */
 };
 
 /* KERN_UPDATE: the bits of cpu_adam. With 8-bit moments `first` is a multiple of

@@ -76,6 +76,8 @@ struct kern_isa {
     void (*act_grad)(const struct kern_act_grad_arguments *a, int64_t begin, int64_t end);
     void (*add)(const struct kern_add_arguments *a, int64_t begin, int64_t end);
     void (*embed)(const struct kern_embed_arguments *a, int64_t begin, int64_t end);
+    /* [begin, end): NF4: blocks of 64; INT8: rows; NONE: elements. */
+    void (*expand)(const struct kern_expand_arguments *a, int64_t begin, int64_t end);
     /* Stores the sum of rows [begin, end) in `sum` [width]. */
     void (*rows_sum)(const struct kern_rows *rows, int64_t begin, int64_t end, float *sum);
     void (*loss_stats)(const struct kern_loss_tile *tile, int64_t begin, int64_t end);

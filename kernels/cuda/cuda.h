@@ -31,8 +31,9 @@ struct kern_cuda {
         each(KERN_ROPE, rope, kern_rope_arguments) each(KERN_ACT, act, kern_act_arguments)         \
             each(KERN_ACT_GRAD, act_grad, kern_act_grad_arguments)                                 \
                 each(KERN_ADD, add, kern_add_arguments)                                            \
-                    each(KERN_UPDATE, update, kern_update_arguments)                               \
-                        each(KERN_SQUARES, squares, core_squares_args)
+                    each(KERN_EXPAND, expand, kern_expand_arguments)                               \
+                        each(KERN_UPDATE, update, kern_update_arguments)                           \
+                            each(KERN_SQUARES, squares, core_squares_args)
 
 #define KERN_CUDA_SCRATCH_OPS(each)                                                                \
     each(KERN_LINEAR, linear, kern_linear_arguments)                                               \

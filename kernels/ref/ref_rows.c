@@ -1,7 +1,9 @@
-/* ref_rows.c: norms, RoPE, activations and addition in double. */
+/* ref_rows.c: norms, RoPE, activations, addition and stored weights, in double. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "kernels/quant_values.h"
 #include "kernels/ref/ref.h"
 
 static int64_t row_at(int64_t row, int64_t heads, int64_t stride, int64_t width)
@@ -172,5 +174,38 @@ void kern_ref_add(const struct kern_add_arguments *a)
     for (int64_t i = 0; i < a->count; i++) {
         const double b = a->b != NULL ? kern_ref_load(a->b_type, a->b, i) : 0.0;
         kern_ref_store(a->y_type, a->y, i, kern_ref_load(a->a_type, a->a, i) + b);
+    }
+}
+
+/* In fp32, as every device does: the product is rounded to fp32 before it is rounded to the type. */
+static float expanded(const struct kern_expand_arguments *a, int64_t i)
+{
+    static const float nf4_values[] = {KERN_NF4_VALUES};
+    static const float map_values[] = {KERN_DYNAMIC_VALUES};
+    const uint64_t elements = (uint64_t)(a->rows * a->cols);
+    const uint64_t codes = a->quant == KERN_QUANT_NF4 ? (elements + 1) / 2 : elements;
+    const uint64_t blocks = (elements + 63) / 64;
+    const uint8_t *bytes = a->stored;
+    const uint8_t *scales = bytes + (codes + 63) / 64 * 64;
+    if (a->quant == KERN_QUANT_INT8) {
+        float scale;
+        memcpy(&scale, scales + i / a->cols * 4, sizeof scale);
+        return (float)(int8_t)bytes[i] * scale * (1.0f / 127.0f);
+    }
+    float nested;
+    float offset;
+    const uint8_t *floats = scales + (blocks + 63) / 64 * 64;
+    memcpy(&nested, floats + i / 64 / 256 * 4, sizeof nested);
+    memcpy(&offset, floats + (blocks + 255) / 256 * 4, sizeof offset);
+    const int code = i % 2 == 0 ? bytes[i / 2] >> 4 : bytes[i / 2] & 15;
+    return nf4_values[code] * (map_values[scales[i / 64]] * nested + offset);
+}
+
+void kern_ref_expand(const struct kern_expand_arguments *a)
+{
+    for (int64_t i = 0; i < a->rows * a->cols; i++) {
+        const double value = a->quant == KERN_QUANT_NONE ? kern_ref_load(a->from, a->stored, i)
+                                                         : (double)expanded(a, i);
+        kern_ref_store(a->type, a->y, i, value);
     }
 }

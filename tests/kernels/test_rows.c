@@ -1,9 +1,11 @@
-/* Proves norms, RoPE, activations and addition against the references in double. */
+/* Proves norms, RoPE, activations, addition and stored weights against the references. */
 #include "tests/kernels/rig.h"
 
 #include <errno.h>
+#include <stdlib.h>
 
 #include "core/base/err.h"
+#include "kernels/quant.h"
 #include "kernels/rope.h"
 
 static const struct rig_bound bounds = {2.0, 32.0};
@@ -246,6 +248,49 @@ static void adds_are_right(void)
     rig_each_kernel(add_sizes);
 }
 
+/* A stored tensor of random weights. */
+static void *stored_tensor(const struct kern_expand_arguments *y)
+{
+    const int64_t count = y->rows * y->cols;
+    const struct kern_quant_layout layout = kern_quant_layout_of(y->quant, y->from, y->rows,
+                                                                 y->cols);
+    const int64_t grain = kern_quant_grain(y->quant, y->cols);
+    if (y->quant == KERN_QUANT_NONE) {
+        return rig_random(y->from, count, 1.0);
+    }
+    uint8_t *made = calloc(1, layout.bytes);
+    const float *weights = rig_random(KERN_F32, count, 1.0);
+    float *scales = rig_zeros(KERN_F32, (count + grain - 1) / grain);
+    check_true(kern_quant_encode(y->quant, y->cols, weights, count, made, scales));
+    kern_quant_encode_scales(y->quant, &layout, scales, made + layout.scales);
+    void *stored = rig_ints((const int32_t *)(void *)made, (int64_t)(layout.bytes / 4));
+    free(made);
+    return stored;
+}
+
+static void expand_sizes(void)
+{
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        rig_case(seed);
+        struct kern_expand_arguments y = {.type = (enum kern_type)(seed % 3),
+                                          .quant = (enum kern_quant)(seed / 3 % 3),
+                                          .from = (enum kern_type)(seed / 9 % 3),
+                                          .rows = rig_int(1, seed < 45 ? 9 : 300),
+                                          .cols = rig_int(1, 90) * 2};
+        y.stored = stored_tensor(&y);
+        y.y = rig_zeros(y.type, y.rows * y.cols);
+        const struct rig_bound same = {0.0, 0.0};
+        rig_check(KERN_EXPAND, &y, same, y.y, NULL);
+    }
+}
+
+/* Weights of every stored format, in all types, with the reference's bits. */
+static void expanded_weights_are_exact(void)
+{
+    rig_each_kernel(expand_sizes);
+}
+
 RIG_MAIN({"norms_are_right", norms_are_right}, {"acts_are_right", acts_are_right},
          {"ropes_are_right", ropes_are_right}, {"bad_ropes_are_refused", bad_ropes_are_refused},
-         {"adds_are_right", adds_are_right})
+         {"adds_are_right", adds_are_right},
+         {"expanded_weights_are_exact", expanded_weights_are_exact})

@@ -20,6 +20,7 @@ const struct kern_isa VF_ISA(kern_isa) = {
     .act_grad = kern_act_grad_tokens,
     .add = kern_add_elements,
     .embed = kern_embed_tokens,
+    .expand = kern_expand_parts,
     .rows_sum = kern_rows_sum,
     .loss_stats = kern_loss_stats_rows,
     .loss_grad = kern_loss_grad_rows,

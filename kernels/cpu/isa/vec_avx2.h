@@ -6,6 +6,7 @@
 
 #include <immintrin.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "kernels/cpu/isa/inline.h"
 
@@ -54,6 +55,25 @@ VF_INLINE vf vf_min(vf a, vf b)
 VF_INLINE vf vf_round(vf a)
 {
     return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+VF_INLINE vf vf_load_int8(const int8_t *from)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)from)));
+}
+
+VF_INLINE vf vf_lookup4(const float *values, const uint8_t *codes)
+{
+    int32_t four;
+    memcpy(&four, codes, sizeof four);
+    const __m128i bytes = _mm_cvtsi32_si128(four);
+    const __m128i mask = _mm_set1_epi8(15);
+    const __m128i high = _mm_and_si128(_mm_srli_epi16(bytes, 4), mask);
+    const __m128i both = _mm_unpacklo_epi8(high, _mm_and_si128(bytes, mask));
+    const __m256i index = _mm256_cvtepu8_epi32(both);
+    const __m256 first = _mm256_permutevar8x32_ps(_mm256_loadu_ps(values), index);
+    const __m256 second = _mm256_permutevar8x32_ps(_mm256_loadu_ps(values + 8), index);
+    return _mm256_blendv_ps(first, second, _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
 }
 
 VF_INLINE vf vf_load_bf16(const uint16_t *from)

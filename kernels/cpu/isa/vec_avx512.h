@@ -71,6 +71,20 @@ VF_INLINE vf vf_exp_scale(vf value, vf n, vf x, vf low)
     return _mm512_maskz_scalef_ps(there, value, n);
 }
 
+VF_INLINE vf vf_load_int8(const int8_t *from)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)from)));
+}
+
+VF_INLINE vf vf_lookup4(const float *values, const uint8_t *codes)
+{
+    const __m128i bytes = _mm_loadl_epi64((const void *)codes);
+    const __m128i mask = _mm_set1_epi8(15);
+    const __m128i high = _mm_and_si128(_mm_srli_epi16(bytes, 4), mask);
+    const __m128i both = _mm_unpacklo_epi8(high, _mm_and_si128(bytes, mask));
+    return _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(both), _mm512_loadu_ps(values));
+}
+
 VF_INLINE vf vf_load_bf16(const uint16_t *from)
 {
     const __m256i half = _mm256_loadu_si256((const void *)from);

@@ -61,6 +61,19 @@ VF_INLINE vf vf_round(vf a)
     return (a + magic) - magic;
 }
 
+/* Signed bytes as floats. */
+VF_INLINE vf vf_load_int8(const int8_t *from)
+{
+    return (vf){from[0], from[1], from[2], from[3]};
+}
+
+/* The values of LANES codes of 4 bits. Of each byte, the high half is the first code. */
+VF_INLINE vf vf_lookup4(const float *values, const uint8_t *codes)
+{
+    return (vf){values[codes[0] >> 4], values[codes[0] & 15], values[codes[1] >> 4],
+                values[codes[1] & 15]};
+}
+
 VF_INLINE vf vf_load_bf16(const uint16_t *from)
 {
     vi bits = {(int32_t)((uint32_t)from[0] << 16), (int32_t)((uint32_t)from[1] << 16),

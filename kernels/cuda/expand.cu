@@ -1,0 +1,120 @@
+/* expand.cu: makes weights of stored tensors; each thread has a group of elements. A product and a
+ * rounding for each weight, as on the CPU. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/wide.cuh"
+#include "kernels/quant.h"
+#include "kernels/quant_values.h"
+
+namespace
+{
+
+constexpr int THREADS = 256;
+constexpr int NF4_CODES = 16;
+constexpr float INT8_UNIT = 0x1.020408p-7f; /* 1 / 127 */
+
+__constant__ const float nf4_values[NF4_CODES] = {KERN_NF4_VALUES};
+__constant__ const float map_values[256] = {KERN_DYNAMIC_VALUES};
+
+__device__ int64_t first_element()
+{
+    return (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * KERN_GROUP;
+}
+
+/* A group is in one block of 64. Threads of a warp look up different codes, so the values are in shared
+ * memory. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    expand_nf4(struct kern_expand_arguments a, struct kern_quant_layout layout, bool wide)
+{
+    __shared__ float values[NF4_CODES];
+    const uint8_t *stored = static_cast<const uint8_t *>(a.stored);
+    const float *nested = reinterpret_cast<const float *>(stored + layout.nested);
+    const int64_t i = first_element();
+    const int64_t left = a.rows * a.cols - i;
+    if (threadIdx.x < NF4_CODES) {
+        values[threadIdx.x] = nf4_values[threadIdx.x];
+    }
+    __syncthreads();
+    if (left <= 0) {
+        return;
+    }
+    const int64_t block = i / KERN_NF4_BLOCK;
+    const float offset = nested[(layout.scale_count + KERN_NF4_NESTED - 1) / KERN_NF4_NESTED];
+    const float scale = map_values[stored[layout.scales + block]] *
+                            nested[block / KERN_NF4_NESTED] +
+                        offset;
+    float y[KERN_GROUP];
+#pragma unroll
+    for (int j = 0; j < KERN_GROUP; j += 2) {
+        const uint8_t codes = j < left ? stored[(i + j) / 2] : 0;
+        y[j] = values[codes >> 4] * scale;
+        y[j + 1] = values[codes & 15] * scale;
+    }
+    kern_store<T>(y, a.y, i, left, wide);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    expand_int8(struct kern_expand_arguments a, struct kern_quant_layout layout, bool wide)
+{
+    const char *stored = static_cast<const char *>(a.stored);
+    const int8_t *codes = static_cast<const int8_t *>(a.stored);
+    const float *scales = reinterpret_cast<const float *>(stored + layout.scales);
+    const int64_t i = first_element();
+    const int64_t left = a.rows * a.cols - i;
+    if (left <= 0) {
+        return;
+    }
+    int64_t row = i / a.cols;
+    int64_t column = i % a.cols;
+    float y[KERN_GROUP];
+#pragma unroll
+    for (int j = 0; j < KERN_GROUP; j++) {
+        y[j] = j < left ? static_cast<float>(codes[i + j]) * scales[row] * INT8_UNIT : 0.0f;
+        column++;
+        if (column == a.cols) {
+            column = 0;
+            row++;
+        }
+    }
+    kern_store<T>(y, a.y, i, left, wide);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) copy(struct kern_expand_arguments a, bool wide)
+{
+    const int64_t i = first_element();
+    const int64_t left = a.rows * a.cols - i;
+    if (left <= 0) {
+        return;
+    }
+    float y[KERN_GROUP];
+    kern_load_any(a.from, y, a.stored, i, left, wide);
+    kern_store<T>(y, a.y, i, left, wide);
+}
+
+} // namespace
+
+extern "C" int kern_cuda_expand(const struct dev_launch *where,
+                                const struct kern_expand_arguments *a)
+{
+    const struct kern_quant_layout layout = kern_quant_layout_of(a->quant, a->from, a->rows,
+                                                                 a->cols);
+    const kern_grid grid = kern_grid_of(kern_div_up(a->rows * a->cols, THREADS * KERN_GROUP),
+                                        THREADS);
+    const bool wide = kern_is_wide(a->type, a->y, 0);
+    return kern_by_type("expand", a->type, [&](auto type) {
+        switch (a->quant) {
+        case KERN_QUANT_NF4:
+            return kern_cuda_launch(where, "expand", grid, expand_nf4<decltype(type)>, *a, layout,
+                                    wide);
+        case KERN_QUANT_INT8:
+            return kern_cuda_launch(where, "expand", grid, expand_int8<decltype(type)>, *a, layout,
+                                    wide);
+        case KERN_QUANT_NONE: break;
+        }
+        return kern_cuda_launch(where, "expand", grid, copy<decltype(type)>, *a,
+                                wide && kern_is_wide(a->from, a->stored, 0));
+    });
+}

@@ -1,0 +1,218 @@
+/* quant.c: the encoder of stored weights. Operations and their order are those of bitsandbytes, whose
+ * codes depend on them. */
+#include "kernels/quant.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/base/half.h"
+#include "kernels/quant_values.h"
+
+enum { NF4_CODES = 16, MAP_CODES = 256, STEPS = 65536 };
+
+static const float nf4_values[NF4_CODES] = {KERN_NF4_VALUES};
+static const float map_values[MAP_CODES] = {KERN_DYNAMIC_VALUES};
+
+const char *kern_quant_name(enum kern_quant quant)
+{
+    static const char *const names[] = {
+        [KERN_QUANT_NONE] = "none", [KERN_QUANT_INT8] = "int8", [KERN_QUANT_NF4] = "nf4"};
+    return names[quant];
+}
+
+static uint64_t aligned(uint64_t bytes)
+{
+    return (bytes + KERN_QUANT_ALIGN_BYTES - 1) / KERN_QUANT_ALIGN_BYTES * KERN_QUANT_ALIGN_BYTES;
+}
+
+struct kern_quant_layout kern_quant_layout_of(enum kern_quant quant, enum kern_type from,
+                                              int64_t rows, int64_t cols)
+{
+    const uint64_t elements = (uint64_t)rows * (uint64_t)cols;
+    struct kern_quant_layout layout = {.scale_count = 0};
+    switch (quant) {
+    case KERN_QUANT_NONE: layout.codes_bytes = elements * kern_type_bytes(from); break;
+    case KERN_QUANT_INT8:
+        layout.codes_bytes = elements;
+        layout.scale_count = rows;
+        break;
+    case KERN_QUANT_NF4:
+        layout.codes_bytes = (elements + 1) / 2;
+        layout.scale_count = (int64_t)((elements + KERN_NF4_BLOCK - 1) / KERN_NF4_BLOCK);
+        break;
+    }
+    const uint64_t scales = (uint64_t)layout.scale_count;
+    layout.scales = aligned(layout.codes_bytes);
+    layout.nested = layout.bytes = layout.scales;
+    if (quant == KERN_QUANT_INT8) {
+        layout.bytes += aligned(scales * sizeof(float));
+    } else if (quant == KERN_QUANT_NF4) {
+        const uint64_t nested = (scales + KERN_NF4_NESTED - 1) / KERN_NF4_NESTED;
+        layout.nested += aligned(scales);
+        layout.bytes = layout.nested + aligned((nested + 1) * sizeof(float));
+    }
+    return layout;
+}
+
+int64_t kern_quant_grain(enum kern_quant quant, int64_t cols)
+{
+    return quant == KERN_QUANT_NF4 ? KERN_NF4_BLOCK : quant == KERN_QUANT_INT8 ? cols : 1;
+}
+
+/* The largest magnitude; infinity or NaN if there is one. As bits, because compilers vectorise this. */
+static float largest(const float *values, int64_t count)
+{
+    int32_t most = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t bits = (int32_t)(core_f32_bits(values[i]) & 0x7fffffffU);
+        most = bits > most ? bits : most;
+    }
+    return core_f32_from_bits((uint32_t)most);
+}
+
+/* ---- NF4 ---- */
+
+/* The midpoints between neighbouring values. A weight above k of them gets code k. */
+static void make_bounds(const float *values, int codes, float *bounds)
+{
+    for (int i = 0; i + 1 < codes; i++) {
+        bounds[i] = (values[i] + values[i + 1]) * 0.5f;
+    }
+}
+
+static float encode_nf4_block(const float *weights, int64_t count, const float *bounds,
+                              uint8_t *codes)
+{
+    float scaled[KERN_NF4_BLOCK] = {0};
+    int32_t found[KERN_NF4_BLOCK] = {0};
+    const bool whole = count == KERN_NF4_BLOCK;
+    const float most = largest(weights, count);
+    const float least = most > 1e-38f ? most : 1e-38f;
+    const float factor = 1.0f / least;
+    for (int64_t i = 0; i < count; i++) {
+        scaled[i] = whole ? weights[i] * factor : weights[i] / least;
+    }
+    for (int b = 0; b + 1 < NF4_CODES; b++) {
+        for (int i = 0; i < KERN_NF4_BLOCK; i++) {
+            found[i] += scaled[i] > bounds[b];
+        }
+    }
+    for (int64_t i = 0; i < count; i += 2) {
+        codes[i / 2] = (uint8_t)(found[i] << 4 | found[i + 1]);
+    }
+    return whole ? most : least;
+}
+
+/* The nearest value of the dynamic map to each of STEPS steps from -1 to 1. bitsandbytes rounds to these
+ * steps first. */
+static uint8_t nearest(const float *bounds, int step)
+{
+    const float value = -1.0f + (2.0f * (float)step) / (STEPS - 1);
+    int low = 0;
+    int high = MAP_CODES - 1;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (bounds[middle] < value) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return (uint8_t)low;
+}
+
+/* The scales less their mean, which is rounded once, in blocks of 256 with a scale each. */
+static void encode_nested(const struct kern_quant_layout *layout, float *scales, uint8_t *to)
+{
+    float bounds[MAP_CODES];
+    float *values = (float *)(void *)(to + (layout->nested - layout->scales));
+    double sum = 0;
+    for (int64_t i = 0; i < layout->scale_count; i++) {
+        sum += (double)scales[i];
+    }
+    const float mean = (float)(sum / (double)layout->scale_count);
+    make_bounds(map_values, MAP_CODES, bounds);
+    for (int64_t i = 0; i < layout->scale_count; i++) {
+        scales[i] -= mean;
+    }
+    for (int64_t at = 0; at < layout->scale_count; at += KERN_NF4_NESTED) {
+        const int64_t left = layout->scale_count - at;
+        const int64_t count = left < KERN_NF4_NESTED ? left : KERN_NF4_NESTED;
+        const float most = largest(scales + at, count);
+        const float factor = most > 0 ? 1.0f / most : 0;
+        for (int64_t i = at; i < at + count; i++) {
+            const float scaled = fminf(fmaxf(scales[i] * factor, -1.0f), 1.0f);
+            const int step = (int)((scaled + 1.0f) * 0.5f * (STEPS - 1) + 0.5f);
+            to[i] = most > 0 ? nearest(bounds, step) : 0;
+        }
+        *values++ = most;
+    }
+    *values = mean;
+}
+
+/* ---- INT8 ---- */
+
+/* bitsandbytes rounds weights to fp16 first. */
+static void round_fp16(const float *from, int64_t count, float *to)
+{
+    uint16_t halves[KERN_NF4_NESTED];
+    core_fp16_narrow(from, (size_t)count, halves);
+    core_fp16_widen(halves, (size_t)count, to);
+}
+
+static float encode_int8_row(const float *weights, int64_t cols, uint8_t *codes)
+{
+    static const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    float part[KERN_NF4_NESTED];
+    float most = 0;
+    for (int64_t at = 0; at < cols; at += KERN_NF4_NESTED) {
+        const int64_t count = cols - at < KERN_NF4_NESTED ? cols - at : KERN_NF4_NESTED;
+        round_fp16(weights + at, count, part);
+        const float found = largest(part, count);
+        most = found > most || isnan(found) ? found : most;
+    }
+    const float factor = most > 0 && isfinite(most) ? 1.0f / most * 127.0f : 0;
+    for (int64_t at = 0; at < cols; at += KERN_NF4_NESTED) {
+        const int64_t count = cols - at < KERN_NF4_NESTED ? cols - at : KERN_NF4_NESTED;
+        round_fp16(weights + at, count, part);
+        for (int64_t i = 0; i < count; i++) {
+            const float rounded = (part[i] * factor + magic) - magic;
+            codes[at + i] = (uint8_t)(int8_t)(isfinite(most) ? rounded : 0);
+        }
+    }
+    return most;
+}
+
+/* ---- all ---- */
+
+bool kern_quant_encode(enum kern_quant quant, int64_t cols, const float *weights, int64_t count,
+                       uint8_t *codes, float *scales)
+{
+    const int64_t grain = kern_quant_grain(quant, cols);
+    float bounds[NF4_CODES];
+    bool finite = true;
+    assert(quant != KERN_QUANT_NONE);
+    make_bounds(nf4_values, NF4_CODES, bounds);
+    for (int64_t at = 0; at < count; at += grain) {
+        const int64_t left = count - at;
+        *scales = quant == KERN_QUANT_NF4
+                      ? encode_nf4_block(weights + at, left < grain ? left : grain, bounds,
+                                         codes + at / 2)
+                      : encode_int8_row(weights + at, cols, codes + at);
+        finite = finite && isfinite(*scales);
+        scales++;
+    }
+    return finite;
+}
+
+void kern_quant_encode_scales(enum kern_quant quant, const struct kern_quant_layout *layout,
+                              float *scales, uint8_t *to)
+{
+    memset(to, 0, layout->bytes - layout->scales);
+    if (quant == KERN_QUANT_INT8) {
+        memcpy(to, scales, (size_t)layout->scale_count * sizeof *scales);
+    } else {
+        encode_nested(layout, scales, to);
+    }
+}

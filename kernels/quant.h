@@ -1,0 +1,55 @@
+/* quant.h: frozen weights in fewer bits: how a stored tensor is laid out, and its encoder, which gives
+ * the codes and scales of bitsandbytes (docs/adapters.md). KERN_EXPAND makes weights of it again.
+ * Pure; any thread. */
+#ifndef KERNELS_QUANT_H
+#define KERNELS_QUANT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/kern.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    KERN_NF4_BLOCK = 64,         /* elements that share a scale */
+    KERN_NF4_NESTED = 256,       /* scales that share a scale of their own */
+    KERN_QUANT_ALIGN_BYTES = 64, /* of stored tensors and their parts */
+};
+
+const char *kern_quant_name(enum kern_quant quant); /* "none", "int8", "nf4" */
+
+/* A stored tensor is its codes, and after them its scales:
+ *   NONE  elements of the type `from`
+ *   INT8  a byte for each element; an fp32 for each row: the largest magnitude
+ *   NF4   half a byte for each element of the flat array, the first one in the high half; a byte of
+ *         the dynamic map for each block of 64; an fp32 for each 256 of these, and their offset */
+struct kern_quant_layout {
+    uint64_t codes_bytes;
+    uint64_t scales; /* offset in bytes of the scales */
+    uint64_t nested; /* NF4: of the fp32 values */
+    uint64_t bytes;  /* of all; a multiple of KERN_QUANT_ALIGN_BYTES */
+    int64_t scale_count;
+};
+
+struct kern_quant_layout kern_quant_layout_of(enum kern_quant quant, enum kern_type from,
+                                              int64_t rows, int64_t cols);
+
+/* Elements that are encoded together: encoding begins at a multiple of it. */
+int64_t kern_quant_grain(enum kern_quant quant, int64_t cols);
+/* Encodes `count` elements, a multiple of the grain or up to the end of an NF4 tensor; `scales` gets one
+ * fp32 for each grain. Returns false if a weight is not finite or, for INT8, beyond the range of
+ * fp16. */
+bool kern_quant_encode(enum kern_quant quant, int64_t cols, const float *weights, int64_t count,
+                       uint8_t *codes, float *scales);
+/* Writes the bytes of a stored tensor from `scales` on. Changes `scales`. */
+void kern_quant_encode_scales(enum kern_quant quant, const struct kern_quant_layout *layout,
+                              float *scales, uint8_t *to);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
