@@ -57,6 +57,12 @@ static int check_shapes(const struct plan_input *input)
             return core_err_set(-EINVAL, "block %u (%s) does not compute, but %s", b, shape->name,
                                 shape->trained ? "is trained" : "borrows blocks");
         }
+        if (shape->stored_elements > 0 && (shape->trained || shape->rows_bytes > 0)) {
+            return core_err_set(-EINVAL,
+                                "block %u (%s) is stored in fewer bits, so that it must be frozen "
+                                "and read whole",
+                                b, shape->name);
+        }
         int rc = check_borrows(input, b);
         if (rc != 0) {
             return rc;

@@ -85,31 +85,37 @@ void plan_fetch_forget(struct plan_step *step, uint32_t block)
     }
 }
 
-/* This rank's part of a buffer of weights whose first element is `first`. */
+/* Elements `span`, this rank's part, of a buffer of weights whose first element is `first`. */
 static struct plan_piece own_part(const struct plan_step *step, uint32_t block, uint32_t buffer,
-                                  uint64_t first)
+                                  struct plan_span span, uint64_t first)
 {
-    struct plan_span span = plan_state_span(step->input, block);
     uint64_t width = step->input->blocks[block].format.weight_bytes;
     return (struct plan_piece){
         .buffer = buffer, .offset = (span.first - first) * width, .bytes = span.count * width};
 }
 
+/* A whole block's weights in a buffer, as they are kept. */
+static struct plan_piece kept_whole(const struct plan_step *step, uint32_t block, uint32_t buffer)
+{
+    uint64_t width = step->input->blocks[block].format.weight_bytes;
+    return (struct plan_piece){.buffer = buffer,
+                               .bytes = plan_kept_elements(step->input, block) * width};
+}
+
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole)
 {
-    struct plan_piece to = {.buffer = whole, .bytes = plan_move_weight_bytes(step, block)};
-    return plan_move_together(step, PLAN_GATHER, block, own_part(step, block, whole, 0), to);
+    struct plan_span span = plan_state_span(step->input, block);
+    return plan_move_together(step, PLAN_GATHER, block, own_part(step, block, whole, span, 0),
+                              kept_whole(step, block, whole));
 }
 
 /* Fills a slot with the weights of a block whose whole array is in HOST or STORE. */
 static int fill_whole(struct plan_step *step, uint32_t block, uint32_t slot)
 {
-    const struct plan_block_layout *where = plan_move_block(step, block);
-    uint64_t bytes = plan_move_weight_bytes(step, block);
-    struct plan_piece from = {.buffer = where->weights_host, .bytes = bytes};
-    struct plan_piece to = {.buffer = slot, .bytes = bytes};
-    return from.buffer != PLAN_NONE ? plan_move_copy(step, PLAN_H2D, block, from, to)
-                                    : read_weights(step, block, slot);
+    struct plan_piece from = kept_whole(step, block, plan_move_block(step, block)->weights_host);
+    return from.buffer != PLAN_NONE
+               ? plan_move_copy(step, PLAN_H2D, block, from, kept_whole(step, block, slot))
+               : read_weights(step, block, slot);
 }
 
 /* The same if each rank has a shard: moves this rank's shard to its offset, then gathers all
@@ -117,29 +123,59 @@ static int fill_whole(struct plan_step *step, uint32_t block, uint32_t slot)
 static int fill_shards(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
-    uint64_t first = plan_weight_span(step->input, block).first;
-    struct plan_piece to = {.buffer = slot, .bytes = plan_move_weight_bytes(step, block)};
+    struct plan_span span = plan_weight_span(step->input, block);
+    struct plan_piece whole = kept_whole(step, block, slot);
+    struct plan_piece own = own_part(step, block, slot, span, 0);
     if (where->weights_device != PLAN_NONE) {
         return plan_move_together(step, PLAN_GATHER, block,
-                                  own_part(step, block, where->weights_device, first), to);
+                                  own_part(step, block, where->weights_device, span, span.first),
+                                  whole);
     }
     int rc = 0;
     if (where->weights_host != PLAN_NONE) {
-        struct plan_piece from = own_part(step, block, where->weights_host, first);
-        if (from.bytes > 0) {
-            rc = plan_move_copy(step, PLAN_H2D, block, from, own_part(step, block, slot, 0));
+        if (span.count > 0) {
+            rc = plan_move_copy(step, PLAN_H2D, block,
+                                own_part(step, block, where->weights_host, span, span.first), own);
         }
     } else {
         rc = read_weights(step, block, slot);
     }
-    return rc == 0 ? plan_fetch_gather(step, block, slot) : rc;
+    return rc == 0 ? plan_move_together(step, PLAN_GATHER, block, own, whole) : rc;
+}
+
+/* Fills a slot with what is kept of the block. */
+static int fill(struct plan_step *step, uint32_t block, uint32_t slot)
+{
+    return plan_shards_weights(step->input) ? fill_shards(step, block, slot)
+                                            : fill_whole(step, block, slot);
+}
+
+/* Makes the weights in `slot` of what is stored, which is first brought to where compute reaches it. */
+static int expand(struct plan_step *step, uint32_t block, uint32_t slot)
+{
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    struct plan_command command = plan_move_command(PLAN_EXPAND, PLAN_Q_COMPUTE, block, PLAN_NONE);
+    struct plan_piece weights = {.buffer = slot, .bytes = plan_move_weight_bytes(step, block)};
+    uint32_t stored = where->weights_device != PLAN_NONE ? where->weights_device
+                                                         : where->weights_host;
+    if (!plan_layout_reaches_stored(step->input, step->layout, block)) {
+        stored = plan_move_turn(step, &step->layout->stored, &step->stored_turns, block, PLAN_NONE);
+        int rc = fill(step, block, stored);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    command.elements = step->input->blocks[block].elements;
+    plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, kept_whole(step, block, stored));
+    plan_move_operand(&command, PLAN_AS_TO, PLAN_WRITES, weights);
+    return plan_move_add(step, &command);
 }
 
 int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
-    bool shards = plan_shards_weights(step->input);
-    if (where->weights_device != PLAN_NONE && !shards) {
+    bool is_stored = step->input->blocks[block].stored_elements > 0;
+    if (where->weights_device != PLAN_NONE && !plan_shards_weights(step->input) && !is_stored) {
         *out = where->weights_device;
         return 0;
     }
@@ -147,7 +183,7 @@ int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out)
     int rc = 0;
     if (slot == PLAN_NONE) {
         slot = plan_fetch_claim(step, block);
-        rc = shards ? fill_shards(step, block, slot) : fill_whole(step, block, slot);
+        rc = is_stored ? expand(step, block, slot) : fill(step, block, slot);
     }
     *out = slot;
     return rc;

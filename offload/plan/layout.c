@@ -84,6 +84,14 @@ uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block)
     return trained ? shape->shared_elements : 0;
 }
 
+bool plan_layout_reaches_stored(const struct plan_input *input, const struct plan_layout *layout,
+                                uint32_t block)
+{
+    const uint8_t weights = layout->places[block].weights;
+    return !plan_shards_weights(input) &&
+           (weights == PLAN_DEVICE || (weights == PLAN_HOST && input->budgets.device_is_host));
+}
+
 /* ---- the list of buffers ---- */
 
 struct buffer_kind {
@@ -362,28 +370,53 @@ static int add_row_slots(struct plan_layout *layout, const struct plan_input *in
     return rc;
 }
 
-static int add_weight_slots(struct plan_layout *layout, const struct plan_input *input,
+/* Slots for stored weights that compute does not reach where they are kept. */
+static int add_stored_slots(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {
     uint64_t bytes[PLAN_SIZE_COUNT] = {0};
     uint32_t counts[PLAN_SIZE_COUNT] = {0};
     for (uint32_t b = 0; b < input->block_count; b++) {
+        if (input->blocks[b].stored_elements > 0 && !plan_layout_reaches_stored(input, layout, b)) {
+            const uint64_t kept = plan_kept_elements(input, b) *
+                                  input->blocks[b].format.weight_bytes;
+            const int size = layout->blocks[b].size;
+            bytes[size] = larger(bytes[size], plan_round_up(kept, PLAN_ALIGN_BYTES));
+            counts[size] += counts[size] < choice->weight_slots;
+        }
+    }
+    const struct buffer_kind kind = {"stored", PLAN_DEVICE, PLAN_FOR_SLOTS, false};
+    return add_ring(layout, &kind, bytes, counts, &layout->stored);
+}
+
+/* Blocks whose weights all come from EXPAND share one slot: it runs on the queue that computes, so more
+ * slots would save no time. */
+static int add_weight_slots(struct plan_layout *layout, const struct plan_input *input,
+                            const struct plan_choice *choice)
+{
+    uint64_t bytes[PLAN_SIZE_COUNT] = {0};
+    uint32_t counts[PLAN_SIZE_COUNT] = {0};
+    uint32_t moved[PLAN_SIZE_COUNT] = {0};
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        const bool stored = input->blocks[b].stored_elements > 0;
         const bool resident = layout->places[b].weights == PLAN_DEVICE ||
                               layout->places[b].weights == PLAN_APPLICATION;
         if (layout->blocks[b].by_pages) {
             continue;
         }
-        if (!resident || plan_shards_weights(input)) {
+        if (!resident || stored || plan_shards_weights(input)) {
             int size = layout->blocks[b].size;
             bytes[size] = larger(bytes[size],
                                  input->blocks[b].elements * input->blocks[b].format.weight_bytes);
             counts[size]++;
+            moved[size] += !stored;
         }
     }
     for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
         const uint32_t least = needed_at_once(input, layout, size);
         const bool ahead = size == PLAN_LAYER || size == PLAN_LAYER_DATA || least > 1;
-        const uint32_t most = ahead && choice->weight_slots > least ? choice->weight_slots : least;
+        const bool several = ahead && moved[size] > 0 && choice->weight_slots > least;
+        const uint32_t most = several ? choice->weight_slots : least;
         counts[size] = counts[size] < most ? counts[size] : most;
         bytes[size] = plan_round_up(bytes[size], PLAN_ALIGN_BYTES);
     }
@@ -825,6 +858,9 @@ static int add_all(struct plan_layout *layout, const struct plan_input *input,
     }
     if (rc == 0) {
         rc = add_weight_slots(layout, input, choice);
+    }
+    if (rc == 0) {
+        rc = add_stored_slots(layout, input, choice);
     }
     if (rc == 0) {
         rc = add_row_slots(layout, input);

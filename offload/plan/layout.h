@@ -92,6 +92,7 @@ struct plan_layout {
     uint32_t sections[PLAN_SECTIONS_TURN]; /* DEVICE: slots for sections, in turn */
     uint32_t
         section_stages[PLAN_SECTIONS_TURN]; /* HOST: the same on the way from STORE to a card */
+    struct plan_ring stored; /* DEVICE: weights in fewer bits, on their way to EXPAND */
     struct plan_ring gradients;
     struct plan_ring gradients_whole;
     struct plan_ring sums;
@@ -161,6 +162,10 @@ uint32_t plan_layout_page_slot(const struct plan_layout *layout, uint32_t block)
 
 /* Bytes of a block's kept activations, of all micro-batches of a group. */
 uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block);
+
+/* Whether compute reaches a block's stored weights where they are kept; else they pass through a slot. */
+bool plan_layout_reaches_stored(const struct plan_input *input, const struct plan_layout *layout,
+                                uint32_t block);
 
 /* Whether gradients of several micro-batches are summed in buffers other than the stored
  * gradients; the same for all blocks. */

@@ -92,7 +92,7 @@ int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
     uint64_t whole = op == PLAN_GATHER ? to.bytes : from.bytes;
     uint64_t own = op == PLAN_GATHER ? from.bytes : to.bytes;
     bool all = op == PLAN_REDUCE && own == whole && step->input->stage == 0;
-    command.elements = block != PLAN_NONE ? step->input->blocks[block].elements
+    command.elements = block != PLAN_NONE ? plan_kept_elements(step->input, block)
                                           : whole / PLAN_TILE_SUM_BYTES;
     command.bytes = all ? 2 * (whole - whole / step->input->world) : whole - own;
     bool in_place = from.buffer == to.buffer;

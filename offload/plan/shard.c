@@ -39,9 +39,14 @@ bool plan_shards_states(const struct plan_input *input)
     return input->world > 1 && input->stage >= 1;
 }
 
-static struct plan_span span_of(const struct plan_input *input, uint32_t block, bool sharded)
+uint64_t plan_kept_elements(const struct plan_input *input, uint32_t block)
 {
-    uint64_t elements = input->blocks[block].elements;
+    const struct plan_block_shape *shape = &input->blocks[block];
+    return shape->stored_elements > 0 ? shape->stored_elements : shape->elements;
+}
+
+static struct plan_span span_of(const struct plan_input *input, uint64_t elements, bool sharded)
+{
     if (!sharded) {
         return (struct plan_span){.count = elements};
     }
@@ -52,12 +57,12 @@ static struct plan_span span_of(const struct plan_input *input, uint32_t block, 
 
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block)
 {
-    return span_of(input, block, plan_shards_weights(input));
+    return span_of(input, plan_kept_elements(input, block), plan_shards_weights(input));
 }
 
 struct plan_span plan_state_span(const struct plan_input *input, uint32_t block)
 {
-    return span_of(input, block, plan_shards_states(input));
+    return span_of(input, input->blocks[block].elements, plan_shards_states(input));
 }
 
 struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t block,
@@ -70,9 +75,8 @@ struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t bloc
                                   .count = plan_round_up(own.count * width, PLAN_ALIGN_BYTES)});
 }
 
-static uint64_t most_of(const struct plan_input *input, uint32_t block, bool sharded)
+static uint64_t most_of(const struct plan_input *input, uint64_t elements, bool sharded)
 {
-    uint64_t elements = input->blocks[block].elements;
     uint64_t units = (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
     if (!sharded) {
         return elements;
@@ -83,12 +87,12 @@ static uint64_t most_of(const struct plan_input *input, uint32_t block, bool sha
 
 uint64_t plan_weight_most(const struct plan_input *input, uint32_t block)
 {
-    return most_of(input, block, plan_shards_weights(input));
+    return most_of(input, plan_kept_elements(input, block), plan_shards_weights(input));
 }
 
 uint64_t plan_state_most(const struct plan_input *input, uint32_t block)
 {
-    return most_of(input, block, plan_shards_states(input));
+    return most_of(input, input->blocks[block].elements, plan_shards_states(input));
 }
 
 uint64_t plan_chunk_count(uint64_t elements, uint64_t chunk_elements)

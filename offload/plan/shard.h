@@ -22,8 +22,12 @@ struct plan_span plan_span_overlap(struct plan_span one, struct plan_span other)
 /* Ranks that share the budgets which a user gives. */
 uint32_t plan_sharing(const struct plan_input *input);
 
+/* Elements of `weight_bytes` that a block's weights take where they are kept: what is stored, or the
+ * weights themselves. */
+uint64_t plan_kept_elements(const struct plan_input *input, uint32_t block);
+
 /* The elements whose working weights, or whose states, this rank keeps: the whole block or this
- * rank's shard. */
+ * rank's shard. Of weights that are stored in fewer bits, these are elements of what is stored. */
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block);
 struct plan_span plan_state_span(const struct plan_input *input, uint32_t block);
 

@@ -87,6 +87,9 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
     case PLAN_UPDATE:
         work = elements / (on_card ? rates->card_update_elements : rates->update_elements);
         break;
+    case PLAN_EXPAND:
+        work = rates->expand_elements > 0 ? elements / rates->expand_elements : 0;
+        break;
     case PLAN_GATHER:
     case PLAN_REDUCE: work = rates->coll_bytes > 0 ? bytes / rates->coll_bytes : 0; break;
     case PLAN_NORM:

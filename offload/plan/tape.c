@@ -12,7 +12,7 @@ const char *plan_op_name(enum plan_op op)
         [PLAN_D2H] = "D2H",   [PLAN_GATHER] = "GATHER", [PLAN_REDUCE] = "REDUCE",
         [PLAN_FWD] = "FWD",   [PLAN_BWD] = "BWD",       [PLAN_ROUND] = "ROUND",
         [PLAN_SUMS] = "SUMS", [PLAN_NORM] = "NORM",     [PLAN_UPDATE] = "UPDATE",
-        [PLAN_JOIN] = "JOIN",
+        [PLAN_JOIN] = "JOIN", [PLAN_EXPAND] = "EXPAND",
     };
     return names[op];
 }

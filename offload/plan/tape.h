@@ -44,6 +44,7 @@ enum plan_op {
     PLAN_D2H,    /* DEVICE -> HOST */
     PLAN_GATHER, /* all ranks' shards -> whole block */
     PLAN_REDUCE, /* whole gradients -> own shard, summed */
+    PLAN_EXPAND, /* stored weights of a block -> weights that compute reads */
     PLAN_FWD,    /* forward of a block for one micro-batch */
     PLAN_BWD,    /* backward of a block for one micro-batch, recomputing if the plan says so */
     PLAN_ROUND,  /* fp32 gradient sum of a block -> gradient type */
@@ -91,7 +92,7 @@ enum plan_role {
     PLAN_AS_EXTENT_GRAD,
     PLAN_AS_EXTENT_ACT,
     PLAN_AS_MEMORY, /* memory side of READ and WRITE that is not a state slot */
-    PLAN_AS_FROM,   /* copies, GATHER, REDUCE */
+    PLAN_AS_FROM,   /* copies, GATHER, REDUCE, EXPAND */
     PLAN_AS_TO,
     PLAN_AS_TILE_SUMS,
     PLAN_AS_NORM,

@@ -30,6 +30,9 @@ enum { PLAN_BORROWS_MAX = 2 };
 struct plan_block_shape {
     const char *name;  /* borrowed */
     uint64_t elements; /* parameters of its own, packed */
+    /* Of a frozen block that is kept in fewer bits: size of what is kept, in elements of `weight_bytes`; EXPAND
+     * makes its weights. 0: weights are kept as compute reads them. */
+    uint64_t stored_elements;
     uint64_t
         shared_elements; /* of the trained parameter of the first block that it borrows; 0: none */
     uint64_t out_bytes;  /* boundary activation that the block passes to the next one; 0 for
@@ -125,7 +128,8 @@ struct plan_rates {
                                   * there */
     double card_sums_elements;
     double round_elements;
-    double hash_bytes;   /* checksums of what is read and written; 0: free, or included in
+    double expand_elements; /* weights that a device makes of stored ones; 0: free */
+    double hash_bytes;      /* checksums of what is read and written; 0: free, or included in
                           * `io_bytes` */
     double io_bytes;     /* what drives' threads could move and check with one core each; 0: free */
     double window_bytes; /* bytes in flight at the drives while these were measured; 0: any

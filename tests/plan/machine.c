@@ -77,6 +77,16 @@ struct machine_cell machine_cell_at(const struct machine *machine, uint32_t bloc
     return (struct machine_cell){base + (from - first) * width, elements * width};
 }
 
+struct machine_cell machine_kept_cell_at(const struct machine *machine, uint32_t block,
+                                         uint64_t cell, uint64_t base, uint64_t first)
+{
+    uint64_t width = machine->input->blocks[block].format.weight_bytes;
+    uint64_t from = cell * PLAN_CUT_ELEMENTS;
+    uint64_t elements = plan_chunk_size(plan_kept_elements(machine->input, block),
+                                        PLAN_CUT_ELEMENTS, cell);
+    return (struct machine_cell){base + (from - first) * width, elements * width};
+}
+
 uint64_t machine_cell_take(const struct machine *machine, const struct plan_operand *operand,
                            uint32_t block, uint64_t cell, uint64_t first, uint64_t width)
 {
@@ -123,7 +133,9 @@ static void put_whole(struct machine *machine, const struct plan_command *comman
 
 struct machine_cells machine_part(const struct machine *machine, uint32_t block)
 {
-    struct plan_span span = plan_state_span(machine->input, block);
+    bool stored = machine->input->blocks[block].stored_elements > 0;
+    struct plan_span span = stored ? plan_weight_span(machine->input, block)
+                                   : plan_state_span(machine->input, block);
     return (struct machine_cells){span.first / PLAN_CUT_ELEMENTS,
                                   plan_chunk_count(span.first + span.count, PLAN_CUT_ELEMENTS)};
 }
@@ -153,6 +165,29 @@ static void bring_rows(struct machine *machine, const struct plan_command *comma
     check_uint(command->bytes, ==, machine->input->blocks[command->block].rows_bytes);
     check_true(plan_command_is_gated(command));
     put_whole(machine, command, reads ? PLAN_AS_MEMORY : PLAN_AS_TO, rows_value(machine, command));
+}
+
+/* ---- stored weights ---- */
+
+/* Makes weights of stored ones, whose cells have the values of the first cells of weights. */
+static void expand(struct machine *machine, const struct plan_command *command)
+{
+    const uint32_t block = command->block;
+    const struct plan_operand *from = machine_need(command, PLAN_AS_FROM);
+    const struct plan_operand *to = machine_need(command, PLAN_AS_TO);
+    const uint64_t kept = plan_kept_elements(machine->input, block);
+    check_uint(command->queue, ==, PLAN_Q_COMPUTE);
+    check_true(machine->input->blocks[block].stored_elements > 0);
+    for (uint64_t i = 0; i < plan_chunk_count(kept, PLAN_CUT_ELEMENTS); i++) {
+        const struct machine_cell at = machine_kept_cell_at(machine, block, i, from->offset, 0);
+        check_true(at.offset + at.bytes <= from->offset + from->bytes);
+        check_uint(machine_take(machine, from->buffer, at.offset, at.bytes), ==,
+                   truth_cell_at(machine->truth, 0, block, i).weight);
+    }
+    for (uint64_t i = 0; i < truth_cells(machine->input, block); i++) {
+        machine_cell_put(machine, to, block, i, machine->input->blocks[block].format.weight_bytes,
+                         truth_cell_at(machine->truth, 0, block, i).weight);
+    }
 }
 
 /* ---- forward and backward ---- */
@@ -528,6 +563,7 @@ void machine_do(struct machine *machine, const struct plan_command *as_told, enu
     switch ((enum plan_op)command->op) {
     case PLAN_FWD: forward(machine, command, step); break;
     case PLAN_BWD: backward(machine, command, step); break;
+    case PLAN_EXPAND: expand(machine, command); break;
     case PLAN_ROUND: round_shared(machine, command); break;
     case PLAN_H2D:
     case PLAN_D2H: (command->rows ? bring_rows : copy)(machine, command); break;

@@ -43,8 +43,7 @@ static void visit_chunks(struct machine *machine, uint32_t block, bool is_state,
             visit(machine, &home, steps);
             continue;
         }
-        struct machine_cell at = machine_cell_at(machine, block, home.cell, 0, span.first,
-                                                 format->weight_bytes);
+        struct machine_cell at = machine_kept_cell_at(machine, block, home.cell, 0, span.first);
         const uint32_t places[] = {where->weights_device, where->weights_host};
         for (int p = 0; p < 2; p++) {
             home.buffer = places[p];

@@ -59,6 +59,10 @@ uint64_t machine_take(const struct machine *machine, uint32_t buffer, uint64_t o
 struct machine_cell machine_cell_at(const struct machine *machine, uint32_t block, uint64_t cell,
                                     uint64_t base, uint64_t first, uint64_t width);
 
+/* The same for a cell of a block's weights as they are kept. */
+struct machine_cell machine_kept_cell_at(const struct machine *machine, uint32_t block,
+                                         uint64_t cell, uint64_t base, uint64_t first);
+
 uint64_t machine_cell_take(const struct machine *machine, const struct plan_operand *operand,
                            uint32_t block, uint64_t cell, uint64_t first, uint64_t width);
 

@@ -7,17 +7,20 @@ static void gather(struct machine *const *machines, uint32_t world,
                    const struct plan_command *const *commands)
 {
     uint32_t block = commands[0]->block;
-    uint64_t width = machines[0]->input->blocks[block].format.weight_bytes;
     for (uint32_t r = 0; r < world; r++) {
         struct machine_cells own = machine_part(machines[r], block);
         const struct plan_operand *from = plan_command_operand(commands[r], PLAN_AS_FROM);
         check_true((from != NULL) == (own.end > own.first));
         for (uint64_t i = own.first; i < own.end; i++) {
-            uint64_t value = machine_cell_take(machines[r], from, block, i,
-                                               own.first * PLAN_CUT_ELEMENTS, width);
+            const struct machine_cell at = machine_kept_cell_at(machines[r], block, i, from->offset,
+                                                                own.first * PLAN_CUT_ELEMENTS);
+            uint64_t value = machine_take(machines[r], from->buffer, at.offset, at.bytes);
             for (uint32_t other = 0; other < world; other++) {
-                machine_cell_put(machines[other], machine_need(commands[other], PLAN_AS_TO), block,
-                                 i, width, value);
+                const struct plan_operand *to = machine_need(commands[other], PLAN_AS_TO);
+                const struct machine_cell there = machine_kept_cell_at(machines[other], block, i,
+                                                                       to->offset, 0);
+                check_true(there.offset + there.bytes <= to->offset + to->bytes);
+                machine_put(machines[other], to->buffer, there.offset, there.bytes, value);
             }
         }
     }

@@ -425,6 +425,72 @@ static void frozen_blocks_train(void)
     }
 }
 
+/* Frozen blocks that are stored in fewer bits, wherever they are kept, on one rank and on several. */
+static void stored_blocks_train(void)
+{
+    uint32_t expanded = 0;
+    for (uint64_t i = 0; i < TEST_COUNT(128, 24); i++) {
+        struct world world;
+        vary(&world, i * 15485863);
+        for (uint32_t b = 1; b + 1 < BLOCKS; b++) {
+            world.shapes[b].trained = i % 3 == 0 && b % 3 == 0;
+            world.shapes[b].stored_elements = world.shapes[b].trained ? 0 : UNIT * 5 / 4 + 16;
+            if (world.shapes[b].trained) {
+                world_add_data(&world, b, 4 * UNIT);
+                world.shapes[world.input.block_count - 1].stored_elements = UNIT + 32;
+            }
+        }
+        world.input.rates.expand_elements = 1e9;
+        world.input.world = i % 4 == 3 ? 2 : 1;
+        world.input.stage = i % 4 == 3 ? (uint32_t)(i / 4 % 4) : 0;
+        if (world.input.stage > 0 && world.input.stage < 3 && !world.input.budgets.device_is_host &&
+            world.input.wishes.weights == PLAN_WHERE_STORE) {
+            world.input.wishes.weights = PLAN_WHERE_HOST;
+        }
+        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
+        train(&world, is_inside ? &inside : i % 2 == 0 ? &drained : &evaluated, 1);
+        struct plan *plan = world_plan(&world);
+        const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
+        for (uint32_t c = 0; c < tape->count; c++) {
+            expanded += tape->commands[c].op == PLAN_EXPAND;
+        }
+        plan_destroy(plan);
+    }
+    check_uint(expanded, >, 0);
+}
+
+/* What is read of a stored block is what is stored, and its slot is as small; compute's slot is one. */
+static void stored_blocks_are_small(void)
+{
+    struct world world;
+    world_init(&world, false, 1);
+    world.input.budgets.device_is_host = true;
+    world.input.wishes.weights = PLAN_WHERE_STORE;
+    world.input.wishes.weight_slots = 3;
+    for (uint32_t b = 1; b + 1 < BLOCKS; b++) {
+        world.shapes[b].trained = false;
+        world.shapes[b].stored_elements = UNIT + 64;
+    }
+    struct plan *plan = world_plan(&world);
+    const struct plan_layout *layout = plan_layout_of(plan);
+    check_uint(layout->weights.counts[PLAN_LAYER], ==, 1);
+    check_uint(layout->stored.counts[PLAN_LAYER], ==, 3);
+    check_uint(plan_buffer(plan, layout->stored.buffers[PLAN_LAYER][0])->bytes, ==, 33 * 4096);
+    const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
+    uint64_t bytes = 0;
+    for (uint32_t c = 0; c < tape->count; c++) {
+        const struct plan_command *command = &tape->commands[c];
+        const bool layer = command->block > 0 && command->block + 1 < BLOCKS;
+        bytes += command->op == PLAN_READ && layer ? command->bytes : 0;
+    }
+    /* Forward reads each once; backward all but the last one, whose weights are still in the slot. */
+    check_uint(bytes, ==, (2 * LAYERS - 1) * UINT64_C(2) * (UNIT + 64));
+    plan_destroy(plan);
+    world.shapes[1].trained = true;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_message(), "must be frozen");
+}
+
 /* All kinds of placement that result from memory between the smallest and ample. */
 static void budgets_train(void)
 {
@@ -598,5 +664,7 @@ TEST_MAIN({"tapes_train", tapes_train}, {"applications_train", applications_trai
           {"guesses_train", guesses_train}, {"ranks_train", ranks_train},
           {"stages_keep_their_promises", stages_keep_their_promises},
           {"borrowers_train", borrowers_train}, {"frozen_blocks_train", frozen_blocks_train},
-          {"budgets_train", budgets_train}, {"cards_train", cards_train},
-          {"cards_share", cards_share}, {"cards_keep_what_is_theirs", cards_keep_what_is_theirs})
+          {"stored_blocks_train", stored_blocks_train},
+          {"stored_blocks_are_small", stored_blocks_are_small}, {"budgets_train", budgets_train},
+          {"cards_train", cards_train}, {"cards_share", cards_share},
+          {"cards_keep_what_is_theirs", cards_keep_what_is_theirs})
