@@ -18,6 +18,8 @@ struct tide_world;
 
 enum tide_precision { TIDE_BF16, TIDE_FP16, TIDE_FP32 };
 enum tide_optimizer { TIDE_ADAMW, TIDE_ADAM, TIDE_LION, TIDE_ADAGRAD, TIDE_SGD };
+/* How frozen layers are kept: as compute reads them, or in fewer bits, which are expanded for each use. */
+enum tide_base { TIDE_BASE_PLAIN, TIDE_BASE_BF16, TIDE_BASE_INT8, TIDE_BASE_NF4 };
 enum tide_moments { TIDE_MOMENTS_FP32, TIDE_MOMENTS_BF16, TIDE_MOMENTS_8BIT };
 
 /* The tier of a kind of data: weights, optimizer states or gradients. AUTO: the planner chooses. */
@@ -166,6 +168,7 @@ struct tide_engine_options {
      * if any of the members above is given, too, it must agree. An adapter of another base model is -EINVAL, if
      * tide wrote the folder. NULL: adapters begin with initial values, which depend on `seed`. */
     const char *adapter;
+    uint64_t base; /* enum tide_base: how frozen layers, or frozen parts of layers, are kept */
 
     /* 1: threads and memory are left to the kernel, also on a machine with several NUMA nodes */
     uint64_t numa_off;

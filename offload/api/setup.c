@@ -58,6 +58,10 @@ enum core_update_type setup_moments(uint32_t moments)
 
 static void fill_training(const struct tide_engine_options *given, struct run_options *out)
 {
+    static const enum model_storage bases[] = {[TIDE_BASE_PLAIN] = MODEL_STORAGE_PLAIN,
+                                               [TIDE_BASE_BF16] = MODEL_STORAGE_BF16,
+                                               [TIDE_BASE_INT8] = MODEL_STORAGE_INT8,
+                                               [TIDE_BASE_NF4] = MODEL_STORAGE_NF4};
     static const enum kern_type types[] = {
         [TIDE_BF16] = KERN_BF16, [TIDE_FP16] = KERN_FP16, [TIDE_FP32] = KERN_F32};
     out->seed = given->seed;
@@ -68,6 +72,7 @@ static void fill_training(const struct tide_engine_options *given, struct run_op
     out->type = types[given->precision];
     out->rule = setup_rule(given->optimizer);
     out->moments = setup_moments(given->moments);
+    out->base = bases[given->base];
     out->gradients_fp32 = given->gradients_fp32 != 0;
     out->group = (struct adam_group){.beta1 = given->beta1,
                                      .beta2 = given->beta2,
@@ -522,6 +527,8 @@ static int create_model(struct setup *setup, const struct model_config *config)
     };
     setup->model_options = (struct model_options){.frozen = given->frozen,
                                                   .frozen_count = given->frozen_count,
+                                                  .base_apart = setup->options.base !=
+                                                                MODEL_STORAGE_PLAIN,
                                                   .lora = adapted ? lora : NULL};
     if (given->adapter == NULL) {
         fill_targets(given, lora);
@@ -534,6 +541,25 @@ static int create_model(struct setup *setup, const struct model_config *config)
     rc = model_create(config, &setup->model_options, &setup->model);
     return rc == 0 ? model_peft_check(setup->peft, setup->model)
                    : core_err_prefix(rc, "%s does not fit %s", given->adapter, given->model);
+}
+
+/* A base in fewer bits needs a layer, or a part of one, that is frozen. */
+static int check_base(const struct setup *setup)
+{
+    const enum model_storage base = setup->options.base;
+    const struct model *model = setup->model;
+    for (unsigned b = 0; base != MODEL_STORAGE_PLAIN && b < model->block_count; b++) {
+        if (model_stored_is_possible(model, &model->blocks[b])) {
+            return 0;
+        }
+    }
+    return base == MODEL_STORAGE_PLAIN
+               ? 0
+               : core_err_set(-EINVAL,
+                              "--base %s is for frozen layers, and no part of a layer of %s is "
+                              "frozen: train adapters (--lora R) or freeze layers (--freeze "
+                              "PATTERN)",
+                              model_storage_name(base), setup->given.model);
 }
 
 static int open_model(struct setup *setup, bool weights)
@@ -566,8 +592,9 @@ static int open_model(struct setup *setup, bool weights)
         return core_err_set(-EINVAL, "every parameter of %s is frozen: there is nothing to train",
                             given->model);
     }
-    if (!weights) {
-        return 0;
+    rc = check_base(setup);
+    if (rc != 0 || !weights) {
+        return rc;
     }
     rc = model_files_open(given->model, &setup->files);
     if (rc != 0) {

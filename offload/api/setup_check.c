@@ -26,7 +26,7 @@ static int check_choices(const struct tide_engine_options *given)
 {
     const struct {
         const char *name;
-        uint32_t value;
+        uint64_t value;
         uint32_t last;
     } choices[] = {
         {"precision", given->precision, TIDE_FP32},
@@ -39,10 +39,11 @@ static int check_choices(const struct tide_engine_options *given)
         {"order", given->order, TIDE_ORDER_MICRO},
         {"timing", given->timing, TIDE_TIMING_SPECULATIVE},
         {"zero_stage", given->zero_stage, 3},
+        {"base", given->base, TIDE_BASE_NF4},
     };
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         if (choices[i].value > choices[i].last) {
-            return core_err_set(-EINVAL, "%s is %" PRIu32 "; expected 0 to %" PRIu32,
+            return core_err_set(-EINVAL, "%s is %" PRIu64 "; expected 0 to %" PRIu32,
                                 choices[i].name, choices[i].value, choices[i].last);
         }
     }

@@ -100,6 +100,7 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     add(manifest, "bias_correction", "%d", options->group.bias_correction);
     add(manifest, "clip", "%s", core_json_real_print(options->clip, 17, text));
     add(manifest, "check_overflow", "%d", options->may_skip);
+    add(manifest, "base", "%s", model_storage_name(options->base));
     if (options->lora.rank > 0) {
         add(manifest, STORE_LORA_ALPHA, "%s", core_json_real_print(options->lora.alpha, 17, text));
         add(manifest, STORE_LORA_RSLORA, "%d", options->lora.rslora);

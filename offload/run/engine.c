@@ -781,12 +781,37 @@ int run_engine_rank_weights(struct run_engine *engine, uint32_t rank, uint32_t b
                : run_remote_pieces(engine->given.peers, rank, engine->piece, take_piece, &taker);
 }
 
+/* The weights of a block that is kept in fewer bits, as the model's files have them. */
+static int base_weights(const struct run_engine *engine, uint32_t block, run_take_weights *take,
+                        void *context)
+{
+    enum { ELEMENTS = 1 << 20 };
+    const struct model_block *from = &engine->given.model->blocks[block];
+    const enum kern_type type = engine->given.options->type;
+    char *buffer = malloc(ELEMENTS * kern_type_bytes(type));
+    int rc = buffer != NULL ? 0 : core_err_set(-ENOMEM, "no memory to read %s", from->name);
+    for (uint64_t at = 0; rc == 0 && at < from->elements; at += ELEMENTS) {
+        const uint64_t left = from->elements - at;
+        const uint64_t count = left < ELEMENTS ? left : ELEMENTS;
+        rc = model_files_read(engine->given.files, from, at, count, model_dtype_of(type), buffer,
+                              NULL);
+        if (rc == 0) {
+            rc = take(context, at, count, buffer);
+        }
+    }
+    free(buffer);
+    return rc;
+}
+
 int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,
                        void *context)
 {
     const struct run_options *options = engine->given.options;
     const uint32_t parts = options->stage == 3 ? engine->world : 1; /* else each rank has all */
     int rc = run_engine_drain(engine);
+    if (rc == 0 && engine->given.prepared->shapes->stored[block] != NULL) {
+        return base_weights(engine, block, take, context);
+    }
     for (uint32_t r = 0; rc == 0 && r < parts; r++) {
         rc = run_engine_rank_weights(engine, r, block, take, context);
     }

@@ -275,6 +275,37 @@ static int run_steps(struct run_compute *compute, const struct plan_command *com
     return 0;
 }
 
+/* Makes a block's weights of its stored tensors. */
+static int expand(struct run_compute *compute, const struct plan_command *command,
+                  struct core_fence *out)
+{
+    const struct model_stored *stored = compute->shapes->stored[command->block];
+    const char *from = run_memory_of(compute->memory, command, PLAN_AS_FROM);
+    char *to = run_memory_of(compute->memory, command, PLAN_AS_TO);
+    for (; compute->phase < stored->count; compute->phase++) {
+        const struct model_stored_part *part = &stored->parts[compute->phase];
+        const struct kern_expand_arguments arguments = {
+            .type = compute->type,
+            .quant = part->quant,
+            .from = part->from,
+            .rows = part->rows,
+            .cols = part->cols,
+            .stored = from + part->offset_bytes,
+            .y = to + part->first * kern_type_bytes(compute->type),
+        };
+        const struct dev_command launch = {.op = KERN_EXPAND,
+                                           .arguments = &arguments,
+                                           .arguments_bytes = sizeof arguments,
+                                           .more = compute->phase + 1 < stored->count};
+        const int rc = dev_queue_launch(compute->queue, &launch, out);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    compute->phase = 0;
+    return 0;
+}
+
 /* The launches of an update. A piece is kept until the next one arrives, because only the last one
  * ends the unit of work. */
 struct launching {
@@ -349,6 +380,7 @@ static int compute_submit(void *context, const struct plan_command *command, str
     switch ((enum plan_op)command->op) {
     case PLAN_FWD:
     case PLAN_BWD: return run_steps(compute, command, out);
+    case PLAN_EXPAND: return expand(compute, command, out);
     case PLAN_ROUND: return round_shared(compute, command, out);
     case PLAN_SUMS: return sums_on_card(compute, command, out);
     case PLAN_UPDATE: return update_on_card(compute, command, out);

@@ -231,7 +231,7 @@ int run_collect_init(struct run_collect *collect, const struct run_options *opti
     for (uint32_t b = 0; b < input->block_count; b++) {
         for (uint32_t r = 0; r <= world; r++) {
             collect->borders[(size_t)b * (world + 1) + r] = plan_shard_border(
-                input->blocks[b].elements, world, r);
+                plan_kept_elements(input, b), world, r);
         }
     }
     return 0;
@@ -309,7 +309,7 @@ static int collect_submit(void *context, const struct plan_command *command, str
     } else {
         request.op = gather ? COLL_GATHER : reduce;
         request.type = gather ? collect->weight_type : collect->grad_type;
-        request.count = collect->input->blocks[command->block].elements;
+        request.count = plan_kept_elements(collect->input, command->block);
         request.borders = collect->borders + (size_t)command->block * (world + 1);
     }
     return coll_submit(collect->coll, &request, out);

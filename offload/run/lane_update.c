@@ -627,6 +627,7 @@ static int run_command(struct run_update *update, const struct plan_command *com
     case PLAN_H2D:
     case PLAN_D2H:
     case PLAN_GATHER:
+    case PLAN_EXPAND:
     case PLAN_REDUCE:
     case PLAN_FWD:
     case PLAN_BWD:

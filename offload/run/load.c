@@ -36,6 +36,7 @@ struct loading {
         *checkpoint; /* of all blocks, or of those that are trained; NULL: none */
     struct run_slots chunks;
     struct run_slots weights[PLAN_SIZE_COUNT]; /* for whole blocks, if the device is the host */
+    struct run_slots stored[PLAN_SIZE_COUNT];  /* the same for what is stored in fewer bits */
     struct arrival arrivals[ARRIVALS_MAX];     /* a ring, in the order in which they were begun */
     uint64_t begun, arrived;
 };
@@ -331,6 +332,65 @@ static int load_chunk(struct loading *load, const struct run_chunk *chunk)
     return rc != 0 || resident != NULL ? rc : add_arrival(load, &states_place, span, states, slot);
 }
 
+/* The part of a block's stored form that this rank keeps, chunk by chunk through slots. */
+static int load_stored_chunks(struct loading *load, uint32_t block,
+                              struct model_stored_reader *reader)
+{
+    const struct run_rank *rank = load->rank;
+    const struct plan_span span = plan_weight_span(rank->input, block);
+    const uint64_t elements = plan_chunk_elements(rank->plan);
+    const uint64_t width = rank->input->blocks[block].format.weight_bytes;
+    const bool direct = rank->input->budgets.device_is_host;
+    struct run_slots *slots = &load->stored[plan_layout_of(rank->plan)->blocks[block].size];
+    struct run_slot *slot = NULL;
+    int rc = direct ? take_slot(load, slots, &slot) : 0;
+    for (uint32_t i = 0; rc == 0 && i < plan_chunk_count(span.count, elements); i++) {
+        const struct store_place place = {STORE_WEIGHTS, block, i};
+        const struct plan_span part = {.first = span.first + i * elements,
+                                       .count = plan_chunk_size(span.count, elements, i)};
+        rc = direct ? 0 : take_chunk_slot(load, &slot);
+        if (rc != 0) {
+            return rc;
+        }
+        char *to = slot->memory + (direct ? i * elements * width : 0);
+        rc = model_stored_read(reader, to, part.count * width);
+        if (rc == 0) {
+            rc = add_arrival(load, &place, part, to, slot);
+        }
+    }
+    return rc;
+}
+
+/* Loads a block that is kept in fewer bits from the model's files, also if the run resumes. */
+static int load_stored(struct loading *load, uint32_t block)
+{
+    struct run_rank *rank = load->rank;
+    const struct plan_span span = plan_weight_span(rank->input, block);
+    const uint64_t width = rank->input->blocks[block].format.weight_bytes;
+    const struct model_stored_source source = {.files = load->files,
+                                               .block = &rank->shapes->model->blocks[block],
+                                               .stored = rank->shapes->stored[block],
+                                               .type = rank->options->type,
+                                               .team = run_update_team(rank->update),
+                                               .sums = rank->input->rank == 0 ? load->sums : NULL};
+    char *memory = run_chunk_weights_memory(rank, block);
+    struct model_stored_reader *reader = NULL;
+    int rc = model_stored_open(&source, &reader);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = model_stored_read(reader, NULL, span.first * width);
+    if (rc == 0) {
+        rc = memory != NULL ? model_stored_read(reader, memory, span.count * width)
+                            : load_stored_chunks(load, block, reader);
+    }
+    if (rc == 0) { /* all of it is summed */
+        rc = model_stored_read(reader, NULL, UINT64_MAX);
+    }
+    model_stored_close(reader);
+    return rc;
+}
+
 /* Weights first, in their place or in a slot; then states, which may be made from them. */
 static int load_block(struct loading *load, uint32_t block)
 {
@@ -339,6 +399,9 @@ static int load_block(struct loading *load, uint32_t block)
     int rc = 0;
     if (rank->application != NULL) {
         return load_states(load, block, NULL);
+    }
+    if (rank->shapes->stored[block] != NULL) {
+        return load_stored(load, block);
     }
     if (weights == NULL && !rank->input->budgets.device_is_host) {
         /* The host does not reach the device's slots, nor the place of the block. */
@@ -410,16 +473,22 @@ static void clear_device(struct run_rank *rank)
     }
 }
 
+static void init_ring(const struct loading *load, const struct plan_ring *ring, int size,
+                      struct run_slots *slots)
+{
+    slots->count = ring->counts[size];
+    for (uint32_t i = 0; i < slots->count; i++) {
+        slots->at[i].memory = load->rank->memory.at[ring->buffers[size][i]];
+    }
+}
+
 static void init_slots(struct loading *load)
 {
     const struct plan_layout *layout = plan_layout_of(load->rank->plan);
     run_slots_init(&load->chunks, load->rank);
     for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
-        struct run_slots *slots = &load->weights[size];
-        slots->count = layout->weights.counts[size];
-        for (uint32_t i = 0; i < slots->count; i++) {
-            slots->at[i].memory = load->rank->memory.at[layout->weights.buffers[size][i]];
-        }
+        init_ring(load, &layout->weights, size, &load->weights[size]);
+        init_ring(load, &layout->stored, size, &load->stored[size]);
     }
 }
 
@@ -440,6 +509,9 @@ static int finish(struct loading *load)
     }
     for (int size = 0; rc == 0 && size < PLAN_SIZE_COUNT; size++) {
         rc = run_slots_wait(rank, &load->weights[size]);
+        if (rc == 0) {
+            rc = run_slots_wait(rank, &load->stored[size]);
+        }
     }
     for (uint32_t b = 0; rc == 0 && b < rank->blocks->count; b++) {
         rc = send_weights(rank, b);

@@ -42,7 +42,8 @@ static uint64_t kept_bytes(const struct run_shapes *shapes, const struct run_opt
     uint64_t bytes = 0;
     for (uint32_t b = 0; b < shapes->block_count; b++) {
         const uint64_t elements = shapes->blocks[b].elements;
-        bytes += elements * format.weight_bytes +
+        const uint64_t stored = shapes->blocks[b].stored_elements;
+        bytes += (stored > 0 ? stored : elements) * format.weight_bytes +
                  (shapes->blocks[b].trained ? plan_state_bytes(&format, elements) : 0);
     }
     return bytes;
@@ -735,5 +736,55 @@ int run_measure_card(const struct run_shapes *shapes, const struct run_options *
         rc = time_card(&card, options, elements, out);
     }
     bench_close(&card);
+    return rc;
+}
+
+/* ---- stored weights ---- */
+
+/* The largest tensor of the first block that is stored in fewer bits; NULL: there is none. */
+static const struct model_stored_part *largest_part(const struct run_shapes *shapes)
+{
+    const struct model_stored_part *most = NULL;
+    for (uint32_t b = 0; most == NULL && b < shapes->block_count; b++) {
+        const struct model_stored *stored = shapes->stored[b];
+        for (unsigned i = 0; stored != NULL && i < stored->count; i++) {
+            const struct model_stored_part *part = &stored->parts[i];
+            most = most == NULL || part->rows * part->cols > most->rows * most->cols ? part : most;
+        }
+    }
+    return most;
+}
+
+/* Expands as many rows of a tensor, again and again, as measuring may have in memory. */
+int run_measure_expand(const struct run_shapes *shapes, const struct run_options *options,
+                       struct plan_rates *out)
+{
+    const struct model_stored_part *part = shapes->model != NULL ? largest_part(shapes) : NULL;
+    const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE, .threads = options->threads};
+    const struct kern_options plain = {.products = KERN_PRODUCTS_PLAIN}; /* none is computed */
+    const uint64_t spare = run_measure_spare(shapes, options);
+    struct bench bench = {0};
+    if (part == NULL) {
+        out->expand_elements = 0;
+        return 0;
+    }
+    const uint64_t width = kern_type_bytes(options->type);
+    const uint64_t fitting = spare / ((uint64_t)part->cols * (width + 1)) + 1;
+    struct kern_expand_arguments y = {.type = options->type,
+                                      .quant = part->quant,
+                                      .from = part->from,
+                                      .rows = (int64_t)fitting,
+                                      .cols = part->cols};
+    const uint64_t elements = (uint64_t)(y.rows * y.cols);
+    const uint64_t stored = kern_quant_layout_of(y.quant, y.from, y.rows, y.cols).bytes;
+    int rc = bench_open(&bench, options->device, &plain, &queue, stored + elements * width);
+    if (rc == 0) {
+        const struct dev_command command = {
+            .op = KERN_EXPAND, .arguments = &y, .arguments_bytes = sizeof y};
+        y.stored = bench.memory;
+        y.y = (char *)bench.memory + stored;
+        rc = time_op(&bench, &command, elements, &out->expand_elements);
+    }
+    bench_close(&bench);
     return rc;
 }

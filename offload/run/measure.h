@@ -35,6 +35,11 @@ int run_measure_copies(const struct run_shapes *shapes, const struct run_options
 int run_measure_card(const struct run_shapes *shapes, const struct run_options *options,
                      struct plan_rates *out);
 
+/* The weights per second that a device makes of stored ones: only expand_elements, which is 0 if no block
+ * is stored in fewer bits. */
+int run_measure_expand(const struct run_shapes *shapes, const struct run_options *options,
+                       struct plan_rates *out);
+
 /* Writes to `path` the directory itself, or its nearest parent that exists: a store is created and
  * removed with each run. */
 enum { RUN_RATES_PATH_BYTES = 4096 };

@@ -11,6 +11,7 @@
 #include "kernels/table.h"
 #include "offload/blocks/blocks.h"
 #include "offload/model/model.h"
+#include "offload/model/stored.h"
 #include "offload/plan/plan.h"
 #include "offload/run/scale.h"
 #include "offload/store/store.h"
@@ -49,6 +50,7 @@ struct run_options {
     enum core_update_rule rule;
     enum core_update_type moments;
     bool gradients_fp32;
+    enum model_storage base; /* how frozen layers are kept */
     struct adam_group group; /* `decay` applies to parameters that decay */
     bool decay_all;          /* decay applies to norms and biases, too */
     double clip;             /* 0: off */

@@ -63,12 +63,12 @@ static void name_update(const struct run_shapes *shapes, const struct run_option
 {
     char machine[MACHINE_BYTES];
     name_machine(options, machine);
-    snprintf(
-        key, KEY_BYTES,
-        "%s; %u ranks, type %d, rule %d, moments %d, fp32 gradients %d, %u drives, spare %d MiB",
-        machine, options->world > 1 ? options->world : 1, (int)options->type, (int)options->rule,
-        (int)options->moments, options->gradients_fp32, options->store_count,
-        (int)(run_measure_spare(shapes, options) >> 20));
+    snprintf(key, KEY_BYTES,
+             "%s; %u ranks, type %d, rule %d, moments %d, fp32 gradients %d, base %d, %u drives, "
+             "spare %d MiB",
+             machine, options->world > 1 ? options->world : 1, (int)options->type,
+             (int)options->rule, (int)options->moments, options->gradients_fp32, (int)options->base,
+             options->store_count, (int)(run_measure_spare(shapes, options) >> 20));
 }
 
 static void name_blocks(const struct run_shapes *shapes, const struct run_options *options,
@@ -155,6 +155,9 @@ static int find_update(const struct run_shapes *shapes, const struct run_options
         return rc;
     }
     rc = run_measure_card(shapes, options, &out->machine);
+    if (rc == 0) {
+        rc = run_measure_expand(shapes, options, &out->machine);
+    }
     if (rc == 0) {
         run_rates_cache_write(&cached, out);
     }

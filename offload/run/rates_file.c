@@ -17,7 +17,7 @@
 #include "core/json/json.h"
 #include "core/json/write.h"
 
-enum { FILE_VERSION = 1, CACHE_VERSION = 2 };
+enum { FILE_VERSION = 1, CACHE_VERSION = 3 };
 
 /* What a number may be in the file of all rates. */
 enum kind {
@@ -61,6 +61,7 @@ static const struct number numbers[] = {
     {"card_sums_elements_per_second", OPTIONAL, RUN_RATES_UPDATE, RATE(card_sums_elements), NULL,
      NULL},
     {"round_elements_per_second", POSITIVE, RUN_RATES_UPDATE, RATE(round_elements), NULL, NULL},
+    {"expand_elements_per_second", OPTIONAL, RUN_RATES_UPDATE, RATE(expand_elements), NULL, NULL},
     {"coll_bytes_per_second", POSITIVE, RUN_RATES_UPDATE, RATE(coll_bytes), NULL, NULL},
     {"hash_bytes_per_second", OPTIONAL, RUN_RATES_PARTS, RATE(hash_bytes), NULL, NULL},
     {"io_bytes_per_second", OPTIONAL, RUN_RATES_PARTS, RATE(io_bytes), NULL, NULL},

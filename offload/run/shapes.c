@@ -112,6 +112,20 @@ static void describe(struct run_shapes *shapes, const struct run_options *option
     describe_borrows(shapes->model, index, shape);
 }
 
+static int describe_stored(struct run_shapes *shapes, const struct run_options *options,
+                           unsigned index)
+{
+    const struct model *model = shapes->model;
+    struct plan_block_shape *shape = &shapes->blocks[index];
+    const uint64_t width = shape->format.weight_bytes;
+    int rc = model_stored_create(model, &model->blocks[index], options->base, options->type,
+                                 &shapes->stored[index]);
+    if (rc == 0 && shapes->stored[index] != NULL) {
+        shape->stored_elements = (shapes->stored[index]->bytes + width - 1) / width;
+    }
+    return rc;
+}
+
 /* The largest frozen array with which a block computes, if no other block needs it whole: that of the
  * embedding has to be enough by rows for the embedding itself. Returns PLAN_NONE if there is none. */
 static uint32_t find_source(const struct run_shapes *shapes, unsigned index)
@@ -136,7 +150,8 @@ static int make_sections(struct run_shapes *shapes, unsigned index)
     struct plan_block_shape *shape = &shapes->blocks[index];
     struct model_sections **sections = &shapes->sections[index];
     const uint32_t source = find_source(shapes, index);
-    if (source == PLAN_NONE || block->kind == MODEL_BLOCK_EMBEDDING) {
+    if (source == PLAN_NONE || block->kind == MODEL_BLOCK_EMBEDDING ||
+        shapes->stored[source] != NULL) {
         return 0;
     }
     if (block->like != index) {
@@ -264,6 +279,10 @@ static int make_programs(struct run_shapes *shapes, const struct run_options *op
     }
     for (unsigned i = 0; i < model->block_count; i++) {
         (i < model->compute_count ? describe : describe_data)(shapes, options, i);
+        int rc = describe_stored(shapes, options, i);
+        if (rc != 0) {
+            return rc;
+        }
     }
     for (unsigned i = 0; i < model->compute_count; i++) {
         int rc = make_sections(shapes, i);
@@ -286,7 +305,9 @@ int run_shapes_create(const struct model *model, const struct run_options *optio
     shapes->programs = calloc(model->block_count, sizeof(*shapes->programs));
     shapes->sections = calloc(model->block_count, sizeof(*shapes->sections));
     shapes->blocks = calloc(model->block_count, sizeof *shapes->blocks);
-    int rc = shapes->programs != NULL && shapes->sections != NULL && shapes->blocks != NULL
+    shapes->stored = calloc(model->block_count, sizeof(*shapes->stored));
+    int rc = shapes->programs != NULL && shapes->sections != NULL && shapes->blocks != NULL &&
+                     shapes->stored != NULL
                  ? make_programs(shapes, options)
                  : core_err_set(-ENOMEM, "no memory for the shapes of %u blocks",
                                 model->block_count);
@@ -340,6 +361,10 @@ void run_shapes_destroy(struct run_shapes *shapes)
             model_sections_destroy(shapes->sections[i]);
         }
     }
+    for (unsigned i = 0; shapes->stored != NULL && i < shapes->block_count; i++) {
+        model_stored_destroy(shapes->stored[i]);
+    }
+    free(shapes->stored);
     model_program_destroy(shapes->one);
     model_sections_destroy(shapes->one_sections);
     free(shapes->programs);

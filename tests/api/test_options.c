@@ -161,6 +161,12 @@ static void names(void)
     const char *const all[] = {"*"};
     bad.frozen = all;
     refuse(&bad, -EINVAL, "nothing to train");
+    const char *const embedding[] = {"*embed*"};
+    bad.frozen = embedding;
+    bad.base = TIDE_BASE_NF4;
+    refuse(&bad, -EINVAL, "no part of a layer");
+    bad.base = TIDE_BASE_NF4 + 1;
+    refuse(&bad, -EINVAL, "base is 4; expected 0 to 3");
     bad = good;
     bad.length = 129;
     refuse(&bad, -EINVAL, "longer than the 128 positions");

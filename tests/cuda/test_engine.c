@@ -157,6 +157,21 @@ static void sections(void)
     case_model_free(&made);
 }
 
+/* Frozen layers that are stored as nf4, which the card expands. */
+static void stored(void)
+{
+    static const char *const patterns[] = {"model.layers.*"};
+    struct run_options base = case_options();
+    struct case_model made;
+    card_or_skip();
+    base.base = MODEL_STORAGE_NF4;
+    case_model_make(&made, "llama");
+    case_model_freeze(&made, patterns, sizeof patterns / sizeof patterns[0]);
+    hold_made(&made, "llama", &base, "stored as nf4", &ways[2],
+              TEST_COUNT(sizeof ways / sizeof ways[0] - 2, 1));
+    case_model_free(&made);
+}
+
 /* Where bytes are does not depend on the family, so one family runs all ways, and the others run one
  * on the card and one through the store. */
 static void family(const char *name)
@@ -287,5 +302,6 @@ static void tiled(void)
 }
 
 TEST_MAIN({"llama", llama}, {"gpt2", gpt2}, {"qwen3_tied", qwen3_tied}, {"frozen", frozen},
-          {"sections", sections}, {"checkpoints", checkpoints}, {"micro_batches", micro_batches},
-          {"unclipped", unclipped}, {"fp32", fp32}, {"fp16", fp16}, {"tiled", tiled})
+          {"sections", sections}, {"stored", stored}, {"checkpoints", checkpoints},
+          {"micro_batches", micro_batches}, {"unclipped", unclipped}, {"fp32", fp32},
+          {"fp16", fp16}, {"tiled", tiled})

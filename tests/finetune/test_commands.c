@@ -49,6 +49,7 @@ static void help(void)
     check_contains(rig_out, "  --pack [no]\n      pack examples into --seq-len tokens\n");
     check_contains(rig_out, "  --lora-alpha X [twice R]\n      adapters are scaled by X / R\n");
     check_contains(rig_out, "  --modules-to-save NAMES [none]\n");
+    check_contains(rig_out, "  --base bf16|int8|nf4 [--precision]\n");
     expect(0, "plan -v --help");
     check_contains(rig_out, "  --tape [no]\n      print the commands of a step\n");
     check_true(strstr(rig_out, "--save-every") == NULL);

@@ -99,7 +99,8 @@ static void flags(void)
         NULL,
         "--steps 9 --batch 3 --accum 4 --seq-len 16 --seed 7 --shuffle --lr 1e-3 --eps 1e-6 "
         "--weight-decay 0.1 --clip 0 --betas 0.8,0.95 --schedule wsd --warmup 2 --precision fp16 "
-        "--optimizer lion --moments 8bit --fp32-grads --freeze *norm* --freeze a.b --dev cuda:1 "
+        "--optimizer lion --moments 8bit --fp32-grads --freeze *norm* --freeze a.b --base int8 "
+        "--dev cuda:1 "
         "--threads 3 --ranks 2 --zero 2",
         &s);
     check_int(s.steps, ==, 9);
@@ -108,6 +109,7 @@ static void flags(void)
     check_uint(s.engine.accum, ==, 4);
     check_uint(s.engine.length, ==, 16);
     check_uint(s.engine.seed, ==, 7);
+    check_uint(s.engine.base, ==, TIDE_BASE_INT8);
     check_true(s.shuffle);
     check_double(s.schedule.lr, ==, 1e-3);
     check_double(s.engine.eps, ==, 1e-6);

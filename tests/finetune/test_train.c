@@ -114,9 +114,9 @@ static void resumed(void)
 static void kinds(void)
 {
     static const char *const flags[] = {
-        "--precision fp32",      "--precision fp16", "--optimizer lion", "--optimizer adagrad",
-        "--optimizer sgd",       "--moments bf16",   "--moments 8bit",   "--optimizer adam",
-        "--fp32-grads --clip 0", "--freeze *embed*"};
+        "--precision fp32",      "--precision fp16", "--optimizer lion",   "--optimizer adagrad",
+        "--optimizer sgd",       "--moments bf16",   "--moments 8bit",     "--optimizer adam",
+        "--fp32-grads --clip 0", "--freeze *embed*", "--lora 4 --base nf4"};
     rig_train_begin();
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         char arguments[512];
@@ -425,6 +425,9 @@ static void frozen_in_part(void)
     check_true(strstr(rig_err, "measure") == NULL);
     expect(2, TRAIN_SMALL "--out %T/none -v --freeze nothing");
     check_contains(rig_err, "\"nothing\"");
+    check_true(strstr(rig_err, "measure") == NULL);
+    expect(2, TRAIN_SMALL "--out %T/none -v --freeze *embed* --base int8");
+    check_contains(rig_err, "--base int8 is for frozen layers, and no part of a layer");
     check_true(strstr(rig_err, "measure") == NULL);
     rig_end();
 }

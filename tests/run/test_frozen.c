@@ -96,6 +96,7 @@ static void check_command(const struct plan_command *command)
     const bool moves_weights = command->streams == PLAN_W16 || command->streams == 0;
     switch ((enum plan_op)command->op) {
     case PLAN_FWD:
+    case PLAN_EXPAND:
     case PLAN_JOIN: break;
     case PLAN_BWD:
         check_true(plan_command_operand(command, PLAN_AS_GRAD) == NULL);

@@ -71,6 +71,7 @@ const struct finetune_flag finetune_flags_table[] = {
     {"lora-targets", CLI_TEXT, AT(lora_targets), "NAMES|all-linear", 0, 0, "all-linear", NULL, "linear layers that get adapters, separated by commas: q_proj,v_proj", NO_KEY, false},
     {"modules-to-save", CLI_TEXT, AT(modules_to_save), "NAMES", 0, 0, NULL, "none", "modules that are trained whole beside adapters", NO_KEY, false},
     {"adapter", CLI_TEXT, AT(adapter), "DIR", 0, 0, NULL, "none", "continue with the adapters of a PEFT folder; it sets rank, alpha and targets", NO_KEY, false},
+    {"base", CLI_CHOICE, AT(base), "bf16|int8|nf4", 0, 0, NULL, "--precision", "keep frozen layers in fewer bits", NO_KEY, false},
     {"dev", CLI_TEXT, AT(dev), "cpu|cuda[:N]", 0, 0, NULL, "cpu", "device that computes", NO_KEY, false},
     {"threads", CLI_INTEGER, AT(threads), "N", 1, 1024, NULL, "all", "threads of the CPU device", NO_KEY, false},
     {"numa", CLI_CHOICE, AT(numa), "auto|off", 0, 0, "auto", NULL, "place threads and memory on NUMA nodes", NO_KEY, false},
@@ -102,10 +103,9 @@ enum { ROWS = sizeof finetune_flags_table / sizeof finetune_flags_table[0] };
 _Static_assert(ROWS <= FINETUNE_OPTIONS_MAX - 8, "callers add options of their own");
 const size_t finetune_flags_count = ROWS;
 
-#define NO_DROPOUT "dropout of adapters is not supported yet"
-#define NO_DORA    "DoRA is not supported yet; --lora R trains plain adapters"
-#define NO_QUANTIZATION                                                                            \
-    "quantized weights are not supported yet; --place weights=store keeps them out of memory"
+#define NO_DROPOUT   "dropout of adapters is not supported yet"
+#define NO_DORA      "DoRA is not supported yet; --lora R trains plain adapters"
+#define QUANTIZATION "--base int8|nf4, for frozen layers: --lora R, or --freeze PATTERN"
 
 const struct cli_synonym finetune_flags_synonyms[] = {
     {"learning-rate", "--lr X"},
@@ -233,11 +233,10 @@ const struct cli_synonym finetune_flags_synonyms[] = {
     {"adapter-path", "--adapter DIR"},
     {"lora-model-dir", "--adapter DIR"},
     {"finetuning-type", "--lora R for adapters, or nothing to train all weights"},
-    {"load-in-4bit", NO_QUANTIZATION},
-    {"load-in-8bit", NO_QUANTIZATION},
-    {"quantization-bit", NO_QUANTIZATION},
-    {"base", NO_QUANTIZATION},
-    {"quantization", NO_QUANTIZATION},
+    {"load-in-4bit", QUANTIZATION},
+    {"load-in-8bit", QUANTIZATION},
+    {"quantization-bit", QUANTIZATION},
+    {"quantization", QUANTIZATION},
     {"local-rank", "tide starts its ranks itself: --ranks N"},
     {NULL, NULL},
 };
@@ -295,11 +294,11 @@ static void write_item(const struct cli_option *option, const char *standard, ch
              option->value != NULL ? option->value : "", standard);
 }
 
-/* Flags that go with --lora; the short help has no room for them. */
+/* Flags that go with --lora or --freeze; the short help has no room for them. */
 static bool is_detail(const struct finetune_flag *row)
 {
     return strncmp(row->name, "lora-", 5) == 0 || row->at == AT(modules_to_save) ||
-           row->at == AT(adapter);
+           row->at == AT(adapter) || row->at == AT(base);
 }
 
 /* Prints items in lines. They keep their order, except that one of the next few may be moved up to

@@ -41,6 +41,7 @@ struct finetune_flags {
     double lora_alpha;
     const char *lora_targets, *modules_to_save, *adapter;
     bool lora_rslora;
+    int base;
 
     const char *dev;
     int64_t threads, ranks, zero;

@@ -374,6 +374,9 @@ static int take_learning(struct finetune_settings *settings, const struct finetu
         engine->moments = (uint32_t)flags->moments;
     }
     engine->gradients_fp32 |= flags->gradients_fp32;
+    if (FINETUNE_GIVEN(flags, base)) {
+        engine->base = TIDE_BASE_BF16 + (uint64_t)flags->base;
+    }
     engine->frozen = flags->freeze.items;
     engine->frozen_count = flags->freeze.count;
     return 0;

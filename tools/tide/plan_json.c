@@ -11,6 +11,7 @@ static void write_asked(struct core_json_write *json, const struct tide_engine_o
     static const char *const precisions[] = {"bf16", "fp16", "fp32"};
     static const char *const optimizers[] = {"adamw", "adam", "lion", "adagrad", "sgd"};
     static const char *const moments[] = {"fp32", "bf16", "8bit"};
+    static const char *const bases[] = {"plain", "bf16", "int8", "nf4"};
     core_json_write_object_begin(json, "asked");
     core_json_write_string(json, "model", options->model);
     core_json_write_string(json, "device", options->device != NULL ? options->device : "cpu");
@@ -28,6 +29,7 @@ static void write_asked(struct core_json_write *json, const struct tide_engine_o
     core_json_write_string(json, "precision", precisions[options->precision]);
     core_json_write_string(json, "optimizer", optimizers[options->optimizer]);
     core_json_write_string(json, "moments", moments[options->moments]);
+    core_json_write_string(json, "base", bases[options->base]);
     core_json_write_unsigned(json, "device_bytes", options->device_bytes);
     core_json_write_unsigned(json, "host_bytes", options->host_bytes);
     struct cli_mount mount;

@@ -1,0 +1,325 @@
+/* stored.c: lays out a block's stored form, and makes it piece by piece. */
+#include "offload/model/stored.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/team.h"
+
+const char *model_storage_name(enum model_storage storage)
+{
+    static const char *const names[] = {[MODEL_STORAGE_PLAIN] = "plain",
+                                        [MODEL_STORAGE_BF16] = "bf16",
+                                        [MODEL_STORAGE_INT8] = "int8",
+                                        [MODEL_STORAGE_NF4] = "nf4"};
+    return names[storage];
+}
+
+/* ---- layout ---- */
+
+static struct kern_quant_layout layout_of(const struct model_stored_part *part)
+{
+    return kern_quant_layout_of(part->quant, part->from, part->rows, part->cols);
+}
+
+static int add_part(struct model_stored *stored, const struct model_param *param,
+                    const struct model_part *part, enum model_storage storage, enum kern_type type)
+{
+    struct model_stored_part *added = &stored->parts[stored->count++];
+    *added = (struct model_stored_part){
+        .name = part->name,
+        .first = param->offset + (uint64_t)part->first_row * (uint64_t)param->cols,
+        .rows = part->rows,
+        .cols = param->cols,
+        .quant = param->vector                   ? KERN_QUANT_NONE
+                 : storage == MODEL_STORAGE_NF4  ? KERN_QUANT_NF4
+                 : storage == MODEL_STORAGE_INT8 ? KERN_QUANT_INT8
+                                                 : KERN_QUANT_NONE,
+        .from = storage == MODEL_STORAGE_BF16 ? KERN_BF16 : type,
+        .offset_bytes = stored->bytes,
+    };
+    if (added->quant == KERN_QUANT_NF4 && part->rows * param->cols % 2 != 0) {
+        return core_err_set(-EINVAL,
+                            "tensor %s has %" PRId64 " x %" PRId64
+                            " elements, an odd number, which nf4 cannot store; int8 and bf16 can",
+                            part->name, part->rows, param->cols);
+    }
+    stored->bytes += layout_of(added).bytes;
+    return 0;
+}
+
+bool model_stored_is_possible(const struct model *model, const struct model_block *block)
+{
+    return !block->trained && block->layer >= 0 && block->layer < model->config.layers;
+}
+
+int model_stored_create(const struct model *model, const struct model_block *block,
+                        enum model_storage storage, enum kern_type type, struct model_stored **out)
+{
+    const bool same = storage == MODEL_STORAGE_PLAIN ||
+                      (storage == MODEL_STORAGE_BF16 && type == KERN_BF16);
+    if (same || !model_stored_is_possible(model, block)) {
+        *out = NULL;
+        return 0;
+    }
+    struct model_stored *stored = calloc(1, sizeof *stored);
+    if (stored != NULL) {
+        stored->parts = calloc((size_t)block->param_count * MODEL_PARTS_MAX, sizeof *stored->parts);
+    }
+    int rc = stored != NULL && stored->parts != NULL
+                 ? 0
+                 : core_err_set(-ENOMEM, "no memory for the stored form of %s", block->name);
+    for (unsigned i = 0; rc == 0 && i < block->param_count; i++) {
+        const struct model_param *param = &block->params[i];
+        for (unsigned k = 0; rc == 0 && k < param->part_count; k++) {
+            rc = add_part(stored, param, &param->parts[k], storage, type);
+        }
+    }
+    if (rc != 0) {
+        model_stored_destroy(stored);
+        return rc;
+    }
+    *out = stored;
+    return 0;
+}
+
+void model_stored_destroy(struct model_stored *stored)
+{
+    if (stored != NULL) {
+        free(stored->parts);
+        free(stored);
+    }
+}
+
+/* ---- making ---- */
+
+enum { PIECE_ELEMENTS = 1 << 18 };
+
+struct model_stored_reader {
+    struct model_stored_source source;
+    unsigned part; /* the next bytes are made of this one */
+    int64_t done;  /* its elements that are encoded */
+    uint8_t *made; /* owned; bytes [at, end) are made and not read yet */
+    uint64_t at, end;
+    enum model_dtype type; /* of `window`: the run's, or that of the storage */
+    char *window;          /* owned: elements [first, last) of the block */
+    uint64_t first, last;
+    float *wide;   /* owned: a piece of weights */
+    float *scales; /* owned: of the part */
+};
+
+static int64_t elements_of(const struct model_stored_part *part)
+{
+    return part->rows * part->cols;
+}
+
+/* The most elements of a part that are encoded at once. */
+static int64_t piece_of(const struct model_stored_part *part)
+{
+    const int64_t grain = kern_quant_grain(part->quant, part->cols);
+    const int64_t most = grain < PIECE_ELEMENTS ? PIECE_ELEMENTS / grain * grain : grain;
+    return most < elements_of(part) ? most : elements_of(part);
+}
+
+int model_stored_open(const struct model_stored_source *source, struct model_stored_reader **out)
+{
+    struct model_stored_reader *reader = calloc(1, sizeof *reader);
+    uint64_t made = 0;
+    uint64_t pieces = 0;
+    uint64_t scales = 0;
+    for (unsigned i = 0; i < source->stored->count; i++) {
+        const struct model_stored_part *part = &source->stored->parts[i];
+        const struct kern_quant_layout layout = layout_of(part);
+        const uint64_t piece = (uint64_t)piece_of(part);
+        const uint64_t tail = layout.bytes - layout.scales;
+        const uint64_t most = piece * sizeof(float) + KERN_QUANT_ALIGN_BYTES;
+        made = most > made ? most : made;
+        made = tail > made ? tail : made;
+        pieces = piece > pieces ? piece : pieces;
+        scales = (uint64_t)layout.scale_count > scales ? (uint64_t)layout.scale_count : scales;
+    }
+    if (reader != NULL) {
+        reader->source = *source;
+        reader->made = malloc(made);
+        reader->type = model_dtype_of(source->stored->parts[0].from);
+        reader->window = malloc(PIECE_ELEMENTS * sizeof(float));
+        reader->wide = malloc(pieces * sizeof(float));
+        reader->scales = malloc((scales + 1) * sizeof(float));
+    }
+    if (reader == NULL || reader->made == NULL || reader->window == NULL || reader->wide == NULL ||
+        reader->scales == NULL) {
+        model_stored_close(reader);
+        return core_err_set(-ENOMEM, "no memory to store %s in fewer bits", source->block->name);
+    }
+    *out = reader;
+    return 0;
+}
+
+void model_stored_close(struct model_stored_reader *reader)
+{
+    if (reader != NULL) {
+        free(reader->made);
+        free(reader->window);
+        free(reader->wide);
+        free(reader->scales);
+        free(reader);
+    }
+}
+
+/* A piece of a part that a team encodes. */
+struct encoding {
+    struct model_stored_reader *reader;
+    const struct model_stored_part *part;
+    int64_t count;
+    _Atomic int failed; /* relaxed: the team's return orders it */
+};
+
+static void encode_share(void *argument, unsigned index, unsigned count)
+{
+    struct encoding *encoding = argument;
+    const struct model_stored_reader *reader = encoding->reader;
+    const struct model_stored_part *part = encoding->part;
+    const int64_t grain = kern_quant_grain(part->quant, part->cols);
+    const uint64_t total = ((uint64_t)encoding->count + (uint64_t)grain - 1) / (uint64_t)grain;
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    core_team_share(total, 1, index, count, &begin, &end);
+    const int64_t first = (int64_t)begin * grain;
+    const int64_t last = (int64_t)end * grain < encoding->count ? (int64_t)end * grain
+                                                                : encoding->count;
+    if (first >= last) {
+        return;
+    }
+    uint8_t *codes = reader->made + (part->quant == KERN_QUANT_NF4 ? first / 2 : first);
+    float *scales = reader->scales + reader->done / grain + (int64_t)begin;
+    if (!kern_quant_encode(part->quant, part->cols, reader->wide + first, last - first, codes,
+                           scales)) {
+        atomic_store_explicit(&encoding->failed, 1, memory_order_relaxed);
+    }
+}
+
+static int encode(struct model_stored_reader *reader, const struct model_stored_part *part,
+                  int64_t count)
+{
+    struct encoding encoding = {.reader = reader, .part = part, .count = count};
+    core_team_run(reader->source.team, encode_share, &encoding);
+    if (atomic_load_explicit(&encoding.failed, memory_order_relaxed) != 0) {
+        return core_err_set(-EINVAL,
+                            "tensor %s has weights that are not finite%s, so that %s "
+                            "cannot store it",
+                            part->name,
+                            part->quant == KERN_QUANT_INT8 ? " or beyond the range of fp16" : "",
+                            kern_quant_name(part->quant));
+    }
+    return 0;
+}
+
+/* Reads the next elements of a part. The block is read from its beginning to its end, each element once, in
+ * pieces that begin as model_files_read wants it. */
+static int take(struct model_stored_reader *reader, const struct model_stored_part *part,
+                int64_t count, enum model_dtype type, void *to)
+{
+    const struct model_stored_source *source = &reader->source;
+    uint64_t at = part->first + (uint64_t)reader->done;
+    const uint64_t end = at + (uint64_t)count;
+    char *next = to;
+    while (at < end) {
+        if (at >= reader->last) {
+            const uint64_t left = source->block->elements - reader->last;
+            const uint64_t piece = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
+            int rc = model_files_read(source->files, source->block, reader->last, piece,
+                                      reader->type, reader->window, source->sums);
+            if (rc != 0) {
+                return rc;
+            }
+            reader->first = reader->last;
+            reader->last += piece;
+            continue;
+        }
+        const uint64_t ready = (reader->last < end ? reader->last : end) - at;
+        model_convert(next, type,
+                      reader->window + (at - reader->first) * model_dtype_bytes(reader->type),
+                      reader->type, ready);
+        next += ready * model_dtype_bytes(type);
+        at += ready;
+    }
+    return 0;
+}
+
+/* Makes the next piece of a part's codes. */
+static int make_codes(struct model_stored_reader *reader, const struct model_stored_part *part,
+                      const struct kern_quant_layout *layout)
+{
+    const int64_t left = elements_of(part) - reader->done;
+    const int64_t count = left < piece_of(part) ? left : piece_of(part);
+    const bool plain = part->quant == KERN_QUANT_NONE;
+    const uint64_t bytes = (uint64_t)count * kern_type_bytes(part->from);
+    int rc = plain ? take(reader, part, count, reader->type, reader->made)
+                   : take(reader, part, count, MODEL_F32, reader->wide);
+    if (rc == 0 && !plain) {
+        rc = encode(reader, part, count);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    reader->end = plain                           ? bytes
+                  : part->quant == KERN_QUANT_NF4 ? (uint64_t)count / 2
+                                                  : (uint64_t)count;
+    reader->done += count;
+    if (count == left) { /* up to the scales */
+        const uint64_t gap = layout->scales - layout->codes_bytes;
+        memset(reader->made + reader->end, 0, gap);
+        reader->end += gap;
+    }
+    return 0;
+}
+
+/* Makes the next bytes: a piece of codes, or the scales of a part whose codes are all made. */
+static int make_more(struct model_stored_reader *reader)
+{
+    const struct model_stored_part *part = &reader->source.stored->parts[reader->part];
+    const struct kern_quant_layout layout = layout_of(part);
+    reader->at = reader->end = 0;
+    if (reader->done < elements_of(part)) {
+        return make_codes(reader, part, &layout);
+    }
+    if (layout.bytes > layout.scales) {
+        kern_quant_encode_scales(part->quant, &layout, reader->scales, reader->made);
+        reader->end = layout.bytes - layout.scales;
+    }
+    reader->part++;
+    reader->done = 0;
+    return 0;
+}
+
+int model_stored_read(struct model_stored_reader *reader, void *to, uint64_t bytes)
+{
+    char *at = to;
+    while (bytes > 0) {
+        if (reader->at == reader->end) {
+            if (reader->part == reader->source.stored->count) {
+                break;
+            }
+            int rc = make_more(reader);
+            if (rc != 0) {
+                return rc;
+            }
+        }
+        const uint64_t ready = reader->end - reader->at;
+        const uint64_t count = ready < bytes ? ready : bytes;
+        if (at != NULL) {
+            memcpy(at, reader->made + reader->at, count);
+            at += count;
+        }
+        reader->at += count;
+        bytes -= count;
+    }
+    if (at != NULL) {
+        memset(at, 0, bytes);
+    }
+    return 0;
+}

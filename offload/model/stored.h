@@ -1,0 +1,68 @@
+/* stored.h: frozen layers that are kept in fewer bits than compute reads. The stored form of a block is
+ * that of its tensors (kernels/quant.h), one after the other: linear weights in the storage's format;
+ * norms and biases as compute reads them, or as bf16. It is made of the model's files, as a sequence of
+ * bytes, so that making it takes little memory. */
+#ifndef OFFLOAD_MODEL_STORED_H
+#define OFFLOAD_MODEL_STORED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/quant.h"
+#include "offload/model/files.h"
+
+enum model_storage {
+    MODEL_STORAGE_PLAIN, /* as compute reads it: no block has a stored form */
+    MODEL_STORAGE_BF16,
+    MODEL_STORAGE_INT8,
+    MODEL_STORAGE_NF4,
+};
+
+/* "plain", "bf16", "int8", "nf4". */
+const char *model_storage_name(enum model_storage storage);
+
+/* A tensor of the block: rows * cols elements from `first` of its flat array on, or any number of small
+ * arrays as one row. */
+struct model_stored_part {
+    const char *name; /* borrowed from the model */
+    uint64_t first;
+    int64_t rows;
+    int64_t cols;
+    enum kern_quant quant;
+    enum kern_type from;   /* of KERN_QUANT_NONE */
+    uint64_t offset_bytes; /* in the stored form */
+};
+
+struct model_stored {
+    struct model_stored_part *parts; /* owned */
+    unsigned count;
+    uint64_t bytes;
+};
+
+/* Whether a block may have a stored form: a layer that is frozen, or the frozen part of a layer. */
+bool model_stored_is_possible(const struct model *model, const struct model_block *block);
+
+/* The stored form of a block of a run whose weights are of `type`; *out is NULL if it is kept as compute
+ * reads it. -EINVAL names a tensor that cannot be stored so. */
+int model_stored_create(const struct model *model, const struct model_block *block,
+                        enum model_storage storage, enum kern_type type, struct model_stored **out);
+void model_stored_destroy(struct model_stored *stored); /* NULL is fine */
+
+/* Makes the stored form of a block. One thread, with a team. */
+struct model_stored_reader;
+
+struct model_stored_source {
+    const struct model_files *files; /* borrowed, like all here; model_files_check was called */
+    const struct model_block *block;
+    const struct model_stored *stored;
+    enum kern_type type; /* of the run */
+    struct core_team *team;
+    struct model_sums *sums; /* what is read is added to it, once all is made; NULL: none */
+};
+
+int model_stored_open(const struct model_stored_source *source, struct model_stored_reader **out);
+void model_stored_close(struct model_stored_reader *reader); /* NULL is fine */
+/* The next bytes; zeros after the last one. `to` NULL skips them. -EINVAL names a tensor with weights
+ * that have no code. */
+int model_stored_read(struct model_stored_reader *reader, void *to, uint64_t bytes);
+#endif
