@@ -72,6 +72,8 @@ static void usage(void)
         {"plan --per-device-train-batch-size=4", "use --batch ROWS"},
         {"finetune --lora-dora", "DoRA is not supported yet"},
         {"finetune --lora-r 8", "use --lora R"},
+        {"finetune --adapter-name-or-path a", "use --adapter DIR"},
+        {RUN_M "--adapter a --freeze b", "--adapter and --freeze exclude each other"},
         {RUN_M "--lora-alpha 16", "--lora-alpha needs --lora R"},
         {RUN_M "--lora 8 --freeze a", "--lora and --freeze exclude each other"},
         {"plan --model Qwen/Qwen3-0.6B",

@@ -294,11 +294,11 @@ static void write_item(const struct cli_option *option, const char *standard, ch
              option->value != NULL ? option->value : "", standard);
 }
 
-/* Flags that go with --lora or --freeze; the short help has no room for them. */
+/* Flags that go with --lora or --freeze, or are for few machines; the short help has no room for them. */
 static bool is_detail(const struct finetune_flag *row)
 {
     return strncmp(row->name, "lora-", 5) == 0 || row->at == AT(modules_to_save) ||
-           row->at == AT(adapter) || row->at == AT(base);
+           row->at == AT(adapter) || row->at == AT(base) || strcmp(row->name, "numa") == 0;
 }
 
 /* Prints items in lines. They keep their order, except that one of the next few may be moved up to
