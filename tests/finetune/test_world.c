@@ -166,7 +166,8 @@ static void adapters(void)
     begin();
     make_case();
 #define LORA                                                                                       \
-    "--lora 4 --lora-targets q_proj,v_proj,down_proj --modules-to-save model.norm --zero 3 "
+    "--lora 4 --lora-targets q_proj,v_proj,down_proj --modules-to-save model.norm --zero 3 "       \
+    "--base nf4 "
     expect(0, CASE LORA "-q --out %T/by_threads --ranks 3");
     world(3, 0, CASE LORA "-q --out %T/by_processes --save-every 1");
     rig_same_adapter("by_threads", "by_processes");
