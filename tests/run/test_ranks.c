@@ -100,6 +100,9 @@ static void bf16(void)
 /* Adapters: small shards beside large ones that are frozen. */
 static void lora(void)
 {
+    if (TEST_RACES) {
+        test_skip("threads share adapters as they share other blocks");
+    }
     static const char *const saved[] = {"lm_head"};
     const struct model_lora_options options = {
         .rank = 3, .alpha = 6, .saved = saved, .saved_count = 1, .seed = 3};
