@@ -163,7 +163,7 @@ PUBLISHED = [
 
 def needed(sentence):
     """What a refusal says would be enough, as GB of each GPU's memory."""
-    found = re.search(r"any one of: (.*?)(;|$)", sentence)
+    found = re.search(r"(?:any one of|the least memory[^:]*): (.*?)(;|$)", sentence)
     return found.group(1) if found else sentence
 
 
@@ -192,7 +192,25 @@ def published(plans):
                     ", ".join(gb(tiers[t + "_bytes"] / each) or "0" for t in ("device", "host", "store"))]
         lines.append("| " + " | ".join(row) + " |")
     replace("published.md", "published", lines)
+    replace("published.md", "adapters", adapters(plans))
     replace("published.md", "ranks", curve(plans))
+
+
+def adapters(plans):
+    """The models of ZeRO-Infinity on one node, with adapters beside frozen layers."""
+    head = ["model", "layers x hidden", "rows per GPU", "step", "bottleneck", "blocks by sections",
+            "GB per GPU: DEVICE, HOST, STORE"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for name, layers, hidden, heads, rows in (("500B", 124, 18432, 144, 8), ("1T", 128, 25600, 200, 7)):
+        folder = plans.model(f"{name}-{hidden}", gpt(layers, hidden, heads))
+        plan = plans.plan(folder, ["--machine", "dgx-2", "--ranks-per-node", "16", "--batch", str(rows), "--accum", "1",
+                                   "--seq-len", "1024", "--precision", "fp16", "--lora", "16"])
+        step, tiers = plan["step"], plan["tiers"]
+        lines.append("| " + " | ".join([
+            name, f"{layers} x {hidden:,}", str(rows), f"{step['seconds']:.3g} s", step["bottleneck"],
+            str(plan["chosen"]["sectioned_blocks"]),
+            ", ".join(gb(tiers[t + "_bytes"] / 16) or "0" for t in ("device", "host", "store"))]) + " |")
+    return lines
 
 
 def curve(plans):

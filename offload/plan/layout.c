@@ -284,9 +284,21 @@ uint32_t plan_layout_page_slot(const struct plan_layout *layout, uint32_t block)
     return rows != PLAN_NONE ? rows : layout->sections[0];
 }
 
-/* Marks the blocks of which only rows or sections are brought to the place of use. Shards are gathered by
- * sections wherever they are; a block of which rows are enough is gathered whole, because ranks use different
- * rows. */
+/* Whether only rows or sections of a block are brought to the place of use. Shards are gathered by sections
+ * wherever they are, but whole if rows are enough, because ranks use different rows. On the CPU device, weights
+ * that are trained and in STORE are updated in a slot that has room for all of them. */
+static bool comes_by_pages(const struct plan_layout *layout, const struct plan_input *input,
+                           uint32_t block)
+{
+    const struct plan_block_shape *shape = &input->blocks[block];
+    const uint8_t weights = layout->places[block].weights;
+    if (shape->trained && input->budgets.device_is_host && weights == PLAN_STORE) {
+        return false;
+    }
+    return plan_shards_weights(input) ? shape->rows_bytes == 0
+                                      : weights == PLAN_HOST || weights == PLAN_STORE;
+}
+
 static void mark_pages(struct plan_layout *layout, const struct plan_input *input)
 {
     for (uint32_t b = 0; b < input->block_count; b++) {
@@ -294,10 +306,7 @@ static void mark_pages(struct plan_layout *layout, const struct plan_input *inpu
     }
     for (uint32_t b = 0; b < input->block_count; b++) {
         const uint32_t block = input->blocks[b].rows_bytes > 0 ? b : source_of(input, b);
-        const uint8_t weights = block != PLAN_NONE ? layout->places[block].weights : PLAN_DEVICE;
-        if (block != PLAN_NONE && plan_shards_weights(input)) {
-            layout->blocks[block].by_pages = input->blocks[block].rows_bytes == 0;
-        } else if (weights == PLAN_HOST || weights == PLAN_STORE) {
+        if (block != PLAN_NONE && comes_by_pages(layout, input, block)) {
             layout->blocks[block].by_pages = true;
         }
     }

@@ -400,11 +400,12 @@ int plan_update_block(struct plan_step *step, uint32_t block, bool to_device)
                           .above = PLAN_NONE,
                           .whole = PLAN_NONE,
                           .first = plan_weight_span(step->input, block).first};
+    const bool to_slot = to_device && !where->by_pages; /* sections are brought after the update */
     int rc = 0;
     if (step->input->budgets.device_is_host) {
-        rc = stand_direct(step, block, to_device, &stand);
+        rc = stand_direct(step, block, to_slot, &stand);
     } else {
-        stand_apart(step, block, to_device, &stand);
+        stand_apart(step, block, to_slot, &stand);
     }
     for (uint64_t c = 0; rc == 0 && c < plan_chunk_count(span.count, each); c++) {
         struct chunk chunk = {.block = block,

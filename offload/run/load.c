@@ -45,12 +45,14 @@ struct loading {
 
 /* 1: the store takes the chunk over in the checkpoint's files, because an update will write it. 0:
  * it has to be written. Frozen chunks would stay in those files for good, so they are always
- * written. */
+ * written; pages are read by themselves, for which those files have no checksums. */
 static int adopt_chunk(struct loading *load, const struct arrival *chunk)
 {
     const struct run_rank *rank = load->rank;
-    if (load->checkpoint == NULL || !rank->blocks->list[chunk->place.block].trained ||
-        plan_layout_of(rank->plan)->blocks[chunk->place.block].on_card) {
+    const struct plan_block_layout *where = &plan_layout_of(rank->plan)->blocks[chunk->place.block];
+    const bool paged = where->by_pages && chunk->place.kind == STORE_WEIGHTS;
+    if (load->checkpoint == NULL || !rank->blocks->list[chunk->place.block].trained || paged ||
+        where->on_card) {
         return 0;
     }
     return store_adopt(rank->store, &chunk->place, load->checkpoint, chunk->span, chunk->memory);

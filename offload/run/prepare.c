@@ -105,14 +105,22 @@ static bool can_lend_sections(const struct run_prepared *prepared, uint32_t bloc
            prepared->blocks[block].rows_bytes > 0;
 }
 
-/* Keeps the sections of blocks whose frozen weights have more than `whole_max_bytes`; the others come as a
- * whole, and rows of what they borrow are not enough. Returns how many blocks have sections. */
-static uint32_t choose_sections(struct run_prepared *prepared, uint64_t whole_max_bytes)
+/* Which blocks come by sections. */
+struct sectioning {
+    uint64_t whole_max_bytes; /* those whose weights have more than this */
+    bool trained;             /* not only frozen weights */
+};
+
+/* Keeps the sections of these blocks; the others come as a whole, and rows of what they borrow are not enough.
+ * Returns how many blocks have sections. */
+static uint32_t choose_sections(struct run_prepared *prepared, const struct sectioning *sectioning)
 {
     uint32_t count = 0;
     for (uint32_t b = 0; b < prepared->shapes->block_count; b++) {
         struct plan_block_shape *shape = &prepared->blocks[b];
-        if (weight_bytes(&prepared->blocks[shape->source]) <= whole_max_bytes ||
+        const struct plan_block_shape *source = &prepared->blocks[shape->source];
+        if (weight_bytes(source) <= sectioning->whole_max_bytes ||
+            (source->trained && !sectioning->trained) ||
             (shape->source != b && !can_lend_sections(prepared, shape->source))) {
             shape->sections = NULL;
         }
@@ -137,22 +145,23 @@ static uint64_t layer_bytes(const struct run_prepared *prepared)
     return bytes;
 }
 
-/* Plans with whole blocks if they fit; else brings frozen weights by sections, which are read more often: those
- * of more bytes than a layer has, or all. Each is tried with larger groups first, then with smaller ones in a
+/* Plans with whole blocks if they fit; else brings weights by sections, which are read more often: frozen ones of
+ * more bytes than a layer has, or all frozen ones, or all. Each is tried with larger groups first, then with smaller ones in a
  * longer tape: the activations of a whole group are in memory when a step goes micro-batch by micro-batch. */
 static int plan_groups(struct run_prepared *prepared, const struct run_options *options)
 {
     enum { GROUPS = 2 };
     static const uint32_t groups_max[GROUPS] = {RUN_OPTIONS_GROUPS, 8 * RUN_OPTIONS_GROUPS};
-    const uint64_t whole_max_bytes[] = {UINT64_MAX, layer_bytes(prepared), 0};
+    const struct sectioning sectionings[] = {
+        {UINT64_MAX, false}, {layer_bytes(prepared), false}, {0, false}, {0, true}};
     const bool smaller = options->micro_batches > groups_max[0] &&
                          options->wishes.order != PLAN_ORDER_LAYER;
     uint32_t last[GROUPS] = {UINT32_MAX, UINT32_MAX}; /* blocks with sections in the last plan */
     int rc = -EFBIG;
-    for (size_t s = 0; s < sizeof whole_max_bytes / sizeof whole_max_bytes[0]; s++) {
+    for (size_t s = 0; s < sizeof sectionings / sizeof sectionings[0]; s++) {
         for (size_t g = 0; rc == -EFBIG && g < (smaller ? GROUPS : 1); g++) {
             group_micro_batches(prepared, options, groups_max[g]);
-            const uint32_t count = choose_sections(prepared, whole_max_bytes[s]);
+            const uint32_t count = choose_sections(prepared, &sectionings[s]);
             prepared->input.wishes.order = g > 0 ? PLAN_ORDER_MICRO : options->wishes.order;
             rc = count != last[g] ? plan_create(&prepared->input, &prepared->plan) : rc;
             last[g] = count;

@@ -126,12 +126,16 @@ static int describe_stored(struct run_shapes *shapes, const struct run_options *
     return rc;
 }
 
-/* The largest frozen array with which a block computes, if no other block needs it whole: that of the
- * embedding has to be enough by rows for the embedding itself. Returns PLAN_NONE if there is none. */
+/* The array with which a block computes by sections: the largest frozen one that no other block needs whole (that
+ * of the embedding has to be enough by rows for the embedding itself), or else its own. Returns PLAN_NONE if there
+ * is none. */
 static uint32_t find_source(const struct run_shapes *shapes, unsigned index)
 {
     const struct plan_block_shape *shape = &shapes->blocks[index];
     uint32_t source = shape->trained ? PLAN_NONE : index;
+    if (shapes->model->blocks[index].kind == MODEL_BLOCK_EMBEDDING) {
+        return PLAN_NONE;
+    }
     for (uint32_t i = 0; i < shape->borrow_count; i++) {
         const uint32_t from = shape->borrows[i];
         const struct plan_block_shape *lender = &shapes->blocks[from];
@@ -141,7 +145,7 @@ static uint32_t find_source(const struct run_shapes *shapes, unsigned index)
             source = from;
         }
     }
-    return source;
+    return source != PLAN_NONE ? source : index;
 }
 
 static int make_sections(struct run_shapes *shapes, unsigned index)
@@ -150,8 +154,7 @@ static int make_sections(struct run_shapes *shapes, unsigned index)
     struct plan_block_shape *shape = &shapes->blocks[index];
     struct model_sections **sections = &shapes->sections[index];
     const uint32_t source = find_source(shapes, index);
-    if (source == PLAN_NONE || block->kind == MODEL_BLOCK_EMBEDDING ||
-        shapes->stored[source] != NULL) {
+    if (source == PLAN_NONE || shapes->stored[source] != NULL) {
         return 0;
     }
     if (block->like != index) {

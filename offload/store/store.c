@@ -489,11 +489,12 @@ static struct aio_extent *find_pages(const struct store *store, uint32_t block, 
     if (chunk == NULL) {
         return NULL;
     }
+    struct aio_extent *extent = store_chunk_current(chunk);
     const uint64_t within = *offset % each;
-    const uint64_t left = aio_extent_bytes(chunk->extents[0]) - within;
+    const uint64_t left = aio_extent_bytes(extent) - within;
     *bytes = plan_round_up(*bytes < left ? *bytes : left, AIO_ALIGN_BYTES);
     *offset = within;
-    return chunk->extents[0];
+    return extent;
 }
 
 int store_read_pages(struct store *store, struct aio_queue *queue, uint32_t block, uint64_t offset,

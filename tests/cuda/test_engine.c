@@ -133,28 +133,37 @@ static void frozen(void)
     case_model_free(&made);
 }
 
-/* Frozen layers come by sections from HOST, and from STORE through HOST, with the same bits. */
+/* Layers come by sections from HOST, and from STORE through HOST, with the same bits; trained ones after their
+ * update. */
 static void sections(void)
 {
-    static const char *const patterns[] = {"model.layers.*", "lm_head.weight", "model.norm.weight"};
-    struct case_model made;
+    static const char *const frozen_layers[] = {"model.layers.*", "lm_head.weight",
+                                                "model.norm.weight"};
+    static const char *const trained_layers[] = {"lm_head.weight"};
+    static const struct {
+        const char *const *patterns;
+        size_t count, first_way;
+    } cases[] = {{frozen_layers, 3, TEST_COUNT(3, 4)}, {trained_layers, 1, 4}};
     struct run_options base = case_options();
     card_or_skip();
     base.tile_bytes = 16 << 10;
-    case_model_make(&made, "llama, whole");
-    case_model_freeze(&made, patterns, sizeof patterns / sizeof patterns[0]);
-    for (size_t w = TEST_COUNT(3, 4); w < 5; w++) {
-        struct case_outcome whole;
-        struct case_outcome engine;
-        (void)rig_machine();
-        struct run_options options = options_of(&ways[w], &base);
-        case_run_engine(&made, &options, STEPS, &whole);
-        case_squeeze(&made, &options, 1, NULL);
-        (void)rig_machine();
-        case_run_engine(&made, &options, STEPS, &engine);
-        case_check_equal(&whole, &engine, ways[w].name);
+    for (size_t c = 0; c < TEST_COUNT(2, 1); c++) {
+        struct case_model made;
+        case_model_make(&made, "llama, whole");
+        case_model_freeze(&made, cases[c].patterns, cases[c].count);
+        for (size_t w = cases[c].first_way; w < 5; w++) {
+            struct case_outcome whole;
+            struct case_outcome engine;
+            (void)rig_machine();
+            struct run_options options = options_of(&ways[w], &base);
+            case_run_engine(&made, &options, STEPS, &whole);
+            case_squeeze(&made, &options, 1, NULL);
+            (void)rig_machine();
+            case_run_engine(&made, &options, STEPS, &engine);
+            case_check_equal(&whole, &engine, ways[w].name);
+        }
+        case_model_free(&made);
     }
-    case_model_free(&made);
 }
 
 /* Frozen layers that are stored as nf4, which the card expands. */

@@ -142,6 +142,12 @@ struct machine_cells machine_part(const struct machine *machine, uint32_t block)
 
 /* ---- rows ---- */
 
+/* How many updates the weights have had with which a step computes. */
+static uint32_t updates_before(const struct machine *machine, uint32_t block, uint32_t step)
+{
+    return machine->input->blocks[block].trained ? step : 0;
+}
+
 /* What a frozen block's rows are for a micro-batch. */
 static uint64_t rows_value(const struct machine *machine, const struct plan_command *command)
 {
@@ -192,7 +198,8 @@ static void expand(struct machine *machine, const struct plan_command *command)
 
 /* ---- forward and backward ---- */
 
-static uint64_t weights_digest(const struct machine *machine, const struct plan_command *command)
+static uint64_t weights_digest(const struct machine *machine, const struct plan_command *command,
+                               uint32_t step)
 {
     const struct plan_block_shape *shape = &machine->input->blocks[command->block];
     uint64_t digest = 0;
@@ -204,7 +211,8 @@ static uint64_t weights_digest(const struct machine *machine, const struct plan_
         const uint32_t block = j == 0 ? command->block : shape->borrows[j - 1];
         if (machine->plan->layout->blocks[block].by_pages) { /* the pages were checked */
             for (uint64_t i = 0; i < truth_cells(machine->input, block); i++) {
-                digest = truth_mix(digest, truth_cell_at(machine->truth, 0, block, i).weight);
+                const uint32_t updates = updates_before(machine, block, step);
+                digest = truth_mix(digest, truth_cell_at(machine->truth, updates, block, i).weight);
             }
             continue;
         }
@@ -234,7 +242,7 @@ static void clobber_scratch(struct machine *machine, const struct plan_command *
 
 /* Checks the weights of a command's section, and that the sections before it left the scratch to it. Returns
  * whether the section is the last one, which does what the whole command would. */
-static bool do_section(struct machine *machine, const struct plan_command *command)
+static bool do_section(struct machine *machine, const struct plan_command *command, uint32_t step)
 {
     const struct plan_block_shape *shape = &machine->input->blocks[command->block];
     const struct model_section *section = command->section;
@@ -248,8 +256,8 @@ static bool do_section(struct machine *machine, const struct plan_command *comma
     const enum model_pass end = command->op == PLAN_FWD ? MODEL_PASS_FORWARD : MODEL_PASS_BACKWARD;
     const size_t index = (size_t)(section - shape->sections->list);
     const struct plan_operand *scratch = machine_need(command, PLAN_AS_SCRATCH);
+    const uint32_t updates = updates_before(machine, source, step);
     uint64_t at = 0;
-    check_true(!machine->input->blocks[source].trained);
     for (unsigned i = 0; i < section->range_count; i++) {
         const struct model_range *range = &section->ranges[i];
         const struct plan_operand *slot = machine_need(command, PLAN_AS_SECTION);
@@ -257,7 +265,7 @@ static bool do_section(struct machine *machine, const struct plan_command *comma
             const uint64_t cell = (range->first + done) / (PLAN_CUT_ELEMENTS * width);
             const struct machine_cell there = machine_cell_at(machine, source, cell, 0, 0, width);
             check_true(machine_take(machine, slot->buffer, slot->offset + at + done, there.bytes) ==
-                       truth_cell_at(machine->truth, 0, source, cell).weight);
+                       truth_cell_at(machine->truth, updates, source, cell).weight);
         }
         at += range->bytes;
     }
@@ -271,10 +279,11 @@ static bool do_section(struct machine *machine, const struct plan_command *comma
 
 static void forward(struct machine *machine, const struct plan_command *command, uint32_t step)
 {
-    if (command->section != NULL && !do_section(machine, command)) {
+    if (command->section != NULL && !do_section(machine, command, step)) {
         return;
     }
-    uint64_t out = truth_mix(input_of(machine, command, step), weights_digest(machine, command));
+    uint64_t out = truth_mix(input_of(machine, command, step),
+                             weights_digest(machine, command, step));
     clobber_scratch(machine, command);
     if (machine->input->blocks[command->block].out_bytes > 0) {
         put_whole(machine, command, PLAN_AS_OUT, out);
@@ -342,7 +351,7 @@ static void backward(struct machine *machine, const struct plan_command *command
         submit(machine, command, step);
         return;
     }
-    if (command->section != NULL && !do_section(machine, command)) {
+    if (command->section != NULL && !do_section(machine, command, step)) {
         return;
     }
     const struct plan_block_shape *shape = &machine->input->blocks[command->block];
@@ -352,9 +361,9 @@ static void backward(struct machine *machine, const struct plan_command *command
     if (plan_command_operand(command, PLAN_AS_KEPT) != NULL) {
         kept = take_whole(machine, command, PLAN_AS_KEPT);
     } else if (shape->kept_bytes > 0) {
-        kept = truth_mix(truth_mix(in, weights_digest(machine, command)), 1);
+        kept = truth_mix(truth_mix(in, weights_digest(machine, command, step)), 1);
     }
-    uint64_t weights = shape->backward_reads_weights ? weights_digest(machine, command) : 0;
+    uint64_t weights = shape->backward_reads_weights ? weights_digest(machine, command, step) : 0;
     uint64_t after = head ? 0 : take_whole(machine, command, PLAN_AS_OUT_GRAD);
     uint64_t digest = truth_backward(in, kept, weights, after);
     clobber_scratch(machine, command);

@@ -362,7 +362,7 @@ static void cut_block(struct cut *cut, struct world *world, uint32_t block, uint
     world->shapes[block].source = source;
 }
 
-/* Gives sections to some blocks: of their own weights, of a data block, or of the embedding, which is then read
+/* Gives sections to some blocks: of their own weights, which may be trained, of a data block, or of the embedding, which is then read
  * by rows for itself. */
 static void cut_blocks(struct world *world, struct cut cuts[BLOCKS], uint64_t number)
 {
@@ -370,7 +370,8 @@ static void cut_blocks(struct world *world, struct cut cuts[BLOCKS], uint64_t nu
         const struct plan_block_shape *shape = &world->shapes[b];
         const uint32_t source = shape->borrow_count > 0 ? shape->borrows[shape->borrow_count - 1]
                                                         : b;
-        if (!world->shapes[source].trained && (number + b) % 3 > 0) {
+        const bool lent = source == 0 && world->shapes[0].trained;
+        if (!lent && (number + b) % 3 > 0) {
             cut_block(&cuts[b], world, b, source);
             world->shapes[source].rows_bytes = source == 0 ? 3 * 4096 : 0;
         }
