@@ -61,6 +61,7 @@ enum kern_op {
     KERN_ACT,
     KERN_ACT_GRAD,
     KERN_ADD,
+    KERN_DROPOUT,
     KERN_LOSS,
     KERN_EXPAND,
     KERN_UPDATE,  /* this and the next: CUDA only; on the CPU, cpu_adam does it */
@@ -323,6 +324,21 @@ struct kern_add_arguments {
     const void *b; /* NULL: none */
     enum kern_type y_type;
     void *y;
+};
+
+/* KERN_DROPOUT: y = keeps(i) ? x / (1 - rate) : 0, (+ add), rounded once. Element i is kept if the random number
+ * of (*seed, stream, i) is at least `rate` (core_rng_unit of word i % 4 at position i / 4), so that the same call
+ * drops the same elements again. A *seed of 0: nothing is dropped and x is not scaled. Dense. y may be x or
+ * add. */
+struct kern_dropout_arguments {
+    enum kern_type type;
+    float rate; /* 0 <= rate < 1 */
+    int64_t count;
+    const void *x;
+    const void *add; /* NULL: none */
+    void *y;
+    const uint64_t *seed;
+    uint64_t stream;
 };
 
 enum { KERN_LABEL_IGNORED = -100 };

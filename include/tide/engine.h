@@ -158,6 +158,7 @@ struct tide_engine_options {
     uint32_t lora_rank;   /* 0: no adapters, or those of `adapter` */
     uint32_t lora_rslora; /* 1: the scale is alpha / sqrt(rank), not alpha / rank */
     double lora_alpha;    /* 0: twice the rank */
+    double lora_dropout;  /* rate at which inputs of adapters are dropped in training; below 1 */
     /* Linear layers that get adapters: names of modules as in files ("q_proj"), or ends of their paths
      * ("self_attn.q_proj"). NULL or {"all-linear"}: all in all layers. */
     const char *const *lora_targets;

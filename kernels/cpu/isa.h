@@ -65,8 +65,8 @@ struct kern_isa {
      * product. */
     void (*finish)(const struct kern_finish *finish, const float *tile, int64_t tile_stride,
                    const int64_t at[2], const int64_t size[2]);
-    /* [begin, end): rows (token, head) for the norms, elements for `add`, tokens for rope, act,
-     * act_grad and embed. */
+    /* [begin, end): rows (token, head) for the norms, elements for `add` and dropout, tokens for rope, act,
+     * act_grad and embed. `begin` of dropout is a multiple of 64. */
     void (*norm)(const struct kern_norm_arguments *a, int64_t begin, int64_t end);
     /* Stores the sums over these rows in dweight and dbias [width], unless NULL. */
     void (*norm_grad)(const struct kern_norm_grad_arguments *a, int64_t begin, int64_t end,
@@ -75,6 +75,7 @@ struct kern_isa {
     void (*act)(const struct kern_act_arguments *a, int64_t begin, int64_t end);
     void (*act_grad)(const struct kern_act_grad_arguments *a, int64_t begin, int64_t end);
     void (*add)(const struct kern_add_arguments *a, int64_t begin, int64_t end);
+    void (*dropout)(const struct kern_dropout_arguments *a, int64_t begin, int64_t end);
     void (*embed)(const struct kern_embed_arguments *a, int64_t begin, int64_t end);
     /* [begin, end): NF4: blocks of 64; INT8: rows; NONE: elements. */
     void (*expand)(const struct kern_expand_arguments *a, int64_t begin, int64_t end);

@@ -1,4 +1,4 @@
-/* pointwise.cu: ops on single tokens or elements: RoPE, activations, addition. They are bound by
+/* pointwise.cu: ops on single tokens or elements: RoPE, activations, addition, dropout. They are bound by
  * memory: a thread moves groups of eight elements. It reads its group of every array before it
  * writes, so a result may replace its input. */
 #include <string.h>
@@ -203,7 +203,74 @@ __global__ void __launch_bounds__(THREADS) add_groups(struct kern_add_arguments 
     kern_store_any(a.y_type, x, a.y, i, left, wide);
 }
 
+/* ---- Dropout ---- */
+
+/* core_rng_philox. */
+__device__ void philox(uint64_t seed, uint64_t stream, uint64_t position, uint32_t (&c)[4])
+{
+    uint32_t k0 = static_cast<uint32_t>(seed);
+    uint32_t k1 = static_cast<uint32_t>(seed >> 32);
+    c[0] = static_cast<uint32_t>(position);
+    c[1] = static_cast<uint32_t>(position >> 32);
+    c[2] = static_cast<uint32_t>(stream);
+    c[3] = static_cast<uint32_t>(stream >> 32);
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = static_cast<uint64_t>(0xD2511F53u) * c[0];
+        const uint64_t p1 = static_cast<uint64_t>(0xCD9E8D57u) * c[2];
+        c[0] = static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0;
+        c[2] = static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1;
+        c[1] = static_cast<uint32_t>(p1);
+        c[3] = static_cast<uint32_t>(p0);
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+}
+
+__global__ void __launch_bounds__(THREADS)
+    dropout_groups(struct kern_dropout_arguments a, bool wide)
+{
+    const int64_t i = (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * KERN_GROUP;
+    const int64_t left = a.count - i;
+    if (left <= 0) {
+        return;
+    }
+    const uint64_t seed = *a.seed;
+    const float kept = 1.0f / (1.0f - a.rate);
+    float x[KERN_GROUP];
+    kern_load_any(a.type, x, a.x, i, left, wide);
+    if (seed != 0) {
+#pragma unroll
+        for (int g = 0; g < KERN_GROUP / 4; g++) {
+            uint32_t words[4];
+            philox(seed, a.stream, static_cast<uint64_t>(i) / 4 + g, words);
+#pragma unroll
+            for (int w = 0; w < 4; w++) {
+                const float unit = static_cast<float>(words[w] >> 8) * 0x1p-24f;
+                x[4 * g + w] = unit < a.rate ? 0.0f * x[4 * g + w] : kept * x[4 * g + w];
+            }
+        }
+    }
+    if (a.add != nullptr) {
+        float y[KERN_GROUP];
+        kern_load_any(a.type, y, a.add, i, left, wide);
+#pragma unroll
+        for (int j = 0; j < KERN_GROUP; j++) {
+            x[j] += y[j];
+        }
+    }
+    kern_store_any(a.type, x, a.y, i, left, wide);
+}
+
 } // namespace
+
+extern "C" int kern_cuda_dropout(const struct dev_launch *where,
+                                 const struct kern_dropout_arguments *a)
+{
+    const bool wide = kern_is_wide(a->type, a->x, 0) && kern_is_wide(a->type, a->add, 0) &&
+                      kern_is_wide(a->type, a->y, 0);
+    const kern_grid grid = kern_grid_of(kern_div_up(a->count, THREADS * KERN_GROUP), THREADS);
+    return kern_cuda_launch(where, "dropout", grid, dropout_groups, *a, wide);
+}
 
 extern "C" int kern_cuda_act(const struct dev_launch *where, const struct kern_act_arguments *a)
 {

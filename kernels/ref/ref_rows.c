@@ -1,8 +1,9 @@
-/* ref_rows.c: norms, RoPE, activations, addition and stored weights, in double. */
+/* ref_rows.c: norms, RoPE, activations, addition, dropout and stored weights, in double. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/rng.h"
 #include "kernels/quant_values.h"
 #include "kernels/ref/ref.h"
 
@@ -207,5 +208,16 @@ void kern_ref_expand(const struct kern_expand_arguments *a)
         const double value = a->quant == KERN_QUANT_NONE ? kern_ref_load(a->from, a->stored, i)
                                                          : (double)expanded(a, i);
         kern_ref_store(a->type, a->y, i, value);
+    }
+}
+
+void kern_ref_dropout(const struct kern_dropout_arguments *a)
+{
+    for (int64_t i = 0; i < a->count; i++) {
+        const struct core_rng_words words = core_rng_philox(*a->seed, a->stream, (uint64_t)i / 4);
+        const bool drops = core_rng_unit(words.word[i % 4]) < a->rate;
+        const double factor = *a->seed == 0 ? 1.0 : drops ? 0.0 : 1.0 / (1.0 - (double)a->rate);
+        const double add = a->add != NULL ? kern_ref_load(a->type, a->add, i) : 0.0;
+        kern_ref_store(a->type, a->y, i, kern_ref_load(a->type, a->x, i) * factor + add);
     }
 }

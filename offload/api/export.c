@@ -85,6 +85,7 @@ static int make_adapters(struct export *export, const struct model_config *confi
     const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
     const char *alpha = store_manifest_parameter(manifest, STORE_LORA_ALPHA);
     const char *rslora = store_manifest_parameter(manifest, STORE_LORA_RSLORA);
+    const char *dropout = store_manifest_parameter(manifest, STORE_LORA_DROPOUT);
     struct model_lora_options lora = {.rank = 0};
     if (alpha == NULL || rslora == NULL) {
         return core_err_set(-EINVAL,
@@ -101,6 +102,7 @@ static int make_adapters(struct export *export, const struct model_config *confi
     }
     lora.alpha = strtod(alpha, NULL);
     lora.rslora = strcmp(rslora, "1") == 0;
+    lora.dropout = dropout != NULL ? strtod(dropout, NULL) : 0.0;
     lora.targets = export->modules[0];
     lora.target_count = export->counts[0];
     lora.saved = export->modules[1];

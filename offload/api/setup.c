@@ -497,11 +497,14 @@ static int open_adapter(struct setup *setup, struct model_lora_options *lora)
         return core_err_set(-EINVAL, "--lora-rslora contradicts \"use_rslora\": false in %s/%s",
                             peft->folder, file);
     }
-    if (peft->dropout > 0) {
-        core_log(CORE_LOG_WARN, "%s/%s: lora_dropout %g is not applied", peft->folder, file,
-                 peft->dropout);
-    }
     model_peft_options(peft, lora);
+    if (given->lora_dropout > 0) {
+        lora->dropout = given->lora_dropout;
+    }
+    if (lora->dropout < 0 || lora->dropout > 0.999) {
+        return core_err_set(-EINVAL, "%s/%s: lora_dropout is %g; expected 0 to 0.999", peft->folder,
+                            file, lora->dropout);
+    }
     if (given->lora_target_count > 0) {
         fill_targets(given, lora);
     }
@@ -521,6 +524,7 @@ static int create_model(struct setup *setup, const struct model_config *config)
         .rank = given->lora_rank,
         .alpha = given->lora_alpha > 0 ? given->lora_alpha : 2.0 * given->lora_rank,
         .rslora = given->lora_rslora != 0,
+        .dropout = given->lora_dropout,
         .saved = given->modules_to_save,
         .saved_count = given->modules_to_save_count,
         .seed = given->seed,

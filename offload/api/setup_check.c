@@ -69,6 +69,7 @@ static int check_numbers(const struct tide_engine_options *given)
         {"clip", given->clip, 0, most},
         {"lora_rank", given->lora_rank, 0, 1 << 16},
         {"lora_alpha", given->lora_alpha, 0, most},
+        {"lora_dropout", given->lora_dropout, 0, 0.999},
         {"decay", given->decay, 0, most},
         {"eps", given->eps, 0, most},
         {"beta1", given->beta1, 0, almost_one},
@@ -131,7 +132,7 @@ static int check_names(const struct tide_engine_options *given)
 
 static int check_lora(const struct tide_engine_options *given)
 {
-    const bool any = given->lora_alpha > 0 || given->lora_rslora != 0 ||
+    const bool any = given->lora_alpha > 0 || given->lora_dropout > 0 || given->lora_rslora != 0 ||
                      given->lora_target_count > 0 || given->modules_to_save_count > 0;
     const bool adapters = given->lora_rank > 0 || given->adapter != NULL;
     if (!adapters && any) {

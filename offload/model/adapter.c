@@ -20,8 +20,17 @@ struct model_lora model_lora_of(const struct model_lora_options *options)
         .alpha = options->alpha,
         .rslora = options->rslora,
         .scale = (float)model_lora_scale(options->alpha, options->rank, options->rslora),
+        .dropout = options->dropout,
         .seed = options->seed,
     };
+}
+
+uint64_t model_lora_step_seed(const struct model_lora *lora, uint64_t step)
+{
+    static const char use[] = "dropout of adapters";
+    const struct core_rng_words words = core_rng_philox(lora->seed, core_hash(use, sizeof use, 0),
+                                                        step);
+    return ((uint64_t)words.word[1] << 32 | words.word[0]) | 1;
 }
 
 size_t model_module_length(const char *tensor)

@@ -24,7 +24,8 @@ enum model_adapter { MODEL_ADAPTER_NONE, MODEL_ADAPTER_A, MODEL_ADAPTER_B };
 struct model_lora_options {
     int64_t rank; /* at least 1 */
     double alpha;
-    bool rslora; /* the scale is alpha / sqrt(rank), not alpha / rank */
+    bool rslora;    /* the scale is alpha / sqrt(rank), not alpha / rank */
+    double dropout; /* rate at which an adapter's inputs are dropped in training; below 1 */
     /* Modules that get adapters: names of the linear layers, or the ends of their paths, each beginning
      * after a dot. NULL: all linear layers of all layers. */
     const char *const *targets;
@@ -41,12 +42,16 @@ struct model_lora {
     double alpha;
     bool rslora;
     float scale;
+    double dropout;
     uint64_t seed;
 };
 
 struct model_lora model_lora_of(const struct model_lora_options *options);
 /* alpha / rank, or alpha / sqrt(rank) with rsLoRA. */
 double model_lora_scale(double alpha, int64_t rank, bool rslora);
+
+/* The random number of a step, counted from 0, from which its adapters drop inputs; never 0. */
+uint64_t model_lora_step_seed(const struct model_lora *lora, uint64_t step);
 
 /* The bytes of a tensor's name that are its module's: "a.q_proj.weight" -> those of "a.q_proj". */
 size_t model_module_length(const char *tensor);

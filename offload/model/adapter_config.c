@@ -184,7 +184,7 @@ int model_adapter_config_write(const struct model_folder *folder, const struct m
     core_json_write_bool(&write, "inference_mode", true);
     core_json_write_integer(&write, "r", model->lora.rank);
     core_json_write_real(&write, "lora_alpha", model->lora.alpha);
-    core_json_write_real(&write, "lora_dropout", 0.0);
+    core_json_write_real(&write, "lora_dropout", model->lora.dropout);
     core_json_write_bool(&write, "use_rslora", model->lora.rslora);
     core_json_write_bool(&write, "use_dora", false);
     core_json_write_string(&write, "bias", "none");

@@ -417,6 +417,7 @@ void model_peft_options(const struct model_peft *peft, struct model_lora_options
     out->rank = peft->rank;
     out->alpha = peft->alpha;
     out->rslora = peft->rslora;
+    out->dropout = peft->dropout;
     out->targets = peft->modules;
     out->target_count = peft->adapted;
     out->saved = peft->modules + peft->adapted;

@@ -26,7 +26,7 @@ struct model_peft {
     bool rslora;
     bool dora;
     double scale;   /* alpha / rank, or alpha / sqrt(rank) */
-    double dropout; /* with which PEFT would train it */
+    double dropout; /* rate at which inputs were dropped in training */
     uint64_t
         base;     /* identity of the base model (model_sums_identity); 0: the folder does not say */
     char *folder; /* owned, as all below */

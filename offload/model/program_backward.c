@@ -175,6 +175,11 @@ static void adapter_weight_grad(struct model_build *build, const struct model_op
     if (a < 0) {
         return;
     }
+    if (build->model->lora.dropout > 0.0) {
+        const int whole = x;
+        x = model_build_buffer(build, build->buffers[whole].bytes);
+        model_build_dropout(build, row, whole, -1, x);
+    }
     const struct model_param *down = &build->block->params[a];
     const struct kern_linear_grad_weight_arguments arguments = {
         .type = build->shape.type,
@@ -272,7 +277,8 @@ static void input_grad(struct model_build *build, const struct model_op_row *row
                                         build->shape.tile_bytes);
     const int adapter = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);
     const uint64_t sum_bytes = (uint64_t)(build->tokens * param->cols) * sizeof(float);
-    const bool parts = tile < param->rows || adapter >= 0;
+    const bool drops = adapter >= 0 && build->model->lora.dropout > 0.0;
+    const bool parts = tile < param->rows || (adapter >= 0 && !drops);
     struct input_part part = {
         .param = weight,
         .dy = dy,
@@ -284,7 +290,7 @@ static void input_grad(struct model_build *build, const struct model_op_row *row
     for (; part.at < param->rows; part.at += tile) {
         part.rows = param->rows - part.at < tile ? param->rows - part.at : tile;
         part.dy_first = part.at;
-        part.last = adapter < 0 && part.at + part.rows == param->rows;
+        part.last = (adapter < 0 || drops) && part.at + part.rows == param->rows;
         input_grad_part(build, &part);
         part.first = false;
     }
@@ -294,7 +300,16 @@ static void input_grad(struct model_build *build, const struct model_op_row *row
         part.rows = part.dy_stride = build->block->params[adapter].rows;
         part.dy = model_build_hidden_grad(build, row);
         part.last = true;
+        const int dx = part.dx;
+        if (drops) { /* what was dropped has no gradient through the adapter */
+            part.dx = model_build_buffer(build, build->buffers[dx].bytes);
+            part.sum = -1;
+            part.first = true;
+        }
         input_grad_part(build, &part);
+        if (drops) {
+            model_build_dropout(build, row, part.dx, dx, dx);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 #include "offload/model/program_build.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -177,6 +178,27 @@ void model_build_weight_grad(struct model_build *build, struct model_step *step,
         .param = (uint8_t)param,
         .offset = (uint64_t)row * (uint64_t)build->block->params[param].cols,
     };
+}
+
+void model_build_dropout(struct model_build *build, const struct model_op_row *row, int x, int add,
+                         int y)
+{
+    const size_t stream = offsetof(struct kern_dropout_arguments, stream);
+    const struct kern_dropout_arguments arguments = {
+        .type = build->shape.type,
+        .rate = (float)build->model->lora.dropout,
+        .count = build->tokens * model_build_width(build, row->x.value),
+    };
+    struct model_step *step = model_build_step(build, KERN_DROPOUT, &arguments);
+    model_build_point(build, step, offsetof(struct kern_dropout_arguments, x), x, 0);
+    if (add >= 0) {
+        model_build_point(build, step, offsetof(struct kern_dropout_arguments, add), add, 0);
+    }
+    model_build_write(build, step, offsetof(struct kern_dropout_arguments, y), y, 0);
+    model_build_base(build, step, offsetof(struct kern_dropout_arguments, seed), MODEL_BASE_SCALE);
+    step->patches[step->patch_count - 1].offset_bytes = MODEL_SCALE_SEED_AT;
+    model_build_base(build, step, stream, MODEL_BASE_STREAM);
+    step->patches[step->patch_count - 1].offset_bytes = (uint64_t)row->weight;
 }
 
 void model_build_begin(struct model_build *build, const struct model *model, unsigned block,

@@ -64,6 +64,10 @@ int model_build_grad(struct model_build *build, enum model_value value);
  * A]. */
 int model_build_hidden(struct model_build *build, const struct model_op_row *row);
 int model_build_hidden_grad(struct model_build *build, const struct model_op_row *row);
+/* Adds a step that drops elements of the row's input, or of its gradient, as its adapter does: y = dropout(x)
+ * (+ add). add: -1: none. */
+void model_build_dropout(struct model_build *build, const struct model_op_row *row, int x, int add,
+                         int y);
 
 /* Adds a step with a copy of `arguments`. Never NULL: after a failure, it returns a step that is
  * discarded. */

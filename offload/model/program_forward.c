@@ -117,6 +117,12 @@ static void adapter(struct model_build *build, const struct model_op_row *row, i
     const struct model_param *down = &build->block->params[a];
     const struct model_param *up = &build->block->params[b];
     const int hidden = model_build_hidden(build, row);
+    int x = model_build_value(build, row->x.value);
+    if (build->model->lora.dropout > 0.0) {
+        const int whole = x;
+        x = model_build_buffer(build, build->buffers[whole].bytes);
+        model_build_dropout(build, row, whole, -1, x);
+    }
     const struct kern_linear_arguments first = {
         .type = build->shape.type,
         .m = build->tokens,
@@ -128,7 +134,7 @@ static void adapter(struct model_build *build, const struct model_op_row *row, i
     };
     struct model_step *step = model_build_step(build, KERN_LINEAR, &first);
     step->flops = 2.0 * (double)build->tokens * (double)down->elements;
-    model_build_point(build, step, AT(linear, x), model_build_value(build, row->x.value), 0);
+    model_build_point(build, step, AT(linear, x), x, 0);
     model_build_param(build, step, AT(linear, w), a, 0, 0);
     model_build_write(build, step, AT(linear, y), hidden, 0);
     for (unsigned i = 0; i < up->part_count; i++) {

@@ -41,8 +41,16 @@ enum model_base {
     MODEL_BASE_SIN,
     MODEL_BASE_SCALE,
     MODEL_BASE_LOSS,
+    MODEL_BASE_STREAM, /* no address: the number of model_stream_of; NULL: nothing is dropped */
     MODEL_BASE_COUNT,
 };
+
+/* The step's number for dropout (a uint64_t, 0: nothing is dropped) follows the scale at this byte. */
+enum { MODEL_SCALE_SEED_AT = 8, MODEL_SCALE_BYTES = 16 };
+
+/* What distinguishes random numbers of blocks and micro-batches (counted over all ranks); a step adds that of its
+ * row. */
+void *model_stream_of(unsigned block, uint64_t micro_batch);
 
 /* The pointer at `field` of the arguments is base + offset. */
 struct model_patch {

@@ -60,6 +60,12 @@ void model_binding_set_flat(struct model_binding *binding, const struct model_bl
     }
 }
 
+void *model_stream_of(unsigned block, uint64_t micro_batch)
+{
+    enum { ROW_BITS = 8, BLOCK_BITS = 24 };
+    return (void *)(uintptr_t)((micro_batch << BLOCK_BITS | (block + 1)) << ROW_BITS);
+}
+
 static void fill_pointers(const struct model_step *step, const struct model_binding *binding,
                           unsigned char *arguments)
 {

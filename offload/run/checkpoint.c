@@ -104,6 +104,8 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     if (options->lora.rank > 0) {
         add(manifest, STORE_LORA_ALPHA, "%s", core_json_real_print(options->lora.alpha, 17, text));
         add(manifest, STORE_LORA_RSLORA, "%d", options->lora.rslora);
+        add(manifest, STORE_LORA_DROPOUT, "%s",
+            core_json_real_print(options->lora.dropout, 17, text));
     }
 }
 

@@ -650,11 +650,13 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
     if (rc != 0) {
         return rc; /* nothing has begun: the caller may try other batches */
     }
-    const struct run_step_request request = {.lr = lr,
-                                             .betas = {engine->betas[0], engine->betas[1]},
-                                             .loss_scale = step.loss_scale,
-                                             .targets = step.targets,
-                                             .guess = next_guess(engine)};
+    const struct run_step_request request = {
+        .lr = lr,
+        .betas = {engine->betas[0], engine->betas[1]},
+        .loss_scale = step.loss_scale,
+        .targets = step.targets,
+        .seed = model_lora_step_seed(&engine->given.model->lora, engine->steps),
+        .guess = next_guess(engine)};
     const int64_t start_ns = core_clock_now_ns();
     rc = run_engine_call_ranks(engine, RUN_CALL_STEP, &request, sizeof request);
     if (rc == 0) {

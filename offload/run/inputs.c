@@ -257,9 +257,12 @@ int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model
     return 0;
 }
 
-int run_inputs_send(struct run_inputs *inputs, struct dev_queue *queue, float scale)
+int run_inputs_send(struct run_inputs *inputs, struct dev_queue *queue, float scale, uint64_t seed)
 {
-    memcpy(inputs->host + scale_offset(inputs), &scale, sizeof scale);
+    char *at = inputs->host + scale_offset(inputs);
+    _Static_assert((int)MODEL_SCALE_BYTES <= (int)ALIGN_BYTES, "scale and seed have one unit");
+    memcpy(at, &scale, sizeof scale);
+    memcpy(at + MODEL_SCALE_SEED_AT, &seed, sizeof seed);
     const struct dev_copy move = {.direction = DEV_COPY_UP,
                                   .to = inputs->device_base,
                                   .from = inputs->host,

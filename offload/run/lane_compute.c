@@ -144,6 +144,8 @@ static void bind(const struct run_compute *compute, const struct plan_command *c
     bind_borrowed(compute, command, binding);
     bind_shared(compute, command, binding);
     run_inputs_bind(compute->inputs, micro_of(compute, command), binding);
+    binding->base[MODEL_BASE_STREAM] = model_stream_of(
+        command->block, compute->micro_first + micro_of(compute, command));
     binding->base[MODEL_BASE_IN] = own_part(compute, run_memory_of(memory, command, PLAN_AS_IN),
                                             run_shapes_stride(program->in_bytes));
     binding->base[MODEL_BASE_OUT] = own_part(compute, run_memory_of(memory, command, PLAN_AS_OUT),

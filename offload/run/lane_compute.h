@@ -20,6 +20,7 @@ struct run_compute {
     enum kern_type type;           /* of weights and activations */
     enum kern_type grad_type;      /* of stored gradients */
     uint32_t micro_batches;
+    uint64_t micro_first; /* number of the first one, counted over all ranks */
     uint32_t group;       /* micro-batches of a command; at least 1 */
     uint64_t grad_stride; /* bytes from a micro-batch's boundary gradient to the next one's */
     /* How much of the current command was submitted: a full queue makes it wait. */

@@ -194,6 +194,7 @@ static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
         .type = rank->options->type,
         .grad_type = f32_grads ? KERN_F32 : rank->options->type,
         .micro_batches = rank->options->micro_batches,
+        .micro_first = (uint64_t)rank->options->rank * rank->options->micro_batches,
         .group = rank->input->group > 1 ? rank->input->group : 1,
         .grad_stride = grad_stride,
     };

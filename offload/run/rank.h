@@ -93,6 +93,7 @@ struct run_step_request {
     double betas[2];
     double loss_scale;
     int64_t targets; /* Inputs of one step besides its micro-batches. */
+    uint64_t seed;   /* of dropout in this step */
     bool guess;      /* update before the norm is known, if the plan has a tape for it */
 };
 

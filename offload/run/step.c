@@ -262,7 +262,7 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
     struct kern_loss loss;
     (void)run_executor_stats_take(rank->executor); /* drops the waits of an earlier evaluation */
     set_terms(rank, request);
-    int rc = run_inputs_send(&rank->inputs, rank->compute_queue, scale);
+    int rc = run_inputs_send(&rank->inputs, rank->compute_queue, scale, request->seed);
     if (rc != 0) {
         return rc;
     }
@@ -333,7 +333,7 @@ int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch, st
     if (rc != 0) {
         return rc;
     }
-    rc = run_inputs_send(&rank->inputs, rank->compute_queue, 0);
+    rc = run_inputs_send(&rank->inputs, rank->compute_queue, 0, 0);
     if (rc != 0) {
         return rc;
     }

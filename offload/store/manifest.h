@@ -25,8 +25,9 @@ struct store_parameter {
 };
 
 /* Parameters of a run with adapters, from which a checkpoint is exported. */
-#define STORE_LORA_ALPHA  "lora_alpha"
-#define STORE_LORA_RSLORA "lora_rslora"
+#define STORE_LORA_ALPHA   "lora_alpha"
+#define STORE_LORA_RSLORA  "lora_rslora"
+#define STORE_LORA_DROPOUT "lora_dropout"
 
 /* A file other than the streams: config.json, the tokenizer's. */
 struct store_file {

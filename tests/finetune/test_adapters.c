@@ -30,7 +30,9 @@ static size_t entries_like(const char *begin)
     return count;
 }
 
-#define LORA "--lora 4 --lora-alpha 6 --lora-targets q_proj,v_proj --modules-to-save lm_head "
+#define LORA                                                                                       \
+    "--lora 4 --lora-alpha 6 --lora-dropout 0.25 --lora-targets q_proj,v_proj "                    \
+    "--modules-to-save lm_head "
 
 /* A folder that is continued without learning comes out as it was, to the bit of its fp32 masters. One that is
  * continued has the same bits wherever its data are, and so has the rest of it if it is resumed. */

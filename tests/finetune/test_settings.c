@@ -133,12 +133,14 @@ static void flags(void)
     check_uint(s.engine.lora_rank, ==, 0);
     finetune_settings_fini(&s);
     expect(NULL,
-           "--lora 8 --lora-alpha 4.5 --lora-rslora --lora-targets q_proj,mlp.up_proj "
+           "--lora 8 --lora-alpha 4.5 --lora-dropout 0.25 --lora-rslora --lora-targets "
+           "q_proj,mlp.up_proj "
            "--modules-to-save lm_head",
            &s);
     check_uint(s.engine.lora_rank, ==, 8);
     check_double(s.engine.lora_alpha, ==, 4.5);
     check_uint(s.engine.lora_rslora, ==, 1);
+    check_double(s.engine.lora_dropout, ==, 0.25);
     check_uint(s.engine.lora_target_count, ==, 2);
     check_string(s.engine.lora_targets[1], "mlp.up_proj");
     check_uint(s.engine.modules_to_save_count, ==, 1);

@@ -290,7 +290,36 @@ static void expanded_weights_are_exact(void)
     rig_each_kernel(expand_sizes);
 }
 
+/* Dropout keeps the elements whose numbers say so, scaled; the same numbers without a seed, and with
+ * something added in place. */
+static void dropout_cases(void)
+{
+    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 6 : 18); seed++) {
+        rig_case(seed);
+        const int64_t count = seed % 3 == 0 ? rig_int(16384, 40000) : rig_int(1, 300);
+        struct kern_dropout_arguments y = {
+            .type = (enum kern_type)(seed % 3),
+            .rate = seed % 4 == 0 ? 0.5f : 0.1f,
+            .count = count,
+            .stream = (uint64_t)rig_int(0, 1 << 30) << 8,
+        };
+        const int32_t number[2] = {seed == 5 ? 0 : (int32_t)seed * 77 + 1, 0};
+        y.seed = (const uint64_t *)(const void *)rig_ints(number, 2);
+        y.x = rig_random(y.type, count, 1.0);
+        y.y = rig_zeros(y.type, count);
+        rig_check(KERN_DROPOUT, &y, bounds, y.y, NULL);
+        y.add = y.y = rig_random(y.type, count, 1.0);
+        rig_check(KERN_DROPOUT, &y, bounds, y.y, NULL);
+    }
+}
+
+static void dropouts_are_right(void)
+{
+    rig_each_kernel(dropout_cases);
+}
+
 RIG_MAIN({"norms_are_right", norms_are_right}, {"acts_are_right", acts_are_right},
          {"ropes_are_right", ropes_are_right}, {"bad_ropes_are_refused", bad_ropes_are_refused},
          {"adds_are_right", adds_are_right},
-         {"expanded_weights_are_exact", expanded_weights_are_exact})
+         {"expanded_weights_are_exact", expanded_weights_are_exact},
+         {"dropouts_are_right", dropouts_are_right})

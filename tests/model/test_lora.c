@@ -34,6 +34,11 @@ static const struct lora_case lora_cases[] = {
      {.rank = 2, .alpha = 4},
      {"o_proj", "mlp.gate_proj"},
      {"model.norm", "lm_head"}},
+    {"llama_dropout",
+     "llama",
+     {.rank = 2, .alpha = 4, .dropout = 0.25, .seed = 11},
+     {"q_proj", "v_proj", "down_proj"},
+     {NULL}},
 };
 
 static size_t names_count(const char *const *names)
@@ -199,7 +204,7 @@ static void follow(const struct lora_case *one)
     trainer_close(&trainer);
 }
 
-/* Fifty fp32 steps end where PEFT's end, for each family and several target sets. */
+/* Fifty fp32 steps end where PEFT's end, for each family and several target sets, with dropout, too. */
 static void peft(void)
 {
     for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {

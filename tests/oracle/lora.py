@@ -2,9 +2,10 @@
 """Makes tests/model/lora: for each case a PEFT folder that a run starts from (start), its adapters after 50 fp32 AdamW steps of
 PyTorch (end.safetensors), and the loss and gradient norm of each step (curve.txt). The base is a model of
 tests/model/fixtures, the rows are those of tests/model/curve. tests/model/test_lora.c has the same table of cases.
-Made with torch 2.15, transformers 5.23, peft 0.21.
+Dropout takes the random numbers that tide takes (kernels/kern.h, offload/model/adapter.c), with SEED.
+Made with torch 2.15, transformers 5.23, peft 0.21; dropout also needs numpy and xxhash.
 
-    lora.py TESTS/model"""
+    lora.py TESTS/model [CASE...]"""
 import json, os, sys
 import torch
 from peft import LoraConfig, get_peft_model
@@ -20,11 +21,45 @@ CASES = {
     "gpt2": ("gpt2", dict(r=2, lora_alpha=4, target_modules="all-linear")),
     "mistral": ("mistral", dict(r=2, lora_alpha=4, target_modules=["o_proj", "gate_proj"],
                                 modules_to_save=["model.norm", "lm_head"])),
+    "llama_dropout": ("llama", dict(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "down_proj"],
+                                    lora_dropout=0.25)),
 }
+SEED = 11
+ROLES = {"q_proj": 5, "k_proj": 5, "v_proj": 5, "o_proj": 9, "gate_proj": 13, "up_proj": 13, "down_proj": 15}  # model_role
 
 root = sys.argv[1]
 only = sys.argv[2:]
 rows = [json.loads(line)["input_ids"] for line in open(root + "/curve/data.jsonl")]
+
+def philox(seed, stream, positions):
+    """The four words at each position, one row for each."""
+    import numpy as np
+    low = np.uint64(0xffffffff)
+    words = [positions & low, positions >> np.uint64(32), np.uint64(stream) & low, np.uint64(stream) >> np.uint64(32)]
+    key = [seed & 0xffffffff, seed >> 32]
+    for _ in range(10):
+        p0, p1 = np.uint64(0xD2511F53) * words[0], np.uint64(0xCD9E8D57) * words[2]
+        words = [(p1 >> np.uint64(32)) ^ words[1] ^ np.uint64(key[0]), p1 & low,
+                 (p0 >> np.uint64(32)) ^ words[3] ^ np.uint64(key[1]), p0 & low]
+        key = [(key[0] + 0x9E3779B9) % 2**32, (key[1] + 0xBB67AE85) % 2**32]
+    return np.stack([word * np.ones_like(positions) for word in words], axis=1)
+
+class Dropout(torch.nn.Module):
+    """Dropout of the adapters of one role of a layer, in step Dropout.step and its only micro-batch."""
+    step = 0
+
+    def __init__(self, rate, layer, role):
+        super().__init__()
+        self.rate, self.stream = rate, (layer + 2 << 8) + role  # of block `layer` + 1; the embedding is block 0
+
+    def forward(self, x):
+        import numpy as np, xxhash
+        use = xxhash.xxh3_64_intdigest(b"dropout of adapters\0")
+        words = philox(SEED, use, np.array([Dropout.step], dtype=np.uint64))[0]
+        words = philox((int(words[1]) << 32 | int(words[0])) | 1, self.stream, np.arange((x.numel() + 3) // 4, dtype=np.uint64))
+        unit = (words.reshape(-1)[:x.numel()] >> np.uint64(8)).astype(np.float32) * np.float32(2.0**-24)
+        kept = torch.from_numpy((unit >= np.float32(self.rate)).astype(np.float32)).reshape(x.shape)
+        return x * kept / (1 - self.rate)
 
 def state(model):
     return {k: v.detach().clone().contiguous() for k, v in get_peft_model_state_dict(model).items()}
@@ -34,9 +69,12 @@ for name, (base, options) in CASES.items():
         continue
     torch.manual_seed(7)
     model = AutoModelForCausalLM.from_pretrained(f"{root}/fixtures/{base}", dtype=torch.float32)
-    model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", fan_in_fan_out=base == "gpt2", lora_dropout=0.0,
-                                             **options))
+    model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", fan_in_fan_out=base == "gpt2", **options))
     model.eval()
+    for path, module in model.named_modules():
+        if options.get("lora_dropout") and hasattr(module, "lora_dropout"):
+            layer = int(path.split(".layers.")[1].split(".")[0])
+            module.lora_dropout["default"] = Dropout(options["lora_dropout"], layer, ROLES[path.split(".")[-1]])
     at = f"{root}/lora/{name}"
     os.makedirs(at + "/start", exist_ok=True)
     model.save_pretrained(at + "/start")
@@ -47,6 +85,7 @@ for name, (base, options) in CASES.items():
     optim = torch.optim.AdamW(trained, lr=1e-2, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
     lines = []
     for step in range(50):
+        Dropout.step = step
         ids = torch.tensor([rows[(2 * step + i) % 32] for i in range(2)])
         loss = model(input_ids=ids, labels=ids, use_cache=False).loss
         loss.backward()

@@ -123,6 +123,7 @@ static void bind(const struct plain *plain, unsigned index, const struct turn *t
     binding->base[MODEL_BASE_SIN] = plain->angles.memory + plain->angles.bytes / 2;
     binding->base[MODEL_BASE_LOSS] = plain->losses.memory;
     binding->base[MODEL_BASE_SCALE] = plain->losses.memory + sizeof(struct kern_loss);
+    binding->base[MODEL_BASE_STREAM] = model_stream_of(index, turn->micro);
 }
 
 /* Copies rows into the device's memory while the queue is idle. */
@@ -205,11 +206,13 @@ static int add_tied(struct plain *plain)
     return rc;
 }
 
-static void set_scale(struct plain *plain, int64_t targets)
+static void set_scale(struct plain *plain, int64_t targets, uint64_t seed)
 {
     const double loss_scale = plain->options.loss_scale > 0.0 ? plain->options.loss_scale : 1.0;
     const float scale = targets > 0 ? (float)(loss_scale / (double)targets) : 0.0f;
-    memcpy(plain->losses.memory + sizeof(struct kern_loss), &scale, sizeof scale);
+    char *at = plain->losses.memory + sizeof(struct kern_loss);
+    memcpy(at, &scale, sizeof scale);
+    memcpy(at + MODEL_SCALE_SEED_AT, &seed, sizeof seed);
 }
 
 /* Checks all micro-batches and counts the step's targets. */
@@ -235,7 +238,7 @@ int plain_backward(struct plain *plain, const struct model_batch *batches, struc
     if (rc != 0) {
         return rc;
     }
-    set_scale(plain, result.targets);
+    set_scale(plain, result.targets, model_lora_step_seed(&plain->model->lora, plain->steps));
     for (unsigned i = 0; i < count; i++) {
         const struct turn turn = {.micro = i, .first = i == 0, .last = i + 1 == count};
         model_binding_clear(&plain->binding);
@@ -281,7 +284,7 @@ static int run_head(struct plain *plain, const struct model_batch *batch,
     }
     model_binding_clear(binding);
     place_inputs(plain, batch, binding);
-    set_scale(plain, 0);
+    set_scale(plain, 0, 0);
     rc = forward(plain, &turn, binding);
     bind(plain, last, &turn, binding);
     binding->base[MODEL_BASE_OUT] = logits;

@@ -130,7 +130,7 @@ static int make_parts(struct plain *plain)
         {&plain->angles,
          rope ? (uint64_t)(model->config.length_max * model->config.rope.rotary) * sizeof(float)
               : 0},
-        {&plain->losses, sizeof(struct kern_loss) + sizeof(float)},
+        {&plain->losses, sizeof(struct kern_loss) + MODEL_SCALE_BYTES},
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         int rc = make_part(plain, parts[i].part, parts[i].bytes);

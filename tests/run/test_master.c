@@ -237,10 +237,12 @@ static void lora(void)
     struct run_options options = case_options();
     adapters = &plain;
     hold_ways(&options, "adapters", 2, 0, 2);
+    const struct model_lora_options drops = {.rank = 4, .alpha = 8, .dropout = 0.2, .seed = 3};
+    adapters = &drops;
     options.micro_batches = 2;
     options.tile_bytes = 16384;
     options.type = KERN_F32;
-    hold_ways(&options, "adapters, fp32, two micro-batches, tiled", 3, 1, 3);
+    hold_ways(&options, "adapters with dropout, fp32, two micro-batches, tiled", 3, 1, 3);
     adapters = NULL;
 }
 

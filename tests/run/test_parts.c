@@ -103,7 +103,7 @@ static void desk_close(struct desk *desk)
 static struct model_binding sent(struct desk *desk, uint32_t micro, float scale)
 {
     struct model_binding binding = {0};
-    check_int(run_inputs_send(&desk->inputs, desk->queue, scale), ==, 0);
+    check_int(run_inputs_send(&desk->inputs, desk->queue, scale, 0), ==, 0);
     run_inputs_bind(&desk->inputs, micro, &binding);
     check_double(*(const float *)binding.base[MODEL_BASE_SCALE], ==, scale);
     return binding;

@@ -1,10 +1,11 @@
 /* test_predict.c: the logits of a row's last token are those of the plain trainer's head, wherever
- * the model is kept, and a row may be shorter than the engine's. */
+ * the model is kept, and a row may be shorter than the engine's; they do not depend on dropout. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "core/base/half.h"
 #include "core/dev/dev.h"
+#include "offload/model/adapter.h"
 #include "tests/harness/test.h"
 #include "tests/reference/plain.h"
 #include "tests/run/case.h"
@@ -79,4 +80,40 @@ static void tied(void)
     logits_of("qwen3 tied");
 }
 
-TEST_MAIN({"untied", untied}, {"tied", tied})
+/* Adapters drop nothing outside of training: a step that changes no weight, but has other random numbers, does
+ * not change the logits. */
+static void without_dropout(void)
+{
+    const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dropout = 0.5, .seed = 3};
+    const struct run_options options = case_options();
+    struct case_model made;
+    struct run_prepared *prepared = NULL;
+    struct run_engine *engine = NULL;
+    struct run_step step;
+    int32_t ids[CASE_ROWS * CASE_LENGTH];
+    float *logits[2];
+    case_model_make(&made, "llama");
+    case_model_adapt(&made, &lora);
+    const size_t vocab = (size_t)made.model->config.vocab;
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    const struct run_engine_options create = {
+        .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
+    check_int(run_engine_create(&create, &engine), ==, 0);
+    for (unsigned s = 0; s < 3; s++) {
+        const struct model_batch batch = case_batch(&made, s, 0, ids);
+        check_int(run_engine_step(engine, &batch, 1, s < 2 ? 1e-2 : 0.0, &step), ==, 0);
+        if (s > 0) {
+            logits[s - 1] = calloc(vocab, sizeof *logits[s - 1]);
+            (void)case_batch(&made, 9, 0, ids);
+            check_int(run_engine_logits(engine, ids, CASE_LENGTH, logits[s - 1]), ==, 0);
+        }
+    }
+    check_memory(logits[0], logits[1], vocab * sizeof *logits[0]);
+    free(logits[0]);
+    free(logits[1]);
+    run_engine_destroy(engine);
+    run_prepared_destroy(prepared);
+    case_model_free(&made);
+}
+
+TEST_MAIN({"untied", untied}, {"tied", tied}, {"without_dropout", without_dropout})

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "aio/backend.h"
+#include "offload/model/adapter.h"
 #include "tests/aio/fault.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
@@ -273,7 +274,19 @@ static void ends_before_it_is_written(void)
     store_shelf_close(shelf);
 }
 
-TEST_MAIN({"bf16", bf16}, {"inside", inside}, {"fp32", fp32},
+/* Adapters drop the same elements as without an interruption. */
+static void dropout(void)
+{
+    const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dropout = 0.3, .seed = 3};
+    const struct run_options options = case_options();
+    struct case_model made;
+    case_model_make(&made, "llama");
+    case_model_adapt(&made, &lora);
+    interrupt(&made, &options, &ways[0], &ways[1], "dropout");
+    case_model_free(&made);
+}
+
+TEST_MAIN({"bf16", bf16}, {"inside", inside}, {"fp32", fp32}, {"dropout", dropout},
           {"fp16_scale_moves", fp16_scale_moves}, {"narrow_moments", narrow_moments},
           {"under_the_next_step", under_the_next_step}, {"fails_alone", fails_alone},
           {"ends_before_it_is_written", ends_before_it_is_written})

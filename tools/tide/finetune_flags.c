@@ -67,6 +67,7 @@ const struct finetune_flag finetune_flags_table[] = {
     {"freeze", CLI_TEXTS, AT(freeze), "PATTERN", 0, 0, NULL, "none", "tensors that are not trained; repeatable", NO_KEY, false},
     {"lora", CLI_INTEGER, AT(lora), "R", 1, 1 << 16, NULL, "none", "train adapters of rank R (LoRA); the model is frozen", NO_KEY, false},
     {"lora-alpha", CLI_REAL, AT(lora_alpha), "X", 1e-9, 1e9, NULL, "twice R", "adapters are scaled by X / R", NO_KEY, false},
+    {"lora-dropout", CLI_REAL, AT(lora_dropout), "X", 0, 0.999, "0", NULL, "rate at which inputs of adapters are dropped", NO_KEY, false},
     {"lora-rslora", CLI_FLAG, AT(lora_rslora), NULL, 0, 0, NULL, "no", "scale adapters by X / sqrt(R) instead", NO_KEY, false},
     {"lora-targets", CLI_TEXT, AT(lora_targets), "NAMES|all-linear", 0, 0, "all-linear", NULL, "linear layers that get adapters, separated by commas: q_proj,v_proj", NO_KEY, false},
     {"modules-to-save", CLI_TEXT, AT(modules_to_save), "NAMES", 0, 0, NULL, "none", "modules that are trained whole beside adapters", NO_KEY, false},
@@ -103,7 +104,6 @@ enum { ROWS = sizeof finetune_flags_table / sizeof finetune_flags_table[0] };
 _Static_assert(ROWS <= FINETUNE_OPTIONS_MAX - 8, "callers add options of their own");
 const size_t finetune_flags_count = ROWS;
 
-#define NO_DROPOUT   "dropout of adapters is not supported yet"
 #define NO_DORA      "DoRA is not supported yet; --lora R trains plain adapters"
 #define QUANTIZATION "--base int8|nf4, for frozen layers: --lora R, or --freeze PATTERN"
 
@@ -220,7 +220,6 @@ const struct cli_synonym finetune_flags_synonyms[] = {
     {"data-seed", "--seed N"},
     {"lora-r", "--lora R"},
     {"lora-rank", "--lora R"},
-    {"lora-dropout", NO_DROPOUT},
     {"lora-target", "--lora-targets NAMES"},
     {"lora-target-modules", "--lora-targets NAMES"},
     {"lora-modules-to-save", "--modules-to-save NAMES"},
@@ -371,6 +370,7 @@ int finetune_flags_check(const struct cli_command *command, const struct finetun
     const bool adapters = FINETUNE_GIVEN(flags, lora) || flags->adapter != NULL;
     if (!adapters) {
         const char *needs = FINETUNE_GIVEN(flags, lora_alpha)        ? "lora-alpha"
+                            : FINETUNE_GIVEN(flags, lora_dropout)    ? "lora-dropout"
                             : FINETUNE_GIVEN(flags, lora_rslora)     ? "lora-rslora"
                             : FINETUNE_GIVEN(flags, lora_targets)    ? "lora-targets"
                             : FINETUNE_GIVEN(flags, modules_to_save) ? "modules-to-save"

@@ -38,7 +38,7 @@ struct finetune_flags {
     bool gradients_fp32;
     struct cli_texts freeze;
     int64_t lora;
-    double lora_alpha;
+    double lora_alpha, lora_dropout;
     const char *lora_targets, *modules_to_save, *adapter;
     bool lora_rslora;
     int base;

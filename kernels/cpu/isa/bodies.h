@@ -15,6 +15,7 @@
 #define kern_act_tokens           VF_ISA(kern_act_tokens)
 #define kern_act_grad_tokens      VF_ISA(kern_act_grad_tokens)
 #define kern_add_elements         VF_ISA(kern_add_elements)
+#define kern_dropout_elements     VF_ISA(kern_dropout_elements)
 #define kern_embed_tokens         VF_ISA(kern_embed_tokens)
 #define kern_expand_parts         VF_ISA(kern_expand_parts)
 #define kern_rows_sum             VF_ISA(kern_rows_sum)
@@ -36,6 +37,7 @@ void kern_rope_tokens(const struct kern_rope_arguments *a, int64_t begin, int64_
 void kern_act_tokens(const struct kern_act_arguments *a, int64_t begin, int64_t end);
 void kern_act_grad_tokens(const struct kern_act_grad_arguments *a, int64_t begin, int64_t end);
 void kern_add_elements(const struct kern_add_arguments *a, int64_t begin, int64_t end);
+void kern_dropout_elements(const struct kern_dropout_arguments *a, int64_t begin, int64_t end);
 void kern_embed_tokens(const struct kern_embed_arguments *a, int64_t begin, int64_t end);
 void kern_expand_parts(const struct kern_expand_arguments *a, int64_t begin, int64_t end);
 void kern_rows_sum(const struct kern_rows *rows, int64_t begin, int64_t end, float *sum);

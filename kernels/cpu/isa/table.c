@@ -19,6 +19,7 @@ const struct kern_isa VF_ISA(kern_isa) = {
     .act = kern_act_tokens,
     .act_grad = kern_act_grad_tokens,
     .add = kern_add_elements,
+    .dropout = kern_dropout_elements,
     .embed = kern_embed_tokens,
     .expand = kern_expand_parts,
     .rows_sum = kern_rows_sum,
