@@ -24,6 +24,8 @@ static const struct {
     [KERN_ACT_GRAD] = {"act_grad", sizeof(struct kern_act_grad_arguments)},
     [KERN_ADD] = {"add", sizeof(struct kern_add_arguments)},
     [KERN_DROPOUT] = {"dropout", sizeof(struct kern_dropout_arguments)},
+    [KERN_MAGNITUDE] = {"magnitude", sizeof(struct kern_magnitude_arguments)},
+    [KERN_COLUMNS] = {"columns", sizeof(struct kern_columns_arguments)},
     [KERN_LOSS] = {"loss", sizeof(struct kern_loss_arguments)},
     [KERN_EXPAND] = {"expand", sizeof(struct kern_expand_arguments)},
     [KERN_UPDATE] = {"update", sizeof(struct kern_update_arguments)},

@@ -62,6 +62,8 @@ enum kern_op {
     KERN_ACT_GRAD,
     KERN_ADD,
     KERN_DROPOUT,
+    KERN_MAGNITUDE,
+    KERN_COLUMNS,
     KERN_LOSS,
     KERN_EXPAND,
     KERN_UPDATE,  /* this and the next: CUDA only; on the CPU, cpu_adam does it */
@@ -339,6 +341,33 @@ struct kern_dropout_arguments {
     void *y;
     const uint64_t *seed;
     uint64_t stream;
+};
+
+/* KERN_MAGNITUDE: what a DoRA adapter multiplies its rows with: factor = magnitude / norm and inverse = 1 / norm,
+ * where norm = |w + scale b a| of a row, rounded to `type` as in PEFT. A row of zeros: 1 and 0. */
+struct kern_magnitude_arguments {
+    enum kern_type type; /* of w, a, b and magnitude */
+    int64_t rows, cols, rank;
+    float scale;
+    const void *w;         /* [rows][cols] */
+    const void *a;         /* [rank][cols] */
+    const void *b;         /* [rows][rank] */
+    const void *magnitude; /* [rows] */
+    float *factor;         /* [rows] */
+    float *inverse;        /* [rows] */
+};
+
+/* KERN_COLUMNS: y = x * factor (* by) (+ bias), rounded once; factor and bias belong to columns. y may be x or
+ * by. */
+struct kern_columns_arguments {
+    enum kern_type type; /* of all but factor */
+    int64_t tokens, width;
+    int64_t x_stride, by_stride, y_stride;
+    const void *x;
+    const float *factor; /* [width]; NULL: 1 */
+    const void *by;      /* NULL: none */
+    const void *bias;    /* [width]; NULL: none */
+    void *y;
 };
 
 enum { KERN_LABEL_IGNORED = -100 };

@@ -29,7 +29,8 @@ struct kern_cpu {
                     each(KERN_ATTENTION, attention) each(KERN_ATTENTION_GRAD, attention_grad)      \
                         each(KERN_ACT, act) each(KERN_ACT_GRAD, act_grad) each(KERN_ADD, add)      \
                             each(KERN_LOSS, loss) each(KERN_EXPAND, expand)                        \
-                                each(KERN_DROPOUT, dropout)
+                                each(KERN_DROPOUT, dropout) each(KERN_MAGNITUDE, magnitude)        \
+                                    each(KERN_COLUMNS, columns)
 
 #define KERN_CPU_DECLARE(id, name)                                                                 \
     int kern_cpu_##name(const struct dev_launch *where, const struct kern_##name##_arguments *a);  \

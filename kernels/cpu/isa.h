@@ -79,6 +79,10 @@ struct kern_isa {
     void (*embed)(const struct kern_embed_arguments *a, int64_t begin, int64_t end);
     /* [begin, end): NF4: blocks of 64; INT8: rows; NONE: elements. */
     void (*expand)(const struct kern_expand_arguments *a, int64_t begin, int64_t end);
+    void (*magnitude)(const struct kern_magnitude_arguments *a, int64_t begin,
+                      int64_t end); /* rows */
+    void (*columns)(const struct kern_columns_arguments *a, int64_t begin,
+                    int64_t end); /* tokens */
     /* Stores the sum of rows [begin, end) in `sum` [width]. */
     void (*rows_sum)(const struct kern_rows *rows, int64_t begin, int64_t end, float *sum);
     void (*loss_stats)(const struct kern_loss_tile *tile, int64_t begin, int64_t end);

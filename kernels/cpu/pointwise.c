@@ -1,7 +1,8 @@
-/* pointwise.c: ops in which each token or element is independent: RoPE, activations, addition. */
+/* pointwise.c: ops in which each token, row or element is independent: RoPE, activations, addition, dropout,
+ * DoRA. */
 #include "kernels/cpu/cpu.h"
 
-enum { TOKEN_GRAIN = 4, ELEMENT_GRAIN = 16384 };
+enum { TOKEN_GRAIN = 4, ROW_GRAIN = 4, ELEMENT_GRAIN = 16384 };
 
 #define POINTWISE(name, total, grain)                                                              \
     struct name##_job {                                                                            \
@@ -31,3 +32,5 @@ POINTWISE(act, tokens, TOKEN_GRAIN)
 POINTWISE(act_grad, tokens, TOKEN_GRAIN)
 POINTWISE(add, count, ELEMENT_GRAIN)
 POINTWISE(dropout, count, ELEMENT_GRAIN)
+POINTWISE(magnitude, rows, ROW_GRAIN)
+POINTWISE(columns, tokens, TOKEN_GRAIN)

@@ -21,6 +21,8 @@ void kern_ref_run(enum kern_op op, const void *arguments)
     case KERN_ACT_GRAD: kern_ref_act_grad(arguments); return;
     case KERN_ADD: kern_ref_add(arguments); return;
     case KERN_DROPOUT: kern_ref_dropout(arguments); return;
+    case KERN_MAGNITUDE: kern_ref_magnitude(arguments); return;
+    case KERN_COLUMNS: kern_ref_columns(arguments); return;
     case KERN_LOSS: kern_ref_loss(arguments); return;
     case KERN_EXPAND: kern_ref_expand(arguments); return;
     case KERN_UPDATE: /* tests/cuda compares these two with cpu_adam */

@@ -24,6 +24,8 @@ void kern_ref_act_grad(const struct kern_act_grad_arguments *a);
 void kern_ref_add(const struct kern_add_arguments *a);
 void kern_ref_expand(const struct kern_expand_arguments *a);
 void kern_ref_dropout(const struct kern_dropout_arguments *a);
+void kern_ref_magnitude(const struct kern_magnitude_arguments *a);
+void kern_ref_columns(const struct kern_columns_arguments *a);
 void kern_ref_loss(const struct kern_loss_arguments *a);
 
 /* Runs an op by its id, with the op's argument struct. */

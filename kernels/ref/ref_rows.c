@@ -1,4 +1,4 @@
-/* ref_rows.c: norms, RoPE, activations, addition, dropout and stored weights, in double. */
+/* ref_rows.c: norms, RoPE, activations, addition, dropout, DoRA and stored weights, in double. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,5 +219,41 @@ void kern_ref_dropout(const struct kern_dropout_arguments *a)
         const double factor = *a->seed == 0 ? 1.0 : drops ? 0.0 : 1.0 / (1.0 - (double)a->rate);
         const double add = a->add != NULL ? kern_ref_load(a->type, a->add, i) : 0.0;
         kern_ref_store(a->type, a->y, i, kern_ref_load(a->type, a->x, i) * factor + add);
+    }
+}
+
+void kern_ref_magnitude(const struct kern_magnitude_arguments *a)
+{
+    for (int64_t row = 0; row < a->rows; row++) {
+        double squares = 0.0;
+        for (int64_t i = 0; i < a->cols; i++) {
+            double added = 0.0;
+            for (int64_t r = 0; r < a->rank; r++) {
+                added += kern_ref_load(a->type, a->b, row * a->rank + r) *
+                         kern_ref_load(a->type, a->a, r * a->cols + i);
+            }
+            const double value = kern_ref_load(a->type, a->w, row * a->cols + i) +
+                                 (double)a->scale * added;
+            squares += value * value;
+        }
+        float norm[1];
+        kern_ref_store(a->type, norm, 0, sqrt(squares));
+        const double rounded = kern_ref_load(a->type, norm, 0);
+        const double magnitude = kern_ref_load(a->type, a->magnitude, row);
+        a->factor[row] = rounded > 0.0 ? (float)(magnitude / rounded) : 1.0f;
+        a->inverse[row] = rounded > 0.0 ? (float)(1.0 / rounded) : 0.0f;
+    }
+}
+
+void kern_ref_columns(const struct kern_columns_arguments *a)
+{
+    for (int64_t t = 0; t < a->tokens; t++) {
+        for (int64_t i = 0; i < a->width; i++) {
+            double value = kern_ref_load(a->type, a->x, t * a->x_stride + i);
+            value *= a->factor != NULL ? (double)a->factor[i] : 1.0;
+            value *= a->by != NULL ? kern_ref_load(a->type, a->by, t * a->by_stride + i) : 1.0;
+            value += a->bias != NULL ? kern_ref_load(a->type, a->bias, i) : 0.0;
+            kern_ref_store(a->type, a->y, t * a->y_stride + i, value);
+        }
     }
 }

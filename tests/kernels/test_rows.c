@@ -1,4 +1,4 @@
-/* Proves norms, RoPE, activations, addition and stored weights against the references. */
+/* Proves norms, RoPE, activations, addition, dropout, DoRA and stored weights against the references. */
 #include "tests/kernels/rig.h"
 
 #include <errno.h>
@@ -318,8 +318,50 @@ static void dropouts_are_right(void)
     rig_each_kernel(dropout_cases);
 }
 
+static void dora_cases(void)
+{
+    for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 6 : 24); seed++) {
+        static const double steps[] = {
+            [KERN_F32] = 64, [KERN_BF16] = 1 << 18, [KERN_FP16] = 1 << 15};
+        rig_case(seed);
+        const enum kern_type type = (enum kern_type)(seed % 3);
+        const int64_t rows = rig_int(1, 40);
+        const int64_t cols = rig_int(1, seed % 4 == 0 ? 700 : 70);
+        const int64_t rank = rig_int(1, 9);
+        struct kern_magnitude_arguments norm = {
+            .type = type, .rows = rows, .cols = cols, .rank = rank, .scale = 0.5f};
+        norm.w = seed == 5 ? rig_zeros(type, rows * cols) : rig_random(type, rows * cols, 1.0);
+        norm.a = rig_random(type, rank * cols, 1.0);
+        norm.b = seed == 5 ? rig_zeros(type, rows * rank) : rig_random(type, rows * rank, 1.0);
+        norm.magnitude = rig_random(type, rows, 1.0);
+        norm.factor = rig_zeros(KERN_F32, rows);
+        norm.inverse = rig_zeros(KERN_F32, rows);
+        /* A norm may be rounded to the next number of the type. */
+        const struct rig_bound bound = {2.0, steps[type]};
+        rig_check(KERN_MAGNITUDE, &norm, bound, norm.factor, norm.inverse, NULL);
+        struct kern_columns_arguments y = {.type = type,
+                                           .tokens = rig_int(1, 30),
+                                           .width = rows,
+                                           .x_stride = rows + rig_int(0, 1) * 8,
+                                           .by_stride = rows + rig_int(0, 5),
+                                           .y_stride = rows + rig_int(0, 1) * 16};
+        y.x = rig_random(type, y.tokens * y.x_stride, 1.0);
+        y.factor = seed % 4 == 1 ? NULL : rig_random(KERN_F32, rows, 1.0);
+        y.by = seed % 2 == 0 ? NULL : rig_random(type, y.tokens * y.by_stride, 1.0);
+        y.bias = seed % 4 < 2 ? NULL : rig_random(type, rows, 1.0);
+        y.y = rig_zeros(type, y.tokens * y.y_stride);
+        rig_check(KERN_COLUMNS, &y, bounds, y.y, NULL);
+    }
+}
+
+/* Norms of adapted rows, also of rows of zeros, and products by column. */
+static void dora_is_right(void)
+{
+    rig_each_kernel(dora_cases);
+}
+
 RIG_MAIN({"norms_are_right", norms_are_right}, {"acts_are_right", acts_are_right},
          {"ropes_are_right", ropes_are_right}, {"bad_ropes_are_refused", bad_ropes_are_refused},
          {"adds_are_right", adds_are_right},
          {"expanded_weights_are_exact", expanded_weights_are_exact},
-         {"dropouts_are_right", dropouts_are_right})
+         {"dropouts_are_right", dropouts_are_right}, {"dora_is_right", dora_is_right})

@@ -16,6 +16,8 @@
 #define kern_act_grad_tokens      VF_ISA(kern_act_grad_tokens)
 #define kern_add_elements         VF_ISA(kern_add_elements)
 #define kern_dropout_elements     VF_ISA(kern_dropout_elements)
+#define kern_magnitude_rows       VF_ISA(kern_magnitude_rows)
+#define kern_columns_tokens       VF_ISA(kern_columns_tokens)
 #define kern_embed_tokens         VF_ISA(kern_embed_tokens)
 #define kern_expand_parts         VF_ISA(kern_expand_parts)
 #define kern_rows_sum             VF_ISA(kern_rows_sum)
@@ -38,6 +40,8 @@ void kern_act_tokens(const struct kern_act_arguments *a, int64_t begin, int64_t 
 void kern_act_grad_tokens(const struct kern_act_grad_arguments *a, int64_t begin, int64_t end);
 void kern_add_elements(const struct kern_add_arguments *a, int64_t begin, int64_t end);
 void kern_dropout_elements(const struct kern_dropout_arguments *a, int64_t begin, int64_t end);
+void kern_magnitude_rows(const struct kern_magnitude_arguments *a, int64_t begin, int64_t end);
+void kern_columns_tokens(const struct kern_columns_arguments *a, int64_t begin, int64_t end);
 void kern_embed_tokens(const struct kern_embed_arguments *a, int64_t begin, int64_t end);
 void kern_expand_parts(const struct kern_expand_arguments *a, int64_t begin, int64_t end);
 void kern_rows_sum(const struct kern_rows *rows, int64_t begin, int64_t end, float *sum);
