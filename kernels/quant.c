@@ -216,3 +216,27 @@ void kern_quant_encode_scales(enum kern_quant quant, const struct kern_quant_lay
         encode_nested(layout, scales, to);
     }
 }
+
+void kern_quant_decode(enum kern_quant quant, const struct kern_quant_layout *layout, int64_t cols,
+                       const uint8_t *stored, int64_t begin, int64_t count, float *out)
+{
+    static const float int8_unit = 0x1.020408p-7f; /* 1 / 127 */
+    const float *scales = (const float *)(const void *)(stored + layout->scales);
+    const float *nested = (const float *)(const void *)(stored + layout->nested);
+    const float offset = quant == KERN_QUANT_NF4
+                             ? nested[(layout->scale_count + KERN_NF4_NESTED - 1) / KERN_NF4_NESTED]
+                             : 0;
+    assert(quant != KERN_QUANT_NONE);
+    for (int64_t i = begin; i < begin + count; i++) {
+        const int64_t block = i / KERN_NF4_BLOCK;
+        if (quant == KERN_QUANT_INT8) {
+            out[i - begin] = (float)(int8_t)stored[i] * scales[i / cols] * int8_unit;
+        } else {
+            const int code = i % 2 == 0 ? stored[i / 2] >> 4 : stored[i / 2] & 15;
+            const float scale = map_values[stored[layout->scales + (uint64_t)block]] *
+                                    nested[block / KERN_NF4_NESTED] +
+                                offset;
+            out[i - begin] = nf4_values[code] * scale;
+        }
+    }
+}

@@ -44,6 +44,9 @@ int64_t kern_quant_grain(enum kern_quant quant, int64_t cols);
  * fp16. */
 bool kern_quant_encode(enum kern_quant quant, int64_t cols, const float *weights, int64_t count,
                        uint8_t *codes, float *scales);
+/* The reverse, for elements [begin, begin + count) of a stored tensor, before they are rounded. */
+void kern_quant_decode(enum kern_quant quant, const struct kern_quant_layout *layout, int64_t cols,
+                       const uint8_t *stored, int64_t begin, int64_t count, float *out);
 /* Writes the bytes of a stored tensor from `scales` on. Changes `scales`. */
 void kern_quant_encode_scales(enum kern_quant quant, const struct kern_quant_layout *layout,
                               float *scales, uint8_t *to);

@@ -169,7 +169,8 @@ struct tide_engine_options {
      * if any of the members above is given, too, it must agree. An adapter of another base model is -EINVAL, if
      * tide wrote the folder. NULL: adapters begin with initial values, which depend on `seed`. */
     const char *adapter;
-    uint64_t base; /* enum tide_base: how frozen layers, or frozen parts of layers, are kept */
+    uint64_t base;      /* enum tide_base: how frozen layers, or frozen parts of layers, are kept */
+    uint64_t lora_dora; /* 1: adapters have magnitudes (DoRA); lora_dropout is then 0 */
 
     /* 1: threads and memory are left to the kernel, also on a machine with several NUMA nodes */
     uint64_t numa_off;

@@ -55,9 +55,11 @@ static int add_module(struct export *export, bool saved, const char *name, size_
     return 0;
 }
 
-/* Finds adapted and saved modules, and the rank, from the tensors that the checkpoint has. */
-static int find_modules(struct export *export, const struct blocks *blocks, int64_t *rank)
+/* Finds adapted and saved modules, rank and magnitudes, from the tensors that the checkpoint has. */
+static int find_modules(struct export *export, const struct blocks *blocks,
+                        struct model_lora_options *lora)
 {
+    static const char magnitude[] = "lora_magnitude_vector";
     static const char a[] = ".lora_A";
     static const char b[] = ".lora_B";
     const size_t prefix = strlen(MODEL_ADAPTER_PREFIX);
@@ -67,10 +69,14 @@ static int find_modules(struct export *export, const struct blocks *blocks, int6
         for (size_t t = 0; rc == 0 && block->trained && t < block->tensor_count; t++) {
             const char *name = block->tensors[t].name;
             const size_t length = model_module_length(name);
-            if (strncmp(name, MODEL_ADAPTER_PREFIX, prefix) != 0 || length < prefix + sizeof b) {
+            if (strncmp(name, MODEL_ADAPTER_PREFIX, prefix) == 0 && name[length] == '.' &&
+                strcmp(name + length + 1, magnitude) == 0) {
+                lora->dora = true;
+            } else if (strncmp(name, MODEL_ADAPTER_PREFIX, prefix) != 0 ||
+                       length < prefix + sizeof b) {
                 rc = add_module(export, true, name, length);
             } else if (strncmp(name + length - strlen(a), a, strlen(a)) == 0) {
-                *rank = block->tensors[t].rows;
+                lora->rank = block->tensors[t].rows;
             } else if (strncmp(name + length - strlen(b), b, strlen(b)) == 0) {
                 rc = add_module(export, false, name + prefix, length - prefix - strlen(b));
             }
@@ -93,7 +99,7 @@ static int make_adapters(struct export *export, const struct model_config *confi
                             "its base model; resume the run to save it",
                             path);
     }
-    int rc = find_modules(export, manifest->blocks, &lora.rank);
+    int rc = find_modules(export, manifest->blocks, &lora);
     if (rc == 0 && (lora.rank == 0 || export->counts[0] == 0)) {
         rc = core_err_set(-EINVAL, "%s has no adapters", path);
     }

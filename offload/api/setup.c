@@ -479,11 +479,6 @@ static int open_adapter(struct setup *setup, struct model_lora_options *lora)
     }
     const struct model_peft *peft = setup->peft;
     const char *const file = MODEL_ADAPTER_CONFIG;
-    if (peft->dora) {
-        return core_err_set(-ENOTSUP,
-                            "%s/%s: use_dora: training adapters with DoRA is not supported",
-                            peft->folder, file);
-    }
     if (given->lora_rank > 0 && given->lora_rank != peft->rank) {
         return core_err_set(-EINVAL, "--lora %" PRIu32 " contradicts \"r\": %" PRId64 " in %s/%s",
                             given->lora_rank, peft->rank, peft->folder, file);
@@ -495,6 +490,10 @@ static int open_adapter(struct setup *setup, struct model_lora_options *lora)
     }
     if (given->lora_rslora != 0 && !peft->rslora) {
         return core_err_set(-EINVAL, "--lora-rslora contradicts \"use_rslora\": false in %s/%s",
+                            peft->folder, file);
+    }
+    if (given->lora_dora != 0 && !peft->dora) {
+        return core_err_set(-EINVAL, "--lora-dora contradicts \"use_dora\": false in %s/%s",
                             peft->folder, file);
     }
     model_peft_options(peft, lora);
@@ -515,6 +514,15 @@ static int open_adapter(struct setup *setup, struct model_lora_options *lora)
     return 0;
 }
 
+/* With both, PEFT computes the base's product a second time, with what was not dropped. */
+static int check_dora(const struct model_lora_options *lora)
+{
+    return lora->dora && lora->dropout > 0
+               ? core_err_set(-ENOTSUP, "DoRA cannot be combined with dropout (lora_dropout %g)",
+                              lora->dropout)
+               : 0;
+}
+
 static int create_model(struct setup *setup, const struct model_config *config)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -524,6 +532,7 @@ static int create_model(struct setup *setup, const struct model_config *config)
         .rank = given->lora_rank,
         .alpha = given->lora_alpha > 0 ? given->lora_alpha : 2.0 * given->lora_rank,
         .rslora = given->lora_rslora != 0,
+        .dora = given->lora_dora != 0,
         .dropout = given->lora_dropout,
         .saved = given->modules_to_save,
         .saved_count = given->modules_to_save_count,
@@ -534,11 +543,16 @@ static int create_model(struct setup *setup, const struct model_config *config)
                                                   .base_apart = setup->options.base !=
                                                                 MODEL_STORAGE_PLAIN,
                                                   .lora = adapted ? lora : NULL};
+    int rc = 0;
     if (given->adapter == NULL) {
         fill_targets(given, lora);
-        return model_create(config, &setup->model_options, &setup->model);
+        rc = check_dora(lora);
+        return rc == 0 ? model_create(config, &setup->model_options, &setup->model) : rc;
     }
-    int rc = open_adapter(setup, lora);
+    rc = open_adapter(setup, lora);
+    if (rc == 0) {
+        rc = check_dora(lora);
+    }
     if (rc != 0) {
         return rc;
     }
@@ -604,6 +618,7 @@ static int open_model(struct setup *setup, bool weights)
     if (rc != 0) {
         return rc;
     }
+    model_stored_set_base(setup->files, setup->options.base, setup->options.type);
     if (setup->peft != NULL) {
         model_files_add_adapter(setup->files, setup->peft);
     }

@@ -40,6 +40,7 @@ static int check_choices(const struct tide_engine_options *given)
         {"timing", given->timing, TIDE_TIMING_SPECULATIVE},
         {"zero_stage", given->zero_stage, 3},
         {"base", given->base, TIDE_BASE_NF4},
+        {"lora_dora", given->lora_dora, 1},
     };
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         if (choices[i].value > choices[i].last) {
@@ -133,7 +134,8 @@ static int check_names(const struct tide_engine_options *given)
 static int check_lora(const struct tide_engine_options *given)
 {
     const bool any = given->lora_alpha > 0 || given->lora_dropout > 0 || given->lora_rslora != 0 ||
-                     given->lora_target_count > 0 || given->modules_to_save_count > 0;
+                     given->lora_dora != 0 || given->lora_target_count > 0 ||
+                     given->modules_to_save_count > 0;
     const bool adapters = given->lora_rank > 0 || given->adapter != NULL;
     if (!adapters && any) {
         return core_err_set(-EINVAL, "options of adapters need lora_rank (--lora R)");

@@ -19,6 +19,7 @@ struct model_lora model_lora_of(const struct model_lora_options *options)
         .rank = options->rank,
         .alpha = options->alpha,
         .rslora = options->rslora,
+        .dora = options->dora,
         .scale = (float)model_lora_scale(options->alpha, options->rank, options->rslora),
         .dropout = options->dropout,
         .seed = options->seed,
@@ -49,10 +50,24 @@ bool model_module_matches(const char *tensor, const char *name)
 
 void model_adapter_name(const char *tensor, enum model_adapter adapter, char *out, size_t bytes)
 {
-    static const char *const ends[] = {
-        [MODEL_ADAPTER_NONE] = "", [MODEL_ADAPTER_A] = "lora_A", [MODEL_ADAPTER_B] = "lora_B"};
-    snprintf(out, bytes, MODEL_ADAPTER_PREFIX "%.*s.%s.weight", (int)model_module_length(tensor),
-             tensor, ends[adapter]);
+    static const char *const ends[] = {[MODEL_ADAPTER_NONE] = "",
+                                       [MODEL_ADAPTER_A] = "lora_A.weight",
+                                       [MODEL_ADAPTER_B] = "lora_B.weight",
+                                       [MODEL_ADAPTER_MAGNITUDE] = "lora_magnitude_vector"};
+    snprintf(out, bytes, MODEL_ADAPTER_PREFIX "%.*s.%s", (int)model_module_length(tensor), tensor,
+             ends[adapter]);
+}
+
+void model_adapter_base_name(const char *name, char *out, size_t bytes)
+{
+    static const char mark[] = ".lora_";
+    const char *from = name + strlen(MODEL_ADAPTER_PREFIX);
+    const char *end = strstr(from, mark);
+    for (const char *next = end; next != NULL; next = strstr(next + 1, mark)) {
+        end = next;
+    }
+    snprintf(out, bytes, "%.*s.weight", (int)(end != NULL ? (size_t)(end - from) : strlen(from)),
+             from);
 }
 
 void model_adapter_fill(enum model_adapter adapter, const char *name, int64_t cols, uint64_t seed,

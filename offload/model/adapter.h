@@ -2,7 +2,9 @@
  * a PEFT folder and the values that it begins with. An adapted layer computes
  *   y = x w^T + bias + scale (x A^T) B^T
  * The targeted tensors of one parameter (q, k, v) share one array A [parts * rank][inputs], so that x is read
- * once; B [rows of the targeted tensors][rank] has one tensor below the other. Pure functions. */
+ * once; B [rows of the targeted tensors][rank] has one tensor below the other. With DoRA each row of w + scale B A
+ * is divided by its norm and multiplied with a trained magnitude; the norm counts as a constant in backward.
+ * Pure functions. */
 #ifndef OFFLOAD_MODEL_ADAPTER_H
 #define OFFLOAD_MODEL_ADAPTER_H
 
@@ -10,7 +12,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum model_adapter { MODEL_ADAPTER_NONE, MODEL_ADAPTER_A, MODEL_ADAPTER_B };
+enum model_adapter {
+    MODEL_ADAPTER_NONE,
+    MODEL_ADAPTER_A,
+    MODEL_ADAPTER_B,
+    MODEL_ADAPTER_MAGNITUDE /* DoRA */
+};
 
 #define MODEL_ADAPTER_CONFIG "adapter_config.json"
 #define MODEL_ADAPTER_FILE   "adapter_model.safetensors"
@@ -25,6 +32,7 @@ struct model_lora_options {
     int64_t rank; /* at least 1 */
     double alpha;
     bool rslora;    /* the scale is alpha / sqrt(rank), not alpha / rank */
+    bool dora;      /* with magnitudes; dropout is 0 */
     double dropout; /* rate at which an adapter's inputs are dropped in training; below 1 */
     /* Modules that get adapters: names of the linear layers, or the ends of their paths, each beginning
      * after a dot. NULL: all linear layers of all layers. */
@@ -41,6 +49,7 @@ struct model_lora {
     int64_t rank;
     double alpha;
     bool rslora;
+    bool dora;
     float scale;
     double dropout;
     uint64_t seed;
@@ -60,7 +69,10 @@ bool model_module_matches(const char *tensor, const char *name);
 /* Writes the name that PEFT gives to an adapter of the tensor's module. */
 void model_adapter_name(const char *tensor, enum model_adapter adapter, char *out, size_t bytes);
 
-/* Initial values [begin, begin + count) of an adapter's tensor, as fp32: B is zero; A is uniform in
+/* The reverse: "base_model.model.a.q_proj.lora_B.weight" -> "a.q_proj.weight". */
+void model_adapter_base_name(const char *name, char *out, size_t bytes);
+
+/* Initial values [begin, begin + count) of A or B of an adapter, as fp32: B is zero; A is uniform in
  * +-1/sqrt(cols), as PEFT's (kaiming_uniform with a = sqrt(5)). They depend on seed, name and position
  * alone. */
 void model_adapter_fill(enum model_adapter adapter, const char *name, int64_t cols, uint64_t seed,

@@ -186,7 +186,7 @@ int model_adapter_config_write(const struct model_folder *folder, const struct m
     core_json_write_real(&write, "lora_alpha", model->lora.alpha);
     core_json_write_real(&write, "lora_dropout", model->lora.dropout);
     core_json_write_bool(&write, "use_rslora", model->lora.rslora);
-    core_json_write_bool(&write, "use_dora", false);
+    core_json_write_bool(&write, "use_dora", model->lora.dora);
     core_json_write_string(&write, "bias", "none");
     core_json_write_bool(&write, "fan_in_fan_out", is_transposed(model));
     core_json_write_bool(&write, "init_lora_weights", true);

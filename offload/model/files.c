@@ -25,6 +25,7 @@ struct model_files {
     char **names;                      /* owned: file names, in the order of shards */
     size_t count;
     const struct model_peft *peft; /* borrowed: adapters; NULL: none */
+    struct model_files_base base;
 };
 
 static char *join(const char *folder, const char *name)
@@ -169,6 +170,16 @@ void model_files_close(struct model_files *files)
 void model_files_add_adapter(struct model_files *files, const struct model_peft *peft)
 {
     files->peft = peft;
+}
+
+void model_files_set_base(struct model_files *files, enum kern_quant quant, enum kern_type type)
+{
+    files->base = (struct model_files_base){.quant = quant, .type = type};
+}
+
+struct model_files_base model_files_base_of(const struct model_files *files)
+{
+    return files->base;
 }
 
 size_t model_files_shard_count(const struct model_files *files)

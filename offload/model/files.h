@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/kern.h"
 #include "offload/model/dtype.h"
 #include "offload/model/model.h"
 #include "offload/model/safetensors.h"
@@ -37,6 +38,16 @@ const struct model_tensor *model_files_part(const struct model_files *files,
 /* Adds the tensors of a PEFT folder, which then come before those of the model's folder. `peft` is borrowed; it was
  * checked against the model (model_peft_check). */
 void model_files_add_adapter(struct model_files *files, const struct model_peft *peft);
+
+/* How the run keeps linear weights of frozen layers: rounded to `type` and stored as `quant`. Magnitudes of
+ * adapters begin with the norms of such rows. Without this call: as the files have them. */
+struct model_files_base {
+    enum kern_quant quant;
+    enum kern_type type;
+};
+
+void model_files_set_base(struct model_files *files, enum kern_quant quant, enum kern_type type);
+struct model_files_base model_files_base_of(const struct model_files *files);
 
 /* Checks that the folder has every parameter of the model, in its shape and a readable type. -EINVAL names
  * the first that is missing or different. One log line names the tensors that nobody reads. Adapters that

@@ -1,14 +1,17 @@
 /* files_read.c: reads tensors of files into flat arrays in memory. */
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/half.h"
 #include "core/base/hash.h"
 #include "core/base/team.h"
+#include "kernels/quant.h"
 #include "offload/model/files.h"
 
 /* ---- sums ---- */
@@ -306,6 +309,152 @@ static int read_turned(struct piece *piece)
     return 0;
 }
 
+/* ---- magnitudes ---- */
+
+/* The tensor whose rows have magnitudes, in the form in which the run keeps it. */
+struct normed {
+    struct piece from; /* to `rows` */
+    bool transposed;
+    struct model_files_base base;
+    struct kern_quant_layout layout;
+    uint64_t most;   /* rows in memory at a time: a multiple of KERN_NF4_BLOCK */
+    float *rows;     /* owned, as the rest */
+    float *norms;    /* [most] */
+    float *scales;   /* NULL: not quantised */
+    uint8_t *stored; /* the same */
+};
+
+static void round_to(enum kern_type type, float *values, uint64_t count)
+{
+    for (uint64_t i = 0; type != KERN_F32 && i < count; i++) {
+        values[i] = type == KERN_BF16 ? core_bf16_to_f32(core_f32_to_bf16(values[i]))
+                                      : core_fp16_to_f32(core_f32_to_fp16(values[i]));
+    }
+}
+
+/* Reads rows as compute would get them if they were not quantised. */
+static int read_rows(struct normed *normed, uint64_t at, uint64_t count)
+{
+    struct piece *from = &normed->from;
+    from->begin = at * (uint64_t)from->cols;
+    from->end = (at + count) * (uint64_t)from->cols;
+    const int rc = normed->transposed ? read_turned(from) : read_straight(from);
+    if (rc == 0) {
+        round_to(normed->base.type, normed->rows, count * (uint64_t)from->cols);
+    }
+    return rc;
+}
+
+static int open_normed(const struct range *range, const struct piece *piece,
+                       const struct model_param *param, const struct model_part *part,
+                       struct normed *out)
+{
+    const struct model_block *block = range->block;
+    const struct model_param *base = &block->params[model_block_param(block, param->role)];
+    const uint64_t bytes = (uint64_t)base->cols * sizeof(float);
+    char name[BLOCKS_NAME_BYTES_MAX + 1];
+    model_adapter_base_name(part->name, name, sizeof name);
+    const struct model_part named = {.name = name};
+    *out = (struct normed){.transposed = base->transposed,
+                           .base = model_files_base_of(range->files),
+                           .most = (MODEL_FILES_BUFFER_BYTES / bytes / KERN_NF4_BLOCK + 1) *
+                                   KERN_NF4_BLOCK};
+    const bool quantised = out->base.quant != KERN_QUANT_NONE;
+    out->layout = kern_quant_layout_of(out->base.quant, out->base.type, part->rows, base->cols);
+    out->rows = malloc(out->most * bytes);
+    out->norms = malloc(out->most * sizeof *out->norms);
+    out->scales = quantised ? malloc(((size_t)out->layout.scale_count + 1) * sizeof(float)) : NULL;
+    out->stored = quantised ? malloc(out->layout.bytes) : NULL;
+    out->from = (struct piece){.rows = part->rows,
+                               .cols = base->cols,
+                               .type = MODEL_F32,
+                               .to = (char *)out->rows,
+                               .buffer = piece->buffer};
+    out->from.tensor = model_files_part(range->files, &named, &out->from.shard);
+    if (out->rows == NULL || out->norms == NULL ||
+        (quantised && (out->scales == NULL || out->stored == NULL))) {
+        return core_err_set(-ENOMEM, "no memory for the norms of %s", name);
+    }
+    return out->from.tensor != NULL ? 0
+                                    : core_err_set(-EINVAL, "the folder has no tensor %s", name);
+}
+
+static void close_normed(struct normed *normed)
+{
+    free(normed->rows);
+    free(normed->norms);
+    free(normed->scales);
+    free(normed->stored);
+}
+
+/* Makes the stored form of the whole tensor, because scales are stored relative to all others. */
+static int store_normed(struct normed *normed)
+{
+    const int64_t cols = normed->from.cols;
+    const uint64_t rows = (uint64_t)normed->from.rows;
+    const enum kern_quant quant = normed->base.quant;
+    const int64_t grain = kern_quant_grain(quant, cols);
+    int rc = 0;
+    for (uint64_t at = 0; rc == 0 && at < rows; at += normed->most) {
+        const uint64_t count = rows - at < normed->most ? rows - at : normed->most;
+        const int64_t first = (int64_t)at * cols;
+        uint8_t *codes = normed->stored + (quant == KERN_QUANT_NF4 ? first / 2 : first);
+        rc = read_rows(normed, at, count);
+        if (rc == 0) { /* loading the base reports weights without a code */
+            (void)kern_quant_encode(quant, cols, normed->rows, (int64_t)count * cols, codes,
+                                    normed->scales + first / grain);
+        }
+    }
+    if (rc == 0) {
+        kern_quant_encode_scales(quant, &normed->layout, normed->scales,
+                                 normed->stored + normed->layout.scales);
+    }
+    return rc;
+}
+
+/* Computes the norms of rows [at, at + count), as many as fit in memory. */
+static int find_norms(struct normed *normed, uint64_t at, uint64_t count)
+{
+    const uint64_t cols = (uint64_t)normed->from.cols;
+    int rc = 0;
+    if (normed->stored != NULL) {
+        kern_quant_decode(normed->base.quant, &normed->layout, normed->from.cols, normed->stored,
+                          (int64_t)(at * cols), (int64_t)(count * cols), normed->rows);
+        round_to(normed->base.type, normed->rows, count * cols);
+    } else {
+        rc = read_rows(normed, at, count);
+    }
+    for (uint64_t i = 0; rc == 0 && i < count; i++) {
+        double squares = 0.0;
+        for (uint64_t k = i * cols; k < (i + 1) * cols; k++) {
+            squares += (double)normed->rows[k] * (double)normed->rows[k];
+        }
+        normed->norms[i] = (float)sqrt(squares);
+    }
+    return rc;
+}
+
+/* Writes the values that magnitudes begin with, as in PEFT: the norms of the rows that compute gets. */
+static int fill_magnitudes(const struct range *range, const struct piece *piece,
+                           const struct model_param *param, const struct model_part *part)
+{
+    struct normed normed;
+    int rc = open_normed(range, piece, param, part, &normed);
+    if (rc == 0 && normed.stored != NULL) {
+        rc = store_normed(&normed);
+    }
+    for (uint64_t at = piece->begin; rc == 0 && at < piece->end; at += normed.most) {
+        const uint64_t count = piece->end - at < normed.most ? piece->end - at : normed.most;
+        rc = find_norms(&normed, at, count);
+        if (rc == 0) {
+            model_convert(piece->to + (at - piece->begin) * model_dtype_bytes(piece->type),
+                          piece->type, normed.norms, MODEL_F32, count);
+        }
+    }
+    close_normed(&normed);
+    return rc;
+}
+
 /* The share of a block's range in one part of one parameter; *out may have no elements. Its tensor is NULL
  * for an adapter that no folder has. */
 static int find_piece(const struct range *range, const struct model_param *param,
@@ -388,7 +537,9 @@ static int read_range(const struct range *range, enum model_dtype type, char *to
                 piece.type = type;
                 piece.to = to + (first + piece.begin - range->begin) * bytes;
                 piece.buffer = buffer;
-                if (piece.tensor == NULL) {
+                if (piece.tensor == NULL && param->adapter == MODEL_ADAPTER_MAGNITUDE) {
+                    rc = fill_magnitudes(range, &piece, param, part);
+                } else if (piece.tensor == NULL) {
                     fill_adapter(&piece, param, part);
                 } else {
                     rc = param->transposed ? read_turned(&piece) : read_straight(&piece);

@@ -209,7 +209,7 @@ static int check_target(const struct model_lora_options *lora, const struct mode
     return 0;
 }
 
-/* Adds the array A or B of a parameter, with one part for each of its targeted ones. */
+/* Adds an array of adapters of a parameter, with one part for each of its targeted ones. */
 static int list_adapter(struct model *model, const struct model_lora_options *lora, unsigned index,
                         const struct model_param *base, enum model_adapter adapter)
 {
@@ -217,8 +217,11 @@ static int list_adapter(struct model *model, const struct model_lora_options *lo
     struct model_param param = {
         .role = base->role,
         .adapter = adapter,
-        .cols = adapter == MODEL_ADAPTER_A ? base->cols : lora->rank,
+        .cols = adapter == MODEL_ADAPTER_A   ? base->cols
+                : adapter == MODEL_ADAPTER_B ? lora->rank
+                                             : 1,
         .owner = index,
+        .vector = adapter == MODEL_ADAPTER_MAGNITUDE,
         .decay = true,
         .trained = true,
         .seed = lora->seed,
@@ -257,6 +260,9 @@ static int list_adapters(struct model *model, const struct model_lora_options *l
         rc = list_adapter(model, lora, index, &block->params[i], MODEL_ADAPTER_A);
         if (rc == 0) {
             rc = list_adapter(model, lora, index, &block->params[i], MODEL_ADAPTER_B);
+        }
+        if (rc == 0 && lora->dora) {
+            rc = list_adapter(model, lora, index, &block->params[i], MODEL_ADAPTER_MAGNITUDE);
         }
     }
     return rc;
@@ -362,8 +368,8 @@ static int list_block(struct model *model, const struct model_options *options, 
         block->scale = model_config_scale(&model->config, block->layer);
     }
     const bool adapters = options != NULL && options->lora != NULL;
-    /* A tied head borrows one; each adapted one has two beside it. */
-    int rc = make_params(block, (adapters ? 3 : 1) * block->table->param_count + 1);
+    /* A tied head borrows one; each adapted one has up to three beside it. */
+    int rc = make_params(block, (adapters ? 4 : 1) * block->table->param_count + 1);
     for (size_t i = 0; rc == 0 && i < block->table->param_count; i++) {
         const struct model_param_row *row = &block->table->params[i];
         rc = applies(row->when, &model->config) ? list_param(model, options, row, index) : 0;

@@ -417,6 +417,7 @@ void model_peft_options(const struct model_peft *peft, struct model_lora_options
     out->rank = peft->rank;
     out->alpha = peft->alpha;
     out->rslora = peft->rslora;
+    out->dora = peft->dora;
     out->dropout = peft->dropout;
     out->targets = peft->modules;
     out->target_count = peft->adapted;
@@ -428,14 +429,10 @@ void model_peft_options(const struct model_peft *peft, struct model_lora_options
 static void print_base_name(const struct model_param *param, const struct model_part *part,
                             char name[NAME_BYTES])
 {
-    const char *from = part->name;
-    size_t length = strlen(from);
-    if (param->adapter != MODEL_ADAPTER_NONE) { /* PREFIX path.lora_B.weight */
-        from += strlen(MODEL_ADAPTER_PREFIX);
-        length -= strlen(MODEL_ADAPTER_PREFIX) + strlen(".lora_B.weight");
-        snprintf(name, NAME_BYTES, "%.*s.weight", (int)length, from);
+    if (param->adapter != MODEL_ADAPTER_NONE) {
+        model_adapter_base_name(part->name, name, NAME_BYTES);
     } else {
-        snprintf(name, NAME_BYTES, "%s", from);
+        snprintf(name, NAME_BYTES, "%s", part->name);
     }
 }
 
@@ -453,7 +450,7 @@ static int match_param(const struct model_peft *peft, const struct model_param *
                                 adapted ? "--lora-targets" : "--modules-to-save", name,
                                 peft->folder, adapted ? "adapt" : "have whole");
         }
-        *matched += param->adapter != MODEL_ADAPTER_A;
+        *matched += param->adapter == MODEL_ADAPTER_NONE || param->adapter == MODEL_ADAPTER_B;
     }
     return 0;
 }

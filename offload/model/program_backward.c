@@ -120,6 +120,58 @@ static void head_norm_grad(struct model_build *build, const struct model_op_row 
     model_build_weight_grad(build, step, AT(norm_grad, dweight), param_of(build, row->weight), 0);
 }
 
+/* With DoRA: the gradient of the magnitudes; returns the gradient of what was multiplied with the factors. */
+static int magnitude_grad(struct model_build *build, const struct model_op_row *row, int dy)
+{
+    const enum model_value value = row->out.value;
+    const int magnitude = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_MAGNITUDE);
+    const int64_t width = model_build_width(build, value);
+    if (magnitude < 0) {
+        return dy;
+    }
+    const int64_t rows = build->block->params[magnitude].rows;
+    const int out = model_build_buffer(build, build->buffers[build->whole[value]].bytes);
+    struct model_columns columns = {.count = 0};
+    model_build_columns(build, row, &columns);
+    for (unsigned i = 0; i < columns.count; i++) {
+        const struct model_column_range *range = &columns.list[i];
+        const struct kern_columns_arguments arguments = {
+            .type = build->shape.type,
+            .tokens = build->tokens,
+            .width = range->count,
+            .x_stride = width,
+            .by_stride = width,
+            .y_stride = width,
+        };
+        struct model_step *step;
+        if (range->factor >= 0) { /* dy * whole / norm, summed over tokens */
+            step = model_build_step(build, KERN_COLUMNS, &arguments);
+            model_build_point(build, step, AT(columns, x), dy, range->first);
+            model_build_point(build, step, AT(columns, by), build->whole[value], range->first);
+            model_build_point_floats(build, step, AT(columns, factor), build->factors[value],
+                                     rows + range->factor);
+            model_build_write(build, step, AT(columns, y), out, range->first);
+            const struct kern_bias_grad_arguments sum = {
+                .type = build->shape.type,
+                .m = build->tokens,
+                .n = range->count,
+                .dy_stride = width,
+            };
+            step = model_build_step(build, KERN_BIAS_GRAD, &sum);
+            model_build_point(build, step, AT(bias_grad, dy), out, range->first);
+            model_build_weight_grad(build, step, AT(bias_grad, db), magnitude, range->factor);
+        }
+        step = model_build_step(build, KERN_COLUMNS, &arguments);
+        model_build_point(build, step, AT(columns, x), dy, range->first);
+        if (range->factor >= 0) {
+            model_build_point_floats(build, step, AT(columns, factor), build->factors[value],
+                                     range->factor);
+        }
+        model_build_write(build, step, AT(columns, y), out, range->first);
+    }
+    return out;
+}
+
 /* The gradients of an adapter's B and of the product of x and A. */
 static void adapter_grad(struct model_build *build, const struct model_op_row *row, int dy)
 {
@@ -328,7 +380,7 @@ static bool made_by_act(const struct model_build *build, enum model_value value)
  * gradient waits for that. */
 static void linear_grad(struct model_build *build, const struct model_op_row *row)
 {
-    const int dy = model_build_grad(build, row->out.value);
+    const int dy = magnitude_grad(build, row, model_build_grad(build, row->out.value));
     adapter_grad(build, row, dy);
     if (made_by_act(build, row->x.value)) {
         build->waiting = row;

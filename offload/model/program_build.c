@@ -145,6 +145,24 @@ void model_build_write(struct model_build *build, struct model_step *step, size_
     step->writes |= UINT64_C(1) << buffer;
 }
 
+/* Places in buffers are counted in elements of the run's type. */
+static int64_t in_elements(const struct model_build *build, int64_t floats)
+{
+    return floats * (int64_t)(sizeof(float) / kern_type_bytes(build->shape.type));
+}
+
+void model_build_point_floats(struct model_build *build, struct model_step *step, size_t field,
+                              int buffer, int64_t first_element)
+{
+    model_build_point(build, step, field, buffer, in_elements(build, first_element));
+}
+
+void model_build_write_floats(struct model_build *build, struct model_step *step, size_t field,
+                              int buffer, int64_t first_element)
+{
+    model_build_write(build, step, field, buffer, in_elements(build, first_element));
+}
+
 void model_build_param(struct model_build *build, struct model_step *step, size_t field, int param,
                        int64_t row, int64_t rows)
 {
@@ -180,6 +198,40 @@ void model_build_weight_grad(struct model_build *build, struct model_step *step,
     };
 }
 
+bool model_build_begin_dora(struct model_build *build, const struct model_op_row *row)
+{
+    const enum model_value value = row->out.value;
+    const int magnitude = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_MAGNITUDE);
+    if (magnitude < 0) {
+        return false;
+    }
+    const uint64_t bytes = 2 * (uint64_t)build->block->params[magnitude].rows * sizeof(float);
+    build->whole[value] = model_build_buffer(build, value_bytes(build, value));
+    build->factors[value] = model_build_buffer(build, bytes);
+    return true;
+}
+
+void model_build_columns(const struct model_build *build, const struct model_op_row *row,
+                         struct model_columns *out)
+{
+    const int b = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_B);
+    const struct model_param *up = &build->block->params[b];
+    const int64_t width = model_build_width(build, row->out.value);
+    int64_t at = 0;
+    for (unsigned i = 0; i <= up->part_count; i++) {
+        const struct model_part *part = i < up->part_count ? &up->parts[i] : NULL;
+        const int64_t next = part != NULL ? part->onto_row : width;
+        if (next > at) {
+            out->list[out->count++] = (struct model_column_range){at, next - at, -1};
+        }
+        if (part != NULL) {
+            out->list[out->count++] = (struct model_column_range){part->onto_row, part->rows,
+                                                                  part->first_row};
+            at = part->onto_row + part->rows;
+        }
+    }
+}
+
 void model_build_dropout(struct model_build *build, const struct model_op_row *row, int x, int add,
                          int y)
 {
@@ -212,7 +264,8 @@ void model_build_begin(struct model_build *build, const struct model *model, uns
     };
     for (int i = 0; i < MODEL_VALUE_COUNT; i++) {
         build->value[i] = build->grad[i] = build->mean[i] = build->rstd[i] = build->rstd2[i] =
-            build->lse[i] = build->hidden[i] = build->hidden_grad[i] = -1;
+            build->lse[i] = build->hidden[i] = build->hidden_grad[i] = build->whole[i] =
+                build->factors[i] = -1;
     }
     static const enum model_base fixed[] = {MODEL_BASE_IN, MODEL_BASE_OUT, MODEL_BASE_GRAD};
     for (size_t i = 0; i < 3; i++) {

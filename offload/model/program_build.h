@@ -40,6 +40,9 @@ struct model_build {
     int lse[MODEL_VALUE_COUNT];    /* log-sum-exp of the attention that makes the value */
     int hidden[MODEL_VALUE_COUNT]; /* product of x and A of the adapter that adds to the value */
     int hidden_grad[MODEL_VALUE_COUNT];
+    /* With DoRA: what is multiplied with the factors; the factors of adapted rows, and then 1 / norm, in fp32 */
+    int whole[MODEL_VALUE_COUNT];
+    int factors[MODEL_VALUE_COUNT];
     /* a linear layer whose weight gradient waits for its input */
     const struct model_op_row *waiting;
     int waiting_grad;        /* and the buffer of its output's gradient */
@@ -64,6 +67,17 @@ int model_build_grad(struct model_build *build, enum model_value value);
  * A]. */
 int model_build_hidden(struct model_build *build, const struct model_op_row *row);
 int model_build_hidden_grad(struct model_build *build, const struct model_op_row *row);
+/* DoRA. Makes the buffers of a row, unless it has no magnitudes: then returns false. */
+bool model_build_begin_dora(struct model_build *build, const struct model_op_row *row);
+/* The columns of a row's output, in order: `factor` is the index of the first factor, -1: no adapter. */
+struct model_columns {
+    struct model_column_range {
+        int64_t first, count, factor;
+    } list[2 * MODEL_PARTS_MAX + 1];
+    unsigned count;
+};
+void model_build_columns(const struct model_build *build, const struct model_op_row *row,
+                         struct model_columns *out);
 /* Adds a step that drops elements of the row's input, or of its gradient, as its adapter does: y = dropout(x)
  * (+ add). add: -1: none. */
 void model_build_dropout(struct model_build *build, const struct model_op_row *row, int x, int add,
@@ -79,6 +93,11 @@ void model_build_point(struct model_build *build, struct model_step *step, size_
                        int64_t first_element);
 void model_build_write(struct model_build *build, struct model_step *step, size_t field, int buffer,
                        int64_t first_element);
+/* The same for buffers of fp32. */
+void model_build_point_floats(struct model_build *build, struct model_step *step, size_t field,
+                              int buffer, int64_t first_element);
+void model_build_write_floats(struct model_build *build, struct model_step *step, size_t field,
+                              int buffer, int64_t first_element);
 void model_build_param(struct model_build *build, struct model_step *step, size_t field, int param,
                        int64_t row, int64_t rows);
 void model_build_base(struct model_build *build, struct model_step *step, size_t field,

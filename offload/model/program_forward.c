@@ -156,6 +156,73 @@ static void adapter(struct model_build *build, const struct model_op_row *row, i
     }
 }
 
+/* The factors of the adapted rows among rows [at, at + rows) of a weight. */
+static void find_factors(struct model_build *build, const struct model_op_row *row, int64_t at,
+                         int64_t rows)
+{
+    const int weight = param_of(build, row->weight);
+    const int a = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);
+    const int b = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_B);
+    const int magnitude = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_MAGNITUDE);
+    const struct model_param *up = &build->block->params[b];
+    for (unsigned i = 0; i < up->part_count; i++) {
+        const struct model_part *part = &up->parts[i];
+        const int64_t begin = part->onto_row > at ? part->onto_row : at;
+        const int64_t last = part->onto_row + part->rows;
+        const int64_t end = last < at + rows ? last : at + rows;
+        const int64_t first = part->first_row + begin - part->onto_row;
+        if (begin >= end) {
+            continue;
+        }
+        const struct kern_magnitude_arguments arguments = {
+            .type = build->shape.type,
+            .rows = end - begin,
+            .cols = build->block->params[weight].cols,
+            .rank = up->cols,
+            .scale = build->model->lora.scale,
+        };
+        struct model_step *step = model_build_step(build, KERN_MAGNITUDE, &arguments);
+        step->flops = 2.0 * (double)(arguments.rows * arguments.cols * arguments.rank);
+        model_build_param(build, step, AT(magnitude, w), weight, begin, end - begin);
+        model_build_param(build, step, AT(magnitude, a), a, (int64_t)i * up->cols, 0);
+        model_build_param(build, step, AT(magnitude, b), b, first, 0);
+        model_build_param(build, step, AT(magnitude, magnitude), magnitude, first, 0);
+        model_build_write_floats(build, step, AT(magnitude, factor), build->factors[row->out.value],
+                                 first);
+        model_build_write_floats(build, step, AT(magnitude, inverse),
+                                 build->factors[row->out.value], up->rows + first);
+    }
+}
+
+/* out = whole * factor + bias; columns without an adapter have no factor. */
+static void apply_factors(struct model_build *build, const struct model_op_row *row, int out)
+{
+    const int bias = param_of(build, row->bias);
+    const int64_t width = model_build_width(build, row->out.value);
+    struct model_columns columns = {.count = 0};
+    model_build_columns(build, row, &columns);
+    for (unsigned i = 0; i < columns.count; i++) {
+        const struct model_column_range *range = &columns.list[i];
+        const struct kern_columns_arguments arguments = {
+            .type = build->shape.type,
+            .tokens = build->tokens,
+            .width = range->count,
+            .x_stride = width,
+            .y_stride = width,
+        };
+        struct model_step *step = model_build_step(build, KERN_COLUMNS, &arguments);
+        model_build_point(build, step, AT(columns, x), build->whole[row->out.value], range->first);
+        if (range->factor >= 0) {
+            model_build_point_floats(build, step, AT(columns, factor),
+                                     build->factors[row->out.value], range->factor);
+        }
+        if (bias >= 0) {
+            model_build_param(build, step, AT(columns, bias), bias, range->first, 0);
+        }
+        model_build_write(build, step, AT(columns, y), out, range->first);
+    }
+}
+
 /* One product per tile of the weight's rows. */
 static void linear(struct model_build *build, const struct model_op_row *row, int out)
 {
@@ -164,6 +231,8 @@ static void linear(struct model_build *build, const struct model_op_row *row, in
     const struct model_param *param = &build->block->params[weight];
     const int64_t tile = kern_tile_rows(param->rows, param->cols, build->shape.type,
                                         build->shape.tile_bytes);
+    const bool dora = model_build_begin_dora(build, row);
+    const int to = dora ? build->whole[row->out.value] : out;
     for (int64_t at = 0; at < param->rows; at += tile) {
         const int64_t rows = param->rows - at < tile ? param->rows - at : tile;
         const struct kern_linear_arguments arguments = {
@@ -178,12 +247,18 @@ static void linear(struct model_build *build, const struct model_op_row *row, in
         step->flops = 2.0 * (double)build->tokens * (double)rows * (double)param->cols;
         model_build_point(build, step, AT(linear, x), model_build_value(build, row->x.value), 0);
         model_build_param(build, step, AT(linear, w), weight, at, rows);
-        if (bias >= 0) {
+        if (bias >= 0 && !dora) {
             model_build_param(build, step, AT(linear, bias), bias, at, 0);
         }
-        model_build_write(build, step, AT(linear, y), out, at);
+        model_build_write(build, step, AT(linear, y), to, at);
+        if (dora) {
+            find_factors(build, row, at, rows);
+        }
     }
-    adapter(build, row, out);
+    adapter(build, row, to);
+    if (dora) {
+        apply_factors(build, row, out);
+    }
 }
 
 static void rope(struct model_build *build, const struct model_op_row *row)

@@ -19,6 +19,20 @@ const char *model_storage_name(enum model_storage storage)
     return names[storage];
 }
 
+static enum kern_quant quant_of(enum model_storage storage)
+{
+    return storage == MODEL_STORAGE_NF4    ? KERN_QUANT_NF4
+           : storage == MODEL_STORAGE_INT8 ? KERN_QUANT_INT8
+                                           : KERN_QUANT_NONE;
+}
+
+void model_stored_set_base(struct model_files *files, enum model_storage storage,
+                           enum kern_type type)
+{
+    model_files_set_base(files, quant_of(storage),
+                         storage == MODEL_STORAGE_BF16 ? KERN_BF16 : type);
+}
+
 /* ---- layout ---- */
 
 static struct kern_quant_layout layout_of(const struct model_stored_part *part)
@@ -35,10 +49,7 @@ static int add_part(struct model_stored *stored, const struct model_param *param
         .first = param->offset + (uint64_t)part->first_row * (uint64_t)param->cols,
         .rows = part->rows,
         .cols = param->cols,
-        .quant = param->vector                   ? KERN_QUANT_NONE
-                 : storage == MODEL_STORAGE_NF4  ? KERN_QUANT_NF4
-                 : storage == MODEL_STORAGE_INT8 ? KERN_QUANT_INT8
-                                                 : KERN_QUANT_NONE,
+        .quant = param->vector ? KERN_QUANT_NONE : quant_of(storage),
         .from = storage == MODEL_STORAGE_BF16 ? KERN_BF16 : type,
         .offset_bytes = stored->bytes,
     };

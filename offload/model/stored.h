@@ -18,6 +18,10 @@ enum model_storage {
     MODEL_STORAGE_NF4,
 };
 
+/* Calls model_files_set_base for a run whose weights are of `type`. */
+void model_stored_set_base(struct model_files *files, enum model_storage storage,
+                           enum kern_type type);
+
 /* "plain", "bf16", "int8", "nf4". */
 const char *model_storage_name(enum model_storage storage);
 

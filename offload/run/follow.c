@@ -63,6 +63,7 @@ static int open_model(struct follower *follower)
             return rc;
         }
         model_peft_options(follower->peft, &made->lora);
+        made->lora.dropout = made->options.lora.dropout;
     }
     rc = model_create(&config, &made->model_options, &follower->model);
     if (rc != 0) {
@@ -72,6 +73,7 @@ static int open_model(struct follower *follower)
     if (rc != 0) {
         return rc;
     }
+    model_stored_set_base(follower->files, made->options.base, made->options.type);
     if (follower->peft != NULL) {
         model_files_add_adapter(follower->files, follower->peft);
     }

@@ -183,5 +183,24 @@ static void of_another_base(void)
     rig_end();
 }
 
-TEST_MAIN({"continued", continued}, {"ranks", ranks}, {"exported", exported},
-          {"contradicted", contradicted}, {"of_another_base", of_another_base})
+/* Magnitudes are written, continued and exported like the other adapters. */
+static void with_magnitudes(void)
+{
+    rig_train_begin();
+    expect(0, TRAIN_SMALL "--lora 2 --lora-dora --lora-targets q_proj,down_proj --steps 2 "
+                          "--save-every 2 --out %T/dora -q --base nf4");
+    check_contains(rig_read("dora/adapter_config.json"), "\"use_dora\": true");
+    expect(0, "inspect %T/dora");
+    check_contains(rig_out, "DoRA");
+    expect(0, TRAIN_SMALL "--adapter %T/dora --lr 0 --steps 1 --out %T/dora-same -q --base nf4");
+    rig_same_adapter("dora", "dora-same");
+    expect(0, "export %T/dora/checkpoint-2 --out %T/dora-peft");
+    rig_same_file("dora", "dora-peft", "adapter_model.safetensors");
+    expect(2, TRAIN_SMALL "--adapter %T/dora --lora-dropout 0.1 --steps 1 --out %T/never");
+    check_contains(rig_err, "DoRA cannot be combined with dropout");
+    rig_end();
+}
+
+TEST_MAIN({"continued", continued}, {"with_magnitudes", with_magnitudes}, {"ranks", ranks},
+          {"exported", exported}, {"contradicted", contradicted},
+          {"of_another_base", of_another_base})

@@ -138,6 +138,7 @@ static void flags(void)
            "--modules-to-save lm_head",
            &s);
     check_uint(s.engine.lora_rank, ==, 8);
+    check_uint(s.engine.lora_dora, ==, 0);
     check_double(s.engine.lora_alpha, ==, 4.5);
     check_uint(s.engine.lora_rslora, ==, 1);
     check_double(s.engine.lora_dropout, ==, 0.25);

@@ -114,9 +114,9 @@ static void resumed(void)
 static void kinds(void)
 {
     static const char *const flags[] = {
-        "--precision fp32",      "--precision fp16", "--optimizer lion",   "--optimizer adagrad",
-        "--optimizer sgd",       "--moments bf16",   "--moments 8bit",     "--optimizer adam",
-        "--fp32-grads --clip 0", "--freeze *embed*", "--lora 4 --base nf4"};
+        "--precision fp32",      "--precision fp16", "--optimizer lion",    "--optimizer adagrad",
+        "--optimizer sgd",       "--moments bf16",   "--moments 8bit",      "--optimizer adam",
+        "--fp32-grads --clip 0", "--freeze *embed*", "--lora 4 --base nf4", "--lora 4 --lora-dora"};
     rig_train_begin();
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         char arguments[512];

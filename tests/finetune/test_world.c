@@ -167,15 +167,22 @@ static void adapters(void)
     make_case();
 #define LORA                                                                                       \
     "--lora 4 --lora-targets q_proj,v_proj,down_proj --modules-to-save model.norm --zero 3 "       \
-    "--base nf4 "
+    "--lora-dropout 0.2 --base int8 "
+#define DORA "--lora 2 --lora-dora --base nf4 --zero 3 "
     expect(0, CASE LORA "-q --out %T/by_threads --ranks 3");
     world(3, 0, CASE LORA "-q --out %T/by_processes --save-every 1");
     rig_same_adapter("by_threads", "by_processes");
     world(2, 0, CASE LORA "-q --out %T/by_processes --save-every 1 --resume --steps 3");
     if (!TEST_SLOW) {
-        expect(0, CASE "-q --adapter %T/by_threads --zero 1 --out %T/threads_on --ranks 2");
-        world(2, 0, CASE "-q --adapter %T/by_threads --zero 1 --out %T/processes_on");
+        expect(
+            0, CASE
+            "-q --adapter %T/by_threads --lora-dropout 0.3 --zero 1 --out %T/threads_on --ranks 2");
+        world(2, 0,
+              CASE "-q --adapter %T/by_threads --lora-dropout 0.3 --zero 1 --out %T/processes_on");
         rig_same_adapter("threads_on", "processes_on");
+        expect(0, CASE DORA "-q --out %T/dora_threads --ranks 2");
+        world(2, 0, CASE DORA "-q --out %T/dora_processes");
+        rig_same_adapter("dora_threads", "dora_processes");
     }
     rig_end();
 }

@@ -69,6 +69,13 @@ static void expect_weights(FILE *file, const struct tensor *tensor, enum kern_qu
                                             .stored = stored,
                                             .y = made};
     kern_ref_expand(&y);
+    if (type == KERN_F32) {
+        const struct kern_quant_layout layout = kern_quant_layout_of(quant, type, y.rows, y.cols);
+        float *decoded = malloc(count * sizeof *decoded);
+        kern_quant_decode(quant, &layout, y.cols, stored, 0, (int64_t)count, decoded);
+        check_memory(decoded, made, count * sizeof *decoded);
+        free(decoded);
+    }
     const uint64_t found = hash(made, count * kern_type_bytes(type));
     expect(file, "expanded weights", (size_t)(tensor - tensors), &found, sizeof found);
     free(made);

@@ -39,6 +39,12 @@ static const struct lora_case lora_cases[] = {
      {.rank = 2, .alpha = 4, .dropout = 0.25, .seed = 11},
      {"q_proj", "v_proj", "down_proj"},
      {NULL}},
+    {"llama_dora",
+     "llama",
+     {.rank = 2, .alpha = 4, .dora = true},
+     {"q_proj", "v_proj", "up_proj", "down_proj"},
+     {NULL}},
+    {"gpt2_dora", "gpt2", {.rank = 2, .alpha = 3, .dora = true}, {"c_attn", "attn.c_proj"}, {NULL}},
 };
 
 static size_t names_count(const char *const *names)
@@ -271,6 +277,24 @@ static void recompute(void)
     }
 }
 
+/* All linear layers of the family with the most parameters: programs have room for all arrays. */
+static void all_linear(void)
+{
+    static const struct lora_case most[] = {
+        {"", "qwen3", {.rank = 2, .alpha = 4, .dora = true}, {NULL}, {NULL}},
+        {"", "qwen3", {.rank = 2, .alpha = 4, .dropout = 0.1}, {NULL}, {NULL}},
+        {"", "gpt2", {.rank = 2, .alpha = 4, .dora = true}, {NULL}, {NULL}},
+        {"", "gpt2", {.rank = 2, .alpha = 4, .dropout = 0.1}, {NULL}, {NULL}},
+    };
+    for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) {
+        size_t bytes;
+        struct plain_options options = options_of(KERN_F32);
+        options.micro_batches = 1;
+        options.shape.tile_bytes = 4096;
+        free(two_steps(&most[i], options, &bytes));
+    }
+}
+
 /* Initial values: A is uniform in +-1/sqrt(inputs) and depends on the seed and the name alone, not on how a read is
  * divided; B is zero. */
 static void initial_values(void)
@@ -297,6 +321,43 @@ static void initial_values(void)
     model_adapter_fill(MODEL_ADAPTER_B, "a.lora_B.weight", 64, 5, 0, 8, part);
     for (int i = 0; i < 8; i++) {
         check_true(part[i] == 0.0f);
+    }
+}
+
+/* Magnitudes begin as PEFT's: with the norms of the rows, also of those that files have as columns. */
+static void initial_magnitudes(void)
+{
+    for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {
+        struct trainer trainer;
+        struct model_safetensors *start = NULL;
+        char path[700];
+        if (!lora_cases[i].options.dora) {
+            continue;
+        }
+        const struct plain_options options = options_of(KERN_F32);
+        trainer_open(&trainer, &lora_cases[i], false, &options);
+        snprintf(path, sizeof path, "%s/model/lora/%s/start/%s", test_root(), lora_cases[i].name,
+                 MODEL_ADAPTER_FILE);
+        check_int(model_safetensors_open(path, &start), ==, 0);
+        const struct model_block *layer = &trainer.fixture.model->blocks[1];
+        const int index = model_block_adapter(layer, MODEL_QKV, MODEL_ADAPTER_MAGNITUDE);
+        const struct model_param *param = &layer->params[index];
+        for (unsigned k = 0; k < param->part_count; k++) {
+            const struct model_part *part = &param->parts[k];
+            const struct model_tensor *tensor = model_safetensors_find(start, part->name);
+            check_true(tensor != NULL);
+            const float *ours = (const float *)plain_weights(trainer.plain, 1) + param->offset +
+                                part->first_row;
+            float *theirs = malloc(tensor->bytes);
+            check_int(model_safetensors_read(start, tensor, 0, theirs, tensor->bytes), ==, 0);
+            for (int64_t r = 0; r < part->rows; r++) {
+                check_double(fabs((double)ours[r] - (double)theirs[r]), <=,
+                             1e-6 * (double)theirs[r]);
+            }
+            free(theirs);
+        }
+        model_safetensors_close(start);
+        trainer_close(&trainer);
     }
 }
 
@@ -459,6 +520,7 @@ static void other_adapters(void)
     }
 }
 
-TEST_MAIN({"peft", peft}, {"recompute", recompute}, {"initial_values", initial_values},
+TEST_MAIN({"peft", peft}, {"recompute", recompute}, {"all_linear", all_linear},
+          {"initial_values", initial_values}, {"initial_magnitudes", initial_magnitudes},
           {"refused", refused}, {"target_forms", target_forms}, {"odd_tensors", odd_tensors},
           {"other_adapters", other_adapters})

@@ -23,6 +23,9 @@ CASES = {
                                 modules_to_save=["model.norm", "lm_head"])),
     "llama_dropout": ("llama", dict(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "down_proj"],
                                     lora_dropout=0.25)),
+    "llama_dora": ("llama", dict(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "up_proj", "down_proj"],
+                                 use_dora=True)),
+    "gpt2_dora": ("gpt2", dict(r=2, lora_alpha=3, target_modules=["c_attn", "attn.c_proj"], use_dora=True)),
 }
 SEED = 11
 ROLES = {"q_proj": 5, "k_proj": 5, "v_proj": 5, "o_proj": 9, "gate_proj": 13, "up_proj": 13, "down_proj": 15}  # model_role

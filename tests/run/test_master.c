@@ -238,6 +238,9 @@ static void lora(void)
     adapters = &plain;
     hold_ways(&options, "adapters", 2, 0, 2);
     const struct model_lora_options drops = {.rank = 4, .alpha = 8, .dropout = 0.2, .seed = 3};
+    const struct model_lora_options magnitudes = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};
+    adapters = &magnitudes;
+    hold_ways(&options, "adapters with magnitudes", 2, 1, 2);
     adapters = &drops;
     options.micro_batches = 2;
     options.tile_bytes = 16384;

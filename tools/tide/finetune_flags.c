@@ -68,6 +68,7 @@ const struct finetune_flag finetune_flags_table[] = {
     {"lora", CLI_INTEGER, AT(lora), "R", 1, 1 << 16, NULL, "none", "train adapters of rank R (LoRA); the model is frozen", NO_KEY, false},
     {"lora-alpha", CLI_REAL, AT(lora_alpha), "X", 1e-9, 1e9, NULL, "twice R", "adapters are scaled by X / R", NO_KEY, false},
     {"lora-dropout", CLI_REAL, AT(lora_dropout), "X", 0, 0.999, "0", NULL, "rate at which inputs of adapters are dropped", NO_KEY, false},
+    {"lora-dora", CLI_FLAG, AT(lora_dora), NULL, 0, 0, NULL, "no", "train the norms of adapted rows, too (DoRA)", NO_KEY, false},
     {"lora-rslora", CLI_FLAG, AT(lora_rslora), NULL, 0, 0, NULL, "no", "scale adapters by X / sqrt(R) instead", NO_KEY, false},
     {"lora-targets", CLI_TEXT, AT(lora_targets), "NAMES|all-linear", 0, 0, "all-linear", NULL, "linear layers that get adapters, separated by commas: q_proj,v_proj", NO_KEY, false},
     {"modules-to-save", CLI_TEXT, AT(modules_to_save), "NAMES", 0, 0, NULL, "none", "modules that are trained whole beside adapters", NO_KEY, false},
@@ -104,7 +105,6 @@ enum { ROWS = sizeof finetune_flags_table / sizeof finetune_flags_table[0] };
 _Static_assert(ROWS <= FINETUNE_OPTIONS_MAX - 8, "callers add options of their own");
 const size_t finetune_flags_count = ROWS;
 
-#define NO_DORA      "DoRA is not supported yet; --lora R trains plain adapters"
 #define QUANTIZATION "--base int8|nf4, for frozen layers: --lora R, or --freeze PATTERN"
 
 const struct cli_synonym finetune_flags_synonyms[] = {
@@ -224,8 +224,7 @@ const struct cli_synonym finetune_flags_synonyms[] = {
     {"lora-target-modules", "--lora-targets NAMES"},
     {"lora-modules-to-save", "--modules-to-save NAMES"},
     {"use-rslora", "--lora-rslora"},
-    {"lora-dora", NO_DORA},
-    {"use-dora", NO_DORA},
+    {"use-dora", "--lora-dora"},
     {"use-lora", "--lora R"},
     {"use-peft", "--lora R"},
     {"adapter-name-or-path", "--adapter DIR"},
@@ -371,6 +370,7 @@ int finetune_flags_check(const struct cli_command *command, const struct finetun
     if (!adapters) {
         const char *needs = FINETUNE_GIVEN(flags, lora_alpha)        ? "lora-alpha"
                             : FINETUNE_GIVEN(flags, lora_dropout)    ? "lora-dropout"
+                            : FINETUNE_GIVEN(flags, lora_dora)       ? "lora-dora"
                             : FINETUNE_GIVEN(flags, lora_rslora)     ? "lora-rslora"
                             : FINETUNE_GIVEN(flags, lora_targets)    ? "lora-targets"
                             : FINETUNE_GIVEN(flags, modules_to_save) ? "modules-to-save"
@@ -383,6 +383,9 @@ int finetune_flags_check(const struct cli_command *command, const struct finetun
                         "--%s and --freeze exclude each other: with adapters the whole model is "
                         "frozen, except --modules-to-save NAMES",
                         flags->adapter != NULL ? "adapter" : "lora");
+    }
+    if (flags->lora_dora && flags->lora_dropout > 0) {
+        return cli_fail(command, CLI_WRONG, "--lora-dora and --lora-dropout cannot be combined");
     }
     if (FINETUNE_GIVEN(flags, eval_every) && flags->eval_data == NULL) {
         return cli_fail(command, CLI_WRONG, "--eval-every needs --eval-data FILE");

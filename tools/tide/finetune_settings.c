@@ -420,6 +420,7 @@ static int take_adapters(struct finetune_settings *settings, const struct finetu
     engine->lora_alpha = FINETUNE_GIVEN(flags, lora_alpha) ? flags->lora_alpha : 0;
     engine->lora_dropout = flags->lora_dropout;
     engine->lora_rslora = flags->lora_rslora;
+    engine->lora_dora = flags->lora_dora;
     engine->lora_targets = settings->lora_targets.items;
     engine->lora_target_count = settings->lora_targets.count;
     engine->modules_to_save = settings->modules_to_save.items;
