@@ -6,9 +6,12 @@
 
 All optimizers get the bf16 gradients of a Llama and produce bf16 weights. tide keeps bf16 weights with a split master. For the others
 the program keeps fp32 weights and copies gradients to fp32 and new weights to bf16, as ZeRO-Offload does. They run alternately in one
-process; figures are medians. `hooks`: processor time of a hook over the C call in it, and the backward pass of 300 linear layers with hooks and updates
-over that without. Prints `name value unit` lines."""
+process; figures are medians. `hooks`: processor time of a hook over the C call in it, and the backward pass of 300 linear layers with hooks over one
+without, as time and as processor time of its thread, which excludes the library's threads. Beside them their floor: the same with hooks that do
+nothing, and the processor time to free one of the gradients without tide. All of these passes free their gradients, with tide.AdamW in the hooks.
+Prints `name value unit` lines."""
 import argparse
+import collections
 import gc
 import statistics
 import time
@@ -98,36 +101,57 @@ class Metered:
         return self.meter if name == self.name else getattr(self.library, name)
 
 
+def freeing(edge, rounds):
+    """Microseconds of processor time to free a gradient, oldest first as the hooks do."""
+    figures = []
+    for _ in range(rounds + 1):
+        held = collections.deque(torch.ones(edge, edge, dtype=torch.bfloat16) for _ in range(300))
+        begin = time.thread_time()
+        while held:
+            held.popleft()
+        figures.append((time.thread_time() - begin) / 300 * 1e6)
+    return statistics.median(figures[1:])
+
+
 def hooks(edge, rounds):
     import tide
     model = Residual(edge)
     x = torch.randn(edge // 2, edge).bfloat16()
 
     def backward():
+        """Time, and processor time of this thread, of a backward pass and of freeing what gradients are left."""
         loss = model(x).float().pow(2).mean()
-        begin = time.perf_counter()
+        begins = time.perf_counter(), time.thread_time()
         loss.backward()
-        return time.perf_counter() - begin
-
-    def bare():
         model.zero_grad()
-        return backward()
+        return time.perf_counter() - begins[0], time.thread_time() - begins[1]
 
-    without = statistics.median([bare() for _ in range(rounds + 1)][1:])
+    def median(passes):
+        return [statistics.median(column) for column in zip(*passes[1:])]
+
+    def over(name, pass_):
+        print(f"hooks_{edge}_{name}_over_bare {pass_[0] / bare[0]:.3f} x\n"
+              f"hooks_{edge}_{name}_processor_over_bare {pass_[1] / bare[1]:.3f} x", flush=True)
+
+    bare = median([backward() for _ in range(rounds + 1)])
+    nothing = [p.register_post_accumulate_grad_hook(lambda p: None) for p in model.parameters()]
+    over("empty", median([backward() for _ in range(rounds + 1)]))
+    for handle in nothing:
+        handle.remove()
+    print(f"hook_{edge}_free {freeing(edge, rounds):.1f} us", flush=True)
     module = tide.optimizer
     module.lib = Metered(module.lib, "tide_optim_submit")
     hook = Meter(module.AdamW._after_backward)
     module.AdamW._after_backward = lambda optimizer, index: hook(optimizer, index)
-    model.zero_grad()
     optimizer = tide.AdamW(model.parameters(), lr=1e-5, clip=1.0)
-    seconds = []
+    passes = []
     for _ in range(rounds + 1):
-        seconds.append(backward())
+        passes.append(backward())
         optimizer.step()
     submit = module.lib.meter
     print(f"hook_{edge}_over_submit {1e6 * (hook.seconds - submit.seconds) / hook.calls:.1f} us\n"
-          f"hook_{edge}_submit {1e6 * submit.seconds / submit.calls:.1f} us\n"
-          f"hooks_{edge}_backward_over_bare {statistics.median(seconds[1:]) / without:.3f} x", flush=True)
+          f"hook_{edge}_submit {1e6 * submit.seconds / submit.calls:.1f} us", flush=True)
+    over("backward", median(passes))
     optimizer.close()
     module.lib, module.AdamW._after_backward = module.lib.library, hook.function
 
