@@ -65,6 +65,7 @@ class AdamW(torch.optim.Optimizer):
         self._lock = threading.Lock()
         self._token = c_uint64()
         self._held = collections.deque()  # (token, gradient) that the library borrows
+        self._closed = 0                  # the first ones of these, of steps that are closed
         self._open = False                # a gradient of the next step was submitted
         self._inside = clip == 0 and not check_overflow  # updates begin before the step is closed
         self._accumulation_steps = accumulation_steps
@@ -249,8 +250,11 @@ class AdamW(torch.optim.Optimizer):
             if not self._open:
                 self._begin()
             held = self._held
-            while held and check(lib.tide_optim_poll(self._handle, held[0][0])) == 1:
+            # Those of this step are needed until it is closed, unless updates run inside backward.
+            while held and (self._closed or self._inside) and check(
+                    lib.tide_optim_poll(self._handle, held[0][0])) == 1:
                 held.popleft()
+                self._closed = max(self._closed - 1, 0)
             check(lib.tide_optim_submit(self._handle, index, grad.data_ptr(), 1, byref(self._token)))
             held.append((self._token.value, grad))
             self._taken[index] = self._open = True
@@ -313,7 +317,7 @@ class AdamW(torch.optim.Optimizer):
                                "change them before backward or after step()")
         with self._lock:
             check(lib.tide_optim_step(self._handle, byref(self._token)))
-            self._open = False
+            self._open, self._closed = False, len(self._held)
         self._steps += 1
         self._unsaved = True
         taken, self._taken = self._taken, [False] * len(self._params)
@@ -344,6 +348,7 @@ class AdamW(torch.optim.Optimizer):
         self._waiting = [False] * len(self._params)
         if not self._open:
             self._held.clear()
+            self._closed = 0
 
     def _wait(self, index):
         if self._waiting[index]:
