@@ -174,6 +174,11 @@ struct tide_engine_options {
 
     /* 1: threads and memory are left to the kernel, also on a machine with several NUMA nodes */
     uint64_t numa_off;
+
+    /* 1: with `world`, each machine keeps the ranges of its own ranks of a checkpoint, in the same directory on a
+     * drive of its own. Such a run resumes with the same ranks on the same machines. 0: all machines see the
+     * directory */
+    uint64_t checkpoint_local;
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:

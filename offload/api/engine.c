@@ -62,6 +62,7 @@ static int make(struct tide_engine *engine, const struct tide_engine_options *op
         .files = engine->setup.files,
         .trace = engine->setup.trace,
         .peers = engine->setup.peers,
+        .local = engine->setup.peers != NULL && engine->setup.given.checkpoint_local != 0,
         .folder = engine->setup.folder,
         .model_options = &engine->setup.model_options,
         .peft = engine->setup.peft,

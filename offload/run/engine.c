@@ -15,6 +15,7 @@
 #include "core/base/queue.h"
 #include "core/coll/coll.h"
 #include "core/coll/peers.h"
+#include "offload/plan/shard.h"
 #include "offload/run/checkpoint_writer.h"
 #include "offload/run/runtime.h"
 
@@ -77,6 +78,7 @@ static int wait_remote(struct run_engine *engine, uint32_t index, struct run_rep
         worker->result = reply->result;
         worker->loss = reply->loss;
         worker->traffic = reply->traffic;
+        worker->sums_hash = reply->sums_hash;
         worker->used_bytes = reply->used_bytes;
         worker->peak_bytes = reply->peak_bytes;
     }
@@ -228,6 +230,49 @@ static int compare_plan(const struct run_engine *engine, uint32_t rank, uint64_t
                               rank, hash, first);
 }
 
+/* The first of the ranks that wrote a block whose range this rank needs and the part lacks; -1: none. */
+static int missing_rank(const struct store_part *part, uint32_t of, uint64_t elements,
+                        struct plan_span need)
+{
+    for (uint32_t r = 0; of > 1 && r < of; r++) {
+        const uint64_t first = plan_shard_border(elements, of, r);
+        const struct plan_span shard = {first, plan_shard_border(elements, of, r + 1) - first};
+        if ((part->ranks >> r & 1) == 0 && plan_span_overlap(shard, need).count > 0) {
+            return (int)r;
+        }
+    }
+    return -1;
+}
+
+/* A part on the drive of a machine has only what its ranks had. */
+static int check_part(const struct run_engine *engine, const struct run_engine_worker *worker,
+                      const struct store_part *part)
+{
+    const struct run_prepared *prepared = worker->prepared != NULL ? worker->prepared
+                                                                   : engine->given.prepared;
+    const struct plan_input *input = &prepared->input;
+    const struct blocks *blocks = engine->given.model->flat;
+    for (uint32_t b = 0; part->ranks != 0 && b < blocks->count; b++) {
+        const uint64_t elements = blocks->list[b].elements;
+        const bool trained = blocks->list[b].trained;
+        int missing = -1;
+        if (trained || !blocks->base_apart) {
+            missing = missing_rank(part, part->weights_of, elements, plan_weight_span(input, b));
+        }
+        if (missing < 0 && trained) {
+            missing = missing_rank(part, part->states_of, elements, plan_state_span(input, b));
+        }
+        if (missing >= 0) {
+            return core_err_set(
+                -ENODATA,
+                "%s on this machine lacks what rank %d wrote, which this rank needs; "
+                "resume with the same ranks on the same machines",
+                engine->given.checkpoint, missing);
+        }
+    }
+    return 0;
+}
+
 /* Each rank opens the checkpoint, because it reads its own parts. What it says of the run is the first
  * rank's. */
 static int resume_rank(struct run_engine *engine, struct run_engine_worker *worker)
@@ -238,7 +283,11 @@ static int resume_rank(struct run_engine *engine, struct run_engine_worker *work
     if (rc != 0) {
         return rc;
     }
-    rc = run_rank_resume(worker->rank, checkpoint, engine->given.files, engine->sums);
+    worker->sums_hash = store_checkpoint_manifest(checkpoint)->sums.hash;
+    rc = check_part(engine, worker, &store_checkpoint_manifest(checkpoint)->part);
+    if (rc == 0) {
+        rc = run_rank_resume(worker->rank, checkpoint, engine->given.files, engine->sums);
+    }
     if (rc == 0 && worker == &engine->workers[0]) {
         const struct store_manifest *manifest = store_checkpoint_manifest(checkpoint);
         engine->run = manifest->run;
@@ -400,6 +449,19 @@ static int make_ranks(struct run_engine *engine)
     return engine->given.peers != NULL ? make_processes(engine) : make_threads(engine);
 }
 
+/* Processes on several machines may find different checkpoints at the same path. */
+static int compare_checkpoints(const struct run_engine *engine)
+{
+    for (uint32_t r = 1; engine->given.peers != NULL && r < engine->world; r++) {
+        if (engine->workers[r].sums_hash != engine->workers[0].sums_hash) {
+            return core_err_set(-EBADMSG, "rank %" PRIu32 " on %s finds another checkpoint in %s",
+                                r, coll_peers_at(engine->given.peers, r)->host,
+                                engine->given.checkpoint);
+        }
+    }
+    return 0;
+}
+
 static int make(struct run_engine *engine)
 {
     const struct model *model = engine->given.model;
@@ -411,6 +473,7 @@ static int make(struct run_engine *engine)
         return rc;
     }
     rc = run_engine_call_ranks(engine, RUN_CALL_LOAD, "", 0);
+    rc = rc == 0 ? compare_checkpoints(engine) : rc;
     if (engine->given.damaged != NULL) {
         *engine->given.damaged = rc != 0 && engine->given.checkpoint != NULL;
     }
@@ -955,5 +1018,6 @@ int run_engine_serve(struct run_engine *engine, unsigned call, const void *argum
     reply->result = worker->result;
     reply->loss = worker->loss;
     reply->traffic = worker->traffic;
+    reply->sums_hash = worker->sums_hash;
     return 0;
 }

@@ -27,6 +27,7 @@ struct run_engine_options {
     const char *trace;      /* a file for the timeline of a few steps; NULL: none */
     struct coll_peers
         *peers;         /* each rank is a process of its own; NULL: ranks are threads of this one */
+    bool local;         /* each machine keeps its ranks' part of checkpoints */
     const char *folder; /* of the model and its files, for other processes, like the next one */
     const struct model_options *model_options; /* without `frozen_as` */
     const struct model_peft *peft;             /* adapters to begin with; NULL: none */
@@ -109,13 +110,18 @@ struct run_reply;
 int run_engine_serve(struct run_engine *engine, unsigned call, const void *arguments,
                      struct run_reply *reply);
 
-/* Opens the checkpoint that the first process has begun in `folder`, and writes what the rank keeps of a block
- * while no rank works. */
+/* Opens the checkpoint that the first process, or the first one of this machine, has begun in `folder`. */
+struct run_remote_save;
 struct store_checkpoint_write;
 int run_engine_save_join(struct run_engine *engine, const char *folder,
                          struct store_checkpoint_write **out);
+/* Begins the part of this machine on a shelf. */
+int run_engine_save_lead(struct run_engine *engine, struct store_shelf *shelf,
+                         const struct run_remote_save *save, const void *application,
+                         struct store_checkpoint_write **out);
+/* Writes what the rank keeps of a block while no rank works; `leads`: into the part that it has begun. */
 int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
-                         uint32_t block);
+                         uint32_t block, bool leads);
 
 /* ---- checkpoints ---- */
 

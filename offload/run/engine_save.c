@@ -5,6 +5,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/coll/peers.h"
 #include "offload/run/checkpoint.h"
 #include "offload/run/checkpoint_writer.h"
 #include "offload/run/engine_internal.h"
@@ -15,6 +16,7 @@
 struct block_writer {
     struct store_checkpoint_write *checkpoint;
     uint32_t block;
+    bool here; /* another process has written into the same files */
 };
 
 static int write_states(void *context, const struct adam_arrays *arrays)
@@ -56,15 +58,18 @@ static uint32_t writers_of(const struct run_engine *engine, uint32_t block)
     return engine->given.options->stage >= (trained ? 1 : 3) ? engine->world : 1;
 }
 
-/* Writes what a rank of this process keeps of a block; nothing works meanwhile. */
+/* Writes what a rank of this process keeps of a block; nothing works meanwhile. `leads`: for a part of its own, which
+ * also has the weights that all ranks hold. */
 static int write_part(struct run_engine *engine, struct run_rank *rank,
-                      struct store_checkpoint_write *checkpoint, uint32_t block)
+                      struct store_checkpoint_write *checkpoint, uint32_t block, bool leads)
 {
-    struct block_writer writer = {checkpoint, block};
+    struct block_writer writer = {.checkpoint = checkpoint, .block = block};
     const struct run_take_states taker = {write_states, written_tail, wait_written, &writer};
-    return engine->given.model->flat->list[block].trained
-               ? run_rank_states(rank, block, &taker)
-               : run_rank_weights(rank, block, write_weights, &writer);
+    const bool trained = engine->given.model->flat->list[block].trained;
+    const int rc = trained ? run_rank_states(rank, block, &taker) : 0;
+    const bool whole = leads && engine->given.options->stage < 3;
+    return rc == 0 && (!trained || whole) ? run_rank_weights(rank, block, write_weights, &writer)
+                                          : rc;
 }
 
 /* The checksums of what another process has written. */
@@ -72,49 +77,119 @@ static int merge_sums(void *context, uint64_t first, uint64_t count,
                       const struct store_arrays *sums)
 {
     const struct block_writer *writer = context;
-    store_checkpoint_merge(writer->checkpoint, writer->block, first, count, sums);
+    store_checkpoint_merge(writer->checkpoint, writer->block, first, count, sums, writer->here);
     return 0;
 }
 
-/* Calls all other processes, and waits for those that were called. Returns the first error. */
-static int call_others(struct run_engine *engine, enum run_call call, const void *arguments,
-                       size_t bytes)
+/* ---- several processes ---- */
+
+/* The first rank of a rank's machine; 0 if all machines share the folder of checkpoints. */
+static uint32_t leader_of(const struct run_engine *engine, uint32_t rank)
 {
-    struct core_err first = core_err_keep(0);
-    struct run_reply reply;
-    uint32_t called = 1;
-    int rc = 0;
-    for (; rc == 0 && called < engine->world; called += rc == 0) {
-        rc = run_remote_call(engine->given.peers, called, call, arguments, bytes);
+    const struct coll_peers *peers = engine->given.peers;
+    uint32_t first = 0;
+    while (engine->given.local && first < rank &&
+           strcmp(coll_peers_at(peers, first)->host, coll_peers_at(peers, rank)->host) != 0) {
+        first++;
     }
-    first = core_err_keep(rc);
+    return first;
+}
+
+/* Which other processes: the first ones of machines with a part of their own, or the rest. */
+enum which { LEADERS = 1, MEMBERS = 2, OTHERS = 3 };
+
+static bool is_among(const struct run_engine *engine, uint32_t rank, enum which which)
+{
+    return (leader_of(engine, rank) == rank ? LEADERS : MEMBERS) & which;
+}
+
+/* Waits for those of the first `called` ranks. Returns the first error, which may be that of a call. */
+static int wait_others(struct run_engine *engine, enum which which, uint32_t called, int rc)
+{
+    struct core_err first = core_err_keep(rc);
+    struct run_reply reply;
     for (uint32_t r = 1; r < called; r++) {
-        rc = run_remote_reply(engine->given.peers, r, &reply);
+        rc = is_among(engine, r, which) ? run_remote_reply(engine->given.peers, r, &reply) : 0;
         first = first.code != 0 ? first : core_err_keep(rc);
     }
     return core_err_first(&first, 0);
+}
+
+static int call_others(struct run_engine *engine, enum which which, enum run_call call,
+                       const void *arguments, size_t bytes)
+{
+    uint32_t called = 1;
+    int rc = 0;
+    for (; rc == 0 && called < engine->world; called += rc == 0) {
+        rc = is_among(engine, called, which)
+                 ? run_remote_call(engine->given.peers, called, call, arguments, bytes)
+                 : 0;
+    }
+    return wait_others(engine, which, called, rc);
+}
+
+/* The ranks of a leader's machine; none if checkpoints have no parts. */
+static struct store_part part_of(const struct run_engine *engine, uint32_t leader)
+{
+    struct store_part part = {.ranks = 0};
+    for (uint32_t r = 0; engine->given.local && r < engine->world; r++) {
+        part.ranks |= (uint64_t)(leader_of(engine, r) == leader) << r;
+    }
+    if (engine->given.local && part.ranks == UINT64_MAX >> (STORE_PART_RANKS - engine->world)) {
+        part.ranks = 0; /* there is one machine */
+    }
+    part.states_of = engine->given.options->stage >= 1 ? engine->world : 1;
+    part.weights_of = engine->given.options->stage == 3 ? engine->world : 1;
+    return part;
+}
+
+/* Every part has the checksums of all parts. */
+static int send_sums(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
+                     uint32_t block)
+{
+    const struct store_arrays sums = store_checkpoint_sums(checkpoint, block, 0);
+    const uint64_t elements = engine->given.model->flat->list[block].elements;
+    uint32_t called = 1;
+    int rc = 0;
+    for (; rc == 0 && called < engine->world; called += rc == 0) {
+        rc = is_among(engine, called, LEADERS)
+                 ? run_remote_sums(engine->given.peers, called, engine->piece, block, &sums,
+                                   elements)
+                 : 0;
+    }
+    return wait_others(engine, LEADERS, called, rc);
 }
 
 /* The processes write their parts of a block at the same time. */
 static int write_parts(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                        uint32_t block)
 {
-    struct block_writer writer = {checkpoint, block};
+    struct block_writer writer = {.checkpoint = checkpoint, .block = block};
     struct coll_peers *peers = engine->given.peers;
     const uint32_t writers = writers_of(engine, block);
     uint32_t called = 1;
     int rc = 0;
-    for (; rc == 0 && called < writers; called += rc == 0) {
-        rc = run_remote_call(peers, called, RUN_CALL_SAVE_BLOCK, &block, sizeof block);
+    if (writers == 0) {
+        return 0;
     }
-    rc = rc == 0 && writers > 0 ? write_part(engine, engine->workers[0].rank, checkpoint, block)
-                                : rc;
+    for (; rc == 0 && called < engine->world; called += rc == 0) {
+        if (called < writers || is_among(engine, called, LEADERS)) {
+            rc = run_remote_call(peers, called, RUN_CALL_SAVE_BLOCK, &block, sizeof block);
+        }
+    }
+    rc = rc == 0 ? write_part(engine, engine->workers[0].rank, checkpoint, block,
+                              part_of(engine, 0).ranks != 0)
+                 : rc;
     struct core_err first = core_err_keep(rc);
     for (uint32_t r = 1; r < called; r++) {
+        if (r >= writers && !is_among(engine, r, LEADERS)) {
+            continue;
+        }
+        writer.here = leader_of(engine, r) == 0;
         rc = run_remote_pieces(peers, r, engine->piece, merge_sums, &writer);
         first = first.code != 0 ? first : core_err_keep(rc);
     }
-    return core_err_first(&first, 0);
+    return first.code != 0 ? core_err_first(&first, 0) : send_sums(engine, checkpoint, block);
 }
 
 static int write_block(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
@@ -125,7 +200,7 @@ static int write_block(struct run_engine *engine, struct store_checkpoint_write 
         return write_parts(engine, checkpoint, block);
     }
     for (uint32_t r = 0; rc == 0 && r < writers_of(engine, block); r++) {
-        rc = write_part(engine, engine->workers[r].rank, checkpoint, block);
+        rc = write_part(engine, engine->workers[r].rank, checkpoint, block, false);
     }
     return rc;
 }
@@ -146,23 +221,57 @@ static int write_blocks(struct run_engine *engine, struct store_checkpoint_write
     return 0;
 }
 
-/* Writes all blocks. Each process opens the files and writes its own parts; when all of them have sealed these, the
- * first one publishes the checkpoint. */
-static int write_all(struct run_engine *engine, struct store_checkpoint_write *checkpoint)
+/* Leaders begin their parts, then the other processes open the files of their machine's leader. */
+static int join_all(struct run_engine *engine, const struct run_save_options *options,
+                    struct store_checkpoint_write *checkpoint)
 {
-    const char *folder = store_checkpoint_folder(checkpoint);
-    const bool shared = engine->given.peers != NULL && engine->given.options->stage >= 1;
-    int rc = shared ? call_others(engine, RUN_CALL_SAVE, folder, strlen(folder) + 1) : 0;
+    const char *directory = store_shelf_directory(options->shelf);
+    struct run_remote_save save = {.keep = options->keep,
+                                   .position = run_engine_position(engine),
+                                   .application_bytes = options->application_bytes};
+    int rc = 0;
+    save.position.products = NULL; /* of this process */
+    for (int turn = 0; rc == 0 && turn < 2; turn++) {
+        const enum which which = turn == 0 ? LEADERS : MEMBERS;
+        uint32_t called = 1;
+        for (; rc == 0 && called < engine->world; called += rc == 0) {
+            if (is_among(engine, called, which)) {
+                save.leads = which == LEADERS;
+                save.part = part_of(engine, called);
+                rc = run_remote_save(engine->given.peers, called, &save,
+                                     save.leads ? directory : store_checkpoint_folder(checkpoint),
+                                     options->application);
+            }
+        }
+        rc = wait_others(engine, which, called, rc);
+    }
+    return rc;
+}
+
+/* Writes all blocks. Each process opens the files and writes its own parts; when all of them have sealed these, the
+ * first one publishes the checkpoint, then the leaders their parts. Older ones are removed after that. */
+static int write_all(struct run_engine *engine, const struct run_save_options *options,
+                     struct store_checkpoint_write *checkpoint)
+{
+    const bool parts = engine->given.local || engine->given.options->stage >= 1;
+    if (engine->given.peers == NULL || !parts) {
+        const int rc = write_blocks(engine, checkpoint);
+        return rc == 0 ? store_checkpoint_finish(checkpoint) : rc;
+    }
+    int rc = join_all(engine, options, checkpoint);
+    rc = rc == 0 ? write_blocks(engine, checkpoint) : rc;
+    const struct core_err kept = core_err_keep(rc);
+    const uint32_t seals = rc == 0;
+    rc = core_err_first(&kept,
+                        call_others(engine, OTHERS, RUN_CALL_SAVE_END, &seals, sizeof seals));
+    rc = rc == 0 ? store_checkpoint_complete(checkpoint) : rc;
+    rc = rc == 0 ? store_checkpoint_publish(checkpoint) : rc;
+    rc = rc == 0 ? call_others(engine, LEADERS, RUN_CALL_SAVE_PUBLISH, "", 0) : rc;
     if (rc == 0) {
-        rc = write_blocks(engine, checkpoint);
+        store_checkpoint_rotate(checkpoint);
+        rc = call_others(engine, LEADERS, RUN_CALL_SAVE_ROTATE, "", 0);
     }
-    if (shared) {
-        const struct core_err kept = core_err_keep(rc);
-        const uint32_t seals = rc == 0;
-        rc = call_others(engine, RUN_CALL_SAVE_END, &seals, sizeof seals);
-        rc = core_err_first(&kept, rc);
-    }
-    return rc == 0 ? store_checkpoint_finish(checkpoint) : rc;
+    return rc;
 }
 
 /* Writes frozen blocks, which no update writes. */
@@ -195,10 +304,31 @@ int run_engine_save_join(struct run_engine *engine, const char *folder,
     return store_checkpoint_join(&wanted, folder, &manifest, out);
 }
 
-int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
-                         uint32_t block)
+int run_engine_save_lead(struct run_engine *engine, struct store_shelf *shelf,
+                         const struct run_remote_save *save, const void *application,
+                         struct store_checkpoint_write **out)
 {
-    return write_part(engine, run_engine_own(engine), checkpoint, block);
+    const struct run_options *run = engine->given.options;
+    const struct store_checkpoint_options wanted = {.shelf = shelf,
+                                                    .source = engine->given.folder,
+                                                    .config = &engine->given.model->config,
+                                                    .keep = save->keep,
+                                                    .backend = run_options_file_io(run)};
+    struct store_manifest manifest;
+    run_checkpoint_describe(run, engine->given.model->flat, &save->position, &manifest);
+    manifest.part = save->part;
+    const int rc = store_manifest_set_application(&manifest, application, save->application_bytes);
+    if (rc != 0) {
+        store_manifest_fini(&manifest);
+        return rc;
+    }
+    return store_checkpoint_begin(&wanted, &manifest, out);
+}
+
+int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
+                         uint32_t block, bool leads)
+{
+    return write_part(engine, run_engine_own(engine), checkpoint, block, leads);
 }
 
 /* ---- opening ---- */
@@ -238,7 +368,11 @@ static int begin(struct run_engine *engine, const struct run_save_options *optio
         return rc;
     }
     rc = describe(engine, options, steps_ahead, &manifest);
-    return rc != 0 ? rc : store_checkpoint_begin(&wanted, &manifest, out);
+    if (rc != 0) {
+        return rc;
+    }
+    manifest.part = part_of(engine, 0);
+    return store_checkpoint_begin(&wanted, &manifest, out);
 }
 
 /* Opens the checkpoint of the step that is done, or of one `steps_ahead` later, for the ranks'
@@ -361,7 +495,7 @@ static int read_out(struct run_engine *engine, const struct run_save_options *op
     if (rc != 0) {
         return rc;
     }
-    const struct core_err kept = core_err_keep(write_all(engine, checkpoint));
+    const struct core_err kept = core_err_keep(write_all(engine, options, checkpoint));
     return core_err_first(&kept, store_checkpoint_end(checkpoint));
 }
 

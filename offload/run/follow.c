@@ -21,11 +21,14 @@ struct follower {
     void *memory;             /* owned, RUN_PIECE_BYTES: arguments, and what is sent */
     void *job;                /* owned: arguments of CREATE, which `made` points to */
     struct run_remote_made made;
-    struct model_peft *peft;             /* owned; NULL: no adapters to begin with */
-    struct model *model;                 /* owned */
-    struct model_files *files;           /* owned */
-    struct run_prepared *prepared;       /* owned */
-    struct run_engine *engine;           /* owned; NULL: the first process has none */
+    struct model_peft *peft;       /* owned; NULL: no adapters to begin with */
+    struct model *model;           /* owned */
+    struct model_files *files;     /* owned */
+    struct run_prepared *prepared; /* owned */
+    struct run_engine *engine;     /* owned; NULL: the first process has none */
+    bool leads; /* `save` is the part of this machine, and not a share of another process's */
+    struct store_shelf
+        *shelf; /* owned: of the part of this machine; NULL: another process has it */
     struct store_checkpoint_write *save; /* owned; NULL: none is being written */
     void *batches;                       /* owned: a micro-batch that is received */
     size_t batch_bytes;
@@ -38,6 +41,7 @@ static bool destroy_engine(struct follower *follower)
         return false;
     }
     (void)store_checkpoint_end(follower->save);
+    store_shelf_close(follower->shelf);
     follower->engine = NULL;
     run_prepared_destroy(follower->prepared);
     model_files_close(follower->files);
@@ -112,6 +116,7 @@ static int create_engine(struct follower *follower, size_t bytes, struct run_rep
                                               .model = follower->model,
                                               .files = follower->files,
                                               .checkpoint = made->checkpoint,
+                                              .folder = made->model,
                                               .peers = follower->peers};
     reply->plan_hash = plan_hash(follower->prepared->plan);
     reply->blocks_hash = follower->model->flat->hash;
@@ -230,12 +235,54 @@ static int send_sums(struct follower *follower, struct run_reply *reply)
 
 /* ---- checkpoints ---- */
 
-static int join_save(struct follower *follower, struct run_reply *reply)
+/* Checkpoints of another run on this machine are not replaced. */
+static int check_shelf(const char *directory, uint64_t run)
 {
+    uint64_t *steps = NULL;
+    size_t count = 0;
+    int rc = store_shelf_list(directory, &steps, &count);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        struct store_manifest manifest = {.step = 0};
+        char path[4096];
+        store_shelf_path(directory, steps[i], path, sizeof path);
+        if (store_checkpoint_peek(path, &manifest) == 0 && manifest.run != run) {
+            rc = core_err_set(-EEXIST,
+                              "%s is of another run; remove the checkpoints in %s of this machine",
+                              path, directory);
+        }
+        store_manifest_fini(&manifest);
+    }
+    free(steps);
+    return rc;
+}
+
+/* Begins the part of this machine. */
+static int lead_save(struct follower *follower, const struct run_remote_save *save,
+                     const char *directory)
+{
+    int rc = 0;
+    if (follower->shelf == NULL || !store_shelf_is(follower->shelf, directory)) {
+        store_shelf_close(follower->shelf);
+        follower->shelf = NULL;
+        rc = store_shelf_open(directory, &follower->shelf);
+    }
+    rc = rc == 0 ? check_shelf(directory, save->position.run) : rc;
+    return rc != 0 ? rc
+                   : run_engine_save_lead(follower->engine, follower->shelf, save,
+                                          directory + strlen(directory) + 1, &follower->save);
+}
+
+static int begin_save(struct follower *follower, struct run_reply *reply)
+{
+    struct run_remote_save save;
+    const char *folder = (const char *)follower->memory + sizeof save;
     (void)reply;
+    memcpy(&save, follower->memory, sizeof save);
     (void)store_checkpoint_end(follower->save);
     follower->save = NULL;
-    return run_engine_save_join(follower->engine, follower->memory, &follower->save);
+    follower->leads = save.leads;
+    return save.leads ? lead_save(follower, &save, folder)
+                      : run_engine_save_join(follower->engine, folder, &follower->save);
 }
 
 /* Writes the rank's part of a block and sends its checksums, which are known when the writes have begun. */
@@ -249,8 +296,9 @@ static int save_block(struct follower *follower, struct run_reply *reply)
     const bool trained = follower->model->flat->list[block].trained;
     const struct plan_span span = trained ? plan_state_span(input, block)
                                           : plan_weight_span(input, block);
-    int rc = follower->save != NULL ? run_engine_save_part(follower->engine, follower->save, block)
-                                    : core_err_set(-EPROTO, "no checkpoint is being written");
+    int rc = follower->save != NULL
+                 ? run_engine_save_part(follower->engine, follower->save, block, follower->leads)
+                 : core_err_set(-EPROTO, "no checkpoint is being written");
     if (rc == 0 && span.count > 0) {
         const struct store_arrays sums = store_checkpoint_sums(follower->save, block, span.first);
         rc = run_remote_send_sums(follower->peers, follower->memory, &sums, span.first, span.count);
@@ -260,16 +308,55 @@ static int save_block(struct follower *follower, struct run_reply *reply)
                           run_remote_send_sums(follower->peers, follower->memory, &nothing, 0, 0));
 }
 
-static int end_save(struct follower *follower, struct run_reply *reply)
+static int save_sums(struct follower *follower, struct run_reply *reply)
 {
+    struct store_arrays sums;
+    uint32_t block;
     (void)reply;
-    uint32_t seals;
-    memcpy(&seals, follower->memory, sizeof seals);
-    const struct core_err kept = core_err_keep(
-        seals && follower->save != NULL ? store_checkpoint_seal(follower->save) : 0);
+    memcpy(&block, follower->memory, sizeof block);
+    const int rc = run_remote_receive_sums(follower->peers, follower->memory, &sums);
+    if (rc == 0 && follower->save != NULL) {
+        store_checkpoint_set_sums(follower->save, block, &sums);
+    }
+    return rc;
+}
+
+static int drop_save(struct follower *follower)
+{
     const int rc = store_checkpoint_end(follower->save);
     follower->save = NULL;
-    return core_err_first(&kept, rc);
+    return rc;
+}
+
+/* A leader's part waits for its publication. */
+static int end_save(struct follower *follower, struct run_reply *reply)
+{
+    uint32_t seals;
+    (void)reply;
+    memcpy(&seals, follower->memory, sizeof seals);
+    if (!seals || follower->save == NULL) {
+        return drop_save(follower);
+    }
+    const int rc = follower->leads ? store_checkpoint_complete(follower->save)
+                                   : store_checkpoint_seal(follower->save);
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, rc != 0 || !follower->leads ? drop_save(follower) : 0);
+}
+
+static int publish_save(struct follower *follower, struct run_reply *reply)
+{
+    (void)reply;
+    return follower->save != NULL ? store_checkpoint_publish(follower->save)
+                                  : core_err_set(-EPROTO, "no part to publish");
+}
+
+static int rotate_save(struct follower *follower, struct run_reply *reply)
+{
+    (void)reply;
+    if (follower->save != NULL) {
+        store_checkpoint_rotate(follower->save);
+    }
+    return drop_save(follower);
 }
 
 typedef int follower_work(struct follower *follower, struct run_reply *reply);
@@ -278,9 +365,12 @@ static follower_work *const works[RUN_CALL_END] = {
     [RUN_CALL_WEIGHTS] = send_block,
     [RUN_CALL_MASTERS] = send_masters,
     [RUN_CALL_SUMS] = send_sums,
-    [RUN_CALL_SAVE] = join_save,
+    [RUN_CALL_SAVE] = begin_save,
     [RUN_CALL_SAVE_BLOCK] = save_block,
+    [RUN_CALL_SAVE_SUMS] = save_sums,
     [RUN_CALL_SAVE_END] = end_save,
+    [RUN_CALL_SAVE_PUBLISH] = publish_save,
+    [RUN_CALL_SAVE_ROTATE] = rotate_save,
 };
 
 /* The engine's loss of a rank's thread would keep its memory in use: the process then ends with it. */

@@ -131,6 +131,25 @@ int run_remote_pieces(struct coll_peers *peers, uint32_t rank, void *memory, run
     return core_err_first(&first, run_remote_reply(peers, rank, &reply));
 }
 
+int run_remote_save(struct coll_peers *peers, uint32_t rank, const struct run_remote_save *save,
+                    const char *folder, const void *application)
+{
+    const size_t chars = strlen(folder) + 1;
+    const size_t bytes = sizeof *save + chars + save->application_bytes;
+    char *text = malloc(bytes);
+    if (text == NULL) {
+        return core_err_set(-ENOMEM, "no memory to call rank %u", rank);
+    }
+    memcpy(text, save, sizeof *save);
+    memcpy(text + sizeof *save, folder, chars);
+    if (save->application_bytes > 0) {
+        memcpy(text + sizeof *save + chars, application, save->application_bytes);
+    }
+    const int rc = run_remote_call(peers, rank, RUN_CALL_SAVE, text, bytes);
+    free(text);
+    return rc;
+}
+
 /* ---- the arguments of CREATE: structs, then strings ---- */
 
 struct job_head {
@@ -364,7 +383,7 @@ static void stream_bytes(const struct plan_format *format, uint64_t count,
     bytes[STORE_STREAM_M_SCALES] = bytes[STORE_STREAM_V_SCALES] = scales;
 }
 
-static int send_piece(struct coll_peers *peers, void *memory, struct piece_head *head,
+static int send_piece(struct coll_peers *peers, uint32_t to, void *memory, struct piece_head *head,
                       const struct store_arrays *arrays, const uint64_t skipped[STORE_STREAM_COUNT])
 {
     char *at = (char *)memory + PIECE_GRAIN;
@@ -376,7 +395,7 @@ static int send_piece(struct coll_peers *peers, void *memory, struct piece_head 
         at += grains(head->bytes[s]);
     }
     memcpy(memory, head, sizeof *head);
-    return coll_peers_send(peers, 0, memory, (size_t)(at - (char *)memory));
+    return coll_peers_send(peers, to, memory, (size_t)(at - (char *)memory));
 }
 
 int run_remote_send_range(struct coll_peers *peers, void *memory, const struct plan_format *format,
@@ -391,23 +410,58 @@ int run_remote_send_range(struct coll_peers *peers, void *memory, const struct p
                                   .count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS};
         stream_bytes(format, done, skipped);
         stream_bytes(format, head.count, head.bytes);
-        rc = send_piece(peers, memory, &head, arrays, skipped);
+        rc = send_piece(peers, 0, memory, &head, arrays, skipped);
         done += head.count;
     } while (rc == 0 && done < count);
     return rc;
 }
 
-int run_remote_send_sums(struct coll_peers *peers, void *memory, const struct store_arrays *sums,
-                         uint64_t first, uint64_t count)
+/* Whether the checksums of so many elements fit in a piece. */
+static int check_sums(uint64_t elements)
+{
+    const uint64_t cuts = (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
+    return cuts * sizeof(uint64_t) <= RUN_PIECE_BYTES / (STORE_STREAM_COUNT + 1)
+               ? 0
+               : core_err_set(-EFBIG, "a block has too many checksums to be sent");
+}
+
+static int send_sums(struct coll_peers *peers, uint32_t to, void *memory,
+                     const struct store_arrays *sums, struct plan_span span)
 {
     static const uint64_t none[STORE_STREAM_COUNT] = {0};
-    const uint64_t bytes = (count + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS * sizeof(uint64_t);
-    struct piece_head head = {.first = first, .count = count};
-    if (bytes > RUN_PIECE_BYTES / (STORE_STREAM_COUNT + 1)) {
-        return core_err_set(-EFBIG, "a part of a block has too many checksums to be sent");
-    }
+    const uint64_t cuts = (span.count + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
+    const uint64_t bytes = cuts * sizeof(uint64_t);
+    struct piece_head head = {.first = span.first, .count = span.count};
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         head.bytes[s] = bytes;
     }
-    return send_piece(peers, memory, &head, sums, none);
+    return send_piece(peers, to, memory, &head, sums, none);
+}
+
+int run_remote_send_sums(struct coll_peers *peers, void *memory, const struct store_arrays *sums,
+                         uint64_t first, uint64_t count)
+{
+    const int rc = check_sums(count);
+    return rc != 0 ? rc : send_sums(peers, 0, memory, sums, (struct plan_span){first, count});
+}
+
+int run_remote_sums(struct coll_peers *peers, uint32_t rank, void *memory, uint32_t block,
+                    const struct store_arrays *sums, uint64_t elements)
+{
+    int rc = check_sums(elements);
+    rc = rc == 0 ? run_remote_call(peers, rank, RUN_CALL_SAVE_SUMS, &block, sizeof block) : rc;
+    return rc != 0 ? rc : send_sums(peers, rank, memory, sums, (struct plan_span){0, elements});
+}
+
+int run_remote_receive_sums(struct coll_peers *peers, void *memory, struct store_arrays *sums)
+{
+    struct piece_head head;
+    size_t bytes = 0;
+    const int rc = coll_peers_receive(peers, 0, memory, RUN_PIECE_BYTES, &bytes);
+    if (rc != 0) {
+        return rc;
+    }
+    memcpy(&head, memory, sizeof head);
+    *sums = streams_of(memory, &head);
+    return 0;
 }

@@ -7,6 +7,7 @@
 
 #include "core/base/err.h"
 #include "offload/model/batch.h"
+#include "offload/run/checkpoint.h"
 #include "offload/run/rank.h"
 #include "offload/run/rates.h"
 
@@ -26,9 +27,12 @@ enum run_call {
     RUN_CALL_WEIGHTS,                 /* with a block; pieces precede the reply */
     RUN_CALL_MASTERS,                 /* the same, as floats */
     RUN_CALL_SUMS, /* pieces with the sums of what was read of a base model precede the reply */
-    RUN_CALL_SAVE, /* with the folder of a checkpoint, to write to it */
+    RUN_CALL_SAVE, /* with struct run_remote_save */
     RUN_CALL_SAVE_BLOCK, /* with a block; a piece of checksums precedes the reply */
+    RUN_CALL_SAVE_SUMS,  /* with a block; a piece with all its checksums follows */
     RUN_CALL_SAVE_END,   /* with a uint32_t: 1: seal what was written, 0: drop it */
+    RUN_CALL_SAVE_PUBLISH,
+    RUN_CALL_SAVE_ROTATE,
     RUN_CALL_DESTROY,
     RUN_CALL_END, /* with the exit code; has no reply */
 };
@@ -38,6 +42,7 @@ struct run_reply {
     char message[CORE_ERR_MESSAGE_BYTES];
     uint64_t plan_hash;   /* CREATE, like the next */
     uint64_t blocks_hash; /* of the model: names, shapes, what is frozen */
+    uint64_t sums_hash;   /* LOAD: of all checksums of the checkpoint; 0: none was read */
     int64_t targets;      /* FEED */
     struct run_result result;
     struct kern_loss loss;
@@ -63,6 +68,22 @@ typedef int run_take_piece(void *context, uint64_t first, uint64_t count,
                            const struct store_arrays *arrays);
 int run_remote_pieces(struct coll_peers *peers, uint32_t rank, void *memory, run_take_piece *take,
                       void *context);
+
+/* How another process takes part in a checkpoint: it writes into the files in `folder`, or, if it is the first one on
+ * another machine whose part is kept there, it makes `folder` in its own directory. Text follows: the directory or the
+ * folder, then the bytes of the application. */
+struct run_remote_save {
+    uint32_t leads;
+    uint32_t keep;
+    struct store_part part;
+    struct run_position position;
+    uint64_t application_bytes;
+};
+int run_remote_save(struct coll_peers *peers, uint32_t rank, const struct run_remote_save *save,
+                    const char *folder, const void *application);
+/* Calls a rank with the checksums of a whole block. */
+int run_remote_sums(struct coll_peers *peers, uint32_t rank, void *memory, uint32_t block,
+                    const struct store_arrays *sums, uint64_t elements);
 
 /* What another process makes its rank from. */
 struct run_remote_job {
@@ -90,6 +111,8 @@ int run_remote_send_range(struct coll_peers *peers, void *memory, const struct p
 /* The same of a range's checksums, one for each cut of each stream. */
 int run_remote_send_sums(struct coll_peers *peers, void *memory, const struct store_arrays *sums,
                          uint64_t first, uint64_t count);
+/* Receives those of a whole block into `memory`. */
+int run_remote_receive_sums(struct coll_peers *peers, void *memory, struct store_arrays *sums);
 /* Reads the arguments of CREATE, which stay in `memory`. `out` must not be moved. */
 enum { RUN_NAMES_MAX = 1024 };
 struct run_remote_made {

@@ -50,9 +50,14 @@ struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *c
                                           uint32_t block, uint64_t first);
 /* Makes durable what was put, and reads it back. */
 int store_checkpoint_seal(struct store_checkpoint_write *checkpoint);
-/* In the first process: takes the checksums of a range that another process has put. */
+/* In the first process: takes the checksums of a range that another process has put; `here`: into these files, of which a
+ * cut is read back. */
 void store_checkpoint_merge(struct store_checkpoint_write *checkpoint, uint32_t block,
-                            uint64_t first, uint64_t count, const struct store_arrays *sums);
+                            uint64_t first, uint64_t count, const struct store_arrays *sums,
+                            bool here);
+/* In the process that has begun the part of another machine: takes the checksums of a whole block. */
+void store_checkpoint_set_sums(struct store_checkpoint_write *checkpoint, uint32_t block,
+                               const struct store_arrays *sums);
 
 /* Sets what is known only now, from a `manifest` of the same step: the counts, the loss scale and
  * the application's bytes. Its memory is taken over. To be called before the finish. */
@@ -61,6 +66,11 @@ void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
 /* Makes the checkpoint durable, reads it back, publishes it and removes older ones. After a failure
  * this step has no checkpoint, or still its older one. The caller still has to end the object. */
 int store_checkpoint_finish(struct store_checkpoint_write *checkpoint);
+/* Its steps, for parts: all are completed before the first one is published, and all are published before an older
+ * checkpoint is removed. */
+int store_checkpoint_complete(struct store_checkpoint_write *checkpoint);
+int store_checkpoint_publish(struct store_checkpoint_write *checkpoint);
+void store_checkpoint_rotate(struct store_checkpoint_write *checkpoint);
 /* Ends the object. If no finish succeeded, the files are removed. -ETIMEDOUT: a drive does not
  * respond, and memory of begun writes must not be freed. NULL is fine. */
 int store_checkpoint_end(struct store_checkpoint_write *checkpoint);

@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "offload/model/publish.h"
+#include "offload/plan/shard.h"
 #include "offload/store/checkpoint.h"
 #include "offload/store/checkpoint_files.h"
 
@@ -192,11 +193,56 @@ int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t poi
     return store_flow_wait(checkpoint->flow, point);
 }
 
+/* Marks the cuts that a part has. */
+static void mark_part(const struct store_image *image, const struct store_part *part,
+                      enum store_stream stream, unsigned char *marks)
+{
+    for (uint32_t b = 0; b < image->blocks->count; b++) {
+        const struct block *block = &image->blocks->list[b];
+        const uint32_t of = stream == STORE_STREAM_WEIGHTS ? part->weights_of : part->states_of;
+        const uint64_t cut = image->first_cuts[stream][b];
+        const bool has = store_image_bytes(image, stream, b) > 0;
+        for (uint32_t r = 0; has && r < of; r++) {
+            const uint64_t first = plan_shard_border(block->elements, of, r);
+            const uint64_t end = plan_shard_border(block->elements, of, r + 1);
+            if ((of == 1 || part->ranks >> r & 1) && end > first) {
+                memset(marks + cut + first / PLAN_CUT_ELEMENTS, STORE_MARK_OWN,
+                       (end - first + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS);
+            }
+        }
+    }
+}
+
+/* Verifies what a part has. */
+static int verify_part(struct store_checkpoint *checkpoint,
+                       int (*progress)(void *user, uint64_t done, uint64_t total), void *user)
+{
+    struct store_marks marks = {{NULL}};
+    int rc = 0;
+    for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
+        marks.at[s] = calloc(store_image_cuts(&checkpoint->image, (enum store_stream)s) + 1, 1);
+        if (marks.at[s] == NULL) {
+            rc = core_err_set(-ENOMEM, "no memory to verify %s", checkpoint->path);
+        } else {
+            mark_part(&checkpoint->image, &checkpoint->manifest.part, (enum store_stream)s,
+                      marks.at[s]);
+        }
+    }
+    rc = rc == 0 ? store_checkpoint_verify(checkpoint, &marks, progress, user) : rc;
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        free(marks.at[s]);
+    }
+    return rc;
+}
+
 int store_checkpoint_verify(struct store_checkpoint *checkpoint, const struct store_marks *marks,
                             int (*progress)(void *user, uint64_t done, uint64_t total), void *user)
 {
     const uint32_t blocks = checkpoint->image.blocks->count;
     int rc = 0;
+    if (marks == NULL && checkpoint->manifest.part.ranks != 0) {
+        return verify_part(checkpoint, progress, user);
+    }
     for (uint32_t b = 0; rc == 0 && b < blocks; b++) {
         rc = store_flow_check(checkpoint->flow, b, marks);
         if (rc == 0 && progress != NULL && progress(user, b + 1, blocks) != 0) {

@@ -123,6 +123,7 @@ static int open_flow(struct store_checkpoint_write *checkpoint, const char *name
                                             .name = name,
                                             .writes = true,
                                             .joins = joins,
+                                            .partial = checkpoint->manifest.part.ranks != 0,
                                             .backend = given->backend,
                                             .recipe = given->recipe,
                                             .limit_ns = given->limit_ns};
@@ -225,15 +226,18 @@ const char *store_checkpoint_folder(const struct store_checkpoint_write *checkpo
 
 /* ---- putting ---- */
 
-/* Counts the cuts of a range, and marks the first `marked` of them. */
+/* Counts the cuts of a range once, and marks the first `own` of them to be read back. */
 static void note_cuts(struct store_checkpoint_write *checkpoint, enum store_stream stream,
-                      uint32_t block, const struct plan_span span, uint64_t marked)
+                      uint32_t block, struct plan_span span, uint64_t own)
 {
     const uint64_t cuts = (span.count + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
-    const uint64_t first = checkpoint->image.first_cuts[stream][block] +
+    unsigned char *marks = checkpoint->marks.at[stream] +
+                           checkpoint->image.first_cuts[stream][block] +
                            span.first / PLAN_CUT_ELEMENTS;
-    checkpoint->cuts += cuts;
-    memset(checkpoint->marks.at[stream] + first, 1, marked < cuts ? marked : cuts);
+    for (uint64_t c = 0; c < cuts; c++) {
+        checkpoint->cuts += marks[c] == 0;
+        marks[c] |= c < own ? STORE_MARK_OWN : STORE_MARK_OTHER;
+    }
 }
 
 int store_checkpoint_put_begin(struct store_checkpoint_write *checkpoint, uint32_t block,
@@ -282,14 +286,28 @@ struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *c
 
 /* Also reads back the first cut of the range: that finds a folder that only looks the same to both processes. */
 void store_checkpoint_merge(struct store_checkpoint_write *checkpoint, uint32_t block,
-                            uint64_t first, uint64_t count, const struct store_arrays *sums)
+                            uint64_t first, uint64_t count, const struct store_arrays *sums,
+                            bool here)
 {
     const struct store_arrays own = store_checkpoint_sums(checkpoint, block, first);
     const uint64_t cuts = (count + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         if (own.at[s] != NULL && sums->at[s] != NULL) {
             memcpy(own.at[s], sums->at[s], cuts * sizeof(uint64_t));
-            note_cuts(checkpoint, (enum store_stream)s, block, (struct plan_span){first, count}, 1);
+            note_cuts(checkpoint, (enum store_stream)s, block, (struct plan_span){first, count},
+                      here);
+        }
+    }
+}
+
+void store_checkpoint_set_sums(struct store_checkpoint_write *checkpoint, uint32_t block,
+                               const struct store_arrays *sums)
+{
+    const struct store_arrays own = store_checkpoint_sums(checkpoint, block, 0);
+    for (int s = 0; s < STORE_STREAM_COUNT; s++) {
+        const uint64_t *first = checkpoint->image.first_cuts[s];
+        if (own.at[s] != NULL && sums->at[s] != NULL) {
+            memcpy(own.at[s], sums->at[s], (first[block + 1] - first[block]) * sizeof(uint64_t));
         }
     }
 }
@@ -429,27 +447,40 @@ static int verify(struct store_checkpoint_write *checkpoint)
     return rc == 0 ? closed : rc;
 }
 
-static int publish(struct store_checkpoint_write *checkpoint)
+int store_checkpoint_publish(struct store_checkpoint_write *checkpoint)
 {
     int rc = model_folder_publish(checkpoint->own.path, checkpoint->own.fd, checkpoint->folder,
                                   true);
     if (rc == 0) {
         free(checkpoint->own.path);
         checkpoint->own.path = NULL;
-        store_shelf_rotate(checkpoint->given.shelf, checkpoint->manifest.step,
-                           checkpoint->given.keep);
     }
     return rc;
 }
 
-int store_checkpoint_finish(struct store_checkpoint_write *checkpoint)
+void store_checkpoint_rotate(struct store_checkpoint_write *checkpoint)
+{
+    store_shelf_rotate(checkpoint->given.shelf, checkpoint->manifest.step, checkpoint->given.keep);
+}
+
+/* The parts of other machines are counted by the first process. */
+static int check_cuts(const struct store_checkpoint_write *checkpoint)
 {
     const uint64_t cuts = store_image_cuts_all(&checkpoint->image);
-    if (checkpoint->cuts != cuts) {
-        return core_err_set(-EINVAL, "%s: %" PRIu64 " of %" PRIu64 " cuts were written",
-                            checkpoint->folder, checkpoint->cuts, cuts);
+    const uint64_t ranks = checkpoint->manifest.part.ranks;
+    return checkpoint->cuts == cuts || (ranks != 0 && (ranks & 1) == 0)
+               ? 0
+               : core_err_set(-EINVAL, "%s: %" PRIu64 " of %" PRIu64 " cuts were written",
+                              checkpoint->folder, checkpoint->cuts, cuts);
+}
+
+int store_checkpoint_complete(struct store_checkpoint_write *checkpoint)
+{
+    int rc = check_cuts(checkpoint);
+    if (rc != 0) {
+        return rc;
     }
-    int rc = store_flow_sync(checkpoint->flow);
+    rc = store_flow_sync(checkpoint->flow);
     if (rc != 0) {
         return rc;
     }
@@ -470,8 +501,20 @@ int store_checkpoint_finish(struct store_checkpoint_write *checkpoint)
     if (rc != 0) {
         return rc;
     }
-    rc = verify(checkpoint);
-    return rc == 0 ? publish(checkpoint) : rc;
+    return verify(checkpoint);
+}
+
+int store_checkpoint_finish(struct store_checkpoint_write *checkpoint)
+{
+    int rc = store_checkpoint_complete(checkpoint);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = store_checkpoint_publish(checkpoint);
+    if (rc == 0) {
+        store_checkpoint_rotate(checkpoint);
+    }
+    return rc;
 }
 
 int store_checkpoint_end(struct store_checkpoint_write *checkpoint)

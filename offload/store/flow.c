@@ -38,6 +38,7 @@ struct store_flow {
     const struct store_image *image; /* borrowed */
     char name[512];
     bool writes;
+    bool partial;
     int64_t still_ns;        /* an error if pieces are in flight and none ends for this long */
     struct aio_drive *drive; /* owned */
     struct aio_queue *queue; /* owned */
@@ -79,7 +80,9 @@ static int fill_header(const struct model_folder *folder, const struct store_flo
     const char *header = flow->image->headers[stream];
     const uint64_t header_bytes = flow->image->header_bytes[stream];
     bool reserved;
-    int rc = core_file_reserve(fd, bytes, &reserved);
+    int rc = !flow->partial                     ? core_file_reserve(fd, bytes, &reserved)
+             : ftruncate(fd, (off_t)bytes) != 0 ? -errno
+                                                : 0;
     if (rc == 0) {
         rc = core_file_write_at(fd, header, header_bytes, 0);
     }
@@ -235,6 +238,7 @@ int store_flow_open(const struct store_flow_options *options, struct store_flow 
     }
     flow->image = options->image;
     flow->writes = options->writes;
+    flow->partial = options->partial;
     flow->still_ns = options->limit_ns > 0 ? options->limit_ns + still_more_ns : still_default_ns;
     snprintf(flow->name, sizeof flow->name, "%s", options->name);
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
@@ -467,9 +471,11 @@ int store_flow_wait(struct store_flow *flow, uint64_t point)
 /* The next range of marked cuts of a block, from cuts[1] on; false: there is none. */
 static bool next_marked(const unsigned char *marks, uint64_t count, uint64_t cuts[2])
 {
-    for (cuts[0] = cuts[1]; cuts[0] < count && marks != NULL && marks[cuts[0]] == 0; cuts[0]++) {
+    for (cuts[0] = cuts[1];
+         cuts[0] < count && marks != NULL && (marks[cuts[0]] & STORE_MARK_OWN) == 0; cuts[0]++) {
     }
-    for (cuts[1] = cuts[0]; cuts[1] < count && (marks == NULL || marks[cuts[1]] != 0); cuts[1]++) {
+    for (cuts[1] = cuts[0];
+         cuts[1] < count && (marks == NULL || (marks[cuts[1]] & STORE_MARK_OWN) != 0); cuts[1]++) {
     }
     return cuts[0] < cuts[1];
 }

@@ -21,6 +21,7 @@ struct store_flow_options {
     bool writes;                      /* missing files are created at full size, with their
                                        * headers */
     bool joins;                       /* writes into files that another process has created */
+    bool partial;                     /* space is reserved only for what is written */
     const char *backend;              /* NULL: chosen by probing */
     const struct aio_backend *recipe; /* replaces `backend`; NULL: none */
     int64_t limit_ns;                 /* time limit of one block's I/O; 0: the drive's own */
@@ -51,7 +52,8 @@ int store_flow_wait(struct store_flow *flow, uint64_t point);
 /* The file of a stream if it is opened for direct I/O; -1: it is not, or there is no such file. */
 int store_flow_direct_file(const struct store_flow *flow, enum store_stream stream);
 
-/* One byte per cut of a stream, block after block; 0: the cut does not count. */
+/* One byte per cut of a stream, block after block, with STORE_MARK_OWN if the cut is to be read. */
+enum { STORE_MARK_OWN = 1, STORE_MARK_OTHER = 2 };
 struct store_marks {
     unsigned char *at[STORE_STREAM_COUNT];
 };

@@ -229,11 +229,33 @@ static int write_application(struct core_json_write *write, const struct store_m
     return 0;
 }
 
-/* The first version that has what the manifest says. */
-static int version_of(const struct blocks *blocks)
+static void write_part(struct core_json_write *write, const struct store_part *part)
 {
-    if (blocks->base_apart) {
+    if (part->ranks == 0) {
+        return;
+    }
+    core_json_write_object_begin(write, "part");
+    core_json_write_array_begin(write, "ranks");
+    for (unsigned r = 0; r < STORE_PART_RANKS; r++) {
+        if (part->ranks >> r & 1) {
+            core_json_write_unsigned(write, NULL, r);
+        }
+    }
+    core_json_write_array_end(write);
+    core_json_write_unsigned(write, "states_of", part->states_of);
+    core_json_write_unsigned(write, "weights_of", part->weights_of);
+    core_json_write_object_end(write);
+}
+
+/* The first version that has what the manifest says. */
+static int version_of(const struct store_manifest *manifest)
+{
+    const struct blocks *blocks = manifest->blocks;
+    if (manifest->part.ranks != 0) {
         return STORE_MANIFEST_VERSION;
+    }
+    if (blocks->base_apart) {
+        return 3;
     }
     for (uint32_t b = 0; b < blocks->count; b++) {
         if (blocks->list[b].weights != BLOCK_WEIGHTS_OF_RUN) {
@@ -251,7 +273,7 @@ int store_manifest_print(const struct store_manifest *manifest, char **text, siz
     write.bytes_max = STORE_MANIFEST_BYTES_MAX - 64; /* room for the seal */
     core_json_write_object_begin(&write, NULL);
     core_json_write_string(&write, "format", STORE_MANIFEST_FORMAT);
-    core_json_write_integer(&write, "version", version_of(manifest->blocks));
+    core_json_write_integer(&write, "version", version_of(manifest));
     write_run(&write, manifest);
     core_json_write_string(&write, "family", manifest->blocks->family);
     write_hex(&write, "model", manifest->blocks->hash);
@@ -260,6 +282,7 @@ int store_manifest_print(const struct store_manifest *manifest, char **text, siz
     }
     write_format(&write, manifest);
     write_blocks(&write, manifest->blocks);
+    write_part(&write, &manifest->part);
     core_json_write_array_begin(&write, "files");
     for (uint32_t i = 0; i < manifest->file_count; i++) {
         write_file(&write, NULL, &manifest->files[i]);

@@ -9,7 +9,8 @@
 #include "offload/store/image.h"
 
 enum {
-    STORE_MANIFEST_VERSION = 3, /* 2: it has all blocks; 1: nor has any its own type of weights */
+    STORE_MANIFEST_VERSION =
+        4, /* 3: it is not a part; 2: it has all blocks; 1: nor has any its own type of weights */
     STORE_PARAMETERS_MAX = 64,
     STORE_PARAMETER_BYTES = 64,
     STORE_FILES_MAX = 4096,
@@ -44,6 +45,15 @@ struct store_scale {
     uint32_t hysteresis_left;
 };
 
+/* Of a run whose machines keep their ranks' parts of a checkpoint on drives of their own: the ranks whose cuts are in
+ * the files; the other ranges of the files are empty. The cuts of a block's weights are dealt to `weights_of` ranks, and
+ * those of its other streams to `states_of` (plan_shard_border); 1: each part has all of them. */
+enum { STORE_PART_RANKS = 64 };
+struct store_part {
+    uint64_t ranks; /* bit r: rank r. 0: this is a whole checkpoint */
+    uint32_t states_of, weights_of;
+};
+
 struct store_manifest {
     uint64_t run;     /* the same for all checkpoints of a run, including resumed parts */
     uint64_t step;    /* steps done, including skipped ones */
@@ -59,7 +69,8 @@ struct store_manifest {
     struct store_file *files;    /* owned */
     uint32_t file_count;
     struct store_file sums; /* sums.safetensors */
-    void *application;      /* owned: bytes of the application */
+    struct store_part part;
+    void *application; /* owned: bytes of the application */
     size_t application_bytes;
 };
 

@@ -373,6 +373,49 @@ static int parse_application(const struct core_json *doc, const struct core_json
     return rc;
 }
 
+static int parse_part(const struct core_json *doc, const struct core_json_value *root,
+                      struct store_part *out)
+{
+    const struct core_json_value *object = NULL;
+    const struct core_json_value *ranks = NULL;
+    uint64_t states_of = 0;
+    uint64_t weights_of = 0;
+    if (core_json_find(root, "part") == NULL) {
+        return 0;
+    }
+    int rc = core_json_get(doc, root, "part", CORE_JSON_OBJECT, &object);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = get_count(doc, object, "states_of", STORE_PART_RANKS, &states_of);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = get_count(doc, object, "weights_of", STORE_PART_RANKS, &weights_of);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = core_json_get(doc, object, "ranks", CORE_JSON_ARRAY, &ranks);
+    if (rc != 0) {
+        return rc;
+    }
+    for (size_t i = 0; i < core_json_count(ranks); i++) {
+        const struct core_json_value *rank = core_json_at(ranks, i);
+        int64_t value = -1;
+        if (core_json_kind(rank) != CORE_JSON_INTEGER || (value = core_json_integer(rank)) < 0 ||
+            value >= STORE_PART_RANKS) {
+            return core_json_refuse(doc, object, "ranks", 0, -EINVAL, "expected ranks below %d",
+                                    STORE_PART_RANKS);
+        }
+        out->ranks |= UINT64_C(1) << value;
+    }
+    out->states_of = (uint32_t)states_of;
+    out->weights_of = (uint32_t)weights_of;
+    return out->ranks != 0 && states_of > 0 && weights_of > 0
+               ? 0
+               : core_json_refuse(doc, root, "part", 0, -EINVAL, "has no ranks");
+}
+
 /* ---- all ---- */
 
 static int parse_version(const struct core_json *doc, const struct core_json_value *root)
@@ -430,6 +473,10 @@ static int parse(const struct core_json *doc, struct store_manifest *out)
         return rc;
     }
     rc = parse_blocks(doc, root, out);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = parse_part(doc, root, &out->part);
     if (rc != 0) {
         return rc;
     }

@@ -134,7 +134,9 @@ static void saved(void)
         const char *streams[6];
     } rows[] = {
         {3, "--zero 3 --freeze model.layers.0.*", {"weights", "master", "m", "v", "sums"}},
-        {2, "--zero 2 --moments 8bit", {"weights", "master", "m", "v_scales", "sums"}},
+        {2,
+         "--zero 2 --moments 8bit --checkpoint-local",
+         {"weights", "master", "m", "v_scales", "sums"}},
         {2, "--zero 0", {"weights", "m", "sums"}},
     };
     begin();

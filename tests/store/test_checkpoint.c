@@ -134,9 +134,14 @@ static void manifest(void)
     char *text = NULL;
     size_t bytes = 0;
     struct store_manifest again = {.step = 0};
+    check_uint(found.part.ranks, ==, 0);
+    found.part = (struct store_part){.ranks = 5, .states_of = 4, .weights_of = 1};
     check_int(store_manifest_print(&found, &text, &bytes), ==, 0);
     check_int(store_manifest_parse(text, bytes, "text", &again), ==, 0);
     check_uint(again.sums.hash, ==, found.sums.hash);
+    check_uint(again.part.ranks, ==, 5);
+    check_uint(again.part.states_of, ==, 4);
+    check_uint(again.part.weights_of, ==, 1);
     free(text);
     store_manifest_fini(&again);
     store_manifest_fini(&found);

@@ -95,6 +95,7 @@ const struct finetune_flag finetune_flags_table[] = {
     {"save-every", CLI_INTEGER, AT(save_every), "N", 1, most, NULL, "never", "steps between checkpoints", NO_KEY, true},
     {"keep", CLI_INTEGER, AT(keep), "N", 1, most, "2", NULL, "number of newest checkpoints to keep", NO_KEY, true},
     {"resume", CLI_FLAG, AT(resume), NULL, 0, 0, NULL, "no", "continue from the newest checkpoint in --out", NO_KEY, true},
+    {"checkpoint-local", CLI_FLAG, AT(checkpoint_local), NULL, 0, 0, NULL, "no", "each machine keeps its part of a checkpoint", NO_KEY, true},
     {"overwrite", CLI_FLAG, AT(overwrite), NULL, 0, 0, NULL, "no", "replace the model in --out", NO_KEY, true},
     {"log", CLI_TEXT, AT(log), "FILE.jsonl", 0, 0, NULL, "none", "one JSON object per step", NO_KEY, true},
     {"csv", CLI_TEXT, AT(csv), "FILE", 0, 0, NULL, "none", "one line per step", NO_KEY, true},
@@ -296,7 +297,8 @@ static void write_item(const struct cli_option *option, const char *standard, ch
 static bool is_detail(const struct finetune_flag *row)
 {
     return strncmp(row->name, "lora-", 5) == 0 || row->at == AT(modules_to_save) ||
-           row->at == AT(adapter) || row->at == AT(base) || strcmp(row->name, "numa") == 0;
+           row->at == AT(adapter) || row->at == AT(base) || row->at == AT(checkpoint_local) ||
+           strcmp(row->name, "numa") == 0;
 }
 
 /* Prints items in lines. They keep their order, except that one of the next few may be moved up to

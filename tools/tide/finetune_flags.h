@@ -58,7 +58,7 @@ struct finetune_flags {
     const char *log, *csv, *tensorboard;
 
     int64_t save_every, keep;
-    bool resume;
+    bool resume, checkpoint_local;
 };
 
 /* A key of ds_config.json that sets the same thing as a flag, and where its value is kept. */
