@@ -443,7 +443,7 @@ static void signals_are_harmless(void)
         struct rig rig;
         rig_open(&rig, &(struct rig_options){.backend = *name, .bytes = 2 << 20});
         setitimer(ITIMER_REAL, &timer, NULL);
-        for (int i = 0; i < 15; i++) {
+        for (int i = 0; i < TEST_COUNT(15, 5); i++) {
             there_and_back(&rig, 2 << 20);
         }
         setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);

@@ -16,10 +16,12 @@
 #define WIDTH        "96"
 #define INNER        "160"
 #define INNER_NARROW "160"
+#define VOCAB        "151"
 #else
 #define WIDTH        "128"
 #define INNER        "320"
 #define INNER_NARROW "256"
+#define VOCAB        "601"
 #endif
 
 static const struct {
@@ -27,19 +29,20 @@ static const struct {
     const char *config;
 } configs[] = {
     {"gpt2",
-     "{\"model_type\": \"gpt2\", \"vocab_size\": 601, \"n_embd\": " WIDTH ", \"n_layer\": 2,"
+     "{\"model_type\": \"gpt2\", \"vocab_size\": " VOCAB ", \"n_embd\": " WIDTH ", \"n_layer\": 2,"
      " \"n_head\": 4, \"n_positions\": 64, \"resid_pdrop\": 0, \"embd_pdrop\": 0,"
      " \"attn_pdrop\": 0}"},
-    {"llama", "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": " WIDTH ","
+    {"llama", "{\"model_type\": \"llama\", \"vocab_size\": " VOCAB ", \"hidden_size\": " WIDTH ","
               " \"intermediate_size\": " INNER ", \"num_hidden_layers\": 3,"
               " \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
               " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
               " \"tie_word_embeddings\": false}"},
-    {"llama tied", "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": " WIDTH ","
-                   " \"intermediate_size\": " INNER ", \"num_hidden_layers\": 2,"
-                   " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
-                   " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
-                   " \"tie_word_embeddings\": true}"},
+    {"llama tied",
+     "{\"model_type\": \"llama\", \"vocab_size\": " VOCAB ", \"hidden_size\": " WIDTH ","
+     " \"intermediate_size\": " INNER ", \"num_hidden_layers\": 2,"
+     " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
+     " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
+     " \"tie_word_embeddings\": true}"},
     {"llama, whole", /* the same for every build, for tests that count bytes of a store */
      "{\"model_type\": \"llama\", \"vocab_size\": 601, \"hidden_size\": 128,"
      " \"intermediate_size\": 320, \"num_hidden_layers\": 3,"
@@ -52,16 +55,17 @@ static const struct {
      " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
      " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-5,"
      " \"tie_word_embeddings\": true}"},
-    {"qwen3", "{\"model_type\": \"qwen3\", \"vocab_size\": 601, \"hidden_size\": " WIDTH ","
+    {"qwen3", "{\"model_type\": \"qwen3\", \"vocab_size\": " VOCAB ", \"hidden_size\": " WIDTH ","
               " \"intermediate_size\": " INNER_NARROW ", \"num_hidden_layers\": 2,"
               " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 40,"
               " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-6,"
               " \"tie_word_embeddings\": false}"},
-    {"qwen3 tied", "{\"model_type\": \"qwen3\", \"vocab_size\": 601, \"hidden_size\": " WIDTH ","
-                   " \"intermediate_size\": " INNER_NARROW ", \"num_hidden_layers\": 2,"
-                   " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 40,"
-                   " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-6,"
-                   " \"tie_word_embeddings\": true}"},
+    {"qwen3 tied",
+     "{\"model_type\": \"qwen3\", \"vocab_size\": " VOCAB ", \"hidden_size\": " WIDTH ","
+     " \"intermediate_size\": " INNER_NARROW ", \"num_hidden_layers\": 2,"
+     " \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 40,"
+     " \"max_position_embeddings\": 128, \"rms_norm_eps\": 1e-6,"
+     " \"tie_word_embeddings\": true}"},
     {"words", "{\"model_type\": \"llama\", \"vocab_size\": 4001, \"hidden_size\": 96,"
               " \"intermediate_size\": 192, \"num_hidden_layers\": 2,"
               " \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"

@@ -85,7 +85,7 @@ static void ranks(void)
     run_prepared_destroy(prepared);
     check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     check_int(engine_life(), ==, 0);
-    const unsigned requests = test_fail_every(engine_life, TEST_STRIDE(3));
+    const unsigned requests = test_fail_every(engine_life, TEST_STRIDE(6));
     test_note("%u requests", requests);
     check_int(requests, >=, 300);
     end();
