@@ -88,14 +88,14 @@ static const struct {
              {"sgd", CORE_UPDATE_SGD}};
 enum { RULES = sizeof rules / sizeof rules[0] };
 
-/* Every optimizer, in every precision, compared with the plain trainer. */
+/* Every optimizer, in every precision, compared with the plain trainer; under a sanitizer in one or two. */
 static void optimizers(void)
 {
     static const enum kern_type types[] = {KERN_BF16, KERN_F32, KERN_FP16};
     struct case_model made;
     case_model_make(&made, "llama tied");
     for (size_t t = 0; t < 3; t++) {
-        for (size_t r = 0; r < RULES; r += TEST_STRIDE(3)) {
+        for (size_t r = TEST_COUNT(0, t); r < RULES; r += TEST_COUNT(1, 3)) {
             char name[100];
             struct run_options options = case_options();
             options.type = types[t];
@@ -116,7 +116,7 @@ static void narrow_moments(void)
     struct case_model made;
     case_model_make(&made, "qwen3 tied");
     for (size_t m = 0; m < 2; m++) {
-        for (size_t r = 0; r < RULES; r += TEST_STRIDE(3)) {
+        for (size_t r = TEST_COUNT(0, m); r < RULES; r += TEST_COUNT(1, TEST_RACES ? 3 : 2)) {
             char name[100];
             struct run_options options = case_options();
             options.rule = rules[r].rule;

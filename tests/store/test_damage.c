@@ -94,7 +94,7 @@ static void any_byte(void)
                   0);
     }
     test_note("seed %" PRIu64, state);
-    const int cases = test_full() ? 5000 : TEST_COUNT(1500, 5000); /* all of them under ASan */
+    const int cases = test_full() ? 5000 : TEST_COUNT(1500, TEST_RACES ? 500 : 2000);
     for (int n = 0; n < cases; n += TEST_STRIDE(20)) {
         const int i = n % FILES;
         const char *path = path_of(shelf, 4, files[i]);
