@@ -214,7 +214,8 @@ int run_place_team(const struct run_place *place, const char *name, unsigned thr
     return rc;
 }
 
-static size_t say(char *text, size_t bytes, size_t at, const char *format, ...)
+__attribute__((format(printf, 4, 5))) static size_t say(char *text, size_t bytes, size_t at,
+                                                        const char *format, ...)
 {
     va_list list;
     va_start(list, format);
