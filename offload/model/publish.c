@@ -179,7 +179,8 @@ static bool is_same(int folder, const struct entry *entry)
            time.tv_sec == entry->seconds && time.tv_nsec == entry->nanoseconds;
 }
 
-/* Lists the files of a folder: those of the result, or those that it replaces in FOLDER. */
+/* Lists the files of a folder: those of the result, or those that it replaces in FOLDER. `weights`: the result
+ * has weights or adapters. */
 static int each_file(const char *path, const struct list *result, FILE *text, bool *weights)
 {
     int rc = 0;
@@ -209,7 +210,7 @@ static int each_file(const char *path, const struct list *result, FILE *text, bo
         if (result == NULL) {
             *weights = *weights || core_file_is_weights(name);
             print_entry(text, name, &info, false);
-        } else if (has_name(result, name) || (*weights && core_file_is_weights(name))) {
+        } else if (has_name(result, name) || (*weights && core_file_is_of_model(name))) {
             print_entry(text, name, &info, true);
         }
     }
@@ -385,7 +386,7 @@ static bool is_replaced(const struct list *list, const char *name, int fd, bool 
 {
     struct stat info;
     return has_name(list, name) ? fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0
-                                : weights && core_file_is_weights(name);
+                                : weights && core_file_is_of_model(name);
 }
 
 static bool is_listed_old(const struct list *list, int into, const char *name)
@@ -455,13 +456,15 @@ static int take_away(int into, const char *folder, const char *name)
     return unlinkat(into, name, 0) == 0 || errno == ENOENT ? 0 : failed(folder, name, "removed");
 }
 
-/* Removes old weights: shards of a model with another number of files would be read beside the new ones. */
-static int remove_weights(int into, const char *folder, const struct list *list)
+/* Removes files of the old model that the result has not, the keys or all others: shards of a model with another
+ * number of files would be read beside the new ones, and a model's config.json beside adapters. */
+static int remove_old(int into, const char *folder, const struct list *list, bool only_keys)
 {
     struct entry entry;
     int rc = 0;
     for (const char *at = NULL; rc == 0 && (at = next_entry(list, at, &entry)) != NULL;) {
-        if (entry.old && !has_name(list, entry.name) && is_same(into, &entry)) {
+        if (entry.old && is_key(entry.name) == only_keys && !has_name(list, entry.name) &&
+            is_same(into, &entry)) {
             rc = take_away(into, folder, entry.name);
         }
     }
@@ -505,8 +508,8 @@ static int move_files(int fd, int into, const char *folder, const struct list *l
             return rc;
         }
     }
-    int rc = remove_weights(into, folder, list);
-    if (rc != 0) {
+    int rc = remove_old(into, folder, list, true);
+    if (rc != 0 || (rc = remove_old(into, folder, list, false)) != 0) {
         return rc;
     }
     /* Otherwise a power cut could leave the old config.json with new weights. */

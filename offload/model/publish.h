@@ -31,10 +31,11 @@ void model_folder_remove(const char *path);
 int model_publish_check(const char *path, const char *folder);
 
 /* Makes the folder `path`, open as `fd`, durable and gives it the name `folder`. If FOLDER exists and is not
- * empty, this needs `replace` (-EEXIST without it): files of the same names are replaced, and files that
- * have the names of weights ("model.safetensors", ...) are removed if the new folder has no file of that
- * name. FOLDER has no config.json (a checkpoint: no manifest.json) until all other files are there, so
- * FOLDER is the old one, none, or the new one, and never a mixture. */
+ * empty, this needs `replace` (-EEXIST without it): files of the same names are replaced. If `path` has a model or
+ * adapters, files that have the names of either ("config.json", "model.safetensors", "adapter_config.json", ...) are
+ * removed if `path` has no file of that name. FOLDER has no config.json (adapters: no adapter_config.json; a
+ * checkpoint: no manifest.json) until all other files are there, so FOLDER is the old one, none, or the new one,
+ * and never a mixture. */
 int model_folder_publish(const char *path, int fd, const char *folder, bool replace);
 
 /* Writes the list into `path`, so that model_publish_resume can move its files to `folder`. */

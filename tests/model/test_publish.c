@@ -175,8 +175,17 @@ static bool is_old(void)
            holds("model.safetensors.index.json", "old index") && !has("tokenizer.json");
 }
 
+static bool adapters; /* the result is adapters, the old folder is a model */
+
 static bool is_new(void)
 {
+    if (adapters) {
+        return holds("adapter_config.json", "new") &&
+               holds("adapter_model.safetensors", "new weights") &&
+               holds("tokenizer.json", "new words") && !has("config.json") &&
+               !has("model-00001-of-00002.safetensors") &&
+               !has("model-00002-of-00002.safetensors") && !has("model.safetensors.index.json");
+    }
     return holds("config.json", "new") && holds("model.safetensors", "new weights") &&
            holds("tokenizer.json", "new words") && !has("model-00001-of-00002.safetensors") &&
            !has("model-00002-of-00002.safetensors") && !has("model.safetensors.index.json");
@@ -188,8 +197,10 @@ static int write_and_publish(int at, bool kill)
     struct model_claim own = {.fd = -1};
     int rc = model_folder_begin(out, true, NULL, &own);
     const struct model_folder folder = {own.path, own.fd};
-    rc = rc != 0 ? rc : model_folder_write(&folder, "config.json", "new", 3);
-    rc = rc != 0 ? rc : model_folder_write(&folder, "model.safetensors", "new weights", 11);
+    const char *config = adapters ? "adapter_config.json" : "config.json";
+    const char *weights = adapters ? "adapter_model.safetensors" : "model.safetensors";
+    rc = rc != 0 ? rc : model_folder_write(&folder, config, "new", 3);
+    rc = rc != 0 ? rc : model_folder_write(&folder, weights, "new weights", 11);
     rc = rc != 0 ? rc : model_folder_write(&folder, "tokenizer.json", "new words", 9);
     check_int(rc, ==, 0);
     kills = kill;
@@ -246,7 +257,7 @@ static void in_the_way(void)
 }
 
 /* The process is killed at each request. */
-static void killed(void)
+static void kill_at_each_request(void)
 {
     int old = 0;
     int none = 0;
@@ -264,9 +275,10 @@ static void killed(void)
         check_int(waitpid(child, &status, 0), ==, child);
         check_owners();
         const bool was_old = is_old();
-        check_true(was_old || is_new() || !has("config.json"));
+        const bool neither = !has("config.json") && !has("adapter_config.json");
+        check_true(was_old || is_new() || neither);
         old += was_old;
-        none += !has("config.json");
+        none += neither;
         whole += is_new();
         go_on();
         check_owners();
@@ -281,6 +293,23 @@ static void killed(void)
     check_int(old, >, 3);
     check_int(none, >, 5);
     check_int(whole, >, 2);
+}
+
+static void killed(void)
+{
+    kill_at_each_request();
+}
+
+/* Adapters replace a model: its config.json goes, too, or the folder would be a model without weights. */
+static void adapters_killed(void)
+{
+    adapters = true;
+    make_old();
+    check_int(write_and_publish(0, false), ==, 0);
+    check_true(is_new());
+    check_owners();
+    kill_at_each_request();
+    adapters = false;
 }
 
 /* Each request fails: the error is reported, and in the end the trained model gets its name. */
@@ -682,7 +711,8 @@ static void a_file_came_meanwhile(void)
 
 TEST_MAIN({"replaced", replaced}, {"a_file_came_meanwhile", a_file_came_meanwhile},
           {"in_the_way", in_the_way}, {"a_file_has_the_name", a_file_has_the_name},
-          {"killed", killed}, {"refused", refused}, {"torn_list", torn_list},
-          {"copied_rest", copied_rest}, {"linked_weights", linked_weights}, {"restored", restored},
+          {"killed", killed}, {"adapters_killed", adapters_killed}, {"refused", refused},
+          {"torn_list", torn_list}, {"copied_rest", copied_rest},
+          {"linked_weights", linked_weights}, {"restored", restored},
           {"restored_anywhere", restored_anywhere}, {"folder_is_gone", folder_is_gone},
           {"drives_lie", drives_lie}, {"kept", kept})
