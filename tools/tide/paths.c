@@ -206,30 +206,39 @@ static bool is_reserved(const char *name, const struct cli_path *paths, size_t c
            strncmp(name, mark, sizeof mark - 1) == 0;
 }
 
-/* Whether the place is below the output `path` (at `out`), or in the folder beside it in which the
- * run works. `child` is the first name below the output. */
+/* Whether the place is below `folder`, which may not exist yet. `child` is the first name below it. */
+static bool is_below(const struct place *place, const struct place *folder, char child[PATH_MAX])
+{
+    const size_t made = strlen(folder->rest);
+    if (made == 0) {
+        return lies_in(place, &folder->info, child) && child[0] != '\0';
+    }
+    if (!is_same(&place->info, &folder->info) || strncmp(place->rest, folder->rest, made) != 0 ||
+        place->rest[made] != '/') {
+        return false;
+    }
+    memcpy(child, place->rest + made + 1, strlen(place->rest + made + 1) + 1);
+    child[strcspn(child, "/")] = '\0';
+    return true;
+}
+
+/* Whether the place is below the output `path` (at `out`), or is the folder beside it in which the run works, or
+ * below that. `child` is the first name below the output. */
 static bool name_in_output(const struct place *place, const char *path, const struct place *out,
                            char child[PATH_MAX])
 {
     char partial[PATH_MAX];
     char name[PATH_MAX];
-    struct stat info;
-    const size_t made = strlen(out->rest);
-    if (made == 0 && lies_in(place, &out->info, child)) {
-        return child[0] != '\0';
-    }
-    if (made > 0 && is_same(&place->info, &out->info) &&
-        strncmp(place->rest, out->rest, made) == 0 && place->rest[made] == '/') {
-        memcpy(child, place->rest + made + 1, strlen(place->rest + made + 1) + 1);
-        child[strcspn(child, "/")] = '\0';
+    struct place work;
+    if (is_below(place, out, child)) {
         return true;
     }
     if (cli_path_join(name, path, "", "") != 0) {
         return false;
     }
     cli_path_cut_slashes(name);
-    if (cli_path_join(partial, name, "", ".partial") != 0 || stat(partial, &info) != 0 ||
-        !lies_in(place, &info, child)) {
+    if (cli_path_join(partial, name, "", ".partial") != 0 || find_place(partial, &work) != 0 ||
+        (!is_same_place(place, &work) && !is_below(place, &work, child))) {
         return false;
     }
     memcpy(child, ".tide-partial", sizeof ".tide-partial");
