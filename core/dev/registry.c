@@ -22,7 +22,7 @@ static const struct kind kinds[] = {
      DEV_CUDA_STATE "; install the CUDA 13 toolkit and build again with -Dcuda=enabled"},
 #endif
 };
-enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
+enum { KIND_COUNT = sizeof kinds / sizeof kinds[0], NUMBER_MAX = 1023 };
 
 const char *dev_kind_name(unsigned index)
 {
@@ -61,8 +61,10 @@ static int parse_name(const char *name, unsigned *kind, unsigned *number)
     unsigned long value = 0;
     if (colon != NULL) {
         value = strtoul(colon + 1, &end, 10);
-        if (colon[1] < '0' || colon[1] > '9' || *end != '\0' || value > 1023) {
-            return core_err_set(-EINVAL, "expected a number after ':' in device \"%s\"", name);
+        if (colon[1] < '0' || colon[1] > '9' || *end != '\0' || value > NUMBER_MAX) {
+            return core_err_set(-EINVAL,
+                                "expected a number from 0 to %d after ':' in device \"%s\"",
+                                NUMBER_MAX, name);
         }
     }
     for (unsigned i = 0; i < KIND_COUNT; i++) {

@@ -21,7 +21,8 @@ static void registry(void)
     check_int(dev_kind_count(0), ==, 1);
     check_int(dev_kind_count(9), ==, -EINVAL);
     struct dev_device *device = NULL;
-    static const char *const wrong[] = {"gpu", "", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "cpu "};
+    static const char *const wrong[] = {"gpu",     "",        "cuda:",     "cuda:x",
+                                        "cuda:-1", "cuda:1x", "cuda:1024", "cpu "};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         core_err_clear();
         check_int(dev_open(wrong[i], NULL, &device), ==, -EINVAL);

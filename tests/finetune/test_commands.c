@@ -93,6 +93,10 @@ static void usage(void)
         {TRAIN "--out %T/o --steps 1 --epochs 1", "--steps and --epochs exclude each other"},
         {TRAIN "--out %T/o --steps 0", "--steps takes an integer from 1"},
         {TRAIN "--out %T/o --steps 1000000000000000", "from 1 to 100000000, not 1000000000000000"},
+        {TRAIN "--out %T/o --seq-len 1", "--seq-len takes an integer from 2"},
+        {TRAIN "--out %T/o --ranks 65", "--ranks takes an integer from 1 to 64"},
+        {TRAIN "--out %T/o --chat-format nope", "unknown format \"nope\""}, /* rows of ids */
+        {TRAIN "--out %T/loop", "Too many levels of symbolic links"},
         {TRAIN "--out %T/o --pack", "--pack needs --seq-len N"},
         {TRAIN "--out %T/o --split", "--split needs --seq-len N"},
         {TRAIN "--out %T/o --on-bad-row jump", "--on-bad-row takes one of stop|skip"},
@@ -143,6 +147,7 @@ static void usage(void)
     test_file("label.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, 72]}\n", 41);
     mkdir(rig_path("full"), 0700);
     test_file("full/mine", "keep", 4);
+    check_int(symlink("loop", rig_path("loop")), ==, 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int code = rig_run(NULL, cases[i].arguments);
         if (code != 2 || strstr(rig_err, cases[i].message) == NULL || rig_out[0] != '\0') {
@@ -196,6 +201,8 @@ static void written(void)
         {RUN_HAD "--log %T/had/generation_config.json", "--log ", "--out "},
         {RUN_HAD "--log %T/had.partial/log", "--log ", "--out "},
         {RUN_M "--log %T/o.partial/log", "--log ", "--out "},
+        {RUN_M "--out %T/p --log %T/p.partial/log", "--log ", "--out "}, /* no p.partial yet */
+        {RUN_M "--out %T/p --tensorboard %T/p.partial", "--tensorboard ", "--out "},
         {"finetune --model %T/m --data %T/d*.jsonl --out %T/o --log %T/dd.jsonl", "--log ",
          "--data "},
     };

@@ -157,7 +157,11 @@ static void flags(void)
     check_string(s.engine.lora_targets[0], "all-linear");
     finetune_settings_fini(&s);
     check_int(settings_of(NULL, "--lora 8 --lora-targets q_proj,,k_proj", &s), ==, -EINVAL);
-    check_contains(core_err_message(), "expected up to 64 names between commas");
+    check_contains(core_err_message(), "expected up to 64 names, none of them empty");
+    expect(NULL, "--store a:1/s", &s); /* a folder: no size has a slash */
+    check_string(s.engine.stores[0].directory, "a:1/s");
+    check_uint(s.engine.stores[0].bytes, ==, 0);
+    finetune_settings_fini(&s);
     expect(NULL,
            "--device-memory 2GiB --host-memory 1GB --tile-bytes 4M --store a:1G --store b "
            "--place weights=host,states=store,grads=device,acts=recompute --io threads --rates r "

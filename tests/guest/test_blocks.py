@@ -114,7 +114,7 @@ def sizes(_):
     for text, value in (("4096", 4096), ("512K", 512 << 10), ("1.5M", 3 << 19), ("24GiB", 24 << 30),
                         ("24GB", 24 * 10**9), (None, 0), (7, 7)):
         assert library.size(text) == value, text
-    for text in ("", "x", "1 cat", "-1"):
+    for text in ("", "x", "1 cat", "-1", -1):
         refused(ValueError, "invalid size", lambda: library.size(text))
 
 

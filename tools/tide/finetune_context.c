@@ -186,7 +186,7 @@ int finetune_exit_code(int rc)
 {
     static const int given_wrong[] = {-EINVAL, -ENOENT,       -EEXIST, -ENOTDIR, -EISDIR,
                                       -EACCES, -EPERM,        -EROFS,  -ENOTSUP, -ENODEV,
-                                      -EBUSY,  -ENAMETOOLONG, -E2BIG};
+                                      -EBUSY,  -ENAMETOOLONG, -E2BIG,  -ELOOP};
     for (size_t i = 0; i < sizeof given_wrong / sizeof given_wrong[0]; i++) {
         if (rc == given_wrong[i]) {
             return CLI_WRONG;

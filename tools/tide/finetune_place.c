@@ -104,7 +104,7 @@ int finetune_store_parse(const char *text, struct tide_engine_options *out,
     const char *colon = strrchr(text, ':');
     uint64_t bytes = 0;
     size_t length = strlen(text);
-    if (colon != NULL && isdigit((unsigned char)colon[1])) {
+    if (colon != NULL && isdigit((unsigned char)colon[1]) && strchr(colon, '/') == NULL) {
         if (core_size_parse(colon + 1, &bytes) != 0) {
             return core_err_prefix(-EINVAL, "--store %s", text);
         }

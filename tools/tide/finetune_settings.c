@@ -393,7 +393,9 @@ static int take_names(const char *flag, const char *text, struct finetune_names 
     char *rest = (size_t)length < sizeof out->text ? out->text : NULL;
     for (char *name; rest != NULL && (name = strsep(&rest, ",")) != NULL;) {
         if (name[0] == '\0' || out->count == FINETUNE_NAMES_MAX) {
-            return core_err_set(-EINVAL, "--%s \"%s\": expected up to %d names between commas",
+            return core_err_set(-EINVAL,
+                                "--%s \"%s\": expected up to %d names, none of them empty, with a "
+                                "comma between them",
                                 flag, text, FINETUNE_NAMES_MAX);
         }
         out->items[out->count++] = name;

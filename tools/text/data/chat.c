@@ -201,12 +201,20 @@ static int read_tokens(struct text_chat *chat, const char *folder)
     return 0;
 }
 
+int text_chat_check_format(const char *format)
+{
+    return format == NULL || text_chat_format(format) != NULL
+               ? 0
+               : core_err_set(-EINVAL, "--chat-format: unknown format \"%.60s\" (one of %s)",
+                              format, text_chat_formats());
+}
+
 int text_chat_load(const char *folder, const char *format, int64_t now, struct text_chat **out)
 {
     const char *source = format != NULL ? text_chat_format(format) : NULL;
-    if (format != NULL && source == NULL) {
-        return core_err_set(-EINVAL, "--chat-format: unknown format \"%.60s\" (one of %s)", format,
-                            text_chat_formats());
+    int rc = text_chat_check_format(format);
+    if (rc != 0) {
+        return rc;
     }
     struct text_chat *chat = core_charge_zeroed(1, sizeof *chat);
     if (chat == NULL) {
@@ -214,7 +222,7 @@ int text_chat_load(const char *folder, const char *format, int64_t now, struct t
     }
     chat->end = -1;
     chat->now = now;
-    int rc = folder != NULL ? read_tokens(chat, folder) : 0;
+    rc = folder != NULL ? read_tokens(chat, folder) : 0;
     if (rc != 0) {
         goto fail;
     }

@@ -33,5 +33,7 @@ int text_chat_render(const struct text_chat *chat, struct jinja_run *run,
 /* The names of the formats, separated by "|"; and the source of a format, NULL if unknown. */
 const char *text_chat_formats(void);
 const char *text_chat_format(const char *name);
+/* -EINVAL for an unknown name; NULL is allowed. */
+int text_chat_check_format(const char *format);
 
 #endif

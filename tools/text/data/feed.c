@@ -19,6 +19,7 @@
 #include "core/base/log.h"
 #include "core/base/thread.h"
 #include "tools/text/data/batches.h"
+#include "tools/text/data/chat.h"
 
 enum { AHEAD = 4 };
 
@@ -75,7 +76,7 @@ static int check_options(const struct text_feed_options *options)
     if (options->batch_rows * text_batches_room(options) > batch_tokens_max) {
         return core_err_set(-EINVAL, "a micro-batch of more than 2^30 tokens");
     }
-    return 0;
+    return text_chat_check_format(options->chat_format); /* rows of ids would never use it */
 }
 
 static struct core_budget *shared_of(const struct text_feed_options *options)

@@ -159,6 +159,8 @@ def check(rc):
 
 def size(value):
     """The number of bytes in 4096, "512K", "1M", "24GiB"; "24GB" is decimal. None: 0."""
+    if isinstance(value, int) and value < 0:
+        raise ValueError(f"invalid size {value}: it is negative")
     if value is None or isinstance(value, int):
         return value or 0
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGTP])(i?B)?|B)?\s*", value, re.IGNORECASE)
