@@ -183,6 +183,9 @@ int tide_world_follow(struct tide_world *world, struct tide_context *context, in
     int rc = coll_peers_rank(world->peers) > 0
                  ? run_follow(world->peers, code)
                  : core_err_set(-EINVAL, "the first process creates the engine and follows nobody");
+    if (rc != 0 && coll_peers_rank(world->peers) > 0) {
+        rc = coll_peers_fail(world->peers, rc); /* or the first process would wait for this one */
+    }
     if (rc != 0 && coll_peers_told(world->peers)) {
         *code = 1; /* the first process says why */
         rc = 0;
