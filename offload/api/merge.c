@@ -307,6 +307,21 @@ static void merge_some(void *argument, unsigned index, unsigned count)
     add(job->work, job->dora, begin, end, job->cols);
 }
 
+static int check_finite(const struct merge *merge, const struct tensor *tensor,
+                        const struct work *work, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        if (!isfinite(work->rows[i])) {
+            return core_err_set(
+                -EINVAL,
+                "merging %s makes values of %s that are not finite: the adapter or the base has "
+                "such values, or its lora_alpha is too large",
+                merge->peft->folder, tensor->part->name);
+        }
+    }
+    return 0;
+}
+
 /* Merges rows [first, first + rows) of the tensor into work->rows. */
 static int merge_rows(const struct merge *merge, const struct tensor *tensor, uint64_t first,
                       uint64_t rows, const struct work *work)
@@ -377,6 +392,9 @@ static int merge_tensor(struct merge *merge, const struct tensor *tensor, void *
                               work.rows, NULL);
         if (rc == 0 && tensor->entry != NULL) {
             rc = merge_rows(merge, tensor, at, rows, &work);
+            if (rc == 0) {
+                rc = check_finite(merge, tensor, &work, rows * cols);
+            }
         }
         if (rc == 0) {
             rc = model_save_put(merge->save, tensor->block, begin + at * cols, rows * cols,

@@ -253,6 +253,22 @@ static void damaged_ones_are_refused(void)
     }
 }
 
+/* A scale that no float has: PEFT would write weights that are infinite or NaN. Nothing is left behind. */
+static void infinite_weights_are_refused(void)
+{
+    char base[600];
+    char out[600];
+    const char *adapter = folder_with("{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 1e300}",
+                                      1 << 20);
+    snprintf(base, sizeof base, "%s/model/fixtures/llama", test_root());
+    snprintf(out, sizeof out, "%s", test_path("never"));
+    check_int(tide_adapter_merge(NULL, base, adapter, out, 0), ==, -EINVAL);
+    check_contains(tide_last_error(), "are not finite");
+    check_contains(tide_last_error(), "lora_alpha is too large");
+    check_int(access(out, F_OK), !=, 0);
+    check_int(access(test_path("never.partial"), F_OK), !=, 0);
+}
+
 /* An adapter of another base, and folders that would be overwritten. */
 static void others_are_refused(void)
 {
@@ -276,4 +292,5 @@ static void others_are_refused(void)
 
 TEST_MAIN({"merges_as_peft_does", merges_as_peft_does}, {"inspects", inspects},
           {"damaged_ones_are_refused", damaged_ones_are_refused},
+          {"infinite_weights_are_refused", infinite_weights_are_refused},
           {"others_are_refused", others_are_refused})
