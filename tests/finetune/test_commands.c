@@ -442,7 +442,7 @@ static void faults(void)
         {"TIDE_PAPER_FAIL=create 1 125", 130, "before the first step; nothing was trained"},
         {"TIDE_PAPER_FAIL=try 1 28", 1, "paper: try 1 fails with 28"},
         {"TIDE_PAPER_FAIL=step 1 5", 1, "paper: step 1 fails with 5"},
-        {"TIDE_PAPER_FAIL=step 3 33", 1, "paper: step 3 fails with 33"},
+        {"TIDE_PAPER_FAIL=step 3 33", 1, "tide finetune: step 3: paper: step 3 fails with 33"},
         {"TIDE_PAPER_FAIL=evaluate 2 5", 1, "paper: evaluate 2 fails with 5"},
         {"TIDE_PAPER_FAIL=save 1 28", 1, "paper: save 1 fails with 28"},
     };

@@ -304,10 +304,15 @@ static int make_step(struct finetune_run *run, struct finetune_record *record)
         .lr = schedule_lr(&run->settings->schedule, run->steps - run->skipped),
     };
     int rc = set_betas(run, run->steps - run->skipped);
-    if (rc != 0 ||
-        (rc = tide_engine_step(run->engine, batches, (unsigned)count, record->lr, &record->step)) !=
-            0 ||
-        (rc = read_waits(run->engine, record)) != 0 ||
+    if (rc != 0) {
+        return adopt(rc);
+    }
+    rc = tide_engine_step(run->engine, batches, (unsigned)count, record->lr, &record->step);
+    if (rc != 0) {
+        adopt(rc);
+        return rc == -ECANCELED ? rc : core_err_prefix(rc, "step %" PRId64, run->steps + 1);
+    }
+    if ((rc = read_waits(run->engine, record)) != 0 ||
         (rc = tide_engine_memory(run->engine, &record->memory)) != 0) {
         return adopt(rc);
     }
