@@ -265,14 +265,14 @@ static struct jinja_value at_index(struct jinja_run *run, struct jinja_value val
     if (value.kind == JINJA_STRING) {
         jinja_step_text(run, value.bytes);
         if (!resolve_index(index, jinja_char_count(value.as.text, value.bytes), &at)) {
-            return jinja_undefined("str object has no such element");
+            return jinja_undefined("an index beyond the end of a string");
         }
         const char *begin = value.as.text + jinja_char_offset(value.as.text, value.bytes, at);
         return jinja_string(begin, jinja_char_bytes(begin));
     }
     return resolve_index(index, value.as.list->count, &at)
                ? value.as.list->items[at]
-               : jinja_undefined("list has no such element");
+               : jinja_undefined("an index beyond the end of a list");
 }
 
 struct jinja_value jinja_item(struct jinja_run *run, struct jinja_value value,
