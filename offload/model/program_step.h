@@ -71,7 +71,7 @@ struct model_grad {
  * device. */
 struct model_step {
     enum kern_op op;
-    bool recompute; /* of forward: needed to compute the kept activations again */
+    bool recompute; /* a step of forward that recomputing the activations repeats */
     uint8_t patch_count;
     uint8_t grad_count;
     uint8_t param;

@@ -368,11 +368,11 @@ static int find_files(const char *path, int fd, const char *folder, int into,
         }
     }
     if (other) {
-        return core_err_set(
-            -ENOENT,
-            "%s has the rest of a result, but its %s is not the file that the run wrote: it was "
-            "copied or changed since; move the files of %s to their destination, or move %s away",
-            path, lost.name, path, path);
+        return core_err_set(-ENOENT,
+                            "%s has files of a run that was stopped, but its %s was copied or "
+                            "changed since; move the "
+                            "files of %s to %s yourself, or move %s away",
+                            path, lost.name, path, folder, path);
     }
     return lost.name == NULL || out->waiting == 0
                ? 0

@@ -181,8 +181,8 @@ static int check_wishes(const struct plan_input *input)
     }
     bool by_norm = wishes->timing == PLAN_TIMING_INSIDE || wishes->timing == PLAN_TIMING_SPLIT;
     if (by_norm && (wishes->may_clip || wishes->may_skip)) {
-        return core_err_set(-EINVAL, "updates inside backward need a step that is neither clipped "
-                                     "nor skipped; deferred and speculative ones allow both");
+        return core_err_set(-EINVAL, "updates during backward cannot be clipped or skipped; "
+                                     "deferred and speculative updates can");
     }
     return check_places(input);
 }

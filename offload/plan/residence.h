@@ -4,9 +4,8 @@
 
 #include "offload/plan/layout.h"
 
-/* Counts of what is resident; a larger one takes more memory. Blocks and chunks are counted from
- * the first, because slots still hold the last blocks when backward begins; a block of which only rows
- * are read counts after the last. */
+/* Counts of what stays in memory; a larger count takes more memory. The first blocks and chunks stay, because the
+ * last blocks are still in slots when backward begins. A block of which only rows are read stays last of all. */
 struct plan_residence {
     uint32_t device_blocks; /* the first ones: weights in DEVICE */
     uint32_t host_blocks;   /* the next ones: weights in HOST */

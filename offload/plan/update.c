@@ -256,7 +256,7 @@ static void stand_apart(struct plan_step *step, uint32_t block, bool to_device, 
     }
 }
 
-/* The slot that a chunk was fetched into; the number of slots: none. */
+/* Returns the slot that a chunk was fetched into, or the number of slots if there is none. */
 static uint32_t find_fetched(const struct plan_step *step, const struct chunk *chunk)
 {
     const uint32_t count = step->choice->state_slots;
@@ -268,7 +268,7 @@ static uint32_t find_fetched(const struct plan_step *step, const struct chunk *c
     return slot;
 }
 
-/* The next slot in turn of those that hold no fetched chunk; the number of slots: all do. */
+/* Returns the next slot in turn that holds no fetched chunk, or the number of slots if all do. */
 static uint32_t find_empty(const struct plan_step *step)
 {
     const uint32_t count = step->choice->state_slots;

@@ -170,8 +170,9 @@ static int check_blocks(const struct blocks *found, const struct blocks *mine)
         }
     }
     if (found->hash != mine->hash) {
-        return core_err_set(-EINVAL, "the checkpoint is of a model whose tensors have other shapes "
-                                     "or names, or whose frozen tensors differ");
+        return core_err_set(-EINVAL,
+                            "the checkpoint's model has tensors of other names or shapes, other "
+                            "frozen tensors, or adapters of another scale (--lora-alpha)");
     }
     return 0;
 }

@@ -334,7 +334,7 @@ static int measure_block(const struct run_shapes *shapes, const struct run_optio
     return rc;
 }
 
-/* Bytes that a block may take: as many as the plan has for it. */
+/* Bytes that a block may take while it is measured: all budgets if the tiers are one memory, else DEVICE's. */
 static uint64_t limit_of(const struct run_options *options)
 {
     const uint64_t all = budget_bytes(options);

@@ -80,7 +80,7 @@ bool run_optimizer_inside(const struct run_optimizer *optimizer);
 
 /* The elements of a block that one of several processes has; they begin and end at cuts. */
 struct plan_span run_optimizer_share_of(uint64_t elements, uint32_t world, uint32_t rank);
-/* Lists the blocks of which a process has a share, with these elements alone. */
+/* Makes a list of the blocks in which a process has a share. Its blocks have the elements of that share alone. */
 int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint32_t rank,
                                struct blocks **out);
 

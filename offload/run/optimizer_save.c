@@ -542,7 +542,7 @@ static int list_steps(const char *path, uint64_t **steps, size_t *count)
     return 0;
 }
 
-/* The path of the checkpoint of a step: `path` itself, or in this directory. False: there is none. */
+/* Sets `out` to the checkpoint of a step: `path` itself, or a folder in it. False if neither is there. */
 static bool find_step(const char *path, uint64_t step, char out[PATH_BYTES])
 {
     char manifest[PATH_BYTES + 32];
