@@ -206,6 +206,25 @@ static int open_checkpoint(const char *path, struct store_checkpoint **out)
     return core_err_first(&kept, 0);
 }
 
+/* A part of a checkpoint has the weights of some ranks only, unless each rank has all. */
+static int check_whole(const struct store_manifest *manifest, const char *path)
+{
+    const struct store_part *part = &manifest->part;
+    const bool masters = manifest->blocks->base_apart && manifest->format.master_bytes > 0;
+    const uint32_t ranks = masters && part->states_of > part->weights_of ? part->states_of
+                                                                         : part->weights_of;
+    for (uint32_t r = 0; part->ranks != 0 && r < ranks; r++) {
+        if ((part->ranks >> r & 1) == 0) {
+            return core_err_set(-EINVAL,
+                                "%s has one machine's part of a checkpoint (--checkpoint-local), "
+                                "without the weights of rank %u; the model that the run writes at "
+                                "its end is whole",
+                                path, r);
+        }
+    }
+    return 0;
+}
+
 /* Memory for a range. */
 static int make_buffers(struct export *export, const char *path)
 {
@@ -232,7 +251,10 @@ static int run(struct export *export, const char *path, const char *folder, int 
     if (rc != 0) {
         return rc;
     }
-    rc = open_model(export, path);
+    rc = check_whole(store_checkpoint_manifest(export->checkpoint), path);
+    if (rc == 0) {
+        rc = open_model(export, path);
+    }
     if (rc == 0) {
         rc = make_buffers(export, path);
     }

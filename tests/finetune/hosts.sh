@@ -131,6 +131,8 @@ parts() {
     mkdir node0 node1
     world 2 "${train[@]}" "${flags[@]}" --steps 2 --keep 1 >out.txt 2>&1 && is_part node0/parts/checkpoint-2 &&
         is_part node1/parts/checkpoint-2 && [[ ! -e node1/parts/checkpoint-1 ]] &&
+        ! "$tide" export node0/parts/checkpoint-2 --out whole >out.txt 2>err.0 &&
+        grep -q "part of a checkpoint (--checkpoint-local), without the weights of rank 1" err.0 &&
         world 2 "${train[@]}" "${flags[@]}" --steps 4 --resume >out.txt 2>&1 && same_model 4 3 &&
         rm -r node1/parts/checkpoint-4 &&
         world 2 "${train[@]}" "${flags[@]}" --steps 5 --resume >out.txt 2>&1 && same_model 5 3 &&
