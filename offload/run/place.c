@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/mem_limits.h"
 #include "core/base/topo_read.h"
 #include "core/coll/peers.h"
 
@@ -142,6 +143,14 @@ static void count_ranks(const struct run_options *options, const struct coll_pee
     }
 }
 
+/* Whether this machine has several nodes: reading its layout for one takes longer than creating a small engine. */
+static bool has_nodes(void)
+{
+    struct core_cpus nodes;
+    core_mem_nodes("", &nodes);
+    return core_cpus_count(&nodes) > 1;
+}
+
 void run_place_create(const struct run_options *options, const struct coll_peers *peers, int card,
                       struct run_place *out)
 {
@@ -149,7 +158,7 @@ void run_place_create(const struct run_options *options, const struct coll_peers
     char names[STORE_PATHS_MAX][CORE_TOPO_NAME_BYTES];
     const char *drives[STORE_PATHS_MAX] = {NULL};
     *out = (struct run_place){0};
-    if (options->numa_off) {
+    if (options->numa_off || (options->topology == NULL && !has_nodes())) {
         return;
     }
     int rc = core_topo_create(options->topology != NULL ? CORE_TOPO_SYSFS : CORE_TOPO_LIVE,
