@@ -136,7 +136,8 @@ TIDE_API int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name,
  * succeeded, 0 if it is not done, or its error, which names the block; -ENOENT if the result of `token` is
  * no longer kept. */
 TIDE_API int tide_blocks_poll(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
-/* Waits for an operation; several threads may wait for the same one. Returns 0, or as tide_blocks_poll. */
+/* Waits for an operation, whose result is kept meanwhile; several threads may wait for the same one. Returns 0,
+ * or as tide_blocks_poll. */
 TIDE_API int tide_blocks_wait(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
 
 /* ---- The order of uses ---- */

@@ -212,6 +212,15 @@ int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name, void *bu
     return rc;
 }
 
+/* `out` may be NULL. */
+static void give(const struct cache_result *found, struct tide_block *out)
+{
+    const struct tide_block block = {.data = found->data, .bytes = found->bytes};
+    if (found->data != NULL && out != NULL) {
+        (void)abi_struct_write("tide_block", &block, sizeof block, out);
+    }
+}
+
 /* Gets the result through cache_poll or cache_wait. */
 static int result(struct tide_blocks *blocks, uint64_t token, struct tide_block *out,
                   int (*ask)(struct cache *cache, uint64_t token, struct cache_result *out))
@@ -228,9 +237,8 @@ static int result(struct tide_blocks *blocks, uint64_t token, struct tide_block 
     }
     rc = ask(blocks->cache, token, &found);
     context_leave(&before);
-    const struct tide_block block = {.data = found.data, .bytes = found.bytes};
-    if (rc >= 0 && found.data != NULL && out != NULL) {
-        (void)abi_struct_write("tide_block", &block, sizeof block, out);
+    if (rc >= 0) {
+        give(&found, out);
     }
     return rc;
 }
@@ -247,35 +255,46 @@ int tide_blocks_wait(struct tide_blocks *blocks, uint64_t token, struct tide_blo
 
 int tide_blocks_put(struct tide_blocks *blocks, const char *name, const void *data, uint64_t bytes)
 {
-    uint64_t token = 0;
-    int rc = tide_blocks_put_begin(blocks, name, data, bytes, NULL, &token);
-    return rc == 0 ? tide_blocks_wait(blocks, token, NULL) : rc;
-}
-
-int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer, uint64_t bytes,
-                    struct tide_block *out)
-{
-    uint64_t token = 0;
-    int rc = out != NULL || buffer == NULL ? abi_struct_check("tide_block", out) : 0;
-    if (rc != 0) {
-        return rc;
-    }
-    rc = tide_blocks_get_begin(blocks, name, buffer, bytes, NULL, &token);
-    return rc == 0 ? tide_blocks_wait(blocks, token, out) : rc;
-}
-
-int tide_blocks_drop(struct tide_blocks *blocks, const char *name)
-{
-    uint64_t token = 0;
     struct context_before before;
     int rc = enter(blocks, &before);
     if (rc != 0) {
         return rc;
     }
-    rc = cache_drop(blocks->cache, name, &token);
+    rc = cache_put_now(blocks->cache,
+                       &(struct cache_request){.name = name, .from = data, .bytes = bytes});
+    context_leave(&before);
+    return rc;
+}
+
+int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer, uint64_t bytes,
+                    struct tide_block *out)
+{
+    struct cache_result found = {.data = NULL};
+    struct context_before before;
+    int rc = out != NULL || buffer == NULL ? abi_struct_check("tide_block", out) : 0;
     if (rc == 0) {
-        rc = cache_wait(blocks->cache, token, NULL);
+        rc = enter(blocks, &before);
     }
+    if (rc != 0) {
+        return rc;
+    }
+    rc = cache_get_now(blocks->cache,
+                       &(struct cache_request){.name = name, .to = buffer, .bytes = bytes}, &found);
+    context_leave(&before);
+    if (rc == 0) {
+        give(&found, out);
+    }
+    return rc;
+}
+
+int tide_blocks_drop(struct tide_blocks *blocks, const char *name)
+{
+    struct context_before before;
+    int rc = enter(blocks, &before);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = cache_drop(blocks->cache, name);
     context_leave(&before);
     return rc;
 }

@@ -24,14 +24,23 @@ static int check_name(const char *name)
                               CACHE_NAME_MAX);
 }
 
-/* Gives the operation a token and advances it. The lock is held. */
+static bool is_free(const struct operation *operation)
+{
+    return operation->phase == PHASE_DONE && operation->awaited == 0;
+}
+
+/* Gives the operation the next token whose place is free, and advances it. The lock is held. */
 static int operation_begin(struct cache *cache, const struct operation *given, struct block *block,
                            uint64_t *token)
 {
     struct operation *operation = &cache->operations[cache->next_token % CACHE_TOKENS];
-    if (operation->phase != PHASE_DONE) {
+    for (unsigned i = 1; i < CACHE_TOKENS && !is_free(operation); i++) {
+        operation = &cache->operations[++cache->next_token % CACHE_TOKENS];
+    }
+    if (!is_free(operation)) {
         return core_err_set(-EAGAIN, "%d operations are not done yet; wait for token %" PRIu64,
-                            CACHE_TOKENS, operation->token);
+                            CACHE_TOKENS,
+                            cache->oldest != NULL ? cache->oldest->token : operation->token);
     }
     *operation = *given;
     operation->token = cache->next_token++;
@@ -50,7 +59,8 @@ static int operation_begin(struct cache *cache, const struct operation *given, s
     return 0;
 }
 
-int cache_put(struct cache *cache, const struct cache_request *request, uint64_t *token)
+static int put_begin(struct cache *cache, const struct cache_request *request, uint32_t awaited,
+                     uint64_t *token)
 {
     int rc = check_name(request->name);
     if (rc == 0 && (request->from == NULL || request->bytes == 0 || request->bytes > INT64_MAX)) {
@@ -63,6 +73,7 @@ int cache_put(struct cache *cache, const struct cache_request *request, uint64_t
     const struct operation operation = {.kind = OPERATION_PUT,
                                         .from = request->from,
                                         .bytes = request->bytes,
+                                        .awaited = awaited,
                                         .background = request->background,
                                         .through = request->through,
                                         .on_device = request->on_device};
@@ -96,12 +107,14 @@ static struct block *find(struct cache *cache, const char *name, int *rc)
     return block;
 }
 
-int cache_get(struct cache *cache, const struct cache_request *request, uint64_t *token)
+static int get_begin(struct cache *cache, const struct cache_request *request, uint32_t awaited,
+                     uint64_t *token)
 {
     int rc = 0;
     const struct operation operation = {.kind = OPERATION_GET,
                                         .to = request->to,
                                         .bytes = request->bytes,
+                                        .awaited = awaited,
                                         .background = request->background,
                                         .on_device = request->on_device};
     if (request->on_device && (cache->device == NULL || request->to != NULL)) {
@@ -116,19 +129,6 @@ int cache_get(struct cache *cache, const struct cache_request *request, uint64_t
         rc = operation_begin(cache, &operation, block, token);
         cache->stats.gets += rc == 0;
         cache->stats.hits += rc == 0 && hit;
-    }
-    cache_unlock(cache);
-    return rc;
-}
-
-int cache_drop(struct cache *cache, const char *name, uint64_t *token)
-{
-    int rc = 0;
-    const struct operation operation = {.kind = OPERATION_DROP};
-    pthread_mutex_lock(&cache->lock);
-    struct block *block = find(cache, name, &rc);
-    if (block != NULL) {
-        rc = operation_begin(cache, &operation, block, token);
     }
     cache_unlock(cache);
     return rc;
@@ -164,11 +164,17 @@ int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out)
     return rc;
 }
 
-int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out)
+/* Waits for a token and ends one wait for it, which keeps its result. */
+static int await(struct cache *cache, uint64_t token, struct cache_result *out)
 {
     for (;;) {
         const uint32_t seen = core_bell_look(&cache->done);
-        const int rc = cache_poll(cache, token, out);
+        pthread_mutex_lock(&cache->lock);
+        const int rc = result_of(cache, token, out);
+        if (rc != 0) {
+            cache->operations[token % CACHE_TOKENS].awaited--;
+        }
+        cache_unlock(cache);
         if (rc != 0) {
             return rc > 0 ? 0 : rc;
         }
@@ -176,11 +182,60 @@ int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out)
     }
 }
 
+int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out)
+{
+    pthread_mutex_lock(&cache->lock);
+    const int rc = result_of(cache, token, out);
+    if (rc == 0) {
+        cache->operations[token % CACHE_TOKENS].awaited++;
+    }
+    cache_unlock(cache);
+    return rc == 0 ? await(cache, token, out) : rc > 0 ? 0 : rc;
+}
+
+int cache_put(struct cache *cache, const struct cache_request *request, uint64_t *token)
+{
+    return put_begin(cache, request, 0, token);
+}
+
+int cache_get(struct cache *cache, const struct cache_request *request, uint64_t *token)
+{
+    return get_begin(cache, request, 0, token);
+}
+
+int cache_put_now(struct cache *cache, const struct cache_request *request)
+{
+    uint64_t token = 0;
+    const int rc = put_begin(cache, request, 1, &token);
+    return rc == 0 ? await(cache, token, NULL) : rc;
+}
+
+int cache_get_now(struct cache *cache, const struct cache_request *request,
+                  struct cache_result *out)
+{
+    uint64_t token = 0;
+    const int rc = get_begin(cache, request, 1, &token);
+    return rc == 0 ? await(cache, token, out) : rc;
+}
+
+int cache_drop(struct cache *cache, const char *name)
+{
+    uint64_t token = 0;
+    int rc = 0;
+    const struct operation operation = {.kind = OPERATION_DROP, .awaited = 1};
+    pthread_mutex_lock(&cache->lock);
+    struct block *block = find(cache, name, &rc);
+    if (block != NULL) {
+        rc = operation_begin(cache, &operation, block, &token);
+    }
+    cache_unlock(cache);
+    return rc == 0 ? await(cache, token, NULL) : rc;
+}
+
 /* Puts the bytes of a block's pinned copy on the device, if it is pinned there. */
 static int put_copy(struct cache *cache, const char *name)
 {
     struct cache_request request = {.name = name, .on_device = true};
-    uint64_t token = 0;
     int rc = 0;
     pthread_mutex_lock(&cache->lock);
     const struct block *block = find(cache, name, &rc);
@@ -189,11 +244,7 @@ static int put_copy(struct cache *cache, const char *name)
         request.bytes = block->bytes;
     }
     cache_unlock(cache);
-    if (request.from == NULL) {
-        return rc;
-    }
-    rc = cache_put(cache, &request, &token);
-    return rc == 0 ? cache_wait(cache, token, NULL) : rc;
+    return request.from != NULL ? cache_put_now(cache, &request) : rc;
 }
 
 int cache_release(struct cache *cache, const char *name, bool changed)

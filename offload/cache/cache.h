@@ -82,13 +82,18 @@ struct cache_result {
 /* -EAGAIN: CACHE_TOKENS operations are not done yet. Other errors belong to the operation. */
 int cache_put(struct cache *cache, const struct cache_request *request, uint64_t *token);
 int cache_get(struct cache *cache, const struct cache_request *request, uint64_t *token);
-int cache_drop(struct cache *cache, const char *name, uint64_t *token);
 
 /* 1: the operation succeeded; 0: it is not done; else its error. -ENOENT: there is no such token, or it is
  * not among the newest CACHE_TOKENS. `out` may be NULL. */
 int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out);
-/* The same, but waits: 0 or the error. */
+/* The same, but waits: 0 or the error. While it waits, the result is kept. */
 int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out);
+
+/* These begin an operation and wait for it, whose result is kept until then. */
+int cache_put_now(struct cache *cache, const struct cache_request *request);
+int cache_get_now(struct cache *cache, const struct cache_request *request,
+                  struct cache_result *out);
+int cache_drop(struct cache *cache, const char *name);
 
 /* Ends one pin. `changed`: the caller has written to the slot, or to the copy on the device, which is then put
  * before the pin ends; if that fails, the pin stays. */

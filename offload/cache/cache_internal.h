@@ -52,7 +52,8 @@ struct operation {
     uint64_t token;
     enum operation_kind kind;
     enum operation_phase phase;
-    bool copying; /* a thread has taken the copy */
+    uint32_t awaited; /* waits that have not returned: the result is kept for them */
+    bool copying;     /* a thread has taken the copy */
     bool background, through, on_device;
     struct core_fence copied;        /* PHASE_COPIES_UP and _DOWN */
     struct operation *next, *before; /* in the list of operations that are not done */

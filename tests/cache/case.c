@@ -84,29 +84,21 @@ const char *case_name(unsigned block)
 
 int case_put(struct cache *cache, unsigned block, const void *from, uint64_t bytes, bool through)
 {
-    uint64_t token = 0;
-    int rc = cache_put(
-        cache,
-        &(struct cache_request){
-            .name = case_name(block), .from = from, .bytes = bytes, .through = through},
-        &token);
-    return rc == 0 ? cache_wait(cache, token, NULL) : rc;
+    return cache_put_now(
+        cache, &(struct cache_request){
+                   .name = case_name(block), .from = from, .bytes = bytes, .through = through});
 }
 
 int case_get(struct cache *cache, unsigned block, void *to, uint64_t bytes,
              struct cache_result *out)
 {
-    uint64_t token = 0;
-    int rc = cache_get(
-        cache, &(struct cache_request){.name = case_name(block), .to = to, .bytes = bytes}, &token);
-    return rc == 0 ? cache_wait(cache, token, out) : rc;
+    return cache_get_now(
+        cache, &(struct cache_request){.name = case_name(block), .to = to, .bytes = bytes}, out);
 }
 
 int case_drop(struct cache *cache, unsigned block)
 {
-    uint64_t token = 0;
-    int rc = cache_drop(cache, case_name(block), &token);
-    return rc == 0 ? cache_wait(cache, token, NULL) : rc;
+    return cache_drop(cache, case_name(block));
 }
 
 uint64_t case_random(uint64_t *seed, uint64_t limit)

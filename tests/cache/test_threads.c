@@ -92,6 +92,25 @@ static void threads_with_blocks_of_their_own(void)
     check_int(cache_destroy(cache), ==, 0);
 }
 
+/* Many calls of others pass while a thread that waits for its own one does not run. */
+static void *get_often(void *argument)
+{
+    struct worker *worker = argument;
+    struct cache_result result = {.data = NULL};
+    EXPECT(case_put(worker->cache, worker->index, worker->memory, 64, false) == 0);
+    for (unsigned n = 0; n < TEST_COUNT(100000, 5000); n++) {
+        EXPECT(case_get(worker->cache, worker->index, worker->memory, 64, &result) == 0);
+    }
+    return NULL;
+}
+
+static void calls_of_others_pass(void)
+{
+    struct cache *cache = case_open(&(struct cache_case){.host_bytes = MIB});
+    run_workers(cache, get_often);
+    check_int(cache_destroy(cache), ==, 0);
+}
+
 enum { SHARED = 200 };
 static uint64_t shared[SHARED];
 
@@ -159,4 +178,4 @@ static void tokens_are_shared(void)
 }
 
 TEST_MAIN({"threads_with_blocks_of_their_own", threads_with_blocks_of_their_own},
-          {"tokens_are_shared", tokens_are_shared})
+          {"calls_of_others_pass", calls_of_others_pass}, {"tokens_are_shared", tokens_are_shared})
