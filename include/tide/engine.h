@@ -225,6 +225,8 @@ struct tide_plan_info {
     double clipped_seconds; /* predicted time of a step whose norm clips or skips. It differs from
                                    step_seconds if updates are speculative */
     uint64_t sectioned_blocks; /* of which only a section of the weights is in a slot at a time */
+    uint64_t gather_bytes;     /* per step, of weights, from other ranks to one */
+    uint64_t reduce_bytes;     /* per step, of gradients, from other ranks to one */
 };
 
 /* Describes a plan. Returns 0, or -EINVAL for a NULL plan or a wrong struct_bytes. */
@@ -343,6 +345,8 @@ struct tide_step {
     uint64_t ranks;
     uint64_t slowest_rank;    /* the one that waited least for the others in this step */
     double imbalance_seconds; /* that a rank waited longer than the slowest one, on average */
+    uint64_t gather_bytes;    /* of weights, that ranks received from each other, summed */
+    uint64_t reduce_bytes;    /* of gradients, the same */
 };
 
 /* Trains one step on `count` micro-batches: up to accum x ranks of them, those of rank 0 first; missing

@@ -206,6 +206,8 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
         .ranks = options->world,
         .slowest_rank = result.slowest,
         .imbalance_seconds = result.imbalance_seconds,
+        .gather_bytes = result.traffic.gather_bytes,
+        .reduce_bytes = result.traffic.reduce_bytes,
     };
     engine->stats = result.stats;
     engine->step_ns = now_ns;

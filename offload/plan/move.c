@@ -91,7 +91,7 @@ int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
     struct plan_command command = plan_move_command(op, PLAN_Q_COLL, block, PLAN_NONE);
     uint64_t whole = op == PLAN_GATHER ? to.bytes : from.bytes;
     uint64_t own = op == PLAN_GATHER ? from.bytes : to.bytes;
-    bool all = op == PLAN_REDUCE && own == whole && step->input->stage == 0;
+    bool all = op == PLAN_REDUCE && (step->input->stage == 0 || block == PLAN_NONE);
     command.elements = block != PLAN_NONE ? plan_kept_elements(step->input, block)
                                           : whole / PLAN_TILE_SUM_BYTES;
     command.bytes = all ? 2 * (whole - whole / step->input->world) : whole - own;

@@ -430,6 +430,8 @@ static void count_bytes(const struct plan_tape *tape, struct plan_prediction *ou
     out->store_write_bytes = traffic.store_write_bytes;
     out->up_bytes = traffic.up_bytes;
     out->down_bytes = traffic.down_bytes;
+    out->gather_bytes = traffic.gather_bytes;
+    out->reduce_bytes = traffic.reduce_bytes;
 }
 
 static struct plan_prediction between(const struct mark *from, const struct mark *to, double steps)

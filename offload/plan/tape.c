@@ -120,6 +120,8 @@ struct plan_traffic plan_tape_traffic(const struct plan_tape *tape)
         sum.store_write_bytes += command->op == PLAN_WRITE ? command->bytes : 0;
         sum.up_bytes += command->op == PLAN_H2D ? command->bytes : 0;
         sum.down_bytes += command->op == PLAN_D2H ? command->bytes : 0;
+        sum.gather_bytes += command->op == PLAN_GATHER ? command->bytes : 0;
+        sum.reduce_bytes += command->op == PLAN_REDUCE ? command->bytes : 0;
     }
     return sum;
 }
@@ -130,6 +132,8 @@ void plan_traffic_add(struct plan_traffic *sum, const struct plan_traffic *more)
     sum->store_write_bytes += more->store_write_bytes;
     sum->up_bytes += more->up_bytes;
     sum->down_bytes += more->down_bytes;
+    sum->gather_bytes += more->gather_bytes;
+    sum->reduce_bytes += more->reduce_bytes;
 }
 
 void plan_tape_fini(struct plan_tape *tape)

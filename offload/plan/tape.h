@@ -201,9 +201,11 @@ const struct plan_operand *plan_command_operand(const struct plan_command *comma
 /* "w16+lo+m+v". Returns text. */
 const char *plan_streams_print(unsigned streams, char *text, unsigned bytes);
 
-/* Bytes that a tape moves. */
+/* Bytes that a tape moves. The last two: a rank receives them from others when it gathers, and sends or receives
+ * them when it reduces; if shards are equal, it sends as many. */
 struct plan_traffic {
     uint64_t store_read_bytes, store_write_bytes, up_bytes, down_bytes;
+    uint64_t gather_bytes, reduce_bytes;
 };
 struct plan_traffic plan_tape_traffic(const struct plan_tape *tape);
 void plan_traffic_add(struct plan_traffic *sum, const struct plan_traffic *more);

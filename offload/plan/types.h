@@ -211,6 +211,8 @@ struct plan_prediction {
     uint64_t store_write_bytes;
     uint64_t up_bytes;
     uint64_t down_bytes;
+    uint64_t gather_bytes; /* between ranks, as in struct plan_traffic */
+    uint64_t reduce_bytes;
 };
 
 /* A policy that fits and was not chosen: its fastest candidate with these activations and timing,

@@ -14,7 +14,7 @@ TAGS = {
     "train/skipped": ("skipped",), "eval/loss": ("eval_loss",), "perf/tokens": ("tokens",), "perf/step_seconds": ("seconds",),
     "perf/tokens_per_second": ("tokens_per_second",), "bytes/store_read": ("store_read_bytes",),
     "bytes/store_write": ("store_write_bytes",), "bytes/h2d": ("h2d_bytes",), "bytes/d2h": ("d2h_bytes",),
-    "memory/rss_gb": ("rss_gb",),
+    "memory/rss_gb": ("rss_gb",), "bytes/gather": ("ranks", "gather_bytes"), "bytes/reduce": ("ranks", "reduce_bytes"),
     **{f"wait/{k}": ("wait", k) for k in ("store_read", "store_write", "update", "copy", "imbalance", "other", "data")},
     **{f"guesses/{k}": ("guesses", k) for k in ("right", "wrong", "bytes", "seconds")},
 }

@@ -345,9 +345,10 @@ static void operands_stay_inside(void)
 static void traffic(void)
 {
     struct plan_command commands[] = {
-        {.op = PLAN_READ, .bytes = 1},  {.op = PLAN_WRITE, .bytes = 2},
-        {.op = PLAN_H2D, .bytes = 4},   {.op = PLAN_D2H, .bytes = 8},
-        {.op = PLAN_READ, .bytes = 16}, {.op = PLAN_GATHER, .bytes = 32},
+        {.op = PLAN_READ, .bytes = 1},    {.op = PLAN_WRITE, .bytes = 2},
+        {.op = PLAN_H2D, .bytes = 4},     {.op = PLAN_D2H, .bytes = 8},
+        {.op = PLAN_READ, .bytes = 16},   {.op = PLAN_GATHER, .bytes = 32},
+        {.op = PLAN_REDUCE, .bytes = 64},
     };
     const struct plan_tape tape = {.commands = commands,
                                    .count = sizeof commands / sizeof commands[0]};
@@ -357,11 +358,15 @@ static void traffic(void)
     check_uint(once.store_write_bytes, ==, 2);
     check_uint(once.up_bytes, ==, 4);
     check_uint(once.down_bytes, ==, 8);
+    check_uint(once.gather_bytes, ==, 32);
+    check_uint(once.reduce_bytes, ==, 64);
     plan_traffic_add(&sum, &once);
     check_uint(sum.store_read_bytes, ==, 34);
     check_uint(sum.store_write_bytes, ==, 4);
     check_uint(sum.up_bytes, ==, 8);
     check_uint(sum.down_bytes, ==, 16);
+    check_uint(sum.gather_bytes, ==, 64);
+    check_uint(sum.reduce_bytes, ==, 128);
 }
 
 TEST_MAIN({"transfers_of_a_queue_overlap", transfers_of_a_queue_overlap}, {"traffic", traffic},

@@ -57,7 +57,9 @@ static void heads(void)
         "\"keep\"},\"step\":{\"seconds\":0.5,\"bottleneck\":\"drive\",\"store_read_bytes\":14}},"
         "\"events\":[{\"kind\":\"resumed\",\"text\":\"c-6\"},{\"kind\":\"save\",\"text\":\"c-7\"}]}"
         "\n"
-        "{\"step\":8,\"eval_loss\":3.5}\n{\"median_seconds\":0.25,\"peak_rss_gb\":1.5,\"events\":[{"
+        "{\"step\":8,\"eval_loss\":3.5,\"ranks\":{\"slowest\":1,\"gather_bytes\":7,\"reduce_"
+        "bytes\":5}}\n"
+        "{\"median_seconds\":0.25,\"peak_rss_gb\":1.5,\"events\":[{"
         "\"kind\":\"warning\",\"text\":\"late\"}]}\n",
         &run);
     check_uint(run.first, ==, 7);
@@ -77,6 +79,8 @@ static void heads(void)
     check_true(run.plan.known && run.summary.known);
     check_double(run.summary.peak_rss_gb, ==, 1.5);
     check_double(run.last_eval, ==, 3.5);
+    check_double(run.whole[REPORT_GATHER].sum, ==, 7);
+    check_double(run.whole[REPORT_REDUCE].sum, ==, 5);
     check_uint(run.event_count, ==, 3);
     check_uint(run.saves, ==, 1);
     check_string(run.events[0].kind, "resumed");

@@ -297,6 +297,8 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
         out->guessed[s] = step.guessed;
         out->right[s] = step.guess_right;
         out->guess_bytes[s] = step.guess_bytes;
+        out->gather_bytes += step.traffic.gather_bytes;
+        out->reduce_bytes += step.traffic.reduce_bytes;
         out->steps = s + 1;
     }
     int rc = run_engine_save_wait(engine);
@@ -319,18 +321,18 @@ static int hash_weights(void *context, uint64_t first, uint64_t count, const voi
     return 0;
 }
 
-/* Bytes that came from other ranks. */
-static uint64_t received_bytes(const struct run_rank *rank)
+/* Adds the bytes that came from other ranks. */
+static void add_received(const struct run_rank *rank, struct case_outcome *out)
 {
     struct coll_traffic traffic = {0};
-    uint64_t bytes = 0;
     if (rank->coll != NULL) {
         coll_traffic_report(rank->coll, &traffic);
     }
     for (int op = 0; op < COLL_OPS; op++) {
-        bytes += traffic.received_bytes[op];
+        const bool sums = op == COLL_REDUCE_SCATTER || op == COLL_ALL_REDUCE;
+        out->received_bytes += traffic.received_bytes[op];
+        out->summed_bytes += sums ? traffic.received_bytes[op] : 0;
     }
-    return bytes;
 }
 
 static int hash_all(const struct case_model *made, struct run_engine *engine,
@@ -356,7 +358,7 @@ static int hash_all(const struct case_model *made, struct run_engine *engine,
         }
     }
     for (uint32_t r = 0; r < engine->world; r++) {
-        out->received_bytes += received_bytes(engine->workers[r].rank);
+        add_received(engine->workers[r].rank, out);
     }
     out->state_hash = hash.hashes.states;
     out->weight_hash = hash.hashes.weights;

@@ -47,11 +47,15 @@ struct case_outcome {
     bool right[CASE_STEPS_MAX];
     uint64_t guess_bytes[CASE_STEPS_MAX];
     unsigned steps;
-    uint64_t state_hash;     /* of weights, master and moments of all blocks */
-    uint64_t weight_hash;    /* of weights alone */
-    bool under_way;          /* a save was still going on after the call; not compared */
-    uint64_t received_bytes; /* from other ranks, by all of them */
-    char message[1024];      /* of the error that ended it; "" if there was none */
+    uint64_t state_hash;  /* of weights, master and moments of all blocks */
+    uint64_t weight_hash; /* of weights alone */
+    bool under_way;       /* a save was still going on after the call; not compared */
+    uint64_t
+        received_bytes; /* from other ranks, by all of them; like the next one, as core/coll counts */
+    uint64_t summed_bytes; /* of these, in sums */
+    uint64_t gather_bytes; /* the same as steps report them; not compared */
+    uint64_t reduce_bytes;
+    char message[1024]; /* of the error that ended it; "" if there was none */
 };
 
 /* Options of a small bf16 run of AdamW with clipping; the planner chooses all places. */

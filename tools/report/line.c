@@ -39,6 +39,8 @@ static const struct key {
     {"guesses", "bytes", REPORT_LOST_BYTES},
     {"guesses", "seconds", REPORT_LOST_SECONDS},
     {NULL, "rss_gb", REPORT_RSS},
+    {"ranks", "gather_bytes", REPORT_GATHER},
+    {"ranks", "reduce_bytes", REPORT_REDUCE},
 };
 enum { KEYS = sizeof keys / sizeof keys[0] };
 
@@ -124,7 +126,7 @@ static int skip_value(struct reading *reading, const struct core_json_token *tok
     return rc == 0 ? 0 : refuse_text(reading->line, rc);
 }
 
-/* Reads "wait" or "guesses", an object of figures. */
+/* Reads "wait", "guesses" or "ranks", an object of figures. */
 static int take_group(struct reading *reading, const char *group)
 {
     struct core_json_token token;
@@ -157,9 +159,9 @@ static bool is_key(const struct core_json_token *token, const char *name)
 
 static int take_member(struct reading *reading, struct core_json_token *token)
 {
-    static const char *const groups[] = {"wait", "guesses"};
+    static const char *const groups[] = {"wait", "guesses", "ranks"};
     static const char *const objects[] = {"run", "plan", "events"};
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         if (is_key(token, groups[i])) {
             return take_group(reading, groups[i]);
         }

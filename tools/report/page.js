@@ -231,8 +231,9 @@ charts.push(
     about: 'What the device did, and what it waited for while it was idle.' },
   { id: 'rate', title: 'Tokens per second', unit: 'rate', series: [series('rate', 'measured', 'copy')], fromZero: true, limit: plan.rate, limitName: 'planned',
     about: 'Tokens of the data, without padding.' },
-  { id: 'bytes', title: 'Bytes per step, by path', unit: 'bytes', fromZero: true, about: 'Between drives and memory, and between host and device.',
-    series: [series('read', 'store reads', 'read'), series('write', 'store writes', 'write'), series('up', 'host to device', 'compute'), series('down', 'device to host', 'update')] },
+  { id: 'bytes', title: 'Bytes per step, by path', unit: 'bytes', fromZero: true, about: 'Between drives and memory, between host and device, and between ranks.',
+    series: [series('read', 'store reads', 'read'), series('write', 'store writes', 'write'), series('up', 'host to device', 'compute'), series('down', 'device to host', 'update'),
+      series('gather', 'weights between ranks', 'ranks'), series('reduce', 'gradients between ranks', 'copy')] },
   { id: 'memory', title: 'Memory of the process', unit: 'gb', series: [series('rss', 'measured', 'update')], fromZero: true,
     limit: memoryPlan === null ? null : memoryPlan / 1e9, limitName: 'planned',
     about: 'After each step, huge pages included, beside the plan for all tiers in memory.' });

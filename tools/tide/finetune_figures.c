@@ -22,6 +22,11 @@
         .key = what "_bytes", .tag = "bytes/" what, .kind = FINETUNE_FIGURE_WHOLE,                 \
         .offset = AT(member)                                                                       \
     }
+#define RANKS_BYTES(what, member)                                                                  \
+    {                                                                                              \
+        .group = "ranks", .key = what "_bytes", .tag = "bytes/" what,                              \
+        .kind = FINETUNE_FIGURE_WHOLE, .offset = AT(member), .ranks = true                         \
+    }
 
 static const struct finetune_figure figures[] = {
     {.key = "step", .kind = FINETUNE_FIGURE_WHOLE, .offset = AT(step.step)},
@@ -67,6 +72,8 @@ static const struct finetune_figure figures[] = {
      .tag = "ranks/imbalance",
      .offset = AT(step.imbalance_seconds),
      .ranks = true},
+    RANKS_BYTES("gather", step.gather_bytes),
+    RANKS_BYTES("reduce", step.reduce_bytes),
 };
 enum { FIGURES = sizeof figures / sizeof figures[0] };
 

@@ -73,6 +73,8 @@ static void write_step(struct core_json_write *json, const struct tide_plan_info
     core_json_write_unsigned(json, "store_write_bytes", info->store_write_bytes);
     core_json_write_unsigned(json, "h2d_bytes", info->up_bytes);
     core_json_write_unsigned(json, "d2h_bytes", info->down_bytes);
+    core_json_write_unsigned(json, "gather_bytes", info->gather_bytes);
+    core_json_write_unsigned(json, "reduce_bytes", info->reduce_bytes);
     core_json_write_real(json, "store_write_tb_per_day", cli_plan_wear_tb(info));
     core_json_write_unsigned(json, "commands", info->commands);
     core_json_write_object_end(json);
