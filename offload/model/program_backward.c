@@ -135,39 +135,24 @@ static int magnitude_grad(struct model_build *build, const struct model_op_row *
     model_build_columns(build, row, &columns);
     for (unsigned i = 0; i < columns.count; i++) {
         const struct model_column_range *range = &columns.list[i];
-        const struct kern_columns_arguments arguments = {
-            .type = build->shape.type,
-            .tokens = build->tokens,
-            .width = range->count,
-            .x_stride = width,
-            .by_stride = width,
-            .y_stride = width,
-        };
-        struct model_step *step;
+        struct model_column_operands operands = {.x = dy, .by = -1, .y = out};
         if (range->factor >= 0) { /* dy * whole / norm, summed over tokens */
-            step = model_build_step(build, KERN_COLUMNS, &arguments);
-            model_build_point(build, step, AT(columns, x), dy, range->first);
-            model_build_point(build, step, AT(columns, by), build->whole[value], range->first);
-            model_build_point_floats(build, step, AT(columns, factor), build->factors[value],
-                                     rows + range->factor);
-            model_build_write(build, step, AT(columns, y), out, range->first);
+            operands.by = build->whole[value];
+            operands.factor = rows + range->factor;
+            model_build_columns_step(build, row, range, &operands);
             const struct kern_bias_grad_arguments sum = {
                 .type = build->shape.type,
                 .m = build->tokens,
                 .n = range->count,
                 .dy_stride = width,
             };
-            step = model_build_step(build, KERN_BIAS_GRAD, &sum);
+            struct model_step *step = model_build_step(build, KERN_BIAS_GRAD, &sum);
             model_build_point(build, step, AT(bias_grad, dy), out, range->first);
             model_build_weight_grad(build, step, AT(bias_grad, db), magnitude, range->factor);
         }
-        step = model_build_step(build, KERN_COLUMNS, &arguments);
-        model_build_point(build, step, AT(columns, x), dy, range->first);
-        if (range->factor >= 0) {
-            model_build_point_floats(build, step, AT(columns, factor), build->factors[value],
-                                     range->factor);
-        }
-        model_build_write(build, step, AT(columns, y), out, range->first);
+        operands.by = -1;
+        operands.factor = range->factor;
+        model_build_columns_step(build, row, range, &operands);
     }
     return out;
 }

@@ -232,6 +232,36 @@ void model_build_columns(const struct model_build *build, const struct model_op_
     }
 }
 
+struct model_step *model_build_columns_step(struct model_build *build,
+                                            const struct model_op_row *row,
+                                            const struct model_column_range *range,
+                                            const struct model_column_operands *operands)
+{
+    const int64_t width = model_build_width(build, row->out.value);
+    const struct kern_columns_arguments arguments = {
+        .type = build->shape.type,
+        .tokens = build->tokens,
+        .width = range->count,
+        .x_stride = width,
+        .by_stride = width,
+        .y_stride = width,
+    };
+    struct model_step *step = model_build_step(build, KERN_COLUMNS, &arguments);
+    model_build_point(build, step, offsetof(struct kern_columns_arguments, x), operands->x,
+                      range->first);
+    if (operands->by >= 0) {
+        model_build_point(build, step, offsetof(struct kern_columns_arguments, by), operands->by,
+                          range->first);
+    }
+    if (operands->factor >= 0) {
+        model_build_point_floats(build, step, offsetof(struct kern_columns_arguments, factor),
+                                 build->factors[row->out.value], operands->factor);
+    }
+    model_build_write(build, step, offsetof(struct kern_columns_arguments, y), operands->y,
+                      range->first);
+    return step;
+}
+
 void model_build_dropout(struct model_build *build, const struct model_op_row *row, int x, int add,
                          int y)
 {

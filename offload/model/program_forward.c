@@ -198,28 +198,16 @@ static void find_factors(struct model_build *build, const struct model_op_row *r
 static void apply_factors(struct model_build *build, const struct model_op_row *row, int out)
 {
     const int bias = param_of(build, row->bias);
-    const int64_t width = model_build_width(build, row->out.value);
     struct model_columns columns = {.count = 0};
     model_build_columns(build, row, &columns);
     for (unsigned i = 0; i < columns.count; i++) {
         const struct model_column_range *range = &columns.list[i];
-        const struct kern_columns_arguments arguments = {
-            .type = build->shape.type,
-            .tokens = build->tokens,
-            .width = range->count,
-            .x_stride = width,
-            .y_stride = width,
-        };
-        struct model_step *step = model_build_step(build, KERN_COLUMNS, &arguments);
-        model_build_point(build, step, AT(columns, x), build->whole[row->out.value], range->first);
-        if (range->factor >= 0) {
-            model_build_point_floats(build, step, AT(columns, factor),
-                                     build->factors[row->out.value], range->factor);
-        }
+        const struct model_column_operands operands = {
+            .x = build->whole[row->out.value], .by = -1, .y = out, .factor = range->factor};
+        struct model_step *step = model_build_columns_step(build, row, range, &operands);
         if (bias >= 0) {
             model_build_param(build, step, AT(columns, bias), bias, range->first, 0);
         }
-        model_build_write(build, step, AT(columns, y), out, range->first);
     }
 }
 
