@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,7 +120,7 @@ static void split(const char *arguments, char *text, size_t bytes, char **argv, 
     argv[count] = NULL;
 }
 
-int rig_start(const char *setting, const char *arguments)
+static int start(int input, const char *setting, const char *arguments)
 {
     char words[4096];
     char program[PATH_BYTES];
@@ -137,7 +138,11 @@ int rig_start(const char *setting, const char *arguments)
     pid_t child = fork();
     check_true(child >= 0);
     if (child == 0) {
-        redirect(0, "/dev/null");
+        if (input < 0) {
+            redirect(0, "/dev/null");
+        } else if (dup2(input, 0) < 0) {
+            _exit(126);
+        }
         redirect(1, rig_path("out.txt"));
         redirect(2, rig_path("err.txt"));
         if (setting != NULL) {
@@ -146,6 +151,26 @@ int rig_start(const char *setting, const char *arguments)
         execv(program, argv);
         _exit(127);
     }
+    return child;
+}
+
+int rig_start(const char *setting, const char *arguments)
+{
+    return start(-1, setting, arguments);
+}
+
+int rig_start_reader(const char *arguments, int *rows)
+{
+    enum { PIPE_BYTES = 4096 };
+    static const char blank[2 * PIPE_BYTES];
+    int ends[2];
+    signal(SIGPIPE, SIG_IGN);
+    check_int(pipe2(ends, O_CLOEXEC), ==, 0);
+    check_int(fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES), ==, PIPE_BYTES);
+    const int child = start(ends[0], NULL, arguments);
+    close(ends[0]);
+    check_int(write(ends[1], blank, sizeof blank), ==, sizeof blank);
+    *rows = ends[1];
     return child;
 }
 

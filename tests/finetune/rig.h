@@ -20,6 +20,10 @@ int rig_run(const char *setting, const char *arguments);
 int rig_start(const char *setting, const char *arguments);
 int rig_wait(int child);
 
+/* Starts the program with a pipe as standard input, and returns once it reads that: the pipe takes less than
+ * is written to it. *rows is the end to write to; the caller closes it. */
+int rig_start_reader(const char *arguments, int *rows);
+
 /* Frees the output. */
 void rig_end(void);
 

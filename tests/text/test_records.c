@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -270,6 +271,23 @@ static void patterns(void)
     check_int(text_records_open(&nothing, &records), ==, -ENOENT);
 }
 
+/* A pipe with a name, a socket or a device is refused at once, without waiting for a writer. */
+static void special_files(void)
+{
+    char path[4096];
+    struct text_records *records = NULL;
+    snprintf(path, sizeof path, "%s/pipe", test_directory());
+    check_int(mkfifo(path, 0600), ==, 0);
+    check_int(try_open(path, false, false, &records), ==, -EINVAL);
+    check_contains(core_err_message(), "/pipe is a pipe; expected a regular file, or \"-\" for");
+    check_int(try_open("/dev/zero", false, false, &records), ==, -EINVAL);
+    check_contains(core_err_message(), "/dev/zero is a device; expected");
+    snprintf(path, sizeof path, "%s/socket", test_directory());
+    check_int(mknod(path, S_IFSOCK | 0600, 0), ==, 0);
+    check_int(try_open(path, false, false, &records), ==, -EINVAL);
+    check_contains(core_err_message(), "/socket is a socket or a device; expected");
+}
+
 /* If the system allows fewer open files than needed, the error says what to do. */
 static void too_many_files(void)
 {
@@ -484,6 +502,6 @@ static void out_of_memory(void)
 TEST_MAIN({"lines_and_arrays", lines_and_arrays}, {"broken_arrays", broken_arrays},
           {"places", places}, {"packed_data", packed_data}, {"padded_gzip", padded_gzip},
           {"broken_packed_data", broken_packed_data}, {"patterns", patterns},
-          {"too_many_files", too_many_files}, {"many_files", many_files},
-          {"kept_input", kept_input}, {"pipes", pipes}, {"orders", orders},
-          {"out_of_memory", out_of_memory})
+          {"special_files", special_files}, {"too_many_files", too_many_files},
+          {"many_files", many_files}, {"kept_input", kept_input}, {"pipes", pipes},
+          {"orders", orders}, {"out_of_memory", out_of_memory})

@@ -128,8 +128,10 @@ static void refuses(void)
         {"--data rows.jsonl", "needs a model folder"},
         {"--model model --data bad.jsonl --stats", "bad.jsonl:2: messages: is not a list"},
         {"--model model --data rows.jsonl --chat-format x", "--chat-format: unknown format \"x\""},
-        {"--data /dev/null --data /dev/null", "/dev/null and what follows it: no tokens to train "
-                                              "on: 0 rows were read, 0 of them were invalid"},
+        {"--data empty.jsonl --data empty.jsonl",
+         "empty.jsonl and what follows it: no tokens to train on: 0 rows were read, 0 of them were "
+         "invalid"},
+        {"--data /dev/zero", "/dev/zero is a device; expected a regular file, or \"-\""},
         {"--model nowhere --data rows.jsonl", "nowhere"},
         {"--model model --data rows.jsonl --train-on none", "none"},
         {"--model model --data 'ro*.jsonl' --out ./rows.jsonl",
@@ -142,6 +144,7 @@ static void refuses(void)
          "overwrite the file of --data bad.jsonl"},
     };
     make_files();
+    test_file("empty.jsonl", "", 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         check_int(run(cases[i].arguments), ==, 2);
         check_contains(said, cases[i].says);

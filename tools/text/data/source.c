@@ -83,7 +83,15 @@ static int find_codec(struct text_source *source)
     return 0;
 }
 
-/* Checks the kind of the file. `named`: it has a path. */
+static int refuse_special(const char *name, const char *kind)
+{
+    return core_err_set(-EINVAL,
+                        "%s is a %s; expected a regular file, or \"-\" for standard input, which "
+                        "may be a pipe",
+                        name, kind);
+}
+
+/* Checks the kind of the file. `named`: it has a path, so that it may be opened again. */
 static int check_kind(struct text_source *source, bool named)
 {
     struct stat info;
@@ -92,6 +100,9 @@ static int check_kind(struct text_source *source, bool named)
     }
     if (S_ISDIR(info.st_mode)) {
         return core_err_set(-EISDIR, "%s is a folder; expected a file of rows", source->name);
+    }
+    if (named && !S_ISREG(info.st_mode)) {
+        return refuse_special(source->name, S_ISFIFO(info.st_mode) ? "pipe" : "device");
     }
     source->seeks = S_ISREG(info.st_mode);
     source->reopens = source->seeks && named;
@@ -149,7 +160,10 @@ int text_source_open(const char *path, int input, struct text_source **out)
     if (strcmp(path, "-") == 0) {
         return open_input(input, out);
     }
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not block */
+    if (fd < 0 && errno == ENXIO) {
+        return refuse_special(path, "socket or a device");
+    }
     if (fd < 0) {
         return core_err_set(-errno, "%s cannot be opened: %s%s", path, strerror(errno),
                             errno == EMFILE ? "; all packed files that are shuffled are open at "

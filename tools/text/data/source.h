@@ -9,8 +9,9 @@
 
 struct text_source;
 
-/* "-" is standard input or, if `input` is not 0, the plain file that this descriptor refers to.
- * -ENOENT, -EISDIR ...; -ENOTSUP if the library for the data is not built in. */
+/* "-" is standard input or, if `input` is not 0, the plain file that this descriptor refers to. Any
+ * other path must be a regular file: -EINVAL for a pipe, a socket or a device, at once. -ENOENT,
+ * -EISDIR ...; -ENOTSUP if the library for the data is not built in. */
 int text_source_open(const char *path, int input, struct text_source **out);
 void text_source_close(struct text_source *source);
 
