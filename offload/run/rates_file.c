@@ -25,8 +25,22 @@ enum kind {
     OPTIONAL, /* positive; if absent it is 0: the work costs nothing or is not done */
     SECONDS,  /* 0 or more, in an object that may be absent: 0, flops count */
     FLAG,     /* a bool */
+    DELAY,    /* positive seconds */
     COUNT,    /* a positive integer */
     OPTIONAL_COUNT,
+};
+
+/* Limits of a number, far beyond any machine. Outside of them, times of a plan are infinite or 0. */
+static const struct limits {
+    double least, most;
+    const char *expected;
+} limits[] = {
+    [POSITIVE] = {1, 1e21, "a number from 1 to 1e21"},
+    [OPTIONAL] = {1, 1e21, "a number from 1 to 1e21"},
+    [SECONDS] = {0, 1e6, "seconds from 0 to 1e6"},
+    [DELAY] = {1e-12, 1e6, "seconds from 1e-12 to 1e6"},
+    [COUNT] = {1, 1e6, "an integer from 1 to 1e6"},
+    [OPTIONAL_COUNT] = {1, 1e6, "an integer from 1 to 1e6"},
 };
 
 struct number {
@@ -66,7 +80,7 @@ static const struct number numbers[] = {
     {"hash_bytes_per_second", OPTIONAL, RUN_RATES_PARTS, RATE(hash_bytes), NULL, NULL},
     {"io_bytes_per_second", OPTIONAL, RUN_RATES_PARTS, RATE(io_bytes), NULL, NULL},
     {"window_bytes", OPTIONAL, RUN_RATES_PARTS, RATE(window_bytes), NULL, NULL},
-    {"command_seconds", POSITIVE, RUN_RATES_PARTS, RATE(command_seconds), NULL, NULL},
+    {"command_seconds", DELAY, RUN_RATES_PARTS, RATE(command_seconds), NULL, NULL},
     {"shared_cores", FLAG, RUN_RATES_UPDATE, RATE(shared_cores), NULL, NULL},
     {"embedding_forward", SECONDS, RUN_RATES_BLOCKS, BLOCK(forward, EMBEDDING), "forward_seconds",
      "embedding"},
@@ -106,7 +120,7 @@ static const struct number numbers[] = {
     {"mixed_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(mixed_bytes), NULL, NULL},
     {"inside_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(inside_bytes), NULL, NULL},
     {"between_bytes_per_second", OPTIONAL, RUN_RATES_MACHINE, NODE(between_bytes), NULL, NULL},
-    {"command_seconds", POSITIVE, RUN_RATES_MACHINE, NODE(command_seconds), NULL, NULL},
+    {"command_seconds", DELAY, RUN_RATES_MACHINE, NODE(command_seconds), NULL, NULL},
 };
 enum { NUMBERS = sizeof numbers / sizeof numbers[0] };
 
@@ -134,6 +148,22 @@ static bool is_of_rates(const struct number *number)
     return number->part != RUN_RATES_DRIVE && number->part != RUN_RATES_MACHINE;
 }
 
+/* Reads a number within its limits. -ENOENT without it. */
+static int read_real(const struct core_json *doc, const struct core_json_value *object,
+                     const char *key, enum kind kind, double *at)
+{
+    const struct limits *allowed = &limits[kind];
+    int rc = core_json_get_real(doc, object, key, at);
+    if (rc != 0) {
+        return rc;
+    }
+    const bool whole = (kind != COUNT && kind != OPTIONAL_COUNT) || *at == floor(*at);
+    return whole && *at >= allowed->least && *at <= allowed->most
+               ? 0
+               : core_json_refuse(doc, object, key, 0, -EINVAL, "%g; expected %s", *at,
+                                  allowed->expected);
+}
+
 static int read_number(const struct core_json *doc, const struct number *number,
                        struct run_rates *rates)
 {
@@ -149,18 +179,10 @@ static int read_number(const struct core_json *doc, const struct number *number,
         if (rc != 0) {
             return rc == -ENOENT ? 0 : rc;
         }
-        rc = core_json_get_real(doc, object, number->inner, at);
-        return rc != 0 || *at >= 0 ? rc
-                                   : core_json_refuse(doc, object, number->inner, 0, -EINVAL,
-                                                      "%g seconds; expected 0 or more", *at);
+        return read_real(doc, object, number->inner, number->kind, at);
     }
-    rc = core_json_get_real(doc, root, number->key, at);
-    if (rc == -ENOENT && number->kind == OPTIONAL) {
-        return 0;
-    }
-    return rc != 0 || *at > 0 ? rc
-                              : core_json_refuse(doc, root, number->key, 0, -EINVAL,
-                                                 "%g; expected a number above 0", *at);
+    rc = read_real(doc, root, number->key, number->kind, at);
+    return rc == -ENOENT && number->kind == OPTIONAL ? 0 : rc;
 }
 
 static int check_version(const struct core_json *doc)
@@ -257,7 +279,6 @@ int run_rates_write(const char *path, const struct run_rates *rates)
 static int read_sourced(const struct core_json *doc, const struct number *number,
                         struct run_machine *machine)
 {
-    const double count_max = 1e6;
     const struct core_json_value *root = core_json_root(doc);
     const struct core_json_value *object = NULL;
     const char *source = NULL;
@@ -267,18 +288,9 @@ static int read_sourced(const struct core_json *doc, const struct number *number
         const bool optional = number->kind == OPTIONAL || number->kind == OPTIONAL_COUNT;
         return rc == -ENOENT && optional ? 0 : rc;
     }
-    rc = core_json_get_real(doc, object, "value", at);
+    rc = read_real(doc, object, "value", number->kind, at);
     if (rc != 0) {
         return rc;
-    }
-    if (!(*at > 0)) {
-        return core_json_refuse(doc, object, "value", 0, -EINVAL, "%g; expected a number above 0",
-                                *at);
-    }
-    if ((number->kind == COUNT || number->kind == OPTIONAL_COUNT) &&
-        (*at != floor(*at) || *at > count_max)) {
-        return core_json_refuse(doc, object, "value", 0, -EINVAL,
-                                "%g; expected an integer from 1 to %g", *at, count_max);
     }
     rc = core_json_get_string(doc, object, "source", &source);
     if (rc == 0 && source[0] == '\0') {

@@ -96,9 +96,10 @@ static void wrong_files_are_refused(void)
     refuse("\"value\": 7e13, \"source\": \"s\"", "\"value\": 7e13, \"source\": \"\"",
            "machine.json:6:38: flops_per_second.source", "empty");
     refuse("\"value\": 7e13", "\"value\": 0", "machine.json:6:23: flops_per_second.value",
-           "above 0");
+           "expected a number from 1 to 1e21");
     refuse("\"value\": 12e9", "\"value\": -1", "machine.json:7:26: up_bytes_per_second.value",
-           "above 0");
+           "from 1 to 1e21");
+    refuse("\"value\": 3e-6", "\"value\": 1e-308", "command_seconds.value", "from 1e-12 to 1e6");
     refuse("\"value\": 4,", "\"value\": 4.5,", "machine.json:3:14: devices.value", "integer");
     refuse(" \"cores\"", " \"numa_nodes\": {\"value\": 1.5, \"source\": \"s\"},\n \"cores\"",
            "numa_nodes.value", "integer");

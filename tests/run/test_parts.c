@@ -261,6 +261,14 @@ static void rates_in_a_file(void)
                  "write_bytes_per_second");
     refuse_rates(good,
                  "\"command_seconds\": ", "\"command_seconds\": 0, \"x\": ", "command_seconds");
+    refuse_rates(good, "\"command_seconds\": ", "\"command_seconds\": 1e-308, \"x\": ",
+                 "command_seconds: 1e-308; expected seconds from 1e-12 to 1e6");
+    refuse_rates(good,
+                 "\"write_bytes_per_second\": ", "\"write_bytes_per_second\": 1e-308, \"x\": ",
+                 "write_bytes_per_second: 1e-308; expected a number from 1 to 1e21");
+    refuse_rates(
+        good, "\"update_elements_per_second\": ", "\"update_elements_per_second\": 1e300, \"x\": ",
+        "update_elements_per_second: 1e+300");
     refuse_rates(good, "\"shared_cores\": false", "\"shared_cores\": 3", "shared_cores");
     refuse_rates(good, "\"layer\": ", "\"layer\": -", "layer");
     refuse_rates(good, "{", "", "bad.json");
