@@ -139,7 +139,7 @@ int core_mem_limits(const char *root, struct core_mem_limits *out)
     char text[TEXT_BYTES];
     int rc = core_sysfile_text(text, sizeof text, root, "/proc/meminfo");
     if (rc < 0) {
-        return core_err_set(-ENOENT, "%s/proc/meminfo cannot be read: %s", root, strerror(-rc));
+        return core_err_set(rc, "%s/proc/meminfo cannot be read: %s", root, strerror(-rc));
     }
     struct core_mem_limits limits = {.total_bytes = CORE_MEM_UNLIMITED,
                                      .available_bytes = CORE_MEM_UNLIMITED};

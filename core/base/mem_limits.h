@@ -24,7 +24,7 @@ struct core_mem_limits {
 };
 
 /* Reads the limits of cgroup v1 and v2. What cannot be read (no /proc, no /sys) counts as
- * unlimited; -ENOENT only if even /proc/meminfo is missing. */
+ * unlimited; -errno only if even /proc/meminfo cannot be read. */
 int core_mem_limits(const char *root, struct core_mem_limits *out);
 
 /* Bytes that may still be locked or pinned. */

@@ -2,6 +2,7 @@
  * pools of huge pages, and messages about missing files. */
 #include <errno.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 #include "core/base/err.h"
 #include "core/base/mem_limits.h"
@@ -79,6 +80,20 @@ static void cgroup_v1_in_a_container(void)
     check_uint(limits_of(root).cgroup_bytes, ==, CORE_MEM_UNLIMITED);
     machine_file(root, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "1048576\n");
     check_uint(limits_of(root).usable_bytes, ==, 0);
+}
+
+/* A process that may not open another file gets that error, not "missing": it is no wrong input. */
+static void no_more_files(void)
+{
+    struct rlimit before;
+    struct core_mem_limits limits;
+    check_int(getrlimit(RLIMIT_NOFILE, &before), ==, 0);
+    const struct rlimit none = {.rlim_cur = 3, .rlim_max = before.rlim_max};
+    check_int(setrlimit(RLIMIT_NOFILE, &none), ==, 0);
+    const int rc = core_mem_limits("", &limits);
+    check_int(setrlimit(RLIMIT_NOFILE, &before), ==, 0);
+    check_int(rc, ==, -EMFILE);
+    check_contains(core_err_message(), "/proc/meminfo cannot be read: Too many open files");
 }
 
 /* Broken lines are skipped; a missing meminfo is an error that names the file. */
@@ -212,6 +227,6 @@ static void kernel_files(void)
 
 TEST_MAIN({"machine_without_cgroup", machine_without_cgroup},
           {"cgroup_v2_is_nested", cgroup_v2_is_nested},
-          {"cgroup_v1_in_a_container", cgroup_v1_in_a_container}, {"broken_files", broken_files},
-          {"lockable", lockable}, {"hugetlb_pools", hugetlb_pools},
+          {"cgroup_v1_in_a_container", cgroup_v1_in_a_container}, {"no_more_files", no_more_files},
+          {"broken_files", broken_files}, {"lockable", lockable}, {"hugetlb_pools", hugetlb_pools},
           {"nodes_allowed", nodes_allowed}, {"live", live}, {"kernel_files", kernel_files})
