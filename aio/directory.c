@@ -19,6 +19,7 @@
 #include "core/base/err.h"
 #include "core/base/lock.h"
 #include "core/base/log.h"
+#include "core/base/quote.h"
 
 enum { PATH_BYTES = 4096, LOCK_TRIES = 100, LOCK_TRIES_A_SECOND = 100 };
 
@@ -75,13 +76,29 @@ static int open_plain(const char *path)
     return fd;
 }
 
+/* Copies `path` up to its first symbolic link, or all of it. */
+static void copy_to_link(const char *path, char *out)
+{
+    struct stat info;
+    size_t end = 0;
+    do {
+        end += strspn(path + end, "/");
+        end += strcspn(path + end, "/");
+        snprintf(out, PATH_BYTES, "%.*s", (int)end, path);
+    } while (path[end] != '\0' && !(lstat(out, &info) == 0 && S_ISLNK(info.st_mode)));
+}
+
 static int explain(const char *path, int cause)
 {
     if (cause == ELOOP) {
+        char link[PATH_BYTES];
+        char quoted[CORE_QUOTE_BYTES];
+        copy_to_link(path, link);
+        core_quote(link, quoted);
         return core_err_set(-ELOOP,
-                            "%s contains a symbolic link, whose target could change;"
-                            " give the real path (realpath %s)",
-                            path, path);
+                            "%s: %s is a symbolic link, whose target could change; name the"
+                            " target instead (realpath %s)",
+                            path, link, quoted);
     }
     return core_err_set(-cause, "cannot open directory %s: %s", path, strerror(cause));
 }
