@@ -325,24 +325,20 @@ static void limit_files(rlim_t bytes)
     check_int(setrlimit(RLIMIT_FSIZE, &limit), ==, 0);
 }
 
-/* Writes steps to one kind of file that cannot grow beyond some byte; returns the result of
- * closing. */
+/* Writes steps to one kind of file that cannot grow beyond some byte. The run begins anyway; returns
+ * the result of closing. */
 static int full_drive(struct finetune_log_options options, rlim_t bytes)
 {
     struct finetune_log *log = NULL;
     limit_files(bytes);
-    int rc = finetune_log_open(&options, &log);
-    if (rc == 0) {
-        finetune_log_begin(log, &(struct finetune_log_head){.steps = 20});
-    }
-    for (uint64_t i = 1; rc == 0 && i <= 20; i++) {
+    check_int(finetune_log_open(&options, &log), ==, 0);
+    finetune_log_begin(log, &(struct finetune_log_head){.steps = 20});
+    for (uint64_t i = 1; i <= 20; i++) {
         struct finetune_record record = record_of(i);
         finetune_log_step(log, &record);
     }
-    if (rc == 0) {
-        finetune_log_summary(log, &(struct finetune_summary){.median_seconds = 1});
-        rc = finetune_log_close(log);
-    }
+    finetune_log_summary(log, &(struct finetune_summary){.median_seconds = 1});
+    const int rc = finetune_log_close(log);
     limit_files(RLIM_INFINITY);
     return rc;
 }

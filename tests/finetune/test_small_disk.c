@@ -112,6 +112,31 @@ static void timeline_on_a_full_disk(void)
     end_disk("disk");
 }
 
+/* If the disk of a log, a table or an event file is full, even before the first step, one message says so,
+ * the run continues and writes its model, and the exit code tells it. */
+static void log_on_a_full_disk(void)
+{
+    static const char *const flags[] = {"--log %T/disk/log", "--csv %T/disk/log.csv",
+                                        "--tensorboard %T/disk/log.board"};
+    static const char run[] = TRAIN_SMALL "--out %T/logged --overwrite --steps 2 -q ";
+    char line[512] = "";
+    begin();
+    small_disk("disk", 4);
+    const int fd = open(rig_path("disk/filler"), O_WRONLY | O_CREAT, 0600);
+    while (fd >= 0 && write(fd, line, sizeof line) > 0) {
+    }
+    close(fd);
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+        snprintf(line, sizeof line, "%s%s", run, flags[i]);
+        expect(1, line);
+        const char *message = strstr(rig_err, "No space left on device; the run continues");
+        check_true(message != NULL && strstr(message + 1, "No space left") == NULL);
+        check_contains(rig_err, "/disk/log");
+        check_true(rig_has("logged/model.safetensors"));
+    }
+    end_disk("disk");
+}
+
 /* In the image of a container, folders cannot be renamed or exchanged. A run resumes there from
  * checkpoints of the image, removes them when they are due, and replaces the model. */
 static void overlay(void)
@@ -255,7 +280,8 @@ static void somebody_elses_store(void)
 
 TEST_MAIN({"store_at_step_0", store_at_step_0},
           {"output_at_the_first_save", output_at_the_first_save},
-          {"timeline_on_a_full_disk", timeline_on_a_full_disk}, {"overlay", overlay},
+          {"timeline_on_a_full_disk", timeline_on_a_full_disk},
+          {"log_on_a_full_disk", log_on_a_full_disk}, {"overlay", overlay},
           {"spare_gives_way", spare_gives_way},
           {"output_is_a_mount_point", output_is_a_mount_point},
           {"two_runs_on_one_output", two_runs_on_one_output}, {"missing_store", missing_store},

@@ -223,7 +223,6 @@ static int open_stream(struct event_file *file, const char *folder)
 
 int event_file_open(const char *folder, struct event_file **out)
 {
-    static const char version[] = "brain.Event:2";
     int rc = make_folders(folder);
     if (rc != 0) {
         return rc;
@@ -233,7 +232,7 @@ int event_file_open(const char *folder, struct event_file **out)
         return core_err_set(-ENOMEM, "no memory for an event file");
     }
     rc = open_stream(file, folder);
-    if (rc != 0 || (rc = write_event(file, EVENT_FILE_VERSION, version, sizeof version - 1)) != 0) {
+    if (rc != 0) {
         event_file_close(file);
         return rc;
     }
@@ -269,9 +268,11 @@ const char *event_file_path(const struct event_file *file)
 
 int event_file_restart(struct event_file *file, uint64_t step)
 {
+    static const char version[] = "brain.Event:2";
     static const unsigned char start[] = {RUN_STATE_STATUS << 3 | WIRE_VARINT, RUN_STATE_START};
+    int rc = write_event(file, EVENT_FILE_VERSION, version, sizeof version - 1);
     file->step = step;
-    return write_event(file, EVENT_RUN_STATE, start, sizeof start);
+    return rc != 0 ? rc : write_event(file, EVENT_RUN_STATE, start, sizeof start);
 }
 
 void event_file_begin(struct event_file *file, uint64_t step)

@@ -18,8 +18,8 @@ int event_file_close(struct event_file *file);
 void event_file_discard(struct event_file *file);
 const char *event_file_path(const struct event_file *file);
 
-/* Marks a restart at `step`: TensorBoard hides events of older files of the folder from this step
- * on. */
+/* Writes the head of the file, which marks a restart at `step`: TensorBoard hides events of older
+ * files of the folder from this step on. Call it first. Returns what event_file_end does. */
 int event_file_restart(struct event_file *file, uint64_t step);
 
 /* Writes the figures of one step: begin, one call for each value, end. A tag has at most
