@@ -80,6 +80,7 @@ static void usage(void)
         {"plan --model Qwen/Qwen3-0.6B",
          "tide downloads nothing: hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B"},
         {"plan --model %M --store %T/x:yy", "\"yy\" is not a size"},
+        {"plan --model %M --store %T/d.jsonl", "/d.jsonl is not a folder"},
         {"plan --model %M --trace %T/no/such.json", "such.json cannot be written"},
         {"plan --model %M --batch 99999999999999999999",
          "--batch takes an integer from 1 to 1048576"},
@@ -130,6 +131,8 @@ static void usage(void)
          "is a file of tensors"},
         {"finetune --model %M --data %T/none.jsonl --out %T/o", "none.jsonl"},
         {"finetune --model %M --data %T/empty.jsonl --out %T/o", "empty.jsonl"},
+        {"finetune --model %M --data %T/pipe --out %T/o", "/pipe is a pipe; expected a regular"},
+        {TRAIN "--out %T/o --eval-data %T/pipe", "/pipe is a pipe; expected a regular file"},
         {"finetune --model %M --data %T/high.jsonl --out %T/o", "high.jsonl:2"},
         {"finetune --model %M --data %T/label.jsonl --out %T/o", "label.jsonl:1"},
         {"finetune --model %M --data %T/long.jsonl --out %T/o", "--seq-len 64 cuts them"},
@@ -147,6 +150,7 @@ static void usage(void)
     test_file("label.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, 72]}\n", 41);
     mkdir(rig_path("full"), 0700);
     test_file("full/mine", "keep", 4);
+    check_int(mkfifo(rig_path("pipe"), 0600), ==, 0);
     check_int(symlink("loop", rig_path("loop")), ==, 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int code = rig_run(NULL, cases[i].arguments);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -102,6 +103,7 @@ int finetune_store_parse(const char *text, struct tide_engine_options *out,
                          struct tide_store_path *paths, char *directory, size_t room)
 {
     const char *colon = strrchr(text, ':');
+    struct stat info;
     uint64_t bytes = 0;
     size_t length = strlen(text);
     if (colon != NULL && isdigit((unsigned char)colon[1]) && strchr(colon, '/') == NULL) {
@@ -127,10 +129,13 @@ int finetune_store_parse(const char *text, struct tide_engine_options *out,
                             "name; allowed: DIR or DIR:64GiB",
                             text, colon + 1);
     }
+    snprintf(directory, room, "%.*s", (int)length, text);
+    if (stat(directory, &info) == 0 && !S_ISDIR(info.st_mode)) {
+        return core_err_set(-EINVAL, "--store %s is not a folder", directory);
+    }
     if (out->store_count == TIDE_STORES_MAX) {
         return core_err_set(-EINVAL, "--store may be given at most %d times", TIDE_STORES_MAX);
     }
-    snprintf(directory, room, "%.*s", (int)length, text);
     for (size_t i = 0; i < out->store_count; i++) {
         if (strcmp(out->stores[i].directory, directory) == 0) {
             return core_err_set(-EINVAL, "--store %s is given twice", directory);
