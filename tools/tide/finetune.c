@@ -38,9 +38,9 @@ struct job {
     char out[PATH_MAX]; /* --out without links */
 };
 
-/* Chooses the exit code. Wrong input is found before the first step or is a row of the data; any
- * other error after the first step is a failure of the run. */
-static int choose_exit_code(struct job *job, int rc)
+/* Prints the error and returns the exit code. Wrong input is found before the first step or is a row
+ * of the data; any other error after the first step is a failure of the run. */
+static int report_failure(struct job *job, int rc)
 {
     int code = job->unfit ? CLI_NO_FIT : finetune_exit_code(rc);
     if (job->begun && (job->trained || rc != -EINVAL)) {
@@ -381,7 +381,7 @@ static int run_job(struct job *job)
         (rc = open_inputs(job)) != 0) {
         /* from here on, a signal must not use the context, which is closed next */
         finetune_stop_begin();
-        return choose_exit_code(job, rc);
+        return report_failure(job, rc);
     }
     job->talk.live.steps = (uint64_t)job->settings.steps;
     job->talk.live.print_every = (uint64_t)job->settings.print_every;
@@ -399,7 +399,7 @@ static int run_job(struct job *job)
                 : "stopped by a signal before the first step; nothing was trained");
     }
     if (rc != 0) {
-        return choose_exit_code(job, rc);
+        return report_failure(job, rc);
     }
     if (job->run.stopped) {
         return cli_fail(job->command, CLI_INTERRUPTED,
