@@ -223,16 +223,41 @@ static int read_dropouts(const struct core_json *doc, struct model_config *confi
     return 0;
 }
 
+/* The method that quantised the weights, as the file spells it, or "" if it does not say. */
+static const char *quant_method(const struct core_json_value *config)
+{
+    const struct core_json_value *method =
+        core_json_kind(config) == CORE_JSON_OBJECT ? core_json_find(config, "quant_method") : NULL;
+    const bool named = method != NULL && core_json_kind(method) == CORE_JSON_STRING;
+    return named ? core_json_string(method, NULL) : "";
+}
+
+/* Refuses weights that are quantised, with the name of the method and what to give instead. */
+static int refuse_quantised(const struct core_json *doc)
+{
+    static const char key[] = "quantization_config";
+    const struct core_json_value *root = core_json_root(doc);
+    const struct core_json_value *config = core_json_find(root, key);
+    if (config == NULL || core_json_kind(config) == CORE_JSON_NULL) {
+        return 0;
+    }
+    const char *method = quant_method(config);
+    return core_json_refuse(doc, root, key, 0, -EINVAL,
+                            "the weights are quantised%s%s%s, which tide does not read; give the "
+                            "model that they were made from, in 16 or 32 bits (--base nf4 or int8 "
+                            "keeps its frozen layers in fewer bits)",
+                            method[0] != '\0' ? " by \"" : "", method,
+                            method[0] != '\0' ? "\"" : "");
+}
+
 /* Refuses keys that would change results and are not supported. */
 static int refuse_unknown(const struct core_json *doc)
 {
-    static const char *const keys[] = {"quantization_config", "per_layer_config", NULL};
+    static const char other[] = "per_layer_config";
     const struct core_json_value *root = core_json_root(doc);
-    for (size_t i = 0; keys[i] != NULL; i++) {
-        const struct core_json_value *value = core_json_find(root, keys[i]);
-        if (value != NULL && core_json_kind(value) != CORE_JSON_NULL) {
-            return core_json_refuse(doc, root, keys[i], 0, -EINVAL, "it is not supported");
-        }
+    const struct core_json_value *found = core_json_find(root, other);
+    if (found != NULL && core_json_kind(found) != CORE_JSON_NULL) {
+        return core_json_refuse(doc, root, other, 0, -EINVAL, "it is not supported");
     }
     double part = 1.0;
     int rc = core_json_get_real(doc, root, "partial_rotary_factor", &part);
@@ -316,6 +341,10 @@ int model_config_parse(const struct core_json *doc, struct model_config *out)
     struct model_config config = family->defaults;
     config.family = family;
     config.dtype = MODEL_OTHER;
+    rc = refuse_quantised(doc);
+    if (rc != 0) {
+        return rc;
+    }
     rc = refuse_unknown(doc);
     if (rc != 0) {
         return rc;

@@ -320,6 +320,29 @@ bool model_files_have_own_head(const char *folder, const struct model_family *fa
 
 /* ---- checks ---- */
 
+/* The error for a part without a tensor. Folders of GPTQ and AWQ have codes in its place, and older ones say so in a
+ * file of their own, not in config.json. */
+static int refuse_missing(const struct model_files *files, const struct model_part *part)
+{
+    static const char weight[] = ".weight";
+    static const char *const codes[] = {".qweight", ".weight_packed"};
+    const size_t length = strlen(part->name);
+    const size_t stem = length > sizeof weight - 1 ? length - (sizeof weight - 1) : 0;
+    char name[BLOCKS_NAME_BYTES_MAX + 32];
+    for (size_t i = 0; stem > 0 && strcmp(part->name + stem, weight) == 0 && i < 2; i++) {
+        const struct model_safetensors *shard = NULL;
+        snprintf(name, sizeof name, "%.*s%s", (int)stem, part->name, codes[i]);
+        if (model_files_find(files, name, &shard) != NULL) {
+            return core_err_set(-EINVAL,
+                                "%s has %s in place of %s: its weights are quantised, by GPTQ, AWQ "
+                                "or the like, which tide does not read; give the model that they "
+                                "were made from, in 16 or 32 bits",
+                                files->folder, name, part->name);
+        }
+    }
+    return core_err_set(-EINVAL, "%s has no tensor %s", files->folder, part->name);
+}
+
 static int check_part(const struct model_files *files, const struct model_param *param,
                       const struct model_part *part)
 {
@@ -329,7 +352,7 @@ static int check_part(const struct model_files *files, const struct model_param 
         return 0;
     }
     if (tensor == NULL) {
-        return core_err_set(-EINVAL, "%s has no tensor %s", files->folder, part->name);
+        return refuse_missing(files, part);
     }
     const bool vector = param->vector;
     const uint64_t rows = (uint64_t)(param->transposed ? param->cols : part->rows);

@@ -201,6 +201,40 @@ static void with_magnitudes(void)
     rig_end();
 }
 
+/* A folder of quantised weights is refused by the name of their method, by each command, with what to give instead. */
+static void quantised(void)
+{
+    static const char *const commands[] = {
+        TRAIN_SMALL "--model %T/awq --lora 2 --base nf4 --steps 1 --out %T/never",
+        "plan --model %T/awq --lora 2 --rates %T/rates.json",
+        "export --merge %T/awq %T/mine --out %T/never",
+    };
+    size_t bytes;
+    char path[700];
+    rig_train_begin();
+    expect(0, TRAIN_SMALL "--lora 2 --steps 1 --out %T/mine -q");
+    mkdir(rig_path("awq"), 0700);
+    copy_file(test_root(), "model.safetensors", "awq/model.safetensors");
+    snprintf(path, sizeof path, "%s/model/fixtures/llama/config.json", test_root());
+    char *config = read_file(path, &bytes);
+    char *text = malloc(bytes + 100);
+    snprintf(text, bytes + 100, "{\"quantization_config\": {\"quant_method\": \"awq\"}, %s",
+             strchr(config, '{') + 1);
+    test_file("awq/config.json", text, strlen(text));
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        expect(2, commands[i]);
+        check_contains(rig_err, "quantised by \"awq\", which tide does not read; give the model");
+        check_true(!rig_has("never"));
+    }
+    expect(4, "inspect %T/awq");
+    check_contains(rig_out, "WRONG: ");
+    check_contains(rig_out, "quantised by \"awq\"");
+    free(text);
+    free(config);
+    rig_end();
+}
+
 TEST_MAIN({"continued", continued}, {"with_magnitudes", with_magnitudes}, {"ranks", ranks},
+          {"quantised", quantised},
           {"exported", exported}, {"contradicted", contradicted},
           {"of_another_base", of_another_base})

@@ -499,6 +499,22 @@ static void mismatches(void)
     check_int(model_files_check(files, fixture.model), ==, -EINVAL);
     check_contains(core_err_message(), "has type I8");
     model_files_close(files);
+    /* Folders of GPTQ and AWQ have codes in place of weights. */
+    fixture_safetensors(
+        "m1/model.safetensors",
+        "{\"model.embed_tokens.weight\":{\"dtype\":\"F32\",\"shape\":[72,32],"
+        "\"data_offsets\":[0,9216]},"
+        "\"model.layers.0.input_layernorm.weight\":{\"dtype\":\"F32\",\"shape\":[32],"
+        "\"data_offsets\":[9216,9344]},"
+        "\"model.layers.0.self_attn.q_proj.qweight\":{\"dtype\":\"I32\",\"shape\":[4,32],"
+        "\"data_offsets\":[9344,9856]}}",
+        9856);
+    check_int(model_files_open(folder, &files), ==, 0);
+    check_int(model_files_check(files, fixture.model), ==, -EINVAL);
+    check_contains(core_err_message(),
+                   "has model.layers.0.self_attn.q_proj.qweight in place of "
+                   "model.layers.0.self_attn.q_proj.weight: its weights are quantised");
+    model_files_close(files);
     fixture_safetensors("m1/model.safetensors", "{}", 0);
     check_int(model_files_open(folder, &files), ==, 0);
     check_int(model_files_check(files, fixture.model), ==, -EINVAL);
