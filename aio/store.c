@@ -25,6 +25,7 @@ struct segment {
 struct aio_extent {
     uint64_t bytes;
     uint64_t run, owner;
+    uint64_t first;       /* number of the first checksum within the owner */
     struct aio_sum *sums; /* owned, one for each unit; NULL: no checksums */
     bool pages;           /* a unit is a page, not a MiB */
     bool adopted;         /* its data is in files of others; read-only */
@@ -331,7 +332,8 @@ static int place(struct aio_store *store, struct aio_extent *extent)
 
 static struct aio_sums sums_of(const struct aio_extent *extent)
 {
-    return (struct aio_sums){.run = extent->run, .owner = extent->owner, .pages = extent->pages};
+    return (struct aio_sums){
+        .run = extent->run, .owner = extent->owner, .first = extent->first, .pages = extent->pages};
 }
 
 static uint64_t unit_of(const struct aio_extent *extent)
@@ -403,6 +405,32 @@ int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *part
 fail:
     aio_extent_free(store, extent);
     return rc;
+}
+
+int aio_extent_adopt_known(struct aio_store *store, const struct aio_extent_part *part,
+                           const struct aio_known_sums *sums, struct aio_extent **out)
+{
+    struct aio_extent *extent = NULL;
+    int rc = aio_extent_adopt(store, part, 1, sums->owner, &extent);
+    if (rc != 0) {
+        return rc;
+    }
+    assert(extent != NULL);
+    free(extent->sums);
+    extent->pages = sums->pages;
+    extent->first = sums->first;
+    rc = make_sums(store, extent);
+    if (rc != 0) {
+        aio_extent_free(store, extent);
+        return rc;
+    }
+    extent->run = 0;
+    const uint64_t unit = unit_of(extent);
+    for (uint64_t i = 0; i < (extent->bytes + unit - 1) / unit; i++) {
+        aio_extent_hashed(extent, i, sums->values[i]);
+    }
+    *out = extent;
+    return 0;
 }
 
 /* Allocates an extent; `pages`: with a checksum for each page. */
@@ -521,7 +549,7 @@ static unsigned iovs_of(const struct aio_extent *extent, uint64_t offset, unsign
             .sums = {.table = extent->sums != NULL ? extent->sums + first : NULL,
                      .run = extent->run,
                      .owner = extent->owner,
-                     .first = first,
+                     .first = extent->first + first,
                      .pages = extent->pages},
         };
     }

@@ -75,6 +75,16 @@ struct aio_extent_part {
 };
 int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *parts, unsigned count,
                      uint64_t owner, struct aio_extent **out);
+/* The same from one part, whole pages, of a file whose checksums are known: of each MiB, or, with `pages`, of each
+ * page, from the beginning of the part on. Checksum i is core_hash(data, bytes, core_hash_seed(0, owner, first + i,
+ * 1)), with the owner and first unit here. */
+struct aio_known_sums {
+    const uint64_t *values; /* borrowed during the call */
+    uint64_t owner, first;
+    bool pages;
+};
+int aio_extent_adopt_known(struct aio_store *store, const struct aio_extent_part *part,
+                           const struct aio_known_sums *sums, struct aio_extent **out);
 /* No request may be in flight on it. `store` is NULL if it is closed already. `extent` may be NULL. */
 void aio_extent_free(struct aio_store *store, struct aio_extent *extent);
 uint64_t aio_extent_bytes(const struct aio_extent *extent);

@@ -179,6 +179,10 @@ struct tide_engine_options {
      * drive of its own. Such a run resumes with the same ranks on the same machines. 0: all machines see the
      * directory */
     uint64_t checkpoint_local;
+
+    /* 1: a base in 8 or 4 bits is not kept beside the first of `stores` for later engines, and none that is there is
+     * used */
+    uint64_t no_keep_base;
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:

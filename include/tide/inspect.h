@@ -19,6 +19,7 @@ enum tide_inspected {
     TIDE_OTHER_FOLDER, /* none of these; `problem` says what was looked for */
     TIDE_BLOCKS_FOLDER, /* a directory with the files of a block store (blocks.h), or the one above it */
     TIDE_ADAPTER_FOLDER, /* a PEFT folder: adapter_config.json and adapter_model.safetensors */
+    TIDE_BASE_FILE,      /* a base in 8 or 4 bits that a run kept beside its store */
 };
 
 /* A number is 0 and a text is empty where it does not apply: a single file has no family. */
@@ -49,7 +50,7 @@ struct tide_inspection {
     uint64_t step;    /* steps done */
     uint64_t updates; /* steps that were not skipped */
     char optimizer[16];
-    char precision[16]; /* "bf16"; several as "bf16+fp32" */
+    char precision[16]; /* "bf16"; several as "bf16+fp32". Also of a base file: "nf4+bf16" */
 
     /* Only for a checkpoint, a store or a block store. */
     uint64_t run; /* number of the run; the same in its checkpoints and in its store; of a
@@ -61,8 +62,8 @@ struct tide_inspection {
     uint32_t path;    /* index of this directory among the run's stores */
     uint32_t paths;   /* number of the run's stores */
 
-    /* Defects that training warns about and accepts: surplus tensors, a separate head. Only for a
-     * model; several are separated by "; ". */
+    /* Defects that training warns about and accepts: surplus tensors, a separate head; several are
+     * separated by "; ". Of a base file: the model that it was made of. Of a store: bases that are kept there. */
     char note[512];
 
     /* An adapter. */
@@ -94,7 +95,8 @@ struct tide_inspect_options {
 };
 
 /* Inspects a path. For a model or a safetensors file only the headers and config.json are read. A
- * checkpoint is read completely and compared with its checksums; progress is reported as "verify".
+ * checkpoint is read completely and compared with its checksums; progress is reported as "verify". A base
+ * file is read completely, too.
  * For a store or a block store, also if the path is its file, the headers and the sizes of its files are
  * read, and a process that uses it is not disturbed; the checksums of its contents exist only in the
  * memory of that process. `options` may be NULL.

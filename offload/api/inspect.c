@@ -18,6 +18,7 @@
 #include "offload/model/adapter.h"
 #include "offload/model/config_read.h"
 #include "offload/model/files.h"
+#include "offload/model/kept.h"
 #include "offload/model/peft.h"
 #include "offload/model/publish.h"
 #include "offload/store/checkpoint.h"
@@ -323,6 +324,36 @@ static int inspect_adapter(const char *path, const struct tide_inspect_options *
     return judge(rc, out);
 }
 
+/* ---- kept bases ---- */
+
+static int inspect_base(const char *path, struct tide_inspection *out)
+{
+    struct model_kept_look look;
+    out->what = TIDE_BASE_FILE;
+    out->files = 1;
+    const int rc = model_kept_inspect(path, &look);
+    if (look.folder[0] != '\0') {
+        out->bytes = look.bytes;
+        snprintf(out->precision, sizeof out->precision, "%s+%s", look.storage, look.type);
+        snprintf(out->note, sizeof out->note, "the base is %016" PRIx64 ", made of %.400s",
+                 look.identity, look.folder);
+    }
+    return judge(rc, out);
+}
+
+/* A directory where bases are kept and no run has files. */
+static bool inspect_bases(const char *path, struct tide_inspection *out)
+{
+    const unsigned count = model_kept_count(path);
+    if (count == 0) {
+        return false;
+    }
+    out->what = TIDE_STORE_FOLDER;
+    out->verified = 1;
+    snprintf(out->note, sizeof out->note, "%u kept base%s", count, count == 1 ? "" : "s");
+    return true;
+}
+
 static int inspect_folder(struct tide_context *context, const char *path,
                           const struct tide_inspect_options *options, struct tide_inspection *out)
 {
@@ -338,7 +369,7 @@ static int inspect_folder(struct tide_context *context, const char *path,
         return inspect_adapter(path, options, out);
     }
     int rc = inspect_store(path, &store, out);
-    return rc != 0 || store ? rc : judge(nothing_here(path, out), out);
+    return rc != 0 || store || inspect_bases(path, out) ? rc : judge(nothing_here(path, out), out);
 }
 
 static int inspect_file(const char *path, const struct tide_inspect_options *options,
@@ -354,6 +385,9 @@ static int inspect_file(const char *path, const struct tide_inspect_options *opt
         if (rc != 0 || store) {
             return rc;
         }
+    }
+    if (model_kept_is(path)) {
+        return inspect_base(path, out);
     }
     out->what = TIDE_SAFETENSORS;
     int rc = model_safetensors_open(path, &file);

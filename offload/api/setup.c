@@ -73,6 +73,7 @@ static void fill_training(const struct tide_engine_options *given, struct run_op
     out->rule = setup_rule(given->optimizer);
     out->moments = setup_moments(given->moments);
     out->base = bases[given->base];
+    out->keep_base = given->no_keep_base == 0;
     out->gradients_fp32 = given->gradients_fp32 != 0;
     out->group = (struct adam_group){.beta1 = given->beta1,
                                      .beta2 = given->beta2,

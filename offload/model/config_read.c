@@ -226,8 +226,9 @@ static int read_dropouts(const struct core_json *doc, struct model_config *confi
 /* The method that quantised the weights, as the file spells it, or "" if it does not say. */
 static const char *quant_method(const struct core_json_value *config)
 {
-    const struct core_json_value *method =
-        core_json_kind(config) == CORE_JSON_OBJECT ? core_json_find(config, "quant_method") : NULL;
+    const struct core_json_value *method = core_json_kind(config) == CORE_JSON_OBJECT
+                                               ? core_json_find(config, "quant_method")
+                                               : NULL;
     const bool named = method != NULL && core_json_kind(method) == CORE_JSON_STRING;
     return named ? core_json_string(method, NULL) : "";
 }

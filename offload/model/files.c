@@ -26,6 +26,7 @@ struct model_files {
     size_t count;
     const struct model_peft *peft; /* borrowed: adapters; NULL: none */
     struct model_files_base base;
+    struct model_kept *kept; /* borrowed; NULL: none */
 };
 
 static char *join(const char *folder, const char *name)
@@ -180,6 +181,16 @@ void model_files_set_base(struct model_files *files, enum kern_quant quant, enum
 struct model_files_base model_files_base_of(const struct model_files *files)
 {
     return files->base;
+}
+
+void model_files_set_kept(struct model_files *files, struct model_kept *kept)
+{
+    files->kept = kept;
+}
+
+struct model_kept *model_files_kept(const struct model_files *files)
+{
+    return files->kept;
 }
 
 size_t model_files_shard_count(const struct model_files *files)

@@ -16,6 +16,7 @@
 
 struct core_team;
 struct model_files;
+struct model_kept;
 struct model_peft;
 
 /* Opens all tensors of the folder. -ENOENT, -EINVAL: the message names file, key and tensor: a missing
@@ -48,6 +49,10 @@ struct model_files_base {
 
 void model_files_set_base(struct model_files *files, enum kern_quant quant, enum kern_type type);
 struct model_files_base model_files_base_of(const struct model_files *files);
+
+/* The file in which an earlier run kept the base (kept.h), or NULL; borrowed. */
+void model_files_set_kept(struct model_files *files, struct model_kept *kept);
+struct model_kept *model_files_kept(const struct model_files *files);
 
 /* Checks that the folder has every parameter of the model, in its shape and a readable type. -EINVAL names
  * the first that is missing or different. One log line names the tensors that nobody reads. Adapters that

@@ -13,6 +13,7 @@
 #include "core/base/team.h"
 #include "kernels/quant.h"
 #include "offload/model/files.h"
+#include "offload/model/kept.h"
 
 /* ---- sums ---- */
 
@@ -412,6 +413,13 @@ static int store_normed(struct normed *normed)
     return rc;
 }
 
+/* Reads the stored form of the whole tensor if an earlier run kept it. */
+static bool read_stored(const struct range *range, const char *name, struct normed *normed)
+{
+    struct model_kept *kept = model_files_kept(range->files);
+    return kept != NULL && model_kept_read_tensor(kept, name, normed->stored) == 0;
+}
+
 /* Computes the norms of rows [at, at + count), as many as fit in memory. */
 static int find_norms(struct normed *normed, uint64_t at, uint64_t count)
 {
@@ -439,8 +447,10 @@ static int fill_magnitudes(const struct range *range, const struct piece *piece,
                            const struct model_param *param, const struct model_part *part)
 {
     struct normed normed;
+    char name[BLOCKS_NAME_BYTES_MAX + 1];
     int rc = open_normed(range, piece, param, part, &normed);
-    if (rc == 0 && normed.stored != NULL) {
+    model_adapter_base_name(part->name, name, sizeof name);
+    if (rc == 0 && normed.stored != NULL && !read_stored(range, name, &normed)) {
         rc = store_normed(&normed);
     }
     for (uint64_t at = piece->begin; rc == 0 && at < piece->end; at += normed.most) {

@@ -319,6 +319,9 @@ int model_stored_read(struct model_stored_reader *reader, void *to, uint64_t byt
             if (rc != 0) {
                 return rc;
             }
+            if (reader->source.made != NULL && reader->end > 0) {
+                reader->source.made(reader->source.user, reader->made, reader->end);
+            }
         }
         const uint64_t ready = reader->end - reader->at;
         const uint64_t count = ready < bytes ? ready : bytes;

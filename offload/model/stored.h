@@ -62,6 +62,9 @@ struct model_stored_source {
     enum kern_type type; /* of the run */
     struct core_team *team;
     struct model_sums *sums; /* what is read is added to it, once all is made; NULL: none */
+    /* Gets all bytes, also those that are skipped, in order; NULL: nobody does. */
+    void (*made)(void *user, const void *bytes, uint64_t count);
+    void *user;
 };
 
 int model_stored_open(const struct model_stored_source *source, struct model_stored_reader **out);

@@ -15,6 +15,7 @@
 #include "core/base/queue.h"
 #include "core/coll/coll.h"
 #include "core/coll/peers.h"
+#include "offload/model/kept.h"
 #include "offload/plan/shard.h"
 #include "offload/run/checkpoint_writer.h"
 #include "offload/run/runtime.h"
@@ -338,11 +339,55 @@ static int gather_sums(struct run_engine *engine)
     return rc;
 }
 
+/* The file in which the base is kept beside the first store. The first process writes it, because only that one finds
+ * the identity; files are only read on other machines if a run wrote them there. */
+static int open_kept(struct run_engine *engine)
+{
+    const struct run_options *options = engine->given.options;
+    const struct run_prepared *prepared = engine->given.prepared;
+    const bool quantised = options->base == MODEL_STORAGE_INT8 ||
+                           options->base == MODEL_STORAGE_NF4;
+    const bool memory = options->io != NULL && strcmp(options->io, "mem") == 0;
+    if (!options->keep_base || !quantised || options->store_count == 0 || memory ||
+        options->stores[0].directory == NULL || engine->given.folder == NULL) {
+        return 0;
+    }
+    const uint64_t ranks = options->local > 0 ? options->local : 1;
+    const uint64_t all = store_capacity(options->stores, options->store_count);
+    const uint64_t used = plan_tier_bytes(prepared->plan, PLAN_STORE);
+    const struct model_kept_options kept = {
+        .directory = options->stores[0].directory,
+        .folder = engine->given.folder,
+        .model = engine->given.model,
+        .files = engine->given.files,
+        .stored = (const struct model_stored *const *)prepared->shapes->stored,
+        .storage = options->base,
+        .type = options->type,
+        .writes = options->rank == 0,
+        .room_bytes = all > used ? (all - used) * ranks : 0};
+    int rc = model_kept_open(&kept, &engine->kept);
+    model_files_set_kept(engine->given.files, engine->kept);
+    return rc;
+}
+
+/* Data of the kept base that does not match its checksums would fail the next run, too. */
+static void check_kept(const struct run_engine *engine, int rc)
+{
+    if (rc == -EBADMSG && engine->kept != NULL &&
+        strstr(core_err_message(), model_kept_path(engine->kept)) != NULL) {
+        const struct core_err kept = core_err_keep(rc);
+        model_kept_drop(engine->kept);
+        (void)core_err_first(&kept, 0);
+    }
+}
+
 /* Finds the identity of the base model from what was read of it, which must be that of the checkpoint, or of the
  * adapters to begin with. */
 static int identify_base(struct run_engine *engine)
 {
-    const uint64_t base = model_sums_identity(engine->sums, engine->given.files);
+    const uint64_t base = engine->sums != NULL
+                              ? model_sums_identity(engine->sums, engine->given.files)
+                              : model_kept_identity(engine->kept);
     const struct model_peft *peft = engine->given.peft;
     if (engine->given.checkpoint == NULL && peft != NULL && peft->base != 0 && base != peft->base) {
         return core_err_set(-EINVAL,
@@ -357,6 +402,7 @@ static int identify_base(struct run_engine *engine)
                             engine->given.checkpoint, engine->base, base);
     }
     engine->base = base;
+    model_kept_finish(engine->kept, base);
     return 0;
 }
 
@@ -465,8 +511,11 @@ static int compare_checkpoints(const struct run_engine *engine)
 static int make(struct run_engine *engine)
 {
     const struct model *model = engine->given.model;
+    const bool apart = model != NULL && model->flat->base_apart;
     int rc = make_ranks(engine);
-    if (rc == 0 && model != NULL && model->flat->base_apart) {
+    rc = rc == 0 && apart ? open_kept(engine) : rc;
+    const bool known = engine->kept != NULL && model_kept_is_read(engine->kept);
+    if (rc == 0 && apart && !known) {
         rc = model_sums_create(model, &engine->sums);
     }
     if (rc != 0) {
@@ -477,11 +526,19 @@ static int make(struct run_engine *engine)
     if (engine->given.damaged != NULL) {
         *engine->given.damaged = rc != 0 && engine->given.checkpoint != NULL;
     }
-    if (rc != 0 || engine->sums == NULL) {
+    if (apart) {
+        model_files_set_kept(engine->given.files, NULL);
+    }
+    if (rc != 0 || !apart) {
         return rc;
     }
-    rc = gather_sums(engine);
-    return rc == 0 ? identify_base(engine) : rc;
+    rc = known ? 0 : gather_sums(engine);
+    rc = rc == 0 ? identify_base(engine) : rc;
+    if (!known) { /* it has been written, or is removed */
+        model_kept_close(engine->kept);
+        engine->kept = NULL;
+    }
+    return rc;
 }
 
 static struct run_engine *alloc_engine(const struct run_engine_options *options)
@@ -564,6 +621,7 @@ bool run_engine_destroy(struct run_engine *engine)
     }
     run_checkpoint_writer_destroy(engine->writer);
     coll_meeting_destroy(engine->meeting);
+    model_kept_close(engine->kept);
     model_sums_destroy(engine->sums);
     free(engine->piece);
     free(engine->workers);
@@ -576,8 +634,8 @@ bool run_engine_destroy(struct run_engine *engine)
 static int step_rank(struct run_engine *engine, struct run_engine_worker *worker,
                      const void *arguments)
 {
-    (void)engine;
     int rc = run_rank_step(worker->rank, arguments, &worker->result);
+    check_kept(engine, rc);
     worker->traffic = run_rank_traffic_take(worker->rank);
     worker->stats = run_rank_stats_take(worker->rank);
     worker->result.wait_ns = worker->stats.ranks_wait_ns;
@@ -755,7 +813,9 @@ static int evaluate_rank(struct run_engine *engine, struct run_engine_worker *wo
                          const void *arguments)
 {
     const struct model_batch *batch = worker == &engine->workers[0] ? arguments : NULL;
-    return run_rank_evaluate(worker->rank, batch, &worker->loss);
+    int rc = run_rank_evaluate(worker->rank, batch, &worker->loss);
+    check_kept(engine, rc);
+    return rc;
 }
 
 int run_engine_evaluate(struct run_engine *engine, const struct model_batch *batch,
@@ -985,7 +1045,8 @@ int run_engine_create_remote(const struct run_engine_options *options,
     rc = engine->workers != NULL ? make_rank(engine, options->options->rank, made->run)
                                  : core_err_set(-ENOMEM, "no memory for %u ranks", engine->world);
     if (rc == 0 && options->model->flat->base_apart) {
-        rc = model_sums_create(options->model, &engine->sums);
+        rc = open_kept(engine);
+        rc = rc == 0 ? model_sums_create(options->model, &engine->sums) : rc;
     }
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);

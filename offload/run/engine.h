@@ -21,7 +21,7 @@ struct run_engine_options {
                                           * options */
     const struct run_options *options;
     const struct model *model;
-    const struct model_files *files;
+    struct model_files *files;
     const char *checkpoint; /* the folder of the checkpoint to begin from; NULL: the files */
     bool *damaged;          /* set if it was the checkpoint that could not be read; may be NULL */
     const char *trace;      /* a file for the timeline of a few steps; NULL: none */

@@ -9,6 +9,7 @@
 
 struct coll_meeting;
 struct core_queue;
+struct model_kept;
 struct run_checkpoint_writer;
 
 /* A rank, its thread, and the results of the last call. A rank of another process has only results. */
@@ -49,6 +50,7 @@ struct run_engine {
     uint64_t run;    /* the same in all its checkpoints */
     struct model_sums
         *sums; /* owned; in the first process while the ranks load. NULL: the base is not apart */
+    struct model_kept *kept;             /* owned: the file of the base; NULL: none */
     uint64_t base;                       /* identity of the base model, if it is apart */
     double drive_bytes[STORE_PATHS_MAX]; /* per second, of each store; 0: unknown */
     struct run_speculation speculation;

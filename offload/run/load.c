@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/team.h"
 #include "core/dev/dev.h"
+#include "offload/model/kept.h"
 #include "offload/plan/shard.h"
 #include "offload/run/checkpoint.h"
 #include "offload/run/chunks.h"
@@ -32,6 +33,8 @@ struct loading {
     struct run_rank *rank;           /* borrowed, like the next two */
     const struct model_files *files; /* NULL: none */
     struct model_sums *sums;         /* of frozen blocks that are read from files; NULL: none */
+    struct model_kept *kept;         /* borrowed: of the base; NULL: none */
+    bool based;                      /* the store can read what is in it */
     struct store_checkpoint
         *checkpoint; /* of all blocks, or of those that are trained; NULL: none */
     struct run_slots chunks;
@@ -136,13 +139,30 @@ static int take_chunk_slot(struct loading *load, struct run_slot **out)
 
 /* ---- reading ---- */
 
-/* Reads working weights. Those of files are in memory on return, those of a checkpoint when its tail is
- * reached. */
 static bool is_in_checkpoint(const struct loading *load, uint32_t block)
 {
     const struct blocks *blocks = load->rank->blocks;
     return load->checkpoint != NULL && (blocks->list[block].trained || !blocks->base_apart);
 }
+
+/* Whether a frozen block is read from the file in which an earlier run kept it. A process that sums what it reads of
+ * the model's files goes on with that. */
+static bool is_kept(const struct loading *load, uint32_t block)
+{
+    return model_kept_has(load->kept, block) &&
+           (load->sums == NULL || load->rank->shapes->stored[block] != NULL);
+}
+
+static int read_kept(struct loading *load, uint32_t block, struct plan_span span, char *to)
+{
+    const struct run_rank *rank = load->rank;
+    const uint64_t width = rank->input->blocks[block].format.weight_bytes;
+    return model_kept_read(load->kept, block, span.first * width, span.count * width, to,
+                           run_update_team(rank->update));
+}
+
+/* Reads working weights. Those of files are in memory on return, those of a checkpoint when its tail is
+ * reached. */
 
 static int read_weights(struct loading *load, uint32_t block, struct plan_span span, char *to)
 {
@@ -153,6 +173,12 @@ static int read_weights(struct loading *load, uint32_t block, struct plan_span s
         const struct store_arrays arrays = {.at = {[STORE_STREAM_WEIGHTS] = to}};
         return store_checkpoint_read_begin(load->checkpoint, block, span.first, span.count,
                                            &arrays);
+    }
+    if (is_kept(load, block)) {
+        int rc = read_kept(load, block, span, to);
+        if (rc == 0 || model_kept_has(load->kept, block)) {
+            return rc;
+        } /* else the file is damaged */
     }
     return span.count == shape->elements
                ? model_files_read_block(load->files, shape, type, to, run_update_team(rank->update),
@@ -334,7 +360,8 @@ static int load_chunk(struct loading *load, const struct run_chunk *chunk)
     return rc != 0 || resident != NULL ? rc : add_arrival(load, &states_place, span, states, slot);
 }
 
-/* The part of a block's stored form that this rank keeps, chunk by chunk through slots. */
+/* The part of a block's stored form that this rank keeps, chunk by chunk through slots. `reader` NULL: from the kept
+ * file. */
 static int load_stored_chunks(struct loading *load, uint32_t block,
                               struct model_stored_reader *reader)
 {
@@ -355,7 +382,8 @@ static int load_stored_chunks(struct loading *load, uint32_t block,
             return rc;
         }
         char *to = slot->memory + (direct ? i * elements * width : 0);
-        rc = model_stored_read(reader, to, part.count * width);
+        rc = reader != NULL ? model_stored_read(reader, to, part.count * width)
+                            : read_kept(load, block, part, to);
         if (rc == 0) {
             rc = add_arrival(load, &place, part, to, slot);
         }
@@ -363,18 +391,76 @@ static int load_stored_chunks(struct loading *load, uint32_t block,
     return rc;
 }
 
-/* Loads a block that is kept in fewer bits from the model's files, also if the run resumes. */
+/* The bytes of a block for the file in which it is kept. */
+struct keeping {
+    struct model_kept *kept;
+    uint32_t block;
+};
+
+static void keep_bytes(void *user, const void *bytes, uint64_t count)
+{
+    const struct keeping *keeping = user;
+    model_kept_write(keeping->kept, keeping->block, bytes, count);
+}
+
+/* The first rank writes that file. */
+static bool keeps(const struct loading *load, uint32_t block)
+{
+    return load->rank->input->rank == 0 && model_kept_wants(load->kept, block);
+}
+
+/* Writes a frozen block that is as compute reads it. It is read again, because ranks may have read a part each. */
+static int keep_plain(struct loading *load, uint32_t block)
+{
+    enum { ELEMENTS = 1 << 20 };
+    const struct run_rank *rank = load->rank;
+    const struct model_block *from = &rank->shapes->model->blocks[block];
+    const size_t width = kern_type_bytes(rank->options->type);
+    char *buffer = malloc(ELEMENTS * width);
+    int rc = buffer != NULL ? 0 : core_err_set(-ENOMEM, "no memory to keep %s", from->name);
+    for (uint64_t at = 0; rc == 0 && at < from->elements; at += ELEMENTS) {
+        const uint64_t left = from->elements - at;
+        const uint64_t count = left < ELEMENTS ? left : ELEMENTS;
+        rc = model_files_read(load->files, from, at, count, model_dtype_of(rank->options->type),
+                              buffer, NULL);
+        if (rc == 0) {
+            model_kept_write(load->kept, block, buffer, count * width);
+        }
+    }
+    free(buffer);
+    return rc;
+}
+
+/* Loads a block that is kept in fewer bits from the kept file. */
+static int load_kept_stored(struct loading *load, uint32_t block)
+{
+    const struct run_rank *rank = load->rank;
+    char *memory = run_chunk_weights_memory(rank, block);
+    return memory != NULL ? read_kept(load, block, plan_weight_span(rank->input, block), memory)
+                          : load_stored_chunks(load, block, NULL);
+}
+
+/* The same from the model's files, also if the run resumes. */
 static int load_stored(struct loading *load, uint32_t block)
 {
     struct run_rank *rank = load->rank;
     const struct plan_span span = plan_weight_span(rank->input, block);
     const uint64_t width = rank->input->blocks[block].format.weight_bytes;
+    struct keeping keeping = {load->kept, block};
+    if (is_kept(load, block)) {
+        int rc = load_kept_stored(load, block);
+        if (rc == 0 || model_kept_has(load->kept, block)) {
+            return rc;
+        } /* else the file is damaged */
+    }
     const struct model_stored_source source = {.files = load->files,
                                                .block = &rank->shapes->model->blocks[block],
                                                .stored = rank->shapes->stored[block],
                                                .type = rank->options->type,
                                                .team = run_update_team(rank->update),
-                                               .sums = rank->input->rank == 0 ? load->sums : NULL};
+                                               .sums = rank->input->rank == 0 ? load->sums : NULL,
+                                               .made = keeps(load, block) ? keep_bytes : NULL,
+                                               .user = &keeping};
     char *memory = run_chunk_weights_memory(rank, block);
     struct model_stored_reader *reader = NULL;
     int rc = model_stored_open(&source, &reader);
@@ -393,6 +479,46 @@ static int load_stored(struct loading *load, uint32_t block)
     return rc;
 }
 
+/* Leaves a block's chunks in the kept file, from where the store reads them. 1: done; 0: they have to be read now,
+ * because they are not kept in STORE, or do not begin and end where checksums do. */
+static int adopt_kept(struct loading *load, uint32_t block)
+{
+    const struct run_rank *rank = load->rank;
+    const struct plan_block_layout *where = &plan_layout_of(rank->plan)->blocks[block];
+    const uint64_t width = rank->input->blocks[block].format.weight_bytes;
+    const struct plan_span span = plan_weight_span(rank->input, block);
+    const uint64_t most = plan_chunk_elements(rank->plan) * width;
+    const uint64_t begin = span.first * width;
+    const uint64_t end = begin + span.count * width;
+    if (!load->based || !is_kept(load, block) || where->on_card ||
+        where->weights_store == PLAN_NONE || run_chunk_weights_memory(rank, block) != NULL) {
+        return 0;
+    }
+    const struct model_kept_place kept = model_kept_place(load->kept, block);
+    const uint64_t unit = kept.unit_bytes;
+    if (begin % unit != 0 ||
+        (end % unit != 0 && plan_round_up(end, PLAN_ALIGN_BYTES) < kept.bytes) ||
+        (most % unit != 0 && most < end - begin) || (where->by_pages && unit != PLAN_ALIGN_BYTES)) {
+        return 0;
+    }
+    uint32_t index = 0;
+    for (uint64_t at = begin; at < end; at += most) {
+        const struct store_place place = {STORE_WEIGHTS, block, index++};
+        const uint64_t bytes = end - at < most ? end - at : most;
+        const struct store_base_part part = {.offset = kept.offset + at,
+                                             .bytes = plan_round_up(bytes, PLAN_ALIGN_BYTES),
+                                             .sums = {.values = kept.sums + at / unit,
+                                                      .owner = kept.owner,
+                                                      .first = at / unit,
+                                                      .pages = unit == PLAN_ALIGN_BYTES}};
+        int rc = store_base_adopt(rank->store, &place, &part);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 1;
+}
+
 /* Weights first, in their place or in a slot; then states, which may be made from them. */
 static int load_block(struct loading *load, uint32_t block)
 {
@@ -401,6 +527,10 @@ static int load_block(struct loading *load, uint32_t block)
     int rc = 0;
     if (rank->application != NULL) {
         return load_states(load, block, NULL);
+    }
+    rc = adopt_kept(load, block);
+    if (rc != 0) {
+        return rc < 0 ? rc : 0;
     }
     if (rank->shapes->stored[block] != NULL) {
         return load_stored(load, block);
@@ -527,6 +657,9 @@ static int load_blocks(struct loading *load)
     const uint32_t blocks = rank->blocks->count;
     for (uint32_t b = 0; b < blocks; b++) {
         int rc = load_block(load, b);
+        if (rc == 0 && keeps(load, b) && rank->shapes->stored[b] == NULL) {
+            rc = keep_plain(load, b);
+        }
         if (rc == 0 && b + 1 == blocks) {
             rc = finish(load);
         }
@@ -540,6 +673,22 @@ static int load_blocks(struct loading *load)
     return 0;
 }
 
+/* Finds the file of the base, which the store may read. */
+static int open_kept(struct loading *load)
+{
+    struct run_rank *rank = load->rank;
+    load->kept = model_files_kept(load->files);
+    const int fd = load->kept != NULL ? model_kept_direct_file(load->kept) : -1;
+    if (fd < 0 || rank->store == NULL) {
+        return 0;
+    }
+    const struct store_base base = {
+        .fd = fd, .name = model_kept_path(load->kept), .bytes = model_kept_bytes(load->kept)};
+    const int rc = store_base_begin(rank->store, &base);
+    load->based = rc == 1;
+    return rc < 0 ? rc : 0;
+}
+
 /* If all ranks read the whole model, the first one sums. */
 static struct model_sums *own_sums(const struct run_rank *rank, struct model_sums *sums)
 {
@@ -551,7 +700,8 @@ int run_rank_load(struct run_rank *rank, const struct model_files *files, struct
     struct loading load = {.rank = rank, .files = files, .sums = own_sums(rank, sums)};
     clear_device(rank);
     init_slots(&load);
-    return load_blocks(&load);
+    int rc = open_kept(&load);
+    return rc == 0 ? load_blocks(&load) : rc;
 }
 
 int run_rank_load_application(struct run_rank *rank)
@@ -574,7 +724,8 @@ int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint,
     }
     clear_device(rank);
     init_slots(&load);
-    int rc = load_blocks(&load);
+    int rc = open_kept(&load);
+    rc = rc == 0 ? load_blocks(&load) : rc;
     if (rc != 0) { /* the checkpoint must not read into memory that is freed soon */
         const struct core_err kept = core_err_keep(rc);
         const uint64_t tail = store_checkpoint_read_tail(checkpoint);

@@ -51,6 +51,7 @@ struct run_options {
     enum core_update_type moments;
     bool gradients_fp32;
     enum model_storage base; /* how frozen layers are kept */
+    bool keep_base; /* INT8 and NF4: in a file beside the store, for later runs (model/kept.h) */
     struct adam_group group; /* `decay` applies to parameters that decay */
     bool decay_all;          /* decay applies to norms and biases, too */
     double clip;             /* 0: off */

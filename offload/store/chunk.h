@@ -22,6 +22,7 @@ struct store_chunk {
                                                         * checkpoint */
     struct core_fence written;                         /* the last write of the other generation */
     uint8_t current;
+    bool of_base; /* `adopted` is a part of a kept base, where it stays */
     bool borrows; /* `adopted` is current, and the write in progress goes to extents[current] */
     bool waits;   /* when `written` is reached, the other generation becomes current */
     bool ahead;   /* the switch also waits for store_chunk_decide() */

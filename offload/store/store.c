@@ -59,6 +59,7 @@ struct store {
     uint64_t ahead_decided; /* of these, the ones about which a decision was made */
     bool stands;            /* the last decision: whether they became current */
     struct store_adopting adopting;
+    uint32_t base_file; /* the kept base, of the first path's drive */
 };
 
 /* ---- the chunks of a plan ---- */
@@ -717,7 +718,8 @@ uint64_t store_adopted_bytes(struct store *store)
     uint64_t bytes = 0;
     struct store_cursor cursor = {0};
     for (struct store_chunk *chunk; (chunk = next_chunk(store, &cursor)) != NULL;) {
-        const bool there = chunk->adopted != NULL && store_chunk_current(chunk) == chunk->adopted;
+        const bool there = chunk->adopted != NULL && !chunk->of_base &&
+                           store_chunk_current(chunk) == chunk->adopted;
         bytes += there ? aio_extent_bytes(chunk->adopted) : 0;
     }
     return bytes;
@@ -731,8 +733,10 @@ int store_adopt_release(struct store *store)
     }
     struct store_cursor cursor = {0};
     for (struct store_chunk *chunk; (chunk = next_chunk(store, &cursor)) != NULL;) {
-        aio_extent_free(store->extents, chunk->adopted);
-        chunk->adopted = NULL;
+        if (!chunk->of_base) {
+            aio_extent_free(store->extents, chunk->adopted);
+            chunk->adopted = NULL;
+        }
     }
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         if (store->adopting.fds[s] >= 0) {
@@ -744,6 +748,33 @@ int store_adopt_release(struct store *store)
         }
     }
     close_adopted(store);
+    return rc;
+}
+
+/* ---- a kept base ---- */
+
+int store_base_begin(struct store *store, const struct store_base *base)
+{
+    const struct aio_file file = {
+        .fd = base->fd, .name = base->name, .size_bytes = base->bytes, .direct = true};
+    if (!is_beside(store, base->fd)) {
+        return 0;
+    }
+    const int rc = aio_drive_attach(aio_store_drive(store->extents, 0), &file, &store->base_file);
+    return rc == 0 ? 1 : rc;
+}
+
+int store_base_adopt(struct store *store, const struct store_place *place,
+                     const struct store_base_part *part)
+{
+    const struct aio_extent_part where = {store->base_file, part->offset, part->bytes};
+    struct store_chunk *chunk = find_chunk(store, place);
+    if (chunk == NULL) {
+        return -ENOENT;
+    }
+    assert(part->bytes == aio_extent_bytes(chunk->extents[0]) && chunk->adopted == NULL);
+    int rc = aio_extent_adopt_known(store->extents, &where, &part->sums, &chunk->adopted);
+    chunk->of_base = chunk->borrows = rc == 0;
     return rc;
 }
 

@@ -119,6 +119,26 @@ uint64_t store_adopted_bytes(struct store *store);
 /* Closes the checkpoint's files if no chunk is in them any more. NULL is fine. */
 int store_adopt_release(struct store *store);
 
+/* ---- reading a kept base ----
+ * Chunks of frozen weights that are in a file on the same file system as a store with one path, with the checksums of
+ * their units (aio_known_sums), are read there and not copied. */
+
+struct store_base {
+    int fd; /* opened for direct I/O; outlives the store */
+    const char *name;
+    uint64_t bytes; /* of the file */
+};
+
+/* Attaches the file. 1: chunks can be read there; 0: not. */
+int store_base_begin(struct store *store, const struct store_base *base);
+/* A chunk is at `part->offset` of that file from now on; part->bytes are those of its extent. */
+struct store_base_part {
+    uint64_t offset, bytes;
+    struct aio_known_sums sums;
+};
+int store_base_adopt(struct store *store, const struct store_place *place,
+                     const struct store_base_part *part);
+
 /* Bytes moved and errors of the drives since open. */
 struct store_stats {
     uint64_t read_bytes, write_bytes;

@@ -207,19 +207,16 @@ static void quantised(void)
     static const char *const commands[] = {
         TRAIN_SMALL "--model %T/awq --lora 2 --base nf4 --steps 1 --out %T/never",
         "plan --model %T/awq --lora 2 --rates %T/rates.json",
-        "export --merge %T/awq %T/mine --out %T/never",
+        "export --merge %T/awq %T/small --out %T/never",
     };
-    size_t bytes;
-    char path[700];
+    char text[4096];
     rig_train_begin();
-    expect(0, TRAIN_SMALL "--lora 2 --steps 1 --out %T/mine -q");
+    expect(0, TRAIN_SMALL "--lora 2 --steps 1 --out %T/small -q");
     mkdir(rig_path("awq"), 0700);
     copy_file(test_root(), "model.safetensors", "awq/model.safetensors");
-    snprintf(path, sizeof path, "%s/model/fixtures/llama/config.json", test_root());
-    char *config = read_file(path, &bytes);
-    char *text = malloc(bytes + 100);
-    snprintf(text, bytes + 100, "{\"quantization_config\": {\"quant_method\": \"awq\"}, %s",
-             strchr(config, '{') + 1);
+    copy_file(test_root(), "config.json", "awq/config.json");
+    snprintf(text, sizeof text, "{\"quantization_config\": {\"quant_method\": \"awq\"}, %s",
+             strchr(rig_read("awq/config.json"), '{') + 1);
     test_file("awq/config.json", text, strlen(text));
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         expect(2, commands[i]);
@@ -229,12 +226,39 @@ static void quantised(void)
     expect(4, "inspect %T/awq");
     check_contains(rig_out, "WRONG: ");
     check_contains(rig_out, "quantised by \"awq\"");
-    free(text);
-    free(config);
+    rig_end();
+}
+
+/* A base in 4 bits stays beside the store, and the next run reads it, unless a flag says no. */
+static void kept_base(void)
+{
+    static const char line[] = TRAIN_SMALL "--lora 2 --base nf4 --steps 1 --store %T/store "
+                                           "--place weights=store --overwrite -v ";
+    char words[400];
+    char inspect[400] = "";
+    rig_train_begin();
+    snprintf(words, sizeof words, "%s--out %%T/without --no-keep-base", line);
+    expect(0, words);
+    check_true(strstr(rig_err, "tide-base-") == NULL);
+    snprintf(words, sizeof words, "%s--out %%T/first", line);
+    expect(0, words);
+    check_contains(rig_err, "kept the nf4 base in ");
+    const char *path = strstr(rig_err, "kept the nf4 base in ") + strlen("kept the nf4 base in ");
+    snprintf(inspect, sizeof inspect, "inspect %.*s", (int)strcspn(path, " "), path);
+    snprintf(words, sizeof words, "%s--out %%T/second", line);
+    expect(0, words);
+    check_contains(rig_err, "the nf4 base is read from ");
+    rig_same_adapter("without", "first");
+    rig_same_adapter("without", "second");
+    expect(0, inspect);
+    check_contains(rig_out, ": base of adapters, kept by a run for later ones\n  nf4+bf16, ");
+    check_contains(rig_out, "fixtures/llama\n");
+    check_contains(rig_out, "verified: every byte");
+    expect(0, "inspect %T/store");
+    check_contains(rig_out, ": store that no run uses, with 1 kept base\n");
     rig_end();
 }
 
 TEST_MAIN({"continued", continued}, {"with_magnitudes", with_magnitudes}, {"ranks", ranks},
-          {"quantised", quantised},
-          {"exported", exported}, {"contradicted", contradicted},
-          {"of_another_base", of_another_base})
+          {"quantised", quantised}, {"kept_base", kept_base}, {"exported", exported},
+          {"contradicted", contradicted}, {"of_another_base", of_another_base})

@@ -277,12 +277,14 @@ static void refuses(void)
         {"{" LLAMA ",\"torch_dtype\":\"int8\"}", "\"int8\" are not supported"},
         {"{" LLAMA ",\"torch_dtype\":\"float16\",\"dtype\":\"bfloat16\"}", "torch_dtype"},
         {"{" LLAMA ",\"quantization_config\":{}}",
-         "quantization_config: the weights are quantised, which tide does not read; give the model"},
+         "quantization_config: the weights are quantised, which tide does not read; give the "
+         "model"},
         {"{" LLAMA ",\"quantization_config\":\"awq\"}", "the weights are quantised, which"},
         {"{" LLAMA ",\"quantization_config\":{\"quant_method\":4}}",
          "the weights are quantised, which"},
         {"{" LLAMA ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}}",
-         "quantised by \"gptq\", which tide does not read; give the model that they were made from"},
+         "quantised by \"gptq\", which tide does not read; give the model that they were made "
+         "from"},
         {"{" LLAMA ",\"quantization_config\":{\"quant_method\":\"awq\"}}", "quantised by \"awq\""},
         {"{" LLAMA ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\"}}",
          "quantised by \"bitsandbytes\""},

@@ -74,6 +74,7 @@ const struct finetune_flag finetune_flags_table[] = {
     {"modules-to-save", CLI_TEXT, AT(modules_to_save), "NAMES", 0, 0, NULL, "none", "modules that are trained whole beside adapters", NO_KEY, false},
     {"adapter", CLI_TEXT, AT(adapter), "DIR", 0, 0, NULL, "none", "continue with the adapters of a PEFT folder; it sets rank, alpha and targets", NO_KEY, false},
     {"base", CLI_CHOICE, AT(base), "bf16|int8|nf4", 0, 0, NULL, "--precision", "keep frozen layers in fewer bits", NO_KEY, false},
+    {"no-keep-base", CLI_FLAG, AT(no_keep_base), NULL, 0, 0, NULL, "no", "leave no int8 or nf4 base in --store, and use none", NO_KEY, true},
     {"dev", CLI_TEXT, AT(dev), "cpu|cuda[:N]", 0, 0, NULL, "cpu", "device that computes", NO_KEY, false},
     {"threads", CLI_INTEGER, AT(threads), "N", 1, 1024, NULL, "all", "threads of the CPU device", NO_KEY, false},
     {"numa", CLI_CHOICE, AT(numa), "auto|off", 0, 0, "auto", NULL, "place threads and memory on NUMA nodes", NO_KEY, false},
@@ -297,8 +298,8 @@ static void write_item(const struct cli_option *option, const char *standard, ch
 static bool is_detail(const struct finetune_flag *row)
 {
     return strncmp(row->name, "lora-", 5) == 0 || row->at == AT(modules_to_save) ||
-           row->at == AT(adapter) || row->at == AT(base) || row->at == AT(checkpoint_local) ||
-           strcmp(row->name, "numa") == 0;
+           row->at == AT(adapter) || row->at == AT(base) || row->at == AT(no_keep_base) ||
+           row->at == AT(checkpoint_local) || strcmp(row->name, "numa") == 0;
 }
 
 /* Prints items in lines. They keep their order, except that one of the next few may be moved up to

@@ -40,7 +40,7 @@ struct finetune_flags {
     int64_t lora;
     double lora_alpha, lora_dropout;
     const char *lora_targets, *modules_to_save, *adapter;
-    bool lora_rslora, lora_dora;
+    bool lora_rslora, lora_dora, no_keep_base;
     int base;
 
     const char *dev;

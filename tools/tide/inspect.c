@@ -63,6 +63,7 @@ static const char *what_name(uint32_t what)
            : what == TIDE_STORE_FOLDER   ? "store"
            : what == TIDE_BLOCKS_FOLDER  ? "blocks"
            : what == TIDE_ADAPTER_FOLDER ? "adapter"
+           : what == TIDE_BASE_FILE      ? "base"
            : what == TIDE_OTHER_FOLDER   ? "other"
                                          : "safetensors";
 }
@@ -95,7 +96,9 @@ static void print_store(const struct tide_inspection *one)
 {
     char bytes[CLI_NUMBER_BYTES];
     if (one->files == 0 && one->verified) {
-        printf(": empty, like a store that no run uses\n");
+        printf(one->note[0] != '\0' ? ": store that no run uses, with %s\n"
+                                    : ": empty, like a store that no run uses%s\n",
+               one->note);
         return;
     }
     const bool blocks = one->what == TIDE_BLOCKS_FOLDER;
@@ -125,6 +128,18 @@ static void print_store(const struct tide_inspection *one)
                   one->problem);
 }
 
+static void print_base(const struct tide_inspection *one)
+{
+    char bytes[CLI_NUMBER_BYTES];
+    printf(": base of adapters, kept by a run for later ones\n");
+    if (one->bytes > 0) { /* else the problem says why */
+        printf("  %s, %s\n  ", one->precision, cli_bytes_print(one->bytes, bytes));
+        print_safe(one->note);
+        putchar('\n');
+    }
+    print_verdict(one->verified, "verified: every byte", one->problem);
+}
+
 static void print_text(const char *path, const struct tide_inspection *one)
 {
     print_safe(path);
@@ -134,6 +149,10 @@ static void print_text(const char *path, const struct tide_inspection *one)
     }
     if (is_store(one)) {
         print_store(one);
+        return;
+    }
+    if (one->what == TIDE_BASE_FILE) {
+        print_base(one);
         return;
     }
     const bool model = one->what == TIDE_MODEL_FOLDER;
@@ -218,6 +237,10 @@ static void write_figures(struct core_json_write *json, const struct tide_inspec
         core_json_write_unsigned(json, "step", one->step);
         core_json_write_unsigned(json, "updates", one->updates);
         core_json_write_string(json, "optimizer", one->optimizer);
+        core_json_write_string(json, "precision", one->precision);
+        return;
+    }
+    if (one->what == TIDE_BASE_FILE) {
         core_json_write_string(json, "precision", one->precision);
         return;
     }

@@ -1,0 +1,468 @@
+/* A quantised base that one run keeps beside its store and the next one reads: the same bits, wherever weights are,
+ * and not a byte of the model's files; one that is damaged, out of date or half-written is made again. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "offload/model/adapter.h"
+#include "offload/model/kept.h"
+#include "tests/harness/heard.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+enum { STEPS = 2 };
+
+struct way {
+    const char *name;
+    enum plan_where weights;
+    enum plan_order order;
+    uint32_t world, stage;
+};
+
+static const struct way ways[] = {
+    {"in STORE", PLAN_WHERE_STORE, PLAN_ORDER_LAYER, 1, 0},
+    {"in HOST", PLAN_WHERE_HOST, PLAN_ORDER_LAYER, 1, 0},
+    {"in STORE, two ranks", PLAN_WHERE_STORE, PLAN_ORDER_MICRO, 2, 0},
+    {"in STORE, parts", PLAN_WHERE_STORE, PLAN_ORDER_LAYER, 2, 3},
+    {"in DEVICE", PLAN_WHERE_DEVICE, PLAN_ORDER_AUTO, 1, 0},
+};
+
+static char directory[600];
+
+static struct run_options options_of(const struct way *way)
+{
+    struct run_options options = case_options();
+    snprintf(directory, sizeof directory, "%s/store", test_directory());
+    options.base = MODEL_STORAGE_NF4;
+    options.keep_base = true;
+    options.micro_batches = 2;
+    options.wishes.weights = way->weights;
+    options.wishes.acts = PLAN_ACTS_RECOMPUTE;
+    options.wishes.order = way->order;
+    options.world = way->world;
+    options.stage = way->stage;
+    options.io = "threads";
+    options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
+    options.store_count = 1;
+    options.budgets.store_bytes = UINT64_C(1) << 30;
+    return options;
+}
+
+/* A Llama with adapters, whose magnitudes begin with the norms of the base. */
+static void make(struct case_model *made)
+{
+    const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};
+    case_model_make(made, "words");
+    case_model_adapt(made, &lora);
+    model_stored_set_base(made->files, MODEL_STORAGE_NF4, KERN_BF16);
+}
+
+/* Files in the store's directory whose names have `part`; the last one's path is in *path. */
+static unsigned kept_files(const char *part, char path[900])
+{
+    unsigned count = 0;
+    DIR *dir = opendir(directory);
+    for (const struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        if (strncmp(entry->d_name, "tide-base-", 10) == 0 && strstr(entry->d_name, part) != NULL) {
+            snprintf(path, 900, "%s/%s", directory, entry->d_name);
+            count++;
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return count;
+}
+
+static void remove_kept(void)
+{
+    char path[900];
+    while (kept_files("", path) > 0) {
+        check_int(unlink(path), ==, 0);
+    }
+}
+
+/* Flips the bits of a byte; a negative offset counts from the end. */
+static void flip(const char *path, int64_t at)
+{
+    uint8_t byte;
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    check_int(fd, >=, 0);
+    const off_t where = lseek(fd, (off_t)at, at < 0 ? SEEK_END : SEEK_SET);
+    check_int(pread(fd, &byte, 1, where), ==, 1);
+    byte = (uint8_t)~byte;
+    check_int(pwrite(fd, &byte, 1, where), ==, 1);
+    close(fd);
+}
+
+/* Overwrites the tensors of the model's file, whose size and times stay as they are. Open files of the model see
+ * that, too. */
+static void spoil_model(const struct case_model *made)
+{
+    char path[700];
+    char zeros[4096] = "";
+    struct stat info;
+    uint64_t header = 0;
+    snprintf(path, sizeof path, "%s/model.safetensors", made->folder);
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    check_int(fd, >=, 0);
+    check_int(fstat(fd, &info), ==, 0);
+    check_int(pread(fd, &header, sizeof header, 0), ==, sizeof header);
+    for (off_t at = (off_t)header + 8; at < info.st_size; at += (off_t)sizeof zeros) {
+        const off_t left = info.st_size - at;
+        const size_t count = left < (off_t)sizeof zeros ? (size_t)left : sizeof zeros;
+        check_int(pwrite(fd, zeros, count, at), ==, (ssize_t)count);
+    }
+    const struct timespec times[2] = {info.st_atim, info.st_mtim};
+    check_int(futimens(fd, times), ==, 0);
+    close(fd);
+}
+
+/* Losses and norms; hashes of states have the weights of the model's files, which some cases overwrite. */
+static void check_same(const struct case_outcome *a, const struct case_outcome *b, const char *what)
+{
+    for (unsigned s = 0; s < STEPS; s++) {
+        if (a->loss[s] != b->loss[s] || a->norm[s] != b->norm[s]) {
+            test_fail(__FILE__, __LINE__, "%s, step %u: loss %.17g and %.17g, norm %.17g and %.17g",
+                      what, s, a->loss[s], b->loss[s], a->norm[s], b->norm[s]);
+        }
+    }
+}
+
+static void run_kept_for(struct case_model *made, const struct way *way, unsigned steps,
+                         struct case_outcome *out)
+{
+    const struct run_options options = options_of(way);
+    const struct case_part part = {.end = steps};
+    *out = (struct case_outcome){.steps = 0};
+    case_run_part(made, &options, &part, out, way->name);
+}
+
+static void run_kept(struct case_model *made, const struct way *way, struct case_outcome *out)
+{
+    run_kept_for(made, way, STEPS, out);
+}
+
+/* ---- the same bits ---- */
+
+/* A run that makes the base, one that does not keep it, and those that read it, with a model whose tensors are
+ * gone. */
+static void later_runs_read_only_what_was_kept(void)
+{
+    struct case_model made;
+    struct case_outcome plain[2];
+    struct case_outcome outcome;
+    char path[900];
+    make(&made);
+    for (int i = 0; i < 2; i++) { /* without and with several ranks */
+        struct run_options options = options_of(&ways[2 * i]);
+        options.keep_base = false;
+        case_run_engine(&made, &options, STEPS, &plain[i]);
+        check_uint(kept_files("", path), ==, 0);
+    }
+    run_kept(&made, &ways[3], &outcome); /* its parts are not those that others read */
+    check_same(&plain[1], &outcome, "while the base is kept");
+    check_uint(kept_files("", path), ==, 1);
+    spoil_model(&made);
+    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w += TEST_COUNT(1, 2)) {
+        run_kept(&made, &ways[w], &outcome);
+        check_same(&plain[ways[w].world - 1], &outcome, ways[w].name);
+        check_uint(kept_files("", path), ==, 1);
+    }
+    remove_kept();
+    case_model_free(&made);
+}
+
+/* A run resumes on a base that it reads: its identity was kept, too. */
+static void runs_resume_on_a_kept_base(void)
+{
+    struct case_model made;
+    struct case_outcome straight = {.steps = 0};
+    struct case_outcome resumed = {.steps = 0};
+    char folder[700];
+    struct run_options options = options_of(&ways[0]);
+    struct store_shelf *shelf = case_shelf_open();
+    const struct run_save_options save = {.shelf = shelf, .keep = 1};
+    const struct case_part all = {.end = STEPS};
+    const struct case_part first = {.end = 1, .save = &save, .save_after = 1};
+    make(&made);
+    options.wishes.saves = true;
+    case_run_part(&made, &options, &all, &straight, "a run");
+    case_run_part(&made, &options, &first, &resumed, "its beginning");
+    const struct case_part second = {
+        .first = 1,
+        .end = STEPS,
+        .resume = store_shelf_path(store_shelf_directory(shelf), 1, folder, sizeof folder)};
+    spoil_model(&made);
+    case_run_part(&made, &options, &second, &resumed, "its end");
+    check_same(&straight, &resumed, "resumed");
+    store_shelf_close(shelf);
+    remove_kept();
+    case_model_free(&made);
+}
+
+/* ---- made again ---- */
+
+/* Where the weights are read when a run begins, damage costs only that the base is made again. A store that reads the
+ * file ends the run. In both cases the file is gone. */
+static void a_damaged_file_is_removed(void)
+{
+    struct case_model made;
+    struct case_outcome first;
+    struct case_outcome outcome = {.steps = 0};
+    char path[900];
+    const struct run_options in_store = options_of(&ways[0]);
+    make(&made);
+    run_kept(&made, &ways[1], &first);
+    check_uint(kept_files("", path), ==, 1);
+    flip(path, 300000);
+    test_listen(CORE_LOG_WARN);
+    run_kept(&made, &ways[1], &outcome);
+    check_contains(test_heard(),
+                   "does not match its checksum; this run makes the rest of the base");
+    check_contains(test_heard(), "removed ");
+    test_listen_end();
+    check_same(&first, &outcome, "with a damaged file");
+    check_uint(kept_files("", path), ==, 0);
+    run_kept(&made, &ways[1], &outcome);
+    check_uint(kept_files("", path), ==, 1);
+    flip(path, 300000);
+    check_int(case_try_engine(&made, &in_store, STEPS, &outcome), ==, -EBADMSG);
+    check_contains(core_err_message(), "tide-base-");
+    check_uint(kept_files("", path), ==, 0);
+    remove_kept();
+    case_model_free(&made);
+}
+
+/* The header, the tables, a file that is cut: the run itself makes and keeps the base again. */
+static void a_damaged_beginning_is_made_again(void)
+{
+    static const int64_t at[] = {9, 100, -10};
+    struct case_model made;
+    struct case_outcome outcome;
+    char path[900];
+    make(&made);
+    run_kept_for(&made, &ways[0], 0, &outcome);
+    for (size_t i = 0; i < 4; i++) {
+        struct stat info;
+        check_uint(kept_files("", path), ==, 1);
+        check_int(stat(path, &info), ==, 0);
+        if (i < 3) {
+            flip(path, at[i] < 0 ? -4000 : at[i]);
+        } else {
+            check_int(truncate(path, info.st_size - 4096), ==, 0);
+        }
+        test_listen(CORE_LOG_WARN);
+        run_kept_for(&made, &ways[0], 0, &outcome);
+        check_contains(test_heard(), i == 0 ? "is not used: another version of tide made it"
+                                            : "is not used: it is damaged; the base is made again");
+        test_listen_end();
+        check_int(stat(path, &info), ==, 0);
+    }
+    remove_kept();
+    case_model_free(&made);
+}
+
+static void touch_model(const struct case_model *made, time_t seconds)
+{
+    char path[700];
+    const struct timespec times[2] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
+    snprintf(path, sizeof path, "%s/model.safetensors", made->folder);
+    check_int(utimensat(AT_FDCWD, path, times, 0), ==, 0);
+}
+
+/* Another time of the model's file, or another size: the old bases of that folder are removed, of each storage. Another
+ * storage is another file. */
+static void a_changed_model_is_made_again(void)
+{
+    struct case_model made;
+    struct case_outcome outcome;
+    struct run_options options = options_of(&ways[1]);
+    char path[900];
+    make(&made);
+    touch_model(&made, 1000);
+    run_kept_for(&made, &ways[1], 0, &outcome);
+    options.base = MODEL_STORAGE_INT8;
+    model_stored_set_base(made.files, MODEL_STORAGE_INT8, KERN_BF16);
+    case_run_engine(&made, &options, 0, &outcome);
+    check_uint(kept_files("", path), ==, 2);
+    touch_model(&made, 2000);
+    test_listen(CORE_LOG_INFO);
+    case_run_engine(&made, &options, 0, &outcome);
+    check_contains(test_heard(), "is not used: the model's files have changed since it was made");
+    check_contains(test_heard(), "a base whose model has changed");
+    test_listen_end();
+    check_uint(kept_files("", path), ==, 1);
+    remove_kept();
+    case_model_free(&made);
+}
+
+/* ---- one writer ---- */
+
+/* Options to open a kept file, from a plan of the run. */
+static struct model_kept_options kept_options(const struct case_model *made,
+                                              const struct run_prepared *prepared)
+{
+    return (struct model_kept_options){
+        .directory = directory,
+        .folder = made->folder,
+        .model = made->model,
+        .files = made->files,
+        .stored = (const struct model_stored *const *)prepared->shapes->stored,
+        .storage = MODEL_STORAGE_NF4,
+        .type = KERN_BF16,
+        .writes = true,
+        .room_bytes = UINT64_C(1) << 30};
+}
+
+/* Writes bytes that depend on their number to the first `count` blocks. */
+static void write_blocks(const struct case_model *made, struct model_kept *kept,
+                         const struct run_prepared *prepared, unsigned count)
+{
+    static uint8_t bytes[5000];
+    for (unsigned b = 0; b < count; b++) {
+        const struct model_stored *stored = prepared->shapes->stored[b];
+        uint64_t left = stored != NULL ? stored->bytes : made->model->blocks[b].elements * 2;
+        for (; model_kept_wants(kept, b) && left > 0;) {
+            const uint64_t part = left < sizeof bytes ? left : sizeof bytes;
+            memset(bytes, (int)(left % 251), sizeof bytes);
+            model_kept_write(kept, b, bytes, part);
+            left -= part;
+        }
+    }
+}
+
+/* A process that is killed while it writes, before and after each block and once it has written all, leaves nothing
+ * that a later one reads; that one writes the whole file. */
+static void killed_runs_leave_nothing_that_is_read(void)
+{
+    struct case_model made;
+    struct run_prepared *prepared = NULL;
+    struct model_kept *kept = NULL;
+    char path[900];
+    const struct run_options options = options_of(&ways[0]);
+    (void)mkdir(directory, 0700);
+    make(&made);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    const struct model_kept_options given = kept_options(&made, prepared);
+    for (unsigned count = 0; count <= made.model->block_count; count++) {
+        const pid_t child = fork();
+        check_int(child, >=, 0);
+        if (child == 0) {
+            int rc = model_kept_open(&given, &kept);
+            if (rc == 0 && kept != NULL) {
+                write_blocks(&made, kept, prepared, count);
+            }
+            raise(SIGKILL);
+        }
+        int status = 0;
+        check_int(waitpid(child, &status, 0), ==, child);
+        check_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        check_uint(kept_files(".part", path), ==, 1);
+        check_uint(kept_files("", path), ==, 1);
+    }
+    /* of another base: removed before this one is written */
+    char other[900];
+    snprintf(other, sizeof other, "%s/tide-base-0123456789abcdef.part", directory);
+    const int fd = open(other, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    check_int(fd, >=, 0);
+    close(fd);
+    check_int(model_kept_open(&given, &kept), ==, 0);
+    check_true(kept != NULL && !model_kept_is_read(kept));
+    check_int(access(other, F_OK), !=, 0);
+    write_blocks(&made, kept, prepared, made.model->block_count);
+    model_kept_finish(kept, 77);
+    model_kept_close(kept);
+    check_uint(kept_files(".part", path), ==, 0);
+    check_uint(kept_files("", path), ==, 1);
+    check_int(model_kept_open(&given, &kept), ==, 0);
+    check_true(kept != NULL && model_kept_is_read(kept));
+    check_uint(model_kept_identity(kept), ==, 77);
+    model_kept_close(kept);
+    run_prepared_destroy(prepared);
+    remove_kept();
+    case_model_free(&made);
+}
+
+/* Of two runs at the same time one writes; one that ends early leaves no file; too little room is told with
+ * numbers. */
+static void one_run_writes(void)
+{
+    struct case_model made;
+    struct run_prepared *prepared = NULL;
+    struct model_kept *kept = NULL;
+    struct model_kept *other = NULL;
+    struct model_kept_look look;
+    char path[900];
+    const struct run_options options = options_of(&ways[0]);
+    (void)mkdir(directory, 0700);
+    make(&made);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    struct model_kept_options given = kept_options(&made, prepared);
+    check_int(model_kept_open(&given, &kept), ==, 0);
+    check_true(kept != NULL);
+    test_listen(CORE_LOG_INFO);
+    check_int(model_kept_open(&given, &other), ==, 0);
+    check_true(other == NULL);
+    check_contains(test_heard(), "another run writes ");
+    test_listen_end();
+    write_blocks(&made, kept, prepared, 1);
+    model_kept_finish(kept, 1); /* not complete */
+    model_kept_close(kept);
+    check_uint(kept_files("", path), ==, 0);
+
+    check_int(model_kept_open(&given, &kept), ==, 0);
+    write_blocks(&made, kept, prepared, made.model->block_count);
+    touch_model(&made, 3000);
+    test_listen(CORE_LOG_WARN);
+    model_kept_finish(kept, 1);
+    check_contains(test_heard(), "the model's files changed meanwhile");
+    test_listen_end();
+    model_kept_close(kept);
+    check_uint(kept_files("", path), ==, 0);
+
+    given.room_bytes = 1000;
+    test_listen(CORE_LOG_WARN);
+    check_int(model_kept_open(&given, &kept), ==, 0);
+    check_true(kept == NULL);
+    check_contains(test_heard(), "the nf4 base is not kept: it takes 2 MiB, and ");
+    check_contains(test_heard(), "has room for 0 MiB beside the run");
+    test_listen_end();
+    check_uint(kept_files("", path), ==, 0);
+
+    given.room_bytes = 1 << 30;
+    check_int(model_kept_open(&given, &kept), ==, 0);
+    write_blocks(&made, kept, prepared, made.model->block_count);
+    model_kept_finish(kept, 99);
+    model_kept_close(kept);
+    check_uint(kept_files("", path), ==, 1);
+    check_true(model_kept_is(path));
+    check_int(model_kept_inspect(path, &look), ==, 0);
+    check_string(look.storage, "nf4");
+    check_string(look.type, "bf16");
+    check_uint(look.identity, ==, 99);
+    flip(path, 5000);
+    check_int(model_kept_inspect(path, &look), ==, -EBADMSG);
+    check_contains(core_err_message(), "what begins at byte 4096 does not match its checksum");
+    check_int(chmod(path, 0666), ==, 0);
+    check_int(model_kept_inspect(path, &look), ==, -EINVAL);
+    check_contains(core_err_message(), "others can write to it");
+    run_prepared_destroy(prepared);
+    remove_kept();
+    case_model_free(&made);
+}
+
+TEST_MAIN({"killed_runs_leave_nothing_that_is_read", killed_runs_leave_nothing_that_is_read},
+          {"one_run_writes", one_run_writes},
+          {"later_runs_read_only_what_was_kept", later_runs_read_only_what_was_kept},
+          {"runs_resume_on_a_kept_base", runs_resume_on_a_kept_base},
+          {"a_damaged_file_is_removed", a_damaged_file_is_removed},
+          {"a_damaged_beginning_is_made_again", a_damaged_beginning_is_made_again},
+          {"a_changed_model_is_made_again", a_changed_model_is_made_again})
