@@ -59,8 +59,8 @@ TIDE_API int tide_world_follow(struct tide_world *world, struct tide_context *co
 TIDE_API int tide_world_stopping(const struct tide_world *world);
 
 /* Closes the world after all engines that use it were destroyed; NULL is allowed. `code` is for the other
- * processes. If an error ended the world (a process died or does not respond), this call does not return: it ends
- * all processes with the exit code `code`, or 1 if that is 0. */
+ * processes. If an error ended the world (a process died, does not respond, or closes it without having called
+ * tide_world_follow), this call does not return: it ends all processes with the exit code `code`, or 1 if that is 0. */
 TIDE_API void tide_world_close(struct tide_world *world, int code);
 
 #ifdef __cplusplus

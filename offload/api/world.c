@@ -180,6 +180,7 @@ int tide_world_describe(const struct tide_world *world, struct tide_world_info *
 int tide_world_follow(struct tide_world *world, struct tide_context *context, int *code)
 {
     const struct context_before before = context_enter(context);
+    world->follows = true;
     int rc = coll_peers_rank(world->peers) > 0
                  ? run_follow(world->peers, code)
                  : core_err_set(-EINVAL, "the first process creates the engine and follows nobody");
@@ -207,6 +208,12 @@ void tide_world_close(struct tide_world *world, int code)
     struct coll_peers *peers = world->peers;
     for (unsigned r = 1; coll_peers_rank(peers) == 0 && r < coll_peers_world(peers); r++) {
         (void)run_remote_call(peers, r, RUN_CALL_END, &code, sizeof code);
+    }
+    if (coll_peers_rank(peers) > 0 && !world->follows) { /* the others would wait for its answers */
+        (void)coll_peers_fail(
+            peers,
+            core_err_set(-ECANCELED, "rank %u ended with code %d before it served the engines",
+                         coll_peers_rank(peers), code));
     }
     coll_peers_close(peers, code);
     free(world);

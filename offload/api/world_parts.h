@@ -2,6 +2,7 @@
 #ifndef OFFLOAD_API_WORLD_PARTS_H
 #define OFFLOAD_API_WORLD_PARTS_H
 
+#include <stdbool.h>
 #include <tide/world.h>
 
 #include "core/coll/peers.h"
@@ -10,6 +11,7 @@ struct tide_world {
     struct tide_world_options given;
     struct coll_launch launch;
     struct coll_peers *peers; /* owned */
+    bool follows;             /* tide_world_follow was called */
 };
 
 /* Ranks on the host with the most of them. Budgets are a host's, so that many ranks share them. */
