@@ -284,8 +284,9 @@ def refusals(_):
     good.grad = None
 
 
-def not_finite(_):
-    """A gradient that is not finite ends the optimizer with an error that names it, or its step is skipped."""
+def not_finite(folder):
+    """A gradient that is not finite ends the optimizer with an error that names it, or its step is skipped. No checkpoint
+    is written from then on."""
     for check in (False, True):
         p = torch.nn.Parameter(torch.ones(8))
         optimizer = create([("weights", p)], check_overflow=check)
@@ -297,7 +298,10 @@ def not_finite(_):
             optimizer.step()
             assert not torch.equal(p, torch.ones(8))
         else:
-            refused(tide.Error, "weights", lambda: (optimizer.step(), optimizer.last()))
+            optimizer.step()  # without clip, updates do not wait for the norm: the weights are those of torch
+            assert torch.isnan(p).all()
+            refused(tide.Error, "weights", optimizer.last)
+            refused(tide.Error, "weights", lambda: optimizer.save(folder))
             p.grad = torch.ones(8)
             refused(tide.Error, "weights", lambda: (optimizer.step(), optimizer.last()))
 
