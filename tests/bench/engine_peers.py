@@ -3,10 +3,10 @@
 
   engine_peers.py --tide build/tools/tide --peers DIR --python PY --case CASE --scratch DIR [--only NAMES] [--rounds N] [--quick]
 
-CASE contains `model` and `data.jsonl`. The DIR of --peers contains torch_train.py and deepspeed_train.py, which take CASE and print one
-JSON line per step and a last one with median_seconds and peak_rss_gb. Each comparison runs its two sides alternately for N rounds and
-prints the median of the medians, peak memory, and their ratios as `name value unit` lines. A comparison that fails is reported, and
-the others still run."""
+CASE contains `model` and `data.jsonl`. The DIR of --peers contains common.py, torch_train.py and deepspeed_train.py, which take CASE and print
+one JSON line per step and a last one with median_seconds and peak_rss_gb; adapter_peer.py beside this script needs peft, too. Each
+comparison runs its two sides alternately for N rounds and prints the median of the medians, peak memory, and their ratios as
+`name value unit` lines. A comparison that fails is reported, and the others still run."""
 import argparse
 import json
 import os
@@ -18,7 +18,8 @@ import tempfile
 import time
 
 # name: our arguments, theirs, and those of both. "S" is replaced by the scratch folder.
-DRIVE = ["--place", "weights=store,states=store", "--store", "S/tide"]
+DRIVE = ["--place", "weights=store,states=store", "--store", "S/tide", "--make-store"]
+LORA = ["--lora", "16", "--lora-alpha", "32"]
 COMPARISONS = {
     "infinity": (["--clip", "1", *DRIVE], ["deepspeed", "--recompute", "--offload", "nvme", "--nvme", "S/nvme"], []),
     "infinity_unclipped": (["--clip", "0", *DRIVE],
@@ -28,6 +29,12 @@ COMPARISONS = {
     "offload": (["--clip", "1", "--place", "states=host"], ["deepspeed", "--recompute", "--offload", "cpu"], []),
     "torch_recompute": (["--clip", "0", *DRIVE], ["torch", "--recompute", "--clip", "0"], []),
     "torch_kept": (["--clip", "1"], ["torch"], []),
+    "lora": (LORA, ["adapter", "--recompute"], []),
+    "lora_kept": (LORA, ["adapter"], []),
+    "lora_drive": ([*LORA, *DRIVE], ["adapter", "--recompute"], []),
+    "lora_nf4_drive": ([*LORA, "--base", "nf4", "--place", "weights=store,states=store,acts=recompute",
+                        "--store", "S/tide", "--make-store"],
+                       ["tide", *LORA, "--base", "nf4", "--place", "weights=host,states=host,acts=recompute"], []),
     "own_memory": (["--clip", "0", *DRIVE], ["tide", "--clip", "0"], ["--accum", "8"]),
 }
 
@@ -47,10 +54,11 @@ def run_tide(a, words, shared, scratch):
 
 
 def run_peer(a, words, shared, scratch):
-    script = {"deepspeed": "deepspeed_train.py", "torch": "torch_train.py"}[words[0]]
-    command = [a.python, os.path.join(a.peers, script), a.case, "--steps", str(a.steps), "--batch", str(a.batch), *shared,
+    script = {"deepspeed": a.peers + "/deepspeed_train.py", "torch": a.peers + "/torch_train.py",
+              "adapter": os.path.join(os.path.dirname(os.path.abspath(__file__)), "adapter_peer.py")}[words[0]]
+    command = [a.python, script, a.case, "--steps", str(a.steps), "--batch", str(a.batch), *shared,
                *flags(words[1:], scratch), *(a.deepspeed_flags if words[0] == "deepspeed" else [])]
-    env = dict(os.environ, PATH=os.path.dirname(a.python) + ":" + os.environ["PATH"])
+    env = dict(os.environ, PATH=os.path.dirname(a.python) + ":" + os.environ["PATH"], PYTHONPATH=a.peers)
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
