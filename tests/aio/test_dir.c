@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -20,33 +19,10 @@
 #include "tests/aio/rig.h"
 #include "tests/harness/child.h"
 #include "tests/harness/heard.h"
+#include "tests/harness/refuse_syscall.h"
 #include "tests/harness/test.h"
 
 enum { STORE_BYTES = 4 << 20 };
-
-static int
-    no_openat2; /* openat2 fails with this, as in an old kernel or under a filter; 0: it works */
-static unsigned refused; /* such failures */
-
-long __real_syscall(long number, ...);
-long __wrap_syscall(long number, ...);
-
-long __wrap_syscall(long number, ...)
-{
-    long values[6];
-    va_list list;
-    va_start(list, number);
-    for (int i = 0; i < 6; i++) {
-        values[i] = va_arg(list, long);
-    }
-    va_end(list);
-    if (number == SYS_openat2 && no_openat2 != 0) {
-        refused++;
-        errno = no_openat2;
-        return -1;
-    }
-    return __real_syscall(number, values[0], values[1], values[2], values[3], values[4], values[5]);
-}
 
 /* "<test directory>/<name>"; one of a few static buffers, reused later. */
 static const char *place(const char *name)
@@ -134,11 +110,11 @@ static void what_is_not_ours_is_refused(void)
 /* Without openat2, directories are opened one component at a time: the same links are refused. */
 static void without_openat2(void)
 {
-    no_openat2 = ENOSYS;
+    test_refuse_syscall(SYS_openat2, ENOSYS);
     what_is_not_ours_is_refused();
     expect(place("plain/below"), -ENOTDIR, "plain");
-    no_openat2 = 0;
-    check_uint(refused, >, 63);
+    test_refuse_syscall(SYS_openat2, 0);
+    check_uint(test_refused_syscalls(), >, 63);
 }
 
 /* So it is where a filter of system calls refuses openat2; paths may be relative and have more than one
@@ -146,7 +122,7 @@ static void without_openat2(void)
 static void openat2_is_forbidden(void)
 {
     char before[4096];
-    no_openat2 = EPERM;
+    test_refuse_syscall(SYS_openat2, EPERM);
     empty_after_a_clean_end();
     check_true(getcwd(before, sizeof before) != NULL);
     check_int(mkdir(place("a"), 0700), ==, 0);
@@ -175,7 +151,7 @@ static void openat2_is_forbidden(void)
     check_uint(found.st_ino, ==, wanted.st_ino);
     close(root);
     check_int(chdir(before), ==, 0);
-    no_openat2 = 0;
+    test_refuse_syscall(SYS_openat2, 0);
 }
 
 /* Files that have the name of the store's file but are something else stay unchanged, to the

@@ -3,35 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/base/lock.h"
 #include "tests/harness/child.h"
+#include "tests/harness/refuse_syscall.h"
 #include "tests/harness/test.h"
-
-static bool no_tables; /* close_range fails, as in a kernel without it */
-
-long __real_syscall(long number, ...);
-long __wrap_syscall(long number, ...);
-
-long __wrap_syscall(long number, ...)
-{
-    long values[6];
-    va_list list;
-    va_start(list, number);
-    for (int i = 0; i < 6; i++) {
-        values[i] = va_arg(list, long);
-    }
-    va_end(list);
-    if (number == SYS_close_range && no_tables) {
-        errno = ENOSYS;
-        return -1;
-    }
-    return __real_syscall(number, values[0], values[1], values[2], values[3], values[4], values[5]);
-}
 
 static int open_directory(void)
 {
@@ -52,7 +31,8 @@ static void excludes(bool shared_tables)
     struct core_lock *second = NULL;
     int fd = open_directory();
     int other = open_directory();
-    no_tables = shared_tables;
+    /* as in a kernel without close_range */
+    test_refuse_syscall(SYS_close_range, shared_tables ? ENOSYS : 0);
     for (int i = 0; i < 3; i++) {
         check_int(core_lock_take(fd, NULL, &lock), ==, 0);
         check_int(core_lock_take(other, NULL, &second), ==, -EWOULDBLOCK);
@@ -69,7 +49,7 @@ static void excludes(bool shared_tables)
     close(other);
     core_lock_drop(lock);
     core_lock_drop(NULL);
-    no_tables = false;
+    test_refuse_syscall(SYS_close_range, 0);
 }
 
 static void one_holder(void)
