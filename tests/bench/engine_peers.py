@@ -10,12 +10,11 @@ comparison runs its two sides alternately for N rounds and prints the median of 
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
+
+from turns import alternate
 
 # name: our arguments, theirs, and those of both. "S" is replaced by the scratch folder.
 DRIVE = ["--place", "weights=store,states=store", "--store", "S/tide", "--make-store"]
@@ -65,17 +64,10 @@ def run_peer(a, words, shared, scratch):
 
 def compare(a, name):
     ours, theirs, shared = COMPARISONS[name]
-    results = {"tide": [], "peer": []}
-    for _ in range(a.rounds):
-        scratch = tempfile.mkdtemp(dir=a.scratch)
-        try:
-            results["tide"].append(run_tide(a, ours, shared, scratch))
-            own = theirs[0] == "tide"
-            results["peer"].append(run_tide(a, theirs[1:], shared, scratch) if own else run_peer(a, theirs, shared, scratch))
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-            os.sync()
-            time.sleep(a.rest)  # drives are slow while they discard removed blocks
+    own = theirs[0] == "tide"
+    results = alternate(a, {
+        "tide": lambda scratch: run_tide(a, ours, shared, scratch),
+        "peer": lambda scratch: run_tide(a, theirs[1:], shared, scratch) if own else run_peer(a, theirs, shared, scratch)})
     seconds = {side: statistics.median(one["median_seconds"] for one in runs) for side, runs in results.items()}
     memory = {side: max(one["peak_rss_gb"] for one in runs) for side, runs in results.items()}
     planned = statistics.median(one["plan_seconds"] for one in results["tide"])
@@ -100,7 +92,7 @@ def main():
     p.add_argument("--batch", type=int, default=2)
     p.add_argument("--flags", type=str.split, default=[], help="more flags of tide finetune, in one word")
     p.add_argument("--deepspeed-flags", type=str.split, default=[])
-    p.add_argument("--rest", type=float, default=5, help="seconds behind each round, for a drive that discards [5]")
+    p.add_argument("--rest", type=float, default=5, help="seconds behind each turn, for a drive that discards [5]")
     p.add_argument("--quick", action="store_true", help="one round of three steps")
     a = p.parse_args()
     if a.quick:

@@ -14,16 +14,17 @@ CASE contains `model` and `data.jsonl`, as bench_case makes them. Every program 
 Each program runs in its own process. Prints `name value unit` lines: the median over rounds of the median step, without first steps,
 and the peak memory of each process."""
 import argparse
+import functools
 import json
 import logging
 import os
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
+
+from turns import alternate
 
 COMPARISONS = {"deepspeed": ("tide_store", "deepspeed"), "torch": ("tide_store", "torch"), "plain": ("tide_store", "torch_plain"),
                "host": ("tide_host", "torch")}
@@ -130,26 +131,18 @@ def run_side(a):
     print(json.dumps({"step": statistics.median(seconds[1:]), "peak": peak, "loss": losses[-1], "steps": seconds}), flush=True)
 
 
-def turn(a, side):
-    scratch = tempfile.mkdtemp(dir=a.scratch)
+def turn(a, side, scratch):
     command = [sys.executable, __file__, "--side", side, "--case", a.case, "--scratch", scratch, "--steps", str(a.steps), "--batch",
                str(a.batch), "--clip", str(a.clip), "--host-memory", a.host_memory]
     env = dict(os.environ, PATH=os.path.dirname(sys.executable) + ":" + os.environ["PATH"])
-    try:
-        done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
-        return json.loads(done.stdout.strip().splitlines()[-1])
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        os.sync()
-        time.sleep(a.rest)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
+    result = json.loads(done.stdout.strip().splitlines()[-1])
+    print(f"# {side}: {result}", flush=True)
+    return result
 
 
 def compare(a, name):
-    results = {side: [] for side in COMPARISONS[name]}
-    for _ in range(a.rounds):
-        for side, runs in results.items():
-            runs.append(turn(a, side))
-            print(f"# {side}: {runs[-1]}", flush=True)
+    results = alternate(a, {side: functools.partial(turn, a, side) for side in COMPARISONS[name]})
     (ours, theirs) = ([statistics.median(run["step"] for run in runs), max(run["peak"] for run in runs)] for runs in results.values())
     print(f"guest_{name}_tide_step {ours[0]:.4f} s\nguest_{name}_peer_step {theirs[0]:.4f} s\nguest_{name}_speed {theirs[0] / ours[0]:.3f} x\n"
           f"guest_{name}_tide_peak {ours[1]:.3f} GB\nguest_{name}_peer_peak {theirs[1]:.3f} GB\n"
