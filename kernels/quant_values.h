@@ -1,4 +1,4 @@
-/* quant_values.h: the numbers that codes stand for, for the CPU and for CUDA. Made by
+/* quant_values.h: the value of each code, for the CPU and for CUDA. Made by
  * tests/oracle/quant.py from the tables of bitsandbytes. */
 #ifndef KERNELS_QUANT_VALUES_H
 #define KERNELS_QUANT_VALUES_H

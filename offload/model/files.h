@@ -80,7 +80,7 @@ uint64_t model_sums_identity(const struct model_sums *sums, const struct model_f
 
 /* Reads elements [begin, begin + count) of a block's flat array and converts them to `type`; padding is
  * zero. Uses up to MODEL_FILES_BUFFER_BYTES besides the destination. Call model_files_check first. If `sums`
- * is not NULL and the block is frozen, what is read is added to it; `begin` and the end of all reads of
+ * is not NULL and the block is frozen, the checksums get these elements, too; `begin` and the end of all reads of
  * the block but the last one are then multiples of BLOCKS_ALIGN_ELEMENTS. */
 enum { MODEL_FILES_BUFFER_BYTES = 4 << 20 };
 int model_files_read(const struct model_files *files, const struct model_block *block,

@@ -61,7 +61,7 @@ struct model_stored_source {
     const struct model_stored *stored;
     enum kern_type type; /* of the run */
     struct core_team *team;
-    struct model_sums *sums; /* what is read is added to it, once all is made; NULL: none */
+    struct model_sums *sums; /* get the elements that were read, once all are made; NULL: none */
     /* Gets all bytes, also those that are skipped, in order; NULL: nobody does. */
     void (*made)(void *user, const void *bytes, uint64_t count);
     void *user;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What bitsandbytes 0.50.2 makes of weights on the CPU (torch 2.15.0).
-  quant.py values OUT    writes kernels/quant_values.h: what codes of NF4 and of the signed dynamic map stand for
+  quant.py values OUT    writes kernels/quant_values.h: the values of the codes of NF4 and of the signed dynamic map
   quant.py fixtures OUT  writes tests/kernels/quant.bin: codes, scales and hashes of expanded weights of small tensors;
                          tests/kernels/test_quant.c makes the same weights and reads them in this order
   quant.py differences   counts where back ends of bitsandbytes differ: docs/adapters.md has the result
@@ -70,7 +70,7 @@ def values(out):
 
     nf4 = macro("KERN_NF4_VALUES", bnb.get_4bit_type("nf4", device="cpu"))
     dynamic = macro("KERN_DYNAMIC_VALUES", bnb.create_dynamic_map())
-    out.write(f"""/* quant_values.h: the numbers that codes stand for, for the CPU and for CUDA. Made by
+    out.write(f"""/* quant_values.h: the value of each code, for the CPU and for CUDA. Made by
  * tests/oracle/quant.py from the tables of bitsandbytes. */
 #ifndef KERNELS_QUANT_VALUES_H
 #define KERNELS_QUANT_VALUES_H
