@@ -153,29 +153,34 @@ static void encode_nested(const struct kern_quant_layout *layout, float *scales,
 
 /* ---- INT8 ---- */
 
-/* bitsandbytes rounds weights to fp16 first. */
-static void round_fp16(const float *from, int64_t count, float *to)
+/* Copies weights, or rounds them to fp16, as bitsandbytes does first. */
+static void take_part(const float *from, int64_t count, bool rounds, float *to)
 {
     uint16_t halves[KERN_NF4_NESTED];
+    if (!rounds) {
+        memcpy(to, from, (size_t)count * sizeof *to);
+        return;
+    }
     core_fp16_narrow(from, (size_t)count, halves);
     core_fp16_widen(halves, (size_t)count, to);
 }
 
-static float encode_int8_row(const float *weights, int64_t cols, uint8_t *codes)
+static float encode_int8_row(const float *weights, int64_t cols, bool halves, uint8_t *codes)
 {
     static const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
     float part[KERN_NF4_NESTED];
     float most = 0;
     for (int64_t at = 0; at < cols; at += KERN_NF4_NESTED) {
         const int64_t count = cols - at < KERN_NF4_NESTED ? cols - at : KERN_NF4_NESTED;
-        round_fp16(weights + at, count, part);
+        take_part(weights + at, count, halves, part);
         const float found = largest(part, count);
         most = found > most || isnan(found) ? found : most;
     }
-    const float factor = most > 0 && isfinite(most) ? 1.0f / most * 127.0f : 0;
+    const float inverse = most > 0 && isfinite(most) ? 1.0f / most * 127.0f : 0;
+    const float factor = isfinite(inverse) ? inverse : 0;
     for (int64_t at = 0; at < cols; at += KERN_NF4_NESTED) {
         const int64_t count = cols - at < KERN_NF4_NESTED ? cols - at : KERN_NF4_NESTED;
-        round_fp16(weights + at, count, part);
+        take_part(weights + at, count, halves, part);
         for (int64_t i = 0; i < count; i++) {
             const float rounded = (part[i] * factor + magic) - magic;
             codes[at + i] = (uint8_t)(int8_t)(isfinite(most) ? rounded : 0);
@@ -199,11 +204,25 @@ bool kern_quant_encode(enum kern_quant quant, int64_t cols, const float *weights
         *scales = quant == KERN_QUANT_NF4
                       ? encode_nf4_block(weights + at, left < grain ? left : grain, bounds,
                                          codes + at / 2)
-                      : encode_int8_row(weights + at, cols, codes + at);
+                      : encode_int8_row(weights + at, cols, true, codes + at);
         finite = finite && isfinite(*scales);
         scales++;
     }
     return finite;
+}
+
+void kern_quant_pack(enum kern_type type, const void *weights, int64_t rows, int64_t cols,
+                     uint8_t *to)
+{
+    const struct kern_quant_layout layout = kern_quant_layout_of(KERN_QUANT_INT8, type, rows, cols);
+    const uint16_t *from = weights;
+    float *scales = (float *)(void *)(to + layout.scales);
+    float row[KERN_NF4_NESTED];
+    assert((type == KERN_BF16 || type == KERN_FP16) && cols <= KERN_NF4_NESTED);
+    for (int64_t r = 0; r < rows; r++) {
+        (type == KERN_BF16 ? core_bf16_widen : core_fp16_widen)(from + r * cols, (size_t)cols, row);
+        scales[r] = encode_int8_row(row, cols, false, to + r * cols);
+    }
 }
 
 void kern_quant_encode_scales(enum kern_quant quant, const struct kern_quant_layout *layout,

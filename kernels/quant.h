@@ -44,6 +44,10 @@ int64_t kern_quant_grain(enum kern_quant quant, int64_t cols);
  * fp16. */
 bool kern_quant_encode(enum kern_quant quant, int64_t cols, const float *weights, int64_t count,
                        uint8_t *codes, float *scales);
+/* Writes the stored form INT8 of `rows` x `cols` weights of 16 bits. They are not rounded to fp16 first; a row whose largest
+ * magnitude is below 1e-36 becomes zero, and one with a weight that is not finite becomes NaN. */
+void kern_quant_pack(enum kern_type type, const void *weights, int64_t rows, int64_t cols,
+                     uint8_t *to);
 /* The reverse, for elements [begin, begin + count) of a stored tensor, before they are rounded. */
 void kern_quant_decode(enum kern_quant quant, const struct kern_quant_layout *layout, int64_t cols,
                        const uint8_t *stored, int64_t begin, int64_t count, float *out);

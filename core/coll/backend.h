@@ -16,7 +16,9 @@ struct coll_work {
     const void *from;
     void *to;
     uint64_t count;
-    const uint64_t *borders; /* NULL: the default borders; read through coll_part */
+    const uint64_t *borders;        /* NULL: the default borders; read through coll_part */
+    void (*prepare)(void *context); /* coll.c calls it */
+    void *context;
 };
 
 struct coll_backend {

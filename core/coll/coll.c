@@ -266,7 +266,11 @@ static int check_command(const struct coll *coll, const struct coll_command *com
 static int run_job(void *context, const void *arguments)
 {
     struct coll *coll = context;
-    int rc = coll->backend->run(coll, arguments);
+    const struct coll_work *work = arguments;
+    if (work->prepare != NULL) {
+        work->prepare(work->context);
+    }
+    int rc = coll->backend->run(coll, work);
     if (rc == 0) {
         atomic_fetch_add_explicit(&coll->commands, 1, memory_order_relaxed);
     }
@@ -288,6 +292,8 @@ int coll_submit(struct coll *coll, const struct coll_command *command, struct co
         .to = command->to,
         .count = command->op != COLL_BARRIER ? command->count : 0,
         .borders = parts ? command->borders : NULL,
+        .prepare = command->op == COLL_GATHER ? command->prepare : NULL,
+        .context = command->context,
     };
     struct core_job job = {
         .run = run_job, .context = coll, .arguments = &work, .arguments_bytes = sizeof work};

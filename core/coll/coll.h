@@ -94,6 +94,10 @@ struct coll_command {
     /* GATHER, REDUCE_SCATTER: [world + 1], ascending from 0 to count: rank r has elements
      * borders[r] to borders[r + 1]; borrowed until the fence is reached. NULL: coll_border() */
     const uint64_t *borders;
+    /* GATHER: makes this rank's part at `from`, on the coll's thread, before it is read; NULL: it is there. Must end by
+     * itself. `context` is borrowed until the fence is reached */
+    void (*prepare)(void *context);
+    void *context;
 };
 
 /* The r-th default border: parts of equal size, except that each of the first `count % world` ranks

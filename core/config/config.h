@@ -93,6 +93,7 @@ struct core_cfg {
         int64_t stage;
         bool overlap_comm;
         int64_t reduce_bucket_size; /* elements */
+        bool quantized_weights;
         struct {
             int device; /* enum core_cfg_device */
             const char *nvme_path;

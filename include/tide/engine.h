@@ -21,6 +21,8 @@ enum tide_optimizer { TIDE_ADAMW, TIDE_ADAM, TIDE_LION, TIDE_ADAGRAD, TIDE_SGD }
 /* How frozen layers are kept: as compute reads them, or in fewer bits, which are expanded for each use. */
 enum tide_base { TIDE_BASE_PLAIN, TIDE_BASE_BF16, TIDE_BASE_INT8, TIDE_BASE_NF4 };
 enum tide_moments { TIDE_MOMENTS_FP32, TIDE_MOMENTS_BF16, TIDE_MOMENTS_8BIT };
+/* INT8: codes of 8 bits, with a scale for each 256 of them; masters stay exact. */
+enum tide_gather { TIDE_GATHER_EXACT, TIDE_GATHER_INT8 };
 
 /* The tier of a kind of data: weights, optimizer states or gradients. AUTO: the planner chooses. */
 enum tide_place { TIDE_AUTO, TIDE_DEVICE, TIDE_HOST, TIDE_STORE };
@@ -183,6 +185,10 @@ struct tide_engine_options {
     /* 1: a base in 8 or 4 bits is not kept beside the first of `stores` for later engines, and none that is there is
      * used */
     uint64_t no_keep_base;
+
+    /* enum tide_gather: how ranks send each other weights of 16 bits with ZeRO stage 3. Changes results. -ENOTSUP
+     * on a GPU */
+    uint64_t gather;
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:

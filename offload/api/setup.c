@@ -741,6 +741,28 @@ static void share_machine(struct setup *setup)
     }
 }
 
+/* Whether weights are gathered as codes of 8 bits. */
+static int choose_gather(struct setup *setup)
+{
+    struct run_options *options = &setup->options;
+    if (setup->given.gather == TIDE_GATHER_EXACT) {
+        return 0;
+    }
+    if (!dev_is_cpu(options->device)) {
+        return core_err_set(-ENOTSUP, "gathering weights in 8 bits needs the CPU device");
+    }
+    options->packs = options->stage == 3 && options->type != KERN_F32;
+    if (options->packs) {
+        core_log(CORE_LOG_INFO,
+                 "ranks gather weights in 8 bits, so results differ from exact ones");
+    } else {
+        core_log(CORE_LOG_WARN,
+                 "weights are gathered in 8 bits only with several ranks, ZeRO stage 3 and "
+                 "weights of 16 bits; nothing changes");
+    }
+    return 0;
+}
+
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights)
 {
     *setup = (struct setup){.model = NULL};
@@ -773,6 +795,10 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
         }
     }
     setup->options.stage = setup->options.world > 1 ? setup->given.zero_stage : 0;
+    rc = choose_gather(setup);
+    if (rc != 0) {
+        return rc;
+    }
     setup->options.threads = threads_of(setup);
     share_machine(setup);
     rc = open_model(setup, weights);

@@ -41,6 +41,7 @@ static int check_choices(const struct tide_engine_options *given)
         {"zero_stage", given->zero_stage, 3},
         {"base", given->base, TIDE_BASE_NF4},
         {"lora_dora", given->lora_dora, 1},
+        {"gather", given->gather, TIDE_GATHER_INT8},
     };
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         if (choices[i].value > choices[i].last) {

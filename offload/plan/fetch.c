@@ -102,9 +102,46 @@ static struct plan_piece kept_whole(const struct plan_step *step, uint32_t block
                                .bytes = plan_kept_elements(step->input, block) * width};
 }
 
+static int expand_to(struct plan_step *step, uint32_t block, struct plan_piece from, uint32_t slot)
+{
+    struct plan_command command = plan_move_command(PLAN_EXPAND, PLAN_Q_COMPUTE, block, PLAN_NONE);
+    struct plan_piece weights = {.buffer = slot, .bytes = plan_move_weight_bytes(step, block)};
+    command.packed = plan_packs_weights(step->input, block);
+    command.elements = step->input->blocks[block].elements;
+    plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, from);
+    plan_move_operand(&command, PLAN_AS_TO, PLAN_WRITES, weights);
+    return plan_move_add(step, &command);
+}
+
+/* Gathers all ranks' parts packed, and makes weights of them in `slot`, this rank's own included, so that all ranks
+ * compute with the same. `own`: this rank's part. */
+static int gather_packed(struct plan_step *step, uint32_t block, struct plan_piece own,
+                         uint32_t slot)
+{
+    struct plan_command command = plan_move_command(PLAN_GATHER, PLAN_Q_COLL, block, PLAN_NONE);
+    const uint64_t elements = step->input->blocks[block].elements;
+    const uint64_t width = step->input->blocks[block].format.weight_bytes;
+    const struct plan_piece packed = {.buffer = plan_move_turn(step, &step->layout->packed,
+                                                               &step->packed_turns, block,
+                                                               PLAN_NONE),
+                                      .bytes = plan_packed_bytes(elements)};
+    command.packed = true;
+    command.elements = elements;
+    command.bytes = packed.bytes - plan_packed_bytes(own.bytes / width);
+    plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, own);
+    plan_move_operand(&command, PLAN_AS_TO, PLAN_WRITES, packed);
+    int rc = plan_move_add(step, &command);
+    return rc != 0 ? rc : expand_to(step, block, packed, slot);
+}
+
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole)
 {
     struct plan_span span = plan_state_span(step->input, block);
+    if (plan_packs_weights(step->input, block)) { /* `whole` is still written to STORE */
+        plan_fetch_forget(step, block);
+        return gather_packed(step, block, own_part(step, block, whole, span, 0),
+                             plan_fetch_claim(step, block));
+    }
     return plan_move_together(step, PLAN_GATHER, block, own_part(step, block, whole, span, 0),
                               kept_whole(step, block, whole));
 }
@@ -143,19 +180,32 @@ static int fill_shards(struct plan_step *step, uint32_t block, uint32_t slot)
     return rc == 0 ? plan_move_together(step, PLAN_GATHER, block, own, whole) : rc;
 }
 
+/* The same if shards are gathered packed: a shard in memory is packed where it is. */
+static int fill_packed(struct plan_step *step, uint32_t block, uint32_t slot)
+{
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    const struct plan_span span = plan_weight_span(step->input, block);
+    const uint32_t kept = where->weights_device != PLAN_NONE ? where->weights_device
+                                                             : where->weights_host;
+    if (kept != PLAN_NONE) {
+        return gather_packed(step, block, own_part(step, block, kept, span, span.first), slot);
+    }
+    int rc = read_weights(step, block, slot);
+    return rc != 0 ? rc : gather_packed(step, block, own_part(step, block, slot, span, 0), slot);
+}
+
 /* Fills a slot with what is kept of the block. */
 static int fill(struct plan_step *step, uint32_t block, uint32_t slot)
 {
-    return plan_shards_weights(step->input) ? fill_shards(step, block, slot)
-                                            : fill_whole(step, block, slot);
+    return plan_packs_weights(step->input, block) ? fill_packed(step, block, slot)
+           : plan_shards_weights(step->input)     ? fill_shards(step, block, slot)
+                                                  : fill_whole(step, block, slot);
 }
 
 /* Makes the weights in `slot` of what is stored, which is first brought to where compute reaches it. */
 static int expand(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
-    struct plan_command command = plan_move_command(PLAN_EXPAND, PLAN_Q_COMPUTE, block, PLAN_NONE);
-    struct plan_piece weights = {.buffer = slot, .bytes = plan_move_weight_bytes(step, block)};
     uint32_t stored = where->weights_device != PLAN_NONE ? where->weights_device
                                                          : where->weights_host;
     if (!plan_layout_reaches_stored(step->input, step->layout, block)) {
@@ -165,10 +215,7 @@ static int expand(struct plan_step *step, uint32_t block, uint32_t slot)
             return rc;
         }
     }
-    command.elements = step->input->blocks[block].elements;
-    plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, kept_whole(step, block, stored));
-    plan_move_operand(&command, PLAN_AS_TO, PLAN_WRITES, weights);
-    return plan_move_add(step, &command);
+    return expand_to(step, block, kept_whole(step, block, stored), slot);
 }
 
 int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out)

@@ -27,7 +27,7 @@ uint32_t plan_fetch_claim(struct plan_step *step, uint32_t block);
 void plan_fetch_forget(struct plan_step *step, uint32_t block);
 
 /* Gathers all ranks' parts of the block's weights in `whole`, which already has this rank's part at
- * its offset. */
+ * its offset; or in another slot, if they are packed. */
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole);
 
 /* A READ or WRITE of a chunk of working weights at `memory`. */

@@ -398,6 +398,32 @@ static int add_stored_slots(struct plan_layout *layout, const struct plan_input 
     return add_ring(layout, &kind, bytes, counts, &layout->stored);
 }
 
+/* Slots for the packed weights of blocks that ranks gather so. */
+static int add_packed_slots(struct plan_layout *layout, const struct plan_input *input,
+                            const struct plan_choice *choice)
+{
+    uint64_t bytes[PLAN_SIZE_COUNT] = {0};
+    uint32_t counts[PLAN_SIZE_COUNT] = {0};
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        if (plan_packs_weights(input, b)) {
+            const uint64_t packed = plan_packed_bytes(input->blocks[b].elements);
+            const int size = layout->blocks[b].size;
+            bytes[size] = larger(bytes[size], plan_round_up(packed, PLAN_ALIGN_BYTES));
+            counts[size] += counts[size] < choice->weight_slots;
+        }
+    }
+    const struct buffer_kind kind = {"packed", PLAN_DEVICE, PLAN_FOR_SLOTS, false};
+    return add_ring(layout, &kind, bytes, counts, &layout->packed);
+}
+
+/* Whether a block's weights are in its slot only after EXPAND. A shard in STORE is read into the slot. */
+static bool is_expanded(const struct plan_layout *layout, const struct plan_input *input,
+                        uint32_t block)
+{
+    return input->blocks[block].stored_elements > 0 ||
+           (plan_packs_weights(input, block) && layout->places[block].weights != PLAN_STORE);
+}
+
 /* Blocks whose weights all come from EXPAND share one slot: it runs on the queue that computes, so more
  * slots would save no time. */
 static int add_weight_slots(struct plan_layout *layout, const struct plan_input *input,
@@ -418,7 +444,7 @@ static int add_weight_slots(struct plan_layout *layout, const struct plan_input 
             bytes[size] = larger(bytes[size],
                                  input->blocks[b].elements * input->blocks[b].format.weight_bytes);
             counts[size]++;
-            moved[size] += !stored;
+            moved[size] += !is_expanded(layout, input, b);
         }
     }
     for (int size = 0; size < PLAN_SIZE_COUNT; size++) {
@@ -870,6 +896,9 @@ static int add_all(struct plan_layout *layout, const struct plan_input *input,
     }
     if (rc == 0) {
         rc = add_stored_slots(layout, input, choice);
+    }
+    if (rc == 0) {
+        rc = add_packed_slots(layout, input, choice);
     }
     if (rc == 0) {
         rc = add_row_slots(layout, input);

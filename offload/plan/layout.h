@@ -93,6 +93,7 @@ struct plan_layout {
     uint32_t
         section_stages[PLAN_SECTIONS_TURN]; /* HOST: the same on the way from STORE to a card */
     struct plan_ring stored; /* DEVICE: weights in fewer bits, on their way to EXPAND */
+    struct plan_ring packed; /* DEVICE: packed weights, from GATHER to EXPAND */
     struct plan_ring gradients;
     struct plan_ring gradients_whole;
     struct plan_ring sums;

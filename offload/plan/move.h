@@ -34,6 +34,7 @@ struct plan_step {
     uint32_t rows_turn;
     uint32_t section_turn;
     struct plan_turns stored_turns;
+    struct plan_turns packed_turns;
     struct plan_turns sum_turns;
     struct plan_turns gradient_turns;
     struct plan_turns whole_turns;

@@ -39,6 +39,26 @@ bool plan_shards_states(const struct plan_input *input)
     return input->world > 1 && input->stage >= 1;
 }
 
+bool plan_packs_weights(const struct plan_input *input, uint32_t block)
+{
+    const struct plan_block_shape *shape = &input->blocks[block];
+    return input->packs && plan_shards_weights(input) && shape->stored_elements == 0 &&
+           shape->format.weight_bytes == 2;
+}
+
+static uint64_t packed_groups_bytes(uint64_t groups, uint64_t elements)
+{
+    return plan_round_up(groups * elements, PLAN_PACK_ALIGN_BYTES) +
+           plan_round_up(groups * SCALE_BYTES, PLAN_PACK_ALIGN_BYTES);
+}
+
+uint64_t plan_packed_bytes(uint64_t elements)
+{
+    const uint64_t rest = elements % PLAN_PACK_ELEMENTS;
+    return packed_groups_bytes(elements / PLAN_PACK_ELEMENTS, PLAN_PACK_ELEMENTS) +
+           (rest > 0 ? packed_groups_bytes(1, rest) : 0);
+}
+
 uint64_t plan_kept_elements(const struct plan_input *input, uint32_t block)
 {
     const struct plan_block_shape *shape = &input->blocks[block];

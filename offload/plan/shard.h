@@ -8,6 +8,8 @@ enum {
     PLAN_CUT_ELEMENTS = 65536, /* shards and chunks begin at multiples of it */
     PLAN_ALIGN_BYTES = 4096,   /* alignment of buffers, and of reads and writes */
     PLAN_EXTENT_BYTES = 4096,  /* extents of STORE are rounded up to it */
+    PLAN_PACK_ELEMENTS = 256,  /* packed weights that share a scale */
+    PLAN_PACK_ALIGN_BYTES = 64,
 };
 
 /* Elements, or bytes, of a block's array. */
@@ -56,6 +58,13 @@ uint64_t plan_state_offset(const struct plan_format *format, enum plan_stream st
 
 /* Number of elements before `rank`'s shard of a block: a multiple of 64 Ki. */
 uint64_t plan_shard_border(uint64_t elements, uint32_t world, uint32_t rank);
+
+/* Whether ranks gather a block's weights packed: a code of 8 bits for each, and an fp32 scale for each
+ * PLAN_PACK_ELEMENTS of them. */
+bool plan_packs_weights(const struct plan_input *input, uint32_t block);
+/* Bytes of `elements` packed weights: the codes of whole groups, then their scales, then the same for the rest. A
+ * packed shard begins at the packed bytes of all elements before it. */
+uint64_t plan_packed_bytes(uint64_t elements);
 
 uint64_t plan_round_up(uint64_t bytes, uint64_t unit);
 

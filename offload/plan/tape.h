@@ -155,6 +155,9 @@ struct plan_command {
                   * when the step begins; `bytes` is the most */
     bool pages;  /* READ, GATHER: whole pages of the block's weights. READ: of this rank's shard,
                   * from the operand's offset on */
+    bool
+        packed; /* GATHER, EXPAND: of weights as codes of 8 bits and their scales. GATHER makes those of this
+                  * rank's part first */
     uint32_t block;
     uint32_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */
     uint32_t chunk;    /* chunk of the block's shard */

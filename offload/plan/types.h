@@ -154,6 +154,7 @@ struct plan_input {
     uint32_t rank;
     uint32_t local; /* ranks that share the budgets that a user gives; 0: all */
     uint32_t stage; /* stage of ZeRO, 0 to 3; ignored for one rank */
+    bool packs;     /* stage 3 gathers weights of 16 bits as codes of 8 bits; the CPU device only */
     uint32_t
         group; /* micro-batches that a command does one after another; 0 and 1: one. All figures of
                 * a micro-batch are then for a group, except a block's `kept_bytes` and scratch: recomputed

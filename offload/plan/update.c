@@ -226,6 +226,10 @@ static int stand_direct(struct plan_step *step, uint32_t block, bool to_device, 
         return rc;
     }
     stand->fetched = true;
+    /* Slots have rounded weights, and the update needs the exact ones. */
+    if (plan_packs_weights(step->input, block)) {
+        plan_fetch_forget(step, block);
+    }
     stand->place = plan_fetch_held(step, block);
     stand->held = stand->place != PLAN_NONE;
     stand->place = stand->held ? stand->place : plan_fetch_claim(step, block);

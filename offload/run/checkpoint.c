@@ -101,6 +101,7 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     add(manifest, "clip", "%s", core_json_real_print(options->clip, 17, text));
     add(manifest, "check_overflow", "%d", options->may_skip);
     add(manifest, "base", "%s", model_storage_name(options->base));
+    add(manifest, "gather", "%s", options->packs ? "int8" : "exact");
     if (options->lora.rank > 0) {
         add(manifest, STORE_LORA_ALPHA, "%s", core_json_real_print(options->lora.alpha, 17, text));
         add(manifest, STORE_LORA_RSLORA, "%d", options->lora.rslora);

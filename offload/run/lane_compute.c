@@ -7,6 +7,7 @@
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "offload/model/sections.h"
+#include "offload/plan/shard.h"
 
 static const struct model_block *block_of(const struct run_compute *compute,
                                           const struct plan_command *command)
@@ -277,28 +278,73 @@ static int run_steps(struct run_compute *compute, const struct plan_command *com
     return 0;
 }
 
+/* The tensors of which a block's packed weights consist: of each rank's shard, whole groups and what is left. Sets *out to
+ * the one of this index; returns their number. */
+static unsigned packed_part(const struct plan_input *input, uint32_t block, unsigned index,
+                            struct model_stored_part *out)
+{
+    const uint64_t elements = input->blocks[block].elements;
+    unsigned count = 0;
+    for (uint32_t r = 0; r < input->world; r++) {
+        const uint64_t first = plan_shard_border(elements, input->world, r);
+        const uint64_t end = plan_shard_border(elements, input->world, r + 1);
+        const uint64_t rest = (end - first) % PLAN_PACK_ELEMENTS;
+        struct model_stored_part part = {.first = first,
+                                         .rows = (int64_t)((end - first) / PLAN_PACK_ELEMENTS),
+                                         .cols = PLAN_PACK_ELEMENTS,
+                                         .quant = KERN_QUANT_INT8,
+                                         .offset_bytes = plan_packed_bytes(first)};
+        if (part.rows > 0 && count++ == index) {
+            *out = part;
+        }
+        part.first = end - rest;
+        part.offset_bytes += plan_packed_bytes(part.first - first);
+        part.rows = 1;
+        part.cols = (int64_t)rest;
+        if (rest > 0 && count++ == index) {
+            *out = part;
+        }
+    }
+    return count;
+}
+
+/* The same of weights that a packed gather or a stored form has. */
+static unsigned part_at(const struct run_compute *compute, const struct plan_command *command,
+                        unsigned index, struct model_stored_part *out)
+{
+    const struct model_stored *stored = compute->shapes->stored[command->block];
+    if (command->packed) {
+        return packed_part(compute->input, command->block, index, out);
+    }
+    if (index < stored->count) {
+        *out = stored->parts[index];
+    }
+    return stored->count;
+}
+
 /* Makes a block's weights of its stored tensors. */
 static int expand(struct run_compute *compute, const struct plan_command *command,
                   struct core_fence *out)
 {
-    const struct model_stored *stored = compute->shapes->stored[command->block];
     const char *from = run_memory_of(compute->memory, command, PLAN_AS_FROM);
     char *to = run_memory_of(compute->memory, command, PLAN_AS_TO);
-    for (; compute->phase < stored->count; compute->phase++) {
-        const struct model_stored_part *part = &stored->parts[compute->phase];
+    struct model_stored_part part = {.rows = 0};
+    const unsigned count = part_at(compute, command, 0, &part);
+    for (; compute->phase < count; compute->phase++) {
+        (void)part_at(compute, command, compute->phase, &part);
         const struct kern_expand_arguments arguments = {
             .type = compute->type,
-            .quant = part->quant,
-            .from = part->from,
-            .rows = part->rows,
-            .cols = part->cols,
-            .stored = from + part->offset_bytes,
-            .y = to + part->first * kern_type_bytes(compute->type),
+            .quant = part.quant,
+            .from = part.from,
+            .rows = part.rows,
+            .cols = part.cols,
+            .stored = from + part.offset_bytes,
+            .y = to + part.first * kern_type_bytes(compute->type),
         };
         const struct dev_command launch = {.op = KERN_EXPAND,
                                            .arguments = &arguments,
                                            .arguments_bytes = sizeof arguments,
-                                           .more = compute->phase + 1 < stored->count};
+                                           .more = compute->phase + 1 < count};
         const int rc = dev_queue_launch(compute->queue, &launch, out);
         if (rc != 0) {
             return rc;

@@ -12,6 +12,7 @@
 
 struct run_compute {
     const struct run_shapes *shapes; /* borrowed, like all below */
+    const struct plan_input *input;
     const struct run_memory *memory;
     const struct run_inputs *inputs;
     struct run_update *update; /* of blocks that stay on the card */

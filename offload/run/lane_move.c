@@ -6,6 +6,8 @@
 
 #include "core/base/err.h"
 #include "core/dev/dev.h"
+#include "kernels/quant.h"
+#include "offload/plan/shard.h"
 
 /* ---- rows ---- */
 
@@ -220,12 +222,14 @@ int run_collect_init(struct run_collect *collect, const struct run_options *opti
         .memory = memory,
         .input = input,
         .coll = coll,
+        .type = options->type,
         .weight_type = coll_type_of(options->type),
         .grad_type = f32_grads ? COLL_F32 : coll_type_of(options->type),
         .borders = calloc((size_t)input->block_count * (world + 1), sizeof *collect->borders),
         .parts = calloc((size_t)(RUN_COLLECT_DEPTH + 1) * (world + 1), sizeof *collect->parts),
+        .packs = calloc(RUN_COLLECT_DEPTH + 1, sizeof *collect->packs),
     };
-    if (collect->borders == NULL || collect->parts == NULL) {
+    if (collect->borders == NULL || collect->parts == NULL || collect->packs == NULL) {
         return core_err_set(-ENOMEM, "no memory for the borders of %u shards", world);
     }
     for (uint32_t b = 0; b < input->block_count; b++) {
@@ -241,6 +245,7 @@ void run_collect_fini(struct run_collect *collect)
 {
     free(collect->borders);
     free(collect->parts);
+    free(collect->packs);
     *collect = (struct run_collect){0};
 }
 
@@ -280,6 +285,51 @@ int run_collect_pages(struct run_collect *collect, const struct run_collect_page
     return rc;
 }
 
+static void pack(void *context)
+{
+    const struct run_pack *shard = context;
+    const uint64_t groups = shard->elements / PLAN_PACK_ELEMENTS;
+    const uint64_t rest = shard->elements % PLAN_PACK_ELEMENTS;
+    const uint64_t whole = shard->elements - rest;
+    uint8_t *to = (uint8_t *)shard->to;
+    kern_quant_pack(shard->type, shard->from, (int64_t)groups, PLAN_PACK_ELEMENTS, to);
+    if (rest > 0) {
+        kern_quant_pack(shard->type, shard->from + whole * kern_type_bytes(shard->type), 1,
+                        (int64_t)rest, to + plan_packed_bytes(whole));
+    }
+}
+
+/* Packs this rank's shard of a block, at `from`, and gathers all. */
+static int gather_packed(struct run_collect *collect, uint32_t block, const char *from, char *to,
+                         struct core_fence *out)
+{
+    const uint32_t world = coll_world(collect->coll);
+    const uint32_t rank = collect->input->rank;
+    const uint64_t *borders = collect->borders + (size_t)block * (world + 1);
+    const size_t turn = collect->parts_turn % (RUN_COLLECT_DEPTH + 1);
+    uint64_t *parts = collect->parts + turn * (world + 1);
+    for (uint32_t r = 0; r <= world; r++) {
+        parts[r] = plan_packed_bytes(borders[r]);
+    }
+    collect->packs[turn] = (struct run_pack){.type = collect->type,
+                                             .from = from,
+                                             .elements = borders[rank + 1] - borders[rank],
+                                             .to = to + parts[rank]};
+    const struct coll_command request = {.op = COLL_GATHER,
+                                         .type = COLL_BYTE,
+                                         .from = to + parts[rank],
+                                         .to = to,
+                                         .count = parts[world],
+                                         .borders = parts,
+                                         .prepare = pack,
+                                         .context = &collect->packs[turn]};
+    int rc = coll_submit(collect->coll, &request, out);
+    if (rc == 0) {
+        collect->parts_turn++;
+    }
+    return rc;
+}
+
 static int collect_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_collect *collect = context;
@@ -292,6 +342,9 @@ static int collect_submit(void *context, const struct plan_command *command, str
     }
     char *to = run_memory_of(collect->memory, command, PLAN_AS_TO);
     char *from = operand_or(collect, command, PLAN_AS_FROM, to);
+    if (command->packed) {
+        return gather_packed(collect, command->block, from, to, out);
+    }
     if (command->pages) {
         const struct run_collect_pages pages = {
             .block = command->block,

@@ -46,15 +46,26 @@ struct run_lane run_io_lane(struct run_io *io);
 /* Collectives in flight. */
 enum { RUN_COLLECT_DEPTH = 64 };
 
+/* A shard that the coll's thread packs before it is gathered. */
+struct run_pack {
+    enum kern_type type;
+    const char *from;
+    uint64_t elements;
+    char *to;
+};
+
 /* Gathers weights, and sums gradients and the sums of their squares. */
 struct run_collect {
     const struct run_memory *memory; /* borrowed, like the next two */
     const struct plan_input *input;
     struct coll *coll;
+    enum kern_type type; /* of weights, like the next one */
     enum coll_type weight_type;
     enum coll_type grad_type;
     uint64_t *borders; /* owned, [block_count][world + 1]: of shards, in elements */
-    uint64_t *parts;   /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: of pages in flight, in turn */
+    uint64_t *parts;   /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: of pages and packed weights in
+                        * flight, in turn */
+    struct run_pack *packs; /* owned, [RUN_COLLECT_DEPTH + 1]: in the same turn */
     uint32_t parts_turn;
 };
 

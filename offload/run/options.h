@@ -37,6 +37,7 @@ struct run_options {
         topology; /* a folder with copies of /proc and /sys of another machine, by whose nodes memory and
                            * threads are placed; NULL: this one. For tests */
     uint32_t rank, world, stage;
+    bool packs;     /* stage 3 gathers weights as codes of 8 bits */
     uint32_t local; /* ranks that share a node and the budgets; `world`, unless a machine of several
                      * nodes is planned for */
     uint64_t seed;

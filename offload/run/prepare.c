@@ -147,7 +147,8 @@ static uint64_t layer_bytes(const struct run_prepared *prepared)
 
 /* Plans with whole blocks if they fit; else brings weights by sections, which are read more often: frozen ones of
  * more bytes than a layer has, or all frozen ones, or all. Each is tried with larger groups first, then with smaller ones in a
- * longer tape: the activations of a whole group are in memory when a step goes micro-batch by micro-batch. */
+ * longer tape: the activations of a whole group are in memory when a step goes micro-batch by micro-batch. Packed weights
+ * are gathered whole. */
 static int plan_groups(struct run_prepared *prepared, const struct run_options *options)
 {
     enum { GROUPS = 2 };
@@ -156,9 +157,10 @@ static int plan_groups(struct run_prepared *prepared, const struct run_options *
         {UINT64_MAX, false}, {layer_bytes(prepared), false}, {0, false}, {0, true}};
     const bool smaller = options->micro_batches > groups_max[0] &&
                          options->wishes.order != PLAN_ORDER_LAYER;
+    const size_t ways = options->packs ? 1 : sizeof sectionings / sizeof sectionings[0];
     uint32_t last[GROUPS] = {UINT32_MAX, UINT32_MAX}; /* blocks with sections in the last plan */
     int rc = -EFBIG;
-    for (size_t s = 0; s < sizeof sectionings / sizeof sectionings[0]; s++) {
+    for (size_t s = 0; s < ways; s++) {
         for (size_t g = 0; rc == -EFBIG && g < (smaller ? GROUPS : 1); g++) {
             group_micro_batches(prepared, options, groups_max[g]);
             const uint32_t count = choose_sections(prepared, &sectionings[s]);

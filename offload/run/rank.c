@@ -186,6 +186,7 @@ static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
     }
     rank->compute = (struct run_compute){
         .shapes = rank->shapes,
+        .input = rank->input,
         .memory = &rank->memory,
         .inputs = &rank->inputs,
         .update = rank->update,

@@ -391,6 +391,7 @@ struct plan_input run_shapes_input(const struct run_shapes *shapes,
         .rank = options->rank,
         .local = options->local,
         .stage = options->stage,
+        .packs = options->packs,
     };
     input.wishes.micro_batches = options->micro_batches;
     input.wishes.may_clip = options->clip > 0;

@@ -106,6 +106,14 @@ static void resumed(void)
     world(3, 0, RANKS "--zero 2 --steps 6 --save-every 6 --out %T/parts --resume");
     expect(0, RANKS "--zero 1 --steps 7 --ranks 2 --out %T/parts --resume");
     check_contains(rig_out, "parts: 7 steps");
+#define TALKS TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json -v --gather int8 --ranks 2 "
+    expect(0, TALKS "--zero 3 --steps 8 --save-every 8 --out %T/parts --resume");
+    check_contains(rig_err, "gather was exact before this run was resumed and is int8 now");
+    check_contains(rig_err, "ranks gather weights in 8 bits");
+    expect(0, TALKS "--zero 1 --steps 9 --out %T/parts --resume");
+    check_contains(rig_err, "gather was int8 before this run was resumed and is exact now");
+    check_contains(rig_err, "in 8 bits only with several ranks, ZeRO stage 3");
+#undef TALKS
     rig_end();
 }
 
@@ -138,6 +146,7 @@ static void saved(void)
          "--zero 2 --moments 8bit --checkpoint-local",
          {"weights", "master", "m", "v_scales", "sums"}},
         {2, "--zero 0", {"weights", "m", "sums"}},
+        {2, "--zero 3 --gather int8", {"weights", "master", "m", "v", "sums"}},
     };
     begin();
     make_case();

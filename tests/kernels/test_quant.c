@@ -158,6 +158,46 @@ static void refuses_what_is_not_finite(void)
     check_true(!kern_quant_encode(KERN_QUANT_INT8, 64, weights, 64, codes, &scale));
 }
 
+/* Packed weights of 16 bits: of fp16 the codes and scales of a stored tensor; of bf16 within half of a unit, also where fp16
+ * ends. */
+static void packs_halves(void)
+{
+    enum { ROWS = 5, COLS = 200, COUNT = ROWS * COLS };
+    static const float units[ROWS] = {1, 1e-9f, 1e30f, 0, 1e-38f};
+    static uint16_t weights[COUNT];
+    static float wide[COUNT], back[COUNT];
+    const struct kern_quant_layout layout = kern_quant_layout_of(KERN_QUANT_INT8, KERN_BF16, ROWS,
+                                                                 COLS);
+    uint8_t *packed = calloc(1, layout.bytes);
+    uint8_t *stored = calloc(1, layout.bytes);
+    for (int i = 0; i < COUNT; i++) {
+        wide[i] = sinf((float)i);
+        weights[i] = core_f32_to_fp16(wide[i]);
+    }
+    kern_quant_pack(KERN_FP16, weights, ROWS, COLS, packed);
+    check_true(kern_quant_encode(KERN_QUANT_INT8, COLS, wide, COUNT, stored,
+                                 (float *)(void *)(stored + layout.scales)));
+    check_memory(packed, stored, layout.bytes);
+    for (int i = 0; i < COUNT; i++) {
+        weights[i] = core_f32_to_bf16(wide[i] * units[i / COLS]);
+    }
+    kern_quant_pack(KERN_BF16, weights, ROWS, COLS, packed);
+    kern_quant_decode(KERN_QUANT_INT8, &layout, COLS, packed, 0, COUNT, back);
+    for (int i = 0; i < COUNT; i++) {
+        const bool tiny = units[i / COLS] < 1e-36f;
+        const double apart = fabs((double)back[i] - (double)core_bf16_to_f32(weights[i]));
+        check_double(apart, <=, tiny ? 2e-38 : (double)units[i / COLS] / 254 * 1.001);
+        check_true(!tiny || back[i] == 0);
+    }
+    weights[COLS] = core_f32_to_bf16(INFINITY);
+    kern_quant_pack(KERN_BF16, weights, ROWS, COLS, packed);
+    kern_quant_decode(KERN_QUANT_INT8, &layout, COLS, packed, 0, COUNT, back);
+    check_true(isfinite(back[COLS - 1]) && isnan(back[COLS + 1]) && isfinite(back[2 * COLS]));
+    free(packed);
+    free(stored);
+}
+
 TEST_MAIN({"codes_are_those_of_bitsandbytes", codes_are_those_of_bitsandbytes},
           {"layouts_are_small", layouts_are_small},
-          {"refuses_what_is_not_finite", refuses_what_is_not_finite})
+          {"refuses_what_is_not_finite", refuses_what_is_not_finite},
+          {"packs_halves", packs_halves})

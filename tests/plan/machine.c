@@ -87,6 +87,15 @@ struct machine_cell machine_kept_cell_at(const struct machine *machine, uint32_t
     return (struct machine_cell){base + (from - first) * width, elements * width};
 }
 
+struct machine_cell machine_packed_cell_at(const struct machine *machine, uint32_t block,
+                                           uint64_t cell, uint64_t base)
+{
+    uint64_t elements = plan_chunk_size(machine->input->blocks[block].elements, PLAN_CUT_ELEMENTS,
+                                        cell);
+    return (struct machine_cell){base + plan_packed_bytes(cell * PLAN_CUT_ELEMENTS),
+                                 plan_packed_bytes(elements)};
+}
+
 uint64_t machine_cell_take(const struct machine *machine, const struct plan_operand *operand,
                            uint32_t block, uint64_t cell, uint64_t first, uint64_t width)
 {
@@ -193,6 +202,22 @@ static void expand(struct machine *machine, const struct plan_command *command)
     for (uint64_t i = 0; i < truth_cells(machine->input, block); i++) {
         machine_cell_put(machine, to, block, i, machine->input->blocks[block].format.weight_bytes,
                          truth_cell_at(machine->truth, 0, block, i).weight);
+    }
+}
+
+/* Makes weights of packed ones. */
+static void expand_packed(struct machine *machine, const struct plan_command *command)
+{
+    const uint32_t block = command->block;
+    const struct plan_operand *from = machine_need(command, PLAN_AS_FROM);
+    const struct plan_operand *to = machine_need(command, PLAN_AS_TO);
+    check_uint(command->queue, ==, PLAN_Q_COMPUTE);
+    check_true(plan_packs_weights(machine->input, block));
+    for (uint64_t i = 0; i < truth_cells(machine->input, block); i++) {
+        const struct machine_cell at = machine_packed_cell_at(machine, block, i, from->offset);
+        check_true(at.offset + at.bytes <= from->offset + from->bytes);
+        machine_cell_put(machine, to, block, i, machine->input->blocks[block].format.weight_bytes,
+                         machine_take(machine, from->buffer, at.offset, at.bytes));
     }
 }
 
@@ -572,7 +597,7 @@ void machine_do(struct machine *machine, const struct plan_command *as_told, enu
     switch ((enum plan_op)command->op) {
     case PLAN_FWD: forward(machine, command, step); break;
     case PLAN_BWD: backward(machine, command, step); break;
-    case PLAN_EXPAND: expand(machine, command); break;
+    case PLAN_EXPAND: (command->packed ? expand_packed : expand)(machine, command); break;
     case PLAN_ROUND: round_shared(machine, command); break;
     case PLAN_H2D:
     case PLAN_D2H: (command->rows ? bring_rows : copy)(machine, command); break;

@@ -63,6 +63,10 @@ struct machine_cell machine_cell_at(const struct machine *machine, uint32_t bloc
 struct machine_cell machine_kept_cell_at(const struct machine *machine, uint32_t block,
                                          uint64_t cell, uint64_t base, uint64_t first);
 
+/* The same for a cell of a block's packed weights. */
+struct machine_cell machine_packed_cell_at(const struct machine *machine, uint32_t block,
+                                           uint64_t cell, uint64_t base);
+
 uint64_t machine_cell_take(const struct machine *machine, const struct plan_operand *operand,
                            uint32_t block, uint64_t cell, uint64_t first, uint64_t width);
 

@@ -7,6 +7,7 @@ static void gather(struct machine *const *machines, uint32_t world,
                    const struct plan_command *const *commands)
 {
     uint32_t block = commands[0]->block;
+    const bool packed = plan_packs_weights(machines[0]->input, block);
     for (uint32_t r = 0; r < world; r++) {
         struct machine_cells own = machine_part(machines[r], block);
         const struct plan_operand *from = plan_command_operand(commands[r], PLAN_AS_FROM);
@@ -15,10 +16,14 @@ static void gather(struct machine *const *machines, uint32_t world,
             const struct machine_cell at = machine_kept_cell_at(machines[r], block, i, from->offset,
                                                                 own.first * PLAN_CUT_ELEMENTS);
             uint64_t value = machine_take(machines[r], from->buffer, at.offset, at.bytes);
+            value = packed ? truth_rounded(machines[r]->input, block, value) : value;
             for (uint32_t other = 0; other < world; other++) {
                 const struct plan_operand *to = machine_need(commands[other], PLAN_AS_TO);
-                const struct machine_cell there = machine_kept_cell_at(machines[other], block, i,
-                                                                       to->offset, 0);
+                const struct machine_cell there = packed
+                                                      ? machine_packed_cell_at(machines[other],
+                                                                               block, i, to->offset)
+                                                      : machine_kept_cell_at(machines[other], block,
+                                                                             i, to->offset, 0);
                 check_true(there.offset + there.bytes <= to->offset + to->bytes);
                 machine_put(machines[other], to->buffer, there.offset, there.bytes, value);
             }
@@ -116,6 +121,7 @@ uint64_t machine_do_together(struct machine *const *machines, uint32_t world,
         check_int(commands[r]->op, ==, commands[0]->op);
         check_int(commands[r]->block, ==, commands[0]->block);
         check_int(commands[r]->elements, ==, commands[0]->elements);
+        check_int(commands[r]->packed, ==, commands[0]->packed);
         machines[r]->now = commands[r];
     }
     if (commands[0]->op == PLAN_GATHER) {

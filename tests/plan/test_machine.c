@@ -531,6 +531,73 @@ static void ranks_train(void)
     }
 }
 
+/* The same with weights that ranks gather packed, except those of 32 bits: all compute with the rounded ones, and updates
+ * change the exact ones, wherever these are. */
+static void packed_ranks_train(void)
+{
+    uint32_t packed = 0;
+    for (uint64_t i = 0; i < TEST_COUNT(120, 24); i++) {
+        struct world world;
+        vary(&world, i * 7919 + i / 3);
+        world.input.budgets.device_is_host = true;
+        world.input.world = i % 2 == 0 ? 2 : 4;
+        world.input.stage = 3;
+        world.input.packs = true;
+        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
+        train(&world, is_inside ? &inside : i % 3 == 0 ? &drained : &evaluated, 1);
+        struct plan *plan = world_plan(&world);
+        const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
+        for (uint32_t c = 0; c < tape->count; c++) {
+            packed += tape->commands[c].op == PLAN_EXPAND && tape->commands[c].packed;
+        }
+        plan_destroy(plan);
+    }
+    check_uint(packed, >, 0);
+}
+
+/* The bytes that the first GATHER of a block receives. */
+static uint64_t gathered_bytes(const struct plan_tape *tape, uint32_t block)
+{
+    uint32_t c = 0;
+    while (tape->commands[c].op != PLAN_GATHER || tape->commands[c].block != block) {
+        c++;
+    }
+    return tape->commands[c].bytes;
+}
+
+/* Packed weights are half of the bytes and a 64th more; so are the bytes that a rank receives, and slots for them are as
+ * small. The shards of a block lie one after the other. A card is refused. */
+static void packed_weights_are_small(void)
+{
+    struct world world;
+    struct plan *plan = NULL;
+    check_uint(plan_packed_bytes(512), ==, 512 + 64);
+    check_uint(plan_packed_bytes(UNIT + 300), ==, UNIT + UNIT / 64 + 256 + 64 + 64 + 64);
+    check_uint(plan_packed_bytes(0), ==, 0);
+    world_init(&world, false, 1);
+    world.input.budgets.device_is_host = true;
+    world.input.world = 2;
+    world.input.stage = 3;
+    uint64_t bytes[2];
+    for (int packs = 0; packs <= 1; packs++) {
+        world.input.packs = packs == 1;
+        plan = world_plan(&world);
+        bytes[packs] = gathered_bytes(plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST), 1);
+        const struct plan_layout *layout = plan_layout_of(plan);
+        check_true((layout->packed.counts[PLAN_LAYER] > 0) == (packs == 1));
+        if (packs == 1) {
+            check_uint(plan_buffer(plan, layout->packed.buffers[PLAN_LAYER][0])->bytes, ==,
+                       plan_round_up(5 * (UNIT + UNIT / 64), PLAN_ALIGN_BYTES));
+        }
+        plan_destroy(plan);
+    }
+    check_uint(bytes[0], ==, 2 * 3 * UNIT); /* rank 0 has two of five cuts */
+    check_uint(bytes[1], ==, 3 * (UNIT + UNIT / 64));
+    world.input.budgets.device_is_host = false;
+    check_int(plan_create(&world.input, &plan), ==, -ENOTSUP);
+    check_contains(core_err_message(), "on the CPU device only");
+}
+
 /* A GPU that updates the blocks that it holds. */
 static void give_card(struct world *world)
 {
@@ -668,4 +735,6 @@ TEST_MAIN({"tapes_train", tapes_train}, {"applications_train", applications_trai
           {"stored_blocks_train", stored_blocks_train},
           {"stored_blocks_are_small", stored_blocks_are_small}, {"budgets_train", budgets_train},
           {"cards_train", cards_train}, {"cards_share", cards_share},
-          {"cards_keep_what_is_theirs", cards_keep_what_is_theirs})
+          {"cards_keep_what_is_theirs", cards_keep_what_is_theirs},
+          {"packed_ranks_train", packed_ranks_train},
+          {"packed_weights_are_small", packed_weights_are_small})

@@ -65,17 +65,24 @@ uint64_t truth_gradient_at(const struct machine_truth *truth, uint32_t step, uin
     return truth->gradients[step][block][cell];
 }
 
+uint64_t truth_rounded(const struct plan_input *input, uint32_t block, uint64_t weight)
+{
+    return plan_packs_weights(input, block) ? truth_mix(weight, 8) : weight;
+}
+
 static uint64_t weights_digest(const struct machine_truth *truth, uint32_t step, uint32_t block)
 {
     const struct plan_input *input = truth->input;
     const struct plan_block_shape *shape = &input->blocks[block];
     uint64_t digest = 0;
     for (uint64_t i = 0; i < truth_cells(input, block); i++) {
-        digest = truth_mix(digest, truth->cells[step][block][i].weight);
+        digest = truth_mix(digest,
+                           truth_rounded(input, block, truth->cells[step][block][i].weight));
     }
     for (uint32_t j = 0; j < shape->borrow_count; j++) {
         for (uint64_t i = 0; i < truth_cells(input, shape->borrows[j]); i++) {
-            digest = truth_mix(digest, truth->cells[step][shape->borrows[j]][i].weight);
+            const uint64_t weight = truth->cells[step][shape->borrows[j]][i].weight;
+            digest = truth_mix(digest, truth_rounded(input, shape->borrows[j], weight));
         }
     }
     return digest;

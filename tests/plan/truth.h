@@ -26,6 +26,9 @@ struct truth_cell truth_update(struct truth_cell was, uint64_t gradient, uint64_
 
 bool truth_by_norm(const struct machine_truth *truth, uint32_t step);
 
+/* What a forward or backward computes with if a block's weight is this: packed weights are rounded. */
+uint64_t truth_rounded(const struct plan_input *input, uint32_t block, uint64_t weight);
+
 /* The cell after `steps` updates. */
 struct truth_cell truth_cell_at(const struct machine_truth *truth, uint32_t steps, uint32_t block,
                                 uint64_t cell);

@@ -176,4 +176,42 @@ static void traffic(void)
     case_model_free(&made);
 }
 
-TEST_MAIN({"fp32", fp32}, {"bf16", bf16}, {"lora", lora}, {"again", again}, {"traffic", traffic})
+/* Weights that are gathered in 8 bits: about the same losses as with exact ones, in half of the bytes; the same bits for
+ * shards in memory and in the store, and again. fp32 weights are gathered as they are. */
+static void packed(void)
+{
+    struct case_model made;
+    struct case_outcome exact;
+    struct case_outcome memory;
+    struct case_outcome other;
+    case_model_make(&made, "llama");
+    for (uint32_t world = TEST_SLOW ? 3 : 2; world <= 3; world++) {
+        struct run_options options = options_of(world, 3, world == 2 ? KERN_FP16 : KERN_BF16);
+        options.micro_batches = 1;
+        options.wishes.weight_slots = 2;
+        case_run_engine(&made, &options, STEPS, &exact);
+        options.packs = true;
+        case_run_engine(&made, &options, STEPS, &memory);
+        check_near(&exact, &memory, 2e-2, "packed");
+        check_true(exact.loss[STEPS - 1] != memory.loss[STEPS - 1]);
+        const double gathered = (double)(exact.received_bytes - exact.summed_bytes);
+        check_uint(memory.gather_bytes, ==, memory.received_bytes - memory.summed_bytes);
+        test_note("%.3f of the bytes", (double)memory.gather_bytes / gathered);
+        check_double((double)memory.gather_bytes, >, 0.5 * gathered);
+        check_double((double)memory.gather_bytes, <, 0.7 * gathered); /* some are gathered again */
+        case_run_engine(&made, &options, STEPS, &other);
+        case_check_equal(&memory, &other, "packed again");
+        in_store(&options);
+        case_run_engine(&made, &options, STEPS, &other);
+        case_check_equal(&memory, &other, "packed from the store");
+    }
+    struct run_options options = options_of(2, 3, KERN_F32);
+    case_run_engine(&made, &options, STEPS, &exact);
+    options.packs = true;
+    case_run_engine(&made, &options, STEPS, &other);
+    case_check_equal(&exact, &other, "fp32");
+    case_model_free(&made);
+}
+
+TEST_MAIN({"fp32", fp32}, {"bf16", bf16}, {"lora", lora}, {"again", again}, {"traffic", traffic},
+          {"packed", packed})

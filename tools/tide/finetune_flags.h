@@ -47,7 +47,8 @@ struct finetune_flags {
     int64_t threads, ranks, zero;
     uint64_t tile_bytes, device_memory, host_memory, data_memory;
     struct cli_texts store;
-    int numa; /* the index in "auto|off" */
+    int numa;   /* the index in "auto|off" */
+    int gather; /* enum tide_gather */
     bool make_store;
     const char *place, *io, *rates, *trace;
     const char *machine; /* of `tide plan`: its drives are in a file */

@@ -272,6 +272,7 @@ static int take_config_offload(struct finetune_settings *settings,
 {
     struct tide_engine_options *engine = &settings->engine;
     engine->zero_stage = (uint32_t)cfg->zero.stage;
+    engine->gather = cfg->zero.quantized_weights ? TIDE_GATHER_INT8 : TIDE_GATHER_EXACT;
     if (is_given(settings, "zero_optimization.offload_param.device")) {
         engine->weights = tier_of(cfg->zero.offload_param.device);
     }
@@ -707,6 +708,9 @@ static int take_machine(struct finetune_settings *settings, const struct finetun
     engine->ranks = (uint32_t)flags->ranks;
     if (FINETUNE_GIVEN(flags, zero)) {
         engine->zero_stage = (uint32_t)flags->zero;
+    }
+    if (FINETUNE_GIVEN(flags, gather)) {
+        engine->gather = (uint64_t)flags->gather;
     }
     return 0;
 }
