@@ -370,6 +370,15 @@ static int open_kept(struct run_engine *engine)
     return rc;
 }
 
+static void close_kept(struct run_engine *engine)
+{
+    if (engine->kept != NULL) {
+        model_files_set_kept(engine->given.files, NULL);
+        model_kept_close(engine->kept);
+        engine->kept = NULL;
+    }
+}
+
 /* Data of the kept base that does not match its checksums would fail the next run, too. */
 static void check_kept(const struct run_engine *engine, int rc)
 {
@@ -526,17 +535,13 @@ static int make(struct run_engine *engine)
     if (engine->given.damaged != NULL) {
         *engine->given.damaged = rc != 0 && engine->given.checkpoint != NULL;
     }
-    if (apart) {
-        model_files_set_kept(engine->given.files, NULL);
-    }
     if (rc != 0 || !apart) {
         return rc;
     }
     rc = known ? 0 : gather_sums(engine);
     rc = rc == 0 ? identify_base(engine) : rc;
     if (!known) { /* it has been written, or is removed */
-        model_kept_close(engine->kept);
-        engine->kept = NULL;
+        close_kept(engine);
     }
     return rc;
 }
@@ -621,7 +626,7 @@ bool run_engine_destroy(struct run_engine *engine)
     }
     run_checkpoint_writer_destroy(engine->writer);
     coll_meeting_destroy(engine->meeting);
-    model_kept_close(engine->kept);
+    close_kept(engine);
     model_sums_destroy(engine->sums);
     free(engine->piece);
     free(engine->workers);

@@ -210,6 +210,19 @@ static void runs_resume_on_a_kept_base(void)
 
 /* ---- made again ---- */
 
+/* Whether a store reads the file where it is: with direct I/O, on its own file system. */
+static bool store_reads(const char *path)
+{
+    struct stat mine;
+    struct stat found;
+    const int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return fd >= 0 && stat(directory, &mine) == 0 && stat(path, &found) == 0 &&
+           mine.st_dev == found.st_dev;
+}
+
 /* Where the weights are read when a run begins, damage costs only that the base is made again. A store that reads the
  * file ends the run. In both cases the file is gone. */
 static void a_damaged_file_is_removed(void)
@@ -234,8 +247,9 @@ static void a_damaged_file_is_removed(void)
     run_kept(&made, &ways[1], &outcome);
     check_uint(kept_files("", path), ==, 1);
     flip(path, 300000);
-    check_int(case_try_engine(&made, &in_store, STEPS, &outcome), ==, -EBADMSG);
-    check_contains(core_err_message(), "tide-base-");
+    const bool there = store_reads(path);
+    check_int(case_try_engine(&made, &in_store, STEPS, &outcome), ==, there ? -EBADMSG : 0);
+    check_true(!there || strstr(core_err_message(), "tide-base-") != NULL);
     check_uint(kept_files("", path), ==, 0);
     remove_kept();
     case_model_free(&made);
