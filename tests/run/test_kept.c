@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -473,8 +474,53 @@ static void one_run_writes(void)
     case_model_free(&made);
 }
 
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    check_int(getrlimit(RLIMIT_FSIZE, &limit), ==, 0);
+    limit.rlim_cur = bytes;
+    check_int(setrlimit(RLIMIT_FSIZE, &limit), ==, 0);
+}
+
+/* A file that cannot be created at its size, or not be written to its end: a line says so, and nothing is left. */
+static void a_file_that_cannot_be_written_is_no_error(void)
+{
+    struct case_model made;
+    struct run_prepared *prepared = NULL;
+    struct model_kept *kept = NULL;
+    char path[900];
+    const struct run_options options = options_of(&ways[0]);
+    (void)mkdir(directory, 0700);
+    make(&made);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    const struct model_kept_options given = kept_options(&made, prepared);
+    check_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    test_listen(CORE_LOG_WARN);
+    limit_files(1 << 20);
+    check_int(model_kept_open(&given, &kept), ==, 0);
+    limit_files(RLIM_INFINITY);
+    check_true(kept == NULL);
+    check_contains(test_heard(), "the nf4 base is not kept: ");
+    check_contains(test_heard(), " of 2 MiB cannot be created: File too large");
+    check_uint(kept_files("", path), ==, 0);
+
+    check_int(model_kept_open(&given, &kept), ==, 0);
+    check_true(kept != NULL);
+    limit_files(1 << 20);
+    write_blocks(&made, kept, prepared, made.model->block_count);
+    limit_files(RLIM_INFINITY);
+    check_contains(test_heard(), " of 2 MiB cannot be written: File too large");
+    test_listen_end();
+    model_kept_finish(kept, 1);
+    model_kept_close(kept);
+    check_uint(kept_files("", path), ==, 0);
+    run_prepared_destroy(prepared);
+    case_model_free(&made);
+}
+
 TEST_MAIN({"killed_runs_leave_nothing_that_is_read", killed_runs_leave_nothing_that_is_read},
           {"one_run_writes", one_run_writes},
+          {"a_file_that_cannot_be_written_is_no_error", a_file_that_cannot_be_written_is_no_error},
           {"later_runs_read_only_what_was_kept", later_runs_read_only_what_was_kept},
           {"runs_resume_on_a_kept_base", runs_resume_on_a_kept_base},
           {"a_damaged_file_is_removed", a_damaged_file_is_removed},
