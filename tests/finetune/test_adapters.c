@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/file.h"
 #include "tests/finetune/rig.h"
@@ -112,6 +113,7 @@ static void contradicted(void)
         {"--lora 8", {"--lora 8 contradicts \"r\": 4 in ", "one/adapter_config.json"}},
         {"--lora-alpha 8", {"--lora-alpha 8 contradicts \"lora_alpha\": 6", "one/adapter"}},
         {"--lora-rslora", {"--lora-rslora contradicts \"use_rslora\": false", "one/adapter"}},
+        {"--lora-dora", {"--lora-dora contradicts \"use_dora\": false", "one/adapter"}},
         {"--lora-targets q_proj", {"v_proj.weight, which --lora-targets does not name", "one"}},
         {"--lora-targets all-linear",
          {"--lora-targets names model.layers.0.self_attn.k_proj", "one"}},
@@ -130,6 +132,20 @@ static void contradicted(void)
         check_contains(rig_err, odd[i].says[1]);
         check_true(!rig_has("never"));
     }
+    /* A folder of another program may have any rate. */
+    check_int(mkdir(rig_path("mad"), 0700), ==, 0);
+    const char *config = rig_read("one/adapter_config.json");
+    const char *rate = strstr(config, "\"lora_dropout\": ");
+    check_true(rate != NULL);
+    char changed[4096];
+    const int length = snprintf(changed, sizeof changed, "%.*s\"lora_dropout\": 1.5%s",
+                                (int)(rate - config), config, rate + strcspn(rate, ",}\n"));
+    test_file("mad/adapter_config.json", changed, (size_t)length);
+    check_int(
+        link(rig_path("one/adapter_model.safetensors"), rig_path("mad/adapter_model.safetensors")),
+        ==, 0);
+    expect(2, "plan --model %M --rates %T/rates.json --adapter %T/mad");
+    check_contains(rig_err, "mad/adapter_config.json: lora_dropout is 1.5; expected 0 to 0.999");
     expect(2, "plan --model %M --rates %T/rates.json --adapter %T/one --lora 8");
     check_contains(rig_err, "--lora 8 contradicts");
     expect(0, "plan --model %M --rates %T/rates.json --adapter %T/one --lora 4 --lora-alpha 6 "

@@ -484,6 +484,20 @@ static void odd_tensors(void)
         check_contains(core_err_message(), odd[i].says);
         check_true(peft == NULL);
     }
+    static const char dora[] =
+        "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 3, \"use_dora\": "
+        "true}";
+    struct model_peft *peft = NULL;
+    (void)unlink(test_path(MODEL_ADAPTER_CONFIG));
+    test_file(MODEL_ADAPTER_CONFIG, dora, sizeof dora - 1);
+    write_tensors("{" A_OF("F32", "2, 3", "0", "24") ", " B_OF(
+                      "4, 2", "24", "56") ", \"" MODULE
+                                          ".lora_magnitude_vector\": {\"dtype\": \"F32\", "
+                                          "\"shape\": [3], \"data_offsets\": [56, 68]}}",
+                  68);
+    check_int(model_peft_open(test_directory(), &peft), ==, -EINVAL);
+    check_contains(core_err_message(),
+                   "lora_magnitude_vector has another length than the rows of lora_B");
     (void)unlink(test_path(MODEL_ADAPTER_FILE));
 }
 
