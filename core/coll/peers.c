@@ -511,7 +511,9 @@ static void *peers_main(void *argument)
     turn(peers);
     if (peers->failed != 0) {
         spread_end(peers);
+        pthread_mutex_lock(&peers->lock);
         atomic_store_explicit(&peers->error, peers->failed, memory_order_release);
+        pthread_mutex_unlock(&peers->lock);
         core_bell_ring(&peers->done);
         while (!atomic_load_explicit(&peers->ending, memory_order_acquire)) {
             const uint32_t seen = core_bell_look(&peers->work);
@@ -539,8 +541,11 @@ void coll_peers_post(struct coll_peers *peers, struct coll_transfer *transfer)
     transfer->next = NULL;
     atomic_store_explicit(&transfer->state, COLL_TRANSFER_POSTED, memory_order_relaxed);
     pthread_mutex_lock(&peers->lock);
-    *peers->posted_tail = transfer;
-    peers->posted_tail = &transfer->next;
+    /* After an error nobody takes what was posted, and the last one's owner may be gone. */
+    if (atomic_load_explicit(&peers->error, memory_order_relaxed) == 0) {
+        *peers->posted_tail = transfer;
+        peers->posted_tail = &transfer->next;
+    }
     pthread_mutex_unlock(&peers->lock);
     core_bell_ring(&peers->work);
 }
