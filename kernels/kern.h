@@ -374,8 +374,11 @@ enum { KERN_LABEL_IGNORED = -100 };
 
 /* The loss of one micro-batch; a step adds these up over micro-batches and divides once. */
 struct kern_loss {
-    double sum;    /* of -log p(label) over the targets */
-    int64_t count; /* tokens whose label is not KERN_LABEL_IGNORED */
+    double sum;    /* of -log p(label) over the targets; with pairs, of their losses */
+    int64_t count; /* tokens whose label is not KERN_LABEL_IGNORED; with pairs, those that count */
+    /* With pairs: sums of the rewards, and how many chosen rows have the larger one. */
+    double chosen, rejected;
+    int64_t right;
 };
 
 /* KERN_LOSS: logits = x w^T, their cross-entropy and, unless dx is NULL, the gradients of
@@ -383,7 +386,13 @@ struct kern_loss {
  * the gradients. A card whose `logits_bytes` are enough works on runs of tokens instead, keeps the
  * gradients of all logits and computes logits once. Labels are already shifted: labels[t] is what
  * token t predicts. A label that is neither KERN_LABEL_IGNORED nor in 0 .. vocab - 1 is -EINVAL on
- * the CPU. */
+ * the CPU.
+ *
+ * With `pairs` (DPO; not on cards): the tokens are those of 4 pairs rows of equal length: chosen 0, rejected 0,
+ * chosen 1 ... of the policy, and then the same rows of the reference, with the same labels. The reward of a row is
+ * beta (log p(labels) of the policy - log p(labels) of the reference), and the loss of a pair is
+ * -log sigmoid(reward of chosen - reward of rejected). A pair counts if both of its rows have labels. Only the
+ * policy's half of dx is written; gradients are those of the policy. */
 struct kern_loss_arguments {
     enum kern_type type;
     int64_t tokens, vocab, width;
@@ -403,7 +412,9 @@ struct kern_loss_arguments {
      * kern_loss_parts.rows rows, and then for the rest, give the same bits: first without `dx`, for
      * statistics of all parts, whose last one writes *loss; then with `dx`, which the last one writes. */
     int64_t first_row, row_count;
-    void *state; /* between these launches: kern_loss_parts.state_bytes */
+    void *state;   /* between these launches: kern_loss_parts.state_bytes */
+    int64_t pairs; /* 0: cross-entropy */
+    double beta;   /* of pairs */
 };
 
 /* How a loss is computed by parts of w. */

@@ -40,7 +40,7 @@ struct kern_loss_tile {
     enum kern_type
         type; /* only for gradients: their type; they replace the logits, [tokens][grad_stride] */
     int64_t grad_stride;
-    float scale; /* only for gradients */
+    const float *scales; /* [tokens]; only for gradients */
 };
 
 /* A part of an attention: the queries [begin, end) (positions in the row) of the document [start,

@@ -1,6 +1,6 @@
-/* loss.c: linear + cross-entropy over tiles of the vocabulary: first statistics of all tiles, then
- * gradients, which compute each tile's logits again. Only one tile of logits exists at a time; its
- * gradients replace its logits. */
+/* loss.c: linear + loss over tiles of the vocabulary: first statistics of all tiles, then the loss and each
+ * token's factor, then gradients, which compute each tile's logits again. Only one tile of logits exists at a
+ * time; its gradients replace its logits. */
 #include <errno.h>
 #include <math.h>
 
@@ -47,8 +47,15 @@ static size_t logits_bytes(int64_t tokens, int64_t n)
 /* Arrays for all tiles. */
 struct arrays {
     float *maxima, *sums, *picked; /* [tokens] */
-    float *dx_sum;                 /* [tokens][width] */
+    float *scales; /* [tokens]: what the gradients of a token's logits are multiplied with */
+    float *dx_sum; /* [tokens][width] */
 };
+
+/* The tokens that have gradients. */
+static int64_t grad_tokens(const struct kern_loss_arguments *a)
+{
+    return a->pairs > 0 ? a->tokens / 2 : a->tokens;
+}
 
 /* Rows begin .. begin + n - 1 of w. */
 struct part {
@@ -60,14 +67,14 @@ static const void *weights_at(const struct kern_loss_arguments *a, int64_t row)
     return (const char *)a->w + (size_t)(row * a->width) * kern_type_bytes(a->type);
 }
 
-/* logits[tokens][n] = x w^T in fp32, written to the scratch. */
+/* Logits of the first tokens, [tokens][n] = x w^T in fp32, written to the scratch. */
 static int logits_product(const struct dev_launch *where, const struct kern_loss_arguments *a,
-                          struct part part, char **scratch, float **out)
+                          int64_t tokens, struct part part, char **scratch, float **out)
 {
-    float *logits = kern_cpu_take(scratch, logits_bytes(a->tokens, part.n));
+    float *logits = kern_cpu_take(scratch, logits_bytes(tokens, part.n));
     const struct kern_product product = {
         .type = a->type,
-        .m = a->tokens,
+        .m = tokens,
         .n = part.n,
         .k = a->width,
         .a = a->x,
@@ -85,7 +92,7 @@ static int stats_run(const struct dev_launch *where, const struct kern_loss_argu
                      const struct arrays *arrays, struct part part, char *scratch)
 {
     float *logits = NULL;
-    const int rc = logits_product(where, a, part, &scratch, &logits);
+    const int rc = logits_product(where, a, a->tokens, part, &scratch, &logits);
     if (rc != 0) {
         return rc;
     }
@@ -102,10 +109,12 @@ static int stats_run(const struct dev_launch *where, const struct kern_loss_argu
     return 0;
 }
 
-static struct kern_loss sum_losses(const struct kern_loss_arguments *a, const struct arrays *arrays)
+/* -log p of the labels of tokens, and how many there are. */
+static struct kern_loss sum_labels(const struct kern_loss_arguments *a, const struct arrays *arrays,
+                                   int64_t first, int64_t count)
 {
     struct kern_loss loss = {0};
-    for (int64_t t = 0; t < a->tokens; t++) {
+    for (int64_t t = first; t < first + count; t++) {
         if (a->labels[t] != KERN_LABEL_IGNORED) {
             loss.sum += (double)arrays->maxima[t] - (double)arrays->picked[t] +
                         log((double)arrays->sums[t]);
@@ -113,6 +122,57 @@ static struct kern_loss sum_losses(const struct kern_loss_arguments *a, const st
         }
     }
     return loss;
+}
+
+static void fill_scales(const struct arrays *arrays, int64_t first, int64_t count, double scale)
+{
+    for (int64_t t = first; t < first + count; t++) {
+        arrays->scales[t] = (float)scale;
+    }
+}
+
+/* The loss of each pair, and the factors of its tokens. */
+static struct kern_loss settle_pairs(const struct kern_loss_arguments *a,
+                                     const struct arrays *arrays)
+{
+    const int64_t length = a->tokens / (4 * a->pairs);
+    const double beta = a->beta;
+    struct kern_loss loss = {0};
+    for (int64_t pair = 0; pair < a->pairs; pair++) {
+        const int64_t at = 2 * pair * length;
+        double reward[2];
+        bool counts = true;
+        for (int side = 0; side < 2; side++) {
+            const int64_t first = at + side * length;
+            const struct kern_loss policy = sum_labels(a, arrays, first, length);
+            const struct kern_loss base = sum_labels(a, arrays, a->tokens / 2 + first, length);
+            reward[side] = beta * (base.sum - policy.sum);
+            counts = counts && policy.count > 0;
+        }
+        const double margin = reward[0] - reward[1];
+        const double factor = counts ? beta / (1 + exp(margin)) * (double)*a->scale : 0;
+        fill_scales(arrays, at, length, factor);
+        fill_scales(arrays, at + length, length, -factor);
+        if (counts) {
+            loss.sum += log1p(exp(-fabs(margin))) + fmax(-margin, 0);
+            loss.count++;
+            loss.chosen += reward[0];
+            loss.rejected += reward[1];
+            loss.right += reward[0] > reward[1];
+        }
+    }
+    return loss;
+}
+
+/* After the statistics: the loss, and the factors for gradients. */
+static void settle(const struct kern_loss_arguments *a, const struct arrays *arrays)
+{
+    if (a->pairs > 0) {
+        *a->loss = settle_pairs(a, arrays);
+    } else {
+        fill_scales(arrays, 0, a->tokens, (double)*a->scale);
+        *a->loss = sum_labels(a, arrays, 0, a->tokens);
+    }
 }
 
 static int grad_products(const struct dev_launch *where, const struct kern_loss_arguments *a,
@@ -124,7 +184,7 @@ static int grad_products(const struct dev_launch *where, const struct kern_loss_
         .type = a->type,
         .m = tile->n,
         .n = a->width,
-        .k = a->tokens,
+        .k = grad_tokens(a),
         .a = tile->logits,
         .a_stride = tile->grad_stride,
         .a_turned = true,
@@ -134,7 +194,7 @@ static int grad_products(const struct dev_launch *where, const struct kern_loss_
     };
     const struct kern_product dx = {
         .type = a->type,
-        .m = a->tokens,
+        .m = grad_tokens(a),
         .n = a->width,
         .k = tile->n,
         .a = tile->logits,
@@ -156,7 +216,8 @@ static int grad_run(const struct dev_launch *where, const struct kern_loss_argum
                     const struct arrays *arrays, struct part part, char *scratch)
 {
     float *logits = NULL;
-    const int rc = logits_product(where, a, part, &scratch, &logits);
+    const int64_t tokens = grad_tokens(a);
+    const int rc = logits_product(where, a, tokens, part, &scratch, &logits);
     if (rc != 0) {
         return rc;
     }
@@ -170,8 +231,8 @@ static int grad_run(const struct dev_launch *where, const struct kern_loss_argum
                                           .sums = arrays->sums,
                                           .type = a->type,
                                           .grad_stride = part.n * in_row,
-                                          .scale = *a->scale}};
-    kern_cpu_spread(where, a->tokens, TOKEN_GRAIN, grad_range, &job);
+                                          .scales = arrays->scales}};
+    kern_cpu_spread(where, tokens, TOKEN_GRAIN, grad_range, &job);
     return grad_products(where, a, arrays, &job.tile, scratch);
 }
 
@@ -186,13 +247,15 @@ static int64_t tile_rows(const struct kern_loss_arguments *a)
 
 static size_t tile_bytes(const struct kern_loss_arguments *a, int64_t n, unsigned threads)
 {
+    const int64_t tokens = grad_tokens(a);
     const size_t products[] = {
         kern_cpu_product_bytes(a->type, a->tokens, n, a->width, threads),
-        kern_cpu_product_bytes(a->type, n, a->width, a->tokens, threads),
-        kern_cpu_product_bytes(a->type, a->tokens, a->width, n, threads),
+        kern_cpu_product_bytes(a->type, tokens, n, a->width, threads),
+        kern_cpu_product_bytes(a->type, n, a->width, tokens, threads),
+        kern_cpu_product_bytes(a->type, tokens, a->width, n, threads),
     };
     size_t most = products[0];
-    for (int i = 1; i < 3; i++) {
+    for (int i = 1; i < 4; i++) {
         most = products[i] > most ? products[i] : most;
     }
     return logits_bytes(a->tokens, n) + most;
@@ -200,8 +263,8 @@ static size_t tile_bytes(const struct kern_loss_arguments *a, int64_t n, unsigne
 
 static size_t arrays_bytes(const struct kern_loss_arguments *a)
 {
-    return 3 * kern_cpu_round((size_t)a->tokens * sizeof(float)) +
-           kern_cpu_round((size_t)(a->tokens * a->width) * sizeof(float));
+    return 4 * kern_cpu_round((size_t)a->tokens * sizeof(float)) +
+           kern_cpu_round((size_t)(grad_tokens(a) * a->width) * sizeof(float));
 }
 
 size_t kern_cpu_loss_bytes(const struct kern_loss_arguments *a, unsigned threads)
@@ -225,7 +288,8 @@ static struct arrays take_arrays(const struct kern_loss_arguments *a, char **mem
     struct arrays arrays = {.maxima = kern_cpu_take(memory, bytes)};
     arrays.sums = kern_cpu_take(memory, bytes);
     arrays.picked = kern_cpu_take(memory, bytes);
-    arrays.dx_sum = kern_cpu_take(memory, (size_t)a->width * bytes);
+    arrays.scales = kern_cpu_take(memory, bytes);
+    arrays.dx_sum = kern_cpu_take(memory, (size_t)(grad_tokens(a) * a->width) * sizeof(float));
     return arrays;
 }
 
@@ -240,7 +304,7 @@ static int rows_run(const struct dev_launch *where, const struct kern_loss_argum
     }
     const int rc = stats_run(where, a, &arrays, part, where->scratch);
     if (rc == 0 && part.begin + part.n == a->vocab) {
-        *a->loss = sum_losses(a, &arrays);
+        settle(a, &arrays);
     }
     return rc;
 }
@@ -268,7 +332,7 @@ int kern_cpu_loss(const struct dev_launch *where, const struct kern_loss_argumen
     if (rc != 0) {
         return rc;
     }
-    *a->loss = sum_losses(a, &arrays);
+    settle(a, &arrays);
     for (int64_t begin = 0; a->dx != NULL && begin < a->vocab && rc == 0; begin += step) {
         const struct part part = {begin, begin + step < a->vocab ? step : a->vocab - begin};
         rc = grad_run(where, a, &arrays, part, scratch);

@@ -6,6 +6,9 @@
  * tile's logits are computed a second time. Only one tile of logits exists at a time; the gradients
  * of the logits replace them.
  * Host side; the kernels are in loss_rows.cu. */
+#include <errno.h>
+
+#include "core/base/err.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/loss_rows.h"
 #include "kernels/cuda/product.h"
@@ -309,5 +312,8 @@ size_t kern_cuda_loss_bytes(const struct kern_loss_arguments *a)
 
 int kern_cuda_loss(const struct dev_launch *where, const struct kern_loss_arguments *a)
 {
+    if (a->pairs > 0) {
+        return core_err_set(-ENOTSUP, "a card has no loss of pairs");
+    }
     return is_whole(a) ? loss_whole(where, a) : loss_by_tile(where, a);
 }

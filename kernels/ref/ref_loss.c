@@ -1,4 +1,4 @@
-/* ref_loss.c: linear + cross-entropy in double, from whole rows of logits. */
+/* ref_loss.c: linear + cross-entropy, or the loss of pairs, in double, from whole rows of logits. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -14,18 +14,18 @@ static double logit(enum kern_type type, const void *x, int64_t x_at, const void
     return sum;
 }
 
-/* Writes the gradients of x and w from those of the logits, [tokens][vocab]. */
-static void grads_write(const struct kern_loss_arguments *a, const double *slopes)
+/* Writes the gradients of x and w from those of the first tokens' logits, [tokens][vocab]. */
+static void grads_write(const struct kern_loss_arguments *a, int64_t tokens, const double *slopes)
 {
     for (int64_t j = 0; j < a->vocab * a->width; j++) {
         double sum = 0.0;
-        for (int64_t t = 0; t < a->tokens; t++) {
+        for (int64_t t = 0; t < tokens; t++) {
             sum += slopes[t * a->vocab + j / a->width] *
                    kern_ref_load(a->type, a->x, t * a->x_stride + j % a->width);
         }
         kern_ref_grad(&a->dw, j, sum);
     }
-    for (int64_t i = 0; i < a->tokens * a->width; i++) {
+    for (int64_t i = 0; i < tokens * a->width; i++) {
         const int64_t t = i / a->width;
         double sum = 0.0;
         for (int64_t j = 0; j < a->vocab; j++) {
@@ -45,10 +45,69 @@ static double *doubles(int64_t count)
     return memory;
 }
 
+/* Sums log p of the labels of tokens. Returns how many labels there are. */
+static int64_t labels_sum(const struct kern_loss_arguments *a, const double *log_p, int64_t first,
+                          int64_t count, double *sum)
+{
+    int64_t labels = 0;
+    *sum = 0.0;
+    for (int64_t t = first; t < first + count; t++) {
+        *sum += log_p[t];
+        labels += a->labels[t] != KERN_LABEL_IGNORED ? 1 : 0;
+    }
+    return labels;
+}
+
+/* The loss of pairs and the factor of each token of the policy. */
+static struct kern_loss pairs_loss(const struct kern_loss_arguments *a, const double *log_p,
+                                   double *factors)
+{
+    const int64_t length = a->tokens / (4 * a->pairs);
+    const int64_t half = a->tokens / 2;
+    struct kern_loss loss = {0};
+    for (int64_t i = 0; i < a->pairs; i++) {
+        const int64_t chosen = 2 * i * length;
+        const int64_t rejected = chosen + length;
+        double sums[4];
+        const bool counts = labels_sum(a, log_p, chosen, length, &sums[0]) > 0 &&
+                            labels_sum(a, log_p, rejected, length, &sums[1]) > 0;
+        if (!counts) {
+            continue;
+        }
+        (void)labels_sum(a, log_p, half + chosen, length, &sums[2]);
+        (void)labels_sum(a, log_p, half + rejected, length, &sums[3]);
+        const double good = a->beta * (sums[0] - sums[2]);
+        const double bad = a->beta * (sums[1] - sums[3]);
+        loss.sum += log(1.0 + exp(bad - good));
+        loss.count++;
+        loss.chosen += good;
+        loss.rejected += bad;
+        loss.right += good > bad ? 1 : 0;
+        for (int64_t t = 0; t < length; t++) {
+            factors[chosen + t] = a->beta / (1.0 + exp(good - bad));
+            factors[rejected + t] = -factors[chosen + t];
+        }
+    }
+    return loss;
+}
+
+static struct kern_loss tokens_loss(const struct kern_loss_arguments *a, const double *log_p,
+                                    double *factors)
+{
+    struct kern_loss loss = {0};
+    loss.count = labels_sum(a, log_p, 0, a->tokens, &loss.sum);
+    loss.sum = -loss.sum;
+    for (int64_t t = 0; t < a->tokens; t++) {
+        factors[t] = 1.0;
+    }
+    return loss;
+}
+
 void kern_ref_loss(const struct kern_loss_arguments *a)
 {
     double *slopes = doubles(a->tokens * a->vocab);
-    *a->loss = (struct kern_loss){0};
+    double *log_p = doubles(a->tokens);
+    double *factors = doubles(a->tokens);
     for (int64_t t = 0; t < a->tokens; t++) {
         double *row = slopes + t * a->vocab;
         double sum = 0.0;
@@ -57,15 +116,20 @@ void kern_ref_loss(const struct kern_loss_arguments *a)
             sum += exp(row[j]);
         }
         const bool counts = a->labels[t] != KERN_LABEL_IGNORED;
-        a->loss->sum += counts ? log(sum) - row[a->labels[t]] : 0.0;
-        a->loss->count += counts ? 1 : 0;
+        log_p[t] = counts ? row[a->labels[t]] - log(sum) : 0.0;
         for (int64_t j = 0; j < a->vocab; j++) {
             const double hit = j == a->labels[t] ? 1.0 : 0.0;
-            row[j] = counts ? (exp(row[j]) / sum - hit) * (double)*a->scale : 0.0;
+            row[j] = counts ? exp(row[j]) / sum - hit : 0.0;
         }
     }
+    *a->loss = a->pairs > 0 ? pairs_loss(a, log_p, factors) : tokens_loss(a, log_p, factors);
+    for (int64_t i = 0; i < a->tokens * a->vocab; i++) {
+        slopes[i] *= factors[i / a->vocab] * (double)*a->scale;
+    }
     if (a->dx != NULL) {
-        grads_write(a, slopes);
+        grads_write(a, a->pairs > 0 ? a->tokens / 2 : a->tokens, slopes);
     }
     free(slopes);
+    free(log_p);
+    free(factors);
 }

@@ -1,5 +1,5 @@
-/* Proves the tiled linear + cross-entropy against the reference in double, as a whole and by
- * tiles. */
+/* Proves the tiled linear + loss (cross-entropy, or that of pairs) against the reference in double, as a whole
+ * and by tiles. */
 #include "tests/kernels/rig.h"
 
 #include <errno.h>
@@ -32,6 +32,22 @@ static struct kern_loss_arguments arguments_of(enum kern_type type, int64_t toke
     return a;
 }
 
+/* Makes the rows those of pairs; the reference's have other inputs and the same labels. Of the last pair, if there
+ * are several, one row has no labels. */
+static void make_pairs(struct kern_loss_arguments *a, int64_t pairs)
+{
+    int32_t labels[256];
+    const int64_t length = a->tokens / (4 * pairs);
+    memcpy(labels, a->labels, (size_t)a->tokens / 2 * sizeof *labels);
+    for (int64_t t = 0; pairs > 1 && t < length; t++) {
+        labels[(2 * pairs - 1) * length + t] = KERN_LABEL_IGNORED;
+    }
+    memcpy(labels + a->tokens / 2, labels, (size_t)a->tokens / 2 * sizeof *labels);
+    a->labels = rig_ints(labels, a->tokens);
+    a->pairs = pairs;
+    a->beta = 0.25;
+}
+
 /* The gradients of the logits are stored in the type between products, which is one more
  * rounding. */
 static struct rig_bound bound_of(enum kern_type type)
@@ -44,6 +60,9 @@ static void check_loss(const struct kern_loss *got, const struct kern_loss *want
 {
     check_int(got->count, ==, want->count);
     check_double(fabs(got->sum - want->sum), <=, 1e-5 * (1.0 + fabs(want->sum)));
+    check_int(got->right, ==, want->right);
+    check_double(fabs(got->chosen - want->chosen), <=, 1e-5 * (1.0 + fabs(want->chosen)));
+    check_double(fabs(got->rejected - want->rejected), <=, 1e-5 * (1.0 + fabs(want->rejected)));
 }
 
 static void loss_sizes(void)
@@ -95,6 +114,29 @@ static void tiles_are_right(void)
     rig_each(tiled_case);
 }
 
+/* Loss and rewards of pairs, and the gradients of the policy's half. */
+static void pairs_case(void)
+{
+    for (uint64_t seed = 0; seed < 9; seed++) {
+        const enum kern_type type = (enum kern_type)(seed % 3);
+        rig_case(seed);
+        const int64_t pairs = rig_int(1, 3);
+        struct kern_loss_arguments a = arguments_of(type, 4 * pairs * rig_int(1, 7), 150, 24);
+        make_pairs(&a, pairs);
+        a.tile = seed < 5 ? 64 : 0;
+        rig_check(KERN_LOSS, &a, bound_of(type), a.dx, a.dw.out, NULL);
+        check_loss(rig_fetch(a.loss), a.loss);
+    }
+}
+
+static void pairs_are_right(void)
+{
+    if (rig_is_card()) {
+        test_skip("a card has no loss of pairs");
+    }
+    rig_each(pairs_case);
+}
+
 /* The scratch is that of the largest tile: a smaller tile needs less. */
 static void smaller_tiles_take_less_scratch(void)
 {
@@ -114,8 +156,11 @@ static void parts_case(void)
         const enum kern_type type = (enum kern_type)(seed % 3);
         const size_t width = kern_type_bytes(type);
         rig_case(seed);
-        struct kern_loss_arguments a = arguments_of(type, 19, 150, 24);
+        struct kern_loss_arguments a = arguments_of(type, seed < 3 ? 19 : 24, 150, 24);
         struct kern_loss loss;
+        if (seed >= 3) {
+            make_pairs(&a, 2);
+        }
         a.tile = seed < 3 ? 50 : 64;
         a.dw = (struct kern_grad){0};
         check_int(rig_run(KERN_LOSS, &a), ==, 0);
@@ -167,6 +212,7 @@ static void bad_labels_are_refused(void)
 }
 
 RIG_MAIN({"losses_are_right", losses_are_right}, {"tiles_are_right", tiles_are_right},
+         {"pairs_are_right", pairs_are_right},
          {"smaller_tiles_take_less_scratch", smaller_tiles_take_less_scratch},
          {"parts_have_the_same_bits", parts_have_the_same_bits},
          {"bad_labels_are_refused", bad_labels_are_refused})

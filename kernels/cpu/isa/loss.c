@@ -71,11 +71,12 @@ VF_INLINE void grad_row(const struct kern_loss_tile *tile, enum kern_type type, 
     }
     const int64_t column = tile->labels[t] - tile->begin;
     const vf top = vf_set(tile->maxima[t]);
-    const float each = tile->scale / tile->sums[t];
+    const float scale = tile->scales[t];
+    const float each = scale / tile->sums[t];
     float label = 0.0f;
     if (column >= 0 && column < n) {
         /* p - 1, before the rounding to the type. */
-        label = expf(row[column] - tile->maxima[t]) * each - tile->scale;
+        label = expf(row[column] - tile->maxima[t]) * each - scale;
     }
     for (int64_t j = 0; j < n; j += LANES) {
         const vf value = vf_exp(vf_get_part(KERN_F32, row, j, part(n, j)) - top) * vf_set(each);
