@@ -113,10 +113,10 @@ static double mark_recompute(const struct model_build *build, struct model_steps
     }
     for (size_t i = forward->count; i-- > 0;) {
         struct model_step *step = &forward->list[i];
-        step->recompute = (step->writes & needed) != 0;
+        step->recompute = (step->writes & needed) != 0 && step->half != MODEL_HALF_REFERENCE;
         if (step->recompute) {
             needed |= step->reads;
-            flops += step->flops;
+            flops += step->halved != 0 ? step->flops / 2 : step->flops;
         }
     }
     return flops;
@@ -140,6 +140,7 @@ static void build_through(struct model_build *build, struct model_program *progr
         model_build_forward_row(build, &table->ops[i]);
     }
     build->phase = MODEL_PHASE_BACKWARD;
+    model_build_choose(build, MODEL_HALF_POLICY);
     for (size_t i = table->op_count; i-- > 0;) {
         model_build_backward_row(build, &table->ops[i]);
     }
@@ -161,6 +162,7 @@ static void build_head(struct model_build *build, enum model_loss what, struct m
         model_build_forward_row(build, &table->ops[i]);
     }
     model_build_loss(build, &table->ops[last], what);
+    model_build_choose(build, MODEL_HALF_POLICY);
     for (size_t i = last; what == MODEL_LOSS_GRAD && i-- > 0;) {
         model_build_backward_row(build, &table->ops[i]);
     }
@@ -175,6 +177,11 @@ static int check_shape(const struct model *model, const struct model_shape *shap
     if (shape->rows < 1 || shape->length < 1 || shape->rows > most / shape->length) {
         return core_err_set(-EINVAL, "invalid micro-batch of %lld rows of %lld tokens",
                             (long long)shape->rows, (long long)shape->length);
+    }
+    if (shape->pairs > 0 && (shape->rows != 4 * shape->pairs || model->lora.rank == 0)) {
+        return core_err_set(-EINVAL, "%lld pairs in %lld rows of a model %s adapters",
+                            (long long)shape->pairs, (long long)shape->rows,
+                            model->lora.rank == 0 ? "without" : "with");
     }
     if (shape->length > model->config.length_max) {
         return core_err_set(-EINVAL,
@@ -240,6 +247,16 @@ void model_program_destroy(struct model_program *program)
     free(program);
 }
 
+void model_step_halve(const struct model_step *step, unsigned char *arguments)
+{
+    int64_t count;
+    if (step->halved != 0) {
+        memcpy(&count, arguments + step->halved, sizeof count);
+        count /= 2;
+        memcpy(arguments + step->halved, &count, sizeof count);
+    }
+}
+
 size_t model_steps_scratch_bytes(const struct model_steps *steps, const char *kind,
                                  unsigned threads, const struct kern_grad *grad)
 {
@@ -251,6 +268,11 @@ size_t model_steps_scratch_bytes(const struct model_steps *steps, const char *ki
         }
         size_t bytes = kern_scratch_bytes(kind, step.op, step.arguments, threads);
         most = bytes > most ? bytes : most;
+        if (step.recompute && step.halved != 0) {
+            model_step_halve(&step, step.arguments);
+            bytes = kern_scratch_bytes(kind, step.op, step.arguments, threads);
+            most = bytes > most ? bytes : most;
+        }
     }
     return most;
 }

@@ -31,6 +31,9 @@ int model_program_create(const struct model *model, unsigned block, const struct
                          struct model_program **out);
 void model_program_destroy(struct model_program *program);
 
+/* Changes the arguments of a step that is recomputed to those of the policy's rows. */
+void model_step_halve(const struct model_step *step, unsigned char *arguments);
+
 /* The maximum scratch of these steps for a queue of `threads` on this kind of device, with gradients as in
  * `grad`, whose pointers are only compared with NULL. */
 size_t model_steps_scratch_bytes(const struct model_steps *steps, const char *kind,

@@ -418,7 +418,7 @@ static void attention_grad(struct model_build *build, const struct model_op_row 
     const int64_t o_stride = model_build_width(build, row->out.value);
     const struct kern_attention_grad_arguments arguments = {
         .forward = {.type = build->shape.type,
-                    .rows = build->shape.rows,
+                    .rows = build->tokens / build->shape.length,
                     .length = build->shape.length,
                     .heads = config->heads,
                     .kv_heads = config->kv_heads,

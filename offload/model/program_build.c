@@ -34,6 +34,7 @@ int model_build_buffer(struct model_build *build, uint64_t bytes)
     return build->buffer_count++;
 }
 
+/* With pairs, only gradients are of the policy's half alone. */
 static uint64_t value_bytes(const struct model_build *build, enum model_value value)
 {
     return (uint64_t)build->tokens * (uint64_t)model_build_width(build, value) *
@@ -79,6 +80,29 @@ int model_build_hidden_grad(struct model_build *build, const struct model_op_row
     return hidden_buffer(build, row, &build->hidden_grad[row->out.value]);
 }
 
+/* The place of the tokens' count in the arguments of a forward step; 0: the step does not depend on it. */
+static size_t count_field(enum kern_op op)
+{
+    static const size_t fields[KERN_OP_COUNT] = {
+        [KERN_LINEAR] = offsetof(struct kern_linear_arguments, m),
+        [KERN_EMBED] = offsetof(struct kern_embed_arguments, tokens),
+        [KERN_NORM] = offsetof(struct kern_norm_arguments, tokens),
+        [KERN_ROPE] = offsetof(struct kern_rope_arguments, tokens),
+        [KERN_ACT] = offsetof(struct kern_act_arguments, tokens),
+        [KERN_ADD] = offsetof(struct kern_add_arguments, count),
+    };
+    return fields[op];
+}
+
+void model_build_choose(struct model_build *build, enum model_half half)
+{
+    const int64_t tokens = build->shape.rows * build->shape.length;
+    if (build->shape.pairs > 0) {
+        build->half = half;
+        build->tokens = half == MODEL_HALF_BOTH ? tokens : tokens / 2;
+    }
+}
+
 struct model_step *model_build_step(struct model_build *build, enum kern_op op,
                                     const void *arguments)
 {
@@ -100,6 +124,10 @@ struct model_step *model_build_step(struct model_build *build, enum kern_op op,
     assert(kern_op_argument_bytes(op) <= MODEL_STEP_BYTES);
     memset(step, 0, sizeof *step);
     step->op = op;
+    step->half = (uint8_t)build->half;
+    if (build->shape.pairs > 0 && build->half == MODEL_HALF_BOTH) {
+        step->halved = (uint16_t)count_field(op);
+    }
     memcpy(step->arguments, arguments, kern_op_argument_bytes(op));
     return step;
 }
@@ -238,6 +266,8 @@ struct model_step *model_build_columns_step(struct model_build *build,
                                             const struct model_column_operands *operands)
 {
     const int64_t width = model_build_width(build, row->out.value);
+    const int64_t token = build->half == MODEL_HALF_REFERENCE ? build->tokens : 0;
+    const int64_t first = token * width + range->first;
     const struct kern_columns_arguments arguments = {
         .type = build->shape.type,
         .tokens = build->tokens,
@@ -247,18 +277,16 @@ struct model_step *model_build_columns_step(struct model_build *build,
         .y_stride = width,
     };
     struct model_step *step = model_build_step(build, KERN_COLUMNS, &arguments);
-    model_build_point(build, step, offsetof(struct kern_columns_arguments, x), operands->x,
-                      range->first);
+    model_build_point(build, step, offsetof(struct kern_columns_arguments, x), operands->x, first);
     if (operands->by >= 0) {
         model_build_point(build, step, offsetof(struct kern_columns_arguments, by), operands->by,
-                          range->first);
+                          first);
     }
     if (operands->factor >= 0) {
         model_build_point_floats(build, step, offsetof(struct kern_columns_arguments, factor),
                                  build->factors[row->out.value], operands->factor);
     }
-    model_build_write(build, step, offsetof(struct kern_columns_arguments, y), operands->y,
-                      range->first);
+    model_build_write(build, step, offsetof(struct kern_columns_arguments, y), operands->y, first);
     return step;
 }
 

@@ -25,7 +25,8 @@ struct model_build {
     const struct model *model;
     const struct model_block *block;
     struct model_shape shape;
-    int64_t tokens;
+    int64_t tokens;         /* that added steps compute */
+    enum model_half half;   /* of the rows, which have these tokens */
     enum model_phase phase; /* to which steps are added */
     struct model_steps steps[MODEL_PHASE_COUNT];
     size_t capacity[MODEL_PHASE_COUNT];
@@ -53,6 +54,9 @@ struct model_build {
 /* Starts the program of a block; the boundary activations and their gradient are its first buffers. */
 void model_build_begin(struct model_build *build, const struct model *model, unsigned block,
                        const struct model_shape *shape);
+
+/* With pairs: the steps added from now on compute these rows. Without: does nothing. */
+void model_build_choose(struct model_build *build, enum model_half half);
 
 /* Elements per token of a value. */
 int64_t model_build_width(const struct model_build *build, enum model_value value);

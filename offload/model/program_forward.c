@@ -116,6 +116,7 @@ static void adapter(struct model_build *build, const struct model_op_row *row, i
     }
     const struct model_param *down = &build->block->params[a];
     const struct model_param *up = &build->block->params[b];
+    model_build_choose(build, MODEL_HALF_POLICY);
     const int hidden = model_build_hidden(build, row);
     int x = model_build_value(build, row->x.value);
     if (build->model->lora.dropout > 0.0) {
@@ -154,6 +155,7 @@ static void adapter(struct model_build *build, const struct model_op_row *row, i
         model_build_param(build, step, AT(linear, w), b, part->first_row, 0);
         model_build_write(build, step, AT(linear, y), out, part->onto_row);
     }
+    model_build_choose(build, MODEL_HALF_BOTH);
 }
 
 /* The factors of the adapted rows among rows [at, at + rows) of a weight. */
@@ -194,21 +196,35 @@ static void find_factors(struct model_build *build, const struct model_op_row *r
     }
 }
 
-/* out = whole * factor + bias; columns without an adapter have no factor. */
-static void apply_factors(struct model_build *build, const struct model_op_row *row, int out)
+/* out = whole * factor + bias in some columns. */
+static void apply_factor(struct model_build *build, const struct model_op_row *row, int out,
+                         const struct model_column_range *range)
 {
     const int bias = param_of(build, row->bias);
+    const struct model_column_operands operands = {
+        .x = build->whole[row->out.value], .by = -1, .y = out, .factor = range->factor};
+    struct model_step *step = model_build_columns_step(build, row, range, &operands);
+    if (bias >= 0) {
+        model_build_param(build, step, AT(columns, bias), bias, range->first, 0);
+    }
+}
+
+/* The same in all columns; those without an adapter and rows of the reference have no factor. */
+static void apply_factors(struct model_build *build, const struct model_op_row *row, int out)
+{
     struct model_columns columns = {.count = 0};
     model_build_columns(build, row, &columns);
+    model_build_choose(build, MODEL_HALF_POLICY);
     for (unsigned i = 0; i < columns.count; i++) {
-        const struct model_column_range *range = &columns.list[i];
-        const struct model_column_operands operands = {
-            .x = build->whole[row->out.value], .by = -1, .y = out, .factor = range->factor};
-        struct model_step *step = model_build_columns_step(build, row, range, &operands);
-        if (bias >= 0) {
-            model_build_param(build, step, AT(columns, bias), bias, range->first, 0);
-        }
+        apply_factor(build, row, out, &columns.list[i]);
     }
+    if (build->shape.pairs > 0) {
+        const struct model_column_range all = {.count = model_build_width(build, row->out.value),
+                                               .factor = -1};
+        model_build_choose(build, MODEL_HALF_REFERENCE);
+        apply_factor(build, row, out, &all);
+    }
+    model_build_choose(build, MODEL_HALF_BOTH);
 }
 
 /* One product per tile of the weight's rows. */
@@ -280,15 +296,18 @@ double model_build_attention_flops(const struct model_build *build)
     const int64_t wide = window > 0 && window < length ? window : length;
     const double pairs = 0.5 * (double)wide * (double)(wide + 1) +
                          (double)(length - wide) * (double)wide;
-    return 4.0 * (double)build->shape.rows * pairs * (double)(config->heads * config->head_dim);
+    return 4.0 * (double)(build->tokens / length) * pairs *
+           (double)(config->heads * config->head_dim);
 }
 
-static void attention(struct model_build *build, const struct model_op_row *row)
+/* Attention of the rows from token `token` on. */
+static void attention_from(struct model_build *build, const struct model_op_row *row, int64_t token,
+                           int lse)
 {
     const struct model_config *config = &build->model->config;
     const struct kern_attention_arguments arguments = {
         .type = build->shape.type,
-        .rows = build->shape.rows,
+        .rows = build->tokens / build->shape.length,
         .length = build->shape.length,
         .heads = config->heads,
         .kv_heads = config->kv_heads,
@@ -300,19 +319,35 @@ static void attention(struct model_build *build, const struct model_op_row *row)
         .v_stride = model_build_width(build, row->x3.value),
         .o_stride = model_build_width(build, row->out.value),
     };
-    build->lse[row->out.value] = model_build_buffer(
-        build, (uint64_t)(build->tokens * config->heads) * sizeof(float));
     struct model_step *step = model_build_step(build, KERN_ATTENTION, &arguments);
     step->flops = model_build_attention_flops(build);
     model_build_base(build, step, AT(attention, starts), MODEL_BASE_STARTS);
+    step->patches[step->patch_count - 1].offset_bytes = (uint64_t)token * sizeof(int32_t);
     model_build_point(build, step, AT(attention, q), model_build_value(build, row->x.value),
-                      dim(build, row->x.first));
+                      token * arguments.q_stride + dim(build, row->x.first));
     model_build_point(build, step, AT(attention, k), model_build_value(build, row->x2.value),
-                      dim(build, row->x2.first));
+                      token * arguments.k_stride + dim(build, row->x2.first));
     model_build_point(build, step, AT(attention, v), model_build_value(build, row->x3.value),
-                      dim(build, row->x3.first));
-    model_build_write(build, step, AT(attention, o), model_build_value(build, row->out.value), 0);
-    model_build_write(build, step, AT(attention, lse), build->lse[row->out.value], 0);
+                      token * arguments.v_stride + dim(build, row->x3.first));
+    model_build_write(build, step, AT(attention, o), model_build_value(build, row->out.value),
+                      token * arguments.o_stride);
+    model_build_write(build, step, AT(attention, lse), lse, 0);
+}
+
+/* With pairs in two steps: the order of `lse` depends on the number of rows, and the gradient reads it for the
+ * policy's rows alone. */
+static void attention(struct model_build *build, const struct model_op_row *row)
+{
+    (void)model_build_value(build, row->out.value); /* of both halves */
+    model_build_choose(build, MODEL_HALF_POLICY);
+    const uint64_t bytes = (uint64_t)(build->tokens * build->model->config.heads) * sizeof(float);
+    build->lse[row->out.value] = model_build_buffer(build, bytes);
+    attention_from(build, row, 0, build->lse[row->out.value]);
+    if (build->shape.pairs > 0) {
+        model_build_choose(build, MODEL_HALF_REFERENCE);
+        attention_from(build, row, build->tokens, model_build_buffer(build, bytes));
+    }
+    model_build_choose(build, MODEL_HALF_BOTH);
 }
 
 static void act(struct model_build *build, const struct model_op_row *row)

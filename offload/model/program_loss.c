@@ -18,6 +18,12 @@ struct loss_rows {
     int64_t first, count;
 };
 
+/* The part of the tokens that has gradients. */
+static double grad_share(const struct loss *loss)
+{
+    return loss->build->shape.pairs > 0 ? 0.5 : 1.0;
+}
+
 static double products(const struct loss *loss, int64_t rows)
 {
     return 2.0 * (double)loss->build->tokens * (double)rows * (double)loss->param->cols;
@@ -37,10 +43,12 @@ static void loss_step(const struct loss *loss, int64_t tile, bool grads)
         .logits_bytes = build->shape.logits_bytes,
         .x_stride = loss->param->cols,
         .dx_stride = loss->param->cols,
+        .pairs = build->shape.pairs,
+        .beta = build->shape.beta,
     };
     struct model_step *step = model_build_step(build, KERN_LOSS, &arguments);
     step->flops = products(loss, loss->param->rows) *
-                  (1.0 + (grads ? 1.0 : 0.0) + (trained ? 1.0 : 0.0));
+                  (1.0 + grad_share(loss) * ((grads ? 1.0 : 0.0) + (trained ? 1.0 : 0.0)));
     model_build_point(build, step, AT(loss, x), loss->x, 0);
     model_build_param(build, step, AT(loss, w), loss->weight, 0, loss->param->rows);
     model_build_base(build, step, AT(loss, labels), MODEL_BASE_LABELS);
@@ -68,6 +76,8 @@ static void loss_part(const struct loss *loss, int state, struct loss_rows rows,
         .dx_stride = loss->param->cols,
         .first_row = rows.first,
         .row_count = rows.count,
+        .pairs = build->shape.pairs,
+        .beta = build->shape.beta,
     };
     struct model_step *step = model_build_step(build, KERN_LOSS, &arguments);
     step->flops = products(loss, rows.count) * counted;
@@ -89,12 +99,13 @@ static void loss_by_parts(const struct loss *loss, bool grads)
 {
     const struct kern_loss_parts *parts = &loss->build->shape.loss_parts;
     const int state = model_build_buffer(loss->build, parts->state_bytes);
-    const double counted = grads ? 2.0 / 3.0 : 1.0;
+    const double share = grad_share(loss);
+    const double counted = grads ? (1.0 + share) / (1.0 + 2.0 * share) : 1.0;
     for (int pass = 0; pass < (grads ? 2 : 1); pass++) {
         for (int64_t at = 0; at < loss->param->rows; at += parts->rows) {
             const int64_t left = loss->param->rows - at;
             const struct loss_rows rows = {at, left < parts->rows ? left : parts->rows};
-            loss_part(loss, state, rows, pass == 1, pass == 1 ? 2 * counted : counted);
+            loss_part(loss, state, rows, pass == 1, pass == 1 ? 2.0 * share * counted : counted);
         }
     }
 }

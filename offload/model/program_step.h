@@ -12,7 +12,7 @@
 enum { MODEL_STEP_BYTES = 256, MODEL_PATCHES_MAX = 14, MODEL_GRADS_MAX = 2 };
 
 struct model_shape {
-    int64_t rows;        /* of a micro-batch */
+    int64_t rows;        /* of a micro-batch; of pairs: 4 for each, see kern_loss_arguments */
     int64_t length;      /* tokens per row */
     enum kern_type type; /* of weights and activations */
     /* weights in one product; larger linears are computed by tiles; 0: no limit */
@@ -23,7 +23,13 @@ struct model_shape {
     /* by which the loss over a frozen table is computed in several steps, so that the table's rows can be
      * brought to the device between them; zero: in one step */
     struct kern_loss_parts loss_parts;
+    int64_t pairs; /* of chosen and rejected rows (DPO); 0: rows of tokens */
+    double beta;   /* of the loss of pairs */
 };
+
+/* Rows that a step computes. With pairs, the policy's rows are the first half. Adapters work on these, and they
+ * alone have gradients. */
+enum model_half { MODEL_HALF_BOTH, MODEL_HALF_POLICY, MODEL_HALF_REFERENCE };
 
 /* What a pointer of a step is relative to; the binding (run.h) has the addresses. */
 enum model_base {
@@ -72,6 +78,9 @@ struct model_grad {
 struct model_step {
     enum kern_op op;
     bool recompute; /* a step of forward that recomputing the activations repeats */
+    uint8_t half;   /* enum model_half */
+    /* the count in the arguments that recomputing halves, because only the policy's rows are needed; 0: none */
+    uint16_t halved;
     uint8_t patch_count;
     uint8_t grad_count;
     uint8_t param;

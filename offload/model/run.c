@@ -121,6 +121,9 @@ int model_run(struct dev_queue *queue, const struct model_steps *steps, enum mod
             .more = cursor->more || following < end,
         };
         memcpy(arguments, step->arguments, command.arguments_bytes);
+        if (which == MODEL_RUN_RECOMPUTE) {
+            model_step_halve(step, arguments);
+        }
         fill_pointers(step, binding, arguments);
         fill_grads(step, binding, arguments);
         int rc = dev_queue_launch(queue, &command, out);

@@ -1,5 +1,6 @@
 /* test_lora.c: adapters. Fifty steps are compared with those of PyTorch and PEFT (tests/oracle/lora.py), from the
- * folder that PEFT wrote to the adapters that it ended with; options that fit no model are refused. */
+ * folder that PEFT wrote to the adapters that it ended with, and twenty steps of pairs with those of TRL
+ * (tests/oracle/dpo.py); options that fit no model are refused. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,6 +217,97 @@ static void peft(void)
     for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {
         follow(&lora_cases[i]);
     }
+}
+
+enum { PAIR_STEPS = 20, PAIR_PROMPT = 8, PAIR_SHORT = 20 };
+
+/* Makes two pairs of the next four rows: the second row of each becomes the rejected answer to the first one's
+ * prompt, and is shorter. */
+static void read_pairs(struct text_feed *feed, int32_t *ids, int32_t *labels)
+{
+    struct text_batch rows;
+    check_int(text_feed_next(feed, &rows), ==, 1);
+    check_int(rows.rows, ==, 2 * BATCH);
+    memcpy(ids, rows.ids, 2 * BATCH * LENGTH * sizeof *ids);
+    for (int row = 0; row < 2 * BATCH; row++) {
+        const int length = row % 2 == 0 ? LENGTH : PAIR_SHORT;
+        for (int t = 0; t < LENGTH; t++) {
+            int32_t *id = &ids[row * LENGTH + t];
+            *id = t >= length ? 0 : t < PAIR_PROMPT ? ids[(row - row % 2) * LENGTH + t] : *id;
+            labels[row * LENGTH + t] = t < PAIR_PROMPT || t >= length ? KERN_LABEL_IGNORED : *id;
+        }
+    }
+}
+
+/* The larger of the relative difference and what there was before. TRL's rewards are differences of fp32 sums of
+ * about -60: below 1, their difference counts instead. */
+static double apart(double before, double ours, double theirs, double least)
+{
+    return fmax(before, fabs(ours - theirs) / fmax(fabs(theirs), least));
+}
+
+static void follow_pairs(const char *name)
+{
+    const struct lora_case *one = lora_cases;
+    char path[700];
+    struct trainer trainer;
+    struct text_feed *feed = NULL;
+    int32_t ids[2 * BATCH * LENGTH];
+    int32_t labels[2 * BATCH * LENGTH];
+    struct plain_options options = options_of(KERN_F32);
+    const struct model_batch batch = {
+        .rows = 2 * BATCH, .length = LENGTH, .ids = ids, .labels = labels};
+    while (strcmp(one->name, name) != 0) {
+        one++;
+    }
+    options.shape.pairs = BATCH;
+    options.shape.rows = 4 * BATCH;
+    options.shape.beta = 0.25;
+    options.recompute = true;
+    trainer_open(&trainer, one, true, &options);
+    snprintf(path, sizeof path, "%s/model/curve/data.jsonl", test_root());
+    const char *files[] = {path};
+    const struct text_feed_options read = {
+        .files = files, .files_count = 1, .seq_len = LENGTH, .batch_rows = 2 * BATCH};
+    check_int(text_feed_open(&read, NULL, &feed), ==, 0);
+    snprintf(path, sizeof path, "%s/model/lora/%s/dpo.txt", test_root(), name);
+    FILE *expected = fopen(path, "r");
+    check_true(expected != NULL);
+    double most[4] = {0};
+    for (int step = 0; step < PAIR_STEPS; step++) {
+        struct plain_result ours;
+        double loss;
+        double norm;
+        double rewards[2];
+        double right;
+        check_int(
+            fscanf(expected, "%lf %lf %lf %lf %lf", &loss, &norm, &rewards[0], &rewards[1], &right),
+            ==, 5);
+        read_pairs(feed, ids, labels);
+        check_int(plain_step(trainer.plain, &batch, 3e-3, &ours), ==, 0);
+        most[0] = apart(most[0], ours.loss, loss, 0);
+        most[1] = apart(most[1], ours.grad_norm, norm, 0);
+        most[2] = apart(most[2], ours.chosen, rewards[0], 1);
+        most[3] = apart(most[3], ours.rejected, rewards[1], 1);
+        /* Magnitudes round in the first step, in which all rewards would be 0. */
+        check_true(ours.right == right || (step == 0 && one->options.dora));
+    }
+    test_note("%s: losses of pairs within %.2g, norms %.2g, rewards %.2g and %.2g of TRL's", name,
+              most[0], most[1], most[2], most[3]);
+    for (int i = 0; i < 4; i++) {
+        check_double(most[i], <, 1e-5);
+    }
+    fclose(expected);
+    text_feed_close(feed);
+    trainer_close(&trainer);
+}
+
+/* Twenty fp32 steps of direct preference optimization are those of TRL. */
+static void dpo(void)
+{
+    follow_pairs("llama");
+    follow_pairs("gpt2");
+    follow_pairs("llama_dora");
 }
 
 /* Two steps from initial values; the caller frees the weights of all blocks. */
@@ -534,7 +626,7 @@ static void other_adapters(void)
     }
 }
 
-TEST_MAIN({"peft", peft}, {"recompute", recompute}, {"all_linear", all_linear},
+TEST_MAIN({"peft", peft}, {"dpo", dpo}, {"recompute", recompute}, {"all_linear", all_linear},
           {"initial_values", initial_values}, {"initial_magnitudes", initial_magnitudes},
           {"refused", refused}, {"target_forms", target_forms}, {"odd_tensors", odd_tensors},
           {"other_adapters", other_adapters})

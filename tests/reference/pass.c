@@ -126,14 +126,41 @@ static void bind(const struct plain *plain, unsigned index, const struct turn *t
     binding->base[MODEL_BASE_STREAM] = model_stream_of(index, turn->micro);
 }
 
+/* Copies of each row: with pairs, the policy's and the reference's. */
+static int64_t copies_of(const struct plain *plain)
+{
+    return plain->options.shape.pairs > 0 ? 2 : 1;
+}
+
+/* Writes shifted labels. Returns the targets: tokens, or pairs of which both rows have any. */
+static int64_t shift_labels(const struct plain *plain, const struct model_batch *batch,
+                            int32_t *labels)
+{
+    const int64_t tokens = model_batch_shift(batch, labels);
+    int64_t pairs = 0;
+    for (int64_t row = 0; row + 1 < batch->rows; row += 2) {
+        int64_t counts[2] = {0, 0};
+        for (int64_t t = 0; t < 2 * batch->length; t++) {
+            counts[t / batch->length] += labels[row * batch->length + t] != KERN_LABEL_IGNORED;
+        }
+        pairs += counts[0] > 0 && counts[1] > 0;
+    }
+    return copies_of(plain) > 1 ? pairs : tokens;
+}
+
 /* Copies rows into the device's memory while the queue is idle. */
 static void place_inputs(struct plain *plain, const struct model_batch *batch,
                          struct model_binding *binding)
 {
-    const size_t bytes = (size_t)(batch->rows * batch->length) * sizeof(int32_t);
+    const size_t once = (size_t)(batch->rows * batch->length) * sizeof(int32_t);
+    const size_t bytes = once * (size_t)copies_of(plain);
     char *to = plain->inputs.memory;
-    memcpy(to, batch->ids, bytes);
-    model_batch_shift(batch, (int32_t *)(void *)(to + bytes));
+    memcpy(to, batch->ids, once);
+    shift_labels(plain, batch, (int32_t *)(void *)(to + bytes));
+    if (bytes > once) {
+        memcpy(to + once, to, once);
+        memcpy(to + bytes + once, to + bytes, once);
+    }
     if (batch->positions != NULL) {
         memcpy(to + 2 * bytes, batch->positions, bytes);
         binding->base[MODEL_BASE_POSITIONS] = to + 2 * bytes;
@@ -146,7 +173,8 @@ static void place_inputs(struct plain *plain, const struct model_batch *batch,
 
 static int check_batch(const struct plain *plain, const struct model_batch *batch)
 {
-    if (batch->rows != plain->options.shape.rows || batch->length != plain->options.shape.length) {
+    if (copies_of(plain) * batch->rows != plain->options.shape.rows ||
+        batch->length != plain->options.shape.length) {
         return core_err_set(-EINVAL, "a micro-batch of %lld x %lld where %lld x %lld was promised",
                             (long long)batch->rows, (long long)batch->length,
                             (long long)plain->options.shape.rows,
@@ -224,7 +252,7 @@ static int count_targets(struct plain *plain, const struct model_batch *batches,
         if (rc != 0) {
             return rc;
         }
-        *targets += model_batch_shift(&batches[i], (int32_t *)(void *)plain->inputs.memory);
+        *targets += shift_labels(plain, &batches[i], (int32_t *)(void *)plain->inputs.memory);
     }
     return 0;
 }
@@ -233,7 +261,7 @@ int plain_backward(struct plain *plain, const struct model_batch *batches, struc
 {
     const unsigned count = plain->options.micro_batches;
     struct plain_result result = {0};
-    double sum = 0.0;
+    struct kern_loss sum = {0};
     int rc = count_targets(plain, batches, &result.targets);
     if (rc != 0) {
         return rc;
@@ -252,9 +280,17 @@ int plain_backward(struct plain *plain, const struct model_batch *batches, struc
         if (rc != 0) {
             return rc;
         }
-        sum += ((const struct kern_loss *)(const void *)plain->losses.memory)->sum;
+        const struct kern_loss *one = (const struct kern_loss *)(const void *)plain->losses.memory;
+        sum.sum += one->sum;
+        sum.chosen += one->chosen;
+        sum.rejected += one->rejected;
+        sum.right += one->right;
     }
-    result.loss = result.targets > 0 ? sum / (double)result.targets : 0.0;
+    const double targets = result.targets > 0 ? (double)result.targets : 1.0;
+    result.loss = sum.sum / targets;
+    result.chosen = sum.chosen / targets;
+    result.rejected = sum.rejected / targets;
+    result.right = (double)sum.right / targets;
     *out = result;
     return 0;
 }

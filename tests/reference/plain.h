@@ -40,7 +40,9 @@ struct plain_options {
 struct plain_result {
     double loss;      /* mean over the targets of the step */
     double grad_norm; /* before clipping */
-    int64_t targets;
+    int64_t targets;  /* tokens, or pairs */
+    double chosen, rejected,
+        right;    /* of pairs: mean rewards, and the share with the larger one for chosen */
     bool skipped; /* fp16: the norm was not finite */
 };
 
