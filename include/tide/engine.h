@@ -20,6 +20,8 @@ enum tide_precision { TIDE_BF16, TIDE_FP16, TIDE_FP32 };
 enum tide_optimizer { TIDE_ADAMW, TIDE_ADAM, TIDE_LION, TIDE_ADAGRAD, TIDE_SGD };
 /* How frozen layers are kept: as compute reads them, or in fewer bits, which are expanded for each use. */
 enum tide_base { TIDE_BASE_PLAIN, TIDE_BASE_BF16, TIDE_BASE_INT8, TIDE_BASE_NF4 };
+/* What is trained: the cross-entropy of tokens, or direct preference optimization of pairs of rows. */
+enum tide_loss { TIDE_LOSS_TOKENS, TIDE_LOSS_DPO };
 enum tide_moments { TIDE_MOMENTS_FP32, TIDE_MOMENTS_BF16, TIDE_MOMENTS_8BIT };
 /* INT8: codes of 8 bits, with a scale for each 256 of them; masters stay exact. */
 enum tide_gather { TIDE_GATHER_EXACT, TIDE_GATHER_INT8 };
@@ -75,7 +77,7 @@ struct tide_engine_options {
     uint32_t zero_stage; /* 0 to 3, as in DeepSpeed; no effect with one rank */
 
     /* A step has `accum` micro-batches per rank, each of up to `batch` rows of up to `length` tokens. */
-    uint32_t batch;  /* init: 1. 0 is refused */
+    uint32_t batch;  /* init: 1. 0 is refused. With TIDE_LOSS_DPO: pairs of rows */
     uint32_t accum;  /* init: 1. 0 means 1 */
     uint32_t length; /* tokens per row; required */
     uint64_t seed;   /* of stochastic rounding */
@@ -140,8 +142,9 @@ struct tide_engine_options {
     /* What the planner needs to know about the application. */
     uint64_t application_bytes; /* bytes of host memory that the application will take while the
                                  * engine exists */
-    double tokens_per_row; /* average tokens of data per row, for predicted tokens per second; 0:
-                            * `length` */
+    double
+        tokens_per_row; /* average tokens of data per row, or per pair, for predicted tokens per second; 0:
+                            * `length`, or twice that */
 
     /* For tide_plan_create: a JSON file that describes a node of another machine. Its rates and budgets are used,
      * and nothing of this machine is looked at. `ranks` is then the number on all `nodes`. NULL: this machine */
@@ -189,6 +192,12 @@ struct tide_engine_options {
     /* enum tide_gather: how ranks send each other weights of 16 bits with ZeRO stage 3. Changes results. -ENOTSUP
      * on a GPU */
     uint64_t gather;
+
+    /* enum tide_loss. With TIDE_LOSS_DPO `batch` counts pairs, and a micro-batch has two rows for each: a chosen and
+     * a rejected answer to the same prompt, whose tokens have the label -100. Adapters are trained (`lora_rank`), and
+     * the reference is the model without them. Excludes `adapter`, `modules_to_save` and the device "cuda" */
+    uint64_t loss;
+    double dpo_beta; /* with TIDE_LOSS_DPO; 0: 0.1 */
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:
@@ -336,12 +345,12 @@ struct tide_batch {
 struct tide_step {
     size_t struct_bytes;
     uint64_t step;     /* number of this step, from 1; skipped steps count */
-    double loss;       /* mean over the targets of this step */
+    double loss;       /* mean over the targets of this step, or over its pairs */
     double grad_norm;  /* before clipping; not finite if the step was skipped */
     double loss_scale; /* used in this step; 1 without fp16 */
     uint64_t skipped;  /* 1: the gradients overflowed and the weights did not change */
     uint64_t tokens;   /* tokens in the rows as they were passed */
-    uint64_t targets;  /* tokens that contributed to the loss */
+    uint64_t targets;  /* tokens, or pairs, that contributed to the loss */
     double seconds;    /* since the previous call ended that changed or read the model */
     uint64_t store_read_bytes;
     uint64_t store_write_bytes;
@@ -357,6 +366,11 @@ struct tide_step {
     double imbalance_seconds; /* that a rank waited longer than the slowest one, on average */
     uint64_t gather_bytes;    /* of weights, that ranks received from each other, summed */
     uint64_t reduce_bytes;    /* of gradients, the same */
+    /* With TIDE_LOSS_DPO, means over the pairs. The reward of a row is dpo_beta times the difference of the log
+     * probabilities of its targets, with adapters and without */
+    double reward_chosen;
+    double reward_rejected;
+    double reward_accuracy; /* share of pairs whose chosen row has the larger reward */
 };
 
 /* Trains one step on `count` micro-batches: up to accum x ranks of them, those of rank 0 first; missing
@@ -401,6 +415,10 @@ struct tide_evaluation {
     size_t struct_bytes;
     double loss_sum; /* over the targets */
     uint64_t targets;
+    /* With TIDE_LOSS_DPO `targets` counts pairs, and these are sums over them. */
+    double reward_chosen_sum;
+    double reward_rejected_sum;
+    uint64_t reward_right; /* pairs whose chosen row has the larger reward */
 };
 
 /* Computes the loss of one micro-batch without training. Returns 0, -EINVAL for wrong arguments, or an

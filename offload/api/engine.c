@@ -208,6 +208,9 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
         .imbalance_seconds = result.imbalance_seconds,
         .gather_bytes = result.traffic.gather_bytes,
         .reduce_bytes = result.traffic.reduce_bytes,
+        .reward_chosen = result.chosen,
+        .reward_rejected = result.rejected,
+        .reward_accuracy = result.right,
     };
     engine->stats = result.stats;
     engine->step_ns = now_ns;
@@ -286,7 +289,11 @@ static int evaluate(struct tide_engine *engine, const struct tide_batch *batch,
     if (rc != 0) {
         return rc;
     }
-    const struct tide_evaluation made = {.loss_sum = loss.sum, .targets = (uint64_t)loss.count};
+    const struct tide_evaluation made = {.loss_sum = loss.sum,
+                                         .targets = (uint64_t)loss.count,
+                                         .reward_chosen_sum = loss.chosen,
+                                         .reward_rejected_sum = loss.rejected,
+                                         .reward_right = (uint64_t)loss.right};
     return abi_struct_write("tide_evaluation", &made, sizeof made, out);
 }
 

@@ -65,7 +65,9 @@ static void fill_training(const struct tide_engine_options *given, struct run_op
     static const enum kern_type types[] = {
         [TIDE_BF16] = KERN_BF16, [TIDE_FP16] = KERN_FP16, [TIDE_FP32] = KERN_F32};
     out->seed = given->seed;
-    out->rows = given->batch;
+    out->pairs = given->loss == TIDE_LOSS_DPO ? given->batch : 0;
+    out->rows = out->pairs > 0 ? 4 * out->pairs : given->batch;
+    out->beta = given->dpo_beta > 0 ? given->dpo_beta : 0.1;
     out->length = given->length;
     out->micro_batches = given->accum > 0 ? given->accum : 1;
     out->tile_bytes = given->tile_bytes;
@@ -793,6 +795,12 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
         if (rc != 0) {
             return rc;
         }
+    }
+    if (setup->options.pairs > 0 && !dev_is_cpu(setup->options.device)) {
+        return core_err_set(-ENOTSUP,
+                            "--loss dpo needs the device \"cpu\"; found \"%s\", whose loss is not "
+                            "that of pairs yet",
+                            setup->options.device);
     }
     setup->options.stage = setup->options.world > 1 ? setup->given.zero_stage : 0;
     rc = choose_gather(setup);

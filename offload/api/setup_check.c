@@ -42,6 +42,7 @@ static int check_choices(const struct tide_engine_options *given)
         {"base", given->base, TIDE_BASE_NF4},
         {"lora_dora", given->lora_dora, 1},
         {"gather", given->gather, TIDE_GATHER_INT8},
+        {"loss", given->loss, TIDE_LOSS_DPO},
     };
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         if (choices[i].value > choices[i].last) {
@@ -72,6 +73,7 @@ static int check_numbers(const struct tide_engine_options *given)
         {"lora_rank", given->lora_rank, 0, 1 << 16},
         {"lora_alpha", given->lora_alpha, 0, most},
         {"lora_dropout", given->lora_dropout, 0, 0.999},
+        {"dpo_beta", given->dpo_beta, 0, 1e6},
         {"decay", given->decay, 0, most},
         {"eps", given->eps, 0, most},
         {"beta1", given->beta1, 0, almost_one},
@@ -147,6 +149,29 @@ static int check_lora(const struct tide_engine_options *given)
                             "--modules-to-save");
     }
     return 0;
+}
+
+/* The reference of DPO is the model without its adapters, which it has only if nothing else is trained. */
+static int check_loss(const struct tide_engine_options *given)
+{
+    if (given->loss != TIDE_LOSS_DPO) {
+        return given->dpo_beta > 0
+                   ? core_err_set(-EINVAL, "dpo_beta (--beta) needs the loss of pairs (--loss dpo)")
+                   : 0;
+    }
+    if (given->adapter != NULL) {
+        return core_err_set(-ENOTSUP,
+                            "--loss dpo cannot continue an adapter (--adapter): merge it first "
+                            "(tide export --merge) and train a new one (--lora R)");
+    }
+    if (given->lora_rank == 0) {
+        return core_err_set(-EINVAL, "--loss dpo trains adapters: give --lora R");
+    }
+    return given->modules_to_save_count > 0
+               ? core_err_set(-ENOTSUP, "--loss dpo cannot train whole modules "
+                                        "(--modules-to-save): its reference is the model without "
+                                        "adapters")
+               : 0;
 }
 
 /* A plan may be made for a device that this machine lacks, but not for an unknown one. Ranks of one
@@ -229,6 +254,10 @@ int setup_check(const struct tide_engine_options *given, bool here)
         return rc;
     }
     rc = check_lora(given);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_loss(given);
     if (rc != 0) {
         return rc;
     }

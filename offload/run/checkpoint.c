@@ -87,7 +87,7 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     add(manifest, "seed", "%" PRIu64, options->seed);
     add(manifest, "threads", "%u", options->threads);
     add(manifest, "ranks", "%" PRIu32, options->world > 0 ? options->world : 1);
-    add(manifest, "batch", "%" PRId64, options->rows);
+    add(manifest, "batch", "%" PRId64, options->pairs > 0 ? options->pairs : options->rows);
     add(manifest, "length", "%" PRId64, options->length);
     add(manifest, "accum", "%" PRIu32, options->micro_batches);
     add(manifest, "tile_bytes", "%" PRIu64, options->tile_bytes);
@@ -102,6 +102,10 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     add(manifest, "check_overflow", "%d", options->may_skip);
     add(manifest, "base", "%s", model_storage_name(options->base));
     add(manifest, "gather", "%s", options->packs ? "int8" : "exact");
+    add(manifest, "loss", "%s", options->pairs > 0 ? "dpo" : "tokens");
+    if (options->pairs > 0) {
+        add(manifest, "beta", "%s", core_json_real_print(options->beta, 17, text));
+    }
     if (options->lora.rank > 0) {
         add(manifest, STORE_LORA_ALPHA, "%s", core_json_real_print(options->lora.alpha, 17, text));
         add(manifest, STORE_LORA_RSLORA, "%d", options->lora.rslora);

@@ -717,16 +717,23 @@ static void compare_ranks(const struct run_engine *engine, struct run_step *step
 
 static void gather_step(struct run_engine *engine, struct run_step *step)
 {
-    double loss_sum = 0;
+    const double targets = step->targets > 0 ? (double)step->targets : 1;
+    struct kern_loss loss = {0};
     for (uint32_t r = 0; r < engine->world; r++) {
         const struct run_engine_worker *worker = &engine->workers[r];
-        loss_sum += worker->result.loss_sum;
+        loss.sum += worker->result.loss.sum;
+        loss.chosen += worker->result.loss.chosen;
+        loss.rejected += worker->result.loss.rejected;
+        loss.right += worker->result.loss.right;
         step->guess_bytes += worker->result.guess_bytes;
         plan_traffic_add(&step->traffic, &worker->traffic);
     }
     compare_ranks(engine, step);
     step->stats = engine->workers[0].stats;
-    step->loss = step->targets > 0 ? loss_sum / (double)step->targets : 0;
+    step->loss = loss.sum / targets;
+    step->chosen = loss.chosen / targets;
+    step->rejected = loss.rejected / targets;
+    step->right = (double)loss.right / targets;
     step->norm = engine->workers[0].result.norm;
     step->skipped = engine->workers[0].result.skipped;
     step->guessed = engine->workers[0].result.guessed;

@@ -45,6 +45,8 @@ bool run_engine_destroy(struct run_engine *engine);
 struct run_step {
     uint64_t step; /* from 1; skipped ones count */
     double loss;
+    double chosen, rejected,
+        right; /* of pairs: mean rewards, and the share with the larger one for chosen */
     double norm;
     double loss_scale; /* of this step */
     bool skipped;

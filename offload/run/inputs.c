@@ -116,6 +116,7 @@ int run_inputs_init(struct run_inputs *inputs, const struct model *model,
         .stall_limit_ns = run_options_stall_ns(options),
         .rows = options->rows,
         .length = options->length,
+        .copies = options->pairs > 0 ? 2 : 1,
         .micro_batches = options->micro_batches,
         .rope = model->config.family->rope,
         .step_bytes = step_bytes(options),
@@ -173,11 +174,17 @@ void run_inputs_fini(struct run_inputs *inputs)
 
 /* ---- a step ---- */
 
+/* Rows of a micro-batch. */
+static int64_t given_rows(const struct run_inputs *inputs)
+{
+    return inputs->rows / inputs->copies;
+}
+
 /* Copies rows of `width` into rows of the shape, padded with `padding`. */
 static void copy_rows(int32_t *to, const struct run_inputs *inputs, const int32_t *from,
                       int64_t rows, int64_t width, int32_t padding)
 {
-    for (int64_t r = 0; r < inputs->rows; r++) {
+    for (int64_t r = 0; r < given_rows(inputs); r++) {
         const int64_t given = r < rows ? width : 0;
         for (int64_t i = 0; i < inputs->length; i++) {
             *to++ = i < given ? from[r * width + i] : padding;
@@ -185,14 +192,50 @@ static void copy_rows(int32_t *to, const struct run_inputs *inputs, const int32_
     }
 }
 
+/* With pairs: the reference computes the same rows. */
+static void repeat_rows(const struct run_inputs *inputs, uint32_t micro)
+{
+    const int64_t count = given_rows(inputs) * inputs->length;
+    for (int array = 0; inputs->copies > 1 && array < ARRAYS; array++) {
+        int32_t *rows = host_array(inputs, micro, array);
+        memcpy(rows + count, rows, (size_t)count * sizeof *rows);
+    }
+}
+
+static bool has_label(const int32_t *labels, int64_t length)
+{
+    for (int64_t i = 0; i < length; i++) {
+        if (labels[i] != KERN_LABEL_IGNORED) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Pairs of which both rows have labels, as the loss counts them. */
+static int64_t count_pairs(const struct run_inputs *inputs, const int32_t *labels)
+{
+    const int64_t length = inputs->length;
+    int64_t count = 0;
+    for (int64_t r = 0; r < given_rows(inputs); r += 2) {
+        count += has_label(labels + r * length, length) &&
+                 has_label(labels + (r + 1) * length, length);
+    }
+    return count;
+}
+
 static int check_shape(const struct run_inputs *inputs, const struct model_batch *batch)
 {
-    if (batch->rows > inputs->rows || batch->length > inputs->length || batch->rows < 1 ||
+    if (batch->rows > given_rows(inputs) || batch->length > inputs->length || batch->rows < 1 ||
         batch->length < 1) {
         return core_err_set(-EINVAL,
                             "a micro-batch of %" PRId64 " rows of %" PRId64
                             " tokens does not fit into %" PRId64 " rows of %" PRId64,
-                            batch->rows, batch->length, inputs->rows, inputs->length);
+                            batch->rows, batch->length, given_rows(inputs), inputs->length);
+    }
+    if (batch->rows % inputs->copies != 0) {
+        return core_err_set(-EINVAL, "a micro-batch of %" PRId64 " rows; each pair has two (dpo)",
+                            batch->rows);
     }
     for (int64_t t = 0; batch->positions != NULL && t < batch->rows * batch->length; t++) {
         if (batch->positions[t] >= inputs->length) {
@@ -238,8 +281,9 @@ int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model
         copy_rows(host_array(inputs, micro, POSITIONS), inputs, from->positions, from->rows,
                   from->length, 0);
     }
-    struct model_batch whole = {
-        .rows = inputs->rows, .length = inputs->length, .ids = host_array(inputs, micro, IDS)};
+    struct model_batch whole = {.rows = given_rows(inputs),
+                                .length = inputs->length,
+                                .ids = host_array(inputs, micro, IDS)};
     if (from->starts != NULL) { /* padding after a row is a document of its own */
         int32_t *starts = host_array(inputs, micro, STARTS);
         copy_rows(starts, inputs, from->starts, from->rows, from->length, 0);
@@ -252,7 +296,9 @@ int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model
     }
     /* In place: a token's label is read before it is overwritten. */
     whole.labels = labels;
-    *targets += model_batch_shift(&whole, labels);
+    const int64_t tokens = model_batch_shift(&whole, labels);
+    *targets += inputs->copies > 1 ? count_pairs(inputs, labels) : tokens;
+    repeat_rows(inputs, micro);
     place_ids(inputs, micro);
     return 0;
 }
@@ -357,6 +403,9 @@ int run_inputs_losses(struct run_inputs *inputs, struct dev_queue *queue, uint32
         memcpy(&one, host + i * sizeof one, sizeof one);
         sum.sum += one.sum;
         sum.count += one.count;
+        sum.chosen += one.chosen;
+        sum.rejected += one.rejected;
+        sum.right += one.right;
     }
     *out = sum;
     return 0;

@@ -18,6 +18,8 @@ struct run_inputs {
     struct dev_device *device; /* borrowed */
     int64_t stall_limit_ns;
     int64_t rows, length;
+    int64_t
+        copies; /* of each row of a micro-batch: with pairs 2, for the policy and the reference; else 1 */
     uint32_t micro_batches;
     bool rope;
     char *device_base; /* owned: dev_memory_free */
@@ -60,7 +62,7 @@ int run_inputs_use_rows(struct run_inputs *inputs);
 void run_inputs_fini(struct run_inputs *inputs);
 
 /* Writes micro-batch `micro` into the host's copy, padded to the shape with tokens that are not trained
- * on; NULL: only padding. Adds the batch's targets to *targets. -EINVAL names the row and the place of
+ * on; NULL: only padding. Adds the batch's targets, or pairs that count, to *targets. -EINVAL names the row and the place of
  * what is wrong. */
 int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
                    int64_t *targets);

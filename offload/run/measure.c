@@ -342,6 +342,22 @@ static uint64_t limit_of(const struct run_options *options)
     return options->budgets.device_is_host || all < device ? all : device;
 }
 
+/* Halves the rows or pairs; then the tokens of the last one, if `tokens`. Returns false if that is not possible. */
+static bool halve(struct run_options *options, bool tokens)
+{
+    if (options->pairs > 1) {
+        options->pairs /= 2;
+        options->rows = 4 * options->pairs;
+    } else if (options->pairs == 0 && options->rows > 1) {
+        options->rows /= 2;
+    } else if (tokens && options->length > 1) {
+        options->length /= 2;
+    } else {
+        return false;
+    }
+    return true;
+}
+
 /* Halves the rows until a layer fits, and then the tokens of the one row. *out is NULL if not even a
  * layer over one token fits. */
 static int shrink(const struct run_shapes *shapes, unsigned layer, uint64_t limit,
@@ -350,15 +366,18 @@ static int shrink(const struct run_shapes *shapes, unsigned layer, uint64_t limi
     struct run_shapes *fewer = NULL;
     uint64_t bytes = UINT64_MAX;
     int rc = 0;
-    while (rc == 0 && (bytes > limit || (bytes > less_bytes_max && options->rows > 1))) {
-        run_shapes_destroy(fewer);
-        fewer = NULL;
-        if (options->rows == 1 && options->length == 1) {
+    while (rc == 0 && (bytes > limit || bytes > less_bytes_max)) {
+        if (!halve(options, bytes > limit)) {
             break;
         }
-        *(options->rows > 1 ? &options->rows : &options->length) /= 2;
+        run_shapes_destroy(fewer);
+        fewer = NULL;
         rc = run_shapes_create(shapes->model, options, &fewer);
         bytes = rc == 0 ? stage_bytes(fewer, options, layer) : 0;
+    }
+    if (rc == 0 && bytes > limit) { /* not even one token fits */
+        run_shapes_destroy(fewer);
+        fewer = NULL;
     }
     if (rc == 0) {
         *out = fewer;

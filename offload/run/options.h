@@ -42,7 +42,9 @@ struct run_options {
                      * nodes is planned for */
     uint64_t seed;
 
-    int64_t rows;   /* of a micro-batch */
+    int64_t rows;   /* of a micro-batch; with pairs, 4 for each: model_shape */
+    int64_t pairs;  /* of chosen and rejected rows (DPO); 0: rows of tokens */
+    double beta;    /* of the loss of pairs */
     int64_t length; /* tokens per row */
     uint32_t micro_batches;
     uint64_t tile_bytes;

@@ -92,15 +92,14 @@ struct run_step_request {
     double lr;
     double betas[2];
     double loss_scale;
-    int64_t targets; /* Inputs of one step besides its micro-batches. */
+    int64_t targets; /* of all ranks: tokens or pairs */
     uint64_t seed;   /* of dropout in this step */
     bool guess;      /* update before the norm is known, if the plan has a tape for it */
 };
 
 struct run_result {
-    double loss_sum; /* over the targets of this rank */
-    int64_t targets; /* of this rank */
-    double norm;     /* of the whole gradient, before clipping */
+    struct kern_loss loss; /* of this rank */
+    double norm;           /* of the whole gradient, before clipping */
     bool skipped;
     bool norm_neutral;    /* the norm neither clipped nor skipped the update */
     bool guessed;         /* the update was made before the norm was known; right if norm_neutral */

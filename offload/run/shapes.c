@@ -243,6 +243,7 @@ static struct kern_loss_parts loss_parts(const struct model *model,
         .vocab = table->rows,
         .width = table->cols,
         .tile = tile < table->rows ? tile : 0,
+        .pairs = options->pairs,
     };
     return kern_loss_parts_of(kind, &arguments);
 }
@@ -255,7 +256,9 @@ static int make_programs(struct run_shapes *shapes, const struct run_options *op
                                 .type = options->type,
                                 .tile_bytes = options->tile_bytes,
                                 .logits_bytes = logits_bytes(options),
-                                .stride = run_shapes_rows(model, options).stride};
+                                .stride = run_shapes_rows(model, options).stride,
+                                .pairs = options->pairs,
+                                .beta = options->beta};
     float any = 0;
     const struct kern_grad grads[] = {
         {.out = &any, .out_type = options->type, .first = true, .last = true},

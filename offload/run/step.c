@@ -259,7 +259,6 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
     const double targets = (double)request->targets;
     const float scale = targets > 0 ? (float)(request->loss_scale / targets) : 0.0f;
     struct run_result result = {.guessed = guess, .steady = rank->last < PLAN_DRAIN && !saves};
-    struct kern_loss loss;
     (void)run_executor_stats_take(rank->executor); /* drops the waits of an earlier evaluation */
     set_terms(rank, request);
     int rc = run_inputs_send(&rank->inputs, rank->compute_queue, scale, request->seed);
@@ -282,7 +281,8 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
     if (rc != 0) {
         return rc;
     }
-    rc = run_inputs_losses(&rank->inputs, rank->compute_queue, rank->options->micro_batches, &loss);
+    rc = run_inputs_losses(&rank->inputs, rank->compute_queue, rank->options->micro_batches,
+                           &result.loss);
     if (rc != 0) {
         return rc;
     }
@@ -290,8 +290,6 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
     if (rc != 0) {
         return rc;
     }
-    result.loss_sum = loss.sum;
-    result.targets = loss.count;
     *out = result;
     return 0;
 }

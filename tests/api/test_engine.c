@@ -165,6 +165,78 @@ static void evaluation_changes_nothing(void)
     tide_engine_destroy(engine);
 }
 
+/* ---- pairs ---- */
+
+static void refuse_options(const struct tide_engine_options *options, int code, const char *word)
+{
+    struct tide_engine *engine = NULL;
+    const int rc = tide_engine_create(NULL, options, &engine);
+    if (rc != code || strstr(tide_last_error(), word) == NULL) {
+        test_fail(__FILE__, __LINE__, "%s: %d: %s", word, rc, tide_last_error());
+    }
+}
+
+static void refuse_loss(void)
+{
+    const char *const saved[] = {"lm_head"};
+    struct tide_engine_options options = world.options;
+    options.dpo_beta = 0.1;
+    refuse_options(&options, -EINVAL, "dpo_beta (--beta) needs");
+    options.loss = TIDE_LOSS_DPO + 1;
+    refuse_options(&options, -EINVAL, "loss is 2; expected 0 to 1");
+    options.loss = TIDE_LOSS_DPO;
+    refuse_options(&options, -EINVAL, "give --lora R");
+    options.lora_rank = 2;
+    options.modules_to_save = saved;
+    options.modules_to_save_count = 1;
+    refuse_options(&options, -ENOTSUP, "--modules-to-save");
+    options.modules_to_save_count = 0;
+    options.adapter = "a";
+    refuse_options(&options, -ENOTSUP, "cannot continue an adapter");
+    options.adapter = NULL;
+    options.device = "cuda";
+    refuse_options(&options, -ENOTSUP, "--loss dpo needs the device \"cpu\"");
+}
+
+/* Before the first update the policy is the reference. Then the chosen row gets likelier than the rejected one.
+ * A micro-batch has whole pairs, and a pair counts if both of its rows have targets. */
+static void pairs(void)
+{
+    int32_t labels[WORLD_ROWS * WORLD_LENGTH];
+    world_init(&world);
+    refuse_loss();
+    world.options.loss = TIDE_LOSS_DPO;
+    world.options.lora_rank = 2;
+    world.options.batch = WORLD_ROWS / 2;
+    struct tide_engine *engine = world_engine(&world.options);
+    struct tide_evaluation evaluation = {.struct_bytes = sizeof evaluation};
+    struct tide_step step = world_steps(&world, engine, 1);
+    check_double(fabs(step.loss - log(2)), <, 1e-12);
+    check_true(step.reward_chosen == 0 && step.reward_rejected == 0 && step.reward_accuracy == 0);
+    check_uint(step.targets, ==, WORLD_ROWS / 2);
+    (void)world_steps(&world, engine, 9);
+    check_int(tide_engine_evaluate(engine, &world.batch, &evaluation), ==, 0);
+    step = world_steps(&world, engine, 1);
+    check_true(step.loss < log(2) && step.reward_chosen > step.reward_rejected);
+    check_double(step.reward_accuracy, ==, 1);
+    check_double(evaluation.loss_sum, ==, step.loss);
+    check_double(evaluation.reward_chosen_sum, ==, step.reward_chosen);
+    check_double(evaluation.reward_rejected_sum, ==, step.reward_rejected);
+    check_uint(evaluation.reward_right, ==, 1);
+    struct tide_batch odd = world.batch;
+    odd.rows = 1;
+    refuse_batch(engine, &odd, -EINVAL, "each pair has two");
+    odd = world.batch;
+    odd.labels = labels;
+    for (int i = 0; i < WORLD_ROWS * WORLD_LENGTH; i++) {
+        labels[i] = i < WORLD_LENGTH ? world.ids[i] : -100;
+    }
+    check_int(tide_engine_evaluate(engine, &odd, &evaluation), ==, 0);
+    check_uint(evaluation.targets, ==, 0);
+    check_true(evaluation.loss_sum == 0 && evaluation.reward_chosen_sum == 0);
+    tide_engine_destroy(engine);
+}
+
 /* The model continues rows that it has learnt by heart. A row that is too long or has a token
  * outside the vocabulary is refused. */
 static void what_comes_next(void)
@@ -495,7 +567,7 @@ static void stopping(void)
 }
 
 TEST_MAIN({"refusals_do_no_harm", refusals_do_no_harm},
-          {"evaluation_changes_nothing", evaluation_changes_nothing},
+          {"evaluation_changes_nothing", evaluation_changes_nothing}, {"pairs", pairs},
           {"what_comes_next", what_comes_next},
           {"weights_that_are_no_numbers", weights_that_are_no_numbers},
           {"memory_of_ranks", memory_of_ranks}, {"betas_move", betas_move},

@@ -207,7 +207,9 @@ void case_run_plain(const struct case_model *made, const struct run_options *opt
         .shape = {.rows = options->rows,
                   .length = options->length,
                   .type = options->type,
-                  .tile_bytes = options->tile_bytes},
+                  .tile_bytes = options->tile_bytes,
+                  .pairs = options->pairs,
+                  .beta = options->beta},
         .micro_batches = options->micro_batches,
         .decay_all = options->decay_all,
         .threads = options->threads,
@@ -228,6 +230,9 @@ void case_run_plain(const struct case_model *made, const struct run_options *opt
         out->loss[s] = result.loss;
         out->norm[s] = result.grad_norm;
         out->skipped[s] = result.skipped;
+        out->chosen[s] = result.chosen;
+        out->rejected[s] = result.rejected;
+        out->rights[s] = result.right;
     }
     struct hashes hashes = {.format = run_options_format(options)};
     for (unsigned b = 0; b < made->model->block_count; b++) {
@@ -294,6 +299,9 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
         out->loss[s] = step.loss;
         out->norm[s] = step.norm;
         out->skipped[s] = step.skipped;
+        out->chosen[s] = step.chosen;
+        out->rejected[s] = step.rejected;
+        out->rights[s] = step.right;
         out->guessed[s] = step.guessed;
         out->right[s] = step.guess_right;
         out->guess_bytes[s] = step.guess_bytes;
@@ -468,7 +476,8 @@ void case_check_equal(const struct case_outcome *a, const struct case_outcome *b
     for (unsigned s = 0; s < a->steps; s++) {
         const bool same = a->loss[s] == b->loss[s] &&
                           memcmp(&a->norm[s], &b->norm[s], sizeof a->norm[s]) == 0 &&
-                          a->skipped[s] == b->skipped[s];
+                          a->skipped[s] == b->skipped[s] && a->chosen[s] == b->chosen[s] &&
+                          a->rejected[s] == b->rejected[s] && a->rights[s] == b->rights[s];
         if (!same) {
             test_fail(__FILE__, __LINE__, "%s: step %u: loss %.17g and %.17g, norm %.17g and %.17g",
                       what, s + 1, a->loss[s], b->loss[s], a->norm[s], b->norm[s]);

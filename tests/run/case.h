@@ -41,6 +41,7 @@ void case_model_free(struct case_model *made);
 struct case_outcome {
     double loss[CASE_STEPS_MAX];
     double norm[CASE_STEPS_MAX];
+    double chosen[CASE_STEPS_MAX], rejected[CASE_STEPS_MAX], rights[CASE_STEPS_MAX]; /* of pairs */
     bool skipped[CASE_STEPS_MAX];
     /* the update was speculative; this and the next two are not compared */
     bool guessed[CASE_STEPS_MAX];

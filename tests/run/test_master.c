@@ -254,6 +254,29 @@ static void lora(void)
     adapters = NULL;
 }
 
+/* Pairs of rows: the reference's half has neither adapters nor gradients, and only the policy's half is computed
+ * again. */
+static void pairs(void)
+{
+    const struct model_lora_options plain = {.rank = 4, .alpha = 8, .seed = 3};
+    const struct model_lora_options drops = {.rank = 4, .alpha = 8, .dropout = 0.2, .seed = 3};
+    const struct model_lora_options magnitudes = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};
+    struct run_options options = case_options();
+    options.pairs = CASE_ROWS / 2;
+    options.rows = 4 * options.pairs;
+    options.beta = 0.5;
+    adapters = &plain;
+    hold_ways(&options, "pairs", 2, 0, 3);
+    adapters = &magnitudes;
+    hold_ways(&options, "pairs, magnitudes", FAMILIES, 1, 4);
+    adapters = &drops;
+    options.micro_batches = 2;
+    options.tile_bytes = 16384;
+    options.type = KERN_F32;
+    hold_ways(&options, "pairs with dropout, fp32, two micro-batches, tiled", 3, 2, 4);
+    adapters = NULL;
+}
+
 TEST_MAIN({"bf16_deferred", bf16_deferred}, {"bf16_inside", bf16_inside},
           {"micro_batches", micro_batches}, {"groups", groups}, {"fp32", fp32}, {"fp16", fp16},
-          {"tiled", tiled}, {"lora", lora})
+          {"tiled", tiled}, {"lora", lora}, {"pairs", pairs})

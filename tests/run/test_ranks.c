@@ -114,6 +114,34 @@ static void lora(void)
     }
 }
 
+/* A pair is computed by one rank; the loss is the mean over the pairs of all. */
+static void pairs(void)
+{
+    if (TEST_RACES) {
+        test_skip("ranks treat pairs as other rows");
+    }
+    const struct model_lora_options lora = {.rank = 3, .alpha = 6, .seed = 3};
+    struct case_model made;
+    struct case_outcome alone;
+    struct case_outcome both;
+    case_model_make(&made, "llama");
+    case_model_adapt(&made, &lora);
+    for (uint32_t world = 1; world <= 2; world++) {
+        struct run_options options = options_of(world, 2, KERN_F32);
+        options.pairs = CASE_ROWS / 2;
+        options.rows = 4 * options.pairs;
+        options.beta = 0.5;
+        case_run_engine(&made, &options, STEPS, world == 1 ? &alone : &both);
+    }
+    check_near(&alone, &both, 1e-5, "pairs on two ranks");
+    for (unsigned s = 0; s < STEPS; s++) {
+        const double margin = alone.chosen[s] - alone.rejected[s];
+        check_double(fabs(both.chosen[s] - both.rejected[s] - margin), <=, 1e-6);
+        check_true(alone.rights[s] == both.rights[s]);
+    }
+    case_model_free(&made);
+}
+
 /* Two runs of the same ranks have the same bits. */
 static void again(void)
 {
@@ -213,5 +241,5 @@ static void packed(void)
     case_model_free(&made);
 }
 
-TEST_MAIN({"fp32", fp32}, {"bf16", bf16}, {"lora", lora}, {"again", again}, {"traffic", traffic},
-          {"packed", packed})
+TEST_MAIN({"fp32", fp32}, {"bf16", bf16}, {"lora", lora}, {"pairs", pairs}, {"again", again},
+          {"traffic", traffic}, {"packed", packed})

@@ -274,15 +274,19 @@ static void ends_before_it_is_written(void)
     store_shelf_close(shelf);
 }
 
-/* Adapters drop the same elements as without an interruption. */
+/* Adapters drop the same elements as without an interruption, and pairs have the same reference. */
 static void dropout(void)
 {
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dropout = 0.3, .seed = 3};
-    const struct run_options options = case_options();
+    struct run_options options = case_options();
     struct case_model made;
     case_model_make(&made, "llama");
     case_model_adapt(&made, &lora);
     interrupt(&made, &options, &ways[0], &ways[1], "dropout");
+    options.pairs = CASE_ROWS / 2;
+    options.rows = 4 * options.pairs;
+    options.beta = 0.5;
+    interrupt(&made, &options, &ways[0], &ways[1], "pairs");
     case_model_free(&made);
 }
 
