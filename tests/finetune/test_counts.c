@@ -67,11 +67,13 @@ static void put_counts(const char *path, const char *numbers)
 {
     FILE *file = fopen(path, "w");
     check_true(file != NULL);
-    check_true(fprintf(file,
-                       "{\"whole\": 1, \"rows\": 9, \"longest\": %s, \"read\": 9, \"wrong\": 0, "
-                       "\"cut\": 0, \"untrained\": 0, \"now\": 0, \"dated\": 0, \"memory\": 1, "
-                       "\"row_memory\": 9000000}",
-                       numbers) > 0);
+    check_true(
+        fprintf(
+            file,
+            "{\"whole\": 1, \"rows\": 9, \"longest\": %s, \"read\": 9, \"wrong\": 0, "
+            "\"cut\": 0, \"untrained\": 0, \"equal\": 0, \"now\": 0, \"dated\": 0, \"memory\": 1, "
+            "\"row_memory\": 9000000}",
+            numbers) > 0);
     fclose(file);
 }
 

@@ -15,11 +15,14 @@ struct finetune_data_options {
     int64_t vocab;      /* ids are below it */
     int64_t length_max; /* tokens of a row */
     bool cut;           /* cut and count longer rows; otherwise they are an error */
-    unsigned batch;     /* rows of a micro-batch */
+    unsigned batch;     /* rows of a micro-batch; with `pairs`, pairs */
     unsigned step_max;  /* micro-batches of a step */
     bool pack;          /* several rows in one of `length_max`, each with its own attention */
     bool split;         /* continue longer rows in further rows */
-    bool skip_bad;      /* skip bad rows with a warning; otherwise they are an error */
+    /* every row is a pair of answers, chosen and rejected. A batch of finetune_data_step() has two rows for
+     * each pair: chosen, rejected, chosen ... Excludes pack, split and train_on_all. */
+    bool pairs;
+    bool skip_bad; /* skip bad rows with a warning; otherwise they are an error */
     /* train on every token; otherwise on replies of the assistant and completions */
     bool train_on_all;
     const char *chat_format; /* NULL: the model's own */
@@ -37,15 +40,16 @@ struct finetune_data_options {
 
 /* Figures of an epoch, or of its beginning if fewer rows are trained on. */
 struct finetune_data_info {
-    bool whole; /* figures of the whole epoch */
-    int64_t rows;
-    int64_t longest; /* tokens of the longest row, at most length_max */
-    int64_t tokens;
-    int64_t targets;
+    bool whole;        /* figures of the whole epoch */
+    int64_t rows;      /* of batches; with `pairs`, the number of pairs */
+    int64_t longest;   /* tokens of the longest row, at most length_max */
+    int64_t tokens;    /* with `pairs`, those of both rows */
+    int64_t targets;   /* with `pairs`, the number of pairs */
     int64_t read;      /* rows of the file without bad ones */
     int64_t wrong;     /* bad rows, left out */
     int64_t cut;       /* longer rows */
     int64_t untrained; /* rows or pieces dropped because nothing in them is trained on */
+    int64_t equal;     /* pairs whose two answers have the same tokens */
     int64_t micro_batches;
     int64_t dated;      /* 1: rows depend on `now` */
     int64_t memory;     /* bytes that reading the rows takes, without batches */

@@ -67,6 +67,12 @@ static int64_t rows_needed(const struct finetune_data_options *options)
 
 enum { MANY_ROWS = 4096 };
 
+/* Rows of a batch that the feed makes for one row of the data. */
+static int64_t rows_each(const struct finetune_data_options *options)
+{
+    return options->pairs ? 2 : 1;
+}
+
 /* Reads the rows once: their number, and the longest one. */
 static int scan(struct finetune_data *data)
 {
@@ -75,7 +81,7 @@ static int scan(struct finetune_data *data)
     struct text_feed *feed = NULL;
     struct text_batch batch = {0};
     struct finetune_data_info *info = &data->info;
-    options.batch_rows = 1;
+    options.batch_rows = rows_each(&data->options);
     options.epochs = 1;
     /* Nothing else runs yet. For few rows one thread is enough, and it does not read beyond them. */
     options.threads = most >= MANY_ROWS ? text_feed_threads(0) : 1;
@@ -83,8 +89,8 @@ static int scan(struct finetune_data *data)
     options.shuffle = options.shuffle && (options.pack || most < INT64_MAX);
     int rc = text_feed_open(&options, NULL, &feed);
     while (rc == 0 && info->rows < most && (rc = text_feed_next(feed, &batch)) == 1) {
-        info->rows += batch.rows;
-        info->longest = batch.tokens > info->longest ? batch.tokens : info->longest;
+        info->rows += batch.rows / options.batch_rows;
+        info->longest = batch.length > info->longest ? batch.length : info->longest;
         info->tokens += batch.tokens;
         info->targets += batch.targets;
         rc = 0;
@@ -100,6 +106,7 @@ static int scan(struct finetune_data *data)
     info->wrong = (int64_t)batch.counts.bad;
     info->cut = (int64_t)batch.counts.cut;
     info->untrained = (int64_t)batch.counts.untrained;
+    info->equal = (int64_t)batch.counts.equal;
     info->dated = (int64_t)batch.counts.dated;
     return rc != 0 && strstr(core_err_message(), name_of(data)) == NULL &&
                    strncmp(core_err_message(), "--", 2) != 0
@@ -147,14 +154,21 @@ static int check_scan(const struct finetune_data *data)
     }
     if (info->cut > 0) {
         core_log(CORE_LOG_WARN,
-                 "%s: %" PRId64 " of %" PRId64 " rows are cut to %" PRId64 " tokens; --split keeps "
-                 "the rest as further rows, a larger --seq-len keeps them whole",
-                 path, info->cut, info->read, data->options.length_max);
+                 "%s: %" PRId64 " of %" PRId64 " rows are cut to %" PRId64
+                 " tokens; %sa larger --seq-len keeps them whole",
+                 path, info->cut, info->read, data->options.length_max,
+                 data->options.pairs ? "" : "--split keeps the rest as further rows, ");
     }
     if (info->untrained > 0) {
         core_log(CORE_LOG_WARN,
                  "%s: %" PRId64 " pieces of rows with nothing to train on are dropped", path,
                  info->untrained);
+    }
+    if (info->equal > 0) {
+        core_log(CORE_LOG_WARN,
+                 "%s: %" PRId64 " of %" PRId64 " pairs have the same tokens in chosen and rejected "
+                 "and teach nothing",
+                 path, info->equal, info->rows);
     }
     if (info->wrong > 0) {
         core_log(CORE_LOG_WARN, "%s: %" PRId64 " of %" PRId64 " rows are invalid and skipped%s%s%s",
@@ -209,8 +223,8 @@ static uint64_t window_bytes(const struct finetune_data *data)
 uint64_t finetune_data_memory(const struct finetune_data *data)
 {
     const uint64_t arrays = data->options.pack ? 4 : 2;
-    const uint64_t batch = arrays * data->options.batch * (uint64_t)row_room(data) *
-                           sizeof(int32_t);
+    const uint64_t batch = arrays * (uint64_t)data->feed_options.batch_rows *
+                           (uint64_t)row_room(data) * sizeof(int32_t);
     /* Batches prepared by the feed, and those of a step. */
     const uint64_t batches = data->feed_options.ahead + (uint64_t)data->options.step_max;
     return (uint64_t)data->info.memory + batches * batch + window_bytes(data);
@@ -223,7 +237,7 @@ static int alloc_batches(struct finetune_data *data)
     data->batches = calloc(count, sizeof *data->batches);
     data->held = calloc(count, sizeof *data->held);
     bool right = data->batches != NULL && data->held != NULL &&
-                 !__builtin_mul_overflow((size_t)data->options.batch,
+                 !__builtin_mul_overflow((size_t)data->feed_options.batch_rows,
                                          (size_t)row_room(data) * sizeof(int32_t), &bytes);
     for (size_t i = 0; i < count && right; i++) {
         struct held *held = &data->held[i];
@@ -237,8 +251,8 @@ static int alloc_batches(struct finetune_data *data)
         }
     }
     return right ? 0
-                 : core_err_set(-ENOMEM, "no memory for %zu micro-batches of %u rows", count,
-                                data->options.batch);
+                 : core_err_set(-ENOMEM, "no memory for %zu micro-batches of %" PRId64 " rows",
+                                count, data->feed_options.batch_rows);
 }
 
 /* Batches to prepare ahead: those of the next step and some more. */
@@ -275,11 +289,12 @@ int finetune_data_open(const struct finetune_data_options *options, struct finet
         .files = &data->options.path,
         .files_count = 1,
         .seq_len = options->length_max,
-        .batch_rows = options->batch,
+        .batch_rows = options->batch * rows_each(options),
         .model = options->model,
         .vocab = options->vocab,
         .pack = options->pack,
         .split = options->split,
+        .pairs = options->pairs,
         .train_on = options->train_on_all ? TEXT_TRAIN_ALL : TEXT_TRAIN_COMPLETION,
         .chat_format = options->chat_format,
         .on_bad_row = options->skip_bad ? TEXT_BAD_SKIP : TEXT_BAD_STOP,
@@ -356,7 +371,8 @@ static int look_ahead(struct finetune_data *data)
             return forget_counts(data, rc);
         }
         assert(rc == 1); /* epochs without end */
-        data->has_next = !data->options.drop_last || data->next.rows == data->options.batch;
+        data->has_next = !data->options.drop_last ||
+                         data->next.rows == data->feed_options.batch_rows;
     }
     return 0;
 }

@@ -112,12 +112,28 @@ static int need_scratch(struct tokenize *t)
                : rc;
 }
 
+/* Documents that a row of the files becomes. */
+static uint64_t rows_each(const struct tokenize *t)
+{
+    return t->options.pairs ? 2 : 1;
+}
+
+/* Whether all rows that are to be shown have been shown. */
+static bool shows_no_more(const struct tokenize *t)
+{
+    return t->figures.documents / rows_each(t) >= (uint64_t)t->show;
+}
+
 static int print_document(struct tokenize *t, const struct text_document *document)
 {
     int rc = need_scratch(t);
-    printf("%s%" PRIu64 ": %zu tokens, %zu trained on\n", t->figures.documents > 0 ? "\n" : "",
-           t->figures.documents + 1, document->count,
-           text_sample_targets(document->labels, document->count));
+    const uint64_t index = t->figures.documents;
+    printf("%s%" PRIu64 "%s: %zu tokens, %zu trained on\n", index > 0 ? "\n" : "",
+           index / rows_each(t) + 1,
+           !t->options.pairs ? ""
+           : index % 2 == 0  ? " chosen"
+                             : " rejected",
+           document->count, text_sample_targets(document->labels, document->count));
     for (size_t i = 0; i < document->count && rc == 0; i++) {
         rc = print_token(t, document->ids[i], document->labels[i] != TEXT_IGNORED, i);
     }
@@ -155,7 +171,7 @@ static int write_document(struct tokenize *t, const struct text_document *docume
 static int count_document(struct tokenize *t, const struct text_document *document)
 {
     struct figures *figures = &t->figures;
-    int rc = (int64_t)figures->documents < t->show ? print_document(t, document) : 0;
+    int rc = shows_no_more(t) ? 0 : print_document(t, document);
     if (rc == 0 && t->file != NULL) {
         rc = write_document(t, document);
     }
@@ -183,7 +199,7 @@ static int read_all(struct tokenize *t)
         for (size_t row = 0; row < text_pack_rows(t->pack); row++) {
             for (size_t i = 0; i < text_pack_documents(t->pack, row); i++) {
                 const struct text_document document = text_pack_document(t->pack, row, i);
-                if (!all && (int64_t)t->figures.documents >= t->show) {
+                if (!all && shows_no_more(t)) {
                     return 0;
                 }
                 rc = count_document(t, &document);
@@ -240,6 +256,10 @@ static void print_stats(const struct tokenize *t)
     printf("  split            %12" PRIu64 "\n", counts.split);
     printf("  nothing left     %12" PRIu64 "  (all trained tokens were cut off)\n",
            counts.untrained);
+    if (t->options.pairs) {
+        printf("pairs              %12" PRIu64 "  (%" PRIu64 " with the same tokens twice)\n",
+               figures->documents / 2, counts.equal);
+    }
     printf("documents          %12" PRIu64 "  of %" PRIu64 " to %" PRIu64
            " tokens, %.1f on average\n",
            figures->documents, figures->shortest, figures->longest,
@@ -484,6 +504,14 @@ static int check_options(struct tokenize *t)
     if (t->options.split && t->options.seq_len == 0) {
         return cli_fail(t->command, CLI_WRONG, "--split needs --seq-len");
     }
+    if (t->options.pairs && (t->options.pack || t->options.split || t->out != NULL ||
+                             t->options.train_on == TEXT_TRAIN_ALL)) {
+        return cli_fail(t->command, CLI_WRONG, "--loss dpo cannot be used with %s",
+                        t->options.pack    ? "--pack: a pair is two rows"
+                        : t->options.split ? "--split: it compares whole answers"
+                        : t->out != NULL   ? "--out: rows of input_ids cannot be pairs"
+                                           : "--train-on all: it compares answers, not prompts");
+    }
     if (t->options.seq_len == 0) {
         t->options.seq_len = NO_LIMIT;
     }
@@ -504,6 +532,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct tokenize t = {.command = command, .show = -1};
     int train_on = 0;
     int on_bad_row = 0;
+    int loss = 0;
     struct finetune_flags finetune;
     finetune_flags_init(&finetune);
     int64_t seed = finetune.seed;
@@ -555,6 +584,12 @@ static int run(const struct cli_command *command, int argc, char **argv)
          .choices = "completion|all",
          .value = "WHAT",
          .help = "completion: assistant turns, completions, texts (default); all"},
+        {.name = "loss",
+         .kind = CLI_CHOICE,
+         .out = &loss,
+         .choices = "tokens|dpo",
+         .value = "NAME",
+         .help = "dpo: rows are pairs of answers, chosen and rejected; default: tokens"},
         {.name = "chat-format",
          .kind = CLI_TEXT,
          .out = &t.options.chat_format,
@@ -598,6 +633,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     t.common = parsed.common;
     t.options.train_on = train_on == 1 ? TEXT_TRAIN_ALL : TEXT_TRAIN_COMPLETION;
     t.options.on_bad_row = on_bad_row == 1 ? TEXT_BAD_SKIP : TEXT_BAD_STOP;
+    t.options.pairs = loss == 1;
     t.options.seed = (uint64_t)seed;
     code = check_options(&t);
     return code >= 0 ? code : run_tokenize(&t);

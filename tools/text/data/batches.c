@@ -48,7 +48,8 @@ int64_t text_batches_room(const struct text_feed_options *options)
 static uint64_t make_mark(const struct text_batches *batches)
 {
     const struct text_feed_options *options = batches->options;
-    const uint64_t flags = (uint64_t)options->pack | (uint64_t)options->split << 1;
+    const uint64_t flags = (uint64_t)options->pack | (uint64_t)options->split << 1 |
+                           (uint64_t)options->pairs << 2;
     const uint64_t mark = core_hash_seed(text_windows_mark(batches->windows),
                                          (uint64_t)options->seq_len, flags, 1);
     return mark != 0 ? mark : 1;
@@ -61,8 +62,8 @@ static uint64_t window_rows(const struct text_batches *batches)
 
 static int refuse_position(const struct text_position *from)
 {
-    static const char same[] = "files and their sizes, --seq-len, --pack, --split, --shuffle, "
-                               "--seed, --train-on and --chat-format must be the same";
+    static const char same[] = "files and their sizes, --loss, --seq-len, --pack, --split, "
+                               "--shuffle, --seed, --train-on and --chat-format must be the same";
     if (from->word[7] == POSITION_VERSION) {
         return core_err_set(
             -EINVAL, "the data or the options differ from those of the checkpoint: %s", same);
@@ -212,6 +213,9 @@ static int add_row(struct text_batches *batches, struct filling *filling, size_t
         const struct text_document document = text_pack_document(pack, row, i);
         tokens += (int64_t)document.count;
         targets += (int64_t)text_sample_targets(document.labels, document.count);
+    }
+    if (options->pairs) { /* each has two rows, and a batch begins with the first */
+        targets = filling->rows % 2 == 0;
     }
     if (tokens > text_batches_room(options)) {
         return core_err_set(-EIO,

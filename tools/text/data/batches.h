@@ -16,7 +16,11 @@ struct text_position {
     uint64_t word[8];
 };
 
-/* Borrowed from the feed until the next call. The arrays are [batch_rows][length]. */
+/* Borrowed from the feed until the next call. The arrays are [batch_rows][length].
+ *
+ * With options.pairs, row 2 i is the chosen answer of pair i, and row 2 i + 1 the rejected one; `rows` is
+ * even. Both begin with the same tokens of the prompt, whose labels are -100. Both have at least one target.
+ * Rows of padding have no targets: all their labels are -100. A batch of each rank has whole pairs. */
 struct text_batch {
     int64_t rows;   /* rows with data; the others, up to batch_rows, are padding */
     int64_t length; /* tokens of each row, with padding */
@@ -25,8 +29,10 @@ struct text_batch {
     const int32_t *positions; /* positions in the document; NULL unless packed */
     /* index in the row at which the document of a token begins; NULL unless packed */
     const int32_t *starts;
-    int64_t tokens;      /* tokens in rows of this rank, without padding */
-    int64_t targets;     /* labels that are predicted: not -100, and not the first of a document */
+    int64_t tokens; /* tokens in rows of this rank, without padding */
+    /* labels that are predicted: not -100, and not the first of a document; with options.pairs, the
+     * number of pairs */
+    int64_t targets;
     int64_t targets_all; /* the same over all ranks: the divisor of the loss of a step */
     uint64_t epoch;      /* from 0 */
     double part;         /* share of its bytes that were read, 0 to 1; negative: unknown */

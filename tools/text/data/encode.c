@@ -204,11 +204,11 @@ static int refuse_token(const struct text_encoder *encoder, uint32_t id)
                         (int)(bytes > 60 ? 60 : bytes), token, id, (long long)encoder->vocab);
 }
 
-static int copy_tokens(const struct text_encoder *encoder, const struct text_encoding *encoding,
-                       struct text_sample *out)
+/* Appends tokens to those of the row. */
+static int add_tokens(const struct text_encoder *encoder, const struct text_encoding *encoding,
+                      struct text_sample *out)
 {
     const int64_t vocab = encoder->vocab > 0 ? encoder->vocab : INT64_MAX;
-    out->count = 0;
     for (size_t i = 0; i < encoding->count; i++) {
         const int32_t id = (int32_t)encoding->ids[i];
         if (id >= vocab) {
@@ -227,7 +227,7 @@ static int join_texts(struct text_encoder *encoder, const struct text_row *row, 
 {
     const size_t end = encoder->end != NULL ? strlen(encoder->end) : 0;
     const size_t first = row->text_bytes;
-    const size_t second = row->kind == TEXT_ROW_COMPLETION ? row->completion_bytes : 0;
+    const size_t second = row->completion_bytes;
     int rc = array_reserve("a row", &encoder->text, &encoder->text_room, first + second + end + 1,
                            1);
     if (rc != 0) {
@@ -238,7 +238,7 @@ static int join_texts(struct text_encoder *encoder, const struct text_row *row, 
         memcpy(encoder->text + first, row->completion, second);
     }
     *bytes = first + second;
-    const size_t last = row->kind == TEXT_ROW_COMPLETION ? second : first;
+    const size_t last = row->kind == TEXT_ROW_TEXT ? first : second;
     if (end > 0 && (last < end || memcmp(encoder->text + *bytes - end, encoder->end, end) != 0)) {
         memcpy(encoder->text + *bytes, encoder->end, end);
         *bytes += end;
@@ -259,7 +259,7 @@ static int encode_text(struct text_encoder *encoder, const struct text_row *row,
                                                TEXT_ENCODE_SPECIAL, &encoding)) != 0) {
         return rc;
     }
-    return copy_tokens(encoder, &encoding, out);
+    return add_tokens(encoder, &encoding, out);
 }
 
 /* Keeps the tokens of a prompt beside those of the whole row. */
@@ -279,13 +279,31 @@ static int encode_prompt(struct text_encoder *encoder, const char *text, size_t 
     return 0;
 }
 
-/* Masks the tokens that the prompt and the whole have in common. */
-static void mask_prompt(struct text_encoder *encoder, size_t prompt, struct text_sample *out)
+/* Returns the number of tokens that the prompt and `ids` begin with. */
+static size_t count_same(const struct text_encoder *encoder, size_t prompt, const int32_t *ids,
+                         size_t count)
 {
     size_t same = 0;
-    while (same < prompt && same < out->count &&
-           encoder->prompt[same] == (uint32_t)out->ids[same]) {
-        out->labels[same++] = TEXT_IGNORED;
+    while (same < prompt && same < count && encoder->prompt[same] == (uint32_t)ids[same]) {
+        same++;
+    }
+    return same;
+}
+
+/* Masks the tokens of the prompt: those that it has in common with the whole, or with both answers of a
+ * pair, whose completions begin at the same index. */
+static void mask_prompt(struct text_encoder *encoder, size_t prompt, struct text_sample *out)
+{
+    const size_t second = out->rejected;
+    size_t same = count_same(encoder, prompt, out->ids, second > 0 ? second : out->count);
+    if (second > 0) {
+        same = count_same(encoder, same, out->ids + second, out->count - second);
+    }
+    for (size_t i = 0; i < same; i++) {
+        out->labels[i] = TEXT_IGNORED;
+        if (second > 0) {
+            out->labels[second + i] = TEXT_IGNORED;
+        }
     }
     if (same < prompt &&
         !atomic_exchange_explicit(&encoder->first->said_prompt, true, memory_order_relaxed)) {
@@ -295,20 +313,29 @@ static void mask_prompt(struct text_encoder *encoder, size_t prompt, struct text
     }
 }
 
+/* Appends the tokens of prompt, completion and end. */
+static int add_completion(struct text_encoder *encoder, const struct text_row *row,
+                          struct text_sample *out)
+{
+    size_t bytes;
+    struct text_encoding encoding;
+    int rc = join_texts(encoder, row, &bytes);
+    if (rc != 0 || (rc = text_tokenizer_encode(encoder->scratch, encoder->text, bytes,
+                                               TEXT_ENCODE_SPECIAL, &encoding)) != 0) {
+        return rc;
+    }
+    return add_tokens(encoder, &encoding, out);
+}
+
 static int encode_completion(struct text_encoder *encoder, const struct text_row *row, bool all,
                              struct text_sample *out)
 {
-    size_t bytes;
     size_t prompt = 0;
-    struct text_encoding encoding;
     if (row->completion_bytes == 0) {
         return core_err_set(-EINVAL, "completion: is empty");
     }
     int rc = encode_prompt(encoder, row->text, row->text_bytes, TEXT_ENCODE_SPECIAL, &prompt);
-    if (rc != 0 || (rc = join_texts(encoder, row, &bytes)) != 0 ||
-        (rc = text_tokenizer_encode(encoder->scratch, encoder->text, bytes, TEXT_ENCODE_SPECIAL,
-                                    &encoding)) != 0 ||
-        (rc = copy_tokens(encoder, &encoding, out)) != 0) {
+    if (rc != 0 || (rc = add_completion(encoder, row, out)) != 0) {
         return rc;
     }
     if (!all) {
@@ -349,12 +376,65 @@ static int encode_chat_completion(struct text_encoder *encoder, const struct tex
         (rc = text_chat_render(chat, encoder->run, row, 0, false, &rendering)) != 0 ||
         (rc = text_tokenizer_encode(encoder->scratch, rendering.text, rendering.bytes, flags,
                                     &encoding)) != 0 ||
-        (rc = copy_tokens(encoder, &encoding, out)) != 0) {
+        (rc = add_tokens(encoder, &encoding, out)) != 0) {
         return rc;
     }
     if (!all) {
         mask_prompt(encoder, prompt, out);
         mask_tail(encoder, &rendering, &encoding, out);
+    }
+    return rc;
+}
+
+/* Appends the tokens of a conversation as the template renders it. */
+static int add_chat(struct text_encoder *encoder, const struct text_row *row,
+                    struct text_sample *out)
+{
+    struct text_encoding encoding;
+    struct jinja_rendering rendering;
+    int rc = text_chat_render(encoder->chat, encoder->run, row, 0, false, &rendering);
+    if (rc != 0 || (rc = text_tokenizer_encode(encoder->scratch, rendering.text, rendering.bytes, 0,
+                                               &encoding)) != 0) {
+        return rc;
+    }
+    return add_tokens(encoder, &encoding, out);
+}
+
+/* Appends the tokens of a prompt and an answer to it. */
+static int add_answer(struct text_encoder *encoder, const struct text_row *row,
+                      struct text_sample *out)
+{
+    return row->kind == TEXT_ROW_CHAT_PAIR ? add_chat(encoder, row, out)
+                                           : add_completion(encoder, row, out);
+}
+
+/* Encodes two answers as TRL does: white space that a template writes after the last turn belongs to them. */
+static int encode_pair(struct text_encoder *encoder, const struct text_row *row,
+                       struct text_sample *out)
+{
+    int rc = 0;
+    size_t count = 0;
+    const bool chat = row->kind == TEXT_ROW_CHAT_PAIR;
+    struct jinja_rendering prompt = {.text = row->text, .bytes = row->text_bytes};
+    struct text_row rejected = *row;
+    rejected.completion = row->rejected;
+    rejected.completion_bytes = row->rejected_bytes;
+    rejected.messages = row->rejected_messages;
+    if (chat) {
+        rc = text_chat_render(encoder->chat, encoder->run, row, row->prompt_messages, true,
+                              &prompt);
+    }
+    if (rc != 0 || (rc = encode_prompt(encoder, prompt.text, prompt.bytes,
+                                       chat ? 0 : TEXT_ENCODE_SPECIAL, &count)) != 0) {
+        return rc;
+    }
+    if ((rc = add_answer(encoder, row, out)) != 0) {
+        return rc;
+    }
+    out->rejected = out->count;
+    rc = add_answer(encoder, &rejected, out);
+    if (rc == 0) {
+        mask_prompt(encoder, count, out);
     }
     return rc;
 }
@@ -406,7 +486,7 @@ static int encode_chat(struct text_encoder *encoder, const struct text_row *row,
     if (rc != 0 ||
         (rc = text_tokenizer_encode(encoder->scratch, whole.text, whole.bytes,
                                     all ? 0 : TEXT_ENCODE_SPANS, &encoding)) != 0 ||
-        (rc = copy_tokens(encoder, &encoding, out)) != 0) {
+        (rc = add_tokens(encoder, &encoding, out)) != 0) {
         return rc;
     }
     if (!all) {
@@ -419,10 +499,13 @@ int text_encoder_encode(struct text_encoder *encoder, const struct text_row *row
                         enum text_train_on train_on, struct text_sample *out)
 {
     const bool all = train_on == TEXT_TRAIN_ALL;
+    out->count = out->rejected = 0;
     switch (row->kind) {
     case TEXT_ROW_TEXT: return encode_text(encoder, row, out);
     case TEXT_ROW_COMPLETION: return encode_completion(encoder, row, all, out);
     case TEXT_ROW_CHAT: return encode_chat(encoder, row, all, out);
+    case TEXT_ROW_PAIR:
+    case TEXT_ROW_CHAT_PAIR: return encode_pair(encoder, row, out);
     case TEXT_ROW_CHAT_COMPLETION: break;
     }
     return encode_chat_completion(encoder, row, all, out);

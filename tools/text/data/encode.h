@@ -26,7 +26,7 @@ const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *e
 /* Whether the chat template of the model uses the time. */
 bool text_encoder_dated(const struct text_encoder *encoder);
 
-/* Encodes a row. -EINVAL, -EILSEQ, -E2BIG ... for a bad row; -ENOTSUP if the model lacks something
+/* Encodes a row, or both rows of a pair; `train_on` does not matter for a pair. -EINVAL, -EILSEQ, -E2BIG ... for a bad row; -ENOTSUP if the model lacks something
  * that all such rows need. */
 int text_encoder_encode(struct text_encoder *encoder, const struct text_row *row,
                         enum text_train_on train_on, struct text_sample *out);

@@ -65,6 +65,11 @@ static int check_options(const struct text_feed_options *options)
          "length_multiple must be 0 to --seq-len"},
         {options->ranks > 0 && options->rank >= options->ranks,
          "the rank must be below the number of ranks"},
+        {options->pairs && options->batch_rows % 2 != 0, "a pair needs two rows of a batch"},
+        {options->pairs && (options->pack || options->split),
+         "--loss dpo compares whole answers: --pack and --split cannot be used"},
+        {options->pairs && options->train_on == TEXT_TRAIN_ALL,
+         "--loss dpo compares answers without their prompts: --train-on all cannot be used"},
         {options->threads > TEXT_THREADS_MAX, "at most 64 threads can tokenize rows"},
         {options->ahead > TEXT_AHEAD_MAX, "at most 1024 batches can be prepared ahead"},
     };

@@ -193,7 +193,9 @@ static int need_encoders(struct text_group *group)
 static int encode_row(struct text_group *group, struct text_made *made, unsigned thread)
 {
     struct text_row row;
-    int rc = text_row_parse(made->record.text, (size_t)made->record.bytes, &row);
+    const size_t bytes = (size_t)made->record.bytes;
+    int rc = group->options->pairs ? text_row_parse_pair(made->record.text, bytes, &row)
+                                   : text_row_parse(made->record.text, bytes, &row);
     if (rc != 0) {
         return rc;
     }
@@ -208,26 +210,41 @@ static int encode_row(struct text_group *group, struct text_made *made, unsigned
     return rc;
 }
 
-static int make_sample_in(struct text_group *group, struct text_made *made, unsigned thread)
+/* Reads the ids of a row, or encodes its text. */
+static int make_tokens(struct text_group *group, struct text_made *made, unsigned thread)
 {
     struct text_sample *sample = &made->sample;
+    if (group->options->pairs) {
+        return encode_row(group, made, thread);
+    }
     int rc = text_sample_read(sample, made->record.text, (size_t)made->record.bytes,
                               group->options->vocab);
-    if (rc < 0) {
-        return rc;
-    }
     if (rc == 0) {
-        rc = encode_row(group, made, thread);
-        if (rc != 0) {
-            return rc;
-        }
-    } else if (group->options->train_on == TEXT_TRAIN_ALL) {
+        return encode_row(group, made, thread);
+    }
+    if (rc == 1 && group->options->train_on == TEXT_TRAIN_ALL) {
         memcpy(sample->labels, sample->ids, sample->count * sizeof *sample->ids);
     }
-    return text_sample_targets(sample->labels, sample->count) > 0
+    return rc < 0 ? rc : 0;
+}
+
+static int make_sample_in(struct text_group *group, struct text_made *made, unsigned thread)
+{
+    const struct text_sample *sample = &made->sample;
+    int rc = make_tokens(group, made, thread);
+    if (rc != 0) {
+        return rc;
+    }
+    const size_t first = group->options->pairs ? sample->rejected : sample->count;
+    const size_t second = sample->count - first;
+    if (text_sample_targets(sample->labels, first) == 0) {
+        return core_err_set(-EINVAL, "%sno token of the row is trained on (%zu tokens)",
+                            group->options->pairs ? "chosen: " : "", first);
+    }
+    return !group->options->pairs || text_sample_targets(sample->labels + first, second) > 0
                ? 0
-               : core_err_set(-EINVAL, "no token of the row is trained on (%zu tokens)",
-                              sample->count);
+               : core_err_set(-EINVAL, "rejected: no token of the row is trained on (%zu tokens)",
+                              second);
 }
 
 /* Encodes a row within the memory of a thread: 1 if the row needs more. */

@@ -27,7 +27,7 @@ struct text_feed_options {
     const char *const *files; /* paths, patterns, "-" for standard input; also .gz and .zst files */
     size_t files_count;
     int64_t seq_len;    /* maximum number of tokens per row; longer rows are cut and counted */
-    int64_t batch_rows; /* rows of a micro-batch of one rank */
+    int64_t batch_rows; /* rows of a micro-batch of one rank; with `pairs`, two for each pair */
     /* folder with tokenizer.json and the chat template; NULL: rows of ids only */
     const char *model;
     int64_t vocab; /* vocabulary of the model: ids are below it; 0: not checked */
@@ -35,8 +35,11 @@ struct text_feed_options {
     const char *chat_format;
     enum text_train_on train_on;
     enum text_on_bad_row on_bad_row;
-    bool pack;    /* several documents in a row, each with its own attention and positions */
-    bool split;   /* rows longer than seq_len continue in further rows instead of being cut */
+    bool pack;  /* several documents in a row, each with its own attention and positions */
+    bool split; /* rows longer than seq_len continue in further rows instead of being cut */
+    /* every row of the files is a pair of answers: {"prompt", "chosen", "rejected"}. A pair becomes two
+     * rows of a batch, which are neighbours. Excludes pack, split and TEXT_TRAIN_ALL. */
+    bool pairs;
     bool quiet;   /* no warnings: the same files were read with these options before */
     bool shuffle; /* false: in the order of the files */
     /* Time for strftime_now of chat templates: local time in seconds since 1970 (text_feed_now).
@@ -61,15 +64,16 @@ struct text_feed_options {
 
 /* Counts since the position that the feed was opened with. */
 struct text_counts {
-    uint64_t rows;       /* rows of the files */
+    uint64_t rows;       /* rows of the files, each of which may be a pair */
     uint64_t bad;        /* skipped */
-    uint64_t cut;        /* rows cut to seq_len */
+    uint64_t cut;        /* rows cut to seq_len; a pair counts once */
     uint64_t cut_tokens; /* tokens cut off */
     uint64_t split;      /* rows split because they were longer than seq_len */
     uint64_t untrained;  /* rows dropped because all their trained tokens were cut off */
-    uint64_t documents;  /* in batches */
+    uint64_t equal;      /* pairs whose two rows have the same tokens, which are kept */
+    uint64_t documents;  /* in batches; two for each pair */
     uint64_t tokens;     /* in batches, without padding */
-    uint64_t targets;    /* of these, those trained on */
+    uint64_t targets;    /* of these, those trained on; with `pairs`, the number of pairs */
     uint64_t dated;      /* 1: rows used a chat template that writes the time */
 };
 

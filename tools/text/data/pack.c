@@ -1,8 +1,10 @@
 /* pack.c: cuts the documents of a window to seq_len and fits them into rows. */
 #include "tools/text/data/pack.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/charge.h"
 #include "core/base/err.h"
@@ -91,14 +93,10 @@ static int reserve(struct text_pack *pack)
     return 0;
 }
 
-/* Adds a document to the window unless nothing in it is trained on. */
-static int add_document(struct text_pack *pack, const int32_t *ids, const int32_t *labels,
-                        size_t count)
+/* Adds a document to the window. */
+static int keep_document(struct text_pack *pack, const int32_t *ids, const int32_t *labels,
+                         size_t count)
 {
-    if (text_sample_targets(labels, count) == 0) {
-        pack->counts.untrained++;
-        return 0;
-    }
     int rc = reserve(pack);
     if (rc != 0) {
         return rc;
@@ -114,9 +112,48 @@ static int add_document(struct text_pack *pack, const int32_t *ids, const int32_
     return 0;
 }
 
+/* Adds a document to the window unless nothing in it is trained on. */
+static int add_document(struct text_pack *pack, const int32_t *ids, const int32_t *labels,
+                        size_t count)
+{
+    if (text_sample_targets(labels, count) == 0) {
+        pack->counts.untrained++;
+        return 0;
+    }
+    return keep_document(pack, ids, labels, count);
+}
+
+/* Adds both answers of a pair, each cut to seq_len. They are trained on from the same index, so that a prompt
+ * which fills seq_len leaves nothing of either. */
+static int add_pair(struct text_pack *pack, const struct text_sample *sample)
+{
+    const size_t seq_len = (size_t)pack->options.seq_len;
+    const size_t second = sample->rejected;
+    const size_t rest = sample->count - second;
+    const size_t chosen = second < seq_len ? second : seq_len;
+    const size_t rejected = rest < seq_len ? rest : seq_len;
+    const int32_t *ids = sample->ids;
+    const int32_t *labels = sample->labels;
+    assert(!pack->options.pack && !pack->options.split);
+    pack->counts.cut += chosen < second || rejected < rest;
+    pack->counts.cut_tokens += sample->count - chosen - rejected;
+    if (text_sample_targets(labels, chosen) == 0 ||
+        text_sample_targets(labels + second, rejected) == 0) {
+        pack->counts.untrained++;
+        return 0;
+    }
+    pack->counts.equal += chosen == rejected &&
+                          memcmp(ids, ids + second, chosen * sizeof *ids) == 0;
+    int rc = keep_document(pack, ids, labels, chosen);
+    return rc == 0 ? keep_document(pack, ids + second, labels + second, rejected) : rc;
+}
+
 static int add_sample(struct text_pack *pack, const struct text_sample *sample)
 {
     const size_t seq_len = (size_t)pack->options.seq_len;
+    if (sample->rejected > 0) {
+        return add_pair(pack, sample);
+    }
     if (sample->count <= seq_len) {
         return add_document(pack, sample->ids, sample->labels, sample->count);
     }
@@ -275,4 +312,5 @@ void text_pack_count(const struct text_pack *pack, struct text_counts *counts)
     counts->cut_tokens = pack->counts.cut_tokens;
     counts->split = pack->counts.split;
     counts->untrained = pack->counts.untrained;
+    counts->equal = pack->counts.equal;
 }

@@ -7,6 +7,7 @@
 #include "core/base/err.h"
 #include "core/json/json.h"
 #include "tools/text/data/row_chat.h"
+#include "tools/text/data/row_pair.h"
 
 /* Finds a member that exists and is not null. */
 static const struct core_json_value *find(const struct core_json_value *root, const char *key)
@@ -96,10 +97,24 @@ static int read_chat(struct text_row *row, const struct core_json_value *root, c
     return text_row_chat_make(&turns, NULL, &row->made);
 }
 
+/* Refuses a row that is a pair: its answers would be left out. */
+static int refuse_pair(void)
+{
+    return core_err_set(-EINVAL, "the row has chosen and rejected, which need --loss dpo");
+}
+
+static bool is_pair(const struct core_json_value *root)
+{
+    return find(root, "chosen") != NULL && find(root, "rejected") != NULL;
+}
+
 static int read_completion(struct text_row *row, const struct core_json_value *root)
 {
     const struct core_json_value *prompt = find(root, "prompt");
     const struct core_json_value *completion = find(root, "completion");
+    if (completion == NULL && is_pair(root)) {
+        return refuse_pair();
+    }
     if (prompt == NULL || completion == NULL) {
         return core_err_set(-EINVAL, "%s: is missing", prompt == NULL ? "prompt" : "completion");
     }
@@ -142,9 +157,8 @@ static int read_instruction(struct text_row *row, const struct core_json_value *
     return text_row_chat_instruct(&parts, &row->made);
 }
 
-static int read_row(struct text_row *row)
+static int read_row(struct text_row *row, const struct core_json_value *root)
 {
-    const struct core_json_value *root = core_json_root(row->source);
     if (find(root, "messages") != NULL) {
         return read_chat(row, root, "messages");
     }
@@ -161,29 +175,55 @@ static int read_row(struct text_row *row)
         row->kind = TEXT_ROW_TEXT;
         return get_text(root, "text", &row->text, &row->text_bytes);
     }
+    if (is_pair(root)) {
+        return refuse_pair();
+    }
     return core_err_set(-EINVAL,
                         "the row has none of input_ids, messages, conversations, prompt with "
                         "completion, instruction with output, text");
 }
 
-int text_row_parse(const char *json, size_t bytes, struct text_row *out)
+static int read_pair(struct text_row *row, const struct core_json_value *root)
+{
+    const struct text_row_pair pair = {.prompt = find(root, "prompt"),
+                                       .chosen = find(root, "chosen"),
+                                       .rejected = find(root, "rejected"),
+                                       .system = find(root, "system")};
+    return text_row_pair_read(row, &pair);
+}
+
+typedef int read_keys(struct text_row *row, const struct core_json_value *root);
+
+static int parse(const char *json, size_t bytes, read_keys *read, struct text_row *out)
 {
     struct text_row row = {0};
     int rc = core_json_parse(json, bytes, "row", NULL, &row.source);
-    if (rc != 0 || (rc = read_row(&row)) != 0 ||
+    if (rc != 0 || (rc = read(&row, core_json_root(row.source))) != 0 ||
         (rc = read_extras(&row, core_json_root(row.source))) != 0) {
         text_row_fini(&row);
         return rc;
     }
     row.messages = row.made != NULL ? core_json_root(row.made) : NULL;
+    row.rejected_messages = row.made_rejected != NULL ? core_json_root(row.made_rejected) : NULL;
     *out = row;
     return 0;
+}
+
+int text_row_parse(const char *json, size_t bytes, struct text_row *out)
+{
+    return parse(json, bytes, read_row, out);
+}
+
+int text_row_parse_pair(const char *json, size_t bytes, struct text_row *out)
+{
+    return parse(json, bytes, read_pair, out);
 }
 
 void text_row_fini(struct text_row *row)
 {
     core_json_destroy(row->source);
     core_json_destroy(row->made);
+    core_json_destroy(row->made_rejected);
     core_json_destroy(row->parsed);
     *row = (struct text_row){0};
 }

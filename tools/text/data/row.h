@@ -15,28 +15,38 @@ enum text_row_kind {
     TEXT_ROW_COMPLETION,      /* prompt and completion as texts */
     TEXT_ROW_CHAT,            /* messages; conversations */
     TEXT_ROW_CHAT_COMPLETION, /* prompt and completion as messages; instruction, input, output */
+    TEXT_ROW_PAIR,            /* chosen and rejected as texts, with or without prompt */
+    TEXT_ROW_CHAT_PAIR,       /* the same as messages */
 };
 
 struct text_row {
     enum text_row_kind kind;
     /* an instruction row, which uses the Alpaca format if the model has no template */
     bool instruction;
-    struct core_json *source; /* owned */
-    struct core_json *made;   /* owned: the messages; NULL for plain text */
-    struct core_json *parsed; /* owned: tools that were given as text; NULL */
-    const char *text;         /* borrowed from source: TEXT, and the prompt of COMPLETION */
+    struct core_json *source;        /* owned */
+    struct core_json *made;          /* owned: the messages; NULL for plain text */
+    struct core_json *made_rejected; /* owned: CHAT_PAIR: prompt and rejected answer; NULL */
+    struct core_json *parsed;        /* owned: tools that were given as text; NULL */
+    /* borrowed from source: TEXT, and the prompt of COMPLETION and PAIR; ends with NUL, except in PAIR */
+    const char *text;
     size_t text_bytes;
-    const char *completion;
+    const char *completion; /* the completion, or the chosen answer */
     size_t completion_bytes;
-    const struct core_json_value *messages;  /* borrowed, like the following */
-    const struct core_json_value *tools;     /* NULL: none */
-    const struct core_json_value *documents; /* NULL: none */
-    const struct core_json_value *variables; /* chat_template_kwargs; NULL: none */
-    size_t prompt_messages;                  /* CHAT_COMPLETION: number of messages of the prompt */
+    const char *rejected; /* PAIR: the rejected answer */
+    size_t rejected_bytes;
+    const struct core_json_value
+        *messages; /* borrowed, like the following; CHAT_PAIR: with chosen */
+    const struct core_json_value *rejected_messages; /* CHAT_PAIR: with rejected */
+    const struct core_json_value *tools;             /* NULL: none */
+    const struct core_json_value *documents;         /* NULL: none */
+    const struct core_json_value *variables;         /* chat_template_kwargs; NULL: none */
+    size_t prompt_messages; /* CHAT_COMPLETION, CHAT_PAIR: number of messages of the prompt */
 };
 
 /* Parses a row. -EINVAL with the key and the error. On failure there is nothing to free. */
 int text_row_parse(const char *json, size_t bytes, struct text_row *out);
+/* The same for a row that must be a pair; text_row_parse() refuses pairs. */
+int text_row_parse_pair(const char *json, size_t bytes, struct text_row *out);
 void text_row_fini(struct text_row *row);
 
 #endif

@@ -24,6 +24,7 @@ int text_sample_copy(const struct text_sample *sample, struct text_sample *out)
     struct text_sample made = {.ids = core_charge_alloc(bytes),
                                .labels = core_charge_alloc(bytes),
                                .count = sample->count,
+                               .rejected = sample->rejected,
                                .room = sample->count};
     if (made.ids == NULL || made.labels == NULL) {
         text_sample_fini(&made);
@@ -204,7 +205,7 @@ int text_sample_read(struct text_sample *sample, const char *json, size_t bytes,
     if (rc != 1) {
         return rc;
     }
-    sample->count = 0;
+    sample->count = sample->rejected = 0;
     core_json_scan_init(&reading.scan, json, bytes, "row");
     rc = core_json_scan_next(&reading.scan, &token);
     while (rc == 0 && (rc = core_json_scan_next(&reading.scan, &token)) == 0 &&

@@ -1,4 +1,4 @@
-/* sample.h: the tokens of a row of data, and which of them are trained on. The caller's memory,
+/* sample.h: the tokens of a row of data, or of a pair of them, and which of them are trained on. The caller's memory,
  * reused for each row. One thread. */
 #ifndef TOOLS_TEXT_DATA_SAMPLE_H
 #define TOOLS_TEXT_DATA_SAMPLE_H
@@ -12,6 +12,8 @@ struct text_sample {
     int32_t *ids;    /* owned */
     int32_t *labels; /* owned: the token itself, or TEXT_IGNORED */
     size_t count;
+    size_t
+        rejected; /* index at which the rejected answer of a pair begins with its prompt; 0: no pair */
     size_t room;
 };
 

@@ -151,7 +151,8 @@ static void sum_counts(struct text_windows *windows)
                                            .cut = sums[0].cut + sums[1].cut,
                                            .cut_tokens = sums[0].cut_tokens + sums[1].cut_tokens,
                                            .split = sums[0].split + sums[1].split,
-                                           .untrained = sums[0].untrained + sums[1].untrained};
+                                           .untrained = sums[0].untrained + sums[1].untrained,
+                                           .equal = sums[0].equal + sums[1].equal};
 }
 
 int text_windows_next(struct text_windows *windows)
@@ -207,4 +208,5 @@ void text_windows_count(const struct text_windows *windows, struct text_counts *
     counts->cut_tokens = windows->counts.cut_tokens;
     counts->split = windows->counts.split;
     counts->untrained = windows->counts.untrained;
+    counts->equal = windows->counts.equal;
 }

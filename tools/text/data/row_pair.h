@@ -1,0 +1,20 @@
+/* row_pair.h: the two answers of a row of pairs, and the prompt before them. Private to row.c. */
+#ifndef TOOLS_TEXT_DATA_ROW_PAIR_H
+#define TOOLS_TEXT_DATA_ROW_PAIR_H
+
+struct core_json_value;
+struct text_row;
+
+/* Values of a row's keys; NULL: the row does not have them. */
+struct text_row_pair {
+    const struct core_json_value *prompt; /* NULL: both answers begin with it */
+    const struct core_json_value *chosen;
+    const struct core_json_value *rejected;
+    const struct core_json_value *system;
+};
+
+/* Sets what `row` has of a pair. Prompt and answers are all texts, or all lists of messages. -EINVAL with the
+ * key and the error. The caller frees the documents made for `row`, also after an error. */
+int text_row_pair_read(struct text_row *row, const struct text_row_pair *pair);
+
+#endif
