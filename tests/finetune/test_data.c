@@ -1,10 +1,13 @@
 /* Rows of a file as micro-batches of steps: order, ends of epochs, cutting, and refusals. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "tests/finetune/rows.h"
 #include "tests/harness/test.h"
 #include "tools/tide/finetune_data.h"
@@ -250,6 +253,76 @@ static void packing(void)
     finetune_data_close(data);
 }
 
+/* A micro-batch of N pairs has 2 N rows, chosen and rejected in turn; rows, micro-batches and targets count
+ * pairs. The same pairs follow after a seek. */
+static void pairs(void)
+{
+    enum { PAIRS = 5 };
+    char path[4096];
+    char *tokenizer = NULL;
+    size_t bytes = 0;
+    struct finetune_data_info info;
+    struct finetune_data_place place;
+    const struct tide_batch *batches = NULL;
+    snprintf(path, sizeof path, "%s/text/fixtures/gpt2.json", test_root());
+    check_int(core_file_read(path, 1 << 24, &tokenizer, &bytes), ==, 0);
+    snprintf(path, sizeof path, "%s/model", test_directory());
+    mkdir(path, 0700);
+    test_file("model/tokenizer.json", tokenizer, bytes);
+    free(tokenizer);
+    struct finetune_data_options options = rows_options(test_file("pairs.jsonl", "", 0));
+    FILE *file = fopen(options.path, "w");
+    check_true(file != NULL);
+    for (int i = 0; i < PAIRS; i++) {
+        fprintf(file, "{\"prompt\": \"%c\", \"chosen\": \"!%s\", \"rejected\": \"?\"}\n", 'A' + i,
+                i == 3 ? "!" : "?");
+    }
+    fprintf(file, "{\"prompt\": \"Z\", \"chosen\": \"=\", \"rejected\": \"=\"}\n");
+    fclose(file);
+    options.model = path;
+    options.pairs = true;
+    options.step_max = 2;
+    struct finetune_data *data = rows_open(&options);
+    finetune_data_describe(data, &info);
+    check_int(info.rows, ==, PAIRS + 1);
+    check_int(info.targets, ==, PAIRS + 1);
+    check_int(info.micro_batches, ==, 3);
+    check_int(info.equal, ==, 1);
+    check_int(info.longest, ==, 3);
+    check_int(info.tokens, ==, PAIRS * (3 + 2) + 2 * 2);
+    check_int(finetune_data_step(data, &batches), ==, 2);
+    check_int(finetune_data_tokens(data), ==, 4 * (3 + 2));
+    for (size_t i = 0; i < 2; i++) {
+        const size_t length = batches[i].length;
+        check_uint(batches[i].rows, ==, 4);
+        check_uint(length, ==, 3);
+        for (size_t row = 0; row < 4; row += 2) {
+            const int32_t *chosen = batches[i].labels + row * length;
+            check_int(batches[i].ids[row * length], ==, batches[i].ids[(row + 1) * length]);
+            check_true(chosen[0] == -100 && chosen[1] >= 0 && chosen[2] >= 0);
+            check_true(chosen[3] == -100 && chosen[4] >= 0 && chosen[5] == -100);
+        }
+    }
+    const int32_t first = batches[0].ids[0];
+    finetune_data_tell(data, &place);
+    check_int(finetune_data_step(data, &batches), ==, 1);
+    const int32_t fifth = batches[0].ids[0];
+    check_true(fifth != first);
+    check_int(finetune_data_step(data, &batches), ==, 2);
+    check_int(batches[0].ids[0], ==, first);
+    check_int(finetune_data_seek(data, &place), ==, 0);
+    check_int(finetune_data_step(data, &batches), ==, 1);
+    check_int(batches[0].ids[0], ==, fifth);
+    finetune_data_close(data);
+    options.pairs = false;
+    check_int(finetune_data_open(&options, &data), ==, -EINVAL);
+    check_contains(core_err_message(), "pairs.jsonl:1: the row has chosen and rejected");
+    options = rows_options(rows_file(3, 3));
+    options.pairs = true;
+    check_int(finetune_data_open(&options, &data), ==, -EINVAL);
+    check_contains(core_err_message(), "rows.jsonl:1: the row has no chosen and rejected");
+}
+
 /* If data cannot be trained on, the error names file, row and reason. */
 static void refusals(void)
 {
@@ -384,4 +457,4 @@ static void looks_no_further(void)
 TEST_MAIN({"order", order}, {"begins_late", begins_late}, {"standard_input", standard_input},
           {"looks_no_further", looks_no_further}, {"drop_last", drop_last}, {"shuffle", shuffle},
           {"padding", padding}, {"waits_for_nothing", waits_for_nothing}, {"long_rows", long_rows},
-          {"places", places}, {"packing", packing}, {"refusals", refusals})
+          {"places", places}, {"packing", packing}, {"pairs", pairs}, {"refusals", refusals})

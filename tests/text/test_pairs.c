@@ -133,7 +133,7 @@ static void as_trl(void)
 {
     char path[4096];
     struct core_json *doc = NULL;
-    const struct core_log silent = {.level = CORE_LOG_ERROR};
+    static const struct core_log silent = {.level = CORE_LOG_ERROR};
     snprintf(path, sizeof path, "%s/text/fixtures/pairs.json", test_root());
     check_int(core_json_load(path, NULL, &doc), ==, 0);
     const struct core_json_value *groups = core_json_root(doc);
@@ -218,6 +218,8 @@ static void common_prompts(void)
         size_t prompt;
     } cases[] = {
         {QUESTION ", " ANSWER("a"), QUESTION ", " ANSWER("b"), 1},
+        {QUESTION ", " ANSWER("a") ", " QUESTION, QUESTION ", " ANSWER("a"), 1},
+        {QUESTION ", " ANSWER("a"), QUESTION ", " ANSWER("a") ", " QUESTION, 1},
         {"{\"content\": \"q\", \"role\": \"user\", \"x\": null}, " ANSWER("a"),
          QUESTION ", " ANSWER("b"), 1},
         {"{\"from\": \"human\", \"value\": \"q\"}, " ANSWER("a"), QUESTION ", " ANSWER("b"), 1},
@@ -435,7 +437,7 @@ static void refuses(void)
         {{.batch_rows = 2, .split = true}, "--pack and --split cannot be used"},
         {{.batch_rows = 2, .train_on = TEXT_TRAIN_ALL}, "--train-on all cannot be used"},
     };
-    const struct core_log none = {.level = CORE_LOG_ERROR};
+    static const struct core_log none = {.level = CORE_LOG_ERROR};
     const char *files[] = {test_file("refuses.jsonl", rows, strlen(rows))};
     const char *folder = make_folder("refuses", "gpt2", config);
     struct text_feed_options options = options_for(files, folder);

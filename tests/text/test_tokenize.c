@@ -114,6 +114,26 @@ static void counts(void)
     check_contains(said, "skipped: bad.jsonl:2: messages: is not a list of messages");
 }
 
+/* Both rows of a pair are shown, and counted as one pair. */
+static void pairs(void)
+{
+    static const char rows[] = "{\"prompt\": \"ab\", \"chosen\": \"!\", \"rejected\": \"??\"}\n"
+                               "{\"chosen\": \"Hi\\n+\", \"rejected\": \"Hi\\n-\"}\n"
+                               "{\"prompt\": \"ab\", \"chosen\": \"=\", \"rejected\": \"=\"}\n";
+    make_files();
+    test_file("pairs.jsonl", rows, strlen(rows));
+    check_int(run("--model model --data pairs.jsonl --loss dpo --show 2"), ==, 0);
+    check_contains(said, "1 chosen: 4 tokens, 2 trained on\nab[!][<|endoftext|>]\n\n"
+                         "1 rejected: 5 tokens, 3 trained on\nab[?][?][<|endoftext|>]\n\n"
+                         "2 chosen: 5 tokens, 2 trained on\nHi\\n\n[+][<|endoftext|>]\n\n"
+                         "2 rejected: 5 tokens, 2 trained on\nHi\\n\n[-][<|endoftext|>]\n");
+    check_true(strstr(said, "3 chosen") == NULL);
+    check_int(run("--model model --data pairs.jsonl --loss dpo --stats"), ==, 0);
+    check_contains(said, "rows read                     3\n");
+    check_contains(said, "pairs                         3  (1 with the same tokens twice)\n");
+    check_contains(said, "documents                     6  of ");
+}
+
 /* Wrong usage and bad rows exit with 2 and the place. */
 static void refuses(void)
 {
@@ -134,6 +154,12 @@ static void refuses(void)
         {"--data /dev/zero", "/dev/zero is a device; expected a regular file, or \"-\""},
         {"--model nowhere --data rows.jsonl", "nowhere"},
         {"--model model --data rows.jsonl --train-on none", "none"},
+        {"--model model --data rows.jsonl --loss dpo", "rows.jsonl:1: the row has no chosen and "},
+        {"--data rows.jsonl --loss dpo --pack --seq-len 8",
+         "--loss dpo cannot be used with --pack"},
+        {"--data rows.jsonl --loss dpo --split --seq-len 8", "dpo cannot be used with --split"},
+        {"--data rows.jsonl --loss dpo --out x.jsonl", "--loss dpo cannot be used with --out"},
+        {"--data rows.jsonl --loss dpo --train-on all", "dpo cannot be used with --train-on all"},
         {"--model model --data 'ro*.jsonl' --out ./rows.jsonl",
          "would overwrite the file of --data "},
         {"--model model --data rows.jsonl --out model/tokenizer.json",
@@ -456,7 +482,7 @@ static void takes_over(void)
 
 TEST_MAIN({"leaves_nothing_behind", leaves_nothing_behind}, {"takes_over", takes_over},
           {"name_is_taken", name_is_taken}, {"shows", shows}, {"writes", writes},
-          {"counts", counts}, {"refuses", refuses}, {"helps", helps},
+          {"counts", counts}, {"pairs", pairs}, {"refuses", refuses}, {"helps", helps},
           {"beyond_the_model", beyond_the_model}, {"keeps_what_was_there", keeps_what_was_there},
           {"follows_links_to_nothing", follows_links_to_nothing}, {"full_device", full_device},
           {"shuffles_as_training", shuffles_as_training},

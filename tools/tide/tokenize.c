@@ -642,7 +642,6 @@ static int run(const struct cli_command *command, int argc, char **argv)
 const struct cli_command cli_command_tokenize = {
     .name = "tokenize",
     .summary = "show how rows are tokenized and masked; statistics; rows of ids",
-    .example = "tide tokenize --model ./Qwen3-4B --data chat.jsonl --show 2\n      shows two rows "
-               "as tokens, with trained tokens in green",
+    .example = "tide tokenize --model ./Qwen3-4B --data chat.jsonl --show 2",
     .run = run,
 };
