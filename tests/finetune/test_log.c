@@ -78,8 +78,20 @@ static void figures(void)
     record.evaluated = true;
     record.eval_loss = 3;
     check_double(figure_of(&record, NULL, "eval_loss"), ==, 3);
+    record.pairs = true;
+    record.step.reward_chosen = 0.5;
+    record.step.reward_rejected = -0.25;
+    record.step.reward_accuracy = 0.75;
+    record.eval_margin = 2;
+    record.eval_accuracy = 1;
     record.step.seconds = 0;
     finetune_figures_derive(&record);
+    check_double(figure_of(&record, NULL, "reward_chosen"), ==, 0.5);
+    check_double(figure_of(&record, NULL, "reward_rejected"), ==, -0.25);
+    check_double(figure_of(&record, NULL, "reward_margin"), ==, 0.75);
+    check_double(figure_of(&record, NULL, "reward_accuracy"), ==, 0.75);
+    check_double(figure_of(&record, NULL, "eval_reward_margin"), ==, 2);
+    check_double(figure_of(&record, NULL, "eval_reward_accuracy"), ==, 1);
     check_double(record.tokens_per_second, ==, 0);
     for (size_t i = 1; finetune_figure_at(i) != NULL; i++) {
         check_true(strlen(finetune_figure_at(i)->tag) <= EVENT_TAG_BYTES_MAX);
@@ -102,9 +114,11 @@ static void table(void)
     fclose(stream);
     check_contains(text, "step,loss,grad_norm,lr,loss_scale,skipped,tokens,seconds,");
     check_contains(text, ",wait_other,wait_data,guesses_right,guesses_wrong,");
-    check_contains(text, ",rss_gb,eval_loss,ranks_slowest,ranks_imbalance,"
-                         "ranks_gather_bytes,ranks_reduce_bytes\n9,2.5,,0.001,1,1,100,2,50,");
-    check_contains(text, ",0,1,1099511627776,0,1.5,,,,,\n");
+    check_contains(text, ",rss_gb,eval_loss,ranks_slowest,ranks_imbalance,ranks_gather_bytes,"
+                         "ranks_reduce_bytes,reward_chosen,reward_rejected,reward_margin,"
+                         "reward_accuracy,eval_reward_margin,eval_reward_accuracy\n"
+                         "9,2.5,,0.001,1,1,100,2,50,");
+    check_contains(text, ",0,1,1099511627776,0,1.5,,,,,,,,,,,\n");
     free(text);
 }
 

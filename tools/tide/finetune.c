@@ -157,10 +157,11 @@ static int open_inputs(struct job *job)
     const struct tide_engine_options *engine = &job->settings.engine;
     if (info.rows < engine->batch) {
         core_log(CORE_LOG_WARN,
-                 "%s has %" PRId64 " rows and a micro-batch %" PRIu32
-                 ": the missing rows are computed as padding; --batch %" PRId64
+                 "%s has %" PRId64 " %s and a micro-batch %" PRIu32
+                 ": the missing ones are computed as padding; --batch %" PRId64
                  " gives the same result in less time and memory",
-                 job->flags.data, info.rows, engine->batch, info.rows);
+                 job->flags.data, info.rows, engine->loss == TIDE_LOSS_DPO ? "pairs" : "rows",
+                 engine->batch, info.rows);
     }
     int64_t steps = job->settings.steps > 0
                         ? job->settings.steps

@@ -28,6 +28,16 @@
         .kind = FINETUNE_FIGURE_WHOLE, .offset = AT(member), .ranks = true                         \
     }
 
+#define REWARD(what, member)                                                                       \
+    {                                                                                              \
+        .key = "reward_" what, .tag = "rewards/" what, .offset = AT(member), .pairs = true         \
+    }
+#define EVAL_REWARD(what, member)                                                                  \
+    {                                                                                              \
+        .key = "eval_reward_" what, .tag = "eval/reward_" what, .offset = AT(member),              \
+        .evaluations = true, .pairs = true                                                         \
+    }
+
 static const struct finetune_figure figures[] = {
     {.key = "step", .kind = FINETUNE_FIGURE_WHOLE, .offset = AT(step.step)},
     {.key = "loss", .tag = "train/loss", .offset = AT(step.loss)},
@@ -74,6 +84,12 @@ static const struct finetune_figure figures[] = {
      .ranks = true},
     RANKS_BYTES("gather", step.gather_bytes),
     RANKS_BYTES("reduce", step.reduce_bytes),
+    REWARD("chosen", step.reward_chosen),
+    REWARD("rejected", step.reward_rejected),
+    REWARD("margin", reward_margin),
+    REWARD("accuracy", step.reward_accuracy),
+    EVAL_REWARD("margin", eval_margin),
+    EVAL_REWARD("accuracy", eval_accuracy),
 };
 enum { FIGURES = sizeof figures / sizeof figures[0] };
 
@@ -87,13 +103,14 @@ void finetune_figures_derive(struct finetune_record *record)
     const struct tide_step *step = &record->step;
     record->tokens_per_second = step->seconds > 0 ? (double)step->tokens / step->seconds : 0;
     record->rss_gb = (double)record->memory.rss_bytes / 1e9;
+    record->reward_margin = step->reward_chosen - step->reward_rejected;
 }
 
 bool finetune_figure_known(const struct finetune_figure *figure,
                            const struct finetune_record *record)
 {
     return (!figure->evaluations || record->evaluated) &&
-           (!figure->ranks || record->step.ranks > 1);
+           (!figure->ranks || record->step.ranks > 1) && (!figure->pairs || record->pairs);
 }
 
 static uint64_t whole_of(const struct finetune_figure *figure, const struct finetune_record *record)

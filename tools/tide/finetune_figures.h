@@ -22,9 +22,13 @@ struct finetune_record {
     double data_wait; /* seconds before the step in which its rows were not ready */
     bool evaluated;   /* an evaluation followed this step */
     double eval_loss;
+    bool pairs; /* --loss dpo; the next two are known after an evaluation */
+    double eval_margin;
+    double eval_accuracy;
     /* Computed by finetune_figures_derive(). */
     double tokens_per_second;
     double rss_gb;
+    double reward_margin;
 };
 
 enum finetune_figure_kind {
@@ -42,6 +46,7 @@ struct finetune_figure {
     size_t offset;    /* in struct finetune_record */
     bool evaluations; /* written only after an evaluation */
     bool ranks;       /* written only if there are several */
+    bool pairs;       /* written only with --loss dpo */
 };
 
 /* Returns the figure at `index` in the order of the log, in which members of a group are adjacent;

@@ -52,6 +52,8 @@ const struct finetune_flag finetune_flags_table[] = {
     {"split", CLI_FLAG, AT(split), NULL, 0, 0, NULL, "no", "continue long rows in further rows instead of cutting them", NO_KEY, false},
     {"on-bad-row", CLI_CHOICE, AT(on_bad_row), "stop|skip", 0, 0, "stop", NULL, "what to do with a row that cannot be used", NO_KEY, false},
     {"train-on", CLI_CHOICE, AT(train_on), "completion|all", 0, 0, "completion", NULL, "which tokens are trained on", NO_KEY, false},
+    {"loss", CLI_CHOICE, AT(loss), "tokens|dpo", 0, 0, "tokens", NULL, "dpo: rows are pairs of answers, chosen and rejected; needs --lora", NO_KEY, false},
+    {"beta", CLI_REAL, AT(dpo_beta), "X", 1e-9, 1e6, "0.1", NULL, "of --loss dpo: how much a difference of log probabilities counts", NO_KEY, false},
     {"chat-format", CLI_TEXT, AT(chat_format), "NAME", 0, 0, NULL, "model's", "chat template: chatml, llama3, llama2, mistral, alpaca, vicuna", NO_KEY, false},
     {"lr", CLI_REAL, AT(lr), "X", 0, 1e9, "5e-5", NULL, "learning rate", {SCHEDULE("optimizer.params.lr", lr), SCHEDULE("scheduler.params.warmup_max_lr", lr)}, false},
     {"schedule", CLI_CHOICE, AT(schedule), "constant|linear|cosine|wsd", 0, 0, "constant", NULL, "schedule of the learning rate", {SCHEDULE("scheduler.type", kind)}, false},
@@ -295,13 +297,13 @@ static void write_item(const struct cli_option *option, const char *standard, ch
              option->value != NULL ? option->value : "", standard);
 }
 
-/* Flags that go with --lora or --freeze, or are for few machines; the short help has no room for them. */
+/* Flags that go with --lora, --loss or --freeze, or are for few machines; the short help has no room for them. */
 static bool is_detail(const struct finetune_flag *row)
 {
     return strncmp(row->name, "lora-", 5) == 0 || row->at == AT(modules_to_save) ||
-           row->at == AT(adapter) || row->at == AT(base) || row->at == AT(no_keep_base) ||
-           row->at == AT(checkpoint_local) || row->at == AT(gather) ||
-           strcmp(row->name, "numa") == 0;
+           row->at == AT(dpo_beta) || row->at == AT(adapter) || row->at == AT(base) ||
+           row->at == AT(no_keep_base) || row->at == AT(checkpoint_local) ||
+           row->at == AT(gather) || strcmp(row->name, "numa") == 0;
 }
 
 /* Prints items in lines. They keep their order, except that one of the next few may be moved up to
@@ -352,6 +354,33 @@ void finetune_flags_print(const struct cli_option *more, size_t count, bool trai
     print_items(items, used);
 }
 
+/* Checks what goes with the loss of pairs. Returns the exit code, or -1 to continue. */
+static int check_loss(const struct cli_command *command, const struct finetune_flags *flags)
+{
+    if (flags->loss != TIDE_LOSS_DPO) {
+        return FINETUNE_GIVEN(flags, dpo_beta)
+                   ? cli_fail(command, CLI_WRONG, "--beta needs --loss dpo")
+                   : -1;
+    }
+    const char *other = flags->pack            ? "--pack: a pair is two rows"
+                        : flags->split         ? "--split: it compares whole answers"
+                        : flags->train_on == 1 ? "--train-on all: it compares answers, not prompts"
+                        : flags->adapter != NULL
+                            ? "--adapter: its reference is the model without adapters; merge "
+                              "them first (tide export --merge)"
+                        : flags->modules_to_save != NULL
+                            ? "--modules-to-save: its reference is the model without "
+                              "what is trained"
+                            : NULL;
+    if (other != NULL) {
+        return cli_fail(command, CLI_WRONG, "--loss dpo cannot be used with %s", other);
+    }
+    return FINETUNE_GIVEN(flags, lora)
+               ? -1
+               : cli_fail(command, CLI_WRONG,
+                          "--loss dpo needs --lora R: its reference is the model without adapters");
+}
+
 int finetune_flags_check(const struct cli_command *command, const struct finetune_flags *flags,
                          bool trains)
 {
@@ -395,7 +424,7 @@ int finetune_flags_check(const struct cli_command *command, const struct finetun
     if (FINETUNE_GIVEN(flags, eval_every) && flags->eval_data == NULL) {
         return cli_fail(command, CLI_WRONG, "--eval-every needs --eval-data FILE");
     }
-    return -1;
+    return check_loss(command, flags);
 }
 
 void finetune_flags_paths(const struct finetune_flags *flags,

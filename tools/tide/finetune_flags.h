@@ -27,6 +27,8 @@ struct finetune_flags {
     int on_bad_row; /* the index in "stop|skip" */
     int train_on;   /* the index in "completion|all" */
     const char *chat_format;
+    int loss; /* enum tide_loss */
+    double dpo_beta;
 
     double lr, eps, decay, clip;
     const char *betas;

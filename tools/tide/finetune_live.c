@@ -124,10 +124,15 @@ static void print_figures(const struct finetune_live *live, const struct finetun
     const struct tide_step *step = &record->step;
     const double rate = step->seconds > 0 ? (double)step->tokens / step->seconds : 0;
     const int digits = cli_rate_digits(rate);
+    char pairs[64] = "";
+    if (record->pairs) {
+        snprintf(pairs, sizeof pairs, "  margin %.3g  right %.0f %%",
+                 step->reward_chosen - step->reward_rejected, 100 * step->reward_accuracy);
+    }
     if (live->terminal) {
-        snprintf(out, bytes, "loss %.4f  %.*f tok/s", step->loss, digits, rate);
+        snprintf(out, bytes, "loss %.4f%s  %.*f tok/s", step->loss, pairs, digits, rate);
     } else {
-        snprintf(out, bytes, "loss %.4f  norm %.3g  lr %.3g  %.*f tok/s", step->loss,
+        snprintf(out, bytes, "loss %.4f%s  norm %.3g  lr %.3g  %.*f tok/s", step->loss, pairs,
                  step->grad_norm, record->lr, digits, rate);
     }
 }
@@ -145,15 +150,19 @@ void finetune_live_step(struct finetune_live *live, const struct finetune_record
     }
     char wait[64];
     char eta[32];
-    char eval[48] = "";
-    char figures[160];
-    char text[320];
+    char eval[80] = "";
+    char figures[200];
+    char text[400];
     uint64_t left = live->steps > step->step ? live->steps - step->step : 0;
     double pace = live->recent_count > 0 ? mean_seconds(live) : step->seconds;
     print_wait(record, wait, sizeof wait);
     finetune_live_clock((double)left * pace, eta, sizeof eta);
     if (record->evaluated) {
-        snprintf(eval, sizeof eval, "  eval loss %.4f", record->eval_loss);
+        const int used = snprintf(eval, sizeof eval, "  eval loss %.4f", record->eval_loss);
+        if (record->pairs) {
+            snprintf(eval + used, sizeof eval - (size_t)used, "  eval margin %.3g  right %.0f %%",
+                     record->eval_margin, 100 * record->eval_accuracy);
+        }
     }
     print_figures(live, record, figures, sizeof figures);
     snprintf(text, sizeof text, "step %" PRIu64 "/%" PRIu64 "  %s  ETA %s  %s%s%s", step->step,

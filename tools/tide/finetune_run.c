@@ -232,11 +232,14 @@ static int adopt(int rc)
     return rc == 0 ? 0 : core_err_adopt(rc, tide_last_error());
 }
 
-static int evaluate(struct finetune_run *run, double *loss)
+/* Sets the figures of an evaluation in the record of the step before it. */
+static int evaluate(struct finetune_run *run, struct finetune_record *record)
 {
     struct finetune_data_info info;
     const struct tide_batch *batches = NULL;
     double sum = 0;
+    double margin = 0;
+    uint64_t right = 0;
     uint64_t targets = 0;
     finetune_data_describe(run->eval, &info);
     int rc = finetune_data_rewind(run->eval);
@@ -256,10 +259,15 @@ static int evaluate(struct finetune_run *run, double *loss)
             }
             sum += one.loss_sum;
             targets += one.targets;
+            margin += one.reward_chosen_sum - one.reward_rejected_sum;
+            right += one.reward_right;
         }
         at += count;
     }
-    *loss = targets > 0 ? sum / (double)targets : (double)NAN;
+    const double count = targets > 0 ? (double)targets : (double)NAN;
+    record->eval_loss = sum / count;
+    record->eval_margin = margin / count;
+    record->eval_accuracy = (double)right / count;
     return 0;
 }
 
@@ -301,6 +309,7 @@ static int make_step(struct finetune_run *run, struct finetune_record *record)
         .step.struct_bytes = sizeof record->step,
         .memory.struct_bytes = sizeof record->memory,
         .data_wait = finetune_data_wait(run->data),
+        .pairs = run->settings->engine.loss == TIDE_LOSS_DPO,
         .lr = schedule_lr(&run->settings->schedule, run->steps - run->skipped),
     };
     int rc = set_betas(run, run->steps - run->skipped);
@@ -387,7 +396,7 @@ static int loop(struct finetune_run *run, double *seconds, uint64_t *tokens)
         run->last_loss = record.step.loss;
         const bool last = run->steps == run->settings->steps;
         if (wants_evaluation(run, run->steps, last) && !finetune_stop_asked()) {
-            rc = evaluate(run, &record.eval_loss);
+            rc = evaluate(run, &record);
             record.evaluated = rc == 0;
             run->eval_loss = record.evaluated ? record.eval_loss : run->eval_loss;
         }

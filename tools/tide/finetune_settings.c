@@ -428,6 +428,8 @@ static int take_adapters(struct finetune_settings *settings, const struct finetu
     engine->lora_target_count = settings->lora_targets.count;
     engine->modules_to_save = settings->modules_to_save.items;
     engine->modules_to_save_count = settings->modules_to_save.count;
+    engine->loss = (uint64_t)flags->loss;
+    engine->dpo_beta = flags->loss == TIDE_LOSS_DPO ? flags->dpo_beta : 0;
     return 0;
 }
 
@@ -781,6 +783,7 @@ struct finetune_data_options finetune_settings_data(const struct finetune_settin
         .step_max = trains ? engine->accum * engine->ranks : 1,
         .pack = trains && settings->pack,
         .split = settings->split,
+        .pairs = engine->loss == TIDE_LOSS_DPO,
         .skip_bad = settings->skip_bad,
         .train_on_all = settings->train_on_all,
         .chat_format = settings->chat_format,

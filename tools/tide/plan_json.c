@@ -26,8 +26,11 @@ static void write_asked(struct core_json_write *json, const struct tide_engine_o
     core_json_write_unsigned(json, "batch", options->batch);
     core_json_write_unsigned(json, "accum", options->accum);
     core_json_write_unsigned(json, "seq_len", options->length);
+    const bool pairs = options->loss == TIDE_LOSS_DPO; /* then the mean is that of both rows */
     core_json_write_real(json, "tokens_per_row",
-                         options->tokens_per_row > 0 ? options->tokens_per_row : options->length);
+                         options->tokens_per_row > 0 ? options->tokens_per_row / (pairs ? 2 : 1)
+                                                     : options->length);
+    core_json_write_string(json, "loss", pairs ? "dpo" : "tokens");
     core_json_write_string(json, "precision", precisions[options->precision]);
     core_json_write_string(json, "optimizer", optimizers[options->optimizer]);
     core_json_write_string(json, "moments", moments[options->moments]);

@@ -138,21 +138,23 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
     char all[CLI_NUMBER_BYTES];
     char trained[CLI_NUMBER_BYTES];
     char sections[64] = "";
+    const bool pairs = options->loss == TIDE_LOSS_DPO;
     char mean[96] = "without --data, rows are assumed to be full";
     int rc = tide_plan_describe(plan, &info);
     if (rc != 0) {
         return core_err_adopt(rc, tide_last_error());
     }
     if (options->tokens_per_row > 0) {
-        snprintf(mean, sizeof mean, "the data has %.1f tokens per row on average",
-                 options->tokens_per_row);
+        snprintf(mean, sizeof mean, "the data has %.1f tokens per %s on average",
+                 options->tokens_per_row, pairs ? "pair" : "row");
     }
     fprintf(stream,
             "%s: %s parameters, %s of them trained; a step has %" PRIu32 " x %" PRIu32
-            " rows of %" PRIu32 " tokens%s; %s\n\n",
+            " %s of %" PRIu32 " tokens%s; %s\n\n",
             options->model, cli_count_print(info.parameters, all),
             cli_count_print(info.trained_parameters, trained), options->accum * options->ranks,
-            options->batch, options->length, options->ranks > 1 ? " over all ranks" : "", mean);
+            options->batch, pairs ? "pairs of rows" : "rows", options->length,
+            options->ranks > 1 ? " over all ranks" : "", mean);
     print_machine(options, stream);
     rc = print_tiers(plan, &info, stream);
     if (rc != 0) {
