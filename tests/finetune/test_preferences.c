@@ -1,0 +1,156 @@
+/* `tide finetune --loss dpo` with the real engine and a tiny Llama: pairs of answers from a file to adapters. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/file.h"
+#include "core/json/json.h"
+#include "tests/finetune/rig.h"
+#include "tests/harness/test.h"
+
+/* Makes case/model with a tokenizer that reads any text, and files of pairs. */
+static void begin(void)
+{
+    static const char config[] =
+        "{\"eos_token\": \"<|endoftext|>\", \"chat_template\": \"{% for m in messages %}{{ m.role "
+        "}}: {{ m.content }}\\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}\"}";
+    static const char pairs[] =
+        "{\"prompt\": \"2 + 2 =\", \"chosen\": \" 4\", \"rejected\": \" 22\"}\n"
+        "{\"chosen\": \"up is up\", \"rejected\": \"up is down\"}\n"
+        "{\"prompt\": [{\"role\": \"user\", \"content\": \"?\"}], \"chosen\": [{\"role\": "
+        "\"assistant\", \"content\": \"!\"}], \"rejected\": [{\"role\": \"assistant\", "
+        "\"content\": \"...\"}]}\n"
+        "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"z\"}\n"
+        "{\"prompt\": \"x\", \"chosen\": \"y y\", \"rejected\": \"y\"}\n";
+    static const char texts[] = "{\"text\": \"a b\"}\n{\"text\": \"c d\"}\n";
+    char path[512];
+    char *tokenizer = NULL;
+    size_t bytes = 0;
+    rig_train_begin();
+    test_file("pairs.jsonl", pairs, strlen(pairs));
+    test_file("texts.jsonl", texts, strlen(texts));
+    if (!rig_has("case")) {
+        rig_program = "tools/tide_make_case";
+        expect(0, "%T/case --hidden 32 --layers 2 --heads 4 --kv-heads 2 --inner 48 --vocab 704 "
+                  "--rows 1 -q");
+        rig_program = "tools/tide";
+    }
+    snprintf(path, sizeof path, "%s/text/fixtures/gpt2.json", test_root());
+    check_int(core_file_read(path, 1 << 22, &tokenizer, &bytes), ==, 0);
+    test_file("case/model/tokenizer.json", tokenizer, bytes);
+    test_file("case/model/tokenizer_config.json", config, strlen(config));
+    free(tokenizer);
+}
+
+/* A figure of a line of a log. */
+static double figure(const char *log, size_t line, const char *key)
+{
+    struct core_json *doc = NULL;
+    const char *at = rig_read(log);
+    for (size_t i = 0; i < line; i++) {
+        at = strchr(at, '\n');
+        check_true(at != NULL);
+        at++;
+    }
+    check_int(core_json_parse(at, strcspn(at, "\n"), log, NULL, &doc), ==, 0);
+    const struct core_json_value *value = core_json_find(core_json_root(doc), key);
+    if (value == NULL) {
+        test_fail(__FILE__, __LINE__, "line %zu of %s has no %s", line, log, key);
+    }
+    const double number = core_json_real(value);
+    core_json_destroy(doc);
+    return number;
+}
+
+#define PAIRS                                                                                      \
+    "finetune --model %T/case/model --data %T/pairs.jsonl --lora 4 --loss dpo --lr 1e-2 --batch "  \
+    "2 "                                                                                           \
+    "--threads 2 --rates %T/rates.json -q "
+
+/* Before the first step, adapters change nothing: the loss is log 2, and no reward differs. Then chosen answers get
+ * larger rewards, in training and in evaluation. */
+static void learns(void)
+{
+    begin();
+    expect(0, PAIRS "--accum 3 --steps 6 --out %T/learns --log %T/log.jsonl --eval-data "
+                    "%T/pairs.jsonl --eval-every 6");
+    check_double(fabs(figure("log.jsonl", 0, "loss") - log(2)), <, 1e-6);
+    check_double(figure("log.jsonl", 0, "reward_chosen"), ==, 0);
+    check_double(figure("log.jsonl", 0, "reward_rejected"), ==, 0);
+    check_double(figure("log.jsonl", 0, "reward_accuracy"), ==, 0);
+    check_double(figure("log.jsonl", 0, "grad_norm"), >, 0);
+    check_double(figure("log.jsonl", 5, "loss"), <, 0.65);
+    check_double(figure("log.jsonl", 5, "reward_margin"), >, 0.05);
+    check_double(figure("log.jsonl", 5, "reward_accuracy"), ==, 1);
+    check_double(figure("log.jsonl", 5, "eval_loss"), <, figure("log.jsonl", 5, "loss"));
+    check_double(figure("log.jsonl", 5, "eval_reward_margin"), >,
+                 figure("log.jsonl", 5, "reward_margin"));
+    check_double(figure("log.jsonl", 5, "eval_reward_accuracy"), ==, 1);
+    check_contains(rig_read("learns/adapter_config.json"), "\"r\": 4");
+    expect(0, "plan --model %T/case/model --data %T/pairs.jsonl --lora 4 --loss dpo --batch 2 "
+              "--rates %T/rates.json --json");
+    check_contains(rig_out, "\"loss\": \"dpo\"");
+    expect(0, "plan --model %T/case/model --data %T/pairs.jsonl --lora 4 --loss dpo --batch 2 "
+              "--rates %T/rates.json");
+    check_contains(rig_out, "1 x 2 pairs of rows of ");
+    check_contains(rig_out, " tokens per pair on average");
+    rig_end();
+}
+
+/* The adapters have the same bits wherever data lie, and after a run that was resumed; ranks, of which each has whole pairs,
+ * end with nearly the same loss. */
+static void same_results(void)
+{
+    begin();
+#define SHUFFLED PAIRS "--shuffle --steps 3 "
+    expect(0, SHUFFLED "--accum 2 --out %T/memory --log %T/memory.jsonl");
+    expect(0, SHUFFLED "--accum 2 --out %T/drive --store %T/store "
+                       "--place weights=store,states=store,acts=recompute");
+    rig_same_adapter("memory", "drive");
+    expect(0, PAIRS "--shuffle --accum 2 --out %T/parts --steps 2 --save-every 1");
+    expect(0, SHUFFLED "--accum 2 --out %T/parts --save-every 1 --resume");
+    rig_same_adapter("memory", "parts");
+    expect(0, SHUFFLED "--ranks 2 --zero 3 --out %T/ranks --log %T/ranks.jsonl");
+    for (size_t step = 0; step < 3; step++) {
+        const double one = figure("memory.jsonl", step, "loss");
+        check_double(fabs(figure("ranks.jsonl", step, "loss") - one), <, 1e-2 * one);
+        check_double(fabs(figure("ranks.jsonl", step, "reward_margin") -
+                          figure("memory.jsonl", step, "reward_margin")),
+                     <, 1e-2);
+    }
+    rig_end();
+}
+
+/* Rows that are no pairs, pairs without --loss dpo, and what pairs cannot be combined with are refused before anything is
+ * written. */
+static void refused(void)
+{
+    static const struct {
+        const char *arguments;
+        const char *says;
+    } cases[] = {
+        {"--loss dpo --data %T/texts.jsonl", "texts.jsonl:1: the row has no chosen and rejected"},
+        {"--loss dpo --data %T/pairs.jsonl --eval-data %T/texts.jsonl",
+         "texts.jsonl:1: the row has no chosen and rejected"},
+        {"--data %T/pairs.jsonl", "pairs.jsonl:1: the row has chosen and rejected, which need"},
+        {"--loss dpo --data %T/pairs.jsonl --dev cuda", "--loss dpo needs the device \"cpu\""},
+    };
+    begin();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char words[400];
+        snprintf(words, sizeof words,
+                 "finetune --model %%T/case/model --lora 4 --steps 1 --rates %%T/rates.json --out "
+                 "%%T/never %s",
+                 cases[i].arguments);
+        check_int(rig_run(NULL, words), !=, 0);
+        if (i < 3 || strstr(rig_err, "without CUDA") == NULL) {
+            check_contains(rig_err, cases[i].says);
+        }
+        check_true(!rig_has("never"));
+    }
+    rig_end();
+}
+
+TEST_MAIN({"learns", learns}, {"same_results", same_results}, {"refused", refused})
