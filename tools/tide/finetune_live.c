@@ -152,7 +152,7 @@ void finetune_live_step(struct finetune_live *live, const struct finetune_record
     char eta[32];
     char eval[80] = "";
     char figures[200];
-    char text[400];
+    char text[480];
     uint64_t left = live->steps > step->step ? live->steps - step->step : 0;
     double pace = live->recent_count > 0 ? mean_seconds(live) : step->seconds;
     print_wait(record, wait, sizeof wait);
