@@ -745,7 +745,12 @@ static int open_step(struct run_optimizer *optimizer)
     if (run_optimizer_inside(optimizer)) {
         take_groups(optimizer);
     }
-    int rc = core_queue_submit(optimizer->worker, &job, &unused);
+    /* The queue ends a little later than the line from which the caller has the error. */
+    int rc = core_fence_poll((struct core_fence){&optimizer->done, UINT64_MAX});
+    if (rc != 0) {
+        return rc;
+    }
+    rc = core_queue_submit(optimizer->worker, &job, &unused);
     while (rc == -EAGAIN) { /* steps before this one are not updated yet */
         rc = run_optimizer_wait(optimizer, token_of(optimizer, step - 2, optimizer->blocks->count));
         if (rc == 0) {
