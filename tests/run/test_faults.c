@@ -359,8 +359,8 @@ static void a_lane_that_stands_still(void)
                 .rules_count = 1, .rules = {{.kind = AIO_FAULT_STALLED, .from = good.ops * 3 / 4}}};
             struct run_options options = options_of(&settings[s], &fault);
             struct case_outcome outcome;
-            options.stall_limit_ns = 300000000;
-            options.io_limit_ns = 2000000000;
+            options.stall_limit_ns = 1500000000; /* a busy machine pauses for less */
+            options.io_limit_ns = 6000000000;
             watch(settings[s].name);
             check_int(case_try_engine(&made, &options, STEPS, &outcome), ==, -ETIMEDOUT);
             alarm(0);
