@@ -354,6 +354,17 @@ static void write_blocks(const struct case_model *made, struct model_kept *kept,
     }
 }
 
+/* Makes a model, a run whose base can be kept, and the directory where that would be. */
+static struct model_kept_options begin_writing(struct case_model *made,
+                                               struct run_prepared **prepared)
+{
+    const struct run_options options = options_of(&ways[0]);
+    (void)mkdir(directory, 0700);
+    make(made);
+    check_int(run_prepared_create(made->model, &options, case_rates(), prepared), ==, 0);
+    return kept_options(made, *prepared);
+}
+
 /* A process that is killed while it writes, before and after each block and once it has written all, leaves nothing
  * that a later one reads; that one writes the whole file. */
 static void killed_runs_leave_nothing_that_is_read(void)
@@ -362,11 +373,7 @@ static void killed_runs_leave_nothing_that_is_read(void)
     struct run_prepared *prepared = NULL;
     struct model_kept *kept = NULL;
     char path[900];
-    const struct run_options options = options_of(&ways[0]);
-    (void)mkdir(directory, 0700);
-    make(&made);
-    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
-    const struct model_kept_options given = kept_options(&made, prepared);
+    const struct model_kept_options given = begin_writing(&made, &prepared);
     for (unsigned count = 0; count <= made.model->block_count; count++) {
         const pid_t child = fork();
         check_int(child, >=, 0);
@@ -416,11 +423,7 @@ static void one_run_writes(void)
     struct model_kept *other = NULL;
     struct model_kept_look look;
     char path[900];
-    const struct run_options options = options_of(&ways[0]);
-    (void)mkdir(directory, 0700);
-    make(&made);
-    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
-    struct model_kept_options given = kept_options(&made, prepared);
+    struct model_kept_options given = begin_writing(&made, &prepared);
     check_int(model_kept_open(&given, &kept), ==, 0);
     check_true(kept != NULL);
     test_listen(CORE_LOG_INFO);
@@ -489,11 +492,7 @@ static void a_file_that_cannot_be_written_is_no_error(void)
     struct run_prepared *prepared = NULL;
     struct model_kept *kept = NULL;
     char path[900];
-    const struct run_options options = options_of(&ways[0]);
-    (void)mkdir(directory, 0700);
-    make(&made);
-    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
-    const struct model_kept_options given = kept_options(&made, prepared);
+    const struct model_kept_options given = begin_writing(&made, &prepared);
     check_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     test_listen(CORE_LOG_WARN);
     limit_files(1 << 20);

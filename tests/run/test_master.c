@@ -235,15 +235,17 @@ static void tiled(void)
     hold(&options, "tiled", 1);
 }
 
+static const struct model_lora_options plain = {.rank = 4, .alpha = 8, .seed = 3};
+static const struct model_lora_options drops = {.rank = 4, .alpha = 8, .dropout = 0.2, .seed = 3};
+static const struct model_lora_options magnitudes = {
+    .rank = 4, .alpha = 8, .dora = true, .seed = 3};
+
 /* Adapters on a frozen base, which lies in a data block of each layer. */
 static void lora(void)
 {
-    const struct model_lora_options plain = {.rank = 4, .alpha = 8, .seed = 3};
     struct run_options options = case_options();
     adapters = &plain;
     hold_ways(&options, "adapters", 2, 0, 2);
-    const struct model_lora_options drops = {.rank = 4, .alpha = 8, .dropout = 0.2, .seed = 3};
-    const struct model_lora_options magnitudes = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};
     adapters = &magnitudes;
     hold_ways(&options, "adapters with magnitudes", 2, 1, 2);
     adapters = &drops;
@@ -258,9 +260,6 @@ static void lora(void)
  * again. */
 static void pairs(void)
 {
-    const struct model_lora_options plain = {.rank = 4, .alpha = 8, .seed = 3};
-    const struct model_lora_options drops = {.rank = 4, .alpha = 8, .dropout = 0.2, .seed = 3};
-    const struct model_lora_options magnitudes = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};
     struct run_options options = case_options();
     options.pairs = CASE_ROWS / 2;
     options.rows = 4 * options.pairs;

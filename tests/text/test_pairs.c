@@ -3,46 +3,20 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "core/base/err.h"
-#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/json/json.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
-#include "tools/text/data/encode.h"
+#include "tests/text/model_folder.h"
 #include "tools/text/data/feed.h"
 #include "tools/text/data/row.h"
-#include "tools/text/tokenizer/tokenizer.h"
+#include "tools/text/data/sample.h"
 
 static const char config[] = "{\"eos_token\": \"<|endoftext|>\", \"chat_template\": \"{% for m in "
                              "messages %}{{ m.role }}: {{ m.content }}\\n{% endfor %}{% if "
                              "add_generation_prompt %}assistant: {% endif %}\"}";
-
-/* Makes a model folder with the tokenizer of a fixture; NULL if this build cannot read it. */
-static const char *make_folder(const char *name, const char *tokenizer, const char *settings)
-{
-    static char folder[4096];
-    char path[5000];
-    char from[4096];
-    char *text = NULL;
-    size_t bytes = 0;
-    struct text_tokenizer *made = NULL;
-    snprintf(folder, sizeof folder, "%s/%s", test_directory(), name);
-    mkdir(folder, 0700);
-    snprintf(from, sizeof from, "%s/text/fixtures/%s.json", test_root(), tokenizer);
-    check_int(core_file_read(from, 1 << 24, &text, &bytes), ==, 0);
-    snprintf(path, sizeof path, "%s/tokenizer.json", name);
-    test_file(path, text, bytes);
-    free(text);
-    snprintf(path, sizeof path, "%s/tokenizer_config.json", name);
-    test_file(path, settings, strlen(settings));
-    int code = text_tokenizer_load(folder, &made);
-    text_tokenizer_destroy(made);
-    check_true(code == 0 || code == -ENOTSUP);
-    return code == 0 ? folder : NULL;
-}
 
 static struct text_feed_options options_for(const char *const *files, const char *model)
 {
@@ -87,7 +61,7 @@ static void check_group(const struct core_json_value *group)
     fclose(file);
     core_json_print(core_json_find(group, "config"), text, sizeof text);
     const char *tokenizer = core_json_string(core_json_find(group, "tokenizer"), NULL);
-    const char *folder = make_folder("trl", tokenizer, text);
+    const char *folder = model_folder("trl", tokenizer, text);
     if (folder == NULL) {
         test_note("%s: %s", tokenizer, core_err_message());
         return;
@@ -333,7 +307,7 @@ static void resumes(void)
     uint64_t got[MOST];
     struct text_position after[MOST];
     struct text_position unused[MOST];
-    const char *folder = make_folder("resumes", "gpt2", config);
+    const char *folder = model_folder("resumes", "gpt2", config);
     const char *files[] = {write_pairs("resumes.jsonl", PAIRS)};
     check_true(folder != NULL);
     for (int shuffle = 0; shuffle < 2; shuffle++) {
@@ -395,7 +369,7 @@ static void counts(void)
     const char *files[] = {test_file("counts.jsonl", rows, strlen(rows))};
     struct text_feed *feed = NULL;
     struct text_batch batch;
-    struct text_feed_options options = options_for(files, make_folder("counts", "gpt2", "{}"));
+    struct text_feed_options options = options_for(files, model_folder("counts", "gpt2", "{}"));
     options.seq_len = 6;
     options.batch_rows = 6;
     check_int(text_feed_open(&options, NULL, &feed), ==, 0);
@@ -439,7 +413,7 @@ static void refuses(void)
     };
     static const struct core_log none = {.level = CORE_LOG_ERROR};
     const char *files[] = {test_file("refuses.jsonl", rows, strlen(rows))};
-    const char *folder = make_folder("refuses", "gpt2", config);
+    const char *folder = model_folder("refuses", "gpt2", config);
     struct text_feed_options options = options_for(files, folder);
     struct text_feed *feed = NULL;
     struct text_batch batch;
@@ -468,7 +442,7 @@ static void refuses(void)
     text_feed_close(feed);
     options.on_bad_row = TEXT_BAD_STOP;
     files[0] = test_file("silent.jsonl", chats, strlen(chats));
-    options.model = make_folder("silent", "gpt2", silent);
+    options.model = model_folder("silent", "gpt2", silent);
     for (size_t i = 0; i < 2; i++) { /* the template does not print one of the answers */
         check_int(text_feed_open(&options, NULL, &feed), ==, 0);
         check_int(text_feed_next(feed, &batch), ==, -EINVAL);
@@ -491,26 +465,13 @@ static int life(void)
         "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}",
         "{\"chosen\": [" QUESTION ", " ANSWER("a") "], \"rejected\": [" QUESTION
                                                    ", " ANSWER("b") "]}"};
-    struct text_encoder *encoder = NULL;
-    struct text_sample sample = {0};
-    int code = text_encoder_create(life_folder, NULL, 0, 1, &encoder);
-    for (size_t i = 0; i < 2 && code == 0; i++) {
-        struct text_row row;
-        code = text_row_parse_pair(rows[i], strlen(rows[i]), &row);
-        if (code == 0) {
-            code = text_encoder_encode(encoder, &row, TEXT_TRAIN_COMPLETION, &sample);
-            text_row_fini(&row);
-        }
-    }
-    text_sample_fini(&sample);
-    text_encoder_destroy(encoder);
-    return code;
+    return model_folder_encode(life_folder, rows, 2, text_row_parse_pair);
 }
 
 /* Whichever allocation fails, encoding returns an error and frees everything. */
 static void out_of_memory(void)
 {
-    life_folder = make_folder("life", "gpt2", config);
+    life_folder = model_folder("life", "gpt2", config);
     check_true(life_folder != NULL);
     check_int(test_fail_nth(life), >=, 20);
 }

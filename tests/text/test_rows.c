@@ -2,44 +2,18 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "core/base/err.h"
-#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/json/json.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
+#include "tests/text/model_folder.h"
 #include "tools/text/data/chat.h"
 #include "tools/text/data/encode.h"
 #include "tools/text/data/feed.h"
 #include "tools/text/data/row.h"
 #include "tools/text/tokenizer/tokenizer.h"
-
-/* Makes a model folder with the tokenizer of a fixture and this configuration; NULL if this build
- * cannot read the tokenizer. */
-static const char *make_folder(const char *name, const char *tokenizer, const char *config)
-{
-    static char folder[4096];
-    char path[5000];
-    char from[4096];
-    char *text = NULL;
-    size_t bytes = 0;
-    struct text_tokenizer *made = NULL;
-    snprintf(folder, sizeof folder, "%s/%s", test_directory(), name);
-    mkdir(folder, 0700);
-    snprintf(from, sizeof from, "%s/text/fixtures/%s.json", test_root(), tokenizer);
-    check_int(core_file_read(from, 1 << 24, &text, &bytes), ==, 0);
-    snprintf(path, sizeof path, "%s/tokenizer.json", name);
-    test_file(path, text, bytes);
-    free(text);
-    snprintf(path, sizeof path, "%s/tokenizer_config.json", name);
-    test_file(path, config, strlen(config));
-    int code = text_tokenizer_load(folder, &made);
-    text_tokenizer_destroy(made);
-    check_true(code == 0 || code == -ENOTSUP);
-    return code == 0 ? folder : NULL;
-}
 
 /* Shows the text of a row with trained parts in brackets and ^ for NUL; or the error. */
 static void show(struct text_encoder *encoder, const char *json, enum text_train_on train_on,
@@ -126,7 +100,7 @@ static void kinds(void)
          "<|im_start|>assistant\n[E^F<|im_end|>]\n"},
     };
     struct text_encoder *encoder = NULL;
-    const char *folder = make_folder("qwen", "qwen2", qwen_config);
+    const char *folder = model_folder("qwen", "qwen2", qwen_config);
     if (folder == NULL) {
         test_skip("this build lacks what the tokenizer needs");
     }
@@ -327,7 +301,7 @@ static void folders(void)
     static const char config[] =
         "{\"bos_token\": {\"content\": \"<b>\"}, \"chat_template\": [{\"name\": \"default\", "
         "\"template\": \"plain\"}, {\"name\": \"tool_use\", \"template\": \"tools\"}]}";
-    const char *folder = make_folder("lists", "gpt2", config);
+    const char *folder = model_folder("lists", "gpt2", config);
     test_file("lists/generation_config.json", "{\"eos_token_id\": [7, 8]}", 24);
     test_file("lists/special_tokens_map.json", "{\"bos_token\": \"no\", \"pad_token\": \"<p>\"}",
               39);
@@ -345,10 +319,10 @@ static void folders(void)
     test_file("lists/chat_template.jinja", "{{", 2);
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
     check_contains(core_err_message(), "lists/chat_template.jinja:1: ");
-    folder = make_folder("broken", "gpt2", "{\"chat_template\": [{\"name\": \"x\"}]}");
+    folder = model_folder("broken", "gpt2", "{\"chat_template\": [{\"name\": \"x\"}]}");
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
     check_contains(core_err_message(), "chat_template[0]: has no name or no template");
-    folder = make_folder("broken", "gpt2", "{\"chat_template\": 3}");
+    folder = model_folder("broken", "gpt2", "{\"chat_template\": 3}");
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
     test_file("broken/tokenizer_config.json", "[]", 2);
     check_int(text_chat_load(folder, NULL, 1, &chat), ==, -EINVAL);
@@ -378,7 +352,7 @@ static void ambiguous(void)
         "\"assistant\", \"content\": \"A1\"}, {\"role\": \"user\", "
         "\"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"A2\"}]}";
     const struct core_log log = {.level = CORE_LOG_WARN, .write = keep_talk};
-    const char *folder = make_folder("ambiguous", "qwen2", config);
+    const char *folder = model_folder("ambiguous", "qwen2", config);
     struct text_encoder *encoder = NULL;
     char got[1000] = "";
     if (folder == NULL) {
@@ -444,7 +418,7 @@ static void long_chat(void)
                  "{%% if m.role == 'assistant' %%}<a>%s{%% else %%}<u>{{ m.content }}{%% endif %%}"
                  "{%% endfor %%}{%% if add_generation_prompt %%}<a>{%% endif %%}\"}",
                  turns[i]);
-        const char *folder = make_folder("long", "qwen2", config);
+        const char *folder = model_folder("long", "qwen2", config);
         if (folder == NULL) {
             test_skip("this build lacks what the tokenizer needs");
         }
@@ -497,26 +471,13 @@ static int life(void)
     static const char *const rows[] = {
         "{\"text\": \"hello\"}", "{\"instruction\": \"a\", \"output\": \"b\", \"input\": \"c\"}",
         chat, "{\"prompt\": \"a\", \"completion\": \"b\"}"};
-    struct text_encoder *encoder = NULL;
-    struct text_sample sample = {0};
-    int code = text_encoder_create(life_folder, NULL, 0, 1, &encoder);
-    for (size_t i = 0; i < 4 && code == 0; i++) {
-        struct text_row row;
-        code = text_row_parse(rows[i], strlen(rows[i]), &row);
-        if (code == 0) {
-            code = text_encoder_encode(encoder, &row, TEXT_TRAIN_COMPLETION, &sample);
-            text_row_fini(&row);
-        }
-    }
-    text_sample_fini(&sample);
-    text_encoder_destroy(encoder);
-    return code;
+    return model_folder_encode(life_folder, rows, 4, text_row_parse);
 }
 
 /* Whichever allocation fails, encoding returns an error and frees everything. */
 static void out_of_memory(void)
 {
-    life_folder = make_folder("life", "gpt2", qwen_config);
+    life_folder = model_folder("life", "gpt2", qwen_config);
     check_true(life_folder != NULL);
     check_int(test_fail_nth(life), >=, 20);
 }

@@ -1,0 +1,15 @@
+/* model_folder.h: model folders with the tokenizer of a fixture, and rows that are encoded with one. */
+#ifndef TESTS_TEXT_MODEL_FOLDER_H
+#define TESTS_TEXT_MODEL_FOLDER_H
+
+#include "tools/text/data/row.h"
+
+/* Makes a model folder with the tokenizer of a fixture and this configuration; NULL if this build
+ * cannot read the tokenizer. The text is static. */
+const char *model_folder(const char *name, const char *tokenizer, const char *config);
+
+/* Parses and encodes the rows with the folder's tokenizer, and frees everything. Returns 0 or the first error. */
+int model_folder_encode(const char *folder, const char *const *rows, size_t count,
+                        int (*parse)(const char *text, size_t bytes, struct text_row *out));
+
+#endif
