@@ -285,6 +285,41 @@ static void a_damaged_beginning_is_made_again(void)
     case_model_free(&made);
 }
 
+/* Files that others may have written, or that are not there but elsewhere, are not used, and what stands in their way
+ * is said. */
+static void what_is_not_ours_is_not_used(void)
+{
+    struct case_model made;
+    struct case_outcome outcome;
+    char path[900];
+    char elsewhere[940];
+    struct stat info;
+    make(&made);
+    run_kept_for(&made, &ways[0], 0, &outcome);
+    check_uint(kept_files("", path), ==, 1);
+    check_int(chmod(path, 0666), ==, 0);
+    test_listen(CORE_LOG_WARN);
+    run_kept_for(&made, &ways[0], 0, &outcome);
+    check_contains(test_heard(),
+                   "is not used: it belongs to another user, or others can write to it");
+    test_listen_end();
+    check_int(stat(path, &info), ==, 0);
+    check_uint(info.st_mode & 0777, ==, 0600);
+
+    snprintf(elsewhere, sizeof elsewhere, "%s.elsewhere", path);
+    check_int(rename(path, elsewhere), ==, 0);
+    check_int(symlink(elsewhere, path), ==, 0);
+    test_listen(CORE_LOG_WARN);
+    run_kept_for(&made, &ways[0], 0, &outcome);
+    check_contains(test_heard(), "is not used: Too many levels of symbolic links");
+    test_listen_end();
+    check_int(lstat(path, &info), ==, 0);
+    check_true(S_ISREG(info.st_mode));
+    check_int(unlink(elsewhere), ==, 0);
+    remove_kept();
+    case_model_free(&made);
+}
+
 static void touch_model(const struct case_model *made, time_t seconds)
 {
     char path[700];
@@ -524,4 +559,5 @@ TEST_MAIN({"killed_runs_leave_nothing_that_is_read", killed_runs_leave_nothing_t
           {"runs_resume_on_a_kept_base", runs_resume_on_a_kept_base},
           {"a_damaged_file_is_removed", a_damaged_file_is_removed},
           {"a_damaged_beginning_is_made_again", a_damaged_beginning_is_made_again},
+          {"what_is_not_ours_is_not_used", what_is_not_ours_is_not_used},
           {"a_changed_model_is_made_again", a_changed_model_is_made_again})

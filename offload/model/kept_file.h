@@ -1,0 +1,71 @@
+/* kept_file.h: the format of a kept base: a page with its header, the blocks, and after them the tables: where each
+ * block is, and the checksum of each of its units. Numbers are little-endian. The header is written last. No state;
+ * any thread. Only for kept.c and kept_*.c. */
+#ifndef OFFLOAD_MODEL_KEPT_FILE_H
+#define OFFLOAD_MODEL_KEPT_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define KEPT_PREFIX "tide-base-" /* of the names of files */
+
+/* The version changes with the format of the file, and with the bytes that stored.c makes of the same weights. */
+enum { KEPT_VERSION = 1, KEPT_PAGE_BYTES = 4096, KEPT_PIECE_BYTES = 1 << 20 };
+
+struct model_kept_header {
+    char magic[8];
+    uint32_t version;
+    uint32_t blocks;
+    uint64_t layout; /* hash of the frozen blocks, their tensors and their stored form */
+    uint64_t shards; /* hash of the names, sizes, times and headers of the model's files */
+    uint64_t identity;
+    uint64_t units;
+    uint64_t tables; /* offset; the end of the file is that of the tables, rounded up to a page */
+    uint64_t tables_hash;
+    char storage[8];
+    char type[8];
+    char folder[2048]; /* of the model: its real path */
+    uint64_t hash;     /* of all before */
+};
+_Static_assert(sizeof(struct model_kept_header) <= KEPT_PAGE_BYTES,
+               "the header is in the first page");
+
+struct model_kept_block {
+    uint64_t block; /* of the model */
+    uint64_t offset;
+    uint64_t bytes;
+    uint64_t unit_bytes;
+    uint64_t first_unit;
+};
+
+/* Bytes in whole pages. */
+uint64_t model_kept_rounded(uint64_t bytes);
+uint64_t model_kept_units(const struct model_kept_block *block);
+uint64_t model_kept_tables_bytes(const struct model_kept_header *header);
+
+/* Whether a file's name is one that bases have, half-written ones included. */
+bool model_kept_is_name(const char *name);
+/* Whether a file begins as one. */
+bool model_kept_is_begun(int fd);
+
+/* Opens for direct I/O if the file system supports it. -1 with errno. */
+int model_kept_open_direct(int folder, const char *name, int flags, bool *direct);
+/* None of these has a message. -EPERM: the file belongs to another user, or others can write to it. -EPROTO:
+ * another version wrote it. -EBADMSG: it is damaged, or no kept base. */
+int model_kept_read_header(int fd, struct model_kept_header *out);
+/* `blocks` and `sums` have room for the tables. */
+int model_kept_read_tables(int fd, const struct model_kept_header *header,
+                           struct model_kept_block *blocks, uint64_t *sums);
+/* Reads a piece of a block, from a multiple of KEPT_PIECE_BYTES on, and verifies its units. */
+int model_kept_read_piece(int fd, const struct model_kept_block *block, const uint64_t *sums,
+                          uint64_t at, uint8_t *to);
+
+uint64_t model_kept_hash_unit(const struct model_kept_block *block, const void *from,
+                              uint64_t bytes, uint64_t unit);
+/* Completes the header; writes the tables, then the header, each when all before is durable. `page` is memory for a
+ * page. */
+int model_kept_write_tables(int fd, struct model_kept_header *header,
+                            const struct model_kept_block *blocks, const uint64_t *sums,
+                            uint8_t *page);
+
+#endif

@@ -1,0 +1,45 @@
+/* kept_internal.h: what an open file of a kept base holds. Only for kept.c, kept_read.c and kept_write.c. */
+#ifndef OFFLOAD_MODEL_KEPT_INTERNAL_H
+#define OFFLOAD_MODEL_KEPT_INTERNAL_H
+
+#include "offload/model/kept.h"
+#include "offload/model/kept_file.h"
+
+enum { KEPT_NAME_BYTES = 64 }; /* of the name of a file, that of a half-written one included */
+
+struct core_lock;
+
+struct model_kept {
+    struct model_kept_options
+        options; /* only what is borrowed for longer than open: model, stored, files */
+    struct model_kept_header header;
+    struct model_kept_block *blocks; /* owned */
+    uint64_t *sums;                  /* owned, [header.units] */
+    char *path;                      /* owned */
+    int fd;
+    bool direct;
+    _Atomic bool dropped; /* relaxed: readers only stop to use the file */
+
+    bool writes;
+    bool failed;
+    int folder;             /* descriptor of the directory, while the file is written; -1: none */
+    struct core_lock *lock; /* owned, of the file that is written */
+    uint64_t *written;      /* owned, [header.blocks]: bytes of each block */
+    uint8_t *piece;         /* owned, KEPT_PIECE_BYTES */
+};
+
+/* The block's place in the file; NULL: it is not there. */
+const struct model_kept_block *model_kept_find(const struct model_kept *kept, unsigned block);
+/* Hashes what a kept base depends on of the model's files. 0 if one cannot be read: no kept file is valid then. */
+uint64_t model_kept_hash_shards(const struct model_files *files);
+/* The file's name in its directory. */
+const char *model_kept_name(const struct model_kept *kept);
+
+/* ---- kept_write.c ---- */
+
+/* Begins to write the file, where there is no valid one. -EWOULDBLOCK, -ENOSPC and the like: it is not written. */
+int model_kept_begin(struct model_kept *kept);
+/* Removes a file that was begun and not finished. */
+void model_kept_remove_part(const struct model_kept *kept);
+
+#endif
