@@ -1,7 +1,7 @@
 /* isa.h: private to kernels/: the inner loops of the CPU device, one table per instruction set.
- * Sources under isa/ are compiled once for each set; kern_isa_best picks the widest that the
- * processor has. Each function works on a part (rows, heads, a tile) that the op assigns to a
- * member of the team; it owns nothing. */
+ * Sources under isa/ are compiled once for each set (avx512bf16 shares avx512's code where it would be equal);
+ * kern_isa_best picks the widest that the processor has. Each function works on a part (rows, heads, a tile)
+ * that the op assigns to a member of the team; it owns nothing. */
 #ifndef KERNELS_CPU_ISA_H
 #define KERNELS_CPU_ISA_H
 

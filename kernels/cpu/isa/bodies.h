@@ -1,5 +1,5 @@
 /* bodies.h: the functions that the sources of this folder define for their instruction set's table;
- * isa.h describes them. Macros append the name of the set to each function. */
+ * isa.h describes them. VF_ISA appends the name of the set, VF_SHARED that of the set that has the code. */
 #ifndef KERNELS_CPU_ISA_BODIES_H
 #define KERNELS_CPU_ISA_BODIES_H
 
@@ -9,20 +9,20 @@
 #define kern_product_run          VF_ISA(kern_product_run)
 #define kern_product_bytes        VF_ISA(kern_product_bytes)
 #define kern_finish_tile          VF_ISA(kern_finish_tile)
-#define kern_norm_rows            VF_ISA(kern_norm_rows)
-#define kern_norm_grad_rows       VF_ISA(kern_norm_grad_rows)
-#define kern_rope_tokens          VF_ISA(kern_rope_tokens)
-#define kern_act_tokens           VF_ISA(kern_act_tokens)
-#define kern_act_grad_tokens      VF_ISA(kern_act_grad_tokens)
-#define kern_add_elements         VF_ISA(kern_add_elements)
-#define kern_dropout_elements     VF_ISA(kern_dropout_elements)
-#define kern_magnitude_rows       VF_ISA(kern_magnitude_rows)
-#define kern_columns_tokens       VF_ISA(kern_columns_tokens)
-#define kern_embed_tokens         VF_ISA(kern_embed_tokens)
-#define kern_expand_parts         VF_ISA(kern_expand_parts)
-#define kern_rows_sum             VF_ISA(kern_rows_sum)
-#define kern_loss_stats_rows      VF_ISA(kern_loss_stats_rows)
-#define kern_loss_grad_rows       VF_ISA(kern_loss_grad_rows)
+#define kern_norm_rows            VF_SHARED(kern_norm_rows)
+#define kern_norm_grad_rows       VF_SHARED(kern_norm_grad_rows)
+#define kern_rope_tokens          VF_SHARED(kern_rope_tokens)
+#define kern_act_tokens           VF_SHARED(kern_act_tokens)
+#define kern_act_grad_tokens      VF_SHARED(kern_act_grad_tokens)
+#define kern_add_elements         VF_SHARED(kern_add_elements)
+#define kern_dropout_elements     VF_SHARED(kern_dropout_elements)
+#define kern_magnitude_rows       VF_SHARED(kern_magnitude_rows)
+#define kern_columns_tokens       VF_SHARED(kern_columns_tokens)
+#define kern_embed_tokens         VF_SHARED(kern_embed_tokens)
+#define kern_expand_parts         VF_SHARED(kern_expand_parts)
+#define kern_rows_sum             VF_SHARED(kern_rows_sum)
+#define kern_loss_stats_rows      VF_SHARED(kern_loss_stats_rows)
+#define kern_loss_grad_rows       VF_SHARED(kern_loss_grad_rows)
 #define kern_attention_run        VF_ISA(kern_attention_run)
 #define kern_attention_bytes      VF_ISA(kern_attention_bytes)
 #define kern_attention_grad_run   VF_ISA(kern_attention_grad_run)

@@ -81,6 +81,12 @@ VF_INLINE void vf_put_part(enum kern_type type, void *to, int64_t index, vf valu
 #define VF_DOTS 0
 #endif
 
+/* The name of a function that uses no pairs. A set that only adds pairs to another set takes these
+ * functions from it, and kernels/cpu/meson.build does not compile their sources again. */
+#ifndef VF_SHARED
+#define VF_SHARED VF_ISA
+#endif
+
 #if VF_DOTS
 /* The pairs of `count` (1 to 2 LANES) consecutive elements; the other lanes are zero. */
 VF_INLINE vf vf_pairs(enum kern_type type, const void *from, int64_t index, int64_t count)

@@ -16,9 +16,10 @@ typedef __m512 vf;
 typedef int32_t vi __attribute__((vector_size(64)));
 
 #if defined(__AVX512BF16__)
-#define VF_ISA(name) name##_avx512bf16
-#define VF_FLAG      CORE_CPU_AVX512_BF16
-#define VF_DOTS      1
+#define VF_ISA(name)    name##_avx512bf16
+#define VF_SHARED(name) name##_avx512
+#define VF_FLAG         CORE_CPU_AVX512_BF16
+#define VF_DOTS         1
 #else
 #define VF_ISA(name) name##_avx512
 #define VF_FLAG      CORE_CPU_AVX512
