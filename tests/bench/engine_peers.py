@@ -4,9 +4,10 @@
   engine_peers.py --tide build/tools/tide --peers DIR --python PY --case CASE --scratch DIR [--only NAMES] [--rounds N] [--quick]
 
 CASE contains `model` and `data.jsonl`. The DIR of --peers contains common.py, torch_train.py and deepspeed_train.py, which take CASE and print
-one JSON line per step and a last one with median_seconds and peak_rss_gb; adapter_peer.py beside this script needs peft, too. Each
-comparison runs its two sides alternately for N rounds and prints the median of the medians, peak memory, and their ratios as
-`name value unit` lines. A comparison that fails is reported, and the others still run."""
+one JSON line per step and a last one with median_seconds and peak_rss_gb. Beside this script, adapter_peer.py needs peft, and dpo_peer.py
+needs trl, too; `dpo_peer.py make` makes the CASE of dpo and dpo_fp32, which are run only if --only names them. Each comparison runs its two
+sides alternately for N rounds and prints the median of the medians, peak memory, and their ratios as `name value unit` lines. A comparison
+that fails is reported, and the others still run."""
 import argparse
 import json
 import os
@@ -34,6 +35,8 @@ COMPARISONS = {
     "lora_nf4_drive": ([*LORA, "--base", "nf4", "--place", "weights=store,states=store,acts=recompute",
                         "--store", "S/tide", "--make-store"],
                        ["tide", *LORA, "--base", "nf4", "--place", "weights=host,states=host,acts=recompute"], []),
+    "dpo": ([*LORA, "--loss", "dpo"], ["dpo", "--recompute"], []),
+    "dpo_fp32": ([*LORA, "--loss", "dpo", "--precision", "fp32"], ["dpo", "--recompute", "--fp32"], []),
     "own_memory": (["--clip", "0", *DRIVE], ["tide", "--clip", "0"], ["--accum", "8"]),
 }
 
@@ -53,8 +56,9 @@ def run_tide(a, words, shared, scratch):
 
 
 def run_peer(a, words, shared, scratch):
+    here = os.path.dirname(os.path.abspath(__file__))
     script = {"deepspeed": a.peers + "/deepspeed_train.py", "torch": a.peers + "/torch_train.py",
-              "adapter": os.path.join(os.path.dirname(os.path.abspath(__file__)), "adapter_peer.py")}[words[0]]
+              "adapter": here + "/adapter_peer.py", "dpo": here + "/dpo_peer.py"}[words[0]]
     command = [a.python, script, a.case, "--steps", str(a.steps), "--batch", str(a.batch), *shared,
                *flags(words[1:], scratch), *(a.deepspeed_flags if words[0] == "deepspeed" else [])]
     env = dict(os.environ, PATH=os.path.dirname(a.python) + ":" + os.environ["PATH"], PYTHONPATH=a.peers)
@@ -86,7 +90,7 @@ def main():
     p.add_argument("--python", default=sys.executable)
     p.add_argument("--case", required=True)
     p.add_argument("--scratch", required=True)
-    p.add_argument("--only", default=",".join(COMPARISONS), help="names, with commas: " + ", ".join(COMPARISONS))
+    p.add_argument("--only", default=",".join(name for name in COMPARISONS if not name.startswith("dpo")), help="names, with commas: " + ", ".join(COMPARISONS))
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--steps", type=int, default=5)
     p.add_argument("--batch", type=int, default=2)
