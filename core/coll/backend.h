@@ -16,7 +16,9 @@ struct coll_work {
     const void *from;
     void *to;
     uint64_t count;
-    const uint64_t *borders;        /* NULL: the default borders; read through coll_part */
+    const uint64_t *borders; /* NULL: the default borders; read through coll_part */
+    enum coll_type sum_type; /* COLL_INT4 */
+    uint64_t sum_count;
     void (*prepare)(void *context); /* coll.c calls it */
     void *context;
 };
@@ -65,6 +67,17 @@ int coll_fail_differs(uint64_t number, const struct coll_work *first, unsigned r
 int coll_fail_left(uint64_t number, const struct coll_work *work, unsigned rank);
 int coll_fail_missing(uint64_t number, const struct coll_work *work,
                       const struct coll_missing *missing, int64_t waited_ns);
+
+/* Elements of all ranks that are summed. */
+struct coll_terms {
+    const void *const *from; /* [ranks] */
+    unsigned ranks;
+    uint64_t first; /* element of each of `from` */
+    uint64_t count;
+    uint64_t before; /* elements of this rank's part that precede them */
+};
+/* Sums them to their place in this rank's part at `to`. */
+void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms, void *to);
 
 /* Rank r owns the elements [*begin, *end). */
 void coll_part(const struct coll *coll, const struct coll_work *work, unsigned r, uint64_t *begin,

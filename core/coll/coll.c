@@ -11,6 +11,7 @@
 #include "core/base/err.h"
 #include "core/coll/backend.h"
 #include "core/coll/peers.h"
+#include "core/coll/sum.h"
 #include "core/dev/dev.h"
 
 static const int64_t LIMIT_NS_DEFAULT = 600000000000;
@@ -48,13 +49,13 @@ const char *coll_op_name(enum coll_op op)
 
 const char *coll_type_name(enum coll_type type)
 {
-    static const char *const names[COLL_TYPES] = {"fp32", "bf16", "fp16", "fp64", "bytes"};
+    static const char *const names[COLL_TYPES] = {"fp32", "bf16", "fp16", "fp64", "bytes", "int4"};
     return (unsigned)type < COLL_TYPES ? names[type] : "unknown";
 }
 
 size_t coll_type_bytes(enum coll_type type)
 {
-    static const size_t bytes[COLL_TYPES] = {4, 2, 2, 8, 1};
+    static const size_t bytes[COLL_TYPES] = {4, 2, 2, 8, 1, sizeof(float) + COLL_CODES / 2};
     return (unsigned)type < COLL_TYPES ? bytes[type] : 0;
 }
 
@@ -74,6 +75,21 @@ void coll_part(const struct coll *coll, const struct coll_work *work, unsigned r
         *begin = coll_border(work->count, coll->world, r);
         *end = coll_border(work->count, coll->world, r + 1);
     }
+}
+
+void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms, void *to)
+{
+    if (work->type != COLL_INT4) {
+        coll_sum(work->type, terms->from, terms->ranks, terms->first, terms->count,
+                 (unsigned char *)to + terms->before * coll_type_bytes(work->type));
+        return;
+    }
+    const uint64_t done = terms->before * COLL_CODES;
+    const uint64_t left = work->sum_count - done;
+    const uint64_t most = terms->count * COLL_CODES;
+    coll_sum_codes(work->sum_type, terms->from, terms->ranks, terms->first,
+                   left < most ? left : most,
+                   (unsigned char *)to + done * coll_type_bytes(work->sum_type));
 }
 
 /* ---- Messages that back ends share ---- */
@@ -235,12 +251,28 @@ static int check_borders(const struct coll *coll, const struct coll_command *com
     return 0;
 }
 
+/* Whether this rank's part of the sum has as many groups as `sum_count` numbers have. */
+static bool fits_sum(const struct coll *coll, const struct coll_command *command)
+{
+    const struct coll_work work = {.count = command->count, .borders = command->borders};
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    coll_part(coll, &work, coll->rank, &begin, &end);
+    return command->sum_type <= COLL_FP16 && coll_codes_groups(command->sum_count) == end - begin;
+}
+
+static bool is_possible(const struct coll_command *command)
+{
+    const bool sums = command->op == COLL_REDUCE_SCATTER || command->op == COLL_ALL_REDUCE;
+    return (unsigned)command->op < COLL_OPS && coll_type_bytes(command->type) > 0 &&
+           !(sums && command->type == COLL_BYTE) &&
+           !(command->type == COLL_INT4 && command->op != COLL_REDUCE_SCATTER);
+}
+
 static int check_command(const struct coll *coll, const struct coll_command *command)
 {
     size_t type_bytes = coll_type_bytes(command->type);
-    bool sums = command->op == COLL_REDUCE_SCATTER || command->op == COLL_ALL_REDUCE;
-    if ((unsigned)command->op >= COLL_OPS || type_bytes == 0 ||
-        (sums && command->type == COLL_BYTE)) {
+    if (!is_possible(command)) {
         return core_err_set(-EINVAL, "%s is not possible for type %s", coll_op_name(command->op),
                             coll_type_name(command->type));
     }
@@ -260,7 +292,14 @@ static int check_command(const struct coll *coll, const struct coll_command *com
         return core_err_set(-ENOTSUP, "ranks over %s cannot reach the memory of this device",
                             coll->backend->kind);
     }
-    return check_borders(coll, command);
+    int rc = check_borders(coll, command);
+    return rc != 0 || command->type != COLL_INT4 || fits_sum(coll, command)
+               ? rc
+               : core_err_set(-EINVAL,
+                              "%" PRIu64 " numbers of type %s are not what rank %u gets of the "
+                              "sum of %" PRIu64 " groups",
+                              command->sum_count, coll_type_name(command->sum_type), coll->rank,
+                              command->count);
 }
 
 static int run_job(void *context, const void *arguments)
@@ -292,7 +331,9 @@ int coll_submit(struct coll *coll, const struct coll_command *command, struct co
         .to = command->to,
         .count = command->op != COLL_BARRIER ? command->count : 0,
         .borders = parts ? command->borders : NULL,
-        .prepare = command->op == COLL_GATHER ? command->prepare : NULL,
+        .sum_type = command->sum_type,
+        .sum_count = command->sum_count,
+        .prepare = parts ? command->prepare : NULL,
         .context = command->context,
     };
     struct core_job job = {

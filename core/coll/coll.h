@@ -5,8 +5,9 @@
  *
  * Every command works on one array of `count` elements, cut at `borders` into one part per rank.
  * Sums are computed in fp32 (COLL_F64: fp64) over ranks 0, 1, 2, ... and rounded once, to nearest
- * even. They depend neither on which rank arrives first nor on the run. A back end that sums in
- * another fixed order says so where it is opened. */
+ * even; those of COLL_INT4 are sums of what the codes stand for. They depend neither on which rank
+ * arrives first nor on the run. A back end that sums in another fixed order says so where it is
+ * opened. */
 #ifndef CORE_COLL_COLL_H
 #define CORE_COLL_COLL_H
 
@@ -75,6 +76,7 @@ enum coll_type {
     COLL_FP16,
     COLL_F64,
     COLL_BYTE, /* gather and broadcast */
+    COLL_INT4, /* reduce-scatter: 256 numbers as codes of 4 bits with their scale (codes.h) */
     COLL_TYPES
 };
 
@@ -94,8 +96,12 @@ struct coll_command {
     /* GATHER, REDUCE_SCATTER: [world + 1], ascending from 0 to count: rank r has elements
      * borders[r] to borders[r + 1]; borrowed until the fence is reached. NULL: coll_border() */
     const uint64_t *borders;
-    /* GATHER: makes this rank's part at `from`, on the coll's thread, before it is read; NULL: it is there. Must end by
-     * itself. `context` is borrowed until the fence is reached */
+    /* REDUCE_SCATTER of COLL_INT4: the type of the numbers at `to` (fp32, bf16 or fp16), which does not overlap `from`,
+     * and how many of them this rank's part has; its last element may have fewer than 256 */
+    enum coll_type sum_type;
+    uint64_t sum_count;
+    /* GATHER, REDUCE_SCATTER: makes what this rank sends at `from`, on the coll's thread, before it is read; NULL: it is
+     * there. Must end by itself. `context` is borrowed until the fence is reached */
     void (*prepare)(void *context);
     void *context;
 };

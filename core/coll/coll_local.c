@@ -13,7 +13,6 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/coll/backend.h"
-#include "core/coll/sum.h"
 
 /* What one rank publishes. Its thread writes `work` before it releases `step`; others read it after
  * they acquired that step. It does not change until all ranks have passed the last step of the
@@ -257,7 +256,9 @@ static void sum_part(struct local *local, const struct coll_work *work, uint64_t
         local->arrays[r] = local->meeting->seats[r].work.from;
     }
     if (end > begin) {
-        coll_sum(work->type, local->arrays, world, begin, end - begin, to);
+        const struct coll_terms terms = {
+            .from = local->arrays, .ranks = world, .first = begin, .count = end - begin};
+        coll_work_sum(work, &terms, to);
         received(local, work->op, (world - 1) * (end - begin) * coll_type_bytes(work->type));
     }
 }

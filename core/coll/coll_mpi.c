@@ -17,7 +17,6 @@
 #include "core/base/hash.h"
 #include "core/coll/backend.h"
 #include "core/coll/peers.h"
-#include "core/coll/sum.h"
 
 enum head_kind { HEAD_WORK, HEAD_LEFT, HEAD_ABORTED };
 
@@ -355,7 +354,9 @@ static void sum_short(struct mpi *mpi, const struct coll_work *work, uint64_t be
                              : head_of(mpi->heads_in, r) + sizeof(struct head);
     }
     if (count > 0) {
-        coll_sum(work->type, mpi->arrays, mpi->base.world, 0, count, to);
+        const struct coll_terms terms = {
+            .from = mpi->arrays, .ranks = mpi->base.world, .count = count};
+        coll_work_sum(work, &terms, to);
         received(mpi, work->op, (mpi->base.world - 1) * bytes_of(work, count));
     }
 }
@@ -453,6 +454,12 @@ static int gather_long(struct mpi *mpi, const struct coll_work *work, const void
     return rc;
 }
 
+/* A piece of a sum has whole elements. */
+static uint64_t sum_piece_bytes(const struct mpi *mpi, const struct coll_work *work)
+{
+    return mpi->piece_bytes - mpi->piece_bytes % coll_type_bytes(work->type);
+}
+
 /* Begins to exchange the `index`-th piece of every part with its owner. */
 static void begin_pieces(struct mpi *mpi, const struct coll_work *work, uint64_t index)
 {
@@ -460,7 +467,8 @@ static void begin_pieces(struct mpi *mpi, const struct coll_work *work, uint64_t
     uint64_t at;
     uint64_t from;
     const uint64_t own = part_bytes(mpi, work, mpi->base.rank, &at);
-    const uint64_t in = piece_of(own, mpi->piece_bytes, index, &from);
+    const uint64_t piece = sum_piece_bytes(mpi, work);
+    const uint64_t in = piece_of(own, piece, index, &from);
     for (unsigned i = 0; i + 1 < mpi->base.world; i++) {
         const unsigned r = other(mpi, i);
         receive_data(mpi, &turn->in[r], r, turn->pieces + r * mpi->piece_bytes, in);
@@ -469,7 +477,7 @@ static void begin_pieces(struct mpi *mpi, const struct coll_work *work, uint64_t
     for (unsigned i = 0; i + 1 < mpi->base.world; i++) {
         const unsigned r = other(mpi, i);
         const uint64_t bytes = part_bytes(mpi, work, r, &at);
-        const uint64_t out = piece_of(bytes, mpi->piece_bytes, index, &from);
+        const uint64_t out = piece_of(bytes, piece, index, &from);
         send_data(mpi, &turn->out[r], r, (const unsigned char *)work->from + at + from, out);
     }
 }
@@ -480,21 +488,26 @@ static void sum_piece(struct mpi *mpi, const struct coll_work *work, uint64_t in
     uint64_t at;
     uint64_t from;
     const uint64_t own = part_bytes(mpi, work, mpi->base.rank, &at);
-    const uint64_t bytes = piece_of(own, mpi->piece_bytes, index, &from);
+    const uint64_t bytes = piece_of(own, sum_piece_bytes(mpi, work), index, &from);
     for (unsigned r = 0; r < mpi->base.world; r++) {
         mpi->arrays[r] = r == mpi->base.rank ? (const unsigned char *)work->from + at + from
                                              : turn->pieces + r * mpi->piece_bytes;
     }
     if (bytes > 0) {
-        coll_sum(work->type, mpi->arrays, mpi->base.world, 0, bytes / coll_type_bytes(work->type),
-                 (unsigned char *)to + from);
+        const uint64_t width = coll_type_bytes(work->type);
+        const struct coll_terms terms = {.from = mpi->arrays,
+                                         .ranks = mpi->base.world,
+                                         .count = bytes / width,
+                                         .before = from / width};
+        coll_work_sum(work, &terms, to);
     }
 }
 
 /* Sums this rank's part into `to`; while a piece is summed, the next one is on its way. */
 static int sum_long(struct mpi *mpi, const struct coll_work *work, void *to)
 {
-    const uint64_t count = (longest_part(mpi, work) + mpi->piece_bytes - 1) / mpi->piece_bytes;
+    const uint64_t piece = sum_piece_bytes(mpi, work);
+    const uint64_t count = (longest_part(mpi, work) + piece - 1) / piece;
     begin_pieces(mpi, work, 0);
     for (uint64_t i = 0; i < count; i++) {
         if (i + 1 < count) {

@@ -30,7 +30,10 @@ static void self_close(struct coll *coll)
 static int self_run(struct coll *coll, const struct coll_work *work)
 {
     (void)coll;
-    if (work->count > 0 && work->to != work->from) {
+    if (work->type == COLL_INT4) {
+        const struct coll_terms terms = {.from = &work->from, .ranks = 1, .count = work->count};
+        coll_work_sum(work, &terms, work->to);
+    } else if (work->count > 0 && work->to != work->from) {
         memmove(work->to, work->from, work->count * coll_type_bytes(work->type));
     }
     return 0;

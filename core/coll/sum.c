@@ -65,3 +65,27 @@ void coll_sum(enum coll_type type, const void *const *from, unsigned ranks, uint
         done += tile;
     }
 }
+
+static const void *group_at(const void *groups, uint64_t index)
+{
+    return (const unsigned char *)groups + index * coll_type_bytes(COLL_INT4);
+}
+
+void coll_sum_codes(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
+                    uint64_t count, void *to)
+{
+    float sums[COLL_CODES];
+    float next[COLL_CODES];
+    assert(type <= COLL_FP16 && ranks > 0);
+    for (uint64_t done = 0; done < count; done += COLL_CODES, first++) {
+        const size_t some = count - done < COLL_CODES ? (size_t)(count - done) : COLL_CODES;
+        coll_codes_decode(group_at(from[0], first), sums);
+        for (unsigned rank = 1; rank < ranks; rank++) {
+            coll_codes_decode(group_at(from[rank], first), next);
+            for (size_t i = 0; i < COLL_CODES; i++) {
+                sums[i] += next[i];
+            }
+        }
+        narrow(type, sums, some, to, done);
+    }
+}

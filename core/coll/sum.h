@@ -2,11 +2,16 @@
 #ifndef CORE_COLL_SUM_H
 #define CORE_COLL_SUM_H
 
-#include "core/coll/coll.h"
+#include "core/coll/codes.h"
 
 /* to[i] = round(from[0][first + i] + from[1][first + i] + ...) for i < count, summed in fp32 (F64:
  * fp64) in the order of `from`. `to` may be from[k] + first for any k. */
 void coll_sum(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
               uint64_t count, void *to);
+
+/* The same of COLL_INT4, from group `first` on: sums what the codes of `count` numbers stand for, and writes numbers of
+ * `type`. `to` does not overlap. */
+void coll_sum_codes(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
+                    uint64_t count, void *to);
 
 #endif

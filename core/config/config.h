@@ -94,6 +94,7 @@ struct core_cfg {
         bool overlap_comm;
         int64_t reduce_bucket_size; /* elements */
         bool quantized_weights;
+        bool quantized_gradients;
         struct {
             int device; /* enum core_cfg_device */
             const char *nvme_path;

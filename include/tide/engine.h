@@ -25,6 +25,8 @@ enum tide_loss { TIDE_LOSS_TOKENS, TIDE_LOSS_DPO };
 enum tide_moments { TIDE_MOMENTS_FP32, TIDE_MOMENTS_BF16, TIDE_MOMENTS_8BIT };
 /* INT8: codes of 8 bits, with a scale for each 256 of them; masters stay exact. */
 enum tide_gather { TIDE_GATHER_EXACT, TIDE_GATHER_INT8 };
+/* INT4: codes of 4 bits, with a scale for each 256 of them. */
+enum tide_reduce { TIDE_REDUCE_EXACT, TIDE_REDUCE_INT4 };
 
 /* The tier of a kind of data: weights, optimizer states or gradients. AUTO: the planner chooses. */
 enum tide_place { TIDE_AUTO, TIDE_DEVICE, TIDE_HOST, TIDE_STORE };
@@ -198,6 +200,10 @@ struct tide_engine_options {
      * the reference is the model without them. Excludes `adapter`, `modules_to_save` and the device "cuda" */
     uint64_t loss;
     double dpo_beta; /* with TIDE_LOSS_DPO; 0: 0.1 */
+
+    /* enum tide_reduce: how ranks send each other gradients with ZeRO stages 1 to 3. Changes results. -ENOTSUP on a
+     * GPU */
+    uint64_t reduce;
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:

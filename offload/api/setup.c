@@ -765,6 +765,27 @@ static int choose_gather(struct setup *setup)
     return 0;
 }
 
+/* Whether gradients are reduced as codes of 4 bits. */
+static int choose_reduce(struct setup *setup)
+{
+    struct run_options *options = &setup->options;
+    if (setup->given.reduce == TIDE_REDUCE_EXACT) {
+        return 0;
+    }
+    if (!dev_is_cpu(options->device)) {
+        return core_err_set(-ENOTSUP, "reducing gradients in 4 bits needs the CPU device");
+    }
+    options->codes = options->stage > 0;
+    if (options->codes) {
+        core_log(CORE_LOG_INFO,
+                 "ranks reduce gradients in 4 bits, so results differ from exact ones");
+    } else {
+        core_log(CORE_LOG_WARN, "gradients are reduced in 4 bits only with several ranks and ZeRO "
+                                "stages 1 to 3; nothing changes");
+    }
+    return 0;
+}
+
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights)
 {
     *setup = (struct setup){.model = NULL};
@@ -804,6 +825,9 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
     }
     setup->options.stage = setup->options.world > 1 ? setup->given.zero_stage : 0;
     rc = choose_gather(setup);
+    if (rc == 0) {
+        rc = choose_reduce(setup);
+    }
     if (rc != 0) {
         return rc;
     }

@@ -80,6 +80,9 @@ static int check_ranks(const struct plan_input *input)
     if (input->packs && !input->budgets.device_is_host) {
         return core_err_set(-ENOTSUP, "weights are gathered in 8 bits on the CPU device only");
     }
+    if (input->codes && !input->budgets.device_is_host) {
+        return core_err_set(-ENOTSUP, "gradients are reduced in 4 bits on the CPU device only");
+    }
     bool whole = input->world > 1 && (input->stage == 1 || input->stage == 2);
     if (whole && !input->budgets.device_is_host && input->wishes.weights == PLAN_WHERE_STORE) {
         return core_err_set(-EINVAL, "stages 1 and 2 keep whole weights on each rank, and in STORE "

@@ -82,6 +82,24 @@ static int shared_round(struct plan_step *step, uint32_t block)
     return plan_builder_add(step->builder, &command);
 }
 
+/* The same of gradients as codes; `to`: this rank's part. */
+static int reduce_codes(struct plan_step *step, uint32_t block, struct plan_piece from,
+                        struct plan_piece to)
+{
+    struct plan_command command = plan_move_command(PLAN_REDUCE, PLAN_Q_COLL, block, PLAN_NONE);
+    const uint64_t elements = step->input->blocks[block].elements;
+    const uint64_t own = plan_state_span(step->input, block).count;
+    const struct plan_piece codes = part(step->layout->codes, plan_coded_bytes(elements));
+    const bool in_place = from.buffer == to.buffer;
+    command.packed = true;
+    command.elements = elements;
+    command.bytes = codes.bytes - plan_coded_bytes(own);
+    plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, from);
+    plan_move_operand(&command, PLAN_AS_TO, in_place ? PLAN_CHANGES : PLAN_WRITES, to);
+    plan_move_operand(&command, PLAN_AS_CODES, PLAN_WRITES, codes);
+    return plan_move_add(step, &command);
+}
+
 /* Sums all ranks' gradients: all of it everywhere, or each rank's part on that rank. */
 static int reduce(struct plan_step *step, uint32_t block)
 {
@@ -94,7 +112,9 @@ static int reduce(struct plan_step *step, uint32_t block)
         to = lands ? own_piece(step, block, step->gradient, first)
                    : own_piece(step, block, whole.buffer, 0);
     }
-    return plan_move_together(step, PLAN_REDUCE, block, whole, to);
+    return plan_codes_gradients(step->input)
+               ? reduce_codes(step, block, whole, to)
+               : plan_move_together(step, PLAN_REDUCE, block, whole, to);
 }
 
 static int sums_of_squares(struct plan_step *step, uint32_t block)

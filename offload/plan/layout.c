@@ -614,6 +614,18 @@ static int add_shared_sum(struct plan_layout *layout, const struct plan_input *i
                       elements * PLAN_SUM_BYTES, &layout->shared_sum);
 }
 
+/* One block's, because ranks reduce one gradient at a time. */
+static int add_codes(struct plan_layout *layout, const struct plan_input *input)
+{
+    uint64_t bytes = 0;
+    for (uint32_t b = 0; plan_codes_gradients(input) && b < input->block_count; b++) {
+        const uint64_t coded = plan_coded_bytes(input->blocks[b].elements);
+        bytes = input->blocks[b].trained ? larger(bytes, coded) : bytes;
+    }
+    return add_buffer(layout, "codes", PLAN_DEVICE, PLAN_FOR_GRADIENTS,
+                      plan_round_up(bytes, PLAN_ALIGN_BYTES), &layout->codes);
+}
+
 /* Gradients as stored: one buffer per block if they wait for the update in memory; a ring if the
  * update follows at once, or if they wait in STORE. */
 static int add_stored(struct plan_layout *layout, const struct plan_input *input,
@@ -672,6 +684,9 @@ static int add_gradients(struct plan_layout *layout, const struct plan_input *in
     }
     if (rc == 0 && sums) {
         rc = add_kind(layout, input, &sum);
+    }
+    if (rc == 0) {
+        rc = add_codes(layout, input);
     }
     return rc == 0 ? add_shared_sum(layout, input) : rc;
 }
@@ -860,7 +875,7 @@ static int make_tables(struct plan_layout *layout, const struct plan_input *inpu
     memset(layout->section_stages, 0xff, sizeof layout->section_stages);
     memset(layout->state_slots, 0xff, sizeof layout->state_slots);
     layout->scratch = layout->tile_sums = layout->norm = PLAN_NONE;
-    layout->shared_sum = layout->tile_sums_all = layout->tile_sums_card = PLAN_NONE;
+    layout->shared_sum = layout->codes = layout->tile_sums_all = layout->tile_sums_card = PLAN_NONE;
     layout->blocks = malloc(blocks * sizeof *layout->blocks);
     layout->places = malloc(blocks * sizeof *layout->places);
     layout->acts = no_buffers(each);

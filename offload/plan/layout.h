@@ -103,6 +103,7 @@ struct plan_layout {
     uint64_t slot_gradient_offset;
     uint64_t chunk_elements;
     uint32_t shared_sum;  /* DEVICE: fp32, of a borrowed parameter */
+    uint32_t codes;       /* DEVICE: a whole gradient as codes, while ranks reduce it */
     uint32_t *acts;       /* owned, [boundary * in_flight]: DEVICE; values repeat if slots take
                           * turns */
     uint32_t *acts_host;  /* owned, like acts; entries may be PLAN_NONE */

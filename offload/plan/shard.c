@@ -59,6 +59,16 @@ uint64_t plan_packed_bytes(uint64_t elements)
            (rest > 0 ? packed_groups_bytes(1, rest) : 0);
 }
 
+bool plan_codes_gradients(const struct plan_input *input)
+{
+    return input->codes && plan_shards_states(input);
+}
+
+uint64_t plan_coded_bytes(uint64_t elements)
+{
+    return (elements + PLAN_CODE_ELEMENTS - 1) / PLAN_CODE_ELEMENTS * PLAN_CODE_BYTES;
+}
+
 uint64_t plan_kept_elements(const struct plan_input *input, uint32_t block)
 {
     const struct plan_block_shape *shape = &input->blocks[block];

@@ -10,6 +10,8 @@ enum {
     PLAN_EXTENT_BYTES = 4096,  /* extents of STORE are rounded up to it */
     PLAN_PACK_ELEMENTS = 256,  /* packed weights that share a scale */
     PLAN_PACK_ALIGN_BYTES = 64,
+    PLAN_CODE_ELEMENTS = 256, /* gradients that are a group of codes, */
+    PLAN_CODE_BYTES = 132,    /* with their scale */
 };
 
 /* Elements, or bytes, of a block's array. */
@@ -65,6 +67,11 @@ bool plan_packs_weights(const struct plan_input *input, uint32_t block);
 /* Bytes of `elements` packed weights: the codes of whole groups, then their scales, then the same for the rest. A
  * packed shard begins at the packed bytes of all elements before it. */
 uint64_t plan_packed_bytes(uint64_t elements);
+
+/* Whether ranks send each other gradients as codes of 4 bits. A shard's groups begin after those of all shards before
+ * it. */
+bool plan_codes_gradients(const struct plan_input *input);
+uint64_t plan_coded_bytes(uint64_t elements);
 
 uint64_t plan_round_up(uint64_t bytes, uint64_t unit);
 

@@ -63,6 +63,20 @@ struct sim {
     struct mark now;
 };
 
+/* What a collective's own thread computes: codes of this rank's shard of weights, or of a whole gradient and back. */
+static double pack_seconds(const struct plan_rates *rates, const struct plan_command *command)
+{
+    enum { WEIGHT_BYTES = 2 }; /* others are not packed */
+    const struct plan_operand *from = plan_command_operand(command, PLAN_AS_FROM);
+    if (!command->packed || from == NULL) {
+        return 0;
+    }
+    if (command->op == PLAN_REDUCE) {
+        return rates->code_elements > 0 ? (double)command->elements / rates->code_elements : 0;
+    }
+    return rates->pack_elements > 0 ? (double)from->bytes / WEIGHT_BYTES / rates->pack_elements : 0;
+}
+
 double plan_sim_alone(const struct plan_rates *rates, const struct plan_command *command)
 {
     double bytes = (double)command->bytes;
@@ -91,7 +105,10 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
         work = rates->expand_elements > 0 ? elements / rates->expand_elements : 0;
         break;
     case PLAN_GATHER:
-    case PLAN_REDUCE: work = rates->coll_bytes > 0 ? bytes / rates->coll_bytes : 0; break;
+    case PLAN_REDUCE:
+        work = (rates->coll_bytes > 0 ? bytes / rates->coll_bytes : 0) +
+               pack_seconds(rates, command);
+        break;
     case PLAN_NORM:
     case PLAN_JOIN:
     case PLAN_OP_COUNT: break;

@@ -94,6 +94,7 @@ enum plan_role {
     PLAN_AS_MEMORY, /* memory side of READ and WRITE that is not a state slot */
     PLAN_AS_FROM,   /* copies, GATHER, REDUCE, EXPAND */
     PLAN_AS_TO,
+    PLAN_AS_CODES, /* REDUCE */
     PLAN_AS_TILE_SUMS,
     PLAN_AS_NORM,
     PLAN_ROLE_COUNT,
@@ -157,7 +158,7 @@ struct plan_command {
                   * from the operand's offset on */
     bool
         packed; /* GATHER, EXPAND: of weights as codes of 8 bits and their scales. GATHER makes those of this
-                  * rank's part first */
+                  * rank's part first. REDUCE: of gradients as codes of 4 bits, which it makes in PLAN_AS_CODES */
     uint32_t block;
     uint32_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */
     uint32_t chunk;    /* chunk of the block's shard */

@@ -135,6 +135,9 @@ struct plan_rates {
     double window_bytes; /* bytes in flight at the drives while these were measured; 0: any
                           * number */
     double coll_bytes;   /* between ranks, to one of them; 0: free */
+    double pack_elements; /* weights of 16 bits of which a rank makes codes of 8 bits; 0: free */
+    double
+        code_elements; /* gradients that become codes of 4 bits and are summed from codes; 0: free */
     double command_seconds; /* fixed cost of a command */
     bool shared_cores;      /* compute and update use the same cores (the CPU device) */
 };
@@ -155,6 +158,7 @@ struct plan_input {
     uint32_t local; /* ranks that share the budgets that a user gives; 0: all */
     uint32_t stage; /* stage of ZeRO, 0 to 3; ignored for one rank */
     bool packs;     /* stage 3 gathers weights of 16 bits as codes of 8 bits; the CPU device only */
+    bool codes;     /* stages 1 to 3 reduce gradients as codes of 4 bits; the CPU device only */
     uint32_t
         group; /* micro-batches that a command does one after another; 0 and 1: one. All figures of
                 * a micro-batch are then for a group, except a block's `kept_bytes` and scratch: recomputed

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
+#include "core/coll/codes.h"
 #include "core/dev/dev.h"
 #include "kernels/quant.h"
 #include "offload/plan/shard.h"
@@ -330,6 +331,47 @@ static int gather_packed(struct run_collect *collect, uint32_t block, const char
     return rc;
 }
 
+_Static_assert((int)PLAN_CODE_ELEMENTS == (int)COLL_CODES,
+               "the plan's groups are those of collectives");
+
+static void encode(void *context)
+{
+    const struct run_pack *whole = context;
+    coll_codes_encode(whole->numbers, whole->from, whole->elements, whole->to);
+}
+
+/* Sums a block's gradient over ranks, which exchange it as codes. */
+static int reduce_codes(struct run_collect *collect, const struct plan_command *command,
+                        const char *from, char *to, struct core_fence *out)
+{
+    const uint32_t world = coll_world(collect->coll);
+    const uint32_t rank = collect->input->rank;
+    const uint64_t *borders = collect->borders + (size_t)command->block * (world + 1);
+    const size_t turn = collect->parts_turn % (RUN_COLLECT_DEPTH + 1);
+    uint64_t *parts = collect->parts + turn * (world + 1);
+    char *codes = run_memory_of(collect->memory, command, PLAN_AS_CODES);
+    for (uint32_t r = 0; r <= world; r++) {
+        parts[r] = coll_codes_groups(borders[r]);
+    }
+    collect->packs[turn] = (struct run_pack){
+        .numbers = collect->grad_type, .from = from, .elements = borders[world], .to = codes};
+    const struct coll_command request = {.op = COLL_REDUCE_SCATTER,
+                                         .type = COLL_INT4,
+                                         .from = codes,
+                                         .to = to != NULL ? to : codes,
+                                         .count = parts[world],
+                                         .borders = parts,
+                                         .sum_type = collect->grad_type,
+                                         .sum_count = borders[rank + 1] - borders[rank],
+                                         .prepare = encode,
+                                         .context = &collect->packs[turn]};
+    int rc = coll_submit(collect->coll, &request, out);
+    if (rc == 0) {
+        collect->parts_turn++;
+    }
+    return rc;
+}
+
 static int collect_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_collect *collect = context;
@@ -343,7 +385,8 @@ static int collect_submit(void *context, const struct plan_command *command, str
     char *to = run_memory_of(collect->memory, command, PLAN_AS_TO);
     char *from = operand_or(collect, command, PLAN_AS_FROM, to);
     if (command->packed) {
-        return gather_packed(collect, command->block, from, to, out);
+        return gather ? gather_packed(collect, command->block, from, to, out)
+                      : reduce_codes(collect, command, from, to, out);
     }
     if (command->pages) {
         const struct run_collect_pages pages = {

@@ -46,9 +46,10 @@ struct run_lane run_io_lane(struct run_io *io);
 /* Collectives in flight. */
 enum { RUN_COLLECT_DEPTH = 64 };
 
-/* A shard that the coll's thread packs before it is gathered. */
+/* A shard of weights, or a whole gradient, of which the coll's thread makes codes before ranks exchange them. */
 struct run_pack {
-    enum kern_type type;
+    enum kern_type type;    /* of weights */
+    enum coll_type numbers; /* of a gradient */
     const char *from;
     uint64_t elements;
     char *to;
@@ -63,8 +64,8 @@ struct run_collect {
     enum coll_type weight_type;
     enum coll_type grad_type;
     uint64_t *borders; /* owned, [block_count][world + 1]: of shards, in elements */
-    uint64_t *parts;   /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: of pages and packed weights in
-                        * flight, in turn */
+    uint64_t *parts;   /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: of pages, packed weights and
+                        * gradients as codes in flight, in turn */
     struct run_pack *packs; /* owned, [RUN_COLLECT_DEPTH + 1]: in the same turn */
     uint32_t parts_turn;
 };

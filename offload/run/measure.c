@@ -13,8 +13,10 @@
 #include "core/base/err.h"
 #include "core/base/mem.h"
 #include "core/coll/coll.h"
+#include "core/coll/sum.h"
 #include "core/dev/dev.h"
 #include "cpu_adam/norm.h"
+#include "kernels/quant.h"
 #include "kernels/table.h"
 #include "offload/model/run.h"
 #include "offload/run/lane_update.h"
@@ -626,6 +628,34 @@ static int measure_coll(uint32_t world, uint64_t bytes, double *per_second)
     return rc;
 }
 
+/* What a collective's thread makes of numbers of 16 bits per second: codes of weights; and codes of gradients, which
+ * it then sums. */
+static int measure_packing(uint64_t bytes, struct plan_rates *out)
+{
+    const uint64_t groups = bytes / sizeof(uint16_t) / COLL_CODES;
+    const uint64_t count = groups * COLL_CODES;
+    uint16_t *numbers = malloc(count * sizeof *numbers);
+    uint8_t *codes = malloc(count * sizeof *numbers); /* more than either form takes */
+    int rc = numbers != NULL && codes != NULL
+                 ? 0
+                 : core_err_set(-ENOMEM, "no memory to measure codes of numbers");
+    for (uint64_t i = 0; rc == 0 && i < count; i++) {
+        numbers[i] = (uint16_t)(0x3c00 + i % 1000); /* small numbers of either sign or type */
+    }
+    for (int turn = 0; rc == 0 && turn < COLL_TURNS; turn++) {
+        const int64_t start_ns = core_clock_now_ns();
+        kern_quant_pack(KERN_BF16, numbers, (int64_t)groups, COLL_CODES, codes);
+        out->pack_elements = (double)count / seconds_since(start_ns);
+        const int64_t middle_ns = core_clock_now_ns();
+        coll_codes_encode(COLL_BF16, numbers, count, codes);
+        coll_sum_codes(COLL_BF16, (const void *[]){codes}, 1, 0, count, numbers);
+        out->code_elements = (double)count / seconds_since(middle_ns);
+    }
+    free(numbers);
+    free(codes);
+    return rc;
+}
+
 /* ---- copies ---- */
 
 enum { COPY_BYTES_MIN = 1 << 20, COPY_BYTES_MAX = 16 << 20 };
@@ -660,6 +690,9 @@ int run_measure_copies(const struct run_shapes *shapes, const struct run_options
     if (rc == 0 && options->world > 1 && options->local == options->world &&
         shapes->model != NULL) {
         rc = measure_coll(options->world, bytes, &out->coll_bytes);
+    }
+    if (rc == 0 && options->world > 1 && host) {
+        rc = measure_packing(bytes, out);
     }
     return rc;
 }

@@ -38,6 +38,7 @@ struct run_options {
                            * threads are placed; NULL: this one. For tests */
     uint32_t rank, world, stage;
     bool packs;     /* stage 3 gathers weights as codes of 8 bits */
+    bool codes;     /* stages 1 to 3 reduce gradients as codes of 4 bits */
     uint32_t local; /* ranks that share a node and the budgets; `world`, unless a machine of several
                      * nodes is planned for */
     uint64_t seed;

@@ -36,7 +36,8 @@ static void share(struct plan_rates *rates, const struct run_options *options)
     double *const of_drives[] = {&rates->read_bytes, &rates->write_bytes, &rates->mixed_bytes};
     double *const of_cores[] = {&rates->update_elements, &rates->sums_elements,
                                 &rates->flops,           &rates->up_bytes,
-                                &rates->down_bytes,      &rates->round_elements};
+                                &rates->down_bytes,      &rates->round_elements,
+                                &rates->pack_elements,   &rates->code_elements};
     const size_t cores = sizeof of_cores / sizeof of_cores[0];
     for (size_t i = 0; i < sizeof of_drives / sizeof of_drives[0]; i++) {
         *of_drives[i] /= ranks;
@@ -51,11 +52,11 @@ static void share(struct plan_rates *rates, const struct run_options *options)
 static void slow_down(struct plan_rates *rates, double straggler)
 {
     double *const own[] = {
-        &rates->read_bytes,    &rates->write_bytes,          &rates->mixed_bytes,
-        &rates->up_bytes,      &rates->down_bytes,           &rates->both_bytes,
-        &rates->flops,         &rates->update_elements,      &rates->memory_bytes,
-        &rates->sums_elements, &rates->card_update_elements, &rates->card_sums_elements,
-        &rates->round_elements};
+        &rates->read_bytes,     &rates->write_bytes,          &rates->mixed_bytes,
+        &rates->up_bytes,       &rates->down_bytes,           &rates->both_bytes,
+        &rates->flops,          &rates->update_elements,      &rates->memory_bytes,
+        &rates->sums_elements,  &rates->card_update_elements, &rates->card_sums_elements,
+        &rates->round_elements, &rates->pack_elements,        &rates->code_elements};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         *own[i] /= straggler;
     }

@@ -395,6 +395,7 @@ struct plan_input run_shapes_input(const struct run_shapes *shapes,
         .local = options->local,
         .stage = options->stage,
         .packs = options->packs,
+        .codes = options->codes,
     };
     input.wishes.micro_batches = options->micro_batches;
     input.wishes.may_clip = options->clip > 0;

@@ -8,7 +8,7 @@
 
 #include "core/base/err.h"
 
-enum { RATES_MAX = 5 };
+enum { RATES_MAX = 7 };
 
 /* Who has a part. */
 enum owner { ANY, CARD, NO_CARD, RANKS, STORE };
@@ -49,9 +49,9 @@ static const struct part parts[] = {
     {"processors",
      NO_CARD,
      true,
-     {RATE(flops), RATE(update_elements), RATE(sums_elements), RATE(round_elements),
-      RATE(io_bytes)},
-     5,
+     {RATE(flops), RATE(update_elements), RATE(sums_elements), RATE(round_elements), RATE(io_bytes),
+      RATE(pack_elements), RATE(code_elements)},
+     7,
      false,
      false},
     {"GPU",

@@ -2,9 +2,12 @@
 #include "tests/coll/contract.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
 #include "core/base/half.h"
+#include "core/coll/codes.h"
 #include "tests/harness/test.h"
 
 /* The element at `i` of a rank's array: a small number that fp16 holds; sums of them depend on the
@@ -19,6 +22,7 @@ static uint32_t word(enum coll_type type, unsigned rank, uint64_t i)
     case COLL_FP16: return core_f32_to_fp16(value);
     case COLL_F64:
     case COLL_BYTE:
+    case COLL_INT4:
     case COLL_TYPES: break;
     }
     return hash & 0xff;
@@ -159,6 +163,131 @@ void contract_check_traffic(const struct rank *rank)
         check_uint(traffic->received_bytes[COLL_REDUCE_SCATTER], ==,
                    2 * type_bytes * (run->world - 1) * part);
     }
+}
+
+/* A rank's numbers, and their codes. */
+struct numbers {
+    enum coll_type type;
+    uint64_t count;
+    void *array;
+    unsigned char *codes;
+};
+
+static void make_codes(void *context)
+{
+    const struct numbers *numbers = context;
+    coll_codes_encode(numbers->type, numbers->array, numbers->count, numbers->codes);
+}
+
+static struct numbers numbers_of(const struct run *run, unsigned rank)
+{
+    const size_t width = coll_type_bytes(run->type);
+    const uint64_t groups = coll_codes_groups(run->count);
+    struct numbers numbers = {
+        .type = run->type,
+        .count = run->count,
+        .array = malloc(run->count * width + 1),
+        .codes = malloc(groups * coll_type_bytes(COLL_INT4) + 1),
+    };
+    for (uint64_t i = 0; i < run->count; i++) {
+        put(run->type, numbers.array, i, word(run->type, rank, i));
+    }
+    return numbers;
+}
+
+static void free_numbers(struct numbers *numbers)
+{
+    free(numbers->array);
+    free(numbers->codes);
+}
+
+/* Adds the numbers of one rank's group, or sets them. */
+static void add_group(const struct numbers *numbers, uint64_t group, bool set, float *sums)
+{
+    float next[COLL_CODES];
+    coll_codes_decode(numbers->codes + group * coll_type_bytes(COLL_INT4), next);
+    for (size_t i = 0; i < COLL_CODES; i++) {
+        sums[i] = set ? next[i] : sums[i] + next[i];
+    }
+}
+
+/* Compares `to` with numbers [first, first + count) of the sum. */
+static int check_codes(const struct run *run, uint64_t first, uint64_t count, const void *to)
+{
+    struct numbers all[WORLD_MAX];
+    int rc = 0;
+    for (unsigned r = 0; r < run->world; r++) {
+        all[r] = numbers_of(run, r);
+        make_codes(&all[r]);
+    }
+    for (uint64_t done = 0; done < count; done++) {
+        static _Thread_local float sums[COLL_CODES];
+        for (unsigned r = 0; done % COLL_CODES == 0 && r < run->world; r++) {
+            add_group(&all[r], (first + done) / COLL_CODES, r == 0, sums);
+        }
+        const float sum = sums[done % COLL_CODES];
+        const uint32_t expected = run->type == COLL_F32    ? core_f32_bits(sum)
+                                  : run->type == COLL_BF16 ? core_f32_to_bf16(sum)
+                                                           : core_f32_to_fp16(sum);
+        if (rc == 0 && get(run->type, to, done) != expected) {
+            rc = core_err_set(-EBADMSG, "number %zu differs", (size_t)(first + done));
+        }
+    }
+    for (unsigned r = 0; r < run->world; r++) {
+        free_numbers(&all[r]);
+    }
+    return rc;
+}
+
+int contract_codes(struct rank *rank)
+{
+    const struct run *run = rank->run;
+    const uint64_t groups = coll_codes_groups(run->count);
+    const size_t width = coll_type_bytes(run->type);
+    uint64_t parts[WORLD_MAX + 1];
+    for (unsigned r = 0; r <= run->world; r++) {
+        parts[r] = run->borders != NULL ? coll_codes_groups(run->borders[r])
+                                        : coll_border(groups, run->world, r);
+    }
+    const uint64_t first = parts[rank->index] * COLL_CODES;
+    const uint64_t end = parts[rank->index + 1] * COLL_CODES;
+    const uint64_t count = end <= first ? 0 : (end < run->count ? end : run->count) - first;
+    struct numbers own = numbers_of(run, rank->index);
+    unsigned char *to = malloc(count * width + 1);
+    memset(to, 0xa5, count * width + 1);
+    const struct coll_command command = {
+        .op = COLL_REDUCE_SCATTER,
+        .type = COLL_INT4,
+        .from = own.codes,
+        .to = to,
+        .count = groups,
+        .borders = run->borders != NULL ? parts : NULL,
+        .sum_type = run->type,
+        .sum_count = count,
+        .prepare = make_codes,
+        .context = &own,
+    };
+    if (run->delay == rank->index) {
+        pause_ms(2);
+    }
+    int rc = submit_wait(rank->coll, &command);
+    if (rc == 0) {
+        rc = check_codes(run, first, count, to);
+    }
+    if (rc == 0 && to[count * width] != 0xa5) {
+        rc = core_err_set(-EBADMSG, "wrote more than %zu numbers", (size_t)count);
+    }
+    struct coll_traffic traffic;
+    coll_traffic_report(rank->coll, &traffic);
+    const uint64_t received = 132 * (run->world - 1) *
+                              (parts[rank->index + 1] - parts[rank->index]);
+    if (rc == 0 && traffic.received_bytes[COLL_REDUCE_SCATTER] != received) {
+        rc = core_err_set(-EBADMSG, "received %zu bytes, not %zu",
+                          (size_t)traffic.received_bytes[COLL_REDUCE_SCATTER], (size_t)received);
+    }
+    free_numbers(&own);
+    free(to);
+    return rc;
 }
 
 int contract_pipelined(struct rank *rank)

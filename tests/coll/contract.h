@@ -11,6 +11,10 @@ int contract_all(struct rank *rank);
 void contract_check(const struct rank *rank);
 void contract_check_traffic(const struct rank *rank);
 
+/* One reduce-scatter of `count` numbers of `type` as codes. Compares this rank's part with the sum in rank order of what the
+ * codes of all ranks stand for, and the bytes received with those of the codes. `borders` are of numbers. */
+int contract_codes(struct rank *rank);
+
 /* Many commands in flight on every rank; each needs the result of the one before: 2 to the 40th for two. */
 int contract_pipelined(struct rank *rank);
 

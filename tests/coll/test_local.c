@@ -52,6 +52,37 @@ static void uneven_borders(void)
     }
 }
 
+static void run_codes(struct run run)
+{
+    run_ranks(&run);
+    for (unsigned r = 0; r < run.world; r++) {
+        check_string(run.ranks[r].message, "");
+        check_int(run.ranks[r].rc, ==, 0);
+    }
+    free(run.ranks);
+}
+
+/* Sums of codes in worlds of all sizes, with counts around a group's and last groups that are not full. */
+static void codes(void)
+{
+    static const uint64_t counts[] = {0, 1, 255, 256, 257, 3000, 70001};
+    static const uint64_t borders[] = {0, 0, 512, 768, 2816, 3000};
+    for (unsigned type = COLL_F32; type <= COLL_FP16; type++) {
+        struct run run = {
+            .limit_ns = LONG_NS, .body = contract_codes, .type = (enum coll_type)type, .delay = 1};
+        for (run.world = 1; run.world <= WORLD_MAX; run.world++) {
+            for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+                run.count = counts[c];
+                run_codes(run);
+            }
+        }
+        run.world = 5;
+        run.count = 3000;
+        run.borders = borders;
+        run_codes(run);
+    }
+}
+
 static void in_flight(void)
 {
     struct run run = {.world = 2, .limit_ns = LONG_NS, .body = contract_pipelined};
@@ -63,4 +94,5 @@ static void in_flight(void)
     free(run.ranks);
 }
 
-TEST_MAIN({"results", results}, {"uneven_borders", uneven_borders}, {"in_flight", in_flight})
+TEST_MAIN({"results", results}, {"uneven_borders", uneven_borders}, {"codes", codes},
+          {"in_flight", in_flight})

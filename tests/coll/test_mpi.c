@@ -129,6 +129,25 @@ static void rank_long(void)
     check_int(rank->rc, ==, 0);
 }
 
+/* Codes that come with the heads, and those that come in one piece or many; parts that are empty or differ in length. */
+static void rank_codes(void)
+{
+    static const uint64_t counts[] = {0, 1, 257, 3000, 100001};
+    static const uint64_t borders[] = {0, 0, 2304000, 6000001};
+    for (unsigned type = COLL_F32; type <= COLL_FP16; type++) {
+        struct run run = {
+            .limit_ns = LONG_NS, .body = contract_codes, .type = (enum coll_type)type, .delay = 1};
+        for (size_t c = 0; c <= sizeof counts / sizeof counts[0]; c++) {
+            const bool last = c == sizeof counts / sizeof counts[0];
+            run.count = last ? borders[3] : counts[c];
+            run.borders = last ? borders : NULL;
+            const struct rank *rank = run_rank(&run);
+            check_string(rank->message, "");
+            check_int(rank->rc, ==, 0);
+        }
+    }
+}
+
 static int differs(struct rank *rank)
 {
     float array[8] = {0};
@@ -239,11 +258,12 @@ static const struct {
     void (*run)(void);
     int64_t silence_ns;
 } bodies[] = {
-    {"results", rank_results, 0},     {"borders", rank_borders, 0},
-    {"pipelined", rank_pipelined, 0}, {"long", rank_long, 0},
-    {"differs", rank_differs, 0},     {"leaves", rank_leaves, 0},
-    {"aborts", rank_aborts, 0},       {"goes_on", rank_goes_on, 0},
-    {"hangs", rank_hangs, 0},         {"stops", rank_stops, 1500000000},
+    {"results", rank_results, 0},      {"borders", rank_borders, 0},
+    {"pipelined", rank_pipelined, 0},  {"long", rank_long, 0},
+    {"codes", rank_codes, 0},          {"differs", rank_differs, 0},
+    {"leaves", rank_leaves, 0},        {"aborts", rank_aborts, 0},
+    {"goes_on", rank_goes_on, 0},      {"hangs", rank_hangs, 0},
+    {"stops", rank_stops, 1500000000},
 };
 
 static const char *environment(const char *name)
@@ -327,6 +347,12 @@ static void uneven_borders(void)
     check_world("borders", 4);
 }
 
+/* Sums of codes are those in rank order of what they stand for. */
+static void codes(void)
+{
+    check_world("codes", 3);
+}
+
 /* Many commands in flight on every rank. */
 static void in_flight(void)
 {
@@ -385,10 +411,15 @@ static void other_library(void)
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
-        {"results", results},           {"uneven_borders", uneven_borders},
-        {"in_flight", in_flight},       {"long_arrays", long_arrays},
-        {"failures", failures},         {"hanging_rank", hanging_rank},
-        {"stopped_rank", stopped_rank}, {"other_library", other_library},
+        {"results", results},
+        {"uneven_borders", uneven_borders},
+        {"codes", codes},
+        {"in_flight", in_flight},
+        {"long_arrays", long_arrays},
+        {"failures", failures},
+        {"hanging_rank", hanging_rank},
+        {"stopped_rank", stopped_rank},
+        {"other_library", other_library},
     };
     if (argc == 3 && strcmp(argv[1], "--body") == 0) {
         return rank_main(argv[2]);

@@ -27,6 +27,7 @@ static void registry(void)
     check_string(coll_type_name(COLL_BF16), "bf16");
     check_string(coll_type_name(COLL_TYPES), "unknown");
     check_uint(coll_type_bytes(COLL_F64), ==, 8);
+    check_string(coll_type_name(COLL_INT4), "int4");
     check_uint(coll_type_bytes(COLL_TYPES), ==, 0);
 }
 
@@ -106,6 +107,30 @@ static void refused(void)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         check_int(run(coll, wrong[i]), ==, -EINVAL);
     }
+    for (int op = 0; op < COLL_OPS; op++) {
+        if (op != COLL_REDUCE_SCATTER) {
+            const struct coll_command codes = {
+                .op = (enum coll_op)op, .type = COLL_INT4, .from = data, .to = data};
+            check_int(run(coll, codes), ==, -EINVAL);
+            check_contains(core_err_message(), "not possible for type int4");
+        }
+    }
+    static unsigned char groups[2 * 132];
+    static float sums[512];
+    struct coll_command codes = {
+        .op = COLL_REDUCE_SCATTER, .type = COLL_INT4, .from = groups, .to = sums, .count = 2};
+    static const uint64_t counts[] = {0, 256, 513};
+    for (size_t i = 0; i < 3; i++) {
+        codes.sum_count = counts[i];
+        check_int(run(coll, codes), ==, -EINVAL);
+        check_contains(core_err_message(), "sum of 2 groups");
+    }
+    codes.sum_count = 300;
+    codes.sum_type = COLL_F64;
+    check_int(run(coll, codes), ==, -EINVAL);
+    check_contains(core_err_message(), "300 numbers of type fp64");
+    codes.sum_type = COLL_F32;
+    check_int(run(coll, codes), ==, 0);
     check_int(
         run(coll,
             (struct coll_command){.op = COLL_ALL_REDUCE, .from = data, .to = data, .count = 4}),

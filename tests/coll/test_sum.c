@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "core/base/half.h"
+#include "core/coll/codes.h"
 #include "core/coll/sum.h"
 #include "tests/harness/test.h"
 
@@ -13,6 +14,7 @@ static float widen(enum coll_type type, const void *from, size_t i)
     case COLL_FP16: return core_fp16_to_f32(((const uint16_t *)from)[i]);
     case COLL_F64:
     case COLL_BYTE:
+    case COLL_INT4:
     case COLL_TYPES: break;
     }
     return 0;
@@ -129,4 +131,35 @@ static void order(void)
     check_double((double)sum, ==, 0);
 }
 
-TEST_MAIN({"random_bits", random_bits}, {"in_place", in_place}, {"order", order})
+/* Sums of what codes stand for keep the order of the ranks, too; of the last group only what is asked for is written. */
+static void codes(void)
+{
+    enum { GROUPS = 3, NUMBERS = GROUPS * COLL_CODES, SOME = 2 * COLL_CODES - 56 };
+    static const float values[] = {1e8F, -1e8F, 1};
+    static float numbers[NUMBERS];
+    static unsigned char groups[3][NUMBERS];
+    static float sums[NUMBERS];
+    for (size_t r = 0; r < 3; r++) {
+        for (size_t i = 0; i < NUMBERS; i++) {
+            numbers[i] = i < COLL_CODES ? 5 : values[r];
+        }
+        coll_codes_encode(COLL_F32, numbers, NUMBERS, groups[r]);
+    }
+    for (size_t i = 0; i < NUMBERS; i++) {
+        sums[i] = -3;
+    }
+    coll_sum_codes(COLL_F32, (const void *[]){groups[0], groups[1], groups[2]}, 3, 1, SOME, sums);
+    for (size_t i = 0; i < NUMBERS; i++) {
+        check_double((double)sums[i], ==, i < SOME ? 1 : -3);
+    }
+    coll_sum_codes(COLL_F32, (const void *[]){groups[2], groups[0], groups[1]}, 3, 1, SOME, sums);
+    check_double((double)sums[0], ==, 0);
+    coll_sum_codes(COLL_F32, (const void *[]){groups[0], groups[1], groups[2]}, 3, 0, 1, sums);
+    check_double((double)sums[0], ==, 15);
+    uint16_t half[2] = {0, 7};
+    coll_sum_codes(COLL_BF16, (const void *[]){groups[0], groups[2]}, 2, 2, 1, half);
+    check_uint(half[0], ==, core_f32_to_bf16(1e8F));
+    check_uint(half[1], ==, 7);
+}
+
+TEST_MAIN({"random_bits", random_bits}, {"in_place", in_place}, {"order", order}, {"codes", codes})

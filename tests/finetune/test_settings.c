@@ -101,7 +101,7 @@ static void flags(void)
         "--weight-decay 0.1 --clip 0 --betas 0.8,0.95 --schedule wsd --warmup 2 --precision fp16 "
         "--optimizer lion --moments 8bit --fp32-grads --freeze *norm* --freeze a.b --base int8 "
         "--dev cuda:1 "
-        "--threads 3 --ranks 2 --zero 2 --gather int8",
+        "--threads 3 --ranks 2 --zero 2 --gather int8 --reduce int4",
         &s);
     check_int(s.steps, ==, 9);
     check_double(s.epochs, ==, 0);
@@ -131,6 +131,7 @@ static void flags(void)
     check_uint(s.engine.ranks, ==, 2);
     check_uint(s.engine.zero_stage, ==, 2);
     check_uint(s.engine.gather, ==, TIDE_GATHER_INT8);
+    check_uint(s.engine.reduce, ==, TIDE_REDUCE_INT4);
     check_uint(s.engine.lora_rank, ==, 0);
     finetune_settings_fini(&s);
     expect(NULL,
@@ -219,6 +220,7 @@ static void config(void)
         " \"data_types\": {\"grad_accum_dtype\": \"fp32\"}, \"steps_per_print\": 10,\n"
         " \"activation_checkpointing\": {\"cpu_checkpointing\": true},\n"
         " \"zero_optimization\": {\"stage\": 3, \"zero_quantized_weights\": true, "
+        "\"zero_quantized_gradients\": true, "
         "\"offload_param\": {\"device\": \"cpu\"},\n"
         "   \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/nvme\"}}}";
     struct finetune_settings s;
@@ -248,13 +250,15 @@ static void config(void)
     check_uint(s.engine.acts, ==, TIDE_ACTS_HOST);
     check_uint(s.engine.zero_stage, ==, 3);
     check_uint(s.engine.gather, ==, TIDE_GATHER_INT8);
+    check_uint(s.engine.reduce, ==, TIDE_REDUCE_INT4);
     check_uint(s.engine.weights, ==, TIDE_HOST);
     check_uint(s.engine.states, ==, TIDE_STORE);
     check_uint(s.engine.store_count, ==, 1);
     check_string(s.engine.stores[0].directory, "/nvme");
     finetune_settings_fini(&s);
-    expect(text, "--gather exact", &s);
+    expect(text, "--gather exact --reduce exact", &s);
     check_uint(s.engine.gather, ==, TIDE_GATHER_EXACT);
+    check_uint(s.engine.reduce, ==, TIDE_REDUCE_EXACT);
     finetune_settings_fini(&s);
     expect("{\"train_micro_batch_size_per_gpu\": 2, \"optimizer\": {\"type\": \"Adam\",\n"
            "\"params\": {\"adam_w_mode\": false}}}",

@@ -79,10 +79,11 @@ static void same_bits(void)
         {2, "--zero 0 --clip 0.5"},
         {2, "--zero 1 --precision fp16 --moments 8bit"},
         {3, "--zero 2 --fp32-grads"},
+        {2, "--zero 1 --reduce int4"},
         {4, "--zero 3 --store %T/store --place weights=store,states=store"},
     };
     begin();
-    for (size_t i = TEST_SLOW ? 3 : 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = TEST_SLOW ? 4 : 0; i < sizeof rows / sizeof rows[0]; i++) {
         char words[512];
         snprintf(words, sizeof words, "%s%s --steps 4 --out %%T/threads --overwrite --ranks %u",
                  RANKS, rows[i].flags, rows[i].ranks);
@@ -106,13 +107,19 @@ static void resumed(void)
     world(3, 0, RANKS "--zero 2 --steps 6 --save-every 6 --out %T/parts --resume");
     expect(0, RANKS "--zero 1 --steps 7 --ranks 2 --out %T/parts --resume");
     check_contains(rig_out, "parts: 7 steps");
-#define TALKS TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json -v --gather int8 --ranks 2 "
+#define TALKS                                                                                      \
+    TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json -v --gather int8 --ranks 2 "                \
+          "--reduce int4 "
     expect(0, TALKS "--zero 3 --steps 8 --save-every 8 --out %T/parts --resume");
     check_contains(rig_err, "gather was exact before this run was resumed and is int8 now");
     check_contains(rig_err, "ranks gather weights in 8 bits");
+    check_contains(rig_err, "reduce was exact before this run was resumed and is int4 now");
+    check_contains(rig_err, "ranks reduce gradients in 4 bits");
     expect(0, TALKS "--zero 1 --steps 9 --out %T/parts --resume");
     check_contains(rig_err, "gather was int8 before this run was resumed and is exact now");
     check_contains(rig_err, "in 8 bits only with several ranks, ZeRO stage 3");
+    expect(0, TALKS "--zero 0 --steps 10 --out %T/parts --resume");
+    check_contains(rig_err, "in 4 bits only with several ranks and ZeRO stages 1 to 3");
 #undef TALKS
     rig_end();
 }
@@ -146,7 +153,7 @@ static void saved(void)
          "--zero 2 --moments 8bit --checkpoint-local",
          {"weights", "master", "m", "v_scales", "sums"}},
         {2, "--zero 0", {"weights", "m", "sums"}},
-        {2, "--zero 3 --gather int8", {"weights", "master", "m", "v", "sums"}},
+        {2, "--zero 3 --gather int8 --reduce int4", {"weights", "master", "m", "v", "sums"}},
     };
     begin();
     make_case();

@@ -31,6 +31,18 @@ static void gather(struct machine *const *machines, uint32_t world,
     }
 }
 
+/* Overwrites where a cell's codes are. */
+static void put_codes(struct machine *machine, const struct plan_operand *codes, uint32_t block,
+                      uint64_t cell)
+{
+    const uint64_t elements = machine->input->blocks[block].elements;
+    const uint64_t end = (cell + 1) * PLAN_CUT_ELEMENTS;
+    const uint64_t at = plan_coded_bytes(cell * PLAN_CUT_ELEMENTS);
+    const uint64_t bytes = plan_coded_bytes(end < elements ? end : elements) - at;
+    check_true(at + bytes <= codes->bytes);
+    machine_put(machine, codes->buffer, codes->offset + at, bytes, 0xc0de);
+}
+
 /* Computes all sums first, because in place they overwrite the terms. */
 static void reduce_gradient(struct machine *const *machines, uint32_t world,
                             const struct plan_command *const *commands)
@@ -41,10 +53,15 @@ static void reduce_gradient(struct machine *const *machines, uint32_t world,
     uint64_t cells = truth_cells(machines[0]->input, block);
     uint64_t totals[CELLS_MAX] = {0};
     check_int(cells, <=, CELLS_MAX);
+    check_true(commands[0]->packed == plan_codes_gradients(machines[0]->input));
     for (uint32_t r = 0; r < world; r++) {
         for (uint64_t i = 0; i < cells; i++) {
-            totals[i] += machine_cell_take(machines[r], machine_need(commands[r], PLAN_AS_FROM),
-                                           block, i, 0, width);
+            const uint64_t own = machine_cell_take(
+                machines[r], machine_need(commands[r], PLAN_AS_FROM), block, i, 0, width);
+            totals[i] += truth_coded(machines[r]->input, own);
+            if (commands[r]->packed) {
+                put_codes(machines[r], machine_need(commands[r], PLAN_AS_CODES), block, i);
+            }
         }
     }
     for (uint32_t r = 0; r < world; r++) {

@@ -555,6 +555,77 @@ static void packed_ranks_train(void)
     check_uint(packed, >, 0);
 }
 
+/* The same with gradients that ranks exchange as codes: each rank's is rounded, once, after its last micro-batch. */
+static void coded_ranks_train(void)
+{
+    for (uint64_t i = 0; i < TEST_COUNT(120, 24); i++) {
+        struct world world;
+        vary(&world, i * 7919 + i / 3);
+        world.input.budgets.device_is_host = true;
+        world.input.world = i % 2 == 0 ? 2 : 4;
+        world.input.stage = 1 + (uint32_t)(i / 2 % 3);
+        world.input.codes = true;
+        world.input.packs = i % 5 == 0;
+        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
+        train(&world, is_inside ? &inside : i % 3 == 0 ? &drained : &evaluated, 1);
+    }
+}
+
+/* The REDUCE of a block. */
+static const struct plan_command *reduction(const struct plan_tape *tape, uint32_t block)
+{
+    uint32_t c = 0;
+    while (tape->commands[c].op != PLAN_REDUCE || tape->commands[c].block != block) {
+        c++;
+    }
+    return &tape->commands[c];
+}
+
+/* Gradients as codes are a quarter of 16 bits and a 33rd of that more, and one buffer holds those of any block. Stage 0
+ * has none. A card is refused. */
+static void coded_gradients_are_small(void)
+{
+    struct world world;
+    struct plan *plan = NULL;
+    check_uint(plan_coded_bytes(0), ==, 0);
+    check_uint(plan_coded_bytes(1), ==, 132);
+    check_uint(plan_coded_bytes(512), ==, 2 * 132);
+    check_uint(plan_coded_bytes(UNIT + 300), ==, UNIT / 256 * 132 + 2 * 132);
+    world_init(&world, false, 1);
+    world.input.budgets.device_is_host = true;
+    world.input.world = 2;
+    for (uint32_t stage = 0; stage <= 3; stage++) {
+        for (int codes = 0; codes <= 1; codes++) {
+            const bool coded = codes == 1 && stage > 0;
+            world.input.stage = stage;
+            world.input.codes = codes == 1;
+            plan = world_plan(&world);
+            const struct plan_command *reduce = reduction(
+                plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST), 1);
+            const uint32_t buffer = plan_layout_of(plan)->codes;
+            uint64_t most = 0;
+            for (uint32_t b = 0; b < BLOCKS; b++) {
+                const uint64_t bytes = plan_coded_bytes(world.shapes[b].elements);
+                most = bytes > most ? bytes : most;
+            }
+            check_true(reduce->packed == coded);
+            check_true((buffer != PLAN_NONE) == coded);
+            if (coded) {
+                check_uint(plan_buffer(plan, buffer)->bytes, ==,
+                           plan_round_up(most, PLAN_ALIGN_BYTES));
+                check_uint(reduce->bytes, ==,
+                           3 * UNIT / 256 * 132); /* rank 0 has two of five cuts */
+            } else if (stage > 0) {
+                check_uint(reduce->bytes, ==, 2 * 3 * UNIT);
+            }
+            plan_destroy(plan);
+        }
+    }
+    world.input.budgets.device_is_host = false;
+    check_int(plan_create(&world.input, &plan), ==, -ENOTSUP);
+    check_contains(core_err_message(), "gradients are reduced in 4 bits on the CPU device only");
+}
+
 /* The bytes that the first GATHER of a block receives. */
 static uint64_t gathered_bytes(const struct plan_tape *tape, uint32_t block)
 {
@@ -736,5 +807,6 @@ TEST_MAIN({"tapes_train", tapes_train}, {"applications_train", applications_trai
           {"stored_blocks_are_small", stored_blocks_are_small}, {"budgets_train", budgets_train},
           {"cards_train", cards_train}, {"cards_share", cards_share},
           {"cards_keep_what_is_theirs", cards_keep_what_is_theirs},
-          {"packed_ranks_train", packed_ranks_train},
+          {"packed_ranks_train", packed_ranks_train}, {"coded_ranks_train", coded_ranks_train},
+          {"coded_gradients_are_small", coded_gradients_are_small},
           {"packed_weights_are_small", packed_weights_are_small})

@@ -105,6 +105,32 @@ static void run_pair(const struct plan_rates *rates, bool device_is_host,
     check_int(plan_sim_run(rates, device_is_host, tapes, 1, times_of, &end), ==, 0);
 }
 
+/* What a collective's thread computes comes on top of what it receives. */
+static void codes_take_time(void)
+{
+    struct plan_rates rates = {.coll_bytes = 100};
+    struct plan_command gather = {.op = PLAN_GATHER,
+                                  .queue = PLAN_Q_COLL,
+                                  .bytes = 300,
+                                  .operand_count = 1,
+                                  .operands = {{.role = PLAN_AS_FROM, .bytes = 80}}};
+    struct plan_command reduce = gather;
+    reduce.op = PLAN_REDUCE;
+    reduce.elements = 90;
+    for (int packed = 0; packed <= 1; packed++) {
+        gather.packed = reduce.packed = packed == 1;
+        rates.pack_elements = rates.code_elements = 0;
+        check_double(plan_sim_alone(&rates, &gather), ==, 3);
+        check_double(plan_sim_alone(&rates, &reduce), ==, 3);
+        rates.pack_elements = 10;
+        rates.code_elements = 30;
+        check_double(plan_sim_alone(&rates, &gather), ==, packed == 1 ? 3 + 4 : 3);
+        check_double(plan_sim_alone(&rates, &reduce), ==, packed == 1 ? 3 + 3 : 3);
+    }
+    gather.operand_count = 0; /* a rank without a shard */
+    check_double(plan_sim_alone(&rates, &gather), ==, 3);
+}
+
 /* A card's copies slow each other down, and the update by their share of host memory. */
 static void copies_share_links_and_memory(void)
 {
@@ -128,6 +154,7 @@ static void copies_share_links_and_memory(void)
     check_double(fabs(times[1].end_seconds - 10.5), <, 1e-9); /* half speed for a second */
 }
 
-TEST_MAIN({"copies_share_links_and_memory", copies_share_links_and_memory},
+TEST_MAIN({"codes_take_time", codes_take_time},
+          {"copies_share_links_and_memory", copies_share_links_and_memory},
           {"prediction_keeps_its_bounds", prediction_keeps_its_bounds},
           {"simulator_shares_resources", simulator_shares_resources})

@@ -2,6 +2,7 @@
 #include "tests/plan/truth.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "offload/plan/layout.h"
 #include "tests/plan/machine.h"
@@ -13,6 +14,7 @@ struct machine_truth {
     uint32_t by_norm;
     struct truth_cell cells[MACHINE_STEPS_MAX + 1][BLOCKS_MAX][CELLS_MAX];
     uint64_t gradients[MACHINE_STEPS_MAX][BLOCKS_MAX][CELLS_MAX];
+    uint64_t own[BLOCKS_MAX][CELLS_MAX]; /* of one rank */
 };
 
 uint64_t truth_mix(uint64_t a, uint64_t b)
@@ -70,6 +72,11 @@ uint64_t truth_rounded(const struct plan_input *input, uint32_t block, uint64_t 
     return plan_packs_weights(input, block) ? truth_mix(weight, 8) : weight;
 }
 
+uint64_t truth_coded(const struct plan_input *input, uint64_t gradient)
+{
+    return plan_codes_gradients(input) ? truth_mix(gradient, 9) & 0xffff : gradient;
+}
+
 static uint64_t weights_digest(const struct machine_truth *truth, uint32_t step, uint32_t block)
 {
     const struct plan_input *input = truth->input;
@@ -88,6 +95,7 @@ static uint64_t weights_digest(const struct machine_truth *truth, uint32_t step,
     return digest;
 }
 
+/* Adds to the gradients of one rank. */
 static void micro_batch(struct machine_truth *truth, uint32_t step, uint32_t rank, uint32_t micro)
 {
     const struct plan_input *input = truth->input;
@@ -102,10 +110,10 @@ static void micro_batch(struct machine_truth *truth, uint32_t step, uint32_t ran
         uint64_t weights = shape->backward_reads_weights ? weights_digest(truth, step, b) : 0;
         after = truth_backward(acts[b], kept, weights, after);
         for (uint64_t i = 0; i < truth_cells(input, b); i++) {
-            truth->gradients[step][b][i] += truth_gradient(after, i, false);
+            truth->own[b][i] += truth_gradient(after, i, false);
         }
         for (uint64_t i = 0; i < truth_shared_cells(input, b); i++) {
-            truth->gradients[step][shape->borrows[0]][i] += truth_gradient(after, i, true);
+            truth->own[shape->borrows[0]][i] += truth_gradient(after, i, true);
         }
     }
 }
@@ -120,8 +128,14 @@ static void step_once(struct machine_truth *truth, uint32_t step)
     const struct plan_input *input = truth->input;
     uint64_t norm = 0;
     for (uint32_t r = 0; r < (input->world > 1 ? input->world : 1); r++) {
+        memset(truth->own, 0, sizeof truth->own);
         for (uint32_t g = 0; g < input->wishes.micro_batches; g++) {
             micro_batch(truth, step, r, g);
+        }
+        for (uint32_t b = 0; b < input->block_count; b++) {
+            for (uint64_t i = 0; i < truth_cells(input, b); i++) {
+                truth->gradients[step][b][i] += truth_coded(input, truth->own[b][i]);
+            }
         }
     }
     for (uint32_t b = 0; b < input->block_count; b++) {

@@ -83,6 +83,7 @@ const struct finetune_flag finetune_flags_table[] = {
     {"ranks", CLI_INTEGER, AT(ranks), "N", 1, 64, "1", NULL, "data-parallel ranks: threads, or mpirun's processes", NO_KEY, false},
     {"zero", CLI_INTEGER, AT(zero), "0|1|2|3", 0, 3, "0", NULL, "ranks hold shards of: states (1), gradients (2), weights (3)", {ENGINE("zero_optimization.stage", zero_stage)}, false},
     {"gather", CLI_CHOICE, AT(gather), "exact|int8", 0, 0, "exact", NULL, "with --zero 3: how ranks send each other weights; int8 halves the bytes and rounds", {ENGINE("zero_optimization.zero_quantized_weights", gather)}, false},
+    {"reduce", CLI_CHOICE, AT(reduce), "exact|int4", 0, 0, "exact", NULL, "with --zero 1 to 3: how ranks send each other gradients; int4 sends a quarter and rounds", {ENGINE("zero_optimization.zero_quantized_gradients", reduce)}, false},
     {"place", CLI_TEXT, AT(place), "weights=device|host|store,states=...,grads=...,acts=keep|...", 0, 0, NULL, "auto", "request a tier for each kind of data", {ENGINE("zero_optimization.offload_param.device", weights), ENGINE("zero_optimization.offload_optimizer.device", states), ENGINE("activation_checkpointing.cpu_checkpointing", acts)}, false},
     {"device-memory", CLI_SIZE, AT(device_memory), "SIZE", 0, 0, NULL, "free", "limit of GPU memory (on the CPU device: of its arena)", NO_KEY, false},
     {"host-memory", CLI_SIZE, AT(host_memory), "SIZE", 0, 0, NULL, "free", "limit of host memory", NO_KEY, false},
@@ -303,7 +304,7 @@ static bool is_detail(const struct finetune_flag *row)
     return strncmp(row->name, "lora-", 5) == 0 || row->at == AT(modules_to_save) ||
            row->at == AT(dpo_beta) || row->at == AT(adapter) || row->at == AT(base) ||
            row->at == AT(no_keep_base) || row->at == AT(checkpoint_local) ||
-           row->at == AT(gather) || strcmp(row->name, "numa") == 0;
+           row->at == AT(gather) || row->at == AT(reduce) || strcmp(row->name, "numa") == 0;
 }
 
 /* Prints items in lines. They keep their order, except that one of the next few may be moved up to

@@ -51,6 +51,7 @@ struct finetune_flags {
     struct cli_texts store;
     int numa;   /* the index in "auto|off" */
     int gather; /* enum tide_gather */
+    int reduce; /* enum tide_reduce */
     bool make_store;
     const char *place, *io, *rates, *trace;
     const char *machine; /* of `tide plan`: its drives are in a file */

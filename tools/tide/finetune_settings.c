@@ -273,6 +273,7 @@ static int take_config_offload(struct finetune_settings *settings,
     struct tide_engine_options *engine = &settings->engine;
     engine->zero_stage = (uint32_t)cfg->zero.stage;
     engine->gather = cfg->zero.quantized_weights ? TIDE_GATHER_INT8 : TIDE_GATHER_EXACT;
+    engine->reduce = cfg->zero.quantized_gradients ? TIDE_REDUCE_INT4 : TIDE_REDUCE_EXACT;
     if (is_given(settings, "zero_optimization.offload_param.device")) {
         engine->weights = tier_of(cfg->zero.offload_param.device);
     }
@@ -713,6 +714,9 @@ static int take_machine(struct finetune_settings *settings, const struct finetun
     }
     if (FINETUNE_GIVEN(flags, gather)) {
         engine->gather = (uint64_t)flags->gather;
+    }
+    if (FINETUNE_GIVEN(flags, reduce)) {
+        engine->reduce = (uint64_t)flags->reduce;
     }
     return 0;
 }

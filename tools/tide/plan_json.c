@@ -12,6 +12,7 @@ static void write_asked(struct core_json_write *json, const struct tide_engine_o
     static const char *const optimizers[] = {"adamw", "adam", "lion", "adagrad", "sgd"};
     static const char *const moments[] = {"fp32", "bf16", "8bit"};
     static const char *const gathers[] = {"exact", "int8"};
+    static const char *const reduces[] = {"exact", "int4"};
     static const char *const bases[] = {"plain", "bf16", "int8", "nf4"};
     core_json_write_object_begin(json, "asked");
     core_json_write_string(json, "model", options->model);
@@ -23,6 +24,7 @@ static void write_asked(struct core_json_write *json, const struct tide_engine_o
     }
     core_json_write_unsigned(json, "zero_stage", options->zero_stage);
     core_json_write_string(json, "gather", gathers[options->gather]);
+    core_json_write_string(json, "reduce", reduces[options->reduce]);
     core_json_write_unsigned(json, "batch", options->batch);
     core_json_write_unsigned(json, "accum", options->accum);
     core_json_write_unsigned(json, "seq_len", options->length);

@@ -1,0 +1,21 @@
+/* codes.h: numbers as codes of 4 bits. COLL_CODES numbers share an fp32 scale, their largest magnitude, and are a
+ * group: an element of COLL_INT4. A group is its scale, and after it a byte for the numbers i and i + COLL_CODES / 2,
+ * the first one in the low half, each 8 more than -7 to 7. Pure; any thread. */
+#ifndef CORE_COLL_CODES_H
+#define CORE_COLL_CODES_H
+
+#include "core/coll/coll.h"
+
+enum { COLL_CODES = 256 };
+
+/* Groups of `count` numbers; the last one is filled with zeros. */
+uint64_t coll_codes_groups(uint64_t count);
+
+/* Writes the groups of `count` numbers of fp32, bf16 or fp16. A number becomes the nearest code, ties to even. A group
+ * whose largest magnitude is below 1e-36 becomes zero, and one with a number that is not finite becomes NaN. */
+void coll_codes_encode(enum coll_type type, const void *from, uint64_t count, void *groups);
+
+/* Writes the COLL_CODES numbers of a group. */
+void coll_codes_decode(const void *group, float *to);
+
+#endif
