@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -48,9 +49,17 @@ int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns)
     return cause == ETIMEDOUT ? -ETIMEDOUT : 0;
 }
 
-/* Whether waiting threads may spin. The environment is read once; threads that read it at the same
- * time get the same answer. */
-static bool may_spin(void)
+/* Whether the process may run on one processor only: there a thread that spins keeps the processor from the
+ * thread that it waits for. */
+static bool has_one_cpu(void)
+{
+    cpu_set_t set;
+    /* Fails if the machine has more processors than the set. */
+    return sched_getaffinity(getpid(), sizeof set, &set) == 0 && CPU_COUNT(&set) == 1;
+}
+
+/* Decided once; threads that decide at the same time get the same answer. */
+bool core_bell_may_spin(void)
 {
     enum policy { UNKNOWN, ACTIVE, PASSIVE };
     static _Atomic int policy = UNKNOWN;
@@ -58,13 +67,14 @@ static bool may_spin(void)
     if (found == UNKNOWN) {
         const char *text = getenv("TIDE_WAIT_POLICY");
         const bool passive = text != NULL && strcmp(text, "passive") == 0;
-        found = passive ? PASSIVE : ACTIVE;
+        const bool active = text != NULL && strcmp(text, "active") == 0;
+        found = passive || (!active && has_one_cpu()) ? PASSIVE : ACTIVE;
         atomic_store_explicit(&policy, found, memory_order_relaxed);
-        if (text != NULL && text[0] != '\0' && !passive && strcmp(text, "active") != 0) {
-            core_log(CORE_LOG_WARN,
-                     "TIDE_WAIT_POLICY is \"%s\", which is neither active nor passive: threads "
-                     "spin briefly before they sleep",
-                     text);
+        if (text != NULL && text[0] != '\0' && !passive && !active) {
+            core_log(
+                CORE_LOG_WARN,
+                "TIDE_WAIT_POLICY is \"%s\", which is neither active nor passive, and is ignored",
+                text);
         }
     }
     return found == ACTIVE;
@@ -72,7 +82,7 @@ static bool may_spin(void)
 
 int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns, int64_t timeout_ns)
 {
-    const bool spins = spin_ns > 0 && may_spin();
+    const bool spins = spin_ns > 0 && core_bell_may_spin();
     const int64_t start_ns = spins ? core_clock_now_ns() : 0;
     while (spins) {
         for (int i = 0; i < 16; i++) {

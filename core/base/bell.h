@@ -5,6 +5,7 @@
 #define CORE_BASE_BELL_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 struct core_bell {
@@ -25,9 +26,12 @@ uint32_t core_bell_look(struct core_bell *bell);
 int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns);
 
 /* The same, but polls the bell for up to `spin_ns` before it sleeps: for waits expected to be
- * shorter than a futex round trip. If the environment has TIDE_WAIT_POLICY=passive it sleeps at
- * once, which leaves the processor to others. */
+ * shorter than a futex round trip. Sleeps at once if threads may not spin. */
 int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns,
                          int64_t timeout_ns);
+
+/* Whether threads may spin: not if the environment has TIDE_WAIT_POLICY=passive, and, unless it has
+ * TIDE_WAIT_POLICY=active, not in a process that is bound to one processor. */
+bool core_bell_may_spin(void);
 
 #endif

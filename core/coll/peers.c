@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -444,7 +445,11 @@ static void rest(struct coll_peers *peers, uint32_t seen, int64_t idle_ns)
     enum { SLEEP_MIN_NS = 20000, SLEEP_MAX_NS = 500000, LISTEN_NS = 20000000 };
     int64_t sleep_ns = idle_ns / 8;
     if (idle_ns < CORE_FENCE_SPIN_NS) {
-        core_clock_relax();
+        if (core_bell_may_spin()) {
+            core_clock_relax();
+        } else {
+            sched_yield(); /* to this process's other threads, or to the sender */
+        }
         return;
     }
     sleep_ns = sleep_ns < SLEEP_MIN_NS ? SLEEP_MIN_NS : sleep_ns;

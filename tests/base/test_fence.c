@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/cpus.h"
 #include "core/base/err.h"
 #include "core/base/fence.h"
 #include "core/base/queue.h"
@@ -274,19 +275,51 @@ static void shared_bell(void)
 }
 
 /* Its limit for looking at the bell is ten seconds. */
-static int wait_passively(void *argument)
+static int wait_without_spinning(void)
 {
     struct core_bell bell;
     struct timespec before;
     struct timespec after;
-    (void)argument;
-    check_int(setenv("TIDE_WAIT_POLICY", "passive", 1), ==, 0);
     core_bell_init(&bell);
     const uint32_t seen = core_bell_look(&bell);
     check_int(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before), ==, 0);
     check_int(core_bell_spin_sleep(&bell, seen, INT64_C(10000000000), 1000000), ==, -ETIMEDOUT);
     check_int(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after), ==, 0);
     check_double(difftime(after.tv_sec, before.tv_sec), <, 2);
+    check_true(!core_bell_may_spin());
+    return 0;
+}
+
+static int wait_passively(void *argument)
+{
+    (void)argument;
+    check_int(setenv("TIDE_WAIT_POLICY", "passive", 1), ==, 0);
+    return wait_without_spinning();
+}
+
+static void bind_to_one_processor(void)
+{
+    struct core_cpus allowed;
+    struct core_cpus one = {.bits = {0}};
+    check_int(core_cpus_allowed(&allowed), ==, 0);
+    core_cpus_add(&one, (unsigned)core_cpus_nth(&allowed, 0));
+    check_int(core_cpus_bind_self(&one), ==, 0);
+}
+
+static int wait_on_one_processor(void *argument)
+{
+    (void)argument;
+    check_int(unsetenv("TIDE_WAIT_POLICY"), ==, 0);
+    bind_to_one_processor();
+    return wait_without_spinning();
+}
+
+static int wait_actively_on_one_processor(void *argument)
+{
+    (void)argument;
+    check_int(setenv("TIDE_WAIT_POLICY", "active", 1), ==, 0);
+    bind_to_one_processor();
+    check_true(core_bell_may_spin());
     return 0;
 }
 
@@ -303,11 +336,13 @@ static int wait_as_nobody_knows(void *argument)
     return 0;
 }
 
-/* A passive wait uses no processor time. An unknown policy is reported, and threads wait as usual.
- * In child processes and before the other cases, because the environment is read only once. */
+/* A passive wait uses no processor time, and neither does one on the only processor of a process, unless the
+ * environment says active. An unknown policy is reported, and threads wait as usual. In child processes and before the other cases, because the environment is read only once. */
 static void waits_may_be_passive(void)
 {
     check_int(test_child(wait_passively, NULL), ==, 0);
+    check_int(test_child(wait_on_one_processor, NULL), ==, 0);
+    check_int(test_child(wait_actively_on_one_processor, NULL), ==, 0);
     check_int(test_child(wait_as_nobody_knows, NULL), ==, 0);
 }
 
