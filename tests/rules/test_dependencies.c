@@ -56,6 +56,7 @@ static const struct wrapper {
     {"cooperative_groups*", "kernels/cuda/", 1000},
     {"nccl.h", "core/coll/", 1},
     {"mpi.h", "core/coll/", 1},
+    {"mpi.h", "tests/bench/bench_coll_mpi.c", 1},
     {"hwloc*", "core/base/", 1},
     {"numa.h", "core/base/", 1},
     {"numaif.h", "core/base/", 1},
