@@ -16,6 +16,7 @@ struct coll_work {
     const void *from;
     void *to;
     uint64_t count;
+    unsigned within;         /* GATHER; read through coll_takes_part and coll_part */
     const uint64_t *borders; /* NULL: the default borders; read through coll_part */
     enum coll_type sum_type; /* COLL_INT4 */
     uint64_t sum_count;
@@ -79,7 +80,11 @@ struct coll_terms {
 /* Sums them to their place in this rank's part at `to`. */
 void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms, void *to);
 
-/* Rank r owns the elements [*begin, *end). */
+/* Whether rank r exchanges data with this one. */
+bool coll_takes_part(const struct coll *coll, const struct coll_work *work, unsigned r);
+/* How many ranks share an array. */
+unsigned coll_sharers(const struct coll *coll, const struct coll_work *work);
+/* Rank r owns the elements [*begin, *end) of its array. */
 void coll_part(const struct coll *coll, const struct coll_work *work, unsigned r, uint64_t *begin,
                uint64_t *end);
 

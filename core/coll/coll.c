@@ -65,16 +65,24 @@ uint64_t coll_border(uint64_t count, unsigned world, unsigned r)
     return count / world * r + (r < more ? r : more);
 }
 
+unsigned coll_sharers(const struct coll *coll, const struct coll_work *work)
+{
+    return work->within > 0 ? work->within : coll->world;
+}
+
+bool coll_takes_part(const struct coll *coll, const struct coll_work *work, unsigned r)
+{
+    const unsigned ranks = coll_sharers(coll, work);
+    return r / ranks == coll->rank / ranks;
+}
+
 void coll_part(const struct coll *coll, const struct coll_work *work, unsigned r, uint64_t *begin,
                uint64_t *end)
 {
-    if (work->borders != NULL) {
-        *begin = work->borders[r];
-        *end = work->borders[r + 1];
-    } else {
-        *begin = coll_border(work->count, coll->world, r);
-        *end = coll_border(work->count, coll->world, r + 1);
-    }
+    const unsigned ranks = coll_sharers(coll, work);
+    const unsigned i = r % ranks;
+    *begin = work->borders != NULL ? work->borders[i] : coll_border(work->count, ranks, i);
+    *end = work->borders != NULL ? work->borders[i + 1] : coll_border(work->count, ranks, i + 1);
 }
 
 void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms, void *to)
@@ -104,6 +112,9 @@ const char *coll_work_print(const struct coll_work *work, char *text, size_t byt
         if (work->op == COLL_BROADCAST && length > 0 && (size_t)length < bytes) {
             snprintf(text + length, bytes - (size_t)length, " from rank %u", work->root);
         }
+        if (work->within > 0 && length > 0 && (size_t)length < bytes) {
+            snprintf(text + length, bytes - (size_t)length, " within %u ranks", work->within);
+        }
     }
     return text;
 }
@@ -112,14 +123,14 @@ int coll_fail_differs(uint64_t number, const struct coll_work *first, unsigned r
                       const struct coll_work *other)
 {
     char texts[2][96];
-    return core_err_set(-EPROTO,
-                        "collective %" PRIu64 " differs: rank 0 calls %s, rank %u calls %s%s",
-                        number, coll_work_print(first, texts[0], sizeof texts[0]), rank,
-                        coll_work_print(other, texts[1], sizeof texts[1]),
-                        first->op == other->op && first->count == other->count &&
-                                first->type == other->type && first->root == other->root
-                            ? " with other borders"
-                            : "");
+    return core_err_set(
+        -EPROTO, "collective %" PRIu64 " differs: rank 0 calls %s, rank %u calls %s%s", number,
+        coll_work_print(first, texts[0], sizeof texts[0]), rank,
+        coll_work_print(other, texts[1], sizeof texts[1]),
+        first->op == other->op && first->count == other->count && first->type == other->type &&
+                first->root == other->root && first->within == other->within
+            ? " with other borders"
+            : "");
 }
 
 int coll_fail_left(uint64_t number, const struct coll_work *work, unsigned rank)
@@ -236,11 +247,12 @@ static int check_borders(const struct coll *coll, const struct coll_command *com
         (command->op != COLL_GATHER && command->op != COLL_REDUCE_SCATTER)) {
         return 0;
     }
+    const unsigned ranks = command->within > 0 ? command->within : coll->world;
     uint64_t before = 0;
-    for (unsigned r = 0; r <= coll->world; r++) {
+    for (unsigned r = 0; r <= ranks; r++) {
         uint64_t border = command->borders[r];
         if (border < before || (r == 0 && border != 0) ||
-            (r == coll->world && border != command->count)) {
+            (r == ranks && border != command->count)) {
             return core_err_set(-EINVAL,
                                 "border %u of a %s is %" PRIu64
                                 "; borders ascend from 0 to the count, %" PRIu64,
@@ -288,6 +300,13 @@ static int check_command(const struct coll *coll, const struct coll_command *com
             coll_op_name(command->op), command->count, coll_type_name(command->type), command->from,
             command->to, command->root, coll->world);
     }
+    if (command->within > 0 && (command->op != COLL_GATHER || coll->world % command->within != 0)) {
+        return core_err_set(
+            -EINVAL,
+            "%s within %u of %u ranks is not possible: only gathers are, and groups "
+            "have equally many ranks",
+            coll_op_name(command->op), command->within, coll->world);
+    }
     if (!coll->host_visible) {
         return core_err_set(-ENOTSUP, "ranks over %s cannot reach the memory of this device",
                             coll->backend->kind);
@@ -330,6 +349,7 @@ int coll_submit(struct coll *coll, const struct coll_command *command, struct co
         .from = command->from,
         .to = command->to,
         .count = command->op != COLL_BARRIER ? command->count : 0,
+        .within = command->within,
         .borders = parts ? command->borders : NULL,
         .sum_type = command->sum_type,
         .sum_count = command->sum_count,

@@ -93,7 +93,10 @@ struct coll_command {
                          its own place inside the whole array. Otherwise `from` and `to` do not
                          overlap */
     uint64_t count;   /* elements of the whole array */
-    /* GATHER, REDUCE_SCATTER: [world + 1], ascending from 0 to count: rank r has elements
+    /* GATHER: so many neighbours gather an array of their own, ranks 0 to within - 1 the first one; all ranks submit it.
+     * Divides the world; 0: all ranks gather one */
+    unsigned within;
+    /* GATHER, REDUCE_SCATTER: [world + 1], or [within + 1], ascending from 0 to count: the r-th rank has elements
      * borders[r] to borders[r + 1]; borrowed until the fence is reached. NULL: coll_border() */
     const uint64_t *borders;
     /* REDUCE_SCATTER of COLL_INT4: the type of the numbers at `to` (fp32, bf16 or fp16), which does not overlap `from`,

@@ -149,7 +149,7 @@ static int next_step(struct local *local, const struct coll_work *work)
 static bool same_borders(const struct coll *coll, const struct coll_work *a,
                          const struct coll_work *b)
 {
-    for (unsigned r = 0; r < coll->world; r++) {
+    for (unsigned r = 0; r < coll_sharers(coll, a); r++) {
         uint64_t begins[2];
         uint64_t ends[2];
         coll_part(coll, a, r, &begins[0], &ends[0]);
@@ -165,7 +165,7 @@ static bool matches(const struct coll *coll, const struct coll_work *a, const st
 {
     bool parts = a->op == COLL_GATHER || a->op == COLL_REDUCE_SCATTER;
     return a->op == b->op && (a->op == COLL_BARRIER || a->type == b->type) &&
-           a->count == b->count && a->root == b->root &&
+           a->count == b->count && a->root == b->root && a->within == b->within &&
            (!parts || (a->borders == NULL && b->borders == NULL) || same_borders(coll, a, b));
 }
 
@@ -240,6 +240,9 @@ static void gather(struct local *local, const struct coll_work *work)
     for (unsigned r = 0; r < local->base.world; r++) {
         uint64_t begin;
         uint64_t end;
+        if (!coll_takes_part(&local->base, work, r)) {
+            continue;
+        }
         coll_part(&local->base, work, r, &begin, &end);
         copy_part((unsigned char *)work->to + begin * type_bytes,
                   local->meeting->seats[r].work.from, (end - begin) * type_bytes);

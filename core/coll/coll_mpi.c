@@ -24,7 +24,7 @@ enum head_kind { HEAD_WORK, HEAD_LEFT, HEAD_ABORTED };
 struct head {
     uint32_t kind;
     int32_t code; /* ABORTED */
-    uint32_t op, type, root, unused;
+    uint32_t op, type, root, within;
     uint64_t count;
     uint64_t borders; /* a hash of them */
 };
@@ -168,12 +168,13 @@ static void send_last(struct mpi *mpi, const struct head *head, const char *mess
 
 static struct head head_of_work(const struct mpi *mpi, const struct coll_work *work)
 {
-    const size_t bytes = (mpi->base.world + 1) * sizeof *work->borders;
+    const size_t bytes = (coll_sharers(&mpi->base, work) + 1) * sizeof *work->borders;
     return (struct head){
         .kind = HEAD_WORK,
         .op = work->op,
         .type = work->type,
         .root = work->root,
+        .within = work->within,
         .count = work->count,
         .borders = work->borders != NULL ? core_hash(work->borders, bytes, 0) : 0,
     };
@@ -194,7 +195,7 @@ static void part_for(const struct mpi *mpi, const struct coll_work *work, unsign
     *count = work->count;
     if (work->op == COLL_GATHER) {
         coll_part(&mpi->base, work, mpi->base.rank, begin, &end);
-        *count = end - *begin;
+        *count = coll_takes_part(&mpi->base, work, to) ? end - *begin : 0;
         *begin = 0; /* `from` is the part alone */
     } else if (work->op == COLL_REDUCE_SCATTER) {
         coll_part(&mpi->base, work, to, begin, &end);
@@ -315,7 +316,8 @@ static int wait_heads(struct mpi *mpi, const struct coll_work *work)
 static bool same(const struct head *a, const struct head *b)
 {
     return a->op == b->op && (a->op == COLL_BARRIER || a->type == b->type) &&
-           a->count == b->count && a->root == b->root && a->borders == b->borders;
+           a->count == b->count && a->root == b->root && a->within == b->within &&
+           a->borders == b->borders;
 }
 
 static struct coll_work work_of(const struct head *head)
@@ -323,6 +325,7 @@ static struct coll_work work_of(const struct head *head)
     return (struct coll_work){.op = (enum coll_op)head->op,
                               .type = (enum coll_type)head->type,
                               .root = head->root,
+                              .within = head->within,
                               .count = head->count};
 }
 
@@ -366,6 +369,9 @@ static void gather_short(struct mpi *mpi, const struct coll_work *work)
     for (unsigned r = 0; r < mpi->base.world; r++) {
         uint64_t begin;
         uint64_t end;
+        if (!coll_takes_part(&mpi->base, work, r)) {
+            continue;
+        }
         coll_part(&mpi->base, work, r, &begin, &end);
         const bool own = r == mpi->base.rank;
         copy((unsigned char *)work->to + bytes_of(work, begin),
@@ -441,6 +447,11 @@ static int gather_long(struct mpi *mpi, const struct coll_work *work, const void
             const unsigned r = other(mpi, i);
             uint64_t at;
             uint64_t from;
+            if (!coll_takes_part(&mpi->base, work, r)) {
+                receive_data(mpi, &turn->in[r], r, NULL, 0);
+                send_data(mpi, &turn->out[r], r, NULL, 0);
+                continue;
+            }
             const uint64_t bytes = part_bytes(mpi, work, r, &at);
             const uint64_t in = piece_of(bytes, transfer_max, done / transfer_max, &from);
             receive_data(mpi, &turn->in[r], r, (unsigned char *)work->to + at + from, in);

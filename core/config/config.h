@@ -95,6 +95,7 @@ struct core_cfg {
         int64_t reduce_bucket_size; /* elements */
         bool quantized_weights;
         bool quantized_gradients;
+        int64_t hpz_partition_size; /* ranks; 0 and 1: no secondary partition */
         struct {
             int device; /* enum core_cfg_device */
             const char *nvme_path;

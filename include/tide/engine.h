@@ -204,6 +204,11 @@ struct tide_engine_options {
     /* enum tide_reduce: how ranks send each other gradients with ZeRO stages 1 to 3. Changes results. -ENOTSUP on a
      * GPU */
     uint64_t reduce;
+
+    /* With ZeRO stage 3: so many neighbouring ranks, those of a node, together keep a copy of each block's weights
+     * after the first gather of a step, and gather it from each other afterwards. Divides the number of ranks; 0 and 1:
+     * all ranks gather again. Results do not change. -ENOTSUP on a GPU */
+    uint64_t gather_within;
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:
@@ -252,6 +257,9 @@ struct tide_plan_info {
     uint64_t sectioned_blocks; /* of which only a section of the weights is in a slot at a time */
     uint64_t gather_bytes;     /* per step, of weights, from other ranks to one */
     uint64_t reduce_bytes;     /* per step, of gradients, from other ranks to one */
+    /* of these, from ranks of other nodes */
+    uint64_t gather_between_bytes;
+    uint64_t reduce_between_bytes;
 };
 
 /* Describes a plan. Returns 0, or -EINVAL for a NULL plan or a wrong struct_bytes. */
@@ -377,6 +385,9 @@ struct tide_step {
     double reward_chosen;
     double reward_rejected;
     double reward_accuracy; /* share of pairs whose chosen row has the larger reward */
+    /* of gather_bytes and reduce_bytes, those between ranks of different nodes */
+    uint64_t gather_between_bytes;
+    uint64_t reduce_between_bytes;
 };
 
 /* Trains one step on `count` micro-batches: up to accum x ranks of them, those of rank 0 first; missing

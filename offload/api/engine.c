@@ -208,6 +208,8 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
         .imbalance_seconds = result.imbalance_seconds,
         .gather_bytes = result.traffic.gather_bytes,
         .reduce_bytes = result.traffic.reduce_bytes,
+        .gather_between_bytes = result.traffic.gather_between_bytes,
+        .reduce_between_bytes = result.traffic.reduce_between_bytes,
         .reward_chosen = result.chosen,
         .reward_rejected = result.rejected,
         .reward_accuracy = result.right,

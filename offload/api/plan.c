@@ -115,6 +115,8 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
         .sectioned_blocks = sectioned_blocks(&prepared->input, layout),
         .gather_bytes = predicted->gather_bytes,
         .reduce_bytes = predicted->reduce_bytes,
+        .gather_between_bytes = predicted->gather_between_bytes,
+        .reduce_between_bytes = predicted->reduce_between_bytes,
     };
     _Static_assert((int)TIDE_ACTS_STORE == (int)PLAN_ACTS_STORE &&
                        (int)TIDE_ORDER_MICRO == (int)PLAN_ORDER_MICRO &&

@@ -786,6 +786,55 @@ static int choose_reduce(struct setup *setup)
     return 0;
 }
 
+/* Ranks of a host have to follow each other, or groups have ranks of several hosts. */
+static void check_neighbours(const struct setup *setup)
+{
+    const uint32_t within = setup->options.within;
+    for (uint32_t r = 0; setup->peers != NULL && r < setup->options.world; r++) {
+        const char *first = coll_peers_at(setup->peers, r / within * within)->host;
+        const char *host = coll_peers_at(setup->peers, r)->host;
+        if (strcmp(first, host) != 0) {
+            core_log(
+                CORE_LOG_WARN,
+                "groups of %u ranks have ranks of several hosts: rank %u is on %s and rank %u on "
+                "%s; start those of a host one after the other (mpirun --map-by slot)",
+                within, r / within * within, first, r, host);
+            return;
+        }
+    }
+}
+
+/* How many ranks keep a copy of weights together. */
+static int choose_within(struct setup *setup)
+{
+    struct run_options *options = &setup->options;
+    const uint64_t within = setup->given.gather_within;
+    if (within <= 1) {
+        return 0;
+    }
+    if (!dev_is_cpu(options->device)) {
+        return core_err_set(-ENOTSUP,
+                            "gathering weights within groups of ranks needs the CPU device");
+    }
+    if (options->stage != 3 || within == options->world) {
+        core_log(CORE_LOG_WARN,
+                 "weights are gathered within groups of %" PRIu64
+                 " ranks only with more ranks than "
+                 "that and ZeRO stage 3; nothing changes",
+                 within);
+        return 0;
+    }
+    if (within > options->world || options->world % within != 0) {
+        return core_err_set(-EINVAL,
+                            "%u ranks cannot be divided into groups of %" PRIu64
+                            " that gather weights within themselves",
+                            options->world, within);
+    }
+    options->within = (uint32_t)within;
+    check_neighbours(setup);
+    return 0;
+}
+
 int setup_init(struct setup *setup, const struct tide_engine_options *options, bool weights)
 {
     *setup = (struct setup){.model = NULL};
@@ -827,6 +876,9 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
     rc = choose_gather(setup);
     if (rc == 0) {
         rc = choose_reduce(setup);
+    }
+    if (rc == 0) {
+        rc = choose_within(setup);
     }
     if (rc != 0) {
         return rc;

@@ -83,6 +83,16 @@ static int check_ranks(const struct plan_input *input)
     if (input->codes && !input->budgets.device_is_host) {
         return core_err_set(-ENOTSUP, "gradients are reduced in 4 bits on the CPU device only");
     }
+    if (input->within > 0 && !input->budgets.device_is_host) {
+        return core_err_set(-ENOTSUP,
+                            "groups of ranks keep copies of weights on the CPU device only");
+    }
+    if (input->within == 1 || (input->within > 0 && input->world % input->within != 0)) {
+        return core_err_set(-EINVAL,
+                            "groups of %u ranks are not possible with %u ranks: a group has at "
+                            "least two, and all have equally many",
+                            input->within, input->world);
+    }
     bool whole = input->world > 1 && (input->stage == 1 || input->stage == 2);
     if (whole && !input->budgets.device_is_host && input->wishes.weights == PLAN_WHERE_STORE) {
         return core_err_set(-EINVAL, "stages 1 and 2 keep whole weights on each rank, and in STORE "

@@ -113,25 +113,106 @@ static int expand_to(struct plan_step *step, uint32_t block, struct plan_piece f
     return plan_move_add(step, &command);
 }
 
+/* ---- copies that a group of ranks keeps ---- */
+
+/* This rank's part of what ranks gather of a block, in a buffer that has all of it. */
+static struct plan_piece copy_part(const struct plan_step *step, uint32_t block, uint32_t buffer)
+{
+    const struct plan_span span = plan_copy_span(step->input, block);
+    const uint64_t first = plan_gathered_bytes(step->input, block, span.first);
+    const uint64_t end = plan_gathered_bytes(step->input, block, span.first + span.count);
+    return (struct plan_piece){.buffer = buffer, .offset = first, .bytes = end - first};
+}
+
+/* Keeps this rank's part of what was gathered from all ranks, if the step needs it once more. */
+static int keep_copy(struct plan_step *step, uint32_t block, uint32_t gathered)
+{
+    const uint32_t copy = plan_move_block(step, block)->weights_copy;
+    if (copy == PLAN_NONE || step->copied == NULL) {
+        return 0;
+    }
+    const struct plan_piece from = copy_part(step, block, gathered);
+    const struct plan_piece to = {.buffer = copy, .bytes = from.bytes};
+    step->copied[block] = true;
+    return from.bytes > 0 ? plan_move_copy(step, PLAN_D2H, block, from, to) : 0;
+}
+
+static bool has_copy(const struct plan_step *step, uint32_t block)
+{
+    return step->copied != NULL && step->copied[block];
+}
+
+/* The bytes of a copy that members of the group on other nodes have: none, unless a group has ranks of several. */
+static uint64_t copy_between(const struct plan_step *step, uint32_t block)
+{
+    const struct plan_input *input = step->input;
+    const uint32_t local = plan_sharing(input);
+    const struct plan_span group = {.first = input->rank / input->within * input->within,
+                                    .count = input->within};
+    const struct plan_span node = {.first = input->rank / local * local, .count = local};
+    const struct plan_span near = plan_span_overlap(group, node);
+    const uint64_t elements = plan_kept_elements(input, block);
+    const uint32_t first = (uint32_t)(near.first - group.first);
+    const uint64_t begin = plan_shard_border(elements, input->within, first);
+    const uint64_t end = plan_shard_border(elements, input->within, first + (uint32_t)near.count);
+    return plan_gathered_bytes(input, block, elements) - plan_gathered_bytes(input, block, end) +
+           plan_gathered_bytes(input, block, begin);
+}
+
+/* Gathers the parts of the group's copy. */
+static int gather_copy(struct plan_step *step, uint32_t block, struct plan_piece whole)
+{
+    struct plan_command command = plan_move_command(PLAN_GATHER, PLAN_Q_COLL, block, PLAN_NONE);
+    const struct plan_input *input = step->input;
+    const struct plan_piece part = copy_part(step, block, PLAN_NONE);
+    const struct plan_piece own = {.buffer = plan_move_block(step, block)->weights_copy,
+                                   .bytes = part.bytes};
+    command.within = input->within;
+    command.packed = plan_packs_weights(input, block);
+    command.elements = plan_kept_elements(input, block);
+    command.bytes = whole.bytes - part.bytes;
+    command.between_bytes = copy_between(step, block);
+    plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, own);
+    plan_move_operand(&command, PLAN_AS_TO, PLAN_WRITES, whole);
+    return plan_move_add(step, &command);
+}
+
+/* ---- gathers ---- */
+
+/* The slot for a block's packed weights whose turn it is. */
+static struct plan_piece next_packed(struct plan_step *step, uint32_t block)
+{
+    return (struct plan_piece){.buffer = plan_move_turn(step, &step->layout->packed,
+                                                        &step->packed_turns, block, PLAN_NONE),
+                               .bytes = plan_packed_bytes(step->input->blocks[block].elements)};
+}
+
 /* Gathers all ranks' parts packed, and makes weights of them in `slot`, this rank's own included, so that all ranks
  * compute with the same. `own`: this rank's part. */
 static int gather_packed(struct plan_step *step, uint32_t block, struct plan_piece own,
                          uint32_t slot)
 {
     struct plan_command command = plan_move_command(PLAN_GATHER, PLAN_Q_COLL, block, PLAN_NONE);
-    const uint64_t elements = step->input->blocks[block].elements;
     const uint64_t width = step->input->blocks[block].format.weight_bytes;
-    const struct plan_piece packed = {.buffer = plan_move_turn(step, &step->layout->packed,
-                                                               &step->packed_turns, block,
-                                                               PLAN_NONE),
-                                      .bytes = plan_packed_bytes(elements)};
+    const struct plan_piece packed = next_packed(step, block);
     command.packed = true;
-    command.elements = elements;
+    command.elements = step->input->blocks[block].elements;
     command.bytes = packed.bytes - plan_packed_bytes(own.bytes / width);
+    command.between_bytes = plan_move_gathered_between(step, block);
     plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, own);
     plan_move_operand(&command, PLAN_AS_TO, PLAN_WRITES, packed);
     int rc = plan_move_add(step, &command);
+    if (rc == 0) {
+        rc = keep_copy(step, block, packed.buffer);
+    }
     return rc != 0 ? rc : expand_to(step, block, packed, slot);
+}
+
+static int gather_shards(struct plan_step *step, uint32_t block, struct plan_piece own,
+                         struct plan_piece whole)
+{
+    int rc = plan_move_together(step, PLAN_GATHER, block, own, whole);
+    return rc != 0 ? rc : keep_copy(step, block, whole.buffer);
 }
 
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole)
@@ -142,8 +223,8 @@ int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole)
         return gather_packed(step, block, own_part(step, block, whole, span, 0),
                              plan_fetch_claim(step, block));
     }
-    return plan_move_together(step, PLAN_GATHER, block, own_part(step, block, whole, span, 0),
-                              kept_whole(step, block, whole));
+    return gather_shards(step, block, own_part(step, block, whole, span, 0),
+                         kept_whole(step, block, whole));
 }
 
 /* Fills a slot with the weights of a block whose whole array is in HOST or STORE. */
@@ -164,9 +245,8 @@ static int fill_shards(struct plan_step *step, uint32_t block, uint32_t slot)
     struct plan_piece whole = kept_whole(step, block, slot);
     struct plan_piece own = own_part(step, block, slot, span, 0);
     if (where->weights_device != PLAN_NONE) {
-        return plan_move_together(step, PLAN_GATHER, block,
-                                  own_part(step, block, where->weights_device, span, span.first),
-                                  whole);
+        return gather_shards(step, block,
+                             own_part(step, block, where->weights_device, span, span.first), whole);
     }
     int rc = 0;
     if (where->weights_host != PLAN_NONE) {
@@ -177,7 +257,7 @@ static int fill_shards(struct plan_step *step, uint32_t block, uint32_t slot)
     } else {
         rc = read_weights(step, block, slot);
     }
-    return rc == 0 ? plan_move_together(step, PLAN_GATHER, block, own, whole) : rc;
+    return rc == 0 ? gather_shards(step, block, own, whole) : rc;
 }
 
 /* The same if shards are gathered packed: a shard in memory is packed where it is. */
@@ -194,9 +274,23 @@ static int fill_packed(struct plan_step *step, uint32_t block, uint32_t slot)
     return rc != 0 ? rc : gather_packed(step, block, own_part(step, block, slot, span, 0), slot);
 }
 
+/* The same from the copy of this rank's group. */
+static int fill_copied(struct plan_step *step, uint32_t block, uint32_t slot)
+{
+    if (!plan_packs_weights(step->input, block)) {
+        return gather_copy(step, block, kept_whole(step, block, slot));
+    }
+    const struct plan_piece packed = next_packed(step, block);
+    int rc = gather_copy(step, block, packed);
+    return rc != 0 ? rc : expand_to(step, block, packed, slot);
+}
+
 /* Fills a slot with what is kept of the block. */
 static int fill(struct plan_step *step, uint32_t block, uint32_t slot)
 {
+    if (has_copy(step, block)) {
+        return fill_copied(step, block, slot);
+    }
     return plan_packs_weights(step->input, block) ? fill_packed(step, block, slot)
            : plan_shards_weights(step->input)     ? fill_shards(step, block, slot)
                                                   : fill_whole(step, block, slot);
@@ -332,6 +426,14 @@ static int gather_pages(struct plan_step *step, uint32_t block, uint64_t first,
     command.first = first;
     command.elements = to.bytes / step->input->blocks[block].format.weight_bytes;
     command.bytes = to.bytes - from.bytes;
+    const uint64_t width = step->input->blocks[block].format.weight_bytes;
+    const struct plan_span node = plan_node_span(step->input,
+                                                 plan_kept_elements(step->input, block));
+    const struct plan_span near = plan_span_overlap(
+        (struct plan_span){.first = first, .count = to.bytes},
+        (struct plan_span){.first = node.first * width,
+                           .count = plan_round_up(node.count * width, PLAN_ALIGN_BYTES)});
+    command.between_bytes = to.bytes - near.count;
     plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, from);
     plan_move_operand(&command, PLAN_AS_TO, in_place ? PLAN_CHANGES : PLAN_WRITES, to);
     return plan_move_add(step, &command);

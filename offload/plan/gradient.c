@@ -94,6 +94,9 @@ static int reduce_codes(struct plan_step *step, uint32_t block, struct plan_piec
     command.packed = true;
     command.elements = elements;
     command.bytes = codes.bytes - plan_coded_bytes(own);
+    const struct plan_span node = plan_node_span(step->input, elements);
+    command.between_bytes = codes.bytes - plan_coded_bytes(node.first + node.count) +
+                            plan_coded_bytes(node.first);
     plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, from);
     plan_move_operand(&command, PLAN_AS_TO, in_place ? PLAN_CHANGES : PLAN_WRITES, to);
     plan_move_operand(&command, PLAN_AS_CODES, PLAN_WRITES, codes);

@@ -173,6 +173,20 @@ static int add_of_block(struct plan_layout *layout, const struct plan_input *inp
 
 /* ---- weights and states ---- */
 
+/* What a group of ranks keeps of a block's weights, so that backward need not gather them from all ranks. Sections are
+ * always gathered from all. */
+static int add_copy(struct plan_layout *layout, const struct plan_input *input, uint32_t b)
+{
+    struct plan_block_layout *block = &layout->blocks[b];
+    const struct buffer_kind copy = {"wcopy", PLAN_HOST, PLAN_FOR_WEIGHTS, false};
+    if (!plan_copies_weights(input) || !block->again || block->by_pages) {
+        return 0;
+    }
+    const uint64_t bytes = plan_gathered_bytes(input, b, plan_copy_most(input, b));
+    return add_of_block(layout, input, b, &copy, plan_round_up(bytes, PLAN_ALIGN_BYTES),
+                        &block->weights_copy);
+}
+
 /* Bytes of extents for chunks, of which the last one may be short. */
 static uint64_t extents_bytes(uint64_t chunks, uint64_t chunk_bytes, uint64_t last_bytes)
 {
@@ -856,6 +870,28 @@ static void find_lenders(struct plan_layout *layout, const struct plan_input *in
     }
 }
 
+/* A block and those that it borrows are needed for its forward and its backward; those of the last one, whose forward is
+ * part of its backward, once, unless they are of another block, too. */
+static void mark_again(struct plan_layout *layout, const struct plan_input *input,
+                       const struct plan_choice *choice)
+{
+    const bool by_micro = choice->order == PLAN_ORDER_MICRO && input->wishes.micro_batches > 1;
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        layout->blocks[b].again = by_micro;
+    }
+    for (uint32_t b = layout->first_trained; b < input->compute_count; b++) {
+        const struct plan_block_shape *shape = &input->blocks[b];
+        const bool last = b + 1 == input->compute_count;
+        const bool reads = shape->backward_reads_weights ||
+                           (!layout->places[b].kept && shape->kept_bytes > 0);
+        for (uint32_t i = 0; i < shape->borrow_count; i++) {
+            const bool computes = shape->borrows[i] < input->compute_count;
+            layout->blocks[shape->borrows[i]].again |= reads && (computes || !last);
+        }
+        layout->blocks[b].again |= reads && !last;
+    }
+}
+
 static uint32_t *no_buffers(size_t count)
 {
     uint32_t *indices = malloc(count * sizeof *indices);
@@ -866,7 +902,7 @@ static uint32_t *no_buffers(size_t count)
 }
 
 static int make_tables(struct plan_layout *layout, const struct plan_input *input,
-                       const struct plan_block_place *places)
+                       const struct plan_choice *choice, const struct plan_block_place *places)
 {
     size_t blocks = input->block_count;
     size_t each = blocks * layout->in_flight;
@@ -893,6 +929,7 @@ static int make_tables(struct plan_layout *layout, const struct plan_input *inpu
     sort_by_size(layout, input);
     find_lenders(layout, input);
     mark_pages(layout, input);
+    mark_again(layout, input, choice);
     return 0;
 }
 
@@ -902,6 +939,9 @@ static int add_all(struct plan_layout *layout, const struct plan_input *input,
     int rc = 0;
     for (uint32_t b = 0; rc == 0 && b < input->block_count; b++) {
         rc = add_weights(layout, input, choice, b);
+        if (rc == 0) {
+            rc = add_copy(layout, input, b);
+        }
         if (rc == 0 && input->blocks[b].trained) {
             rc = add_states(layout, input, choice, b);
         }
@@ -956,7 +996,7 @@ int plan_layout_create(const struct plan_input *input, const struct plan_choice 
     }
     layout->in_flight = choice->order == PLAN_ORDER_MICRO ? 1 : input->wishes.micro_batches;
     layout->chunk_elements = choice->chunk_elements;
-    int rc = make_tables(layout, input, places);
+    int rc = make_tables(layout, input, choice, places);
     if (rc == 0) {
         rc = add_all(layout, input, choice);
     }

@@ -60,6 +60,7 @@ struct plan_block_layout {
     uint32_t weights_device; /* resident, or in the application's memory */
     uint32_t weights_host;
     uint32_t weights_store;
+    uint32_t weights_copy;  /* HOST: this rank's part of its group's copy, as it is gathered */
     uint32_t states_memory; /* the resident chunks */
     uint32_t states_store;
     uint32_t gradient; /* as stored, in HOST; on the CPU device possibly in DEVICE */
@@ -73,6 +74,7 @@ struct plan_block_layout {
                     * kept: they are brought by rows or sections */
     bool on_card;  /* weights, gradient and states stay in DEVICE memory that the processor cannot
                    * access, and are updated there: `gradient_whole` is the stored gradient */
+    bool again;    /* a step brings its weights more than once */
     bool
         lends; /* another block borrows a trained parameter of it, whose gradient then has two uses */
     uint64_t first_tile; /* index of its first tile sum */

@@ -85,6 +85,27 @@ int plan_move_copy(struct plan_step *step, enum plan_op op, uint32_t block, stru
     return plan_move_add(step, &command);
 }
 
+uint64_t plan_move_gathered_between(const struct plan_step *step, uint32_t block)
+{
+    const uint64_t elements = plan_kept_elements(step->input, block);
+    const struct plan_span node = plan_node_span(step->input, elements);
+    return plan_gathered_bytes(step->input, block, elements) -
+           plan_gathered_bytes(step->input, block, node.first + node.count) +
+           plan_gathered_bytes(step->input, block, node.first);
+}
+
+/* The same of a gradient, or of the tile sums (PLAN_NONE), of `bytes`. `all`: the sum is brought to all ranks. */
+static uint64_t reduced_between(const struct plan_step *step, uint32_t block, uint64_t bytes,
+                                bool all)
+{
+    const struct plan_input *input = step->input;
+    if (all) {
+        return 2 * (bytes - bytes * plan_sharing(input) / input->world);
+    }
+    const struct plan_span node = plan_node_span(input, input->blocks[block].elements);
+    return bytes - node.count * input->blocks[block].format.grad_bytes;
+}
+
 int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
                        struct plan_piece from, struct plan_piece to)
 {
@@ -95,6 +116,8 @@ int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
     command.elements = block != PLAN_NONE ? plan_kept_elements(step->input, block)
                                           : whole / PLAN_TILE_SUM_BYTES;
     command.bytes = all ? 2 * (whole - whole / step->input->world) : whole - own;
+    command.between_bytes = op == PLAN_GATHER ? plan_move_gathered_between(step, block)
+                                              : reduced_between(step, block, whole, all);
     bool in_place = from.buffer == to.buffer;
     plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, from);
     plan_move_operand(&command, PLAN_AS_TO, in_place ? PLAN_CHANGES : PLAN_WRITES, to);

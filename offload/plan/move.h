@@ -45,6 +45,8 @@ struct plan_step {
                          * added */
     uint32_t gradient;
     uint32_t gradient_whole;
+    bool *
+        copied; /* owned, [block_count]: the group of ranks has a copy of the block's weights; NULL: it keeps none */
 };
 
 /* A step without commands. */
@@ -74,6 +76,9 @@ uint32_t plan_move_turn(const struct plan_step *step, const struct plan_ring *ri
  * this rank's part to the whole, REDUCE from the whole to this rank's part or to the whole. */
 int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
                        struct plan_piece from, struct plan_piece to);
+
+/* Bytes of what ranks gather of a block that other nodes have as shards. */
+uint64_t plan_move_gathered_between(const struct plan_step *step, uint32_t block);
 
 int plan_move_copy(struct plan_step *step, enum plan_op op, uint32_t block, struct plan_piece from,
                    struct plan_piece to);

@@ -59,6 +59,17 @@ uint64_t plan_packed_bytes(uint64_t elements)
            (rest > 0 ? packed_groups_bytes(1, rest) : 0);
 }
 
+uint64_t plan_gathered_bytes(const struct plan_input *input, uint32_t block, uint64_t elements)
+{
+    return plan_packs_weights(input, block) ? plan_packed_bytes(elements)
+                                            : elements * input->blocks[block].format.weight_bytes;
+}
+
+bool plan_copies_weights(const struct plan_input *input)
+{
+    return input->within > 0 && plan_shards_weights(input);
+}
+
 bool plan_codes_gradients(const struct plan_input *input)
 {
     return input->codes && plan_shards_states(input);
@@ -95,6 +106,25 @@ struct plan_span plan_state_span(const struct plan_input *input, uint32_t block)
     return span_of(input, input->blocks[block].elements, plan_shards_states(input));
 }
 
+struct plan_span plan_node_span(const struct plan_input *input, uint64_t elements)
+{
+    const uint32_t local = plan_sharing(input);
+    const uint32_t rank = input->rank / local * local;
+    const uint32_t end = rank + local < input->world ? rank + local : input->world;
+    const uint64_t first = plan_shard_border(elements, input->world, rank);
+    return (struct plan_span){.first = first,
+                              .count = plan_shard_border(elements, input->world, end) - first};
+}
+
+struct plan_span plan_copy_span(const struct plan_input *input, uint32_t block)
+{
+    const uint64_t elements = plan_kept_elements(input, block);
+    const uint32_t member = input->rank % input->within;
+    const uint64_t first = plan_shard_border(elements, input->within, member);
+    return (struct plan_span){
+        .first = first, .count = plan_shard_border(elements, input->within, member + 1) - first};
+}
+
 struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t block,
                                    struct plan_span pages)
 {
@@ -105,24 +135,26 @@ struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t bloc
                                   .count = plan_round_up(own.count * width, PLAN_ALIGN_BYTES)});
 }
 
-static uint64_t most_of(const struct plan_input *input, uint64_t elements, bool sharded)
+static uint64_t most_of(uint64_t elements, uint32_t ranks)
 {
     uint64_t units = (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;
-    if (!sharded) {
-        return elements;
-    }
-    uint64_t most = (units + input->world - 1) / input->world * PLAN_CUT_ELEMENTS;
+    uint64_t most = (units + ranks - 1) / ranks * PLAN_CUT_ELEMENTS;
     return most < elements ? most : elements;
 }
 
 uint64_t plan_weight_most(const struct plan_input *input, uint32_t block)
 {
-    return most_of(input, plan_kept_elements(input, block), plan_shards_weights(input));
+    return most_of(plan_kept_elements(input, block), plan_shards_weights(input) ? input->world : 1);
 }
 
 uint64_t plan_state_most(const struct plan_input *input, uint32_t block)
 {
-    return most_of(input, input->blocks[block].elements, plan_shards_states(input));
+    return most_of(input->blocks[block].elements, plan_shards_states(input) ? input->world : 1);
+}
+
+uint64_t plan_copy_most(const struct plan_input *input, uint32_t block)
+{
+    return most_of(plan_kept_elements(input, block), input->within);
 }
 
 uint64_t plan_chunk_count(uint64_t elements, uint64_t chunk_elements)

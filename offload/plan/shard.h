@@ -35,6 +35,15 @@ uint64_t plan_kept_elements(const struct plan_input *input, uint32_t block);
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block);
 struct plan_span plan_state_span(const struct plan_input *input, uint32_t block);
 
+/* The elements of what is kept of a block, or of its array, that ranks of this rank's node have as shards. */
+struct plan_span plan_node_span(const struct plan_input *input, uint64_t elements);
+
+/* Whether a group of ranks keeps a copy of weights from the first gather of a step on. */
+bool plan_copies_weights(const struct plan_input *input);
+/* The elements of a block's copy that this rank has, of as many as plan_kept_elements says; the most of any rank. */
+struct plan_span plan_copy_span(const struct plan_input *input, uint32_t block);
+uint64_t plan_copy_most(const struct plan_input *input, uint32_t block);
+
 /* The bytes of some whole pages of a block's weights that this rank keeps: whole pages, too. Those at the block's end
  * may reach beyond it. */
 struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t block,
@@ -67,6 +76,8 @@ bool plan_packs_weights(const struct plan_input *input, uint32_t block);
 /* Bytes of `elements` packed weights: the codes of whole groups, then their scales, then the same for the rest. A
  * packed shard begins at the packed bytes of all elements before it. */
 uint64_t plan_packed_bytes(uint64_t elements);
+/* Bytes of the first `elements` of what ranks gather of a block: packed weights, or what is kept. */
+uint64_t plan_gathered_bytes(const struct plan_input *input, uint32_t block, uint64_t elements);
 
 /* Whether ranks send each other gradients as codes of 4 bits. A shard's groups begin after those of all shards before
  * it. */

@@ -68,13 +68,20 @@ static double pack_seconds(const struct plan_rates *rates, const struct plan_com
 {
     enum { WEIGHT_BYTES = 2 }; /* others are not packed */
     const struct plan_operand *from = plan_command_operand(command, PLAN_AS_FROM);
-    if (!command->packed || from == NULL) {
+    if (!command->packed || from == NULL || command->within > 0) { /* a copy is packed */
         return 0;
     }
     if (command->op == PLAN_REDUCE) {
         return rates->code_elements > 0 ? (double)command->elements / rates->code_elements : 0;
     }
     return rates->pack_elements > 0 ? (double)from->bytes / WEIGHT_BYTES / rates->pack_elements : 0;
+}
+
+static double together_seconds(const struct plan_rates *rates, const struct plan_command *command)
+{
+    const bool within = command->within > 0 && rates->within_bytes > 0;
+    const double rate = within ? rates->within_bytes : rates->coll_bytes;
+    return rate > 0 ? (double)command->bytes / rate : 0;
 }
 
 double plan_sim_alone(const struct plan_rates *rates, const struct plan_command *command)
@@ -105,10 +112,7 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
         work = rates->expand_elements > 0 ? elements / rates->expand_elements : 0;
         break;
     case PLAN_GATHER:
-    case PLAN_REDUCE:
-        work = (rates->coll_bytes > 0 ? bytes / rates->coll_bytes : 0) +
-               pack_seconds(rates, command);
-        break;
+    case PLAN_REDUCE: work = together_seconds(rates, command) + pack_seconds(rates, command); break;
     case PLAN_NORM:
     case PLAN_JOIN:
     case PLAN_OP_COUNT: break;
@@ -449,6 +453,8 @@ static void count_bytes(const struct plan_tape *tape, struct plan_prediction *ou
     out->down_bytes = traffic.down_bytes;
     out->gather_bytes = traffic.gather_bytes;
     out->reduce_bytes = traffic.reduce_bytes;
+    out->gather_between_bytes = traffic.gather_between_bytes;
+    out->reduce_between_bytes = traffic.reduce_between_bytes;
 }
 
 static struct plan_prediction between(const struct mark *from, const struct mark *to, double steps)

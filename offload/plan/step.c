@@ -3,6 +3,10 @@
  * (builder.h). */
 #include "offload/plan/step.h"
 
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
 #include "offload/model/sections.h"
 #include "offload/plan/fetch.h"
 #include "offload/plan/gradient.h"
@@ -267,6 +271,30 @@ static int evaluate(struct plan_step *step)
     return rc;
 }
 
+/* Whether a kind of tape may bring weights more than once. */
+static bool trains(enum plan_kind kind)
+{
+    return kind != PLAN_DRAIN && kind != PLAN_DRAIN_SAVE && kind != PLAN_EVAL;
+}
+
+static int add_kind(struct plan_step *step, enum plan_kind kind)
+{
+    switch (kind) {
+    case PLAN_FIRST:
+    case PLAN_FIRST_SAVE_OWN:
+    case PLAN_GUESS: return train(step, false);
+    case PLAN_NEXT:
+    case PLAN_NEXT_SAVE:
+    case PLAN_NEXT_SAVE_OWN:
+    case PLAN_GUESS_NEXT: return train(step, true);
+    case PLAN_DRAIN:
+    case PLAN_DRAIN_SAVE: return drain(step);
+    case PLAN_EVAL: return evaluate(step);
+    case PLAN_KIND_COUNT: break;
+    }
+    return 0;
+}
+
 int plan_step_add(struct plan_builder *builder, const struct plan_input *input,
                   const struct plan_choice *choice, const struct plan_layout *layout,
                   enum plan_kind kind)
@@ -275,18 +303,14 @@ int plan_step_add(struct plan_builder *builder, const struct plan_input *input,
     step.guesses = kind == PLAN_GUESS || kind == PLAN_GUESS_NEXT;
     step.saves_pending = kind == PLAN_NEXT_SAVE || kind == PLAN_DRAIN_SAVE;
     step.saves_own = kind == PLAN_FIRST_SAVE_OWN || kind == PLAN_NEXT_SAVE_OWN;
-    switch (kind) {
-    case PLAN_FIRST:
-    case PLAN_FIRST_SAVE_OWN:
-    case PLAN_GUESS: return train(&step, false);
-    case PLAN_NEXT:
-    case PLAN_NEXT_SAVE:
-    case PLAN_NEXT_SAVE_OWN:
-    case PLAN_GUESS_NEXT: return train(&step, true);
-    case PLAN_DRAIN:
-    case PLAN_DRAIN_SAVE: return drain(&step);
-    case PLAN_EVAL: return evaluate(&step);
-    case PLAN_KIND_COUNT: break;
+    if (plan_copies_weights(input) && trains(kind)) {
+        step.copied = calloc(input->block_count, sizeof *step.copied);
+        if (step.copied == NULL) {
+            return core_err_set(-ENOMEM, "no memory to plan the copies of %u blocks",
+                                input->block_count);
+        }
     }
-    return 0;
+    int rc = add_kind(&step, kind);
+    free(step.copied);
+    return rc;
 }

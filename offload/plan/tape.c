@@ -122,6 +122,8 @@ struct plan_traffic plan_tape_traffic(const struct plan_tape *tape)
         sum.down_bytes += command->op == PLAN_D2H ? command->bytes : 0;
         sum.gather_bytes += command->op == PLAN_GATHER ? command->bytes : 0;
         sum.reduce_bytes += command->op == PLAN_REDUCE ? command->bytes : 0;
+        sum.gather_between_bytes += command->op == PLAN_GATHER ? command->between_bytes : 0;
+        sum.reduce_between_bytes += command->op == PLAN_REDUCE ? command->between_bytes : 0;
     }
     return sum;
 }
@@ -134,6 +136,8 @@ void plan_traffic_add(struct plan_traffic *sum, const struct plan_traffic *more)
     sum->down_bytes += more->down_bytes;
     sum->gather_bytes += more->gather_bytes;
     sum->reduce_bytes += more->reduce_bytes;
+    sum->gather_between_bytes += more->gather_between_bytes;
+    sum->reduce_between_bytes += more->reduce_between_bytes;
 }
 
 void plan_tape_fini(struct plan_tape *tape)

@@ -159,12 +159,17 @@ struct plan_command {
     bool
         packed; /* GATHER, EXPAND: of weights as codes of 8 bits and their scales. GATHER makes those of this
                   * rank's part first. REDUCE: of gradients as codes of 4 bits, which it makes in PLAN_AS_CODES */
+    uint32_t
+        within; /* GATHER: so many neighbouring ranks gather their parts of a copy that they keep; 0: all ranks
+                      * gather their shards */
     uint32_t block;
     uint32_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */
     uint32_t chunk;    /* chunk of the block's shard */
     uint32_t place;    /* number of this command on its queue, from 1 */
     uint64_t elements; /* of the chunk or the block */
     uint64_t bytes;    /* moved */
+    uint64_t
+        between_bytes; /* GATHER, REDUCE: of these, between this rank and ranks of other nodes */
     uint64_t first;    /* GATHER of pages: byte of the block with which they begin */
     double work;       /* floating point operations */
     double seconds;    /* measured alone; 0: not measured, and `work` counts */
@@ -205,11 +210,12 @@ const struct plan_operand *plan_command_operand(const struct plan_command *comma
 /* "w16+lo+m+v". Returns text. */
 const char *plan_streams_print(unsigned streams, char *text, unsigned bytes);
 
-/* Bytes that a tape moves. The last two: a rank receives them from others when it gathers, and sends or receives
- * them when it reduces; if shards are equal, it sends as many. */
+/* Bytes that a tape moves. The last four: a rank receives them from others when it gathers, and sends or receives
+ * them when it reduces; if shards are equal, it sends as many. Those between nodes are part of the others. */
 struct plan_traffic {
     uint64_t store_read_bytes, store_write_bytes, up_bytes, down_bytes;
     uint64_t gather_bytes, reduce_bytes;
+    uint64_t gather_between_bytes, reduce_between_bytes;
 };
 struct plan_traffic plan_tape_traffic(const struct plan_tape *tape);
 void plan_traffic_add(struct plan_traffic *sum, const struct plan_traffic *more);

@@ -135,6 +135,7 @@ struct plan_rates {
     double window_bytes; /* bytes in flight at the drives while these were measured; 0: any
                           * number */
     double coll_bytes;   /* between ranks, to one of them; 0: free */
+    double within_bytes; /* the same in a group (plan_input.within); 0: as coll_bytes */
     double pack_elements; /* weights of 16 bits of which a rank makes codes of 8 bits; 0: free */
     double
         code_elements; /* gradients that become codes of 4 bits and are summed from codes; 0: free */
@@ -159,6 +160,9 @@ struct plan_input {
     uint32_t stage; /* stage of ZeRO, 0 to 3; ignored for one rank */
     bool packs;     /* stage 3 gathers weights of 16 bits as codes of 8 bits; the CPU device only */
     bool codes;     /* stages 1 to 3 reduce gradients as codes of 4 bits; the CPU device only */
+    /* Stage 3: so many neighbouring ranks together keep a copy of a block's weights from the first gather of a step
+     * on, and gather it again from each other. Divides `world`; 0: all ranks gather it again. The CPU device only */
+    uint32_t within;
     uint32_t
         group; /* micro-batches that a command does one after another; 0 and 1: one. All figures of
                 * a micro-batch are then for a group, except a block's `kept_bytes` and scratch: recomputed
@@ -218,6 +222,8 @@ struct plan_prediction {
     uint64_t down_bytes;
     uint64_t gather_bytes; /* between ranks, as in struct plan_traffic */
     uint64_t reduce_bytes;
+    uint64_t gather_between_bytes;
+    uint64_t reduce_between_bytes;
 };
 
 /* A policy that fits and was not chosen: its fastest candidate with these activations and timing,

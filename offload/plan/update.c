@@ -5,6 +5,8 @@
  * queue, and are copied to HOST only for a checkpoint. */
 #include "offload/plan/update.h"
 
+#include <stddef.h>
+
 #include "offload/plan/fetch.h"
 
 /* A chunk that is being updated. */
@@ -404,6 +406,9 @@ int plan_update_block(struct plan_step *step, uint32_t block, bool to_device)
                           .above = PLAN_NONE,
                           .whole = PLAN_NONE,
                           .first = plan_weight_span(step->input, block).first};
+    if (step->copied != NULL) {
+        step->copied[block] = false;
+    }
     const bool to_slot = to_device && !where->by_pages; /* sections are brought after the update */
     int rc = 0;
     if (step->input->budgets.device_is_host) {

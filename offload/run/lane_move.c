@@ -331,6 +331,30 @@ static int gather_packed(struct run_collect *collect, uint32_t block, const char
     return rc;
 }
 
+/* Gathers the copy that this rank's group has of a block's weights, or of their codes. */
+static int gather_copy(struct run_collect *collect, const struct plan_command *command,
+                       const char *from, char *to, struct core_fence *out)
+{
+    uint64_t *parts = collect->parts + (size_t)(collect->parts_turn % (RUN_COLLECT_DEPTH + 1)) *
+                                           (coll_world(collect->coll) + 1);
+    for (uint32_t r = 0; r <= command->within; r++) {
+        const uint64_t border = plan_shard_border(command->elements, command->within, r);
+        parts[r] = command->packed ? plan_packed_bytes(border) : border;
+    }
+    const struct coll_command request = {.op = COLL_GATHER,
+                                         .type = command->packed ? COLL_BYTE : collect->weight_type,
+                                         .from = from,
+                                         .to = to,
+                                         .count = parts[command->within],
+                                         .within = command->within,
+                                         .borders = parts};
+    int rc = coll_submit(collect->coll, &request, out);
+    if (rc == 0) {
+        collect->parts_turn++;
+    }
+    return rc;
+}
+
 _Static_assert((int)PLAN_CODE_ELEMENTS == (int)COLL_CODES,
                "the plan's groups are those of collectives");
 
@@ -384,6 +408,9 @@ static int collect_submit(void *context, const struct plan_command *command, str
     }
     char *to = run_memory_of(collect->memory, command, PLAN_AS_TO);
     char *from = operand_or(collect, command, PLAN_AS_FROM, to);
+    if (command->within > 0) {
+        return gather_copy(collect, command, from, to, out);
+    }
     if (command->packed) {
         return gather ? gather_packed(collect, command->block, from, to, out)
                       : reduce_codes(collect, command, from, to, out);

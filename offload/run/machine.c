@@ -17,15 +17,20 @@ static double memory_users(const struct run_machine *machine, double ranks)
     return ranks >= nodes ? nodes * ceil(ranks / nodes) : nodes / floor(nodes / ranks);
 }
 
-/* What a rank receives per second in a collective. Inside a node each rank receives from all others; between
+/* What a rank receives per second from others of its node. */
+static double inside_bytes(const struct run_machine *machine, double memory_bytes)
+{
+    return machine->inside_bytes > 0 ? machine->inside_bytes : memory_bytes / copy_touches;
+}
+
+/* What a rank receives per second in a collective of all. Inside a node each rank receives from all others; between
  * nodes each node receives the parts of the other nodes once. The two overlap. */
 static double coll_bytes(const struct run_machine *machine, const struct run_options *options,
                          double memory_bytes)
 {
     const double world = options->world;
     const double nodes = world / options->local;
-    const double inside = machine->inside_bytes > 0 ? machine->inside_bytes
-                                                    : memory_bytes / copy_touches;
+    const double inside = inside_bytes(machine, memory_bytes);
     const double received = 1 - 1 / world; /* of the whole array, by a rank */
     const double crossing = 1 - 1 / nodes; /* by a node from other nodes */
     return nodes > 1 ? fmin(inside, machine->between_bytes * received / crossing) : inside;
@@ -58,6 +63,11 @@ struct run_rates run_machine_rates(const struct run_machine *machine,
             .command_seconds = machine->command_seconds,
             .shared_cores = !machine->card,
         }};
+    if (options->within > 0) { /* a group with ranks of several nodes is as slow as all together */
+        rates.machine.within_bytes = options->local % options->within == 0
+                                         ? inside_bytes(machine, memory)
+                                         : rates.machine.coll_bytes;
+    }
     if (machine->store_bytes == 0) { /* no drive is used */
         rates.machine.read_bytes = rates.machine.write_bytes = rates.machine.mixed_bytes = memory;
     }

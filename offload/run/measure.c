@@ -12,7 +12,6 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/mem.h"
-#include "core/coll/coll.h"
 #include "core/coll/sum.h"
 #include "core/dev/dev.h"
 #include "cpu_adam/norm.h"
@@ -539,94 +538,9 @@ done:
     return rc;
 }
 
-/* ---- collectives ---- */
+/* ---- codes ---- */
 
-enum { COLL_BYTES_MAX = 64 << 20, COLL_TURNS = 3 };
-
-struct coll_bench {
-    uint32_t world;
-    uint64_t elements;            /* bf16, of a rank's array */
-    struct coll_meeting *meeting; /* owned */
-    struct coll **ranks;          /* owned, [world] */
-    uint16_t *arrays;             /* owned, [world * elements] */
-    struct core_fence *fences;    /* owned, [world] */
-};
-
-static void coll_bench_fini(struct coll_bench *bench)
-{
-    for (uint32_t r = 0; bench->ranks != NULL && r < bench->world; r++) {
-        coll_close(bench->ranks[r]);
-    }
-    if (bench->meeting != NULL) {
-        coll_meeting_destroy(bench->meeting);
-    }
-    free(bench->ranks);
-    free(bench->arrays);
-    free(bench->fences);
-}
-
-static int coll_bench_init(struct coll_bench *bench)
-{
-    bench->ranks = calloc(bench->world, sizeof(*bench->ranks));
-    bench->arrays = calloc(bench->world, bench->elements * sizeof *bench->arrays);
-    bench->fences = calloc(bench->world, sizeof *bench->fences);
-    if (bench->ranks == NULL || bench->arrays == NULL || bench->fences == NULL) {
-        return core_err_set(-ENOMEM, "no memory to measure collectives");
-    }
-    int rc = coll_meeting_create(bench->world, &bench->meeting);
-    for (uint32_t r = 0; rc == 0 && r < bench->world; r++) {
-        const struct coll_options options = {
-            .kind = "local", .rank = r, .world = bench->world, .meeting = bench->meeting};
-        rc = coll_open(&options, &bench->ranks[r]);
-    }
-    return rc;
-}
-
-/* One collective of all ranks, in place. */
-static int coll_bench_turn(struct coll_bench *bench, enum coll_op op)
-{
-    for (uint32_t r = 0; r < bench->world; r++) {
-        uint16_t *whole = bench->arrays + r * bench->elements;
-        uint16_t *own = whole + coll_border(bench->elements, bench->world, r);
-        const bool gather = op == COLL_GATHER;
-        const struct coll_command command = {.op = op,
-                                             .type = COLL_BF16,
-                                             .from = gather ? own : whole,
-                                             .to = gather ? whole : own,
-                                             .count = bench->elements};
-        int rc = coll_submit(bench->ranks[r], &command, &bench->fences[r]);
-        if (rc != 0) {
-            coll_abort(bench->ranks[0], rc); /* the others would wait for this one */
-            return rc;
-        }
-    }
-    int rc = 0;
-    for (uint32_t r = 0; rc == 0 && r < bench->world; r++) {
-        rc = core_fence_wait(bench->fences[r], -1);
-    }
-    return rc;
-}
-
-/* What each rank receives per second while all ranks take part: the mean of a reduction and a gather. */
-static int measure_coll(uint32_t world, uint64_t bytes, double *per_second)
-{
-    const uint64_t most = COLL_BYTES_MAX / world;
-    struct coll_bench bench = {.world = world,
-                               .elements = (bytes < most ? bytes : most) / sizeof(uint16_t)};
-    const double received = 2.0 * (double)(bench.elements * sizeof(uint16_t)) * (world - 1) / world;
-    int rc = coll_bench_init(&bench);
-    for (int turn = 0; rc == 0 && turn < COLL_TURNS;
-         turn++) { /* the first one touches the memory */
-        const int64_t start_ns = core_clock_now_ns();
-        rc = coll_bench_turn(&bench, COLL_REDUCE_SCATTER);
-        if (rc == 0) {
-            rc = coll_bench_turn(&bench, COLL_GATHER);
-        }
-        *per_second = received / seconds_since(start_ns);
-    }
-    coll_bench_fini(&bench);
-    return rc;
-}
+enum { CODE_TURNS = 3 };
 
 /* What a collective's thread makes of numbers of 16 bits per second: codes of weights; and codes of gradients, which
  * it then sums. */
@@ -642,7 +556,7 @@ static int measure_packing(uint64_t bytes, struct plan_rates *out)
     for (uint64_t i = 0; rc == 0 && i < count; i++) {
         numbers[i] = (uint16_t)(0x3c00 + i % 1000); /* small numbers of either sign or type */
     }
-    for (int turn = 0; rc == 0 && turn < COLL_TURNS; turn++) {
+    for (int turn = 0; rc == 0 && turn < CODE_TURNS; turn++) {
         const int64_t start_ns = core_clock_now_ns();
         kern_quant_pack(KERN_BF16, numbers, (int64_t)groups, COLL_CODES, codes);
         out->pack_elements = (double)count / seconds_since(start_ns);
@@ -689,7 +603,10 @@ int run_measure_copies(const struct run_shapes *shapes, const struct run_options
     dev_close(device);
     if (rc == 0 && options->world > 1 && options->local == options->world &&
         shapes->model != NULL) {
-        rc = measure_coll(options->world, bytes, &out->coll_bytes);
+        rc = run_measure_coll(&(struct run_coll_ranks){.count = options->world,
+                                                       .world = options->world,
+                                                       .within = options->within},
+                              bytes, out);
     }
     if (rc == 0 && options->world > 1 && host) {
         rc = measure_packing(bytes, out);

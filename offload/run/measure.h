@@ -6,6 +6,8 @@
 #include "offload/run/rates_file.h"
 #include "offload/run/shapes.h"
 
+struct coll_peers;
+
 /* ---- limits ---- */
 
 /* Bytes that measuring may take: at most a quarter of the budgets, and not more than a run of the model
@@ -30,6 +32,15 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
 /* Copies between HOST and DEVICE, and within a device. */
 int run_measure_copies(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out);
+/* Ranks of this process among all ranks that measure collectives. */
+struct run_coll_ranks {
+    uint32_t first, count, world;
+    uint32_t within;          /* the size of groups that gather weights; 0: none */
+    struct coll_peers *peers; /* borrowed: the processes of the others; NULL: there are none */
+};
+/* What each rank receives per second while all take part, with arrays of `bytes` or less: coll_bytes, the mean of a
+ * reduction and a gather, and within_bytes, a gather of groups. */
+int run_measure_coll(const struct run_coll_ranks *with, uint64_t bytes, struct plan_rates *out);
 /* Update and sums of a card in its own memory: only the fields card_*, which are 0 on the CPU
  * device. */
 int run_measure_card(const struct run_shapes *shapes, const struct run_options *options,

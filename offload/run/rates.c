@@ -64,9 +64,10 @@ static void name_update(const struct run_shapes *shapes, const struct run_option
     char machine[MACHINE_BYTES];
     name_machine(options, machine);
     snprintf(key, KEY_BYTES,
-             "%s; %u ranks, type %d, rule %d, moments %d, fp32 gradients %d, base %d, %u drives, "
+             "%s; %u ranks, %u within, type %d, rule %d, moments %d, fp32 gradients %d, base %d, "
+             "%u drives, "
              "spare %d MiB",
-             machine, options->world > 1 ? options->world : 1, (int)options->type,
+             machine, options->world > 1 ? options->world : 1, options->within, (int)options->type,
              (int)options->rule, (int)options->moments, options->gradients_fp32, (int)options->base,
              options->store_count, (int)(run_measure_spare(shapes, options) >> 20));
 }

@@ -77,6 +77,7 @@ static const struct number numbers[] = {
     {"round_elements_per_second", POSITIVE, RUN_RATES_UPDATE, RATE(round_elements), NULL, NULL},
     {"expand_elements_per_second", OPTIONAL, RUN_RATES_UPDATE, RATE(expand_elements), NULL, NULL},
     {"coll_bytes_per_second", POSITIVE, RUN_RATES_UPDATE, RATE(coll_bytes), NULL, NULL},
+    {"within_bytes_per_second", OPTIONAL, RUN_RATES_UPDATE, RATE(within_bytes), NULL, NULL},
     {"pack_elements_per_second", OPTIONAL, RUN_RATES_UPDATE, RATE(pack_elements), NULL, NULL},
     {"code_elements_per_second", OPTIONAL, RUN_RATES_UPDATE, RATE(code_elements), NULL, NULL},
     {"hash_bytes_per_second", OPTIONAL, RUN_RATES_PARTS, RATE(hash_bytes), NULL, NULL},

@@ -396,6 +396,7 @@ struct plan_input run_shapes_input(const struct run_shapes *shapes,
         .stage = options->stage,
         .packs = options->packs,
         .codes = options->codes,
+        .within = options->within,
     };
     input.wishes.micro_batches = options->micro_batches;
     input.wishes.may_clip = options->clip > 0;

@@ -63,7 +63,13 @@ static const struct part parts[] = {
      false},
     {"size of GPU memory", CARD, false, {0}, 0, true, false},
     {"size of host memory", ANY, false, {0}, 0, false, true},
-    {"network between ranks", RANKS, false, {RATE(coll_bytes)}, 1, false, false},
+    {"network between ranks",
+     RANKS,
+     false,
+     {RATE(coll_bytes), RATE(within_bytes)},
+     2,
+     false,
+     false},
 };
 enum { PARTS = sizeof parts / sizeof parts[0] };
 

@@ -290,6 +290,65 @@ int contract_codes(struct rank *rank)
     return rc;
 }
 
+/* Checks that each part of `array` is what its member of this rank's group has there. */
+static int check_group(const struct rank *rank, const void *array)
+{
+    const struct run *run = rank->run;
+    const unsigned first = rank->index / run->within * run->within;
+    for (unsigned m = 0; m < run->within; m++) {
+        const uint64_t end = coll_border(run->count, run->within, m + 1);
+        for (uint64_t i = coll_border(run->count, run->within, m); i < end; i++) {
+            if (get(run->type, array, i) != word(run->type, first + m, i)) {
+                return core_err_set(-EBADMSG, "element %zu is not that of rank %u", (size_t)i,
+                                    first + m);
+            }
+        }
+    }
+    return 0;
+}
+
+int contract_within(struct rank *rank)
+{
+    const struct run *run = rank->run;
+    const size_t width = coll_type_bytes(run->type);
+    const unsigned member = rank->index % run->within;
+    const uint64_t begin = coll_border(run->count, run->within, member);
+    const uint64_t own = coll_border(run->count, run->within, member + 1) - begin;
+    unsigned char *from = calloc(run->count + 1, width);
+    unsigned char *to = calloc(run->count + 1, width);
+    int rc = 0;
+    for (uint64_t i = begin; i < begin + own; i++) {
+        put(run->type, from, i, word(run->type, rank->index, i));
+    }
+    for (int in_place = 0; rc == 0 && in_place <= 1; in_place++) {
+        const struct coll_command command = {.op = COLL_GATHER,
+                                             .type = run->type,
+                                             .from = from + begin * width,
+                                             .to = in_place ? from : to,
+                                             .count = run->count,
+                                             .within = run->within};
+        if (run->delay == rank->index) {
+            pause_ms(2);
+        }
+        rc = submit_wait(rank->coll, &command);
+        rc = rc == 0 ? check_group(rank, command.to) : rc;
+    }
+    struct coll_traffic traffic;
+    coll_traffic_report(rank->coll, &traffic);
+    if (rc == 0 && traffic.received_bytes[COLL_GATHER] != 2 * (run->count - own) * width) {
+        rc = core_err_set(-EBADMSG, "received %zu bytes",
+                          (size_t)traffic.received_bytes[COLL_GATHER]);
+    }
+    float ones = 1;
+    const struct coll_command sum = {.op = COLL_ALL_REDUCE, .from = &ones, .to = &ones, .count = 1};
+    rc = rc == 0 ? submit_wait(rank->coll, &sum) : rc;
+    rc = rc == 0 && ones != (float)run->world ? core_err_set(-EBADMSG, "the sum is not of all")
+                                              : rc;
+    free(from);
+    free(to);
+    return rc;
+}
+
 int contract_pipelined(struct rank *rank)
 {
     float sums[2] = {1, 0};

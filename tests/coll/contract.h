@@ -15,6 +15,10 @@ void contract_check_traffic(const struct rank *rank);
  * codes of all ranks stand for, and the bytes received with those of the codes. `borders` are of numbers. */
 int contract_codes(struct rank *rank);
 
+/* A gather of each group of `within` ranks, separate and in place, and a sum of all after it: each group has its own array, and
+ * receives nothing else. */
+int contract_within(struct rank *rank);
+
 /* Many commands in flight on every rank; each needs the result of the one before: 2 to the 40th for two. */
 int contract_pipelined(struct rank *rank);
 

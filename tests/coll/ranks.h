@@ -31,6 +31,7 @@ struct run {
     uint64_t count;
     enum coll_type type;
     const uint64_t *borders;
+    unsigned within;
     unsigned delay; /* the rank that arrives late */
     struct rank *ranks;
 };

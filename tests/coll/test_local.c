@@ -1,4 +1,5 @@
 /* test_local.c: results of ranks that are threads, for every order of arrival. */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "core/base/half.h"
@@ -83,6 +84,64 @@ static void codes(void)
     }
 }
 
+/* Gathers of groups in worlds of several sizes. What is no gather, or does not divide the world, is refused. */
+static void within(void)
+{
+    static const uint64_t counts[] = {0, 1, 5, 1027, 40001};
+    static const unsigned worlds[][2] = {{2, 1}, {2, 2}, {4, 2}, {5, 5}, {4, 4}};
+    for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+            struct run run = {.limit_ns = LONG_NS,
+                              .body = contract_within,
+                              .world = worlds[w][0],
+                              .within = worlds[w][1],
+                              .count = counts[c],
+                              .type = c % 2 == 0 ? COLL_BF16 : COLL_BYTE,
+                              .delay = 1};
+            run_codes(run);
+        }
+    }
+}
+
+static int refuse_within(struct rank *rank)
+{
+    float array[4] = {0};
+    const struct coll_command third = {
+        .op = COLL_GATHER, .from = array, .to = array, .count = 4, .within = 3};
+    const struct coll_command sum = {
+        .op = COLL_ALL_REDUCE, .from = array, .to = array, .count = 4, .within = 2};
+    const int first = submit_wait(rank->coll, &third);
+    return first == -EINVAL ? submit_wait(rank->coll, &sum) : -EDOM;
+}
+
+static int differ_within(struct rank *rank)
+{
+    float array[4] = {0};
+    const struct coll_command gather = {.op = COLL_GATHER,
+                                        .from = array + rank->index % 2,
+                                        .to = array,
+                                        .count = 2,
+                                        .within = rank->index == 3 ? 0 : 2};
+    return submit_wait(rank->coll, &gather);
+}
+
+static void wrong_groups(void)
+{
+    struct run run = {.world = 4, .limit_ns = LONG_NS, .body = refuse_within};
+    run_ranks(&run);
+    for (unsigned r = 0; r < 4; r++) {
+        check_int(run.ranks[r].rc, ==, -EINVAL);
+        check_contains(run.ranks[r].message, "all-reduce within 2 of 4 ranks is not possible");
+    }
+    free(run.ranks);
+    run.body = differ_within;
+    run_ranks(&run);
+    check_int(run.ranks[0].rc, ==, -EPROTO);
+    check_contains(run.ranks[0].message, "rank 0 calls gather of 2 fp32 within 2 ranks, rank 3 "
+                                         "calls gather of 2 fp32");
+    free(run.ranks);
+}
+
 static void in_flight(void)
 {
     struct run run = {.world = 2, .limit_ns = LONG_NS, .body = contract_pipelined};
@@ -95,4 +154,4 @@ static void in_flight(void)
 }
 
 TEST_MAIN({"results", results}, {"uneven_borders", uneven_borders}, {"codes", codes},
-          {"in_flight", in_flight})
+          {"within", within}, {"wrong_groups", wrong_groups}, {"in_flight", in_flight})

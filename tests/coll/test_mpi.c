@@ -148,6 +148,23 @@ static void rank_codes(void)
     }
 }
 
+/* Groups whose parts come with the heads, and those that come later. */
+static void rank_within(void)
+{
+    static const uint64_t counts[] = {0, 5, 1027, 400001};
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+        struct run run = {.limit_ns = LONG_NS,
+                          .body = contract_within,
+                          .within = 2,
+                          .count = counts[c],
+                          .type = c % 2 == 0 ? COLL_BF16 : COLL_BYTE,
+                          .delay = 1};
+        const struct rank *rank = run_rank(&run);
+        check_string(rank->message, "");
+        check_int(rank->rc, ==, 0);
+    }
+}
+
 static int differs(struct rank *rank)
 {
     float array[8] = {0};
@@ -258,12 +275,10 @@ static const struct {
     void (*run)(void);
     int64_t silence_ns;
 } bodies[] = {
-    {"results", rank_results, 0},      {"borders", rank_borders, 0},
-    {"pipelined", rank_pipelined, 0},  {"long", rank_long, 0},
-    {"codes", rank_codes, 0},          {"differs", rank_differs, 0},
-    {"leaves", rank_leaves, 0},        {"aborts", rank_aborts, 0},
-    {"goes_on", rank_goes_on, 0},      {"hangs", rank_hangs, 0},
-    {"stops", rank_stops, 1500000000},
+    {"results", rank_results, 0}, {"borders", rank_borders, 0}, {"pipelined", rank_pipelined, 0},
+    {"long", rank_long, 0},       {"codes", rank_codes, 0},     {"within", rank_within, 0},
+    {"differs", rank_differs, 0}, {"leaves", rank_leaves, 0},   {"aborts", rank_aborts, 0},
+    {"goes_on", rank_goes_on, 0}, {"hangs", rank_hangs, 0},     {"stops", rank_stops, 1500000000},
 };
 
 static const char *environment(const char *name)
@@ -353,6 +368,12 @@ static void codes(void)
     check_world("codes", 3);
 }
 
+/* Each group of two gathers its own array. */
+static void within(void)
+{
+    check_world("within", 4);
+}
+
 /* Many commands in flight on every rank. */
 static void in_flight(void)
 {
@@ -414,6 +435,7 @@ int main(int argc, char **argv)
         {"results", results},
         {"uneven_borders", uneven_borders},
         {"codes", codes},
+        {"within", within},
         {"in_flight", in_flight},
         {"long_arrays", long_arrays},
         {"failures", failures},

@@ -71,10 +71,14 @@ static void figures(void)
     record.step.imbalance_seconds = 0.25;
     record.step.gather_bytes = 7;
     record.step.reduce_bytes = 5;
+    record.step.gather_between_bytes = 4;
+    record.step.reduce_between_bytes = 3;
     check_double(figure_of(&record, "ranks", "slowest"), ==, 1);
     check_double(figure_of(&record, "ranks", "imbalance"), ==, 0.25);
     check_double(figure_of(&record, "ranks", "gather_bytes"), ==, 7);
     check_double(figure_of(&record, "ranks", "reduce_bytes"), ==, 5);
+    check_double(figure_of(&record, "ranks", "gather_between_bytes"), ==, 4);
+    check_double(figure_of(&record, "ranks", "reduce_between_bytes"), ==, 3);
     record.evaluated = true;
     record.eval_loss = 3;
     check_double(figure_of(&record, NULL, "eval_loss"), ==, 3);
@@ -115,10 +119,11 @@ static void table(void)
     check_contains(text, "step,loss,grad_norm,lr,loss_scale,skipped,tokens,seconds,");
     check_contains(text, ",wait_other,wait_data,guesses_right,guesses_wrong,");
     check_contains(text, ",rss_gb,eval_loss,ranks_slowest,ranks_imbalance,ranks_gather_bytes,"
-                         "ranks_reduce_bytes,reward_chosen,reward_rejected,reward_margin,"
+                         "ranks_reduce_bytes,ranks_gather_between_bytes,"
+                         "ranks_reduce_between_bytes,reward_chosen,reward_rejected,reward_margin,"
                          "reward_accuracy,eval_reward_margin,eval_reward_accuracy\n"
                          "9,2.5,,0.001,1,1,100,2,50,");
-    check_contains(text, ",0,1,1099511627776,0,1.5,,,,,,,,,,,\n");
+    check_contains(text, ",0,1,1099511627776,0,1.5,,,,,,,,,,,,,\n");
     free(text);
 }
 

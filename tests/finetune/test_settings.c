@@ -101,7 +101,8 @@ static void flags(void)
         "--weight-decay 0.1 --clip 0 --betas 0.8,0.95 --schedule wsd --warmup 2 --precision fp16 "
         "--optimizer lion --moments 8bit --fp32-grads --freeze *norm* --freeze a.b --base int8 "
         "--dev cuda:1 "
-        "--threads 3 --ranks 2 --zero 2 --gather int8 --reduce int4",
+        "--threads 3 --ranks 2 --zero 2 --gather int8 --gather-within 4 "
+        "--reduce int4",
         &s);
     check_int(s.steps, ==, 9);
     check_double(s.epochs, ==, 0);
@@ -132,6 +133,7 @@ static void flags(void)
     check_uint(s.engine.zero_stage, ==, 2);
     check_uint(s.engine.gather, ==, TIDE_GATHER_INT8);
     check_uint(s.engine.reduce, ==, TIDE_REDUCE_INT4);
+    check_uint(s.engine.gather_within, ==, 4);
     check_uint(s.engine.lora_rank, ==, 0);
     finetune_settings_fini(&s);
     expect(NULL,
@@ -220,7 +222,7 @@ static void config(void)
         " \"data_types\": {\"grad_accum_dtype\": \"fp32\"}, \"steps_per_print\": 10,\n"
         " \"activation_checkpointing\": {\"cpu_checkpointing\": true},\n"
         " \"zero_optimization\": {\"stage\": 3, \"zero_quantized_weights\": true, "
-        "\"zero_quantized_gradients\": true, "
+        "\"zero_quantized_gradients\": true, \"zero_hpz_partition_size\": 8, "
         "\"offload_param\": {\"device\": \"cpu\"},\n"
         "   \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": \"/nvme\"}}}";
     struct finetune_settings s;
@@ -251,12 +253,14 @@ static void config(void)
     check_uint(s.engine.zero_stage, ==, 3);
     check_uint(s.engine.gather, ==, TIDE_GATHER_INT8);
     check_uint(s.engine.reduce, ==, TIDE_REDUCE_INT4);
+    check_uint(s.engine.gather_within, ==, 8);
     check_uint(s.engine.weights, ==, TIDE_HOST);
     check_uint(s.engine.states, ==, TIDE_STORE);
     check_uint(s.engine.store_count, ==, 1);
     check_string(s.engine.stores[0].directory, "/nvme");
     finetune_settings_fini(&s);
-    expect(text, "--gather exact --reduce exact", &s);
+    expect(text, "--gather exact --reduce exact --gather-within 1", &s);
+    check_uint(s.engine.gather_within, ==, 1);
     check_uint(s.engine.gather, ==, TIDE_GATHER_EXACT);
     check_uint(s.engine.reduce, ==, TIDE_REDUCE_EXACT);
     finetune_settings_fini(&s);

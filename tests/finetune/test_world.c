@@ -80,10 +80,11 @@ static void same_bits(void)
         {2, "--zero 1 --precision fp16 --moments 8bit"},
         {3, "--zero 2 --fp32-grads"},
         {2, "--zero 1 --reduce int4"},
+        {4, "--zero 3 --gather-within 2"},
         {4, "--zero 3 --store %T/store --place weights=store,states=store"},
     };
     begin();
-    for (size_t i = TEST_SLOW ? 4 : 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (size_t i = TEST_SLOW ? 5 : 0; i < sizeof rows / sizeof rows[0]; i++) {
         char words[512];
         snprintf(words, sizeof words, "%s%s --steps 4 --out %%T/threads --overwrite --ranks %u",
                  RANKS, rows[i].flags, rows[i].ranks);
@@ -121,6 +122,24 @@ static void resumed(void)
     expect(0, TALKS "--zero 0 --steps 10 --out %T/parts --resume");
     check_contains(rig_err, "in 4 bits only with several ranks and ZeRO stages 1 to 3");
 #undef TALKS
+    rig_end();
+}
+
+/* Groups of ranks change no bit, take fewer bytes, and are refused if they cannot be equal. */
+static void grouped(void)
+{
+#define GROUPS RANKS "--zero 3 --gather int8 --steps 4 "
+    begin();
+    expect(0, GROUPS "--ranks 4 --out %T/all");
+    expect(0, GROUPS "--ranks 4 --gather-within 2 --out %T/groups --log %T/log");
+    rig_same_model("all", "groups");
+    check_contains(rig_read("log"), "\"gather_between_bytes\":0");
+    expect(2, GROUPS "--ranks 4 --gather-within 3 --out %T/no");
+    check_contains(rig_err, "4 ranks cannot be divided into groups of 3");
+    expect(0, TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json -v --zero 3 --ranks 2 --steps 4 "
+                    "--gather-within 2 --out %T/groups --overwrite");
+    check_contains(rig_err, "within groups of 2 ranks only with more ranks than that");
+#undef GROUPS
     rig_end();
 }
 
@@ -401,6 +420,6 @@ static void failing_rank(void)
     rig_end();
 }
 
-TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed}, {"saved", saved}, {"adapters", adapters},
-          {"apart", apart}, {"refused", refused}, {"signalled", signalled}, {"storm", storm},
-          {"failing_rank", failing_rank})
+TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed}, {"grouped", grouped}, {"saved", saved},
+          {"adapters", adapters}, {"apart", apart}, {"refused", refused}, {"signalled", signalled},
+          {"storm", storm}, {"failing_rank", failing_rank})

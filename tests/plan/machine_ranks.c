@@ -31,6 +31,34 @@ static void gather(struct machine *const *machines, uint32_t world,
     }
 }
 
+/* The copies of each group, of what the first gather of the step brought. */
+static void gather_copies(struct machine *const *machines, uint32_t world,
+                          const struct plan_command *const *commands)
+{
+    const uint32_t block = commands[0]->block;
+    const uint32_t within = commands[0]->within;
+    const bool packed = plan_packs_weights(machines[0]->input, block);
+    check_uint(within, ==, machines[0]->input->within);
+    for (uint32_t r = 0; r < world; r++) {
+        const struct plan_span span = plan_copy_span(machines[r]->input, block);
+        const struct plan_operand *from = plan_command_operand(commands[r], PLAN_AS_FROM);
+        const uint64_t end = plan_chunk_count(span.first + span.count, PLAN_CUT_ELEMENTS);
+        check_true((from != NULL) == (span.count > 0));
+        for (uint64_t i = span.first / PLAN_CUT_ELEMENTS; i < end; i++) {
+            struct machine_cell at = packed ? machine_packed_cell_at(machines[r], block, i, 0)
+                                            : machine_kept_cell_at(machines[r], block, i, 0, 0);
+            const uint64_t first = plan_gathered_bytes(machines[r]->input, block, span.first);
+            const uint64_t value = machine_take(machines[r], from->buffer,
+                                                from->offset + at.offset - first, at.bytes);
+            for (uint32_t o = r / within * within; o < r / within * within + within; o++) {
+                const struct plan_operand *to = machine_need(commands[o], PLAN_AS_TO);
+                check_true(at.offset + at.bytes <= to->bytes);
+                machine_put(machines[o], to->buffer, to->offset + at.offset, at.bytes, value);
+            }
+        }
+    }
+}
+
 /* Overwrites where a cell's codes are. */
 static void put_codes(struct machine *machine, const struct plan_operand *codes, uint32_t block,
                       uint64_t cell)
@@ -139,9 +167,12 @@ uint64_t machine_do_together(struct machine *const *machines, uint32_t world,
         check_int(commands[r]->block, ==, commands[0]->block);
         check_int(commands[r]->elements, ==, commands[0]->elements);
         check_int(commands[r]->packed, ==, commands[0]->packed);
+        check_int(commands[r]->within, ==, commands[0]->within);
         machines[r]->now = commands[r];
     }
-    if (commands[0]->op == PLAN_GATHER) {
+    if (commands[0]->within > 0) {
+        gather_copies(machines, world, commands);
+    } else if (commands[0]->op == PLAN_GATHER) {
         (commands[0]->pages ? gather_pages : gather)(machines, world, commands);
     } else if (commands[0]->op == PLAN_REDUCE && commands[0]->block == PLAN_NONE) {
         reduce_tiles(machines, world, commands);

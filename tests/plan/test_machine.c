@@ -426,6 +426,20 @@ static void frozen_blocks_train(void)
     }
 }
 
+/* Frozen layers in fewer bits; `some` are trained and borrow a data block that is. */
+static void store_blocks(struct world *world, bool some)
+{
+    for (uint32_t b = 1; b + 1 < BLOCKS; b++) {
+        world->shapes[b].trained = some && b % 3 == 0;
+        world->shapes[b].stored_elements = world->shapes[b].trained ? 0 : UNIT * 5 / 4 + 16;
+        if (world->shapes[b].trained) {
+            world_add_data(world, b, 4 * UNIT);
+            world->shapes[world->input.block_count - 1].stored_elements = UNIT + 32;
+        }
+    }
+    world->input.rates.expand_elements = 1e9;
+}
+
 /* Frozen blocks that are stored in fewer bits, wherever they are kept, on one rank and on several. */
 static void stored_blocks_train(void)
 {
@@ -433,15 +447,7 @@ static void stored_blocks_train(void)
     for (uint64_t i = 0; i < TEST_COUNT(128, 24); i++) {
         struct world world;
         vary(&world, i * 15485863);
-        for (uint32_t b = 1; b + 1 < BLOCKS; b++) {
-            world.shapes[b].trained = i % 3 == 0 && b % 3 == 0;
-            world.shapes[b].stored_elements = world.shapes[b].trained ? 0 : UNIT * 5 / 4 + 16;
-            if (world.shapes[b].trained) {
-                world_add_data(&world, b, 4 * UNIT);
-                world.shapes[world.input.block_count - 1].stored_elements = UNIT + 32;
-            }
-        }
-        world.input.rates.expand_elements = 1e9;
+        store_blocks(&world, i % 3 == 0);
         world.input.world = i % 4 == 3 ? 2 : 1;
         world.input.stage = i % 4 == 3 ? (uint32_t)(i / 4 % 4) : 0;
         if (world.input.stage > 0 && world.input.stage < 3 && !world.input.budgets.device_is_host &&
@@ -569,6 +575,108 @@ static void coded_ranks_train(void)
         bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
         train(&world, is_inside ? &inside : i % 3 == 0 ? &drained : &evaluated, 1);
     }
+}
+
+/* Counts the gathers of a tape within groups, and those of a block after its first one that are not. */
+static uint32_t count_within(const struct plan *plan, uint32_t *others)
+{
+    const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
+    bool gathered[2 * BLOCKS] = {false};
+    uint32_t count = 0;
+    for (uint32_t c = 0; c < tape->count; c++) {
+        const struct plan_command *command = &tape->commands[c];
+        if (command->op == PLAN_GATHER && !command->pages) {
+            count += command->within > 0;
+            *others += gathered[command->block] && command->within == 0;
+            gathered[command->block] = true;
+        }
+    }
+    return count;
+}
+
+/* Groups of ranks that keep a copy of what the first gather of a step brought: whole weights, stored ones and packed
+ * ones, in layer-major and in micro-major order. No block is gathered from all ranks twice in a step. */
+static void groups_train(void)
+{
+    uint32_t within = 0;
+    uint32_t others = 0;
+    for (uint64_t i = 0; i < TEST_COUNT(160, 32); i++) {
+        struct world world;
+        vary(&world, i * 7919 + i / 3);
+        world.input.budgets.device_is_host = true;
+        world.input.world = 4;
+        world.input.within = 2;
+        world.input.local = i % 3 == 0 ? 4 : 2;
+        world.input.stage = 3;
+        world.input.packs = i % 4 == 1;
+        world.shapes[i % BLOCKS].trained = i % 5 != 2;
+        if (i % 7 == 3) {
+            store_blocks(&world, i % 2 == 0);
+        }
+        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
+        train(&world, is_inside ? &inside : i % 3 == 0 ? &drained : &evaluated, 1);
+        struct plan *plan = world_plan(&world);
+        within += count_within(plan, &others);
+        plan_destroy(plan);
+    }
+    check_uint(within, >, 100);
+    check_uint(others, ==, 0);
+}
+
+/* The copy takes its part of the model in HOST. Bytes between nodes are those of shards of other nodes, once. */
+static void groups_gather_inside(void)
+{
+    struct world world;
+    struct plan *plan = NULL;
+    uint64_t host[2];
+    world_init(&world, false, 1);
+    world.input.budgets.device_is_host = true;
+    world.input.world = 4;
+    world.input.rank = 3; /* the one that predictions are of */
+    world.input.local = 2;
+    world.input.stage = 3;
+    world.input.wishes.weights = PLAN_WHERE_HOST;
+    world.input.wishes.weight_slots = 2;
+    for (uint32_t within = 0; within <= 2; within += 2) {
+        world.input.within = within;
+        plan = world_plan(&world);
+        const struct plan_tape *tape = plan_tape(plan, plan_steady(plan), plan_steady(plan));
+        const struct plan_traffic traffic = plan_tape_traffic(tape);
+        uint64_t once = 0; /* elements of the other node's shards that the rank receives */
+        uint64_t again = 0;
+        for (uint32_t c = 0; c < tape->count; c++) {
+            const struct plan_command *command = &tape->commands[c];
+            if (command->op == PLAN_GATHER) {
+                const uint64_t all = command->elements;
+                const uint64_t far = plan_shard_border(all, 4, 2);
+                const bool copied = command->within > 0;
+                once += copied ? 0 : far;
+                again += copied;
+                check_uint(command->between_bytes, ==, copied ? 0 : 2 * far);
+                check_uint(command->bytes, ==,
+                           2 * plan_shard_border(all, copied ? 2 : 4, copied ? 1 : 3));
+            }
+        }
+        check_true((again > 0) == (within > 0));
+        check_uint(traffic.gather_between_bytes, ==, 2 * once);
+        check_uint(plan_predicted(plan)->gather_between_bytes, ==, traffic.gather_between_bytes);
+        check_true(traffic.reduce_between_bytes > 0 &&
+                   traffic.reduce_between_bytes < traffic.reduce_bytes);
+        host[within / 2] = plan_tier_bytes(plan, PLAN_HOST);
+        plan_destroy(plan);
+    }
+    uint64_t copies = 0;
+    for (uint32_t b = 1; b + 1 < BLOCKS; b++) { /* embedding and head are used once */
+        copies += plan_round_up(2 * plan_copy_most(&world.input, b), PLAN_ALIGN_BYTES);
+    }
+    check_uint(host[1] - host[0], ==, copies);
+    world.input.within = 3;
+    check_int(plan_create(&world.input, &plan), ==, -EINVAL);
+    check_contains(core_err_message(), "groups of 3 ranks are not possible with 4 ranks");
+    world.input.within = 2;
+    world.input.budgets.device_is_host = false;
+    check_int(plan_create(&world.input, &plan), ==, -ENOTSUP);
+    check_contains(core_err_message(), "on the CPU device only");
 }
 
 /* The REDUCE of a block. */
@@ -806,7 +914,8 @@ TEST_MAIN({"tapes_train", tapes_train}, {"applications_train", applications_trai
           {"stored_blocks_train", stored_blocks_train},
           {"stored_blocks_are_small", stored_blocks_are_small}, {"budgets_train", budgets_train},
           {"cards_train", cards_train}, {"cards_share", cards_share},
-          {"cards_keep_what_is_theirs", cards_keep_what_is_theirs},
+          {"cards_keep_what_is_theirs", cards_keep_what_is_theirs}, {"groups_train", groups_train},
+          {"groups_gather_inside", groups_gather_inside},
           {"packed_ranks_train", packed_ranks_train}, {"coded_ranks_train", coded_ranks_train},
           {"coded_gradients_are_small", coded_gradients_are_small},
           {"packed_weights_are_small", packed_weights_are_small})

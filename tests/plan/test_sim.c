@@ -131,6 +131,24 @@ static void codes_take_time(void)
     check_double(plan_sim_alone(&rates, &gather), ==, 3);
 }
 
+/* A group gathers at its own rate, if that is known, and its copy has been packed before. */
+static void groups_have_their_own_rate(void)
+{
+    struct plan_rates rates = {.coll_bytes = 100, .pack_elements = 1};
+    struct plan_command gather = {.op = PLAN_GATHER,
+                                  .queue = PLAN_Q_COLL,
+                                  .bytes = 300,
+                                  .packed = true,
+                                  .within = 2,
+                                  .operand_count = 1,
+                                  .operands = {{.role = PLAN_AS_FROM, .bytes = 80}}};
+    check_double(plan_sim_alone(&rates, &gather), ==, 3);
+    rates.within_bytes = 150;
+    check_double(plan_sim_alone(&rates, &gather), ==, 2);
+    gather.within = 0;
+    check_double(plan_sim_alone(&rates, &gather), ==, 3 + 40);
+}
+
 /* A card's copies slow each other down, and the update by their share of host memory. */
 static void copies_share_links_and_memory(void)
 {
@@ -155,6 +173,7 @@ static void copies_share_links_and_memory(void)
 }
 
 TEST_MAIN({"codes_take_time", codes_take_time},
+          {"groups_have_their_own_rate", groups_have_their_own_rate},
           {"copies_share_links_and_memory", copies_share_links_and_memory},
           {"prediction_keeps_its_bounds", prediction_keeps_its_bounds},
           {"simulator_shares_resources", simulator_shares_resources})

@@ -307,6 +307,8 @@ static int run_steps(const struct case_model *made, struct run_engine *engine,
         out->guess_bytes[s] = step.guess_bytes;
         out->gather_bytes += step.traffic.gather_bytes;
         out->reduce_bytes += step.traffic.reduce_bytes;
+        out->gather_between_bytes += step.traffic.gather_between_bytes;
+        out->reduce_between_bytes += step.traffic.reduce_between_bytes;
         out->steps = s + 1;
     }
     int rc = run_engine_save_wait(engine);

@@ -56,6 +56,7 @@ struct case_outcome {
     uint64_t summed_bytes; /* of these, in sums */
     uint64_t gather_bytes; /* the same as steps report them; not compared */
     uint64_t reduce_bytes;
+    uint64_t gather_between_bytes, reduce_between_bytes;
     char message[1024]; /* of the error that ended it; "" if there was none */
 };
 

@@ -185,6 +185,13 @@ static void nodes_share_their_network(void)
     const double whole = 1e9;
     const double seconds = whole * 31 / 32 / machine.between_bytes;
     check_double(fabs(whole * 511 / 512 / rate - seconds), <, seconds * 1e-9);
+    struct run_options groups = many;
+    groups.within = 16;
+    check_double(run_machine_rates(&machine, &many).machine.within_bytes, ==, 0);
+    check_double(run_machine_rates(&machine, &groups).machine.within_bytes, ==,
+                 machine.inside_bytes);
+    groups.within = 32; /* ranks of two nodes */
+    check_double(run_machine_rates(&machine, &groups).machine.within_bytes, ==, rate);
     machine.between_bytes = 1e15;
     check_double(run_machine_rates(&machine, &many).machine.coll_bytes, ==, machine.inside_bytes);
 }

@@ -241,6 +241,40 @@ static void packed(void)
     case_model_free(&made);
 }
 
+/* Groups of two ranks that keep a copy of the weights: the same bits as without, for weights in memory and in the store,
+ * exact, packed and stored in fewer bits, layer by layer and micro-batch by micro-batch. Bytes between nodes are those
+ * of one gather. */
+static void grouped(void)
+{
+    static const enum plan_order orders[] = {PLAN_ORDER_LAYER, PLAN_ORDER_MICRO};
+    struct case_model made;
+    struct case_outcome all;
+    struct case_outcome groups;
+    case_model_make(&made, "llama tied");
+    for (unsigned i = TEST_SLOW ? 3 : 0; i < 6; i++) {
+        struct run_options options = options_of(4, 3, i == 2 ? KERN_F32 : KERN_BF16);
+        options.local = 2;
+        options.packs = i == 1 || i == 4;
+        options.micro_batches = i < 3 ? 1 : 2;
+        options.wishes.order = orders[i % 2];
+        options.wishes.weight_slots = 2;
+        if (i >= 3) {
+            in_store(&options);
+        }
+        case_run_engine(&made, &options, STEPS, &all);
+        options.within = 2;
+        case_run_engine(&made, &options, STEPS, &groups);
+        case_check_equal(&all, &groups, "in groups");
+        check_uint(all.gather_between_bytes, >, groups.gather_between_bytes);
+        check_uint(groups.gather_between_bytes, >, 0);
+        check_uint(all.reduce_between_bytes, ==, groups.reduce_between_bytes);
+        check_uint(all.reduce_bytes, >, all.reduce_between_bytes);
+        check_uint(groups.gather_bytes, <, all.gather_bytes);
+        check_counted(&groups, &options);
+    }
+    case_model_free(&made);
+}
+
 /* Gradients that ranks reduce in 4 bits: about the same losses as with exact ones, in a quarter of the bytes; the same
  * bits for states in memory and in the store, and again. */
 static void coded(void)
@@ -275,4 +309,4 @@ static void coded(void)
 }
 
 TEST_MAIN({"fp32", fp32}, {"bf16", bf16}, {"lora", lora}, {"pairs", pairs}, {"again", again},
-          {"traffic", traffic}, {"packed", packed}, {"coded", coded})
+          {"traffic", traffic}, {"packed", packed}, {"coded", coded}, {"grouped", grouped})

@@ -41,6 +41,8 @@ static const struct key {
     {NULL, "rss_gb", REPORT_RSS},
     {"ranks", "gather_bytes", REPORT_GATHER},
     {"ranks", "reduce_bytes", REPORT_REDUCE},
+    {"ranks", "gather_between_bytes", REPORT_GATHER_BETWEEN},
+    {"ranks", "reduce_between_bytes", REPORT_REDUCE_BETWEEN},
 };
 enum { KEYS = sizeof keys / sizeof keys[0] };
 

@@ -233,7 +233,8 @@ charts.push(
     about: 'Tokens of the data, without padding.' },
   { id: 'bytes', title: 'Bytes per step, by path', unit: 'bytes', fromZero: true, about: 'Between drives and memory, between host and device, and between ranks.',
     series: [series('read', 'store reads', 'read'), series('write', 'store writes', 'write'), series('up', 'host to device', 'compute'), series('down', 'device to host', 'update'),
-      series('gather', 'weights between ranks', 'ranks'), series('reduce', 'gradients between ranks', 'copy')] },
+      series('gather', 'weights between ranks', 'ranks'), series('reduce', 'gradients between ranks', 'copy'),
+      series('gather_between', 'weights between nodes', 'other'), series('reduce_between', 'gradients between nodes', 'write')] },
   { id: 'memory', title: 'Memory of the process', unit: 'gb', series: [series('rss', 'measured', 'update')], fromZero: true,
     limit: memoryPlan === null ? null : memoryPlan / 1e9, limitName: 'planned',
     about: 'After each step, huge pages included, beside the plan for all tiers in memory.' });

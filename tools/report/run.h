@@ -32,6 +32,8 @@ enum report_figure {
     REPORT_DOWN,
     REPORT_GATHER,
     REPORT_REDUCE,
+    REPORT_GATHER_BETWEEN, /* part of the two before */
+    REPORT_REDUCE_BETWEEN,
     REPORT_WAIT_READ,
     REPORT_WAIT_WRITE,
     REPORT_WAIT_UPDATE,

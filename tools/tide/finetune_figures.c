@@ -84,6 +84,8 @@ static const struct finetune_figure figures[] = {
      .ranks = true},
     RANKS_BYTES("gather", step.gather_bytes),
     RANKS_BYTES("reduce", step.reduce_bytes),
+    RANKS_BYTES("gather_between", step.gather_between_bytes),
+    RANKS_BYTES("reduce_between", step.reduce_between_bytes),
     REWARD("chosen", step.reward_chosen),
     REWARD("rejected", step.reward_rejected),
     REWARD("margin", reward_margin),

@@ -52,6 +52,7 @@ struct finetune_flags {
     int numa;   /* the index in "auto|off" */
     int gather; /* enum tide_gather */
     int reduce; /* enum tide_reduce */
+    int64_t gather_within;
     bool make_store;
     const char *place, *io, *rates, *trace;
     const char *machine; /* of `tide plan`: its drives are in a file */

@@ -274,6 +274,7 @@ static int take_config_offload(struct finetune_settings *settings,
     engine->zero_stage = (uint32_t)cfg->zero.stage;
     engine->gather = cfg->zero.quantized_weights ? TIDE_GATHER_INT8 : TIDE_GATHER_EXACT;
     engine->reduce = cfg->zero.quantized_gradients ? TIDE_REDUCE_INT4 : TIDE_REDUCE_EXACT;
+    engine->gather_within = (uint64_t)cfg->zero.hpz_partition_size;
     if (is_given(settings, "zero_optimization.offload_param.device")) {
         engine->weights = tier_of(cfg->zero.offload_param.device);
     }
@@ -717,6 +718,9 @@ static int take_machine(struct finetune_settings *settings, const struct finetun
     }
     if (FINETUNE_GIVEN(flags, reduce)) {
         engine->reduce = (uint64_t)flags->reduce;
+    }
+    if (FINETUNE_GIVEN(flags, gather_within)) {
+        engine->gather_within = (uint64_t)flags->gather_within;
     }
     return 0;
 }

@@ -24,6 +24,7 @@ static void write_asked(struct core_json_write *json, const struct tide_engine_o
     }
     core_json_write_unsigned(json, "zero_stage", options->zero_stage);
     core_json_write_string(json, "gather", gathers[options->gather]);
+    core_json_write_unsigned(json, "gather_within", options->gather_within);
     core_json_write_string(json, "reduce", reduces[options->reduce]);
     core_json_write_unsigned(json, "batch", options->batch);
     core_json_write_unsigned(json, "accum", options->accum);
@@ -82,6 +83,8 @@ static void write_step(struct core_json_write *json, const struct tide_plan_info
     core_json_write_unsigned(json, "d2h_bytes", info->down_bytes);
     core_json_write_unsigned(json, "gather_bytes", info->gather_bytes);
     core_json_write_unsigned(json, "reduce_bytes", info->reduce_bytes);
+    core_json_write_unsigned(json, "gather_between_bytes", info->gather_between_bytes);
+    core_json_write_unsigned(json, "reduce_between_bytes", info->reduce_between_bytes);
     core_json_write_real(json, "store_write_tb_per_day", cli_plan_wear_tb(info));
     core_json_write_unsigned(json, "commands", info->commands);
     core_json_write_object_end(json);

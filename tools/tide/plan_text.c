@@ -179,9 +179,12 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
     fprintf(stream, "links: %.3f GB up and %.3f GB down per step; planned in %.3g s\n",
             (double)info.up_bytes / 1e9, (double)info.down_bytes / 1e9, info.plan_seconds);
     if (options->ranks > 1) {
-        fprintf(stream,
-                "ranks: each receives %.3f GB of weights and %.3f GB of gradients per step\n",
-                (double)info.gather_bytes / 1e9, (double)info.reduce_bytes / 1e9);
+        fprintf(
+            stream,
+            "ranks: each receives %.3f GB of weights and %.3f GB of gradients per step, %.3f and "
+            "%.3f GB of them from other nodes\n",
+            (double)info.gather_bytes / 1e9, (double)info.reduce_bytes / 1e9,
+            (double)info.gather_between_bytes / 1e9, (double)info.reduce_between_bytes / 1e9);
     }
     return 0;
 }
