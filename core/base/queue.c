@@ -65,6 +65,9 @@ static void *queue_main(void *argument)
         int rc = slot->job.run(slot->job.context, slot->arguments);
         if (rc != 0) {
             core_line_fail(&queue->line, rc, core_err_message());
+            if (slot->job.failed != NULL) {
+                slot->job.failed(slot->job.context, rc);
+            }
         } else {
             core_line_reach(&queue->line, next + 1);
         }

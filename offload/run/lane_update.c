@@ -658,10 +658,16 @@ static int run_job(void *context, const void *arguments)
     const int rc = run_command(update, job->command);
     if (update->node_count > 0 && rc == 0) {
         end_in_order(&update->order, job->number);
-    } else if (update->node_count > 0) {
-        core_line_fail(&update->order.line, rc, core_err_message());
     }
     return rc;
+}
+
+static void job_failed(void *context, int rc)
+{
+    struct run_update *update = context;
+    if (update->node_count > 0) {
+        core_line_fail(&update->order.line, rc, core_err_message());
+    }
 }
 
 /* Updates of several nodes run at the same time; every other command runs alone, as it does on one queue.
@@ -692,8 +698,11 @@ static int update_submit(void *context, const struct plan_command *command, stru
     struct run_update *update = context;
     struct core_queue *queue = NULL;
     const struct update_job one = {.command = command, .number = update->order.submitted};
-    const struct core_job job = {
-        .run = run_job, .context = update, .arguments = &one, .arguments_bytes = sizeof one};
+    const struct core_job job = {.run = run_job,
+                                 .failed = job_failed,
+                                 .context = update,
+                                 .arguments = &one,
+                                 .arguments_bytes = sizeof one};
     int rc = queue_of(update, command, &queue);
     if (rc != 0) {
         return rc;

@@ -388,14 +388,16 @@ static int total_of_all(void *user, const double *tiles, double *squares)
 
 static int step_job(void *context, const void *arguments)
 {
-    struct run_optimizer *optimizer = context;
     const uint64_t *step = arguments;
-    int rc = run_optimizer_take_step(optimizer, *step);
-    if (rc != 0) {
-        core_line_fail(&optimizer->done, rc, core_err_message());
-        core_line_fail(&optimizer->settled, rc, core_err_message());
-    }
-    return rc;
+    return run_optimizer_take_step(context, *step);
+}
+
+/* From here on the application may see the error; the queue takes no step any more. */
+static void step_failed(void *context, int rc)
+{
+    struct run_optimizer *optimizer = context;
+    core_line_fail(&optimizer->done, rc, core_err_message());
+    core_line_fail(&optimizer->settled, rc, core_err_message());
 }
 
 /* ---- making ---- */
@@ -736,8 +738,11 @@ int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token)
 static int open_step(struct run_optimizer *optimizer)
 {
     const uint64_t step = optimizer->steps + 1;
-    const struct core_job job = {
-        .run = step_job, .context = optimizer, .arguments = &step, .arguments_bytes = sizeof step};
+    const struct core_job job = {.run = step_job,
+                                 .failed = step_failed,
+                                 .context = optimizer,
+                                 .arguments = &step,
+                                 .arguments_bytes = sizeof step};
     struct core_fence unused;
     if (optimizer->open) {
         return 0;
@@ -745,12 +750,7 @@ static int open_step(struct run_optimizer *optimizer)
     if (run_optimizer_inside(optimizer)) {
         take_groups(optimizer);
     }
-    /* The queue ends a little later than the line from which the caller has the error. */
-    int rc = core_fence_poll((struct core_fence){&optimizer->done, UINT64_MAX});
-    if (rc != 0) {
-        return rc;
-    }
-    rc = core_queue_submit(optimizer->worker, &job, &unused);
+    int rc = core_queue_submit(optimizer->worker, &job, &unused);
     while (rc == -EAGAIN) { /* steps before this one are not updated yet */
         rc = run_optimizer_wait(optimizer, token_of(optimizer, step - 2, optimizer->blocks->count));
         if (rc == 0) {

@@ -1,6 +1,7 @@
 /* Proves lines, fences, bells and queues: order, edges across queues, limits, failures with their
  * message, and time-outs that name the line. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -183,6 +184,39 @@ static void failure_ends_the_queue(void)
     check_string(core_err_message(), "the job broke");
     core_queue_destroy(queue);
     check_true(at == &value);
+}
+
+struct failure_note {
+    struct core_queue *queue;
+    int rc;
+    int next_rc;
+    char message[64];
+};
+
+/* Tries to submit another job, and notes the answer and the message that the failed one has left. */
+static void note_failure(void *context, int rc)
+{
+    struct failure_note *note = context;
+    struct core_fence unused;
+    const struct core_job next = job_of(fail_job, NULL, NULL, 0);
+    note->rc = rc;
+    snprintf(note->message, sizeof note->message, "%s", core_err_message());
+    note->next_rc = core_queue_submit(note->queue, &next, &unused);
+}
+
+/* When a job's `failed` is called, the queue has ended. */
+static void failed_is_called_after_the_end(void)
+{
+    struct failure_note note = {.queue = NULL};
+    check_int(core_queue_create(&(struct core_queue_options){.name = "a"}, &note.queue), ==, 0);
+    struct core_job bad = job_of(fail_job, &note, NULL, 0);
+    bad.failed = note_failure;
+    struct core_fence fence = {0};
+    check_int(core_queue_submit(note.queue, &bad, &fence), ==, 0);
+    core_queue_destroy(note.queue);
+    check_int(note.rc, ==, -EIO);
+    check_int(note.next_rc, ==, -EIO);
+    check_string(note.message, "the job broke");
 }
 
 static int wait_job(void *context, const void *arguments)
@@ -392,6 +426,7 @@ TEST_MAIN({"waits_may_be_passive", waits_may_be_passive}, {"line_counts", line_c
           {"queue_keeps_order", queue_keeps_order}, {"queue_is_bounded", queue_is_bounded},
           {"fences_cross_queues", fences_cross_queues},
           {"failure_ends_the_queue", failure_ends_the_queue},
+          {"failed_is_called_after_the_end", failed_is_called_after_the_end},
           {"abandoned_jobs_are_dropped", abandoned_jobs_are_dropped},
           {"patience_begins_anew", patience_begins_anew}, {"shared_bell", shared_bell},
           {"failures_do_not_mix", failures_do_not_mix},
