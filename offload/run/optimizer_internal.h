@@ -1,5 +1,4 @@
-/* optimizer_internal.h: what an optimizer holds. Only for optimizer.c, optimizer_step.c and
- * optimizer_save.c. */
+/* optimizer_internal.h: what an optimizer holds. Only for optimizer.c and the files optimizer_*.c. */
 #ifndef OFFLOAD_RUN_OPTIMIZER_INTERNAL_H
 #define OFFLOAD_RUN_OPTIMIZER_INTERNAL_H
 
@@ -78,6 +77,11 @@ struct run_optimizer {
 /* Whether updates run under the backward pass; otherwise they wait for the norm. */
 bool run_optimizer_inside(const struct run_optimizer *optimizer);
 
+/* ---- optimizer_blocks.c ---- */
+
+/* Lists the blocks of all parameters and of this process's shares, and where those are in the application's arrays. */
+int run_optimizer_make_blocks(struct run_optimizer *optimizer,
+                              const struct run_optimizer_options *options);
 /* The elements of a block that one of several processes has; they begin and end at cuts. */
 struct plan_span run_optimizer_share_of(uint64_t elements, uint32_t world, uint32_t rank);
 /* Makes a list of the blocks in which a process has a share. Its blocks have the elements of that share alone. */
