@@ -1,0 +1,155 @@
+/* optimizer_case.h: parameters of all types, the ways in which an optimizer may update them, and the update of each
+ * parameter alone, whose bits are expected. Shared by the programs test_optimizer*.c. */
+#ifndef TESTS_RUN_OPTIMIZER_CASE_H
+#define TESTS_RUN_OPTIMIZER_CASE_H
+
+#include <pthread.h>
+
+#include "core/base/half.h"
+#include "core/base/rng.h"
+#include "cpu_adam/adam.h"
+#include "offload/run/optimizer.h"
+#include "tests/aio/fault.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+enum {
+    PARAMETERS = 12,
+    GROUPS = 2,
+    STEPS = 4,
+    WAYS = 7,
+    WORLD_MAX = 3,
+    SHARED = TEST_COUNT(5, 2) << 16 /* elements of a block of several */
+};
+
+/* The parameters; a test may change them for its time. */
+extern struct form {
+    uint64_t elements;
+    enum core_update_type weights, gradients;
+} forms[PARAMETERS];
+extern const struct adam_group groups[GROUPS];
+
+/* What varies between runs that must give the same bits. */
+struct way {
+    const char *name;
+    enum plan_where states;
+    uint64_t chunk_elements;
+    uint32_t slots;
+    unsigned threads;
+    int order; /* of submits: 0 backward, 1 forward, 2 shuffled, 3 anew in each step, 4 backward with one
+                * that is last in every second step */
+    const char *io;
+};
+
+/* What varies and changes bits. */
+struct rules {
+    enum core_update_rule rule;
+    enum core_update_type moments;
+    double clip;
+    double loss_scale;
+    bool may_skip;
+    bool sums;
+    int absent; /* in step s parameter (s * absent) % PARAMETERS has no gradient; 0: all have one */
+};
+
+struct arrays {
+    void *weights[PARAMETERS];
+    void *gradients[PARAMETERS];
+};
+
+extern const struct way ways[WAYS];
+extern const struct rules plain;
+
+static inline size_t bytes_of(enum core_update_type type)
+{
+    return type == CORE_UPDATE_F32 ? 4 : 2;
+}
+
+static inline __attribute__((always_inline)) void store(enum core_update_type type, void *array,
+                                                        uint64_t i, float value)
+{
+    if (type == CORE_UPDATE_F32) {
+        ((float *)array)[i] = value;
+    } else {
+        ((uint16_t *)array)[i] = type == CORE_UPDATE_BF16 ? core_f32_to_bf16(value)
+                                                          : core_f32_to_fp16(value);
+    }
+}
+
+static inline __attribute__((always_inline)) float load(enum core_update_type type,
+                                                        const void *array, uint64_t i)
+{
+    return type == CORE_UPDATE_F32    ? ((const float *)array)[i]
+           : type == CORE_UPDATE_BF16 ? core_bf16_to_f32(((const uint16_t *)array)[i])
+                                      : core_fp16_to_f32(((const uint16_t *)array)[i]);
+}
+
+/* From -0.5 to 0.5; the same for the same arguments. */
+static inline __attribute__((always_inline)) float draw(uint64_t seed, unsigned stream, uint64_t i)
+{
+    enum { NOISE = 1 << 16 };
+    static float noise[NOISE];
+    if (noise[1] >= 0 && noise[1] <= 0) {
+        for (uint64_t n = 0; n < NOISE; n++) {
+            noise[n] = core_rng_unit(core_rng_philox(1, 0, n).word[0]) - 0.5f;
+        }
+    }
+    return noise[(i + i / NOISE + seed * 7919 + stream * 104729) % NOISE];
+}
+
+void make_arrays(struct arrays *arrays);
+void free_arrays(struct arrays *arrays);
+/* Gradients depend on the weights, so that an error shows in all later steps. */
+void make_gradient(const struct arrays *arrays, unsigned p, unsigned step, double scale);
+/* Fails the test if weights differ. */
+void compare(const struct way *way, const struct arrays *one, const struct arrays *other);
+
+static inline bool is_absent(const struct rules *rules, unsigned step, unsigned p)
+{
+    return rules->absent > 0 && (step * (unsigned)rules->absent) % PARAMETERS == p;
+}
+
+/* ---- the reference: each parameter alone ---- */
+
+struct alone {
+    struct adam *adam;
+    struct adam_arrays arrays;
+    void *memory[6];
+    uint64_t updates;
+};
+
+void alone_begin(struct alone *alone, const struct rules *rules, unsigned p, void *weights);
+void alone_end(struct alone *alone);
+void alone_step(struct alone *alone, unsigned p, const void *gradient, double scale);
+
+/* ---- the optimizer ---- */
+
+extern enum core_update_type measured_type; /* of the options: most weights' */
+
+/* Processes that share states: here they are optimizers of one process with the same arrays, which are created one
+ * after the other. */
+struct meeting {
+    pthread_barrier_t barrier;
+    pthread_mutex_t lock;
+    double *sums; /* of the values that came, [count] */
+    size_t count;
+};
+
+extern struct share {
+    uint32_t world, rank;
+    struct meeting *meeting; /* NULL: nothing is summed */
+    char directories[WORLD_MAX][600];
+} share;
+
+int try_optimizer(const struct way *way, const struct rules *rules, const struct arrays *arrays,
+                  struct aio_fault *fault, struct run_optimizer **out);
+/* Fails the test if it cannot be created. */
+struct run_optimizer *make_optimizer(const struct way *way, const struct rules *rules,
+                                     const struct arrays *arrays);
+/* The parameter whose gradient comes i-th in a step. */
+unsigned nth(const struct way *way, unsigned step, unsigned i);
+/* Submits a gradient of each parameter after its last update. */
+void submit_all(struct run_optimizer *optimizer, const struct arrays *arrays, const struct way *way,
+                unsigned step);
+
+#endif

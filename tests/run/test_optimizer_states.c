@@ -1,0 +1,479 @@
+/* Proves what an optimizer does with states between steps: masters follow weights that the application wrote,
+ * checkpoints and single states carry a run on to the bit, and several processes share them. */
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "tests/run/optimizer_case.h"
+
+/* ---- weights that the application wrote ---- */
+
+/* After a change the masters are the new weights, wherever states are, and moments go on. */
+static void weights_may_change(void)
+{
+    struct arrays results[2];
+    for (int w = 0; w < 2; w++) {
+        struct arrays *arrays = &results[w];
+        uint64_t token = 0;
+        make_arrays(arrays);
+        struct run_optimizer *optimizer = make_optimizer(&ways[w], &plain, arrays);
+        struct alone alone[PARAMETERS];
+        struct arrays reference;
+        make_arrays(&reference);
+        for (unsigned p = 0; p < PARAMETERS; p++) {
+            alone_begin(&alone[p], &plain, p, reference.weights[p]);
+        }
+        for (unsigned s = 0; s < STEPS; s++) {
+            submit_all(optimizer, arrays, &ways[w], s);
+            check_int(run_optimizer_step(optimizer, &token), ==, 0);
+            check_int(run_optimizer_wait(optimizer, token), ==, 0);
+            for (unsigned p = 0; p < PARAMETERS; p++) {
+                make_gradient(&reference, p, s, 1);
+                alone_step(&alone[p], p, reference.gradients[p], 1);
+            }
+            for (unsigned p = s; p < PARAMETERS; p += 3) {
+                for (uint64_t i = 0; i < forms[p].elements; i++) {
+                    const float value = draw(50 + s, p, i);
+                    store(forms[p].weights, arrays->weights[p], i, value);
+                    store(forms[p].weights, reference.weights[p], i, value);
+                    if (forms[p].weights != CORE_UPDATE_F32) {
+                        alone[p].arrays.lo16[i] = 0;
+                        alone[p].arrays.w32[i] = load(forms[p].weights, reference.weights[p], i);
+                    }
+                }
+                check_int(run_optimizer_weights_changed(optimizer, p), ==, 0);
+            }
+        }
+        compare(&ways[w], &reference, arrays);
+        run_optimizer_destroy(optimizer);
+        for (unsigned p = 0; p < PARAMETERS; p++) {
+            alone_end(&alone[p]);
+        }
+        free_arrays(&reference);
+    }
+    free_arrays(&results[0]);
+    free_arrays(&results[1]);
+}
+
+/* ---- checkpoints ---- */
+
+static int load_from(struct run_optimizer *optimizer, const char *path, uint64_t *step)
+{
+    return run_optimizer_load(optimizer, &path, 1, step);
+}
+
+/* Makes all types alike; the second call restores them. */
+static void swap_types(enum core_update_type type)
+{
+    static enum core_update_type kept[PARAMETERS][2];
+    static bool swapped;
+    for (unsigned p = 0; p < PARAMETERS; p++) {
+        if (!swapped) {
+            kept[p][0] = forms[p].weights;
+            kept[p][1] = forms[p].gradients;
+        }
+        forms[p].weights = swapped ? kept[p][0] : type;
+        forms[p].gradients = swapped ? kept[p][1] : type;
+    }
+    swapped = !swapped;
+    measured_type = type;
+}
+
+static void steps_of(struct run_optimizer *optimizer, struct arrays *arrays, const struct way *way,
+                     unsigned first, unsigned end)
+{
+    uint64_t token = 0;
+    for (unsigned s = first; s < end; s++) {
+        submit_all(optimizer, arrays, way, s);
+        check_int(run_optimizer_step(optimizer, &token), ==, 0);
+    }
+    check_int(run_optimizer_wait(optimizer, token), ==, 0);
+}
+
+/* Saved in one placement and loaded in another, a run goes on with the bits of one that was never interrupted,
+ * with weights of one type and of several, also if its gradients then come in another order. */
+static void checkpoints_go_on(void)
+{
+    static const enum core_update_type types[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
+                                                  CORE_UPDATE_FP16};
+    enum { ALIKE = sizeof types / sizeof types[0] };
+    for (size_t t = 0; t <= ALIKE; t++) {
+        const struct rules rules = {CORE_UPDATE_ADAMW,
+                                    t == 1 ? CORE_UPDATE_Q8 : CORE_UPDATE_F32,
+                                    (double)(t % 2),
+                                    1,
+                                    false,
+                                    false,
+                                    0};
+        struct arrays straight;
+        struct arrays saved;
+        struct arrays loaded;
+        char directory[600];
+        uint64_t step = 0;
+        snprintf(directory, sizeof directory, "%s/checkpoints %zu", test_directory(), t);
+        if (t < ALIKE) {
+            swap_types(types[t]);
+        }
+        make_arrays(&straight);
+        make_arrays(&saved);
+        make_arrays(&loaded);
+        struct run_optimizer *optimizer = make_optimizer(&ways[t % 2], &rules, &straight);
+        steps_of(optimizer, &straight, &ways[0], 0, 5);
+        run_optimizer_destroy(optimizer);
+        optimizer = make_optimizer(&ways[t % 2], &rules, &saved);
+        check_int(load_from(optimizer, directory, &step), ==, -ENOENT);
+        steps_of(optimizer, &saved, &ways[0], 0, 1);
+        check_int(run_optimizer_save(optimizer, directory, 2), ==, 0);
+        steps_of(optimizer, &saved, &ways[0], 1, 2);
+        check_int(run_optimizer_save(optimizer, directory, 2), ==, 0);
+        run_optimizer_destroy(optimizer);
+        optimizer = make_optimizer(&ways[1 - t % 2], &rules, &loaded);
+        check_int(run_optimizer_save(optimizer, directory, 2), ==, -EEXIST);
+        check_int(load_from(optimizer, directory, &step), ==, 0);
+        check_uint(step, ==, 2);
+        compare(&ways[1], &saved, &loaded);
+        steps_of(optimizer, &loaded, &ways[WAYS - 1], 2, 5);
+        check_int(run_optimizer_save(optimizer, directory, 2), ==, 0);
+        compare(&ways[1], &straight, &loaded);
+        char one[700];
+        snprintf(one, sizeof one, "%s/checkpoint-2", directory);
+        check_int(load_from(optimizer, one, &step), ==, 0);
+        check_uint(step, ==, 2);
+        compare(&ways[1], &saved, &loaded);
+        run_optimizer_destroy(optimizer);
+        if (t < ALIKE) {
+            swap_types(types[t]);
+        }
+        free_arrays(&straight);
+        free_arrays(&saved);
+        free_arrays(&loaded);
+    }
+}
+
+/* ---- processes that share states ---- */
+
+/* Optimizers with the arrays of one; `meeting` belongs to the caller. */
+static void begin_world(const struct rules *rules, const struct arrays *arrays, uint32_t world,
+                        struct meeting *meeting, struct run_optimizer **out)
+{
+    *meeting = (struct meeting){.count = 0};
+    pthread_mutex_init(&meeting->lock, NULL);
+    pthread_barrier_init(&meeting->barrier, NULL, world);
+    for (uint32_t r = 0; r < world; r++) {
+        snprintf(share.directories[r], sizeof share.directories[r], "%s/rank %u", test_directory(),
+                 r);
+        share.world = world;
+        share.rank = r;
+        share.meeting = meeting;
+        out[r] = make_optimizer(&ways[r % 2], rules, arrays);
+    }
+    share.world = 0;
+}
+
+static void end_world(uint32_t world, struct meeting *meeting, struct run_optimizer **optimizers)
+{
+    for (uint32_t r = 0; r < world; r++) {
+        run_optimizer_destroy(optimizers[r]);
+    }
+    pthread_barrier_destroy(&meeting->barrier);
+    pthread_mutex_destroy(&meeting->lock);
+    free(meeting->sums);
+}
+
+/* Gradients follow from the weights of all; each optimizer reads its share of them. */
+static void world_steps(const struct rules *rules, const struct arrays *arrays, uint32_t world,
+                        struct run_optimizer **optimizers, const unsigned steps[2], double *norms)
+{
+    uint64_t token = 0;
+    for (unsigned s = steps[0]; s < steps[1]; s++) {
+        for (unsigned p = 0; p < PARAMETERS; p++) {
+            make_gradient(arrays, p, s, rules->loss_scale);
+        }
+        for (uint32_t r = 0; r < world; r++) {
+            for (unsigned i = 0; i < PARAMETERS; i++) {
+                const unsigned p = nth(&ways[2 + r], s, i);
+                if (!is_absent(rules, s, p)) {
+                    if (rules->sums) {
+                        check_int(run_optimizer_submit(optimizers[r], p, arrays->gradients[p],
+                                                       false, &token),
+                                  ==, 0);
+                    }
+                    check_int(
+                        run_optimizer_submit(optimizers[r], p, arrays->gradients[p], true, &token),
+                        ==, 0);
+                }
+            }
+            check_int(run_optimizer_step(optimizers[r], &token), ==, 0);
+        }
+        for (uint32_t r = 0; r < world; r++) {
+            struct run_optimizer_result result;
+            check_int(run_optimizer_wait(optimizers[r], run_optimizer_last_token(optimizers[r])),
+                      ==, 0);
+            check_int(run_optimizer_result(optimizers[r], &result), ==, 0);
+            if (norms[s] < 0) {
+                norms[s] = result.norm;
+            }
+            check_memory(&result.norm, &norms[s], sizeof norms[s]);
+        }
+    }
+}
+
+/* The shares of all cover each parameter once. */
+static void check_shares(uint32_t world, struct run_optimizer **optimizers)
+{
+    for (unsigned p = 0; p < PARAMETERS; p++) {
+        uint64_t next = 0;
+        for (uint32_t r = 0; r < world; r++) {
+            const struct plan_span own = run_optimizer_share(optimizers[r], p);
+            check_uint(own.count > 0 ? own.first : next, ==, next);
+            next += own.count;
+        }
+        check_uint(next, ==, forms[p].elements);
+    }
+}
+
+/* Saves what each process has, and begins again with `world` processes, which load it. Gradients of all
+ * processes follow from weights of one array, so that no weights have to be sent. */
+static void change_world(const struct rules *rules, struct arrays *arrays, uint32_t *world,
+                         uint32_t next, struct meeting *meeting, struct run_optimizer **optimizers)
+{
+    char directories[WORLD_MAX][700];
+    const char *paths[WORLD_MAX];
+    uint64_t step = 0;
+    uint64_t saved = 0;
+    for (uint32_t r = 0; r < *world; r++) {
+        snprintf(directories[r], sizeof directories[r], "%s/%d %d saved by %u", test_directory(),
+                 rules->rule, rules->moments, r);
+        paths[*world - 1 - r] = directories[r]; /* in any order */
+        check_int(run_optimizer_save(optimizers[r], directories[r], 0), ==, 0);
+    }
+    struct run_optimizer_result result;
+    check_int(run_optimizer_result(optimizers[0], &result), ==, 0);
+    saved = result.step;
+    end_world(*world, meeting, optimizers);
+    free_arrays(arrays);
+    make_arrays(arrays);
+    begin_world(rules, arrays, next, meeting, optimizers);
+    if (*world > 1) { /* a share is not enough for another one */
+        const uint32_t last = next == *world ? 0 : next - 1;
+        check_int(load_from(optimizers[last], directories[next == *world ? 1 : 0], &step), ==,
+                  -EINVAL);
+        check_contains(core_err_message(), " needs the states of process ");
+        check_int(run_optimizer_load(optimizers[0], (const char *[]){paths[0], paths[0]}, 2, &step),
+                  ==, -EINVAL);
+        check_contains(core_err_message(), "; expected another process of ");
+    }
+    for (uint32_t r = 0; r < next; r++) {
+        if (*world == next) {
+            check_int(load_from(optimizers[r], directories[r], &step), ==, 0);
+        } else {
+            check_int(run_optimizer_load(optimizers[r], paths, *world, &step), ==, 0);
+        }
+        check_uint(step, ==, saved);
+    }
+    *world = next;
+}
+
+/* Processes with a share each have the bits of one, its norms too, with and without clipping, sums and parameters
+ * without gradients, in all types. So they have after others loaded what they had saved. */
+static void states_are_shared(void)
+{
+    static const uint32_t worlds[] = {2, 2, 3, 2, 1, 3};
+    enum { CHANGES = sizeof worlds / sizeof worlds[0] };
+    static const struct rules of[] = {
+        {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 5},
+        {CORE_UPDATE_ADAMW, CORE_UPDATE_Q8, 0.5, 8, true, false, 0},
+        {CORE_UPDATE_LION, CORE_UPDATE_BF16, 0.1, 1, false, true, 0},
+    };
+    for (size_t k = 0; k < sizeof of / sizeof of[0]; k += TEST_COUNT(1, 2)) {
+        struct arrays whole;
+        struct arrays arrays;
+        double norms[CHANGES + 1];
+        struct run_optimizer *optimizers[WORLD_MAX];
+        struct meeting meeting;
+        uint32_t world = 1;
+        for (unsigned s = 0; s <= CHANGES; s++) {
+            norms[s] = -1;
+        }
+        make_arrays(&whole);
+        begin_world(&of[k], &whole, 1, &meeting, optimizers);
+        world_steps(&of[k], &whole, 1, optimizers, (const unsigned[]){0, CHANGES + 1}, norms);
+        end_world(1, &meeting, optimizers);
+        make_arrays(&arrays);
+        begin_world(&of[k], &arrays, 1, &meeting, optimizers);
+        for (unsigned s = 0; s < CHANGES; s++) {
+            check_shares(world, optimizers);
+            world_steps(&of[k], &arrays, world, optimizers, (const unsigned[]){s, s + 1}, norms);
+            change_world(&of[k], &arrays, &world, worlds[s], &meeting, optimizers);
+        }
+        world_steps(&of[k], &arrays, world, optimizers, (const unsigned[]){CHANGES, CHANGES + 1},
+                    norms);
+        compare(&ways[1], &whole, &arrays);
+        end_world(world, &meeting, optimizers);
+        free_arrays(&arrays);
+        free_arrays(&whole);
+    }
+}
+
+/* What cannot be shared is refused. A process without any part of a parameter takes its gradients and states as if
+ * it had one. */
+static void wrong_shares_are_refused(void)
+{
+    struct arrays arrays;
+    struct run_optimizer *optimizer = NULL;
+    struct rules rules = plain;
+    make_arrays(&arrays);
+    share.meeting = NULL;
+    share.world = 2;
+    share.rank = 2;
+    check_int(try_optimizer(&ways[0], &rules, &arrays, NULL, &optimizer), ==, -EINVAL);
+    check_contains(core_err_message(), "process 2 of 2");
+    share.rank = 1;
+    rules.clip = 1;
+    check_int(try_optimizer(&ways[0], &rules, &arrays, NULL, &optimizer), ==, -EINVAL);
+    check_contains(core_err_message(), "need the norm of all processes");
+    rules.clip = 0;
+    share.world = 1000;
+    share.rank = 0;
+    check_int(try_optimizer(&ways[0], &rules, &arrays, NULL, &optimizer), ==, -EINVAL);
+    check_contains(core_err_message(), "would have no parameters");
+    share.world = 2;
+    optimizer = make_optimizer(&ways[0], &rules, &arrays);
+    share.world = 0;
+    struct run_optimizer_states states = {.updates = 7};
+    uint64_t token = 0;
+    unsigned absent = 0;
+    while (absent < PARAMETERS && run_optimizer_share(optimizer, absent).count > 0) {
+        absent++;
+    }
+    check_uint(absent, <, PARAMETERS);
+    make_gradient(&arrays, absent, 0, 1);
+    check_int(run_optimizer_weights_changed(optimizer, absent), ==, 0);
+    check_int(run_optimizer_get_states(optimizer, absent, &states), ==, 0);
+    check_uint(states.updates, ==, 0);
+    check_int(run_optimizer_submit(optimizer, absent, arrays.gradients[absent], true, &token), ==,
+              0);
+    check_int(run_optimizer_submit(optimizer, absent, arrays.gradients[absent], true, &token), ==,
+              -EALREADY);
+    check_int(run_optimizer_poll(optimizer, token), ==, 1);
+    check_int(run_optimizer_step(optimizer, &token), ==, 0);
+    check_int(run_optimizer_wait(optimizer, token), ==, 0);
+    check_int(run_optimizer_wait(optimizer, run_optimizer_token(optimizer, absent)), ==, 0);
+    run_optimizer_destroy(optimizer);
+    free_arrays(&arrays);
+}
+
+struct states {
+    float *values[3];
+    uint64_t updates;
+};
+
+static void get_states(struct run_optimizer *optimizer, unsigned p, struct states *states)
+{
+    struct run_optimizer_states found = {.updates = 0};
+    for (int v = 0; v < 3; v++) {
+        states->values[v] = calloc(forms[p].elements, sizeof(float));
+        found.values[v] = states->values[v];
+    }
+    check_int(run_optimizer_get_states(optimizer, p, &found), ==, 0);
+    states->updates = found.updates;
+}
+
+static void set_states(struct run_optimizer *optimizer, unsigned p, const struct states *states)
+{
+    struct run_optimizer_states wanted = {.updates = states->updates};
+    memcpy(wanted.values, states->values, sizeof states->values);
+    check_int(run_optimizer_set_states(optimizer, p, &wanted), ==, 0);
+}
+
+/* States that are read as fp32 and written to another optimizer with another placement go on with the same bits:
+ * also the weights, which follow the masters. A single one leaves the others alone. */
+static void states_are_carried(void)
+{
+    static const struct rules rules = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0};
+    for (int back = 0; back < 2; back++) {
+        struct arrays from;
+        struct arrays to;
+        struct states states[PARAMETERS];
+        make_arrays(&from);
+        make_arrays(&to);
+        struct run_optimizer *one = make_optimizer(&ways[back], &rules, &from);
+        struct run_optimizer *other = make_optimizer(&ways[1 - back], &rules, &to);
+        steps_of(one, &from, &ways[0], 0, 2);
+        uint64_t token = 0;
+        make_gradient(&from, 5, 7, 1);
+        check_int(run_optimizer_submit(one, 5, from.gradients[5], true, &token), ==, 0);
+        struct run_optimizer_states busy = {.updates = 0};
+        check_int(run_optimizer_get_states(one, 0, &busy), ==, -EBUSY);
+        check_int(run_optimizer_set_states(one, 0, &busy), ==, -EBUSY);
+        check_int(run_optimizer_step(one, &token), ==, 0);
+        for (unsigned p = 0; p < PARAMETERS; p++) {
+            get_states(one, p, &states[p]);
+            check_uint(states[p].updates, ==, p == 5 ? 3 : 2);
+            check_true(fabsf(states[p].values[ADAM_VALUE_M][forms[p].elements - 1]) > 0);
+            set_states(other, p, &states[p]);
+        }
+        compare(&ways[1], &from, &to);
+        steps_of(one, &from, &ways[2], 2, 3);
+        steps_of(other, &to, &ways[WAYS - 1], 2, 3);
+        compare(&ways[1], &from, &to);
+        struct states now;
+        get_states(other, 2, &now);
+        memset(now.values[ADAM_VALUE_V], 0, forms[2].elements * sizeof(float));
+        struct run_optimizer_states only = {.values = {[ADAM_VALUE_V] = now.values[ADAM_VALUE_V]},
+                                            .updates = 9};
+        check_int(run_optimizer_set_states(other, 2, &only), ==, 0);
+        struct states then;
+        get_states(other, 2, &then);
+        check_uint(then.updates, ==, 9);
+        for (int v = 0; v < 3; v++) {
+            check_memory(then.values[v], now.values[v], forms[2].elements * sizeof(float));
+            free(then.values[v]);
+            free(now.values[v]);
+        }
+        for (unsigned p = 0; p < PARAMETERS; p++) {
+            for (int v = 0; v < 3; v++) {
+                free(states[p].values[v]);
+            }
+        }
+        run_optimizer_destroy(one);
+        run_optimizer_destroy(other);
+        free_arrays(&from);
+        free_arrays(&to);
+    }
+}
+
+static void wrong_checkpoints_are_refused(void)
+{
+    struct arrays arrays;
+    struct arrays others;
+    char directory[600];
+    uint64_t step = 0;
+    snprintf(directory, sizeof directory, "%s/wrong", test_directory());
+    make_arrays(&arrays);
+    struct run_optimizer *optimizer = make_optimizer(&ways[0], &plain, &arrays);
+    steps_of(optimizer, &arrays, &ways[0], 0, 1);
+    check_int(run_optimizer_save(optimizer, directory, 1), ==, 0);
+    run_optimizer_destroy(optimizer);
+    for (int k = 0; k < 2; k++) { /* another parameter, another type */
+        forms[9].elements += k == 0;
+        forms[9].weights = k == 0 ? CORE_UPDATE_F32 : CORE_UPDATE_FP16;
+        make_arrays(&others);
+        optimizer = make_optimizer(&ways[0], &plain, &others);
+        check_int(load_from(optimizer, directory, &step), ==, -EINVAL);
+        run_optimizer_destroy(optimizer);
+        free_arrays(&others);
+        forms[9].elements -= k == 0;
+        forms[9].weights = CORE_UPDATE_F32;
+    }
+    free_arrays(&arrays);
+}
+
+TEST_MAIN({"weights_may_change", weights_may_change}, {"checkpoints_go_on", checkpoints_go_on},
+          {"states_are_carried", states_are_carried}, {"states_are_shared", states_are_shared},
+          {"wrong_shares_are_refused", wrong_shares_are_refused},
+          {"wrong_checkpoints_are_refused", wrong_checkpoints_are_refused})
