@@ -90,6 +90,26 @@ static bool falls_back(const struct token_model *model, const char *at, unsigned
     return all;
 }
 
+/* Adds the token of `bytes` bytes. A piece without one is counted in *unknown, whose token is added with the next
+ * piece, or with the next known one if unknown pieces are fused. */
+static int add_or_count(struct text_scratch *scratch, size_t *count, uint32_t id, size_t bytes,
+                        size_t *unknown)
+{
+    const struct token_model *model = scratch->tokenizer->model;
+    if (*unknown > 0 && (id != TOKEN_NONE || !model->fuse_unk)) {
+        const int rc = add_symbol(scratch, count, model->unk, *unknown);
+        if (rc != 0) {
+            return rc;
+        }
+        *unknown = 0;
+    }
+    if (id != TOKEN_NONE) {
+        return add_symbol(scratch, count, id, bytes);
+    }
+    *unknown += model->unk != TOKEN_NONE ? bytes : 0;
+    return 0;
+}
+
 /* Splits a word into symbols of characters; collects unknown ones. */
 static int start_chars(struct text_scratch *scratch, const char *text, size_t bytes, size_t *count)
 {
@@ -109,20 +129,9 @@ static int start_chars(struct text_scratch *scratch, const char *text, size_t by
             }
             continue;
         }
-        if (unknown > 0 && (id != TOKEN_NONE || !model->fuse_unk)) {
-            rc = add_symbol(scratch, count, model->unk, unknown);
-            if (rc != 0) {
-                return rc;
-            }
-            unknown = 0;
-        }
-        if (id != TOKEN_NONE) {
-            rc = add_symbol(scratch, count, id, length);
-            if (rc != 0) {
-                return rc;
-            }
-        } else if (model->unk != TOKEN_NONE) {
-            unknown += length;
+        rc = add_or_count(scratch, count, id, length, &unknown);
+        if (rc != 0) {
+            return rc;
         }
     }
     return unknown > 0 ? add_symbol(scratch, count, model->unk, unknown) : 0;
@@ -132,23 +141,11 @@ static int start_bytes(struct text_scratch *scratch, const char *text, size_t by
 {
     const struct token_model *model = scratch->tokenizer->model;
     size_t unknown = 0;
-    int rc;
     for (size_t at = 0; at < bytes; at++) {
-        uint32_t id = model->byte_ids[(unsigned char)text[at]];
-        if (unknown > 0 && (id != TOKEN_NONE || !model->fuse_unk)) {
-            rc = add_symbol(scratch, count, model->unk, unknown);
-            if (rc != 0) {
-                return rc;
-            }
-            unknown = 0;
-        }
-        if (id != TOKEN_NONE) {
-            rc = add_symbol(scratch, count, id, 1);
-            if (rc != 0) {
-                return rc;
-            }
-        } else if (model->unk != TOKEN_NONE) {
-            unknown++;
+        const uint32_t id = model->byte_ids[(unsigned char)text[at]];
+        const int rc = add_or_count(scratch, count, id, 1, &unknown);
+        if (rc != 0) {
+            return rc;
         }
     }
     return unknown > 0 ? add_symbol(scratch, count, model->unk, unknown) : 0;
