@@ -97,31 +97,37 @@ static int slot_move(struct plan_step *step, enum plan_op op, const struct chunk
     return plan_move_add(step, &command);
 }
 
+/* Adds a chunk's states and weights to a command: in the state slot, or where they are kept. */
+static void use_chunk(struct plan_step *step, struct plan_command *command,
+                      const struct chunk *chunk, enum plan_access access)
+{
+    const uint64_t offset = step->layout->slot_states_offset;
+    struct plan_piece inside = chunk->weights_in_slot ? weights_in_slot(step, chunk)
+                                                      : (struct plan_piece){.buffer = PLAN_NONE};
+    command->chunk = (uint32_t)chunk->index;
+    command->elements = chunk->count;
+    if (chunk->states_away) {
+        const uint64_t from = chunk->weights_in_slot ? 0 : offset;
+        const uint64_t states = plan_state_bytes(&step->input->blocks[chunk->block].format,
+                                                 chunk->count);
+        inside = (struct plan_piece){
+            .buffer = chunk->slot, .offset = from, .bytes = offset + states - from};
+    } else {
+        plan_move_operand(command, PLAN_AS_STATES, access, chunk_kept(step, PLAN_MASTER, chunk));
+    }
+    plan_move_operand(command, PLAN_AS_SLOT, access, inside);
+    plan_move_operand(command, PLAN_AS_WEIGHTS_PLACE, access, chunk->weights);
+}
+
 static int update(struct plan_step *step, const struct chunk *chunk)
 {
     const struct plan_format *format = &step->input->blocks[chunk->block].format;
-    const struct plan_layout *layout = step->layout;
     const struct plan_block_layout *where = plan_move_block(step, chunk->block);
-    uint64_t states = plan_state_bytes(format, chunk->count);
     uint32_t own = where->on_card ? where->gradient_whole : where->gradient;
     uint32_t gradient = own != PLAN_NONE ? own : step->gradient;
     struct plan_command command = plan_move_command(
         PLAN_UPDATE, where->on_card ? PLAN_Q_COMPUTE : PLAN_Q_UPDATE, chunk->block, PLAN_NONE);
-    command.chunk = (uint32_t)chunk->index;
-    command.elements = chunk->count;
-    struct plan_piece inside = chunk->weights_in_slot ? weights_in_slot(step, chunk)
-                                                      : (struct plan_piece){.buffer = PLAN_NONE};
-    if (chunk->states_away) {
-        uint64_t from = chunk->weights_in_slot ? 0 : layout->slot_states_offset;
-        inside = (struct plan_piece){.buffer = chunk->slot,
-                                     .offset = from,
-                                     .bytes = layout->slot_states_offset + states - from};
-    } else {
-        plan_move_operand(&command, PLAN_AS_STATES, PLAN_CHANGES,
-                          chunk_kept(step, PLAN_MASTER, chunk));
-    }
-    plan_move_operand(&command, PLAN_AS_SLOT, PLAN_CHANGES, inside);
-    plan_move_operand(&command, PLAN_AS_WEIGHTS_PLACE, PLAN_CHANGES, chunk->weights);
+    use_chunk(step, &command, chunk, PLAN_CHANGES);
     uint64_t before = plan_layout_gradient_first(step->input, chunk->block);
     struct plan_piece stored = {.buffer = gradient,
                                 .offset = (chunk->first - before) * format->grad_bytes,
@@ -129,7 +135,8 @@ static int update(struct plan_step *step, const struct chunk *chunk)
     plan_move_operand(&command, PLAN_AS_GRAD, PLAN_READS,
                       chunk->gradient_away ? gradient_in_slot(step, chunk) : stored);
     if (!step->ahead && step->choice->pending_share == PLAN_SHARE_ALL) {
-        plan_move_operand(&command, PLAN_AS_NORM, PLAN_READS, plan_move_whole(step, layout->norm));
+        plan_move_operand(&command, PLAN_AS_NORM, PLAN_READS,
+                          plan_move_whole(step, step->layout->norm));
     }
     return plan_move_add(step, &command);
 }
@@ -164,27 +171,11 @@ static int save(struct plan_step *step, const struct chunk *made)
         chunk->weights.buffer = PLAN_NONE;
     }
     const struct plan_format *format = &step->input->blocks[chunk->block].format;
-    const struct plan_layout *layout = step->layout;
-    uint64_t states = plan_state_bytes(format, chunk->count);
     struct plan_command command = plan_move_command(PLAN_WRITE, PLAN_Q_WRITE_CHECKPOINT,
                                                     chunk->block, PLAN_NONE);
-    struct plan_piece inside = chunk->weights_in_slot ? weights_in_slot(step, chunk)
-                                                      : (struct plan_piece){.buffer = PLAN_NONE};
-    command.chunk = (uint32_t)chunk->index;
-    command.elements = chunk->count;
     command.streams = (uint8_t)(PLAN_W16 | state_streams(format));
-    command.bytes = chunk->count * format->weight_bytes + states;
-    if (chunk->states_away) {
-        uint64_t from = chunk->weights_in_slot ? 0 : layout->slot_states_offset;
-        inside = (struct plan_piece){.buffer = chunk->slot,
-                                     .offset = from,
-                                     .bytes = layout->slot_states_offset + states - from};
-    } else {
-        plan_move_operand(&command, PLAN_AS_STATES, PLAN_READS,
-                          chunk_kept(step, PLAN_MASTER, chunk));
-    }
-    plan_move_operand(&command, PLAN_AS_SLOT, PLAN_READS, inside);
-    plan_move_operand(&command, PLAN_AS_WEIGHTS_PLACE, PLAN_READS, chunk->weights);
+    command.bytes = chunk->count * format->weight_bytes + plan_state_bytes(format, chunk->count);
+    use_chunk(step, &command, chunk, PLAN_READS);
     return plan_builder_add(step->builder, &command);
 }
 
