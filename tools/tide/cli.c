@@ -127,11 +127,15 @@ static void print_options(const struct cli_option *options, size_t count)
         return;
     }
     for (size_t i = 0; i < count; i++) {
+        const struct cli_option *option = &options[i];
+        const bool shown = option->shown != NULL && option->kind != CLI_FLAG;
         char name[96];
-        snprintf(name, sizeof name, "--%s%s%s", options[i].name,
-                 options[i].value != NULL ? " " : "",
-                 options[i].value != NULL ? options[i].value : "");
-        cli_table_add(table, (const char *const[]){name, options[i].help});
+        char help[160];
+        snprintf(name, sizeof name, "--%s%s%s", option->name, option->value != NULL ? " " : "",
+                 option->value != NULL ? option->value : "");
+        snprintf(help, sizeof help, "%s%s%s%s", option->help, shown ? " [" : "",
+                 shown ? option->shown : "", shown ? "]" : "");
+        cli_table_add(table, (const char *const[]){name, help});
     }
     cli_table_add(table, (const char *const[]){"-q, -v, -h, --help", "quiet, verbose, this help"});
     cli_table_print(table, stdout, "  ");

@@ -43,9 +43,10 @@ struct cli_option {
     enum cli_kind kind;
     void *out;           /* borrowed; holds the default before parsing and the value after it */
     const char *value;   /* how the help names the value: "N"; NULL for flags */
-    const char *help;    /* what it does, with its default */
+    const char *help;    /* what it does */
     double low, high;    /* range of numbers; both 0: no limit */
     const char *choices; /* "bf16|fp16|fp32" */
+    const char *shown;   /* the default, as the help shows it; NULL: not shown */
 };
 
 /* -q, -v and what the terminal can do; set by cli_parse(). */

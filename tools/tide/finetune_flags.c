@@ -52,7 +52,7 @@ const struct finetune_flag finetune_flags_table[] = {
     {"split", CLI_FLAG, AT(split), NULL, 0, 0, NULL, "no", "continue long rows in further rows instead of cutting them", NO_KEY, false},
     {"on-bad-row", CLI_CHOICE, AT(on_bad_row), "stop|skip", 0, 0, "stop", NULL, "what to do with a row that cannot be used", NO_KEY, false},
     {"train-on", CLI_CHOICE, AT(train_on), "completion|all", 0, 0, "completion", NULL, "which tokens are trained on", NO_KEY, false},
-    {"loss", CLI_CHOICE, AT(loss), "tokens|dpo", 0, 0, "tokens", NULL, "dpo: rows are pairs of answers, chosen and rejected; needs --lora", NO_KEY, false},
+    {"loss", CLI_CHOICE, AT(loss), "tokens|dpo", 0, 0, "tokens", NULL, "dpo: rows are pairs of answers, chosen and rejected", NO_KEY, false},
     {"beta", CLI_REAL, AT(dpo_beta), "X", 1e-9, 1e6, "0.1", NULL, "of --loss dpo: how much a difference of log probabilities counts", NO_KEY, false},
     {"chat-format", CLI_TEXT, AT(chat_format), "NAME", 0, 0, NULL, "model's", "chat template: chatml, llama3, llama2, mistral, alpaca, vicuna", NO_KEY, false},
     {"lr", CLI_REAL, AT(lr), "X", 0, 1e9, "5e-5", NULL, "learning rate", {SCHEDULE("optimizer.params.lr", lr), SCHEDULE("scheduler.params.warmup_max_lr", lr)}, false},
@@ -257,6 +257,7 @@ static struct cli_option option_of(const struct finetune_flag *row, struct finet
         .low = row->low,
         .high = row->high,
         .choices = row->kind == CLI_CHOICE ? row->value : NULL,
+        .shown = row->shown != NULL ? row->shown : row->standard,
     };
 }
 
@@ -280,6 +281,16 @@ size_t finetune_flags_options(struct finetune_flags *flags, struct cli_option *o
     return ROWS;
 }
 
+struct cli_option finetune_flags_option(struct finetune_flags *flags, const char *name)
+{
+    size_t i = 0;
+    while (strcmp(finetune_flags_table[i].name, name) != 0) {
+        i++;
+        assert(i < ROWS);
+    }
+    return option_of(&finetune_flags_table[i], flags);
+}
+
 bool finetune_flags_given(const struct finetune_flags *flags, size_t at)
 {
     size_t i = 0;
@@ -293,10 +304,10 @@ bool finetune_flags_given(const struct finetune_flags *flags, size_t at)
 enum { ITEM_BYTES = 160, ITEMS_MAX = FINETUNE_OPTIONS_MAX };
 
 /* "--name VALUE [default]" */
-static void write_item(const struct cli_option *option, const char *standard, char out[ITEM_BYTES])
+static void write_item(const struct cli_option *option, const char *shown, char out[ITEM_BYTES])
 {
     snprintf(out, ITEM_BYTES, "--%s%s%s [%s]", option->name, option->value != NULL ? " " : "",
-             option->value != NULL ? option->value : "", standard);
+             option->value != NULL ? option->value : "", shown);
 }
 
 /* Flags that go with --lora, --loss or --freeze, or are for few machines; the short help has no room for them. */
@@ -336,14 +347,12 @@ void finetune_flags_print(const struct cli_option *more, size_t count, bool trai
     for (size_t i = 0; i < count + ROWS; i++) {
         const struct finetune_flag *row = i < count ? NULL : &finetune_flags_table[i - count];
         const struct cli_option option = row == NULL ? more[i] : option_of(row, NULL);
-        const char *standard = row == NULL          ? option.kind == CLI_FLAG ? "no" : "none"
-                               : row->shown != NULL ? row->shown
-                                                    : row->standard;
-        if (standard == NULL || (row != NULL && row->trains && !trains) ||
+        const char *shown = row != NULL ? option.shown : option.kind == CLI_FLAG ? "no" : "none";
+        if (shown == NULL || (row != NULL && row->trains && !trains) ||
             (row != NULL && !verbose && is_detail(row))) {
             continue;
         }
-        write_item(&option, standard, items[used]);
+        write_item(&option, shown, items[used]);
         if (verbose) {
             printf("  %s\n      %s\n", items[used], option.help);
         } else {

@@ -527,15 +527,24 @@ static int check_options(struct tokenize *t)
     return -1;
 }
 
+/* Takes the options that tide finetune has, too. */
+static void take_flags(const struct finetune_flags *flags, struct text_feed_options *options)
+{
+    options->pack = flags->pack;
+    options->split = flags->split;
+    options->pairs = flags->loss == TIDE_LOSS_DPO;
+    options->train_on = flags->train_on == 1 ? TEXT_TRAIN_ALL : TEXT_TRAIN_COMPLETION;
+    options->on_bad_row = flags->on_bad_row == 1 ? TEXT_BAD_SKIP : TEXT_BAD_STOP;
+    options->chat_format = flags->chat_format;
+    options->shuffle = flags->shuffle;
+    options->seed = (uint64_t)flags->seed;
+}
+
 static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct tokenize t = {.command = command, .show = -1};
-    int train_on = 0;
-    int on_bad_row = 0;
-    int loss = 0;
-    struct finetune_flags finetune;
-    finetune_flags_init(&finetune);
-    int64_t seed = finetune.seed;
+    struct finetune_flags flags;
+    finetune_flags_init(&flags);
     const struct cli_option options[] = {
         {.name = "model",
          .kind = CLI_TEXT,
@@ -553,7 +562,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
          .value = "N",
          .low = 0,
          .high = 1e9,
-         .help = "print N rows, trained tokens in green or [brackets]; default 3"},
+         .help = "print N rows, trained tokens in green or [brackets]",
+         .shown = "3"},
         {.name = "stats",
          .kind = CLI_FLAG,
          .out = &t.stats,
@@ -569,61 +579,30 @@ static int run(const struct cli_command *command, int argc, char **argv)
          .value = "N",
          .low = 2,
          .high = NO_LIMIT,
-         .help = "cut rows to N tokens; default: no limit"},
-        {.name = "pack",
-         .kind = CLI_FLAG,
-         .out = &t.options.pack,
-         .help = "pack several documents into one row"},
-        {.name = "split",
-         .kind = CLI_FLAG,
-         .out = &t.options.split,
-         .help = "continue long rows in further rows instead of cutting them"},
-        {.name = "train-on",
-         .kind = CLI_CHOICE,
-         .out = &train_on,
-         .choices = "completion|all",
-         .value = "WHAT",
-         .help = "completion: assistant turns, completions, texts (default); all"},
-        {.name = "loss",
-         .kind = CLI_CHOICE,
-         .out = &loss,
-         .choices = "tokens|dpo",
-         .value = "NAME",
-         .help = "dpo: rows are pairs of answers, chosen and rejected; default: tokens"},
-        {.name = "chat-format",
-         .kind = CLI_TEXT,
-         .out = &t.options.chat_format,
-         .value = "NAME",
-         .help = "chatml, llama3, llama2, mistral, alpaca, vicuna; default: the model's template"},
-        {.name = "on-bad-row",
-         .kind = CLI_CHOICE,
-         .out = &on_bad_row,
-         .choices = "stop|skip",
-         .value = "WHAT",
-         .help = "stop at an invalid row (default), or skip it"},
+         .help = "cut rows to N tokens",
+         .shown = "no limit"},
+        finetune_flags_option(&flags, "pack"),
+        finetune_flags_option(&flags, "split"),
+        finetune_flags_option(&flags, "train-on"),
+        finetune_flags_option(&flags, "loss"),
+        finetune_flags_option(&flags, "chat-format"),
+        finetune_flags_option(&flags, "on-bad-row"),
         {.name = "threads",
          .kind = CLI_INTEGER,
          .out = &t.threads,
          .value = "N",
          .low = 1,
          .high = TEXT_THREADS_MAX,
-         .help = "that tokenize rows; default: one per processor"},
+         .help = "threads that tokenize rows",
+         .shown = "one per processor"},
         {.name = "data-memory",
          .kind = CLI_SIZE,
          .out = &t.row_bytes,
          .value = "SIZE",
-         .help = "of one row while it is tokenized; default: half of free memory"},
-        {.name = "shuffle",
-         .kind = CLI_FLAG,
-         .out = &t.options.shuffle,
-         .help = "shuffle the rows by --seed, as tide finetune does; default: file order"},
-        {.name = "seed",
-         .kind = CLI_INTEGER,
-         .out = &seed,
-         .value = "N",
-         .low = 0,
-         .high = 9e15,
-         .help = "seed of --shuffle; default 42"},
+         .help = "memory limit of one row while it is tokenized",
+         .shown = "half of free memory"},
+        finetune_flags_option(&flags, "shuffle"),
+        finetune_flags_option(&flags, "seed"),
     };
     struct cli_parsed parsed;
     int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);
@@ -631,10 +610,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
         return code;
     }
     t.common = parsed.common;
-    t.options.train_on = train_on == 1 ? TEXT_TRAIN_ALL : TEXT_TRAIN_COMPLETION;
-    t.options.on_bad_row = on_bad_row == 1 ? TEXT_BAD_SKIP : TEXT_BAD_STOP;
-    t.options.pairs = loss == 1;
-    t.options.seed = (uint64_t)seed;
+    take_flags(&flags, &t.options);
     code = check_options(&t);
     return code >= 0 ? code : run_tokenize(&t);
 }
