@@ -671,7 +671,7 @@ static void mpi_close(struct coll *base)
     for (unsigned i = 0; i + 1 < base->world; i++) {
         drain_heads(mpi, other(mpi, i), until_ns);
     }
-    /* These end at once, or the world has ended and nobody uses them. */
+    /* By now these transfers are complete, or the world has ended and nobody uses their buffers. */
     (void)coll_peers_wait(mpi->peers, mpi->out, base->world);
     (void)coll_peers_wait(mpi->peers, mpi->last, base->world);
     pthread_mutex_destroy(&mpi->lock);

@@ -215,8 +215,8 @@ static int check_machine(const struct tide_engine_options *given, bool here)
     if (given->machine == NULL) {
         return given->nodes <= 1 ? 0
                                  : core_err_set(-EINVAL,
-                                                "nodes is %" PRIu64 "; without `machine` "
-                                                "only one is possible",
+                                                "nodes is %" PRIu64 ", but machine is NULL, which "
+                                                "allows only 1",
                                                 given->nodes);
     }
     if (here) {

@@ -45,7 +45,7 @@ struct block_tensor {
 
 /* Type of a block's weights. */
 enum block_weights {
-    BLOCK_WEIGHTS_OF_RUN, /* that of most blocks; the run knows it */
+    BLOCK_WEIGHTS_OF_RUN, /* the working precision of the run */
     BLOCK_WEIGHTS_BF16,
     BLOCK_WEIGHTS_FP16,
     BLOCK_WEIGHTS_FP32,

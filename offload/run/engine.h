@@ -107,7 +107,7 @@ const struct model_sums *run_engine_sums(const struct run_engine *engine);
 /* The fp32 masters of a trained block that a rank keeps, in order, as floats. */
 int run_engine_rank_masters(struct run_rank *rank, uint32_t block, run_take_weights *take,
                             void *context);
-/* Does one of the calls that all ranks make, for its rank. An error ends the waits of others for it. */
+/* Makes a collective call on behalf of this process's rank. An error also ends the waits of the other ranks. */
 struct run_reply;
 int run_engine_serve(struct run_engine *engine, unsigned call, const void *arguments,
                      struct run_reply *reply);

@@ -638,7 +638,7 @@ static int run_command(struct run_update *update, const struct plan_command *com
                         plan_op_name((enum plan_op)command->op));
 }
 
-/* Command `number` is done: moves the line over all that are. */
+/* Marks command `number` as done, and advances the line past all leading commands that are done. */
 static void end_in_order(struct update_order *order, uint64_t number)
 {
     pthread_mutex_lock(&order->lock);

@@ -343,7 +343,8 @@ static uint64_t limit_of(const struct run_options *options)
     return options->budgets.device_is_host || all < device ? all : device;
 }
 
-/* Halves the rows or pairs; then the tokens of the last one, if `tokens`. Returns false if that is not possible. */
+/* Halves the number of rows or pairs; if one is left and `tokens`, halves its length. Returns false if nothing
+ * can be halved. */
 static bool halve(struct run_options *options, bool tokens)
 {
     if (options->pairs > 1) {

@@ -1,5 +1,5 @@
-/* place.c: the nodes of a rank are those that core_topo_decide gives it. Its threads are divided among them as
- * their processors are, and its chunks as its threads are. */
+/* place.c: takes the nodes of a rank from core_topo_decide. Divides its threads among them in proportion to their
+ * processors, and its chunks in proportion to its threads. */
 #include "offload/run/place.h"
 
 #include <errno.h>

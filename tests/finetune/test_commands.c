@@ -467,7 +467,7 @@ static void faults(void)
                     "--out %T/f --steps 4 --eval-data %T/d.jsonl --overwrite --log %T/f.jsonl");
         check_contains(rig_err, cases[i].message);
         check_string(rig_out, "");
-        if (i == 6) { /* two steps were made, and their lines are there, with the summary */
+        if (i == 6) { /* the log has the lines of the two finished steps, and the summary */
             const char *log = rig_read("f.jsonl");
             check_contains(log, "{\"step\":2,");
             check_contains(log, "{\"median_seconds\":0.25,");

@@ -225,7 +225,7 @@ uint64_t finetune_data_memory(const struct finetune_data *data)
     const uint64_t arrays = data->options.pack ? 4 : 2;
     const uint64_t batch = arrays * (uint64_t)data->feed_options.batch_rows *
                            (uint64_t)row_room(data) * sizeof(int32_t);
-    /* Batches prepared by the feed, and those of a step. */
+    /* Batches that the feed prepares in advance, and the batches of one step. */
     const uint64_t batches = data->feed_options.ahead + (uint64_t)data->options.step_max;
     return (uint64_t)data->info.memory + batches * batch + window_bytes(data);
 }

@@ -180,7 +180,7 @@ static void print_text(const char *path, const struct tide_inspection *one)
         }
         putchar('\n');
     }
-    if (one->files > 0) { /* else none could be read, and the problem says why */
+    if (one->files > 0) { /* 0: no file could be read, and a problem was printed */
         printf("  %" PRIu64 " tensors in %" PRIu64 " file%s, %s%s", one->tensors, one->files,
                one->files == 1 ? "" : "s", cli_bytes_print(one->bytes, number),
                one->dtype[0] != '\0' ? ", " : "");

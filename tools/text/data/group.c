@@ -163,7 +163,7 @@ static struct core_budget *budget_of(const struct text_group *group, unsigned th
     return memory != NULL ? &memory->small[thread] : NULL;
 }
 
-/* Loads what rows of text need, when the first of them comes. */
+/* Loads the tokenizer and the chat template when the first row of text is read. */
 static int need_encoders(struct text_group *group)
 {
     const struct text_feed_options *options = group->options;

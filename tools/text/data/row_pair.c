@@ -162,7 +162,7 @@ static int read_chats(struct text_row *row, const struct text_row_pair *pair)
 {
     const struct text_row_turns prompt = {
         .key = "prompt", .list = pair->prompt, .system = pair->system};
-    /* If the answers contain the prompt, the system turn is before each. */
+    /* If both answers repeat the prompt, the system turn is put before each of them. */
     const struct core_json_value *system = pair->prompt == NULL ? pair->system : NULL;
     const struct text_row_turns chosen = {.key = "chosen", .list = pair->chosen, .system = system};
     const struct text_row_turns rejected = {

@@ -154,7 +154,8 @@ bool text_turn_place_first(const struct text_tokenizer *tokenizer,
     }
     most = text_turn_place_before_token(tokenizer, prompt->text, most);
     *out += most;
-    /* The first token alone may begin a turn of any role, unless another token follows. */
+    /* Turns of every role may begin with the same first token, so one match is not enough, unless a second
+     * token follows it. */
     return token != NULL && most >= token->bytes &&
            (most > token->bytes ||
             text_turn_place_token(tokenizer, prompt->text + most, prompt->bytes - most) != NULL);

@@ -362,7 +362,7 @@ static size_t find_by_borders(struct jinja_value text, struct jinja_value part, 
     return 0;
 }
 
-/* The last occurrence of a short part. */
+/* Finds the last occurrence by comparing at every place; `part` is short. */
 static const char *find_last(struct jinja_value text, struct jinja_value part)
 {
     for (size_t at = text.bytes + 1; at-- > part.bytes;) {
