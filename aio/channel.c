@@ -5,6 +5,7 @@
 #include <assert.h>
 
 #include "aio/drive_internal.h"
+#include "core/base/size.h"
 
 bool aio_channel_failed(const struct channel *channel)
 {
@@ -102,7 +103,7 @@ static uint32_t piece_bytes(const struct aio_drive *drive, const struct drive_re
     uint64_t most = drive->block_bytes;
     if (request->sums.table != NULL) {
         const uint64_t unit = aio_sums_unit(&request->sums);
-        most = (most + unit - 1) / unit * unit;
+        most = core_round_up(most, unit);
     }
     return (uint32_t)(left < most ? left : most);
 }

@@ -13,6 +13,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/size.h"
 #include "core/base/thread.h"
 
 enum {
@@ -527,7 +528,7 @@ static int by_address(const void *a, const void *b)
 static uintptr_t slab_end(uintptr_t at, uintptr_t end)
 {
     const uintptr_t whole = end / HUGE_BYTES * HUGE_BYTES;
-    const uintptr_t next = (at + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES;
+    const uintptr_t next = core_round_up(at, HUGE_BYTES);
     if (next > at) {
         return next < end ? next : end;
     }

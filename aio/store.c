@@ -13,6 +13,7 @@
 #include "aio/store.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/size.h"
 
 struct segment {
     unsigned path;
@@ -150,7 +151,7 @@ int aio_store_open(const struct aio_store_options *options, struct aio_store **o
         return core_err_set(-ENOMEM, "out of memory for a store");
     }
     store->align_bytes = align;
-    store->unit_bytes = (align + AIO_SUM_BYTES - 1) / AIO_SUM_BYTES * AIO_SUM_BYTES;
+    store->unit_bytes = core_round_up(align, AIO_SUM_BYTES);
     store->run = options->run;
     store->no_sums = options->no_sums;
     for (unsigned i = 0; i < options->paths_count; i++) {
@@ -447,7 +448,7 @@ static int allocate(struct aio_store *store, uint64_t bytes, uint64_t owner, boo
     if (extent == NULL) {
         return core_err_set(-ENOMEM, "out of memory for an extent");
     }
-    extent->bytes = (bytes + AIO_ALIGN_BYTES - 1) / AIO_ALIGN_BYTES * AIO_ALIGN_BYTES;
+    extent->bytes = core_round_up(bytes, AIO_ALIGN_BYTES);
     extent->owner = owner;
     extent->pages = pages;
     int rc = make_sums(store, extent);
@@ -522,7 +523,7 @@ static int check_range(const struct aio_extent *extent, uint64_t offset, uint64_
                ? 0
                : core_err_set(-EINVAL,
                               "%" PRIu64 " bytes at %" PRIu64 " of an extent of %" PRIu64
-                              " are not whole %s and do not end at its end",
+                              " are not a whole number of %s (only the last one may be cut)",
                               bytes, offset, extent->bytes, extent->pages ? "pages" : "MiB");
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/half.h"
+#include "core/base/size.h"
 #include "kernels/quant_values.h"
 
 enum { NF4_CODES = 16, MAP_CODES = 256, STEPS = 65536 };
@@ -19,11 +20,6 @@ const char *kern_quant_name(enum kern_quant quant)
     static const char *const names[] = {
         [KERN_QUANT_NONE] = "none", [KERN_QUANT_INT8] = "int8", [KERN_QUANT_NF4] = "nf4"};
     return names[quant];
-}
-
-static uint64_t aligned(uint64_t bytes)
-{
-    return (bytes + KERN_QUANT_ALIGN_BYTES - 1) / KERN_QUANT_ALIGN_BYTES * KERN_QUANT_ALIGN_BYTES;
 }
 
 struct kern_quant_layout kern_quant_layout_of(enum kern_quant quant, enum kern_type from,
@@ -43,14 +39,15 @@ struct kern_quant_layout kern_quant_layout_of(enum kern_quant quant, enum kern_t
         break;
     }
     const uint64_t scales = (uint64_t)layout.scale_count;
-    layout.scales = aligned(layout.codes_bytes);
+    layout.scales = core_round_up(layout.codes_bytes, KERN_QUANT_ALIGN_BYTES);
     layout.nested = layout.bytes = layout.scales;
     if (quant == KERN_QUANT_INT8) {
-        layout.bytes += aligned(scales * sizeof(float));
+        layout.bytes += core_round_up(scales * sizeof(float), KERN_QUANT_ALIGN_BYTES);
     } else if (quant == KERN_QUANT_NF4) {
         const uint64_t nested = (scales + KERN_NF4_NESTED - 1) / KERN_NF4_NESTED;
-        layout.nested += aligned(scales);
-        layout.bytes = layout.nested + aligned((nested + 1) * sizeof(float));
+        layout.nested += core_round_up(scales, KERN_QUANT_ALIGN_BYTES);
+        layout.bytes = layout.nested +
+                       core_round_up((nested + 1) * sizeof(float), KERN_QUANT_ALIGN_BYTES);
     }
     return layout;
 }

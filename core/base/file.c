@@ -208,6 +208,20 @@ int core_file_write_at(int fd, const void *from, size_t bytes, uint64_t at)
     return write_all(fd, from, bytes, (off_t)at);
 }
 
+int core_file_open_direct(int folder, const char *name, int flags, bool *direct)
+{
+    int fd = openat(folder, name, flags | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+    const bool direct_works = fd >= 0;
+    if (fd < 0 && errno == EINVAL) {
+        fd = openat(folder, name, flags | O_CLOEXEC | O_NOFOLLOW);
+    }
+    if (fd < 0) {
+        return -errno;
+    }
+    *direct = direct_works;
+    return fd;
+}
+
 bool core_file_is_same(const char *one, const char *other)
 {
     struct stat a;

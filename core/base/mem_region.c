@@ -17,6 +17,7 @@
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/base/mem_limits.h"
+#include "core/base/size.h"
 #include "core/base/sysfile.h"
 #include "core/base/team.h"
 
@@ -33,11 +34,6 @@ const char *core_pages_name(enum core_pages pages)
 {
     static const char *const names[] = {"none", "4 KiB", "2 MiB transparent", "2 MiB", "1 GiB"};
     return names[pages];
-}
-
-static uint64_t round_up(uint64_t bytes, uint64_t grain)
-{
-    return (bytes + grain - 1) / grain * grain;
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -76,7 +72,7 @@ static unsigned char *map_aligned(uint64_t bytes)
     if (wide == NULL) {
         return NULL;
     }
-    uint64_t front = round_up((uintptr_t)wide, 2 * MIB) - (uintptr_t)wide;
+    uint64_t front = core_round_up((uintptr_t)wide, 2 * MIB) - (uintptr_t)wide;
     if (front > 0) {
         munmap(wide, front);
     }
@@ -147,7 +143,7 @@ static int check_room(const char *name, uint64_t bytes)
 static int try_kind(const struct core_region_options *options, enum core_pages pages,
                     struct core_region *region)
 {
-    uint64_t mapped_bytes = round_up(options->bytes, page_bytes_of(pages));
+    uint64_t mapped_bytes = core_round_up(options->bytes, page_bytes_of(pages));
     if (pages == CORE_PAGES_THP && !transparent_is_on()) {
         return core_err_set(-ENOMEM, "transparent huge pages are switched off");
     }
@@ -215,8 +211,8 @@ static void touch_parts(void *argument, unsigned index, unsigned count)
     for (size_t i = 0; i < options->part_count; i++) {
         const struct core_region_part *part = &options->parts[i];
         const uint64_t next = i + 1 < options->part_count ? part[1].begin : touch->bytes;
-        const uint64_t from = least(round_up(part->begin, touch->whole_bytes), touch->bytes);
-        const uint64_t to = least(round_up(next, touch->whole_bytes), touch->bytes);
+        const uint64_t from = least(core_round_up(part->begin, touch->whole_bytes), touch->bytes);
+        const uint64_t to = least(core_round_up(next, touch->whole_bytes), touch->bytes);
         if (index >= part->first && index < part->end && from < to) {
             uint64_t begin;
             uint64_t end;
@@ -349,7 +345,8 @@ static bool ask_node(const struct core_region_options *options, const struct cor
 /* Samples up to SAMPLES_MAX pages, evenly spaced: -1 and a warning if some are on another node. */
 static int look_node(const struct core_region_options *options, const struct core_region *region)
 {
-    uint64_t step = round_up(region->mapped_bytes / SAMPLES_MAX + 1, page_bytes_of(CORE_PAGES_4K));
+    uint64_t step = core_round_up(region->mapped_bytes / SAMPLES_MAX + 1,
+                                  page_bytes_of(CORE_PAGES_4K));
     unsigned away = 0;
     unsigned seen = 0;
     for (uint64_t at = 0; at < region->mapped_bytes; at += step) {
@@ -378,7 +375,7 @@ static void report_pool(const struct core_region_options *options, enum core_pag
     core_log(pool.total_count > 0 || asked ? CORE_LOG_WARN : CORE_LOG_INFO,
              "%s: %" PRIu64 " hugetlb pages of %s are needed, %" PRIu64 " of %" PRIu64
              " are free; smaller or transparent pages are used",
-             options->name, round_up(options->bytes, page_bytes) / page_bytes,
+             options->name, core_round_up(options->bytes, page_bytes) / page_bytes,
              core_pages_name(wished), pool.free_count, pool.total_count);
 }
 

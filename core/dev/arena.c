@@ -9,6 +9,7 @@
 
 #include "core/base/err.h"
 #include "core/base/poison.h"
+#include "core/base/size.h"
 
 #define RED_ZONE_BYTES (CORE_POISON_ON ? DEV_ALIGN_BYTES : 0)
 
@@ -114,8 +115,7 @@ static size_t find_gap(const struct dev_arena *arena, size_t bytes, size_t *offs
 static int alloc_locked(struct dev_arena *arena, size_t bytes, void **out)
 {
     size_t left = arena->budget_bytes - arena->used_bytes;
-    size_t rounded = bytes > left ? bytes
-                                  : (bytes + DEV_ALIGN_BYTES - 1) & -(size_t)DEV_ALIGN_BYTES;
+    size_t rounded = bytes > left ? bytes : core_round_up(bytes, DEV_ALIGN_BYTES);
     size_t offset = 0;
     size_t index = rounded > left ? SIZE_MAX : find_gap(arena, rounded, &offset);
     if (index > arena->count) {

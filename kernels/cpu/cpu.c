@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "core/base/team.h"
 #include "kernels/cpu/product_dnnl.h"
 
@@ -23,7 +24,7 @@ int kern_cpu_need(const struct dev_launch *where, enum kern_op op, size_t bytes)
 
 size_t kern_cpu_round(size_t bytes)
 {
-    return (bytes + SCRATCH_GRAIN - 1) / SCRATCH_GRAIN * SCRATCH_GRAIN;
+    return core_round_up(bytes, SCRATCH_GRAIN);
 }
 
 void *kern_cpu_take(char **scratch, size_t bytes)

@@ -17,6 +17,7 @@
 #include "core/base/clock.h"
 #include "core/base/cpus.h"
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "core/base/team.h"
 #include "kernels/cpu/dnnl_api.h"
 #include "kernels/cpu/isa.h"
@@ -383,11 +384,6 @@ static int run_shape(struct kern_dnnl *d, const struct shape *shape, const struc
                              : way_run(d, &entry->way[entry->chosen], with);
 }
 
-static size_t scratch_round(size_t bytes)
-{
-    return (bytes + SCRATCH_GRAIN - 1) / SCRATCH_GRAIN * SCRATCH_GRAIN;
-}
-
 /* Rows that are computed at once, so that their fp32 result fits in scratch. */
 static int64_t run_rows(int64_t m, int64_t n)
 {
@@ -398,13 +394,15 @@ static int64_t run_rows(int64_t m, int64_t n)
 static size_t result_bytes(int64_t m, int64_t n)
 {
     const int64_t rows = run_rows(m, n) < m ? run_rows(m, n) : m;
-    return scratch_round((size_t)(rows * n) * sizeof(float));
+    return core_round_up((size_t)(rows * n) * sizeof(float), SCRATCH_GRAIN);
 }
 
 /* oneDNN's layouts pad both sizes of b to multiples of at most 64. */
 static size_t packed_bytes(int64_t n, int64_t k, size_t element)
 {
-    return scratch_round((size_t)((n + 63) / 64 * 64 * ((k + 63) / 64 * 64)) * element + 4096);
+    return core_round_up(core_round_up((uint64_t)n, 64) * core_round_up((uint64_t)k, 64) * element +
+                             4096,
+                         SCRATCH_GRAIN);
 }
 
 size_t kern_product_dnnl_bytes(enum kern_type type, int64_t m, int64_t n, int64_t k,
@@ -443,7 +441,7 @@ static int scratch_for(struct kern_dnnl *d, const struct kern_product *p, void *
                          packed_bytes(p->n, p->k, kern_type_bytes(p->type));
     if (bytes > d->own_bytes) {
         free(d->own);
-        d->own = aligned_alloc(SCRATCH_GRAIN, scratch_round(bytes));
+        d->own = aligned_alloc(SCRATCH_GRAIN, core_round_up(bytes, SCRATCH_GRAIN));
         d->own_bytes = d->own != NULL ? bytes : 0;
     }
     *scratch = d->own;

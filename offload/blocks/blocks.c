@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "core/base/utf8.h"
 
 /* Names, one after another. They do not move while the list grows. */
@@ -129,12 +130,6 @@ static struct block *last_block(struct blocks *blocks)
     return &blocks->list[blocks->count - 1];
 }
 
-static uint64_t round_up(uint64_t elements)
-{
-    const uint64_t grain = BLOCKS_ALIGN_ELEMENTS;
-    return (elements + grain - 1) / grain * grain;
-}
-
 /* Extends the last run and the last span, or adds others. */
 static int cover(struct blocks *blocks, uint64_t first, uint64_t end, uint32_t group, bool trained)
 {
@@ -175,7 +170,7 @@ int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, b
                      uint64_t *first)
 {
     struct block *block = last_block(blocks);
-    const uint64_t begin = round_up(block->elements);
+    const uint64_t begin = core_round_up(block->elements, BLOCKS_ALIGN_ELEMENTS);
     if (elements > BLOCKS_ELEMENTS_MAX - begin) {
         return core_err_set(-EINVAL, "%s would have more than %" PRIu64 " elements", block->name,
                             BLOCKS_ELEMENTS_MAX);
@@ -202,7 +197,7 @@ void blocks_set_weights(struct blocks *blocks, enum block_weights weights)
 void blocks_pad(struct blocks *blocks)
 {
     struct block *block = last_block(blocks);
-    block->elements = round_up(block->elements);
+    block->elements = core_round_up(block->elements, BLOCKS_ALIGN_ELEMENTS);
     if (block->run_count > 0) {
         blocks->runs[blocks->run_count - 1].end = block->elements;
     }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "core/base/poison.h"
+#include "core/base/size.h"
 #include "offload/cache/cache_internal.h"
 
 enum { FAILURES_MAX = 16, HEAP_ROOM = 64 };
@@ -106,7 +107,7 @@ void slots_rebuild(struct cache *cache)
 
 uint64_t slots_round(uint64_t bytes)
 {
-    return (bytes + CACHE_ALIGN_BYTES - 1) / CACHE_ALIGN_BYTES * CACHE_ALIGN_BYTES;
+    return core_round_up(bytes, CACHE_ALIGN_BYTES);
 }
 
 /* Returns NULL and sets *rc if no free range is long enough. */

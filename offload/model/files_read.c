@@ -10,6 +10,7 @@
 #include "core/base/err.h"
 #include "core/base/half.h"
 #include "core/base/hash.h"
+#include "core/base/size.h"
 #include "core/base/team.h"
 #include "kernels/quant.h"
 #include "offload/model/files.h"
@@ -494,8 +495,7 @@ static void zero_padding(const struct range *range, char *to, size_t bytes)
     for (unsigned i = 0; i < range->block->param_count; i++) {
         const struct model_param *param = &range->block->params[i];
         uint64_t from = param->offset + param->elements;
-        uint64_t end = (from + BLOCKS_ALIGN_ELEMENTS - 1) / BLOCKS_ALIGN_ELEMENTS *
-                       BLOCKS_ALIGN_ELEMENTS;
+        uint64_t end = core_round_up(from, BLOCKS_ALIGN_ELEMENTS);
         from = from > range->begin ? from : range->begin;
         end = end < range->end ? end : range->end;
         if (param->part_count > 0 && from < end) {

@@ -144,9 +144,9 @@ static const char *open_kept(struct model_kept *kept, int folder, const char *na
 {
     struct model_kept_header found;
     struct model_kept_header *own = &kept->header;
-    kept->fd = model_kept_open_direct(folder, name, O_RDONLY, &kept->direct);
+    kept->fd = core_file_open_direct(folder, name, O_RDONLY, &kept->direct);
     if (kept->fd < 0) {
-        return errno == ENOENT ? "" : strerror(errno);
+        return kept->fd == -ENOENT ? "" : strerror(-kept->fd);
     }
     int rc = model_kept_read_header(kept->fd, &found);
     if (rc == 0 && (found.layout != own->layout || found.blocks != own->blocks ||

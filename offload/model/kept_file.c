@@ -11,6 +11,7 @@
 
 #include "core/base/file.h"
 #include "core/base/hash.h"
+#include "core/base/size.h"
 
 enum { KEPT_UNITS_MAX = 1 << 28 };
 
@@ -18,7 +19,7 @@ static const char magic[8] = "tidebase";
 
 uint64_t model_kept_rounded(uint64_t bytes)
 {
-    return (bytes + KEPT_PAGE_BYTES - 1) / KEPT_PAGE_BYTES * KEPT_PAGE_BYTES;
+    return core_round_up(bytes, KEPT_PAGE_BYTES);
 }
 
 uint64_t model_kept_units(const struct model_kept_block *block)
@@ -46,16 +47,6 @@ bool model_kept_is_begun(int fd)
     char found[sizeof magic] = "";
     return core_file_read_at(fd, found, sizeof found, 0) == sizeof found &&
            memcmp(found, magic, sizeof magic) == 0;
-}
-
-int model_kept_open_direct(int folder, const char *name, int flags, bool *direct)
-{
-    int fd = openat(folder, name, flags | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
-    *direct = fd >= 0;
-    if (fd < 0 && errno == EINVAL) {
-        fd = openat(folder, name, flags | O_CLOEXEC | O_NOFOLLOW);
-    }
-    return fd;
 }
 
 /* Reads `bytes` from a page on, of whole pages, into memory at a page. */

@@ -48,8 +48,6 @@ bool model_kept_is_name(const char *name);
 /* Whether a file begins as one. */
 bool model_kept_is_begun(int fd);
 
-/* Opens for direct I/O if the file system supports it. -1 with errno. */
-int model_kept_open_direct(int folder, const char *name, int flags, bool *direct);
 /* None of these has a message. -EPERM: the file belongs to another user, or others can write to it. -EPROTO:
  * another version wrote it. -EBADMSG: it is damaged, or no kept base. */
 int model_kept_read_header(int fd, struct model_kept_header *out);

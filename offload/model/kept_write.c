@@ -32,7 +32,7 @@ static bool is_stale(const struct model_kept *kept, int folder, const char *name
 {
     struct model_kept_header found;
     bool direct;
-    const int fd = model_kept_open_direct(folder, name, O_RDONLY, &direct);
+    const int fd = core_file_open_direct(folder, name, O_RDONLY, &direct);
     const bool read = fd >= 0 && model_kept_read_header(fd, &found) == 0;
     if (fd >= 0) {
         close(fd);
@@ -82,8 +82,8 @@ static int begin_file(struct model_kept *kept, const char *name)
     int rc = core_lock_take(kept->folder, part, &kept->lock);
     if (rc == 0) {
         rc = ftruncate(fd, 0) != 0 ? -errno : core_file_reserve(fd, bytes, &reserved);
-        kept->fd = rc == 0 ? model_kept_open_direct(kept->folder, part, O_RDWR, &kept->direct) : -1;
-        rc = rc == 0 && kept->fd < 0 ? -errno : rc;
+        kept->fd = rc == 0 ? core_file_open_direct(kept->folder, part, O_RDWR, &kept->direct) : -1;
+        rc = rc == 0 && kept->fd < 0 ? kept->fd : rc;
     }
     close(fd);
     return rc;

@@ -8,15 +8,15 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "kernels/table.h"
 #include "offload/model/program_rows.h"
 
 /* ---- places ---- */
 
-static uint64_t align(uint64_t bytes)
+static uint64_t padded(const struct model_buffer *buffer)
 {
-    return (bytes + MODEL_BUFFER_ALIGN_BYTES - 1) / MODEL_BUFFER_ALIGN_BYTES *
-           MODEL_BUFFER_ALIGN_BYTES;
+    return core_round_up(buffer->bytes, MODEL_BUFFER_ALIGN_BYTES);
 }
 
 static bool is_kept(const struct model_buffer *buffer)
@@ -44,9 +44,9 @@ static uint64_t find_place(const struct model_build *build, enum model_phase pha
                           (other->first[phase] < one->first[phase] ||
                            (other->first[phase] == one->first[phase] && i < index));
             bool together = other->last[phase] >= one->first[phase];
-            if (placed && together && at < other->offset_bytes + align(other->bytes) &&
-                other->offset_bytes < at + align(one->bytes)) {
-                at = other->offset_bytes + align(other->bytes);
+            if (placed && together && at < other->offset_bytes + padded(other) &&
+                other->offset_bytes < at + padded(one)) {
+                at = other->offset_bytes + padded(other);
                 moved = true;
             }
         }
@@ -63,8 +63,8 @@ static uint64_t place_temps(struct model_build *build, enum model_phase phase)
             if (is_temp(buffer, phase) && buffer->first[phase] == step) {
                 buffer->base = MODEL_BASE_TEMP;
                 buffer->offset_bytes = find_place(build, phase, i);
-                if (bytes < buffer->offset_bytes + align(buffer->bytes)) {
-                    bytes = buffer->offset_bytes + align(buffer->bytes);
+                if (bytes < buffer->offset_bytes + padded(buffer)) {
+                    bytes = buffer->offset_bytes + padded(buffer);
                 }
             }
         }
@@ -80,7 +80,7 @@ static uint64_t place_kept(struct model_build *build)
         if (is_kept(buffer)) {
             buffer->base = MODEL_BASE_KEPT;
             buffer->offset_bytes = bytes;
-            bytes += align(buffer->bytes);
+            bytes += padded(buffer);
         }
     }
     return bytes;

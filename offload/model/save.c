@@ -12,6 +12,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/base/size.h"
 #include "core/json/write.h"
 #include "offload/model/adapter_config.h"
 #include "offload/model/claim.h"
@@ -205,7 +206,7 @@ static int open_shard(struct model_save *save, size_t index)
         return rc;
     }
     /* The data begins at a multiple of eight; the line's end becomes part of the padding. */
-    uint64_t bytes = (write.bytes + HEADER_GRAIN - 1) / HEADER_GRAIN * HEADER_GRAIN;
+    uint64_t bytes = core_round_up(write.bytes, HEADER_GRAIN);
     char *head = malloc(bytes + HEADER_GRAIN);
     shard->fd = openat(save->own.fd, shard->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (head == NULL || shard->fd < 0) {
@@ -502,13 +503,12 @@ static ssize_t read_full(int fd, char *buffer, uint64_t at)
  * the pages were dropped. */
 static int open_again(const struct model_save *save, const struct shard *shard)
 {
-    const int direct = openat(save->own.fd, shard->name,
-                              O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
-    if (direct >= 0 || errno != EINVAL) {
-        return direct;
+    bool direct = false;
+    const int fd = core_file_open_direct(save->own.fd, shard->name, O_RDONLY, &direct);
+    if (fd >= 0 && !direct) {
+        (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     }
-    (void)posix_fadvise(shard->fd, 0, 0, POSIX_FADV_DONTNEED);
-    return openat(save->own.fd, shard->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    return fd;
 }
 
 /* Adds `count` bytes of the file from `at` to the sum, or compares them with the header. */
@@ -539,9 +539,8 @@ static int read_back(const struct model_save *save, struct shard *shard, char *b
     bool same = true;
     const int fd = open_again(save, shard);
     if (fd < 0) {
-        const int error = errno;
-        return core_err_set(-error, "%s/%s cannot be opened to be read back: %s", save->own.path,
-                            shard->name, strerror(error));
+        return core_err_set(fd, "%s/%s cannot be opened to be read back: %s", save->own.path,
+                            shard->name, strerror(-fd));
     }
     while (same && at < size && (got = read_full(fd, buffer, at)) > 0) {
         same = check_bytes(save, shard, buffer, at, (size_t)got, &sum);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "offload/model/sections.h"
 
 enum { NORM_BYTES = 64 };
@@ -39,7 +40,7 @@ bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block)
 uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk_elements,
                                   uint32_t block)
 {
-    return plan_round_up(plan_state_bytes(&input->blocks[block].format, chunk_elements),
+    return core_round_up(plan_state_bytes(&input->blocks[block].format, chunk_elements),
                          PLAN_ALIGN_BYTES);
 }
 
@@ -54,7 +55,7 @@ uint32_t plan_layout_slots(const uint32_t slots[PLAN_STATE_SLOT_MAX])
 
 uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape)
 {
-    return plan_round_up(larger(shape->forward_bytes, shape->backward_bytes), PLAN_ALIGN_BYTES);
+    return core_round_up(larger(shape->forward_bytes, shape->backward_bytes), PLAN_ALIGN_BYTES);
 }
 
 uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block)
@@ -126,7 +127,7 @@ static int add_buffer(struct plan_layout *layout, const char *name, enum plan_ti
     snprintf(buffer->name, sizeof buffer->name, "%s", name);
     if (tier != PLAN_APPLICATION) {
         buffer->offset = layout->tier_bytes[tier];
-        layout->tier_bytes[tier] += plan_round_up(bytes, PLAN_ALIGN_BYTES);
+        layout->tier_bytes[tier] += core_round_up(bytes, PLAN_ALIGN_BYTES);
     }
     *out = layout->count++;
     return 0;
@@ -191,8 +192,8 @@ static int add_copy(struct plan_layout *layout, const struct plan_input *input, 
 static uint64_t extents_bytes(uint64_t chunks, uint64_t chunk_bytes, uint64_t last_bytes)
 {
     return chunks == 0 ? 0
-                       : (chunks - 1) * plan_round_up(chunk_bytes, PLAN_EXTENT_BYTES) +
-                             plan_round_up(last_bytes, PLAN_EXTENT_BYTES);
+                       : (chunks - 1) * core_round_up(chunk_bytes, PLAN_EXTENT_BYTES) +
+                             core_round_up(last_bytes, PLAN_EXTENT_BYTES);
 }
 
 static int add_weights(struct plan_layout *layout, const struct plan_input *input,
@@ -202,7 +203,7 @@ static int add_weights(struct plan_layout *layout, const struct plan_input *inpu
     struct plan_block_layout *block = &layout->blocks[b];
     uint64_t width = input->blocks[b].format.weight_bytes;
     uint64_t most = plan_weight_most(input, b);
-    uint64_t bytes = plan_round_up(most * width, PLAN_ALIGN_BYTES);
+    uint64_t bytes = core_round_up(most * width, PLAN_ALIGN_BYTES);
     bool twice = choice->speculates && input->blocks[b].trained;
     const struct buffer_kind in_device = {"w", PLAN_DEVICE, PLAN_FOR_WEIGHTS, twice};
     const struct buffer_kind in_host = {"w", PLAN_HOST, PLAN_FOR_WEIGHTS, twice};
@@ -250,7 +251,7 @@ static int add_states(struct plan_layout *layout, const struct plan_input *input
                                           place->chunk_count - 1);
     if (place->resident_chunks > 0 && away == 0) {
         resident -= stride;
-        resident += plan_round_up(plan_state_bytes(format, last), PLAN_ALIGN_BYTES);
+        resident += core_round_up(plan_state_bytes(format, last), PLAN_ALIGN_BYTES);
     }
     int rc = add_of_block(layout, input, b, &in_memory, resident, &block->states_memory);
     if (rc == 0) {
@@ -347,7 +348,7 @@ static int add_section_slots(struct plan_layout *layout, const struct plan_input
         if (source != PLAN_NONE) {
             bytes = larger(bytes, input->blocks[b].sections->bytes);
             bytes = larger(bytes,
-                           plan_round_up(passing_bytes(input, layout, source), PLAN_ALIGN_BYTES));
+                           core_round_up(passing_bytes(input, layout, source), PLAN_ALIGN_BYTES));
             stored = stored || layout->blocks[source].weights_store != PLAN_NONE;
         }
     }
@@ -378,7 +379,7 @@ static int add_row_slots(struct plan_layout *layout, const struct plan_input *in
         const bool stored = block->weights_store != PLAN_NONE;
         const struct buffer_kind slot = {"rows", PLAN_DEVICE, PLAN_FOR_SLOTS, false};
         const struct buffer_kind stage = {"rows-stage", PLAN_HOST, PLAN_FOR_SLOTS, false};
-        const uint64_t bytes = plan_round_up(
+        const uint64_t bytes = core_round_up(
             larger(shape->rows_bytes, passing_bytes(input, layout, b)), PLAN_ALIGN_BYTES);
         if (shape->rows_bytes == 0 || !block->by_pages) {
             continue;
@@ -404,7 +405,7 @@ static int add_stored_slots(struct plan_layout *layout, const struct plan_input 
             const uint64_t kept = plan_kept_elements(input, b) *
                                   input->blocks[b].format.weight_bytes;
             const int size = layout->blocks[b].size;
-            bytes[size] = larger(bytes[size], plan_round_up(kept, PLAN_ALIGN_BYTES));
+            bytes[size] = larger(bytes[size], core_round_up(kept, PLAN_ALIGN_BYTES));
             counts[size] += counts[size] < choice->weight_slots;
         }
     }
@@ -422,7 +423,7 @@ static int add_packed_slots(struct plan_layout *layout, const struct plan_input 
         if (plan_packs_weights(input, b)) {
             const uint64_t packed = plan_packed_bytes(input->blocks[b].elements);
             const int size = layout->blocks[b].size;
-            bytes[size] = larger(bytes[size], plan_round_up(packed, PLAN_ALIGN_BYTES));
+            bytes[size] = larger(bytes[size], core_round_up(packed, PLAN_ALIGN_BYTES));
             counts[size] += counts[size] < choice->weight_slots;
         }
     }
@@ -467,7 +468,7 @@ static int add_weight_slots(struct plan_layout *layout, const struct plan_input 
         const bool several = ahead && moved[size] > 0 && choice->weight_slots > least;
         const uint32_t most = several ? choice->weight_slots : least;
         counts[size] = counts[size] < most ? counts[size] : most;
-        bytes[size] = plan_round_up(bytes[size], PLAN_ALIGN_BYTES);
+        bytes[size] = core_round_up(bytes[size], PLAN_ALIGN_BYTES);
     }
     const struct buffer_kind kind = {"wslot", PLAN_DEVICE, PLAN_FOR_SLOTS, false};
     return add_ring(layout, &kind, bytes, counts, &layout->weights);
@@ -500,10 +501,10 @@ static int add_stages(struct plan_layout *layout, const struct plan_input *input
         const struct plan_format *format = &input->blocks[b].format;
         const uint64_t most = larger(plan_state_most(input, b), plan_weight_most(input, b));
         const uint64_t elements = choice->chunk_elements < most ? choice->chunk_elements : most;
-        w16 = larger(w16, plan_round_up(elements * format->weight_bytes, PLAN_ALIGN_BYTES));
+        w16 = larger(w16, core_round_up(elements * format->weight_bytes, PLAN_ALIGN_BYTES));
         states = larger(states,
-                        plan_round_up(plan_state_bytes(format, elements), PLAN_ALIGN_BYTES));
-        gradient = larger(gradient, plan_round_up(elements * format->grad_bytes, PLAN_ALIGN_BYTES));
+                        core_round_up(plan_state_bytes(format, elements), PLAN_ALIGN_BYTES));
+        gradient = larger(gradient, core_round_up(elements * format->grad_bytes, PLAN_ALIGN_BYTES));
         from_store = from_store || layout->blocks[b].weights_store != PLAN_NONE;
         /* Data that stays on a card passes through slots when a run begins and ends, and in
          * checkpoints. */
@@ -594,7 +595,7 @@ static struct need need_of(const struct plan_input *input, const struct plan_lay
         if (takes_turns(input, layout, kind, b)) {
             int size = layout->blocks[b].size;
             need.bytes[size] = larger(need.bytes[size],
-                                      plan_round_up(bytes_of(input, kind, b), PLAN_ALIGN_BYTES));
+                                      core_round_up(bytes_of(input, kind, b), PLAN_ALIGN_BYTES));
             need.counts[size] += need.counts[size] < kind->turns;
         }
     }
@@ -637,7 +638,7 @@ static int add_codes(struct plan_layout *layout, const struct plan_input *input)
         bytes = input->blocks[b].trained ? larger(bytes, coded) : bytes;
     }
     return add_buffer(layout, "codes", PLAN_DEVICE, PLAN_FOR_GRADIENTS,
-                      plan_round_up(bytes, PLAN_ALIGN_BYTES), &layout->codes);
+                      core_round_up(bytes, PLAN_ALIGN_BYTES), &layout->codes);
 }
 
 /* Gradients as stored: one buffer per block if they wait for the update in memory; a ring if the
@@ -725,7 +726,7 @@ static uint64_t widest_boundary(const struct plan_input *input)
         uint64_t bytes = input->blocks[b].out_bytes;
         widest = bytes > widest ? bytes : widest;
     }
-    return plan_round_up(widest, PLAN_ALIGN_BYTES);
+    return core_round_up(widest, PLAN_ALIGN_BYTES);
 }
 
 /* One boundary of one micro-batch: permanently in DEVICE, or PLAN_ACT_TURN boundaries take turns in
@@ -755,7 +756,7 @@ static int add_boundary(struct plan_layout *layout, const struct plan_input *inp
     }
     if (rc == 0 && stored) {
         rc = add_numbered(layout, "act", b, micro, PLAN_STORE,
-                          plan_round_up(input->blocks[b].out_bytes, PLAN_EXTENT_BYTES),
+                          core_round_up(input->blocks[b].out_bytes, PLAN_EXTENT_BYTES),
                           &layout->acts_store[i]);
     }
     return rc;
@@ -1031,7 +1032,7 @@ static struct plan_piece extent_at(uint32_t buffer, uint64_t index, uint64_t ful
                                    uint64_t bytes)
 {
     return (struct plan_piece){.buffer = buffer,
-                               .offset = index * plan_round_up(full_bytes, PLAN_EXTENT_BYTES),
+                               .offset = index * core_round_up(full_bytes, PLAN_EXTENT_BYTES),
                                .bytes = bytes};
 }
 

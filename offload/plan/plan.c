@@ -1,4 +1,5 @@
 /* plan.c: reads and destroys a plan. */
+#include "core/base/size.h"
 #include "offload/plan/plan_internal.h"
 
 #include <assert.h>
@@ -189,7 +190,7 @@ uint64_t plan_consumer_bytes(const struct plan_input *input, const struct plan *
     for (uint32_t i = 0; i < plan->layout->count; i++) {
         const struct plan_buffer *buffer = &plan->layout->buffers[i];
         if (buffer->tier == tier && buffer->consumer == consumer) {
-            sum += plan_round_up(buffer->bytes, PLAN_ALIGN_BYTES);
+            sum += core_round_up(buffer->bytes, PLAN_ALIGN_BYTES);
         }
     }
     return sum;

@@ -1,12 +1,9 @@
 /* shard.c: borders of shards and chunks, offsets of streams. */
 #include "offload/plan/shard.h"
 
-enum { SCALE_BYTES = 4 };
+#include "core/base/size.h"
 
-uint64_t plan_round_up(uint64_t bytes, uint64_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
+enum { SCALE_BYTES = 4 };
 
 struct plan_span plan_span_overlap(struct plan_span one, struct plan_span other)
 {
@@ -48,8 +45,8 @@ bool plan_packs_weights(const struct plan_input *input, uint32_t block)
 
 static uint64_t packed_groups_bytes(uint64_t groups, uint64_t elements)
 {
-    return plan_round_up(groups * elements, PLAN_PACK_ALIGN_BYTES) +
-           plan_round_up(groups * SCALE_BYTES, PLAN_PACK_ALIGN_BYTES);
+    return core_round_up(groups * elements, PLAN_PACK_ALIGN_BYTES) +
+           core_round_up(groups * SCALE_BYTES, PLAN_PACK_ALIGN_BYTES);
 }
 
 uint64_t plan_packed_bytes(uint64_t elements)
@@ -132,7 +129,7 @@ struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t bloc
     const struct plan_span own = plan_weight_span(input, block);
     return plan_span_overlap(
         pages, (struct plan_span){.first = own.first * width,
-                                  .count = plan_round_up(own.count * width, PLAN_ALIGN_BYTES)});
+                                  .count = core_round_up(own.count * width, PLAN_ALIGN_BYTES)});
 }
 
 static uint64_t most_of(uint64_t elements, uint32_t ranks)

@@ -84,6 +84,4 @@ uint64_t plan_gathered_bytes(const struct plan_input *input, uint32_t block, uin
 bool plan_codes_gradients(const struct plan_input *input);
 uint64_t plan_coded_bytes(uint64_t elements);
 
-uint64_t plan_round_up(uint64_t bytes, uint64_t unit);
-
 #endif

@@ -8,25 +8,21 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "core/dev/dev.h"
 #include "offload/run/shapes.h"
 
 enum { IDS, LABELS, POSITIONS, STARTS, ARRAYS };
 enum { ALIGN_BYTES = 256 };
 
-static uint64_t aligned(uint64_t bytes)
-{
-    return (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-}
-
 static uint64_t array_bytes(int64_t rows, int64_t length)
 {
-    return aligned((uint64_t)(rows * length) * sizeof(int32_t));
+    return core_round_up((uint64_t)(rows * length) * sizeof(int32_t), ALIGN_BYTES);
 }
 
 static uint64_t losses_bytes(uint32_t micro_batches)
 {
-    return aligned((uint64_t)micro_batches * sizeof(struct kern_loss));
+    return core_round_up((uint64_t)micro_batches * sizeof(struct kern_loss), ALIGN_BYTES);
 }
 
 static uint64_t step_bytes(const struct run_options *options)
@@ -40,7 +36,7 @@ static uint64_t angles_bytes(const struct model *model, int64_t length)
 {
     const struct model_config *config = &model->config;
     const uint64_t floats = (uint64_t)length * (uint64_t)config->rope.rotary / 2;
-    return config->family->rope ? aligned(floats * sizeof(float)) : 0;
+    return config->family->rope ? core_round_up(floats * sizeof(float), ALIGN_BYTES) : 0;
 }
 
 uint64_t run_inputs_bytes(const struct model *model, const struct run_options *options)

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "core/base/team.h"
 #include "core/dev/dev.h"
 #include "offload/model/kept.h"
@@ -497,7 +498,7 @@ static int adopt_kept(struct loading *load, uint32_t block)
     const struct model_kept_place kept = model_kept_place(load->kept, block);
     const uint64_t unit = kept.unit_bytes;
     if (begin % unit != 0 ||
-        (end % unit != 0 && plan_round_up(end, PLAN_ALIGN_BYTES) < kept.bytes) ||
+        (end % unit != 0 && core_round_up(end, PLAN_ALIGN_BYTES) < kept.bytes) ||
         (most % unit != 0 && most < end - begin) || (where->by_pages && unit != PLAN_ALIGN_BYTES)) {
         return 0;
     }
@@ -506,7 +507,7 @@ static int adopt_kept(struct loading *load, uint32_t block)
         const struct store_place place = {STORE_WEIGHTS, block, index++};
         const uint64_t bytes = end - at < most ? end - at : most;
         const struct store_base_part part = {.offset = kept.offset + at,
-                                             .bytes = plan_round_up(bytes, PLAN_ALIGN_BYTES),
+                                             .bytes = core_round_up(bytes, PLAN_ALIGN_BYTES),
                                              .sums = {.values = kept.sums + at / unit,
                                                       .owner = kept.owner,
                                                       .first = at / unit,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "core/coll/peers.h"
 #include "offload/plan/shard.h"
 
@@ -95,7 +96,7 @@ int run_remote_reply(struct coll_peers *peers, uint32_t rank, struct run_reply *
 
 static uint64_t grains(uint64_t bytes)
 {
-    return (bytes + PIECE_GRAIN - 1) / PIECE_GRAIN * PIECE_GRAIN;
+    return core_round_up(bytes, PIECE_GRAIN);
 }
 
 /* Finds the streams of a piece in `memory`. */

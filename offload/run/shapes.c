@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "kernels/table.h"
 #include "offload/plan/shard.h"
 
@@ -18,11 +19,6 @@ enum { LOGITS_PART = 10 };
 _Static_assert(BLOCKS_ALIGN_ELEMENTS % CORE_UPDATE_Q8_BLOCK == 0,
                "a block of 8-bit moments must not cross the beginning of a parameter");
 
-static uint64_t aligned(uint64_t bytes)
-{
-    return (bytes + PLAN_ALIGN_BYTES - 1) / PLAN_ALIGN_BYTES * PLAN_ALIGN_BYTES;
-}
-
 static uint64_t larger(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
@@ -30,7 +26,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
 
 uint64_t run_shapes_stride(uint64_t bytes)
 {
-    return aligned(bytes);
+    return core_round_up(bytes, PLAN_ALIGN_BYTES);
 }
 
 struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape, uint32_t group)
@@ -38,7 +34,7 @@ struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape,
     struct plan_block_shape grouped = *shape;
     if (group > 1) {
         const uint64_t whole = shape->elements * shape->format.weight_bytes;
-        grouped.out_bytes = group * aligned(shape->out_bytes);
+        grouped.out_bytes = group * core_round_up(shape->out_bytes, PLAN_ALIGN_BYTES);
         grouped.rows_bytes = group * shape->rows_bytes < whole ? group * shape->rows_bytes : 0;
         grouped.forward_flops *= group;
         grouped.backward_flops *= group;
@@ -51,7 +47,8 @@ struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape,
 
 uint64_t run_shapes_kept_offset(const struct model_program *program)
 {
-    return aligned(larger(program->forward.temp_bytes, program->backward.temp_bytes));
+    return core_round_up(larger(program->forward.temp_bytes, program->backward.temp_bytes),
+                         PLAN_ALIGN_BYTES);
 }
 
 struct model_rows run_shapes_rows(const struct model *model, const struct run_options *options)
@@ -95,7 +92,7 @@ static void describe(struct run_shapes *shapes, const struct run_options *option
         .name = block->name,
         .elements = block->elements,
         .out_bytes = program->out_bytes,
-        .kept_bytes = aligned(program->kept_bytes),
+        .kept_bytes = core_round_up(program->kept_bytes, PLAN_ALIGN_BYTES),
         .forward_bytes = kept_at,
         .backward_bytes = kept_at,
         .forward_flops = program->forward.flops,

@@ -12,6 +12,7 @@
 #include "core/base/err.h"
 #include "core/base/file.h"
 #include "core/base/hash.h"
+#include "core/base/size.h"
 #include "core/json/write.h"
 
 enum { LENGTH_BYTES = 8, GRAIN_BYTES = 8, SUM_BYTES = 8 };
@@ -131,8 +132,7 @@ int store_sums_print(const struct store_image *image, uint64_t *const sums[STORE
 {
     struct core_json_write write;
     int rc = print_header(image, &write);
-    const uint64_t header = rc == 0 ? (write.bytes + GRAIN_BYTES - 1) / GRAIN_BYTES * GRAIN_BYTES
-                                    : 0;
+    const uint64_t header = rc == 0 ? core_round_up(write.bytes, GRAIN_BYTES) : 0;
     const uint64_t whole = LENGTH_BYTES + header + store_image_cuts_all(image) * SUM_BYTES;
     char *made = rc == 0 ? malloc(whole) : NULL;
     if (rc == 0 && made == NULL) {
@@ -165,8 +165,7 @@ int store_sums_parse(const struct store_image *image, const char *where, const c
     struct core_json_write write;
     const uint64_t data = store_image_cuts_all(image) * SUM_BYTES;
     int rc = print_header(image, &write);
-    const uint64_t header = rc == 0 ? (write.bytes + GRAIN_BYTES - 1) / GRAIN_BYTES * GRAIN_BYTES
-                                    : 0;
+    const uint64_t header = rc == 0 ? core_round_up(write.bytes, GRAIN_BYTES) : 0;
     if (rc == 0 && (bytes != LENGTH_BYTES + header + data ||
                     memcmp(text + LENGTH_BYTES, write.text, write.bytes - 1) != 0)) {
         rc = core_err_set(-EINVAL, "%s/%s has the checksums of another checkpoint", where,

@@ -17,6 +17,7 @@
 #include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
+#include "core/base/size.h"
 #include "offload/model/save_folder.h"
 #include "offload/plan/shard.h"
 
@@ -139,17 +140,15 @@ static int open_file(struct store_flow *flow, const struct store_flow_options *o
     const struct model_folder folder = {flow->name, options->folder};
     int rc = fills ? fill_header(&folder, flow, stream, plain, name)
                    : check_header(flow, stream, plain, name);
-    int direct = -1;
+    flow->fds[stream] = plain;
     if (rc == 0 && pages) {
-        direct = openat(options->folder, name,
-                        (options->writes ? O_RDWR : O_RDONLY) | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
-        if (direct < 0 && errno != EINVAL) {
-            rc = file_failed(flow, name, "opened");
+        const int fd = core_file_open_direct(
+            options->folder, name, options->writes ? O_RDWR : O_RDONLY, &flow->direct[stream]);
+        if (fd < 0) {
+            errno = -fd;
+            return file_failed(flow, name, "opened");
         }
-    }
-    flow->direct[stream] = direct >= 0;
-    flow->fds[stream] = direct >= 0 ? direct : plain;
-    if (direct >= 0) {
+        flow->fds[stream] = fd;
         close(plain);
     }
     if (rc != 0) {
@@ -195,13 +194,13 @@ static uint64_t piece_bytes(const struct store_image *image)
                 const uint64_t one =
                     store_image_cut(image, (enum store_stream)s, b, 0).padded_bytes;
                 cut = one > cut ? one : cut;
-                all += plan_round_up(store_image_bytes(image, (enum store_stream)s, b),
+                all += core_round_up(store_image_bytes(image, (enum store_stream)s, b),
                                      AIO_ALIGN_BYTES);
             }
         }
     }
-    const uint64_t share = plan_round_up(all / STORE_FLOW_PIECES, AIO_ALIGN_BYTES);
-    const uint64_t least = plan_round_up(cut, AIO_ALIGN_BYTES);
+    const uint64_t share = core_round_up(all / STORE_FLOW_PIECES, AIO_ALIGN_BYTES);
+    const uint64_t least = core_round_up(cut, AIO_ALIGN_BYTES);
     return share < least ? least : share < STORE_FLOW_PIECE_BYTES ? share : STORE_FLOW_PIECE_BYTES;
 }
 

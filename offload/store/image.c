@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "core/json/write.h"
 #include "offload/plan/shard.h"
 
@@ -116,7 +117,7 @@ struct store_cut store_image_cut(const struct store_image *image, enum store_str
     const uint64_t bytes = store_image_bytes(image, stream, block);
     const uint64_t begin = index * whole;
     const bool last = bytes - begin <= whole;
-    const uint64_t end = plan_round_up(bytes, PLAN_ALIGN_BYTES);
+    const uint64_t end = core_round_up(bytes, PLAN_ALIGN_BYTES);
     return (struct store_cut){.offset = image->offsets[stream][block] + begin,
                               .bytes = last ? bytes - begin : whole,
                               .padded_bytes = last ? end - begin : whole};
@@ -168,7 +169,7 @@ static void write_tensor(struct core_json_write *write, const char *name, struct
 static int seal_header(struct store_image *image, enum store_stream stream, const char *text,
                        uint64_t bytes)
 {
-    const uint64_t whole = plan_round_up(bytes + LENGTH_BYTES, PLAN_ALIGN_BYTES);
+    const uint64_t whole = core_round_up(bytes + LENGTH_BYTES, PLAN_ALIGN_BYTES);
     char *header = malloc(whole);
     if (header == NULL) {
         return core_err_set(-ENOMEM, "no memory for the header of %s.safetensors",
@@ -198,7 +199,7 @@ static int make_header(struct store_image *image, enum store_stream stream)
     core_json_write_object_end(&write);
     for (uint32_t b = 0; b < image->blocks->count; b++) {
         const uint64_t bytes = store_image_bytes(image, stream, b);
-        const uint64_t end = plan_round_up(at + bytes, PLAN_ALIGN_BYTES);
+        const uint64_t end = core_round_up(at + bytes, PLAN_ALIGN_BYTES);
         if (bytes > 0) {
             write_tensor(&write, image->blocks->list[b].name, dtype_of(image, stream, b), at,
                          at + bytes);
@@ -265,7 +266,7 @@ static int lay_out(struct store_image *image, enum store_stream stream)
     for (uint32_t b = 0; rc == 0 && b < image->blocks->count; b++) {
         const uint64_t bytes = store_image_bytes(image, stream, b);
         const uint64_t elements = image->blocks->list[b].elements;
-        offsets[b + 1] = offsets[b] + plan_round_up(bytes, PLAN_ALIGN_BYTES);
+        offsets[b + 1] = offsets[b] + core_round_up(bytes, PLAN_ALIGN_BYTES);
         cuts[b + 1] = cuts[b] +
                       (bytes > 0 ? (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS : 0);
     }

@@ -15,6 +15,7 @@
 #include "aio/backend.h"
 #include "core/base/err.h"
 #include "core/base/hash.h"
+#include "core/base/size.h"
 #include "offload/plan/layout.h"
 #include "offload/plan/shard.h"
 #include "offload/store/checkpoint.h"
@@ -188,7 +189,7 @@ static int count_need(void *context, const struct store_place *place, uint64_t b
 {
     struct need *need = context;
     (void)place;
-    need->bytes += generations * plan_round_up(bytes, PLAN_EXTENT_BYTES);
+    need->bytes += generations * core_round_up(bytes, PLAN_EXTENT_BYTES);
     need->extents += generations;
     return 0;
 }
@@ -239,7 +240,7 @@ static void share_by_weight(const struct store_path *paths, unsigned count, uint
                 continue;
             }
             const uint64_t limit = path_limit(&paths[i]);
-            const uint64_t share = plan_round_up((uint64_t)((double)left * (paths[i].weight / sum)),
+            const uint64_t share = core_round_up((uint64_t)((double)left * (paths[i].weight / sum)),
                                                  AIO_EXTENT_ALIGN_BYTES);
             full[i] = share >= limit;
             again = again || share > limit;
@@ -493,7 +494,7 @@ static struct aio_extent *find_pages(const struct store *store, uint32_t block, 
     struct aio_extent *extent = store_chunk_current(chunk);
     const uint64_t within = *offset % each;
     const uint64_t left = aio_extent_bytes(extent) - within;
-    *bytes = plan_round_up(*bytes < left ? *bytes : left, AIO_ALIGN_BYTES);
+    *bytes = core_round_up(*bytes < left ? *bytes : left, AIO_ALIGN_BYTES);
     *offset = within;
     return extent;
 }

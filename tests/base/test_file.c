@@ -128,6 +128,31 @@ static void regular_files(void)
     core_json_destroy(doc);
 }
 
+/* Files open without the page cache where the file system can do that, never through a link; an error leaves
+ * the answer as it was. */
+static void direct_files(void)
+{
+    const int folder = open(test_directory(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int plain = open("/proc/self", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool direct = true;
+    test_file("on_disk", "1", 1);
+    int fd = core_file_open_direct(folder, "on_disk", O_RDWR, &direct);
+    check_int(fd, >=, 0);
+    check_int((fcntl(fd, F_GETFL) & O_DIRECT) != 0, ==, direct);
+    close(fd);
+    check_int(core_file_open_direct(folder, "missing", O_RDONLY, &direct), ==, -ENOENT);
+    check_int(symlinkat("on_disk", folder, "direct_link"), ==, 0);
+    direct = true;
+    check_int(core_file_open_direct(folder, "direct_link", O_RDONLY, &direct), ==, -ELOOP);
+    check_true(direct);
+    fd = core_file_open_direct(plain, "status", O_RDONLY, &direct); /* no direct I/O in proc */
+    check_int(fd, >=, 0);
+    check_true(!direct);
+    close(fd);
+    close(plain);
+    close(folder);
+}
+
 /* Writes continue if the system took only a part, at the end or at an offset. A file that takes
  * nothing is an error without a message. */
 static void writes_are_whole(void)
@@ -227,6 +252,6 @@ static void names_of_weights(void)
 }
 
 TEST_MAIN({"names_of_weights", names_of_weights}, {"sums", sums}, {"regular_files", regular_files},
-          {"writes_are_whole", writes_are_whole},
+          {"direct_files", direct_files}, {"writes_are_whole", writes_are_whole},
           {"interrupts_are_bounded", interrupts_are_bounded},
           {"space_is_reserved", space_is_reserved}, {"same_files", same_files})

@@ -28,10 +28,10 @@ static int parse(unsigned count, const char *const *words, struct values *out,
         argv[i] = (char *)(uintptr_t)words[i];
     }
     const struct cli_option options[] = {
-        {"io_size", CLI_SIZE, &out->bytes, "SIZE", "bytes", 0, 0, NULL},
-        {"dry-run", CLI_FLAG, &out->flag, NULL, "nothing is done", 0, 0, NULL},
-        {"n", CLI_INTEGER, &out->count, "N", "how many", 1, 9, NULL},
-        {"folder", CLI_TEXTS, &out->texts, "DIR", NULL, 0, 0, NULL},
+        {"io_size", CLI_SIZE, &out->bytes, "SIZE", "bytes", 0, 0, NULL, NULL},
+        {"dry-run", CLI_FLAG, &out->flag, NULL, "nothing is done", 0, 0, NULL, NULL},
+        {"n", CLI_INTEGER, &out->count, "N", "how many", 1, 9, NULL, NULL},
+        {"folder", CLI_TEXTS, &out->texts, "DIR", NULL, 0, 0, NULL, NULL},
     };
     return cli_parse(&command, options, 4, (int)count, argv, parsed);
 }

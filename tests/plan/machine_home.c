@@ -2,6 +2,7 @@
  * it. */
 #include <stdlib.h>
 
+#include "core/base/size.h"
 #include "tests/harness/test.h"
 #include "tests/plan/machine_parts.h"
 #include "tests/plan/truth.h"
@@ -34,8 +35,8 @@ static void visit_chunks(struct machine *machine, uint32_t block, bool is_state,
         struct home home = {
             .block = block, .cell = span.first / PLAN_CUT_ELEMENTS + i, .is_state = is_state};
         if (is_state) {
-            uint64_t extent = plan_round_up(plan_state_bytes(format, each), PLAN_EXTENT_BYTES);
-            uint64_t stride = plan_round_up(plan_state_bytes(format, each), PLAN_ALIGN_BYTES);
+            uint64_t extent = core_round_up(plan_state_bytes(format, each), PLAN_EXTENT_BYTES);
+            uint64_t stride = core_round_up(plan_state_bytes(format, each), PLAN_ALIGN_BYTES);
             home.buffer = chunk < resident ? where->states_memory : where->states_store;
             home.offset = (chunk < resident ? chunk * stride : (chunk - resident) * extent) +
                           rest * STATE_CELL_BYTES;
@@ -60,7 +61,7 @@ static void visit_chunks(struct machine *machine, uint32_t block, bool is_state,
         }
         if (where->weights_store != PLAN_NONE) {
             home.buffer = where->weights_store;
-            home.offset = chunk * plan_round_up(each * format->weight_bytes, PLAN_EXTENT_BYTES) +
+            home.offset = chunk * core_round_up(each * format->weight_bytes, PLAN_EXTENT_BYTES) +
                           rest * PLAN_CUT_ELEMENTS * format->weight_bytes;
             visit(machine, &home, steps);
         }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "offload/model/sections.h"
 #include "offload/plan/layout.h"
 #include "tests/harness/test.h"
@@ -720,7 +721,7 @@ static void coded_gradients_are_small(void)
             check_true((buffer != PLAN_NONE) == coded);
             if (coded) {
                 check_uint(plan_buffer(plan, buffer)->bytes, ==,
-                           plan_round_up(most, PLAN_ALIGN_BYTES));
+                           core_round_up(most, PLAN_ALIGN_BYTES));
                 check_uint(reduce->bytes, ==,
                            3 * UNIT / 256 * 132); /* rank 0 has two of five cuts */
             } else if (stage > 0) {
@@ -766,7 +767,7 @@ static void packed_weights_are_small(void)
         check_true((layout->packed.counts[PLAN_LAYER] > 0) == (packs == 1));
         if (packs == 1) {
             check_uint(plan_buffer(plan, layout->packed.buffers[PLAN_LAYER][0])->bytes, ==,
-                       plan_round_up(5 * (UNIT + UNIT / 64), PLAN_ALIGN_BYTES));
+                       core_round_up(5 * (UNIT + UNIT / 64), PLAN_ALIGN_BYTES));
         }
         plan_destroy(plan);
     }

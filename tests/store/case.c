@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "offload/plan/shard.h"
 #include "tests/harness/test.h"
 
@@ -107,7 +108,7 @@ static char *content(const struct store_image *image, enum store_stream stream, 
     if (bytes == 0) {
         return NULL;
     }
-    made = aligned_alloc(4096, plan_round_up(bytes, 4096));
+    made = aligned_alloc(4096, core_round_up(bytes, 4096));
     check_true(made != NULL);
     for (uint64_t i = 0; i < bytes; i++) {
         state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
@@ -202,7 +203,7 @@ static int compare_block(struct store_checkpoint *checkpoint, uint32_t block, ui
     struct store_arrays arrays = {{NULL}};
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         const uint64_t bytes = store_image_bytes(image, (enum store_stream)s, block);
-        arrays.at[s] = bytes > 0 ? aligned_alloc(4096, plan_round_up(bytes, 4096)) : NULL;
+        arrays.at[s] = bytes > 0 ? aligned_alloc(4096, core_round_up(bytes, 4096)) : NULL;
     }
     int rc = store_checkpoint_read(checkpoint, block, 0, image->blocks->list[block].elements,
                                    &arrays);

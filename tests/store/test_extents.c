@@ -9,6 +9,7 @@
 
 #include "aio/backend.h"
 #include "core/base/err.h"
+#include "core/base/size.h"
 #include "offload/plan/shard.h"
 #include "offload/store/ranks.h"
 #include "offload/store/store.h"
@@ -263,7 +264,7 @@ static void limits_of_several(void)
     plan_begin();
     const unsigned count = all_spots(spots);
     for (unsigned i = 0; i < count; i++) {
-        need += plan_round_up(spots[i].bytes, PLAN_EXTENT_BYTES);
+        need += core_round_up(spots[i].bytes, PLAN_EXTENT_BYTES);
     }
     for (int i = 0; i < 2; i++) {
         snprintf(directories[i], sizeof directories[i], "%s/limited %d", test_directory(), i);

@@ -281,18 +281,18 @@ static int run(const struct cli_command *command, int argc, char **argv)
     const double most = 1 << 24;
     const char *chat = NULL;
     const struct cli_option options[] = {
-        {"hidden", CLI_INTEGER, &s.hidden, "N", "width (512)", 1, most, NULL},
-        {"layers", CLI_INTEGER, &s.layers, "N", "layers (12)", 1, 1 << 16, NULL},
-        {"heads", CLI_INTEGER, &s.heads, "N", "heads (8)", 1, most, NULL},
-        {"kv-heads", CLI_INTEGER, &s.kv_heads, "N", "heads of keys and values (4)", 1, most, NULL},
-        {"inner", CLI_INTEGER, &s.inner, "N", "width of the MLP (1408)", 1, most, NULL},
-        {"vocab", CLI_INTEGER, &s.vocab, "N", "vocabulary (4096)", 1, most, NULL},
-        {"seq-len", CLI_INTEGER, &s.length, "N", "tokens a row (128)", 1, most, NULL},
-        {"rows", CLI_INTEGER, &s.rows, "N", "rows (64)", 1, 1e12, NULL},
-        {"seed", CLI_INTEGER, &s.seed, "N", "of all random numbers (0)", 0, 1e15, NULL},
+        {"hidden", CLI_INTEGER, &s.hidden, "N", "width", 1, most, NULL, "512"},
+        {"layers", CLI_INTEGER, &s.layers, "N", "layers", 1, 1 << 16, NULL, "12"},
+        {"heads", CLI_INTEGER, &s.heads, "N", "heads", 1, most, NULL, "8"},
+        {"kv-heads", CLI_INTEGER, &s.kv_heads, "N", "heads of keys and values", 1, most, NULL, "4"},
+        {"inner", CLI_INTEGER, &s.inner, "N", "width of the MLP", 1, most, NULL, "1408"},
+        {"vocab", CLI_INTEGER, &s.vocab, "N", "vocabulary", 1, most, NULL, "4096"},
+        {"seq-len", CLI_INTEGER, &s.length, "N", "tokens a row", 1, most, NULL, "128"},
+        {"rows", CLI_INTEGER, &s.rows, "N", "rows", 1, 1e12, NULL, "64"},
+        {"seed", CLI_INTEGER, &s.seed, "N", "of all random numbers", 0, 1e15, NULL, "0"},
         {"chat", CLI_TEXT, &chat, "FILE", "also write a tokenizer of the words of these chats", 0,
-         0, NULL},
-        {"tied", CLI_FLAG, &s.tied, NULL, "the head shares the embedding", 0, 0, NULL},
+         0, NULL, NULL},
+        {"tied", CLI_FLAG, &s.tied, NULL, "the head shares the embedding", 0, 0, NULL, NULL},
     };
     struct cli_parsed parsed;
     int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);

@@ -168,7 +168,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     struct speaker speaker = {0};
     int64_t most = 24;
     const struct cli_option options[] = {
-        {"tokens", CLI_INTEGER, &most, "N", "maximum length of a reply (24)", 1, LENGTH, NULL},
+        {"tokens", CLI_INTEGER, &most, "N", "maximum length of a reply", 1, LENGTH, NULL, "24"},
     };
     struct cli_parsed parsed;
     int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);

@@ -218,19 +218,22 @@ static void own_options(struct wish *wish, struct cli_option out[OWN_OPTIONS])
     struct wish *to = wish != NULL ? wish : &none;
     const struct cli_option options[OWN_OPTIONS] = {
         [JSON] = {"json", CLI_FLAG, &to->json, NULL, "print the plan as one JSON object", 0, 0,
+                  NULL, NULL},
+        [TAPE] = {"tape", CLI_FLAG, &to->tape, NULL, "print the commands of a step", 0, 0, NULL,
                   NULL},
-        [TAPE] = {"tape", CLI_FLAG, &to->tape, NULL, "print the commands of a step", 0, 0, NULL},
         [WHAT_IF] = {"what-if", CLI_FLAG, &to->what_if, NULL,
-                     "also plan with twice as much of each part of the machine", 0, 0, NULL},
+                     "also plan with twice as much of each part of the machine", 0, 0, NULL, NULL},
         [SAVE_RATES] = {"save-rates", CLI_TEXT, &to->rates_out, "FILE",
-                        "write the measured rates, for --rates on another machine", 0, 0, NULL},
+                        "write the measured rates, for --rates on another machine", 0, 0, NULL,
+                        NULL},
         [MACHINE] = {"machine", CLI_TEXT, &to->flags.machine, "NAME|FILE",
-                     "plan for dgx-2, dgx-h100, ... or a file (and --nodes N)", 0, 0, NULL},
-        [NODES] = {"nodes", CLI_INTEGER, &to->nodes, "N", "nodes of --machine [1]", 1, 4096, NULL},
+                     "plan for dgx-2, dgx-h100, ... or a file (and --nodes N)", 0, 0, NULL, NULL},
+        [NODES] = {"nodes", CLI_INTEGER, &to->nodes, "N", "nodes of --machine [1]", 1, 4096, NULL,
+                   NULL},
         [RANKS_PER_NODE] = {"ranks-per-node", CLI_INTEGER, &to->ranks_per_node, "N",
-                            "ranks on a node of --machine [one per GPU]", 1, 4096, NULL},
+                            "ranks on a node of --machine [one per GPU]", 1, 4096, NULL, NULL},
         [STRAGGLER] = {"straggler", CLI_REAL, &to->straggler, "X",
-                       "the slowest rank takes X times as long [1]", 1, 1000, NULL},
+                       "the slowest rank takes X times as long [1]", 1, 1000, NULL, NULL},
     };
     memcpy(out, options, sizeof options);
 }
