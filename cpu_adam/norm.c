@@ -93,7 +93,7 @@ static void add_squares(const struct adam_ops *ops, enum core_update_type type,
     }
 }
 
-/* The first piece that ends behind element `at`. */
+/* The first piece that ends after element `at`. */
 static size_t find_piece(const struct adam_norm_pieces *of, uint64_t at)
 {
     size_t low = 0;

@@ -3,7 +3,7 @@
 
     docs/plans.py BUILD/tools/tide [sizing|published]
 
-Each table stands between two comments, <!-- begin NAME --> and <!-- end NAME -->, and is replaced. Only the
+Each table is between two comments, <!-- begin NAME --> and <!-- end NAME -->, and is replaced. Only the
 standard library is needed; nothing is measured, so every machine writes the same tables.
 """
 import json

@@ -3,8 +3,8 @@
  *     cc -std=c17 train.c $(pkg-config --cflags --libs tide) -o train
  *     ./train MODEL STORE OUT
  *
- * MODEL is a Hugging Face folder, STORE a directory on a fast drive, OUT the folder to be made. All
- * state lies in STORE; two rows of numbers are learnt by heart. */
+ * MODEL is a Hugging Face folder, STORE a directory on a fast drive, OUT the folder to create. All
+ * state is in STORE; the model memorizes two rows of numbers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <tide/engine.h>

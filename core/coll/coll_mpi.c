@@ -252,8 +252,8 @@ static int begin_heads(struct mpi *mpi, const struct coll_work *work)
     return core_err_first(&failed, 0);
 }
 
-/* The error that the heads which are there report: another rank has left or aborted. *missing: ranks without a
- * head. */
+/* Reads the heads that have arrived. Returns the error of a rank that has left or aborted; *missing is the number of
+ * ranks without a head. */
 static int look_at_heads(struct mpi *mpi, const struct coll_work *work, unsigned *missing)
 {
     *missing = 0;

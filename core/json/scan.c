@@ -148,14 +148,14 @@ static bool small_real(const struct core_json_token *token, double *out)
     uint64_t digits = 0;
     int power = 0;
     int count = 0;
-    bool behind_point = false;
+    bool after_point = false;
     for (at += minus; at < end && (*at | 0x20) != 'e'; at++) {
         if (*at == '.') {
-            behind_point = true;
+            after_point = true;
             continue;
         }
         digits = digits * 10 + (uint64_t)(*at - '0');
-        power -= behind_point;
+        power -= after_point;
         if (++count > 15) {
             return false;
         }

@@ -181,9 +181,12 @@ int tide_world_follow(struct tide_world *world, struct tide_context *context, in
 {
     const struct context_before before = context_enter(context);
     world->follows = true;
-    int rc = coll_peers_rank(world->peers) > 0
-                 ? run_follow(world->peers, code)
-                 : core_err_set(-EINVAL, "the first process creates the engine and follows nobody");
+    int rc =
+        coll_peers_rank(world->peers) > 0
+            ? run_follow(world->peers, code)
+            : core_err_set(
+                  -EINVAL,
+                  "the first process creates the engine; only the others call tide_world_follow");
     if (rc != 0 && coll_peers_rank(world->peers) > 0) {
         rc = coll_peers_fail(world->peers, rc); /* or the first process would wait for this one */
     }

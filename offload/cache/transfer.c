@@ -35,7 +35,7 @@ static void submit_more(struct transfers *transfers)
                        : aio_store_write(transfers->queue, next->extent, 0, next->memory, bytes,
                                          &next->fence);
         if (rc == -EAGAIN || (rc != 0 && core_fence_poll(aio_queue_tail(transfers->queue)) == rc)) {
-            return; /* full, or the queue has failed: transfers_retire sees that */
+            return; /* the queue is full, or has failed: transfers_retire reports that */
         }
         next->rc = rc;
         if (rc != 0) {

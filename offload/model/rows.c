@@ -89,7 +89,7 @@ static void add_bytes(const struct model_rows *rows, struct model_rows_used *use
     used->pages = last->at + last->count;
 }
 
-/* The byte of the slot where a byte of the block lies. */
+/* The byte of the slot that holds a byte of the block. */
 static uint64_t slot_byte(const struct model_rows_used *used, uint64_t byte)
 {
     const uint32_t page = (uint32_t)(byte / MODEL_PAGE_BYTES);

@@ -36,7 +36,7 @@ static int check_shapes(const struct plan_input *input)
     const uint32_t least = input->application ? 1 : 2;
     if (input->compute_count < least || input->block_count < input->compute_count ||
         input->block_count >= PLAN_NONE) {
-        return core_err_set(-EINVAL, "a plan needs %s, not %u blocks of which %u compute",
+        return core_err_set(-EINVAL, "a plan needs %s; %u blocks were given, %u of them computing",
                             input->application ? "a block" : "at least an embedding and a head",
                             input->block_count, input->compute_count);
     }

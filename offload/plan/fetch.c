@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "core/base/size.h"
 #include "offload/model/sections.h"
 
 /* Takes the least recently used slot of the block's size. */
@@ -432,7 +433,7 @@ static int gather_pages(struct plan_step *step, uint32_t block, uint64_t first,
     const struct plan_span near = plan_span_overlap(
         (struct plan_span){.first = first, .count = to.bytes},
         (struct plan_span){.first = node.first * width,
-                           .count = plan_round_up(node.count * width, PLAN_ALIGN_BYTES)});
+                           .count = core_round_up(node.count * width, PLAN_ALIGN_BYTES)});
     command.between_bytes = to.bytes - near.count;
     plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, from);
     plan_move_operand(&command, PLAN_AS_TO, in_place ? PLAN_CHANGES : PLAN_WRITES, to);

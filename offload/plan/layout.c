@@ -184,7 +184,7 @@ static int add_copy(struct plan_layout *layout, const struct plan_input *input, 
         return 0;
     }
     const uint64_t bytes = plan_gathered_bytes(input, b, plan_copy_most(input, b));
-    return add_of_block(layout, input, b, &copy, plan_round_up(bytes, PLAN_ALIGN_BYTES),
+    return add_of_block(layout, input, b, &copy, core_round_up(bytes, PLAN_ALIGN_BYTES),
                         &block->weights_copy);
 }
 

@@ -53,7 +53,7 @@ struct run_step {
     int64_t targets;
     bool guessed; /* the update was made before the norm was known */
     bool guess_right;
-    uint64_t guess_bytes;        /* moved in vain by all ranks, because a guess was wrong */
+    uint64_t guess_bytes;        /* wasted: moved by all ranks for guesses that were wrong */
     double guess_seconds;        /* lost to wrong guesses, of this step and the one before */
     struct plan_traffic traffic; /* of all ranks */
     struct run_stats stats;      /* of the first rank */
@@ -138,8 +138,8 @@ struct run_save_options {
 
 enum run_save_when {
     /* Announces a checkpoint of the next step, so that the updates of that step are written as they
-     * are made. Takes the time to make its files. It is removed unless one of the other two asks for
-     * it after that step. */
+     * are made. Takes as long as creating its files. The checkpoint is removed unless one of the
+     * other two values follows that step. */
     RUN_SAVE_NEXT_STEP,
     /* A checkpoint of the last step. If it was announced, or the step's update is pending, updates
      * write it, at the latest with the next step or drain. Otherwise, and after a skipped step, all

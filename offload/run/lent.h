@@ -44,7 +44,7 @@ struct plan_span run_lent_overlap(const struct run_lent_part *part, uint64_t fir
 void run_lent_begin_masters(const struct run_lent_block *block, const struct run_lent_part *part,
                             const struct adam_arrays *chunk);
 
-/* The update of a part alone. */
+/* Updates one part alone. */
 int run_lent_adam_create(const struct run_lent *lent, const struct run_lent_block *block,
                          const struct run_lent_part *part, const struct run_options *options,
                          struct core_team *team, struct adam **out);

@@ -104,7 +104,7 @@ struct run_result {
     bool norm_neutral;    /* the norm neither clipped nor skipped the update */
     bool guessed;         /* the update was made before the norm was known; right if norm_neutral */
     bool steady;          /* no other call came between this step and the previous one */
-    uint64_t guess_bytes; /* moved in vain, because the guess was wrong */
+    uint64_t guess_bytes; /* wasted: moved for a guess that was wrong */
     int64_t wait_ns;      /* for other ranks; the engine sets it */
 };
 

@@ -7,8 +7,8 @@
 #include "offload/plan/shard.h"
 #include "offload/run/chunks.h"
 
-/* The part of a block that is read out. A slot's mark is the taker's point after the chunk from
- * that slot. */
+/* The part of a block that is read out. The mark of a slot is the value of `tail` after its chunk was given to the
+ * taker; the slot is free once the taker has passed it. */
 struct reading {
     struct run_rank *rank; /* borrowed, like all here */
     uint32_t block;

@@ -31,7 +31,7 @@ struct piece_head {
     uint64_t first, count; /* count 0: the last one */
     uint64_t bytes[STORE_STREAM_COUNT];
 };
-_Static_assert(sizeof(struct piece_head) <= PIECE_GRAIN, "the first stream is behind the head");
+_Static_assert(sizeof(struct piece_head) <= PIECE_GRAIN, "the first stream follows the head");
 _Static_assert(PIECE_ELEMENTS * 24 + 8 * PIECE_GRAIN < RUN_PIECE_BYTES, "a piece fits");
 
 /* ---- the first process ---- */
@@ -88,7 +88,8 @@ int run_remote_reply(struct coll_peers *peers, uint32_t rank, struct run_reply *
         return rc;
     }
     if (bytes != sizeof reply) {
-        return core_err_set(-EPROTO, "rank %u sent %zu bytes as a reply", rank, bytes);
+        return core_err_set(-EPROTO, "rank %u sent a reply of %zu bytes; expected %zu", rank, bytes,
+                            sizeof reply);
     }
     *out = reply;
     return reply.code == 0 ? 0 : core_err_adopt(reply.code, reply.message);

@@ -1,4 +1,4 @@
-/* what_if.c: one table of parts, each with the rates and budgets that it stands for. */
+/* what_if.c: one table of parts, each with the rates and budgets that belong to it. */
 #include "offload/run/what_if.h"
 
 #include <errno.h>

@@ -436,7 +436,7 @@ static int verify(struct store_checkpoint_write *checkpoint)
         const struct store_manifest *found = store_checkpoint_manifest(back);
         if (found->step != checkpoint->manifest.step ||
             found->sums.hash != checkpoint->manifest.sums.hash) {
-            rc = core_err_set(-EBADMSG, "%s was read back as another checkpoint",
+            rc = core_err_set(-EBADMSG, "%s was read back, and it describes another checkpoint",
                               checkpoint->own.path);
         }
     }

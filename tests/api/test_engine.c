@@ -237,7 +237,7 @@ static void pairs(void)
     tide_engine_destroy(engine);
 }
 
-/* The model continues rows that it has learnt by heart. A row that is too long or has a token
+/* The model continues rows that it has memorized. A row that is too long or has a token
  * outside the vocabulary is refused. */
 static void what_comes_next(void)
 {

@@ -16,7 +16,7 @@
 
 enum { GUARD_BYTES = 64, GUARD = 0xA5 };
 
-/* Allocates a struct with struct_bytes set, all other bytes 0xA5, and a guard behind it. */
+/* Allocates a struct with struct_bytes set, all other bytes 0xA5, and a guard after it. */
 static void *guard(size_t bytes)
 {
     unsigned char *at = malloc(bytes + GUARD_BYTES);
@@ -26,7 +26,7 @@ static void *guard(size_t bytes)
     return at;
 }
 
-/* Checks that nobody wrote behind the struct or changed its size, and frees it. */
+/* Checks that nobody wrote after the struct or changed its size, and frees it. */
 static void release(void *at, size_t bytes, const char *name)
 {
     const unsigned char *behind = (const unsigned char *)at + bytes;
@@ -35,7 +35,7 @@ static void release(void *at, size_t bytes, const char *name)
     check_uint(now, ==, bytes);
     for (size_t i = 0; i < GUARD_BYTES; i++) {
         if (behind[i] != GUARD) {
-            test_fail(__FILE__, __LINE__, "struct %s: byte %zu behind it was written", name, i);
+            test_fail(__FILE__, __LINE__, "struct %s: byte %zu after it was written", name, i);
         }
     }
     free(at);

@@ -49,7 +49,7 @@ static void struct_sizes(void)
     tide_plan_destroy(plan);
     newer.news = 1;
     refuse(&newer.known, -E2BIG, "older than the program");
-    /* An older program does not know about traces; what is behind its struct is not read. */
+    /* An older program does not know about traces; bytes after its struct are not read. */
     options = world.options;
     options.struct_bytes = offsetof(struct tide_engine_options, trace);
     options.trace = (const char *)1;

@@ -12,7 +12,7 @@
 #include "core/json/scan.h"
 #include "tests/harness/test.h"
 
-/* Scans a copy that ends where the text ends, so that ASan detects a read behind it. */
+/* Scans a copy that ends where the text ends, so that ASan detects a read past it. */
 static int scan_all(const char *text, size_t bytes, bool lenient, size_t *tokens)
 {
     char *copy = malloc(bytes > 0 ? bytes : 1);

@@ -6,7 +6,7 @@
  * A model of 158 million parameters, 1.9 GB; of 0.7 million; or of 1.1 billion, 13.2 GB. Three rounds.
  * DIR gets the checkpoint, fio's file of at most 4 GB and a store as large as the checkpoint, and ends
  * empty. Everything but the store is written over, so that a round's files are not new; the first
- * writing of all, which is not measured, makes them. Behind a store that was removed the drive rests.
+ * writing of all, which is not measured, makes them. After a store is removed, the drive gets time to rest.
  *
  * Prints `name value unit` lines: the medians, and those of each round's ratio over fio, which is the
  * mean of its runs before and after: `checkpoint_write` over fio's --rw=write, `checkpoint_verify` and

@@ -96,7 +96,7 @@ def main():
     p.add_argument("--batch", type=int, default=2)
     p.add_argument("--flags", type=str.split, default=[], help="more flags of tide finetune, in one word")
     p.add_argument("--deepspeed-flags", type=str.split, default=[])
-    p.add_argument("--rest", type=float, default=5, help="seconds behind each turn, for a drive that discards [5]")
+    p.add_argument("--rest", type=float, default=5, help="seconds to wait after each turn, for a drive that discards [5]")
     p.add_argument("--quick", action="store_true", help="one round of three steps")
     a = p.parse_args()
     if a.quick:

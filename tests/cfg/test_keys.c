@@ -297,7 +297,7 @@ static void document(void)
     free(printed);
     if (!same) {
         test_fail(__FILE__, __LINE__,
-                  "docs/ds_config.md is not what `tide config --keys` prints; write it anew");
+                  "docs/ds_config.md is not what `tide config --keys` prints; write it again");
     }
 }
 

@@ -8,7 +8,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* Steps of a series of kills; more than are made between them. */
+/* Steps of a run that is killed again and again: more than it ever reaches. */
 enum { KILLED_STEPS_MAX = 999 };
 
 /* Waits until a run has a checkpoint after step `before`, at most half a minute. */

@@ -13,7 +13,7 @@ static void run_changed(const uint8_t *seed, size_t bytes)
     static const uint8_t odd[] = {'"', '\\', '{', ']', ',', '/', '9', 0x00, 0xC3, 0xFF};
     size_t step = 1 + bytes / (TEST_SLOW ? 40 : 400);
     for (size_t i = 0; i < bytes; i += step) {
-        /* A copy of exact size, so that ASan detects a read behind it. */
+        /* A copy of exact size, so that ASan detects a read past it. */
         uint8_t *copy = malloc(bytes);
         check_true(copy != NULL);
         memcpy(copy, seed, bytes);

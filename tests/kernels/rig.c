@@ -327,7 +327,7 @@ static void tail_check(const struct array *array, const char *what)
     copy(DEV_COPY_DOWN, tail, array->device + array->bytes, TAIL_BYTES);
     tail_watch(array, true);
     if (memcmp(tail, zeros, sizeof tail) != 0) {
-        test_fail(__FILE__, __LINE__, "op %s has written behind an array of %zu bytes", what,
+        test_fail(__FILE__, __LINE__, "op %s has written past an array of %zu bytes", what,
                   array->bytes);
     }
 }

@@ -668,7 +668,7 @@ static void groups_gather_inside(void)
     }
     uint64_t copies = 0;
     for (uint32_t b = 1; b + 1 < BLOCKS; b++) { /* embedding and head are used once */
-        copies += plan_round_up(2 * plan_copy_most(&world.input, b), PLAN_ALIGN_BYTES);
+        copies += core_round_up(2 * plan_copy_most(&world.input, b), PLAN_ALIGN_BYTES);
     }
     check_uint(host[1] - host[0], ==, copies);
     world.input.within = 3;
@@ -690,7 +690,7 @@ static const struct plan_command *reduction(const struct plan_tape *tape, uint32
     return &tape->commands[c];
 }
 
-/* Gradients as codes are a quarter of 16 bits and a 33rd of that more, and one buffer holds those of any block. Stage 0
+/* Gradients as codes take 33/32 of a quarter of their 16 bits, and one buffer holds those of any block. Stage 0
  * has none. A card is refused. */
 static void coded_gradients_are_small(void)
 {

@@ -154,7 +154,7 @@ static void bad_input_is_refused(void)
     world_init(&world, false, 1);
     world.input.block_count--;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);
-    check_contains(core_err_message(), "7 blocks of which 8 compute");
+    check_contains(core_err_message(), "7 blocks were given, 8 of them computing");
     world_init(&world, false, 2);
     world.shapes[4].format.grad_bytes = 4;
     check_int(plan_create(&world.input, &plan), ==, -EINVAL);

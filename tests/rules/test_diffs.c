@@ -13,7 +13,7 @@ struct reading {
     const struct rules_file *target; /* NULL: a new file, or one that does not exist */
     const char *name;                /* of the file that the diff changes */
     size_t name_bytes;
-    const char *rest; /* of the target's text: what stands after the last hunk */
+    const char *rest; /* of the target's text: what follows the last hunk */
     bool added;       /* the diff adds the file */
 };
 
@@ -100,7 +100,7 @@ static void report_missing(const struct reading *reading, const char *hunk, cons
                     reading->name);
 }
 
-/* Moves `rest` behind the place where the hunk applies. */
+/* Moves `rest` past the place where the hunk applies. */
 static void find_hunk(struct reading *reading, const char *hunk, const char *end)
 {
     for (const char *text = reading->rest; *text != '\0'; text += line_bytes(text)) {

@@ -285,7 +285,7 @@ static void a_damaged_beginning_is_made_again(void)
     case_model_free(&made);
 }
 
-/* Files that others may have written, or that are not there but elsewhere, are not used, and what stands in their way
+/* Files that others may have written, or that are not there but elsewhere, are not used, and what is in their way
  * is said. */
 static void what_is_not_ours_is_not_used(void)
 {
@@ -448,8 +448,8 @@ static void killed_runs_leave_nothing_that_is_read(void)
     case_model_free(&made);
 }
 
-/* Of two runs at the same time one writes; one that ends early leaves no file; too little room is told with
- * numbers. */
+/* Of two runs at the same time one writes; one that ends early leaves no file; a drive that is too small is
+ * reported with numbers. */
 static void one_run_writes(void)
 {
     struct case_model made;

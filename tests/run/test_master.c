@@ -240,7 +240,7 @@ static const struct model_lora_options drops = {.rank = 4, .alpha = 8, .dropout 
 static const struct model_lora_options magnitudes = {
     .rank = 4, .alpha = 8, .dora = true, .seed = 3};
 
-/* Adapters on a frozen base, which lies in a data block of each layer. */
+/* Adapters on a frozen base, which is in a data block for each layer. */
 static void lora(void)
 {
     struct run_options options = case_options();

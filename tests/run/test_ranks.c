@@ -43,7 +43,7 @@ static void check_near(const struct case_outcome *a, const struct case_outcome *
     }
 }
 
-/* All worlds and stages of one family and type; `lora`: of adapters beside it. */
+/* All worlds and stages of one family and type; `lora`: with these adapters, or NULL. */
 static void compare(const char *family, enum kern_type type, double bound,
                     const struct model_lora_options *lora)
 {

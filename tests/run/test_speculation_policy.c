@@ -68,7 +68,7 @@ static void far_norms_guess_at_once(void)
     }
 }
 
-/* Something lies between all steps, so that none can be measured: the policy tries twice and goes
+/* Something happens between all steps, so that none can be measured: the policy tries twice and goes
  * on guessing. */
 static void unsteady_runs_guess(void)
 {

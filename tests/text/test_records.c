@@ -189,7 +189,7 @@ static void padded_gzip(void)
     check_true(file != NULL);
     const size_t count = fread(bytes, 1, 2000, file);
     fclose(file);
-    for (int again = 0; again < 2; again++) { /* and another member behind them */
+    for (int again = 0; again < 2; again++) { /* with another member after them */
         memcpy(bytes + 10000, bytes, again == 0 ? 0 : count);
         int code = try_open(test_file("padded.gz", bytes, again == 0 ? 10240 : 10000 + count),
                             false, false, &records);

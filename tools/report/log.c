@@ -186,7 +186,9 @@ static int open_log(struct reader *reader)
         return core_err_set(-errno, "%s: %s", reader->path, strerror(errno));
     }
     if (!S_ISREG(info.st_mode)) {
-        return core_err_set(-EINVAL, "%s is not a file; the log is read twice, so it cannot be a pipe", reader->path);
+        return core_err_set(-EINVAL,
+                            "%s is not a file; the log is read twice, so it cannot be a pipe",
+                            reader->path);
     }
     reader->file = fopen(reader->path, "re");
     if (reader->file == NULL) {

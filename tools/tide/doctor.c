@@ -137,7 +137,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
          .kind = CLI_TEXTS,
          .out = &stores,
          .value = "DIR",
-         .help = "a folder for a run's states; may be repeated (the current folder)"},
+         .help = "a folder for a run's states; may be repeated",
+         .shown = "the current folder"},
         {.name = "json", .kind = CLI_FLAG, .out = &json, .help = "one JSON object"},
     };
     struct cli_parsed parsed;

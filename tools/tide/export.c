@@ -13,7 +13,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     bool overwrite = false;
     bool merge = false;
     const struct cli_option options[] = {
-        {.name = "out", .kind = CLI_TEXT, .value = "DIR", .out = &out, .help = "to be written"},
+        {.name = "out", .kind = CLI_TEXT, .value = "DIR", .out = &out, .help = "folder to write"},
         {.name = "merge",
          .kind = CLI_FLAG,
          .out = &merge,

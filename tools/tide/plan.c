@@ -117,8 +117,9 @@ static int check_excluded(const struct finetune_flags *flags)
     };
     for (size_t i = 0; i < sizeof excluded / sizeof excluded[0]; i++) {
         if (excluded[i].given) {
-            return core_err_set(-EINVAL, "--machine excludes %s: its file says what there is",
-                                excluded[i].name);
+            return core_err_set(
+                -EINVAL, "--machine cannot be combined with %s: the machine's file decides that",
+                excluded[i].name);
         }
     }
     return 0;

@@ -214,7 +214,8 @@ static int run_report(const struct cli_command *command, int argc, char **argv)
          .kind = CLI_TEXT,
          .value = "FILE",
          .out = &out,
-         .help = "the page; \"-\": standard output [next to the log, as .html]"},
+         .help = "the page; \"-\": standard output",
+         .shown = "next to the log, as .html"},
     };
     struct cli_parsed parsed;
     int code = cli_parse(command, options, sizeof options / sizeof options[0], argc, argv, &parsed);

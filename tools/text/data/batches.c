@@ -141,7 +141,7 @@ void text_batches_close(struct text_batches *batches)
     }
 }
 
-/* The next row of documents: 1; 0 at the end of the epoch; -errno. */
+/* Reads the next row of documents. Returns 1, 0 at the end of the epoch, or -errno. */
 static int next_row(struct text_batches *batches, size_t *row)
 {
     if (batches->used == window_rows(batches)) {

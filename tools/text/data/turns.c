@@ -185,9 +185,9 @@ static size_t find_front(const struct text_turns_whole *whole, const struct begi
     return *cut ? end - token->bytes : SIZE_MAX;
 }
 
-/* Finds the end of the part that a beginning with prompt (`part`) and the whole have in common, if the
- * messages before the turn, counted from the beginning of the text or from the end of the turn before,
- * differ only in their last token. */
+/* Finds where a turn begins if the rendered prefix with the generation prompt (`part`) and the whole text differ
+ * before it only in the last token of the earlier messages. Compares from the start of the text, and from the end
+ * of the turn before. */
 static int find_cut_begin(struct text_turns *turns, const struct text_turns_whole *whole,
                           struct beginning *front, const struct text_turn_place from[2],
                           struct jinja_rendering *part, struct text_turn_place *out)
