@@ -20,6 +20,7 @@
 #include "offload/run/checkpoint.h"
 #include "offload/run/machine.h"
 #include "offload/run/measure.h"
+#include "offload/run/remote.h"
 #include "offload/run/runtime.h"
 
 /* Left to other programs if no budget is given. */
@@ -681,6 +682,22 @@ static int count_ranks(struct setup *setup)
                               setup->options.device);
 }
 
+/* What ranks receive from each other, over what connects their processes. */
+static int measure_peers(struct setup *setup)
+{
+    struct run_options *options = &setup->options;
+    struct plan_rates rates = {.coll_bytes = 0};
+    int rc = run_remote_measure(setup->peers, options->within, &rates);
+    if (rc == 0) {
+        options->coll_bytes = rates.coll_bytes;
+        options->within_bytes = rates.within_bytes;
+        core_log(CORE_LOG_INFO,
+                 "ranks receive %.3g GB/s from each other, measured between processes",
+                 rates.coll_bytes / 1e9);
+    }
+    return rc;
+}
+
 static int plan(struct setup *setup)
 {
     struct run_rates rates;
@@ -692,6 +709,12 @@ static int plan(struct setup *setup)
     }
     if (setup->given.machine != NULL) {
         rates = run_machine_rates(&setup->machine, &setup->options);
+    }
+    if (!known && setup->peers != NULL) {
+        rc = measure_peers(setup);
+        if (rc != 0) {
+            return rc;
+        }
     }
     return run_prepared_create(setup->model, &setup->options, known ? &rates : NULL,
                                &setup->prepared);
@@ -727,7 +750,7 @@ static int read_machine(struct setup *setup)
                : 0;
 }
 
-/* Rates of this machine are those of a rank alone on it. A process of several is bound to processors of its own. */
+/* Rates of this machine are those of a rank alone on it. */
 static void share_machine(struct setup *setup)
 {
     struct run_options *options = &setup->options;
@@ -737,6 +760,7 @@ static void share_machine(struct setup *setup)
     options->drive_ranks = options->local;
     if (setup->peers != NULL) {
         world_check_binding(setup->peers, options->threads);
+        options->crowding = world_crowding(setup->peers, options->threads);
     } else {
         const double threads = (double)options->local * options->threads;
         options->crowding = threads / processors(setup->given.device);

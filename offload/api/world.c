@@ -146,6 +146,21 @@ unsigned world_threads(const struct coll_peers *peers)
     return least > 0 ? least : 1;
 }
 
+double world_crowding(const struct coll_peers *peers, unsigned threads)
+{
+    double most = 1;
+    for (unsigned r = 0; r < coll_peers_world(peers); r++) {
+        struct core_cpus cpus;
+        const unsigned ranks = count_host(peers, r, &cpus);
+        const unsigned own = core_cpus_count(&coll_peers_at(peers, r)->cpus);
+        const unsigned all = core_cpus_count(&cpus);
+        const double alone = threads < own || own == 0 ? threads : own;
+        const double together = alone * ranks / (all > 0 ? all : 1);
+        most = together > most ? together : most;
+    }
+    return most;
+}
+
 void world_check_binding(const struct coll_peers *peers, unsigned threads)
 {
     for (unsigned r = 0; r < coll_peers_world(peers); r++) {

@@ -12,6 +12,7 @@
 #include "offload/plan/shard.h"
 #include "offload/run/checkpoint.h"
 #include "offload/run/engine.h"
+#include "offload/run/measure.h"
 #include "offload/run/prepare.h"
 #include "offload/run/remote.h"
 #include "offload/run/runtime.h"
@@ -373,6 +374,20 @@ static follower_work *const works[RUN_CALL_END] = {
     [RUN_CALL_SAVE_ROTATE] = rotate_save,
 };
 
+/* Takes part in what the first process measures. */
+static int measure(struct follower *follower)
+{
+    struct run_remote_measure with;
+    struct plan_rates rates;
+    memcpy(&with, follower->memory, sizeof with);
+    const struct run_coll_ranks ranks = {.first = coll_peers_rank(follower->peers),
+                                         .count = 1,
+                                         .world = coll_peers_world(follower->peers),
+                                         .within = with.within,
+                                         .peers = follower->peers};
+    return run_measure_coll(&ranks, with.bytes, &rates);
+}
+
 /* The engine's loss of a rank's thread would keep its memory in use: the process then ends with it. */
 static int serve(struct follower *follower, enum run_call call, size_t bytes,
                  struct run_reply *reply)
@@ -384,6 +399,9 @@ static int serve(struct follower *follower, enum run_call call, size_t bytes,
         return destroy_engine(follower)
                    ? 0
                    : core_err_set(-ETIMEDOUT, "a rank did not return: its memory is not freed");
+    }
+    if (call == RUN_CALL_MEASURE) {
+        return measure(follower);
     }
     if (follower->engine == NULL) {
         return core_err_set(-EPROTO, "call %d without an engine", (int)call);

@@ -476,6 +476,17 @@ static int time_update(struct adam *adam, const struct adam_arrays *arrays, doub
     return rc;
 }
 
+/* All ranks of this machine update at the same time and share the rate of its memory, so this measures with as many
+ * threads as they have together and processors there are. */
+static unsigned crew_of(const struct run_options *options)
+{
+    struct core_cpus cpus;
+    const unsigned processors = core_cpus_allowed(&cpus) == 0 ? core_cpus_count(&cpus) : 1;
+    const double all = options->threads * (options->drive_ranks > 1 ? options->drive_ranks : 1);
+    const unsigned crew = all < processors ? (unsigned)all : processors;
+    return crew > options->threads ? crew : options->threads;
+}
+
 int run_measure_update(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out)
 {
@@ -484,18 +495,20 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     const uint64_t elements = update_elements(shapes, options);
     struct core_region_options memory = {.name = "the measured update",
                                          .bytes = chunk_bytes(&format, elements)};
-    struct run_options alone =
-        *options; /* on the machine: a rank's part of the rates is taken later */
+    struct run_options alone = *options; /* on the machine, with the threads of all its ranks */
     struct run_place place;
     struct adam_group group = options->group;
     struct adam *adam = NULL;
     struct core_team *team = NULL;
     struct core_region region = {0};
     double *sums = calloc(elements / CORE_UPDATE_TILE, sizeof *sums);
+    const unsigned crew = crew_of(options);
+    const double own = (double)options->threads / crew;
     alone.rank = 0;
     alone.local = 1;
+    alone.threads = crew;
     run_place_create(&alone, NULL, -1, &place);
-    int rc = sums != NULL ? run_place_team(&place, "rates", options->threads, &team)
+    int rc = sums != NULL ? run_place_team(&place, "rates", crew, &team)
                           : core_err_set(-ENOMEM, "no memory to measure the update");
     if (rc != 0) {
         goto done;
@@ -523,6 +536,7 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     if (rc != 0) {
         goto done;
     }
+    out->update_elements *= own;
     out->memory_bytes = host ? 0 : out->update_elements * run_options_touched_bytes(&format);
     struct adam_norm norm;
     adam_norm_init(&norm, team, CORE_CPU_ALL);
@@ -530,7 +544,7 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
         .x = arrays.g, .type = run_options_gradients(options), .count = elements, .sums = sums};
     const int64_t start_ns = core_clock_now_ns();
     rc = adam_norm_sums(&norm, &squares);
-    out->sums_elements = (double)elements / seconds_since(start_ns);
+    out->sums_elements = (double)elements / seconds_since(start_ns) * own;
 done:
     adam_destroy(adam);
     core_region_free(&region);
@@ -603,7 +617,7 @@ int run_measure_copies(const struct run_shapes *shapes, const struct run_options
     }
     dev_close(device);
     if (rc == 0 && options->world > 1 && options->local == options->world &&
-        shapes->model != NULL) {
+        options->coll_bytes == 0 && shapes->model != NULL) {
         rc = run_measure_coll(&(struct run_coll_ranks){.count = options->world,
                                                        .world = options->world,
                                                        .within = options->within},

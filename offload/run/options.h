@@ -32,7 +32,10 @@ struct run_options {
     /* What the planner divides, because rates are those of a rank that has the machine to itself: ranks
      * that share the drives, and threads of all ranks per processor. 0: 1. */
     double drive_ranks, crowding;
-    bool numa_off; /* nothing is placed on NUMA nodes */
+    double coll_bytes,
+        within_bytes; /* plan_rates of ranks in several processes, which measured them together; 0:
+                                      * measured as threads */
+    bool numa_off;    /* nothing is placed on NUMA nodes */
     const char *
         topology; /* a folder with copies of /proc and /sys of another machine, by whose nodes memory and
                            * threads are placed; NULL: this one. For tests */

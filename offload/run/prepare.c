@@ -181,6 +181,10 @@ static int find_rates(struct run_prepared *prepared, const struct run_options *o
         return 0;
     }
     int rc = run_rates_measure(prepared->shapes, options, &prepared->rates);
+    if (options->coll_bytes > 0) {
+        prepared->rates.machine.coll_bytes = options->coll_bytes;
+        prepared->rates.machine.within_bytes = options->within_bytes;
+    }
     /* -EFBIG from here is a drive's refusal; callers take it for a plan that does not fit. */
     return rc == -EFBIG ? -EIO : rc;
 }

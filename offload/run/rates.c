@@ -64,12 +64,15 @@ static void name_update(const struct run_shapes *shapes, const struct run_option
     char machine[MACHINE_BYTES];
     name_machine(options, machine);
     snprintf(key, KEY_BYTES,
-             "%s; %u ranks, %u within, type %d, rule %d, moments %d, fp32 gradients %d, base %d, "
+             "%s; %u ranks%s, %u here, %u within, type %d, rule %d, moments %d, fp32 gradients %d, "
+             "base %d, "
              "%u drives, "
              "spare %d MiB",
-             machine, options->world > 1 ? options->world : 1, options->within, (int)options->type,
-             (int)options->rule, (int)options->moments, options->gradients_fp32, (int)options->base,
-             options->store_count, (int)(run_measure_spare(shapes, options) >> 20));
+             machine, options->world > 1 ? options->world : 1,
+             options->coll_bytes > 0 ? " as processes" : "", options->local, options->within,
+             (int)options->type, (int)options->rule, (int)options->moments, options->gradients_fp32,
+             (int)options->base, options->store_count,
+             (int)(run_measure_spare(shapes, options) >> 20));
 }
 
 static void name_blocks(const struct run_shapes *shapes, const struct run_options *options,

@@ -10,6 +10,7 @@
 #include "core/base/size.h"
 #include "core/coll/peers.h"
 #include "offload/plan/shard.h"
+#include "offload/run/measure.h"
 
 enum { BATCH_ARRAYS = 4, PIECE_ELEMENTS = 256 << 10 };
 
@@ -305,6 +306,47 @@ int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out)
     last = take_names(out, &names, out->lora.target_count, &out->lora.targets, &at, end, last);
     last = take_names(out, &names, out->lora.saved_count, &out->lora.saved, &at, end, last);
     return last != NULL ? 0 : core_err_set(-EPROTO, "a job without its strings");
+}
+
+/* ---- rates of collectives ---- */
+
+/* One measurement with all processes. Each of them answers, also after an error of another one. */
+static int measure_once(struct coll_peers *peers, const struct run_remote_measure *with,
+                        struct plan_rates *out)
+{
+    const struct run_coll_ranks ranks = {
+        .count = 1, .world = coll_peers_world(peers), .within = with->within, .peers = peers};
+    struct core_err first = core_err_keep(0);
+    uint32_t called = 1;
+    while (first.code == 0 && called < ranks.world) {
+        first = core_err_keep(run_remote_call(peers, called, RUN_CALL_MEASURE, with, sizeof *with));
+        called += first.code == 0;
+    }
+    if (first.code == 0) {
+        first = core_err_keep(run_measure_coll(&ranks, with->bytes, out));
+    }
+    for (uint32_t r = 1; r < called; r++) {
+        struct run_reply reply;
+        const int rc = run_remote_reply(peers, r, &reply);
+        first = first.code != 0 ? first : core_err_keep(rc);
+    }
+    return core_err_first(&first, 0);
+}
+
+int run_remote_measure(struct coll_peers *peers, uint32_t within, struct plan_rates *out)
+{
+    /* A slow network is measured with little, so that this takes no longer than some tenths of a second. */
+    static const uint64_t bytes_least = UINT64_C(1) << 20;
+    static const uint64_t bytes_most = UINT64_C(64) << 20;
+    static const double seconds = 0.05;
+    struct run_remote_measure with = {.bytes = bytes_least, .within = within};
+    int rc = measure_once(peers, &with, out);
+    const double bytes = rc == 0 ? out->coll_bytes * seconds : 0;
+    if (bytes > (double)bytes_least) {
+        with.bytes = bytes < (double)bytes_most ? (uint64_t)bytes : bytes_most;
+        rc = measure_once(peers, &with, out);
+    }
+    return rc;
 }
 
 /* ---- the other processes ---- */

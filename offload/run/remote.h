@@ -34,7 +34,8 @@ enum run_call {
     RUN_CALL_SAVE_PUBLISH,
     RUN_CALL_SAVE_ROTATE,
     RUN_CALL_DESTROY,
-    RUN_CALL_END, /* with the exit code; has no reply */
+    RUN_CALL_MEASURE, /* with struct run_remote_measure; needs no rank */
+    RUN_CALL_END,     /* with the exit code; has no reply */
 };
 
 struct run_reply {
@@ -97,6 +98,14 @@ struct run_remote_job {
     const char *checkpoint; /* NULL: none */
 };
 int run_remote_create(struct coll_peers *peers, uint32_t rank, const struct run_remote_job *job);
+
+/* Collectives of arrays of `bytes`, within groups of so many ranks, too (0: not). */
+struct run_remote_measure {
+    uint64_t bytes;
+    uint32_t within;
+};
+/* Measures collectives between all processes: coll_bytes and within_bytes. */
+int run_remote_measure(struct coll_peers *peers, uint32_t within, struct plan_rates *out);
 
 /* ---- the others ---- */
 

@@ -125,6 +125,21 @@ static void resumed(void)
     rig_end();
 }
 
+/* Without a file of rates, processes measure together what they receive from each other, before any has a rank. */
+static void measured(void)
+{
+#define MEASURED TRAIN "--lr 1e-2 --threads 4 -v --zero 3 --gather-within 2 --steps 3 --overwrite "
+    begin();
+    world(4, 0, MEASURED "--out %T/processes");
+    check_contains(rig_err, "ranks receive ");
+    check_contains(rig_err, " GB/s from each other, measured between processes");
+    expect(0, MEASURED "--out %T/threads --ranks 4");
+    check_true(strstr(rig_err, "ranks receive ") == NULL);
+    rig_same_model("threads", "processes");
+#undef MEASURED
+    rig_end();
+}
+
 /* Groups of ranks change no bit, take fewer bytes, and are refused if they cannot be equal. */
 static void grouped(void)
 {
@@ -420,6 +435,7 @@ static void failing_rank(void)
     rig_end();
 }
 
-TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed}, {"grouped", grouped}, {"saved", saved},
-          {"adapters", adapters}, {"apart", apart}, {"refused", refused}, {"signalled", signalled},
-          {"storm", storm}, {"failing_rank", failing_rank})
+TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed}, {"measured", measured},
+          {"grouped", grouped}, {"saved", saved}, {"adapters", adapters}, {"apart", apart},
+          {"refused", refused}, {"signalled", signalled}, {"storm", storm},
+          {"failing_rank", failing_rank})
