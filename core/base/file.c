@@ -210,13 +210,20 @@ int core_file_write_at(int fd, const void *from, size_t bytes, uint64_t at)
 
 int core_file_open_direct(int folder, const char *name, int flags, bool *direct)
 {
-    int fd = openat(folder, name, flags | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+    flags |= O_CLOEXEC | O_NOFOLLOW;
+    int fd = openat(folder, name, flags | O_NONBLOCK | O_DIRECT);
     const bool direct_works = fd >= 0;
     if (fd < 0 && errno == EINVAL) {
-        fd = openat(folder, name, flags | O_CLOEXEC | O_NOFOLLOW);
+        fd = openat(folder, name, flags | O_NONBLOCK);
     }
     if (fd < 0) {
         return -errno;
+    }
+    /* Only opening must not block: io_uring may fail requests on such files where they would wait. */
+    if (fcntl(fd, F_SETFL, flags | (direct_works ? O_DIRECT : 0)) != 0) {
+        const int rc = -errno;
+        close(fd);
+        return rc;
     }
     *direct = direct_works;
     return fd;

@@ -32,7 +32,7 @@ bool model_kept_is(const char *path)
     if (model_kept_is_name(slash != NULL ? slash + 1 : path)) {
         return true;
     }
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     const bool is = fd >= 0 && model_kept_is_begun(fd);
     if (fd >= 0) {
         close(fd);
@@ -80,7 +80,7 @@ int model_kept_inspect(const char *path, struct model_kept_look *out)
     struct model_kept_header header;
     struct stat info;
     *out = (struct model_kept_look){.blocks = 0};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         const int error = errno;
         return core_err_set(-error, "%s cannot be opened: %s", path, strerror(error));

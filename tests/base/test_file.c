@@ -128,8 +128,8 @@ static void regular_files(void)
     core_json_destroy(doc);
 }
 
-/* Files open without the page cache where the file system can do that, never through a link; an error leaves
- * the answer as it was. */
+/* Files open without the page cache where the file system can do that, never through a link, and a pipe without a writer
+ * does not block; an error leaves the answer as it was. */
 static void direct_files(void)
 {
     const int folder = open(test_directory(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -148,6 +148,11 @@ static void direct_files(void)
     fd = core_file_open_direct(plain, "status", O_RDONLY, &direct); /* no direct I/O in proc */
     check_int(fd, >=, 0);
     check_true(!direct);
+    close(fd);
+    check_int(mkfifoat(folder, "direct_pipe", 0600), ==, 0);
+    fd = core_file_open_direct(folder, "direct_pipe", O_RDONLY, &direct);
+    check_int(fd, >=, 0);
+    check_int(fcntl(fd, F_GETFL) & O_NONBLOCK, ==, 0);
     close(fd);
     close(plain);
     close(folder);

@@ -316,6 +316,15 @@ static void what_is_not_ours_is_not_used(void)
     check_int(lstat(path, &info), ==, 0);
     check_true(S_ISREG(info.st_mode));
     check_int(unlink(elsewhere), ==, 0);
+
+    check_int(unlink(path), ==, 0);
+    check_int(mkfifo(path, 0600), ==, 0); /* that nobody writes to */
+    test_listen(CORE_LOG_WARN);
+    run_kept_for(&made, &ways[0], 0, &outcome);
+    check_contains(test_heard(), "is not used: it is damaged");
+    test_listen_end();
+    check_int(lstat(path, &info), ==, 0);
+    check_true(S_ISREG(info.st_mode));
     remove_kept();
     case_model_free(&made);
 }
