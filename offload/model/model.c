@@ -190,25 +190,6 @@ static bool is_target(const struct model_lora_options *lora, const struct model_
            (lora->targets == NULL || matches_any(lora->targets, lora->target_count, tensor));
 }
 
-static int check_target(const struct model_lora_options *lora, const struct model_param *base,
-                        const struct model_part *part, const char *tensor)
-{
-    const int64_t least = part->rows < base->cols ? part->rows : base->cols;
-    if (base->trained) {
-        return core_err_set(-EINVAL,
-                            "--lora-targets and --modules-to-save both match %s: a layer that is "
-                            "trained whole gets no adapter",
-                            tensor);
-    }
-    if (lora->rank > least) {
-        return core_err_set(-EINVAL,
-                            "--lora %" PRId64 " is more than the smaller dimension of %s, which is "
-                            "%" PRId64,
-                            lora->rank, tensor, least);
-    }
-    return 0;
-}
-
 /* Adds an array of adapters of a parameter, with one part for each of its targeted ones. */
 static int list_adapter(struct model *model, const struct model_lora_options *lora, unsigned index,
                         const struct model_param *base, enum model_adapter adapter)
@@ -233,9 +214,11 @@ static int list_adapter(struct model *model, const struct model_lora_options *lo
         if (!is_target(lora, base, name)) {
             continue;
         }
-        int rc = check_target(lora, base, from, name);
-        if (rc != 0) {
-            return rc;
+        if (base->trained) {
+            return core_err_set(-EINVAL,
+                                "--lora-targets and --modules-to-save both match %s: a layer that "
+                                "is trained whole gets no adapter",
+                                name);
         }
         struct model_part *part = &param.parts[param.part_count++];
         part->name = from->name;
@@ -308,28 +291,62 @@ static int refuse_target(const struct model *model, const char *target)
                         target);
 }
 
-static int check_lora(const struct model *model, const struct model_lora_options *lora)
+/* The rank is at most the smallest dimension of all adapted layers, which the message names. */
+static int check_rank(const struct model *model, const struct model_lora_options *lora)
+{
+    int64_t least = INT64_MAX;
+    char tensor[BLOCKS_NAME_BYTES_MAX + 1] = "";
+    for (unsigned b = 0; b < model->block_count; b++) {
+        const struct model_block *block = &model->blocks[b];
+        for (unsigned i = 0; i < block->param_count; i++) {
+            const struct model_param *param = &block->params[i];
+            for (unsigned k = 0; k < param->part_count; k++) {
+                const struct model_part *part = &param->parts[k];
+                const int64_t smaller = part->rows < param->cols ? part->rows : param->cols;
+                if (smaller < least && is_target(lora, param, part->name)) {
+                    least = smaller;
+                    print_part_name(part->name, block->layer, tensor, sizeof tensor);
+                }
+            }
+        }
+    }
+    return lora->rank <= least
+               ? 0
+               : core_err_set(-EINVAL,
+                              "--lora %" PRId64 " is more than the smaller dimension of %s, which "
+                              "is %" PRId64,
+                              lora->rank, tensor, least);
+}
+
+static int check_saved(const struct model *model, const char *module)
 {
     const struct model_block *embedding = &model->blocks[0];
     const struct model_param *table =
         &embedding->params[model_block_param(embedding, MODEL_TOKEN_TABLE)];
+    const char *head = model->config.tied ? table->parts[0].other : NULL;
+    const bool shared = head != NULL && model_module_matches(head, module);
+    if (shared || (model->config.tied && table->trained)) {
+        return core_err_set(-EINVAL,
+                            "--modules-to-save matches the token table, which this model also uses "
+                            "as its head (tie_word_embeddings); PEFT would train two tables");
+    }
+    return names_module(model, NULL, module)
+               ? 0
+               : core_err_set(-EINVAL, "--modules-to-save: the model has no module \"%s\"", module);
+}
+
+static int check_lora(const struct model *model, const struct model_lora_options *lora)
+{
     for (size_t i = 0; i < lora->target_count; i++) {
         if (!names_module(model, lora, lora->targets[i])) {
             return refuse_target(model, lora->targets[i]);
         }
     }
-    for (size_t i = 0; i < lora->saved_count; i++) {
-        if (!names_module(model, NULL, lora->saved[i])) {
-            return core_err_set(-EINVAL, "--modules-to-save: the model has no module \"%s\"",
-                                lora->saved[i]);
-        }
+    int rc = check_rank(model, lora);
+    for (size_t i = 0; rc == 0 && i < lora->saved_count; i++) {
+        rc = check_saved(model, lora->saved[i]);
     }
-    if (model->config.tied && table->trained) {
-        return core_err_set(-EINVAL,
-                            "--modules-to-save matches the token table, which this model also uses "
-                            "as its head (tie_word_embeddings); PEFT would train two tables");
-    }
-    return 0;
+    return rc;
 }
 
 /* Files of a tied model may have the table under the head's name alone; transformers reads them, too. */

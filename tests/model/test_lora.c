@@ -467,11 +467,14 @@ static void refused(void)
          "--modules-to-save model.embed_tokens trains it whole"},
         {{"", "llama", {.rank = 4, .alpha = 8}, {"q_proj", ".*v_proj"}, {NULL}},
          "\".*v_proj\" is a regular expression"},
-        {{"", "llama", {.rank = 17, .alpha = 8}, {NULL}, {NULL}}, "--lora 17 is more"},
+        {{"", "llama", {.rank = 70, .alpha = 8}, {NULL}, {NULL}},
+         "--lora 70 is more than the smaller dimension of model.layers.0.self_attn.k_proj.weight, "
+         "which is 16"},
         {{"", "llama", {.rank = 4, .alpha = 8}, {NULL}, {"embed"}}, "no module \"embed\""},
         {{"", "llama", {.rank = 4, .alpha = 8}, {"o_proj"}, {"o_proj"}}, "both match"},
         {{"", "llama", {.rank = 4, .alpha = 8}, {"o_proj"}, {"q_proj"}}, "one array"},
         {{"", "gpt2", {.rank = 4, .alpha = 8}, {NULL}, {"wte"}}, "token table"},
+        {{"", "gpt2", {.rank = 4, .alpha = 8}, {NULL}, {"lm_head"}}, "token table"},
     };
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
         struct fixture fixture;
