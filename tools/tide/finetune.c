@@ -134,6 +134,27 @@ static int check_writable(const struct job *job)
     return 0;
 }
 
+/* A step always computes all of its rows. */
+static void warn_of_padding(const struct job *job, const struct finetune_data_info *info)
+{
+    static const char means[] = "the missing ones are computed as padding";
+    const struct tide_engine_options *engine = &job->settings.engine;
+    const int64_t accum = (info->micro_batches + engine->ranks - 1) / engine->ranks;
+    if (info->rows < engine->batch) {
+        core_log(CORE_LOG_WARN,
+                 "%s has %" PRId64 " %s and a micro-batch %" PRIu32 ": %s; --batch %" PRId64
+                 " gives the same result in less time and memory",
+                 job->flags.data, info->rows, engine->loss == TIDE_LOSS_DPO ? "pairs" : "rows",
+                 engine->batch, means, info->rows);
+    }
+    if (accum < engine->accum) {
+        core_log(CORE_LOG_WARN,
+                 "%s has %" PRId64 " micro-batches and a step %" PRIu32 ": %s; --accum %" PRId64
+                 " learns from the same rows in less time",
+                 job->flags.data, info->micro_batches, engine->accum * engine->ranks, means, accum);
+    }
+}
+
 static int open_inputs(struct job *job)
 {
     struct finetune_data_info info;
@@ -155,14 +176,7 @@ static int open_inputs(struct job *job)
     }
     finetune_data_describe(job->data, &info);
     const struct tide_engine_options *engine = &job->settings.engine;
-    if (info.rows < engine->batch) {
-        core_log(CORE_LOG_WARN,
-                 "%s has %" PRId64 " %s and a micro-batch %" PRIu32
-                 ": the missing ones are computed as padding; --batch %" PRId64
-                 " gives the same result in less time and memory",
-                 job->flags.data, info.rows, engine->loss == TIDE_LOSS_DPO ? "pairs" : "rows",
-                 engine->batch, info.rows);
-    }
+    warn_of_padding(job, &info);
     int64_t steps = job->settings.steps > 0
                         ? job->settings.steps
                         : finetune_data_steps(&info, engine->accum * engine->ranks,
