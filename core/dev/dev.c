@@ -286,6 +286,12 @@ static int check_copy(const struct dev_queue *queue, const struct dev_copy *copy
                      !(zeros && device->properties.host_visible);
     bool from_device = copy->direction != DEV_COPY_UP && !zeros;
     const char *name = names[copy->direction];
+    if (copy->foreign && (zeros || to_device == from_device)) {
+        return core_err_set(-EINVAL, "a copy %s cannot use foreign memory: only up and down can",
+                            name);
+    }
+    to_device = to_device && !copy->foreign;
+    from_device = from_device && !copy->foreign;
     if ((to_device && !dev_arena_holds(&device->arena, copy->to, copy->bytes)) ||
         (from_device && !dev_arena_holds(&device->arena, copy->from, copy->bytes)) ||
         copy->to == NULL || (copy->from == NULL) != zeros) {

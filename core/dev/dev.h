@@ -155,6 +155,11 @@ struct dev_copy {
     const void *from;
     size_t bytes; /* 0 is fine: only a fence */
     bool more;    /* as in dev_command */
+    bool foreign; /* the device's side is memory that the application allocated there; up or down */
+    /* A stream of the application on which the copy is put, after what is there (CUDA: a cudaStream_t). The CPU device
+     * has none: its application works in the order of its calls, so the copy is made during the call. NULL: the
+     * queue's own. Fences of a queue are reached in the order of its commands, whatever streams these are on. */
+    void *const *stream;
 };
 
 /* Neither call blocks. A command waits only for earlier commands of its queue: a caller that needs

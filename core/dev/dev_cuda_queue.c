@@ -158,6 +158,11 @@ void dev_cuda_queue_destroy(struct dev_queue *base)
     struct cuda_queue *queue = (struct cuda_queue *)base;
     struct cuda_device *device = (struct cuda_device *)base->device;
     (void)cudaSetDevice(device->index);
+    const uint64_t issued = atomic_load_explicit(&queue->line.issued, memory_order_relaxed);
+    uint64_t reached = atomic_load_explicit(&queue->line.reached, memory_order_acquire);
+    for (; reached < issued; reached++) { /* copies may be on streams of others */
+        (void)cudaEventSynchronize(queue->events[reached % queue->depth]);
+    }
     if (queue->stream != NULL) {
         cudaError_t error = cudaStreamSynchronize(queue->stream);
         if (error != cudaSuccess) {
@@ -278,15 +283,15 @@ static int submit_begin(struct cuda_queue *queue)
     return rc == 0 ? 0 : fail_queue(queue, rc);
 }
 
-/* Called after the work is on the stream: records the event, counts the launch and wakes the watch;
+/* Called after the work is on `stream`: records the event, counts the launch and wakes the watch;
  * with `more` the event and the wake-up come with a later launch. */
-static int submit_end(struct cuda_queue *queue, int rc, bool more, struct core_fence *out)
+static int submit_end(struct cuda_queue *queue, cudaStream_t stream, int rc, bool more,
+                      struct core_fence *out)
 {
     struct cuda_device *device = (struct cuda_device *)queue->base.device;
     uint64_t value = atomic_load_explicit(&queue->line.issued, memory_order_relaxed) + 1;
     if (rc == 0 && !more) {
-        cudaError_t error = cudaEventRecord(queue->events[(value - 1) % queue->depth],
-                                            queue->stream);
+        cudaError_t error = cudaEventRecord(queue->events[(value - 1) % queue->depth], stream);
         if (error != cudaSuccess) {
             rc = dev_cuda_fail(queue->base.name, "cudaEventRecord", 0, error, NULL);
         }
@@ -323,7 +328,7 @@ int dev_cuda_launch(struct dev_queue *base, const struct dev_command *command,
     if (rc != 0) {
         core_err_prefix(rc, "op %s", entry->row.name);
     }
-    return submit_end(queue, rc, command->more, out);
+    return submit_end(queue, queue->stream, rc, command->more, out);
 }
 
 /* Bytes of a copy until its host side reaches the next border between pinned pieces. */
@@ -339,9 +344,9 @@ static size_t span_bytes(const struct cuda_device *device, uintptr_t host, size_
     return bytes;
 }
 
-static int put_copy(const struct cuda_device *device, struct cuda_queue *queue,
-                    const struct dev_copy *copy)
+static int put_copy(struct cuda_queue *queue, cudaStream_t stream, const struct dev_copy *copy)
 {
+    const struct cuda_device *device = (const struct cuda_device *)queue->base.device;
     static const enum cudaMemcpyKind kinds[] = {cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost,
                                                 cudaMemcpyDeviceToDevice};
     for (size_t at = 0; at < copy->bytes;) {
@@ -352,7 +357,7 @@ static int put_copy(const struct cuda_device *device, struct cuda_queue *queue,
             const void *host = copy->direction == DEV_COPY_UP ? (const void *)from : to;
             bytes = span_bytes(device, (uintptr_t)host, bytes);
         }
-        cudaError_t error = cudaMemcpyAsync(to, from, bytes, kinds[copy->direction], queue->stream);
+        cudaError_t error = cudaMemcpyAsync(to, from, bytes, kinds[copy->direction], stream);
         if (error != cudaSuccess) {
             return dev_cuda_fail(queue->base.name, "cudaMemcpyAsync", bytes, error, NULL);
         }
@@ -361,12 +366,12 @@ static int put_copy(const struct cuda_device *device, struct cuda_queue *queue,
     return 0;
 }
 
-static int put_zeros(struct cuda_queue *queue, const struct dev_copy *copy)
+static int put_zeros(struct cuda_queue *queue, cudaStream_t stream, const struct dev_copy *copy)
 {
     if (copy->bytes == 0) {
         return 0;
     }
-    cudaError_t error = cudaMemsetAsync(copy->to, 0, copy->bytes, queue->stream);
+    cudaError_t error = cudaMemsetAsync(copy->to, 0, copy->bytes, stream);
     return error == cudaSuccess
                ? 0
                : dev_cuda_fail(queue->base.name, "cudaMemsetAsync", copy->bytes, error, NULL);
@@ -379,10 +384,10 @@ int dev_cuda_copy(struct dev_queue *base, const struct dev_copy *copy, struct co
     if (rc != 0) {
         return rc;
     }
-    rc = copy->direction == DEV_COPY_ZEROS
-             ? put_zeros(queue, copy)
-             : put_copy((const struct cuda_device *)base->device, queue, copy);
-    return submit_end(queue, rc, copy->more, out);
+    const cudaStream_t stream = copy->stream != NULL ? *copy->stream : queue->stream;
+    rc = copy->direction == DEV_COPY_ZEROS ? put_zeros(queue, stream, copy)
+                                           : put_copy(queue, stream, copy);
+    return submit_end(queue, stream, rc, copy->more, out);
 }
 
 struct core_fence dev_cuda_tail(const struct dev_queue *base)

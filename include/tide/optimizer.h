@@ -98,6 +98,10 @@ struct tide_optim_options {
      * process's share; `clip` and `check_overflow` need the sum. */
     int (*sum)(void *user, double *values, size_t count);
     void *user; /* passed to `sum` */
+    /* "cuda" or "cuda:N": `weights` and gradients are in the memory of that GPU; see tide_optim_set_stream. The library
+     * has copies of both in pinned host memory, which count in `host_bytes`. Weights must be complete when
+     * tide_optim_create is called. NULL or "cpu": they are in host memory. */
+    const char *device;
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. Returns 0 or -EINVAL. */
@@ -117,8 +121,8 @@ TIDE_API void tide_optim_destroy(struct tide_optim *optim);
 /* Every parameter: for tide_optim_wait_parameter. */
 #define TIDE_OPTIM_ALL UINT64_MAX
 
-/* Submits a gradient of parameter `parameter`. The array is borrowed: it must not change until *token is
- * reached, which may happen only after the end of the step. `last` 0: more gradients of this parameter follow in
+/* Submits a gradient of parameter `parameter`. The array is borrowed (on a GPU it is copied): it must not change until
+ * *token is reached, which may happen only after the end of the step. `last` 0: more gradients of this parameter follow in
  * this step (only with `accumulate`; the array is then free on return). Waits until the parameter's update of the
  * last step is done. Returns 0, -EINVAL, -EALREADY after the parameter's last gradient, or the error that
  * ended the optimizer. */
@@ -149,6 +153,14 @@ struct tide_optim_result {
 /* Describes the last closed step; waits for its norm. Returns 0, -EINVAL for a wrong struct_bytes, or the error
  * that ended the optimizer: -EDOM names the first parameter of the block whose gradient is not finite. */
 TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out);
+
+/* With `device`: sets the CUDA stream of later calls; initially the default stream (NULL). Copies to and from the GPU
+ * are put on it, and no call waits for what is on it, except tide_optim_weights_changed and submits with `accumulate`.
+ * Work that is put on the stream after tide_optim_submit may overwrite the gradient. Work that is put there after
+ * tide_optim_wait_parameter finds the new weights. A wait after the parameter's next submit brings no weights; the next
+ * one does. Weights that tide_optim_load or tide_optim_set_states have changed come with tide_optim_wait_parameter, too.
+ * Returns 0, or -EINVAL without `device`. */
+TIDE_API int tide_optim_set_stream(struct tide_optim *optim, void *stream);
 
 /* Tells which elements of a parameter this process updates: `count` of them from `first` on; there may be none. All
  * processes give the same parameters, with their whole weights, and submit the same parameters in each step.

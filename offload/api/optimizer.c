@@ -9,6 +9,7 @@
 
 #include "core/base/cpus.h"
 #include "core/base/err.h"
+#include "core/dev/dev.h"
 #include "offload/api/abi.h"
 #include "offload/api/context.h"
 #include "offload/api/setup.h"
@@ -19,7 +20,8 @@ struct tide_optim {
     struct setup setup;           /* what the options of the run point to */
     struct run_optimizer *run;    /* owned */
     uint64_t parameters;
-    pid_t process; /* that created it */
+    bool on_device; /* weights and gradients */
+    pid_t process;  /* that created it */
 };
 
 /* Of the library besides the plan: threads, tables and buffers; and per parameter. */
@@ -165,6 +167,11 @@ static int report(void *user, const char *phase, uint64_t done, uint64_t total)
     return context_progress(user, phase, done, total);
 }
 
+static const char *device_of(const struct tide_optim_options *given)
+{
+    return given->device == NULL || dev_is_cpu(given->device) ? NULL : given->device;
+}
+
 static int make(struct tide_optim *optim, const struct tide_optim_options *given)
 {
     struct run_optimizer_parameter *parameters = calloc(given->parameter_count, sizeof *parameters);
@@ -189,7 +196,8 @@ static int make(struct tide_optim *optim, const struct tide_optim_options *given
                                                       .world = given->world,
                                                       .rank = given->rank,
                                                       .sum = given->sum,
-                                                      .sum_user = given->user};
+                                                      .sum_user = given->user,
+                                                      .device = device_of(given)};
         rc = run_optimizer_create(&options, &optim->run);
     }
     free(parameters);
@@ -221,6 +229,7 @@ static int create(struct tide_optim *optim, const struct tide_optim_options *opt
         return rc;
     }
     optim->parameters = given.parameter_count;
+    optim->on_device = device_of(&given) != NULL;
     return make(optim, &given);
 }
 
@@ -351,13 +360,27 @@ int tide_optim_wait_parameter(struct tide_optim *optim, uint64_t parameter)
     if (rc != 0) {
         return rc;
     }
-    if (parameter == TIDE_OPTIM_ALL) {
-        rc = run_optimizer_wait(optim->run, run_optimizer_last_token(optim->run));
+    const bool all = parameter == TIDE_OPTIM_ALL;
+    rc = all ? 0 : check_parameter(optim, parameter);
+    if (rc == 0) {
+        rc = run_optimizer_wait_weights(optim->run, all ? RUN_OPTIMIZER_ALL : (size_t)parameter);
+    }
+    context_leave(&before);
+    return rc;
+}
+
+int tide_optim_set_stream(struct tide_optim *optim, void *stream)
+{
+    struct context_before before;
+    int rc = enter(optim, &before);
+    if (rc != 0) {
+        return rc;
+    }
+    if (optim->on_device) {
+        run_optimizer_set_stream(optim->run, stream);
     } else {
-        rc = check_parameter(optim, parameter);
-        if (rc == 0) {
-            rc = run_optimizer_wait(optim->run, run_optimizer_token(optim->run, (size_t)parameter));
-        }
+        rc = core_err_set(-EINVAL, "a stream needs the option `device`: weights and gradients are "
+                                   "in host memory");
     }
     context_leave(&before);
     return rc;

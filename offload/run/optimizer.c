@@ -147,6 +147,9 @@ static int make_plan(struct run_optimizer *optimizer, const struct run_optimizer
     if (rc != 0) {
         return rc;
     }
+    if (options->device != NULL) {
+        optimizer->options.budgets.host_taken_bytes += run_optimizer_device_bytes(optimizer);
+    }
     rc = run_shapes_create_lent(optimizer->blocks, &optimizer->lent, &optimizer->options,
                                 &optimizer->shapes);
     if (rc != 0) {
@@ -201,6 +204,10 @@ static int make(struct run_optimizer *optimizer, const struct run_optimizer_opti
         return rc == -EFBIG ? -EIO : rc;
     }
     core_line_init(&optimizer->arrived, "the application", &optimizer->rank->bell);
+    rc = options->device != NULL ? run_optimizer_device_open(optimizer, options->device) : 0;
+    if (rc != 0) {
+        return rc == -EFBIG ? -EIO : rc;
+    }
     rc = run_rank_load_application(optimizer->rank);
     return rc != 0 ? rc : core_queue_create(&worker, &optimizer->worker);
 }
@@ -254,9 +261,11 @@ bool run_optimizer_destroy(struct run_optimizer *optimizer)
         cancel(optimizer);
         core_queue_destroy(optimizer->worker);
     }
+    run_optimizer_device_stop(optimizer->device);
     if (!run_rank_destroy(optimizer->rank)) {
         return false;
     }
+    run_optimizer_device_close(optimizer->device);
     plan_flow_destroy(optimizer->flow);
     plan_destroy(optimizer->plan);
     run_shapes_destroy(optimizer->shapes);
@@ -365,6 +374,24 @@ int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token)
         rc = core_fence_wait((struct core_fence){&optimizer->done, next}, -1);
     }
     return rc;
+}
+
+int run_optimizer_wait_weights(struct run_optimizer *optimizer, size_t parameter)
+{
+    const bool all = parameter == RUN_OPTIMIZER_ALL;
+    const size_t first = all ? 0 : parameter;
+    const size_t end = all ? optimizer->parameter_count : parameter + 1;
+    int rc = run_optimizer_wait(optimizer, all ? run_optimizer_last_token(optimizer)
+                                               : run_optimizer_token(optimizer, parameter));
+    for (size_t i = first; rc == 0 && optimizer->device != NULL && i < end; i++) {
+        rc = run_optimizer_device_show(optimizer, i);
+    }
+    return rc;
+}
+
+void run_optimizer_set_stream(struct run_optimizer *optimizer, void *stream)
+{
+    optimizer->stream = stream;
 }
 
 int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token)
@@ -483,6 +510,13 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
         return 0;
     }
     const char *own = (const char *)gradient + part->inside * bytes;
+    if (optimizer->device != NULL) {
+        rc = run_optimizer_device_take(optimizer, parameter, optimizer->lent.sums, &own);
+        if (rc != 0) {
+            return rc;
+        }
+        run_optimizer_device_note(optimizer, parameter);
+    }
     if (optimizer->lent.sums) {
         add_gradient(optimizer, parameter, own);
     }
@@ -619,6 +653,9 @@ int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parame
         return rc;
     }
     const uint32_t block = optimizer->block_of[parameter];
+    if (optimizer->device != NULL) {
+        rc = run_optimizer_device_read(optimizer, parameter);
+    }
     run_slots_init(&slots, optimizer->rank);
     for (uint32_t i = 0; rc == 0 && i < run_chunk_count(optimizer->rank, block); i++) {
         rc = follow_chunk(optimizer, block, i, optimizer->parts[parameter], &slots);

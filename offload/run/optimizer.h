@@ -51,6 +51,9 @@ struct run_optimizer_options {
      * norm is that of this process's gradients, and may not count. */
     int (*sum)(void *user, double *values, size_t count);
     void *sum_user;
+    /* Where weights and gradients are ("cuda:0"); the update has copies of them in host memory. NULL: in host
+     * memory. Weights are complete before create. */
+    const char *device;
 };
 
 /* -EINVAL for impossible options, -EFBIG if nothing fits the budgets. */
@@ -74,12 +77,21 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
 /* Closes the step: parameters without a gradient stay as they are. Returns at once. */
 int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token);
 
+/* Weights and gradients on a device: sets the stream on which later calls copy them, in the order of what is there:
+ * after a submit the application may overwrite the gradient in that order, and after a wait use the weights.
+ * At first the device's default stream. */
+void run_optimizer_set_stream(struct run_optimizer *optimizer, void *stream);
+
 /* Waits until a token is reached. Any thread. */
 int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token);
 /* 1: reached. 0: not yet. Any thread. */
 int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
 /* The token of a parameter's update in the last closed step: it is reached without another call. */
 uint64_t run_optimizer_token(const struct run_optimizer *optimizer, size_t parameter);
+/* Waits for a parameter's update in the last closed step, or, with RUN_OPTIMIZER_ALL, for all of that step. Then
+ * weights on a device follow, on the stream; those of parameters that have a gradient of the next step already do not. */
+#define RUN_OPTIMIZER_ALL SIZE_MAX
+int run_optimizer_wait_weights(struct run_optimizer *optimizer, size_t parameter);
 /* The token of the last closed step. */
 uint64_t run_optimizer_last_token(const struct run_optimizer *optimizer);
 

@@ -22,8 +22,10 @@ struct run_optimizer {
     struct run_shapes *shapes; /* owned */
     struct run_rates rates;
     struct plan_input input;
-    struct plan *plan;      /* owned */
-    struct plan_flow *flow; /* owned */
+    struct plan *plan;                   /* owned */
+    struct plan_flow *flow;              /* owned */
+    struct run_optimizer_device *device; /* owned; NULL: weights and gradients are in host memory */
+    void *stream; /* borrowed: the application's, of calls from now on; for the device */
     struct run_application application;
     uint32_t world;
     uint32_t rank_index; /* of this process */
@@ -97,6 +99,32 @@ void run_optimizer_fill_terms(struct run_optimizer *optimizer);
 void run_optimizer_give_back(struct run_optimizer *optimizer, uint32_t block, bool updated);
 /* Takes a step, from its first gradient on; the worker's thread. */
 int run_optimizer_take_step(struct run_optimizer *optimizer, uint64_t step);
+
+/* ---- optimizer_device.c ---- */
+
+struct run_optimizer_device;
+
+/* Takes host memory for the weights and gradients of this process's parts, and copies the weights there, where the
+ * update uses them from now on. Between the rank's creation and its load. */
+int run_optimizer_device_open(struct run_optimizer *optimizer, const char *name);
+/* Bytes of that memory. */
+uint64_t run_optimizer_device_bytes(const struct run_optimizer *optimizer);
+/* Waits for all copies; the update's memory stays. NULL is fine, as below. */
+void run_optimizer_device_stop(struct run_optimizer_device *device);
+void run_optimizer_device_close(struct run_optimizer_device *device);
+
+/* Queues the copy of a gradient to host memory, on the application's stream; *gradient is then there. `waits`: for it
+ * too. */
+int run_optimizer_device_take(struct run_optimizer *optimizer, size_t parameter, bool waits,
+                              const char **gradient);
+/* Notes that the host's weights of a parameter are newer than the device's. */
+void run_optimizer_device_note(struct run_optimizer *optimizer, size_t parameter);
+/* Queues the copy of a parameter's weights to the device if they are newer and no update of them is under way. */
+int run_optimizer_device_show(struct run_optimizer *optimizer, size_t parameter);
+/* Copies weights that the application wrote to the host; waits for it. */
+int run_optimizer_device_read(struct run_optimizer *optimizer, size_t parameter);
+/* Waits until copies from and to the host's arrays of a block are done. The worker's thread. */
+int run_optimizer_device_wait(struct run_optimizer *optimizer, uint32_t block);
 
 /* Waits until nothing runs; after that the caller's thread may use the rank. */
 int run_optimizer_quiesce(struct run_optimizer *optimizer);

@@ -520,6 +520,9 @@ static int read_checkpoints(struct run_optimizer *optimizer, const char (*paths)
         take_counters(&carrying);
         take_position(&carrying);
     }
+    for (size_t i = 0; optimizer->device != NULL && i < optimizer->parameter_count; i++) {
+        run_optimizer_device_note(optimizer, i);
+    }
     const struct core_err kept = core_err_keep(rc);
     return core_err_first(&kept, close_sources(&carrying));
 }
@@ -676,6 +679,9 @@ static int move_states(struct run_optimizer *optimizer, size_t parameter,
                               &optimizer->options, NULL, &adam);
     if (rc != 0) {
         return rc;
+    }
+    if (set && optimizer->device != NULL) {
+        run_optimizer_device_note(optimizer, parameter);
     }
     run_slots_init(&slots, optimizer->rank);
     for (uint32_t i = 0; rc == 0 && i < run_chunk_count(optimizer->rank, block); i++) {

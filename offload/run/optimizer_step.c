@@ -106,6 +106,10 @@ static int add_ready(struct run_optimizer *optimizer, uint32_t block)
 {
     const bool inside = run_optimizer_inside(optimizer);
     optimizer->taken[block] = optimizer->step;
+    int rc = optimizer->device != NULL ? run_optimizer_device_wait(optimizer, block) : 0;
+    if (rc != 0) {
+        return rc;
+    }
     if (!has_gradient(optimizer, block)) {
         clear_sums(optimizer, block);
         if (inside) {
@@ -113,7 +117,7 @@ static int add_ready(struct run_optimizer *optimizer, uint32_t block)
         }
         return 0;
     }
-    int rc = plan_flow_sums(optimizer->flow, block);
+    rc = plan_flow_sums(optimizer->flow, block);
     return rc != 0 || !inside ? rc : plan_flow_update(optimizer->flow, block, true);
 }
 

@@ -108,6 +108,12 @@ static void wrong_options(void)
     refuse(-EINVAL, "beta");
     options.host_bytes = 1 << 20;
     refuse(-EFBIG, "host 1M");
+    options.device = "card";
+    refuse(-EINVAL, "cuda");
+    options.device = "cuda:77"; /* no such card, no driver, or a build without CUDA */
+    check_true(tide_optim_create(NULL, &options, &(struct tide_optim *){NULL}) < 0);
+    check_contains(tide_last_error(), "cuda");
+    options.device = "cpu";
     options.stores = &store;
     options.store_count = 1;
     store.directory = "/proc/no";
@@ -144,6 +150,8 @@ static void steps(void)
         check_int(tide_optim_step(optim, &token), ==, -ENODATA);
         submit_all(optim);
         check_int(tide_optim_set_loss_scale(optim, 2), ==, -EBUSY);
+        check_int(tide_optim_set_stream(optim, NULL), ==, -EINVAL);
+        check_contains(tide_last_error(), "needs the option `device`");
         check_int(tide_optim_step(optim, &token), ==, 0);
         check_int(tide_optim_last(optim, &result), ==, 0);
         check_double(fabs(result.grad_norm - sqrt(COUNT * ELEMENTS)), <=, 1e-9);

@@ -178,6 +178,7 @@ int try_optimizer(const struct way *way, const struct rules *rules, const struct
     run->budgets = (struct plan_budgets){
         .host_bytes = UINT64_C(1) << 32, .store_bytes = UINT64_C(1) << 40, .device_is_host = true};
     run->io = way->io;
+    options.device = way->device;
     run->stores[0] = (struct store_path){.directory = test_directory(), .weight = 1};
     run->store_count = 1;
     if (share.world > 0) {
@@ -245,13 +246,15 @@ void compare(const struct way *way, const struct arrays *one, const struct array
 }
 
 const struct way ways[WAYS] = {
-    {"in memory", PLAN_WHERE_HOST, 0, 0, 1, 0, NULL},
-    {"on the drive", PLAN_WHERE_STORE, 65536, 2, 2, 0, NULL},
-    {"one slot", PLAN_WHERE_STORE, 131072, 1, 1, 1, "threads"},
-    {"in any order", PLAN_WHERE_AUTO, 0, 0, 2, 2, NULL},
-    {"in any order on the drive", PLAN_WHERE_STORE, 0, 0, 1, 2, "threads"},
-    {"with a late one on the drive", PLAN_WHERE_STORE, 65536, 3, 1, 4, "threads"},
-    {"in a new order on the drive", PLAN_WHERE_STORE, 131072, 4, 2, 3, "threads"},
+    {"in memory", PLAN_WHERE_HOST, 0, 0, 1, 0, NULL, NULL},
+    {"on the drive", PLAN_WHERE_STORE, 65536, 2, 2, 0, NULL, NULL},
+    {"one slot", PLAN_WHERE_STORE, 131072, 1, 1, 1, "threads", NULL},
+    {"in any order", PLAN_WHERE_AUTO, 0, 0, 2, 2, NULL, NULL},
+    {"in any order on the drive", PLAN_WHERE_STORE, 0, 0, 1, 2, "threads", NULL},
+    {"with a late one on the drive", PLAN_WHERE_STORE, 65536, 3, 1, 4, "threads", NULL},
+    {"on a device", PLAN_WHERE_HOST, 0, 0, 2, 2, NULL, "cpu"},
+    {"on a device and the drive", PLAN_WHERE_STORE, 65536, 2, 1, 4, "threads", "cpu"},
+    {"in a new order on the drive", PLAN_WHERE_STORE, 131072, 4, 2, 3, "threads", NULL},
 };
 const struct rules plain = {CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0};
 
@@ -261,7 +264,7 @@ void submit_all(struct run_optimizer *optimizer, const struct arrays *arrays, co
     uint64_t token = 0;
     for (unsigned i = 0; i < PARAMETERS; i++) {
         const unsigned p = nth(way, step, i);
-        check_int(run_optimizer_wait(optimizer, run_optimizer_token(optimizer, p)), ==, 0);
+        check_int(run_optimizer_wait_weights(optimizer, p), ==, 0);
         make_gradient(arrays, p, step, 1);
         check_int(run_optimizer_submit(optimizer, p, arrays->gradients[p], true, &token), ==, 0);
     }

@@ -17,7 +17,8 @@ enum {
     PARAMETERS = 12,
     GROUPS = 2,
     STEPS = 4,
-    WAYS = 7,
+    WAYS = 9,
+    ON_DEVICE = 7, /* one of them, on the drive; the one before it is in memory */
     WORLD_MAX = 3,
     SHARED = TEST_COUNT(5, 2) << 16 /* elements of a block of several */
 };
@@ -39,6 +40,7 @@ struct way {
     int order; /* of submits: 0 backward, 1 forward, 2 shuffled, 3 anew in each step, 4 backward with one
                 * that is last in every second step */
     const char *io;
+    const char *device; /* of weights and gradients */
 };
 
 /* What varies and changes bits. */

@@ -82,7 +82,7 @@ static void train(const struct way *way, const struct rules *rules, struct array
     check_int(run_optimizer_set_loss_scale(optimizer, rules->loss_scale), ==, 0);
     for (unsigned s = 0; s < STEPS; s++) {
         for (unsigned p = 0; p < PARAMETERS; p++) { /* the forward pass needs the weights */
-            check_int(run_optimizer_wait(optimizer, run_optimizer_token(optimizer, p)), ==, 0);
+            check_int(run_optimizer_wait_weights(optimizer, p), ==, 0);
             make_gradient(arrays, p, s, rules->loss_scale);
         }
         set_groups(optimizer, &groups[0], &groups[1]);
@@ -97,6 +97,10 @@ static void train(const struct way *way, const struct rules *rules, struct array
             }
             check_int(run_optimizer_submit(optimizer, p, arrays->gradients[p], true, &token), ==,
                       0);
+            if (way->device != NULL) { /* the gradient is copied */
+                memset(arrays->gradients[p], 0xff,
+                       bytes_of(forms[p].gradients) * forms[p].elements);
+            }
         }
         struct run_optimizer_result result;
         check_int(run_optimizer_step(optimizer, &token), ==, 0);
@@ -106,7 +110,7 @@ static void train(const struct way *way, const struct rules *rules, struct array
         check_true(!result.skipped);
         norms[s] = result.norm;
     }
-    check_int(run_optimizer_wait(optimizer, token), ==, 0);
+    check_int(run_optimizer_wait_weights(optimizer, RUN_OPTIMIZER_ALL), ==, 0);
     run_optimizer_destroy(optimizer);
 }
 
@@ -167,12 +171,11 @@ static void waits_in_the_middle(void)
             for (unsigned i = 0; i < PARAMETERS; i++) {
                 const unsigned p = nth(&ways[w], s, i);
                 const unsigned other = (p + s) % PARAMETERS;
-                check_int(run_optimizer_wait(optimizer, run_optimizer_token(optimizer, p)), ==, 0);
+                check_int(run_optimizer_wait_weights(optimizer, p), ==, 0);
                 make_gradient(&arrays, p, s, 1);
                 check_int(run_optimizer_submit(optimizer, p, arrays.gradients[p], true, &tokens[p]),
                           ==, 0);
-                check_int(run_optimizer_wait(optimizer, run_optimizer_token(optimizer, other)), ==,
-                          0);
+                check_int(run_optimizer_wait_weights(optimizer, other), ==, 0);
                 if (p == ALONE) {
                     check_int(run_optimizer_wait(optimizer, tokens[p]), ==, 0);
                     check_int(run_optimizer_poll(optimizer, tokens[p]), ==, 1);
@@ -282,14 +285,15 @@ static void bad_calls_are_refused(void)
 /* Steps until one fails. */
 static int train_on(struct aio_fault *fault, const struct rules *rules, struct arrays *arrays)
 {
-    static const struct way way = {"on a bad drive", PLAN_WHERE_STORE, 131072, 2, 1, 0, "threads"};
+    static const struct way way = {
+        "on a bad drive", PLAN_WHERE_STORE, 131072, 2, 1, 0, "threads", NULL};
     struct run_optimizer *optimizer = NULL;
     uint64_t token = 0;
     make_arrays(arrays);
     int rc = try_optimizer(&way, rules, arrays, fault, &optimizer);
     for (unsigned s = 0; rc == 0 && s < STEPS; s++) {
         for (unsigned p = 0; rc == 0 && p < PARAMETERS; p++) {
-            rc = run_optimizer_wait(optimizer, run_optimizer_token(optimizer, p));
+            rc = run_optimizer_wait_weights(optimizer, p);
             if (rc == 0) { /* else the update may still use the arrays */
                 make_gradient(arrays, p, s, 1);
             }

@@ -15,12 +15,13 @@
 /* After a change the masters are the new weights, wherever states are, and moments go on. */
 static void weights_may_change(void)
 {
-    struct arrays results[2];
-    for (int w = 0; w < 2; w++) {
-        struct arrays *arrays = &results[w];
+    static const struct way *const of[] = {&ways[0], &ways[1], &ways[ON_DEVICE]};
+    for (int w = 0; w < 3; w++) {
+        struct arrays results;
+        struct arrays *arrays = &results;
         uint64_t token = 0;
         make_arrays(arrays);
-        struct run_optimizer *optimizer = make_optimizer(&ways[w], &plain, arrays);
+        struct run_optimizer *optimizer = make_optimizer(of[w], &plain, arrays);
         struct alone alone[PARAMETERS];
         struct arrays reference;
         make_arrays(&reference);
@@ -28,9 +29,9 @@ static void weights_may_change(void)
             alone_begin(&alone[p], &plain, p, reference.weights[p]);
         }
         for (unsigned s = 0; s < STEPS; s++) {
-            submit_all(optimizer, arrays, &ways[w], s);
+            submit_all(optimizer, arrays, of[w], s);
             check_int(run_optimizer_step(optimizer, &token), ==, 0);
-            check_int(run_optimizer_wait(optimizer, token), ==, 0);
+            check_int(run_optimizer_wait_weights(optimizer, RUN_OPTIMIZER_ALL), ==, 0);
             for (unsigned p = 0; p < PARAMETERS; p++) {
                 make_gradient(&reference, p, s, 1);
                 alone_step(&alone[p], p, reference.gradients[p], 1);
@@ -48,22 +49,23 @@ static void weights_may_change(void)
                 check_int(run_optimizer_weights_changed(optimizer, p), ==, 0);
             }
         }
-        compare(&ways[w], &reference, arrays);
+        compare(of[w], &reference, arrays);
         run_optimizer_destroy(optimizer);
         for (unsigned p = 0; p < PARAMETERS; p++) {
             alone_end(&alone[p]);
         }
         free_arrays(&reference);
+        free_arrays(&results);
     }
-    free_arrays(&results[0]);
-    free_arrays(&results[1]);
 }
 
 /* ---- checkpoints ---- */
 
+/* The weights are then where the application has them, also on a device. */
 static int load_from(struct run_optimizer *optimizer, const char *path, uint64_t *step)
 {
-    return run_optimizer_load(optimizer, &path, 1, step);
+    const int rc = run_optimizer_load(optimizer, &path, 1, step);
+    return rc != 0 ? rc : run_optimizer_wait_weights(optimizer, RUN_OPTIMIZER_ALL);
 }
 
 /* Makes all types alike; the second call restores them. */
@@ -91,7 +93,7 @@ static void steps_of(struct run_optimizer *optimizer, struct arrays *arrays, con
         submit_all(optimizer, arrays, way, s);
         check_int(run_optimizer_step(optimizer, &token), ==, 0);
     }
-    check_int(run_optimizer_wait(optimizer, token), ==, 0);
+    check_int(run_optimizer_wait_weights(optimizer, RUN_OPTIMIZER_ALL), ==, 0);
 }
 
 /* Saved in one placement and loaded in another, a run goes on with the bits of one that was never interrupted,
@@ -131,7 +133,7 @@ static void checkpoints_go_on(void)
         steps_of(optimizer, &saved, &ways[0], 1, 2);
         check_int(run_optimizer_save(optimizer, directory, 2), ==, 0);
         run_optimizer_destroy(optimizer);
-        optimizer = make_optimizer(&ways[1 - t % 2], &rules, &loaded);
+        optimizer = make_optimizer(&ways[t == ALIKE ? ON_DEVICE : 1 - t % 2], &rules, &loaded);
         check_int(run_optimizer_save(optimizer, directory, 2), ==, -EEXIST);
         check_int(load_from(optimizer, directory, &step), ==, 0);
         check_uint(step, ==, 2);
@@ -362,7 +364,7 @@ static void wrong_shares_are_refused(void)
     check_int(run_optimizer_poll(optimizer, token), ==, 1);
     check_int(run_optimizer_step(optimizer, &token), ==, 0);
     check_int(run_optimizer_wait(optimizer, token), ==, 0);
-    check_int(run_optimizer_wait(optimizer, run_optimizer_token(optimizer, absent)), ==, 0);
+    check_int(run_optimizer_wait_weights(optimizer, absent), ==, 0);
     run_optimizer_destroy(optimizer);
     free_arrays(&arrays);
 }
@@ -402,7 +404,7 @@ static void states_are_carried(void)
         make_arrays(&from);
         make_arrays(&to);
         struct run_optimizer *one = make_optimizer(&ways[back], &rules, &from);
-        struct run_optimizer *other = make_optimizer(&ways[1 - back], &rules, &to);
+        struct run_optimizer *other = make_optimizer(&ways[back ? ON_DEVICE - 1 : 1], &rules, &to);
         steps_of(one, &from, &ways[0], 0, 2);
         uint64_t token = 0;
         make_gradient(&from, 5, 7, 1);
@@ -417,6 +419,7 @@ static void states_are_carried(void)
             check_true(fabsf(states[p].values[ADAM_VALUE_M][forms[p].elements - 1]) > 0);
             set_states(other, p, &states[p]);
         }
+        check_int(run_optimizer_wait_weights(other, RUN_OPTIMIZER_ALL), ==, 0);
         compare(&ways[1], &from, &to);
         steps_of(one, &from, &ways[2], 2, 3);
         steps_of(other, &to, &ways[WAYS - 1], 2, 3);

@@ -15,12 +15,15 @@ _IN_FLIGHT = 8  # largest number of puts of saved tensors in progress
 _AHEAD = 4      # saved tensors that are read before backward needs them
 
 
+_DEVICES = ("cpu", "cuda")
+
+
 def _tensor(value, what):
-    """A contiguous CPU tensor that shares the memory of a tensor or a numpy array."""
+    """A tensor that shares the memory of a tensor or a numpy array."""
     tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
-    if tensor.device.type != "cpu":
-        raise NotImplementedError(f"{what} is on {tensor.device}: tide.Blocks does not support tensors on "
-                                  f"devices other than the CPU yet")
+    if tensor.device.type not in _DEVICES:
+        raise NotImplementedError(f"{what} is on {tensor.device}: tide.Blocks supports tensors on the CPU and on CUDA "
+                                  f"devices")
     return tensor.detach()
 
 
@@ -40,7 +43,7 @@ class Blocks:
         handle = c_void_p()
         check(lib.tide_blocks_create(None, byref(options), byref(handle)))
         self._handle = handle
-        self._formats = {}  # name: (dtype, shape, whether numpy's)
+        self._formats = {}  # name: (dtype, shape, whether numpy's, device)
         self._saved = itertools.count()
         self._living = set()                # numbers of saved tensors
         self._writing = collections.deque()  # (token, saved tensor, its version)
@@ -58,28 +61,32 @@ class Blocks:
 
     def put(self, name, value):
         """Stores a tensor or an array; it replaces an earlier one of this name."""
-        tensor = _tensor(value, name).contiguous()
-        if tensor.numel() == 0:
+        given = _tensor(value, name)
+        if given.numel() == 0:
             raise ValueError(f"{name} has no elements")
+        tensor = given.cpu().contiguous()
         check(lib.tide_blocks_put(self._open(), name.encode(), tensor.data_ptr(), _bytes(tensor)))
-        self._formats[name] = (tensor.dtype, tensor.shape, not isinstance(value, torch.Tensor))
+        self._formats[name] = (tensor.dtype, tensor.shape, not isinstance(value, torch.Tensor), given.device)
 
     def get(self, name, out=None, *, pin=False):
-        """Returns a tensor or array: in `out`, or as a new one. pin: returns a view of the store's own memory, which is
-        valid until release(name)."""
-        dtype, shape, is_numpy = self._format(name)
+        """Returns a tensor or array: in `out`, or as a new one on its device. pin: returns a view of the store's own
+        memory, on the CPU, which is valid until release(name)."""
+        dtype, shape, is_numpy, device = self._format(name)
         if pin:
             block = library.Block()
             check(lib.tide_blocks_get(self._open(), name.encode(), None, 0, byref(block)))
             memory = (c_char * block.bytes).from_address(block.data)
             tensor = torch.frombuffer(memory, dtype=dtype).view(shape)
             return tensor.numpy() if is_numpy else tensor
-        result = out if out is not None else torch.empty(shape, dtype=dtype)
+        result = out if out is not None else torch.empty(shape, dtype=dtype, device=device)
         tensor = _tensor(result, "out")
         if tensor.dtype != dtype or tensor.shape != shape or not tensor.is_contiguous():
             raise ValueError(f"out is {tensor.dtype} {tuple(tensor.shape)}; {name} needs a contiguous {dtype} "
                              f"{tuple(shape)}")
-        check(lib.tide_blocks_get(self._open(), name.encode(), tensor.data_ptr(), _bytes(tensor), None))
+        host = tensor if tensor.device.type == "cpu" else torch.empty(shape, dtype=dtype)
+        check(lib.tide_blocks_get(self._open(), name.encode(), host.data_ptr(), _bytes(host), None))
+        if host is not tensor:
+            tensor.copy_(host)
         return tensor.numpy() if is_numpy and out is None else result
 
     def release(self, name, changed=False):
@@ -129,7 +136,7 @@ class Blocks:
 
         def pack(tensor):
             if (_bytes(tensor) < max(min_bytes, 1) or tensor.layout != torch.strided or
-                    tensor.device.type != "cpu" or tensor.untyped_storage().data_ptr() in kept):
+                    tensor.device.type not in _DEVICES or tensor.untyped_storage().data_ptr() in kept):
                 return tensor
             return _Saved(self, tensor)
 
@@ -158,7 +165,8 @@ class _Saved:
         self.blocks = blocks
         self.number = next(blocks._saved)
         self.name = b"saved.%d" % self.number
-        self.layout = tensor.shape, tensor.stride(), tensor.dtype
+        self.layout, self.device = (tensor.shape, tensor.stride(), tensor.dtype), tensor.device
+        tensor = tensor.detach().to("cpu")  # keeps the strides
         blocks._finish_writes(_IN_FLIGHT - 1)
         token = c_uint64()
         check(lib.tide_blocks_put_begin(blocks._open(), self.name, tensor.data_ptr(), _bytes(tensor), None,
@@ -175,7 +183,7 @@ class _Saved:
         shape, stride, dtype = self.layout
         tensor = torch.empty_strided(shape, stride, dtype=dtype)
         check(lib.tide_blocks_get(blocks._open(), self.name, tensor.data_ptr(), _bytes(tensor), None))
-        return tensor
+        return tensor.to(self.device)
 
     def __del__(self):
         if self.number in self.blocks._living and self.blocks._handle is not None:

@@ -55,7 +55,8 @@ class OptimOptions(Struct):
                 ("seed", c_uint64), ("host_bytes", c_uint64), ("stores", POINTER(StorePath)),
                 ("store_count", c_size_t), ("io", c_char_p), ("cache", c_char_p),
                 ("threads", c_uint32), ("states", c_uint32), ("world", c_uint32),
-                ("rank", c_uint32), ("sum", c_void_p), ("user", c_void_p)]
+                ("rank", c_uint32), ("sum", c_void_p), ("user", c_void_p),
+                ("device", c_char_p)]
 
 
 class OptimResult(Struct):
@@ -105,6 +106,7 @@ FUNCTIONS = {
     "tide_optim_wait_parameter": [c_void_p, c_uint64],
     "tide_optim_last": [c_void_p, POINTER(OptimResult)],
     "tide_optim_set_group": [c_void_p, c_uint64, POINTER(OptimGroup)],
+    "tide_optim_set_stream": [c_void_p, c_void_p],
     "tide_optim_weights_changed": [c_void_p, c_uint64],
     "tide_optim_get_states": [c_void_p, c_uint64, POINTER(OptimArrays), TOKEN],
     "tide_optim_set_states": [c_void_p, c_uint64, POINTER(OptimArrays), c_uint64],

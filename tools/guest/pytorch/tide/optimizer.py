@@ -118,9 +118,15 @@ class AdamW(torch.optim.Optimizer):
         return name if 0 < len(name.encode()) < 256 else f"parameter {index} of group {group_index}"
 
     def _check_parameter(self, p, name):
-        if p.device.type != "cpu":
-            raise NotImplementedError(f"{name} is on {p.device}: tide.AdamW does not support tensors on "
-                                      f"devices other than the CPU yet")
+        if p.device.type not in ("cpu", "cuda"):
+            raise NotImplementedError(f"{name} is on {p.device}: tide.AdamW supports tensors on the CPU and on CUDA "
+                                      f"devices")
+        if p.device != self.param_groups[0]["params"][0].device:
+            raise ValueError(f"{name} is on {p.device}; the first parameter is on "
+                             f"{self.param_groups[0]['params'][0].device}: tide.AdamW needs all on one device")
+        if p.device.type != "cpu" and self._shares is not None:
+            raise NotImplementedError(f"{name} is on {p.device}: with process_group tide.AdamW supports only tensors "
+                                      f"on the CPU")
         if p.dtype not in _PRECISIONS:
             raise ValueError(f"{name} is {p.dtype}; tide.AdamW trains float32, bfloat16 and float16")
         if not p.is_contiguous():
@@ -142,6 +148,8 @@ class AdamW(torch.optim.Optimizer):
                 self._groups.append(g)
         if not self._params:
             raise ValueError("no parameter requires a gradient")
+        device = self._params[0].device
+        self._device = device if device.type == "cuda" else None  # where the library copies gradients and weights
         self._index = {id(p): i for i, p in enumerate(self._params)}
         self._weights = [p.detach() for p in self._params]  # the memory that the library writes
 
@@ -157,6 +165,9 @@ class AdamW(torch.optim.Optimizer):
         options.group_count = len(groups)
         options.stores = stores
         options.store_count = len(stores)
+        if self._device is not None:
+            options.device = str(self._device).encode()
+            torch.cuda.synchronize(self._device)  # the library reads the weights
         if self._shares is not None:
             self._shares.fill(options)
         handle = c_void_p()
@@ -213,6 +224,7 @@ class AdamW(torch.optim.Optimizer):
             for tensor in tensors.values():
                 file.readinto(memoryview(tensor.numpy()).cast("B"))
             states.put(self._handle, self._index[id(p)], p, tensors, count)
+        self._show_weights()
         self._steps = 0  # checkpoints are those of another run
         self._unsaved, self._reference = any(count > 0 for _, count in kept), None
         self._modules.again()
@@ -234,6 +246,16 @@ class AdamW(torch.optim.Optimizer):
         for i in written:
             self.weights_changed(self._params[i])
 
+    def _use_stream(self):
+        """Makes the library's next copies follow what is on torch's current stream."""
+        if self._device is not None:
+            check(lib.tide_optim_set_stream(self._handle, torch.cuda.current_stream(self._device).cuda_stream))
+
+    def _show_weights(self):
+        """Brings weights that the library changed between steps to the device."""
+        if self._device is not None:
+            self.synchronize()
+
     def _submit(self, index):
         p = self._params[index]
         grad = p.grad
@@ -244,7 +266,7 @@ class AdamW(torch.optim.Optimizer):
                 f"`with optimizer.accumulate():`")
         if grad.layout != torch.strided or grad.dtype != p.dtype or grad.device != p.device:
             raise ValueError(f"the gradient of {self._names[index]} is {grad.dtype} ({grad.layout}, "
-                             f"{grad.device}); tide.AdamW needs a dense one of {p.dtype} on the CPU")
+                             f"{grad.device}); tide.AdamW needs a dense one of {p.dtype} on {p.device}")
         grad = grad.contiguous()
         with self._lock:
             if not self._open:
@@ -255,8 +277,12 @@ class AdamW(torch.optim.Optimizer):
                     lib.tide_optim_poll(self._handle, held[0][0])) == 1:
                 held.popleft()
                 self._closed = max(self._closed - 1, 0)
+            self._use_stream()
             check(lib.tide_optim_submit(self._handle, index, grad.data_ptr(), 1, byref(self._token)))
-            held.append((self._token.value, grad))
+            if self._device is None:
+                held.append((self._token.value, grad))
+            else:  # it is copied on the stream
+                grad.record_stream(torch.cuda.current_stream(self._device))
             self._taken[index] = self._open = True
         p.grad = None
         if self._inside:
@@ -344,6 +370,7 @@ class AdamW(torch.optim.Optimizer):
     def synchronize(self):
         """Waits until all weights are those of the last closed step."""
         self._check_open()
+        self._use_stream()
         check(lib.tide_optim_wait_parameter(self._handle, library.OPTIM_ALL))
         self._waiting = [False] * len(self._params)
         if not self._open:
@@ -352,6 +379,7 @@ class AdamW(torch.optim.Optimizer):
 
     def _wait(self, index):
         if self._waiting[index]:
+            self._use_stream()
             check(lib.tide_optim_wait_parameter(self._handle, index))
             self._waiting[index] = False
 
@@ -365,6 +393,7 @@ class AdamW(torch.optim.Optimizer):
         other writes are detected. Call it between steps."""
         self._check_open()
         index = self._index[id(parameter)]
+        self._use_stream()
         check(lib.tide_optim_weights_changed(self._handle, index))
         self._unsaved = True
         self._versions[index] = parameter._version
@@ -415,6 +444,7 @@ class AdamW(torch.optim.Optimizer):
         step = c_uint64()
         saved = shares.paths(path)
         check(lib.tide_optim_load_shares(self._handle, library.texts(saved), len(saved), byref(step)))
+        self._show_weights()
         if self._shares is not None:
             self._shares.check_same(step.value)
             self._shares.gather(self._weights, range(len(self._params)))
@@ -468,6 +498,7 @@ class AdamW(torch.optim.Optimizer):
         super().load_state_dict({"state": {}, "param_groups": state_dict["param_groups"]})
         for index, state in enumerate(matched):
             self._set_state(index, state)
+        self._show_weights()
         if checkpoint is not None:
             self.load(checkpoint)
 
