@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/harness/child.h"
 #include "tests/harness/test.h"
 
 enum { HEARD_BYTES = 1 << 16, UNPREPARED = 77 };
@@ -56,7 +57,7 @@ static _Noreturn void run_in_child(const char *root, const char *store, int (*pr
     }
     run(root, store);
     size_t bytes = strlen(heard);
-    _exit(write(pipe_end, heard, bytes) == (ssize_t)bytes ? 0 : 1);
+    test_child_end(write(pipe_end, heard, bytes) == (ssize_t)bytes ? 0 : 1);
 }
 
 static void read_heard(int pipe_end)

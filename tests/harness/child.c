@@ -17,6 +17,18 @@
 
 enum { NOBODY = 65534 };
 
+#ifdef TEST_COVERAGE
+void __gcov_dump(void);
+#endif
+
+void test_child_end(int code)
+{
+#ifdef TEST_COVERAGE
+    __gcov_dump();
+#endif
+    _exit(code);
+}
+
 int test_child(int (*run)(void *argument), void *argument)
 {
     fflush(stdout);
@@ -30,7 +42,7 @@ int test_child(int (*run)(void *argument), void *argument)
         setrlimit(RLIMIT_CORE, &no_core);
         int rc = run(argument);
         fflush(stdout);
-        _exit(rc & 255);
+        test_child_end(rc & 255);
     }
     int status = 0;
     for (bool ended = child < 0; !ended;) {

@@ -18,6 +18,7 @@
 #include "offload/model/publish.h"
 #include "offload/model/save.h"
 #include "offload/model/save_folder.h"
+#include "tests/harness/child.h"
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
 
@@ -34,7 +35,7 @@ static bool due(void)
         return false;
     }
     if (kills) {
-        _exit(9);
+        test_child_end(9);
     }
     hits++;
     errno = failure;
@@ -270,7 +271,7 @@ static void kill_at_each_request(void)
         const pid_t child = fork();
         check_true(child >= 0);
         if (child == 0) {
-            _exit(write_and_publish(n, true) == 0 ? 0 : 1);
+            test_child_end(write_and_publish(n, true) == 0 ? 0 : 1);
         }
         check_int(waitpid(child, &status, 0), ==, child);
         check_owners();
@@ -458,7 +459,7 @@ static bool stop_at(int n)
     const pid_t child = fork();
     check_true(child >= 0);
     if (child == 0) {
-        _exit(write_and_publish(n, true) == 0 ? 0 : 1);
+        test_child_end(write_and_publish(n, true) == 0 ? 0 : 1);
     }
     check_int(waitpid(child, &status, 0), ==, child);
     check_true(WIFEXITED(status));
