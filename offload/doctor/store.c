@@ -75,7 +75,9 @@ static void say_failure(struct doctor *doctor, const char *folder, int rc)
         break;
     case -ENOSPC:
     case -EDQUOT:
-        snprintf(cure, sizeof cure, "df -h %s and quota -s; then free some space", quoted);
+        snprintf(cure, sizeof cure,
+                 "df -h %s; df -i %s; quota -s; then free what is used up: space, files or quota",
+                 quoted, quoted);
         break;
     case -ELOOP:
         snprintf(cure, sizeof cure, "name the folder itself: --store \"$(realpath %s)\"", quoted);

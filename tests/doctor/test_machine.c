@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -146,6 +147,74 @@ static void a_well_set_machine(void)
     check_cures(text);
 }
 
+/* The limit of a cgroup is told beside the machine's memory; if it leaves too little to measure with, that is told with a cure
+ * and the rest is still examined. */
+static void a_small_cgroup(void)
+{
+    static const char *const files[][2] = {
+        {"/proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n"},
+        {"/proc/self/cgroup", "0::/box\n"},
+        {"/sys/fs/cgroup/box/memory.max", "16777216\n"},
+        {"/sys/fs/cgroup/box/memory.current", "1048576\n"},
+        {NULL, NULL},
+    };
+    const char *text = hear(machine("box", files), NULL, NULL);
+    check_contains(text,
+                   "warn memory : 15.0 MiB usable of 16.0 GiB; the cgroup's limit is 16.0 MiB "
+                   "=> end other programs, or raise the limit (docker run --memory=");
+    check_contains(text, "warn memory : too little memory is usable to measure its speed => ");
+    check_true(strstr(text, "copy_bytes_per_second") == NULL);
+    check_contains(text, " library ");
+    check_cures(text);
+}
+
+/* Less than the buffers that are measured. One processor needs no other thread, whose stack would not fit either. */
+static int limit_address_space(void)
+{
+    cpu_set_t cpus;
+    size_t first = 0;
+    const struct rlimit limit = {16 << 20, 16 << 20};
+    if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) {
+        return -1;
+    }
+    while (!CPU_ISSET(first, &cpus)) {
+        first++;
+    }
+    CPU_ZERO(&cpus);
+    CPU_SET(first, &cpus);
+    return sched_setaffinity(0, sizeof cpus, &cpus) | setrlimit(RLIMIT_AS, &limit);
+}
+
+static int limit_threads(void)
+{
+    cpu_set_t cpus;
+    const struct rlimit none = {0, 0};
+    if (sched_getaffinity(0, sizeof cpus, &cpus) != 0 || CPU_COUNT(&cpus) < 2) {
+        return -1; /* no thread is needed */
+    }
+    return setrlimit(RLIMIT_NPROC, &none) | setresgid(65534, 65534, 65534) |
+           setresuid(65534, 65534, 65534);
+}
+
+/* A process that may start no thread, or map no memory, hears of the limit and how to raise it. */
+static void limits_of_the_process(void)
+{
+    if (TEST_SLOW) {
+        test_skip("a sanitizer needs its own address space");
+    }
+    const char *text = hear("", NULL, limit_address_space);
+    check_contains(text, "warn memory : not measured: ");
+    check_contains(text, "=> end other programs, or raise the limit");
+    check_contains(text, " library ");
+    if (geteuid() != 0) {
+        test_skip("only root can become somebody else");
+    }
+    text = hear("", NULL, limit_threads);
+    check_contains(text, "FAIL memory : no threads can be started: ");
+    check_contains(text, "=> ulimit -u unlimited, or docker run --pids-limit=-1");
+    check_cures(text);
+}
+
 /* A v1 quota is found in the parent folder of our group. */
 static void an_old_quota(void)
 {
@@ -226,6 +295,45 @@ static void seccomp_without_uring(void)
     check_contains(text, "warn io io_uring: ");
     check_contains(text, cure);
     check_cures(text);
+}
+
+static int forbid_with_enomem(void)
+{
+    return forbid_uring(ENOMEM);
+}
+
+static int forbid_with_emfile(void)
+{
+    return forbid_uring(EMFILE);
+}
+
+static int forbid_with_einval(void)
+{
+    return forbid_uring(EINVAL);
+}
+
+/* Each reason why the kernel refuses io_uring has its own cure: locked memory, open files, an old kernel. */
+static void uring_refused_for_limits(void)
+{
+    static const struct {
+        int (*forbid)(void);
+        const char *cure;
+    } rows[] = {{forbid_with_enomem, NULL},
+                {forbid_with_emfile, "=> ulimit -n 65536"},
+                {forbid_with_einval, "=> use a kernel from 5.10 on"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char cure[300];
+        const char *text = hear("", NULL, rows[i].forbid);
+        if (strstr(text, "built without liburing") != NULL) {
+            test_skip("built without liburing");
+        }
+        snprintf(cure, sizeof cure, "=> %s", doctor_memlock_cure());
+        const char *line = strstr(text, "warn io io_uring: does not work (");
+        check_true(line != NULL);
+        check_contains(line, rows[i].cure != NULL ? rows[i].cure : cure);
+        check_contains(text, "ok io choice: ");
+        check_cures(text);
+    }
 }
 
 /* io_uring switched off in the kernel has its own cure. */
@@ -314,6 +422,8 @@ TEST_MAIN({"this_machine", this_machine}, {"bad_options", bad_options},
           {"a_well_set_machine", a_well_set_machine}, {"an_old_quota", an_old_quota},
           {"a_card_without_a_driver", a_card_without_a_driver},
           {"seccomp_without_uring", seccomp_without_uring},
+          {"uring_refused_for_limits", uring_refused_for_limits},
+          {"a_small_cgroup", a_small_cgroup}, {"limits_of_the_process", limits_of_the_process},
           {"uring_switched_off", uring_switched_off}, {"unprivileged", unprivileged},
           {"memlock_below_its_hard_limit", memlock_below_its_hard_limit}, {"sizes", sizes},
           {"saying", saying}, {"time_is_shared", time_is_shared})

@@ -2,12 +2,16 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/doctor/hear.h"
+#include "tests/harness/child.h"
+#include "tests/harness/mount.h"
 #include "tests/harness/test.h"
 
 static int count_entries(const char *folder)
@@ -120,6 +124,91 @@ static void readonly_disk(void)
                    "it cannot be written to: Read-only file system => sudo mount -o remount");
 }
 
+/* The root of a container is an overlay: the doctor says how a drive gets into the container. */
+static void container(void)
+{
+    char lower[512];
+    snprintf(lower, sizeof lower, "%s", test_path("lower"));
+    mkdir(lower, 0700);
+    const char *folder = test_mount_overlay("container", lower);
+    if (folder == NULL) {
+        test_skip("no overlay can be mounted here");
+    }
+    struct doctor doctor = hear_alone("");
+    doctor_store(&doctor, folder);
+    test_mount_end(folder);
+    check_contains(heard_text(), "overlayfs");
+    check_contains(heard_text(),
+                   "=> docker run -v /a/folder/of/a/drive:/store ... and --store /store");
+    check_cures(heard_text());
+}
+
+/* A file system with free bytes but no room for another file. */
+static void no_inodes(void)
+{
+    const char *folder = test_mount_memory("inodes", "size=64m,nr_inodes=1");
+    if (folder == NULL) {
+        test_skip("no small file system can be mounted here");
+    }
+    struct doctor doctor = hear_alone("");
+    doctor_store(&doctor, folder);
+    test_mount_end(folder);
+    check_contains(heard_text(), "64.0 MiB free of 64.0 MiB");
+    check_contains(heard_text(), "FAIL store ");
+    check_contains(heard_text(), "No space left on device");
+    check_contains(heard_text(), "; df -i ");
+    check_cures(heard_text());
+}
+
+struct limit {
+    int resource;
+    rlim_t value;
+    const char *says;
+    const char *cure;
+};
+
+static char limited[512]; /* the folder */
+
+static int look_within(void *argument)
+{
+    const struct limit *limit = argument;
+    struct rlimit before;
+    struct doctor doctor = hear_alone("");
+    if (signal(SIGXFSZ, SIG_IGN) == SIG_ERR || getrlimit(limit->resource, &before) != 0) {
+        return 77;
+    }
+    const struct rlimit low = {limit->value, before.rlim_max};
+    if (setrlimit(limit->resource, &low) != 0) {
+        return 77;
+    }
+    doctor_store(&doctor, limited);
+    check_int(setrlimit(limit->resource, &before), ==, 0);
+    check_contains(heard_text(), "FAIL store ");
+    check_contains(heard_text(), limit->says);
+    check_contains(heard_text(), limit->cure);
+    check_cures(heard_text());
+    return 0;
+}
+
+/* Limits of the process that a store runs into are told with the command that raises them. */
+static void limits_of_the_process(void)
+{
+    static const struct limit limits[] = {
+        {RLIMIT_NOFILE, 0, "Too many open files", "=> ulimit -n 65536"},
+        {RLIMIT_FSIZE, 65536, "File too large", "=> ulimit -f unlimited"},
+    };
+    snprintf(limited, sizeof limited, "%s/limited", test_directory());
+    mkdir(limited, 0700);
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        struct limit limit = limits[i];
+        const int rc = test_child(look_within, &limit);
+        if (rc == 77) {
+            test_skip("this process cannot change its limits");
+        }
+        check_int(rc, ==, 0);
+    }
+}
+
 /* An encrypted partition of an NVMe drive is traced to the drive, and the cures for its settings
  * name it. */
 static void drives_below_mappings(void)
@@ -184,5 +273,6 @@ static void a_link(void)
 
 TEST_MAIN({"a_good_store", a_good_store}, {"unusable_folders", unusable_folders},
           {"full_disks", full_disks}, {"readonly_disk", readonly_disk},
-          {"drives_below_mappings", drives_below_mappings}, {"spinning_disks", spinning_disks},
-          {"a_link", a_link})
+          {"limits_of_the_process", limits_of_the_process}, {"container", container},
+          {"no_inodes", no_inodes}, {"drives_below_mappings", drives_below_mappings},
+          {"spinning_disks", spinning_disks}, {"a_link", a_link})
