@@ -1,12 +1,15 @@
 /* Proves that a region has the exact size, that every refusal has the numbers, and that every
  * fallback works with one warning. */
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -61,7 +64,6 @@ static void region_is_exact(void)
     core_team_destroy(team);
 }
 
-/* A size beyond the machine or the address space is refused with the numbers. */
 /* Members touch their own parts, which begin anywhere, are empty, or end beyond the region; together all
  * pages. */
 static void parts_cover_the_region(void)
@@ -93,6 +95,7 @@ static void parts_cover_the_region(void)
     core_team_destroy(team);
 }
 
+/* A size beyond the machine or the address space is refused with the numbers. */
 static void region_refuses_with_numbers(void)
 {
     struct core_region region = {0};
@@ -198,6 +201,91 @@ static void empty_pool_is_one_warning(void)
     check_int(test_heard_lines(""), ==, region.pages == CORE_PAGES_THP ? 0 : 1);
     test_listen_end();
     core_region_free(&region);
+}
+
+/* An advice that madvise refuses from now on, as older kernels do or a machine without the memory. */
+struct refused_advice {
+    enum core_pages pages;
+    unsigned advice;
+    unsigned error;
+    int wanted;       /* result of the allocation */
+    const char *says; /* in the warning or the error; NULL: neither */
+};
+
+static int forbid_advice(unsigned advice, unsigned error)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, advice, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = sizeof code / sizeof code[0], .filter = code};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) | prctl(PR_SET_SECCOMP, 2, &program);
+}
+
+static int alloc_without_advice(void *argument)
+{
+    const struct refused_advice *refused = argument;
+    struct core_region region = {0};
+    const struct core_region_options options = {
+        .name = "arena", .bytes = 8 * MIB, .pages = refused->pages};
+    if (forbid_advice(refused->advice, refused->error) != 0) {
+        return 77;
+    }
+    test_listen(CORE_LOG_WARN);
+    check_int(core_region_alloc(&options, &region), ==, refused->wanted);
+    test_listen_end();
+    if (refused->wanted != 0) {
+        check_contains(core_err_message(), refused->says);
+        check_true(region.base == NULL);
+        return 0;
+    }
+    if (refused->says != NULL) {
+        check_contains(test_heard(), refused->says);
+    }
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    for (uint64_t at = 0; at < region.mapped_bytes; at += page) {
+        unsigned char resident = 0;
+        check_int(mincore(region.base + at, page, &resident), ==, 0);
+        check_int(resident & 1, ==, 1);
+    }
+    check_true(region.touched);
+    check_zero_and_writable(&region);
+    core_region_free(&region);
+    return 0;
+}
+
+/* A kernel without MADV_POPULATE_WRITE (before 5.14) still gets every page touched; one without huge pages gives base
+ * pages with one warning; and pages that the kernel cannot fill are an error with the numbers. */
+static void old_kernels_and_no_memory(void)
+{
+    static const struct refused_advice rows[] = {
+        {CORE_PAGES_4K, MADV_POPULATE_WRITE, EINVAL, 0, NULL},
+        {CORE_PAGES_THP, MADV_HUGEPAGE, EINVAL, 0,
+         "arena: no huge pages; base pages are used and are slower"},
+        {CORE_PAGES_THP, MADV_POPULATE_WRITE, ENOMEM, -ENOMEM,
+         "arena: 8388608 bytes on pages of 2 MiB transparent cannot be touched: Cannot allocate"},
+    };
+    struct core_region region = {0};
+    const struct core_region_options options = {
+        .name = "arena", .bytes = 8 * MIB, .pages = CORE_PAGES_THP};
+    check_int(core_region_alloc(&options, &region), ==, 0);
+    const bool huge = region.pages == CORE_PAGES_THP;
+    core_region_free(&region);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct refused_advice row = rows[i];
+        if (!huge && i > 0) {
+            test_skip("this machine has no transparent huge pages");
+        }
+        const int rc = test_child(alloc_without_advice, &row);
+        if (rc == 77) {
+            test_skip("this process cannot filter its own system calls");
+        }
+        check_int(rc, ==, 0);
+    }
 }
 
 static void set_pool(int64_t count)
@@ -364,6 +452,7 @@ TEST_MAIN({"region_is_exact", region_is_exact}, {"parts_cover_the_region", parts
           {"region_is_not_inherited", region_is_not_inherited},
           {"no_huge_pages_is_one_warning", no_huge_pages_is_one_warning},
           {"empty_pool_is_one_warning", empty_pool_is_one_warning},
+          {"old_kernels_and_no_memory", old_kernels_and_no_memory},
           {"hugetlb_pool_is_used", hugetlb_pool_is_used}, {"region_has_a_node", region_has_a_node},
           {"nodes_of_pages", nodes_of_pages}, {"page_names", page_names},
           {"small_memlock_still_works", small_memlock_still_works},
