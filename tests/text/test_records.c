@@ -178,6 +178,65 @@ static void packed_data(void)
     }
 }
 
+/* Writes the file of a fixture `copies` times in a row, which is valid compressed data. */
+static const char *write_copies(const char *fixture, const char *name, size_t copies)
+{
+    char path[4096];
+    char *one = NULL;
+    size_t bytes = 0;
+    snprintf(path, sizeof path, "%s/text/fixtures/%s", test_root(), fixture);
+    check_int(core_file_read(path, 1 << 20, &one, &bytes), ==, 0);
+    char *all = malloc(copies * bytes);
+    check_true(all != NULL);
+    for (size_t i = 0; i < copies; i++) {
+        memcpy(all + i * bytes, one, bytes);
+    }
+    const char *written = test_file(name, all, copies * bytes);
+    free(all);
+    free(one);
+    return written;
+}
+
+/* A resumed run reads on at its place in compressed data that is larger than the buffer: forwards after a new start, and
+ * backwards in an open file. Data that ends before the place is an error with the sizes. */
+static void places_in_packed_data(void)
+{
+    enum { COPIES = 100, ROWS = 40 };
+    static const char *const names[] = {"rows.jsonl.gz", "rows.jsonl.zst"};
+    for (size_t i = 0; i < 2; i++) {
+        struct text_records *records = NULL;
+        struct text_record record;
+        struct text_place place = {0};
+        const char *path = write_copies(names[i], names[i], COPIES);
+        const int code = try_open(path, false, false, &records);
+        if (code == -ENOTSUP) {
+            continue;
+        }
+        check_int(code, ==, 0);
+        struct text_place early = {0};
+        for (int k = 0; k < COPIES * ROWS - 10; k++) {
+            early = k == 10 ? text_records_place(records) : early;
+            check_int(text_records_next(records, &record), ==, 1);
+        }
+        place = text_records_place(records);
+        check_int(text_records_seek(records, 0, early), ==, 0);
+        check_int(text_records_next(records, &record), ==, 1);
+        check_uint(record.bytes, ==, strlen("{\"text\": \"row 10\"}"));
+        check_memory(record.text, "{\"text\": \"row 10\"}", record.bytes);
+        text_records_close(records);
+
+        check_int(try_open(path, false, false, &records), ==, 0);
+        check_int(text_records_seek(records, 0, place), ==, 0);
+        check_fixture(records, 30);
+        text_records_close(records);
+
+        check_int(try_open(write_copies(names[i], "short", 1), false, false, &records), ==, 0);
+        check_int(text_records_seek(records, 0, place), ==, -EINVAL);
+        check_contains(core_err_message(), "short has only 750 bytes and ends before the saved");
+        text_records_close(records);
+    }
+}
+
 /* Zeros after compressed data, which pad the blocks of tapes, are ignored. */
 static void padded_gzip(void)
 {
@@ -500,7 +559,8 @@ static void out_of_memory(void)
 }
 
 TEST_MAIN({"lines_and_arrays", lines_and_arrays}, {"broken_arrays", broken_arrays},
-          {"places", places}, {"packed_data", packed_data}, {"padded_gzip", padded_gzip},
+          {"places", places}, {"packed_data", packed_data},
+          {"places_in_packed_data", places_in_packed_data}, {"padded_gzip", padded_gzip},
           {"broken_packed_data", broken_packed_data}, {"patterns", patterns},
           {"special_files", special_files}, {"too_many_files", too_many_files},
           {"many_files", many_files}, {"kept_input", kept_input}, {"pipes", pipes},

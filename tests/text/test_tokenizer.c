@@ -182,8 +182,46 @@ static void tokens_have_names(void)
     close_family(&subject);
 }
 
-/* Ids missing in the vocabulary of the model may be those of added tokens. */
-/* Ids of the model without a token. */
+/* The decoder of SentencePiece files, Metaspace: spaces of the first token are dropped unless nothing was prepended. The
+ * texts are those of the `tokenizers` package. */
+static void metaspace(void)
+{
+    static const struct {
+        const char *keys;
+        const char *texts[3];
+    } rows[] = {
+        {"\"prepend_scheme\":\"always\"", {"ab   a", "\xC3\xA9 ", "\xC3\xA9  a"}},
+        {"\"prepend_scheme\":\"first\"", {"ab   a", "\xC3\xA9 ", "\xC3\xA9  a"}},
+        {"\"prepend_scheme\":\"never\"", {"  ab   a", " \xC3\xA9 ", "\xC3\xA9  a"}},
+        {"\"add_prefix_space\":true", {"ab   a", "\xC3\xA9 ", "\xC3\xA9  a"}},
+        {"\"add_prefix_space\":false", {"  ab   a", " \xC3\xA9 ", "\xC3\xA9  a"}},
+    };
+    static const uint32_t ids[3][3] = {{0, 1, 0}, {2, 3, 2}, {3, 0}};
+    static const size_t counts[3] = {3, 3, 2};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char json[512];
+        struct subject subject;
+        const int bytes = snprintf(
+            json, sizeof json,
+            "{\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"\\u2581\",%s},\"model\":{"
+            "\"vocab\":{"
+            "\"\\u2581\\u2581a\":0,\"b\\u2581\":1,\"\\u2581\":2,\"\\u00e9\":3},\"merges\":[]}}",
+            rows[i].keys);
+        check_int(text_tokenizer_parse(json, (size_t)bytes, "t.json", &subject.tokenizer), ==, 0);
+        check_int(text_scratch_create(subject.tokenizer, &subject.scratch), ==, 0);
+        for (size_t k = 0; k < 3; k++) {
+            const char *text = NULL;
+            size_t length = 0;
+            check_int(
+                text_tokenizer_decode(subject.scratch, ids[k], counts[k], false, &text, &length),
+                ==, 0);
+            check_string(text, rows[i].texts[k]);
+        }
+        close_family(&subject);
+    }
+}
+
+/* Ids missing in the vocabulary of the model may be those of added tokens; ids without a token decode to nothing. */
 static void holes(void)
 {
     static const char json[] =
@@ -422,6 +460,12 @@ static void bad_files(void)
         {"{\"model\":" MODEL ",\"pre_tokenizer\":{\"type\":\"Odd\"}}", "read: Odd"},
         {"{\"model\":" MODEL ",\"pre_tokenizer\":{}}", "pre_tokenizer"},
         {"{\"model\":" MODEL ",\"decoder\":{\"type\":\"CTC\"}}", "decoder has a type"},
+        {"{\"model\":" MODEL ",\"decoder\":{\"type\":\"Strip\",\"content\":\" \",\"start\":-1,"
+         "\"stop\":0}}",
+         "decoder has a negative start"},
+        {"{\"model\":" MODEL ",\"decoder\":{\"type\":\"Metaspace\",\"replacement\":\"_\","
+         "\"prepend_scheme\":1}}",
+         "prepend_scheme"},
         {"{\"model\":" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\"}}", "read: Bert"},
         {"{\"model\":" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":["
          "{\"SpecialToken\":{\"id\":\"s\"}}],\"special_tokens\":{\"s\":{\"ids\":[7]}}}}",
@@ -513,6 +557,6 @@ static void out_of_memory(void)
 
 TEST_MAIN({"fixtures", fixtures}, {"odd pipelines", odd_pipelines},
           {"spans_cover_the_text", spans_cover_the_text}, {"tokens_have_names", tokens_have_names},
-          {"holes", holes}, {"nothings", nothings}, {"bad_text", bad_text},
-          {"long_texts", long_texts}, {"threads", threads}, {"bad_files", bad_files},
-          {"out_of_memory", out_of_memory})
+          {"metaspace", metaspace}, {"holes", holes}, {"nothings", nothings},
+          {"bad_text", bad_text}, {"long_texts", long_texts}, {"threads", threads},
+          {"bad_files", bad_files}, {"out_of_memory", out_of_memory})
