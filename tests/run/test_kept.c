@@ -561,7 +561,61 @@ static void a_file_that_cannot_be_written_is_no_error(void)
     case_model_free(&made);
 }
 
-TEST_MAIN({"killed_runs_leave_nothing_that_is_read", killed_runs_leave_nothing_that_is_read},
+static void check_not_kept(const struct model_kept_options *given, const char *why)
+{
+    struct model_kept *kept = NULL;
+    char text[300];
+    snprintf(text, sizeof text, "the nf4 base is not kept: %s", why);
+    test_listen(CORE_LOG_WARN);
+    check_int(model_kept_open(given, &kept), ==, 0);
+    test_listen_end();
+    check_true(kept == NULL);
+    check_contains(test_heard(), text);
+    check_uint(test_heard_lines(""), ==, 1);
+}
+
+/* A directory that is none, a folder or a file of the model that is gone: one line says why the base is not kept, and the run
+ * makes it as if there were no file. A run that does not write says nothing of a directory that is not there. */
+static void what_prevents_keeping_is_no_error(void)
+{
+    struct case_model made;
+    struct run_prepared *prepared = NULL;
+    struct model_kept *kept = NULL;
+    char path[900];
+    char away[940];
+    char why[1000];
+    const struct model_kept_options good = begin_writing(&made, &prepared);
+    struct model_kept_options given = good;
+    given.directory = test_file("plain", "x", 1);
+    snprintf(why, sizeof why, "%s: Not a directory", given.directory);
+    check_not_kept(&given, why);
+
+    given = good;
+    given.directory = "/nonexistent/store";
+    check_not_kept(&given, "/nonexistent/store: No such file or directory");
+    given.writes = false;
+    test_listen(CORE_LOG_WARN);
+    check_int(model_kept_open(&given, &kept), ==, 0);
+    test_listen_end();
+    check_true(kept == NULL);
+    check_uint(test_heard_lines(""), ==, 0);
+
+    given = good;
+    given.folder = "/nonexistent/model";
+    check_not_kept(&given, "/nonexistent/model: No such file or directory");
+
+    snprintf(path, sizeof path, "%s/model.safetensors", made.folder);
+    snprintf(away, sizeof away, "%s.away", path);
+    check_int(rename(path, away), ==, 0);
+    check_not_kept(&good, "a file of the model cannot be read again: ");
+    check_int(rename(away, path), ==, 0);
+    check_uint(kept_files("", path), ==, 0);
+    run_prepared_destroy(prepared);
+    case_model_free(&made);
+}
+
+TEST_MAIN({"what_prevents_keeping_is_no_error", what_prevents_keeping_is_no_error},
+          {"killed_runs_leave_nothing_that_is_read", killed_runs_leave_nothing_that_is_read},
           {"one_run_writes", one_run_writes},
           {"a_file_that_cannot_be_written_is_no_error", a_file_that_cannot_be_written_is_no_error},
           {"later_runs_read_only_what_was_kept", later_runs_read_only_what_was_kept},
