@@ -400,12 +400,13 @@ static uint64_t planned_bytes(void)
     return info.store_bytes;
 }
 
-static unsigned warnings_heard; /* that two limits are more than what is free */
+static const char *warning = "limits of all directories"; /* exceed what is free */
+static unsigned warnings_heard;
 
 static void hear(void *user, uint32_t level, const char *line)
 {
     (void)user;
-    warnings_heard += level == TIDE_LOG_WARN && strstr(line, "limits of all directories") != NULL;
+    warnings_heard += level == TIDE_LOG_WARN && strstr(line, warning) != NULL;
 }
 
 static void expect_warnings(const struct tide_engine_options *options, unsigned count)
@@ -465,7 +466,23 @@ static void one_file_system_counts_once(void)
     expect_warnings(&options, 1);
 }
 
-TEST_MAIN({"plan_and_engine_agree", plan_and_engine_agree},
+/* Budgets that the machine does not have are planned with, as the user asked, and told with the numbers. */
+static void budgets_beyond_the_machine(void)
+{
+    world_init(&world);
+    struct tide_engine_options options = world.options;
+    const char *before = warning;
+    warning = "the budgets of DEVICE and HOST, 1125899906842624 and 1125899906842624 bytes, exceed";
+    options.device_bytes = options.host_bytes = UINT64_C(1) << 50;
+    expect_warnings(&options, 1);
+    options.device_bytes = options.host_bytes = UINT64_C(1) << 28;
+    warning = "the budgets of DEVICE and HOST";
+    expect_warnings(&options, 0);
+    warning = before;
+}
+
+TEST_MAIN({"budgets_beyond_the_machine", budgets_beyond_the_machine},
+          {"plan_and_engine_agree", plan_and_engine_agree},
           {"no_space_is_no_store", no_space_is_no_store},
           {"one_file_system_counts_once", one_file_system_counts_once},
           {"many_micro_batches", many_micro_batches}, {"struct_sizes", struct_sizes},

@@ -207,7 +207,12 @@ static void with_magnitudes(void)
                           "--save-every 2 --out %T/dora -q --base nf4");
     check_contains(rig_read("dora/adapter_config.json"), "\"use_dora\": true");
     expect(0, "inspect %T/dora");
-    check_contains(rig_out, "DoRA");
+    check_contains(rig_out, ": adapter\n  DoRA of rank 2, alpha 4: 4 tensors adapted\n");
+    expect(0, "inspect --json %T/dora");
+    check_contains(rig_out, "\"what\": \"adapter\"");
+    check_contains(rig_out,
+                   "\"rank\": 2,\n  \"alpha\": 4.0,\n  \"rslora\": false,\n  \"dora\": true,\n"
+                   "  \"adapted\": 4,\n  \"saved\": 0\n}");
     expect(0, TRAIN_SMALL "--adapter %T/dora --lr 0 --steps 1 --out %T/dora-same -q --base nf4");
     rig_same_adapter("dora", "dora-same");
     expect(0, "export %T/dora/checkpoint-2 --out %T/dora-peft");
@@ -252,6 +257,7 @@ static void kept_base(void)
                                            "--place weights=store --overwrite -v ";
     char words[400];
     char inspect[400] = "";
+    char inspect_json[420];
     rig_train_begin();
     snprintf(words, sizeof words, "%s--out %%T/without --no-keep-base", line);
     expect(0, words);
@@ -270,6 +276,10 @@ static void kept_base(void)
     check_contains(rig_out, ": base of adapters, kept by a run for later ones\n  nf4+bf16, ");
     check_contains(rig_out, "fixtures/llama\n");
     check_contains(rig_out, "verified: every byte");
+    snprintf(inspect_json, sizeof inspect_json, "%s --json", inspect);
+    expect(0, inspect_json);
+    check_contains(rig_out, "\"what\": \"base\"");
+    check_contains(rig_out, "\"precision\": \"nf4+bf16\"\n}");
     expect(0, "inspect %T/store");
     check_contains(rig_out, ": store that no run uses, with 1 kept base\n");
     rig_end();

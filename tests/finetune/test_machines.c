@@ -148,6 +148,34 @@ static void one_part_is_doubled(void)
 #undef SMALL
 }
 
+/* The text says whose figures it has, and lists the parts of the machine from the one that shortens a step most to those
+ * that do not; a plan for one rank on this machine names neither a machine nor other ranks. */
+static void text_names_ranks_and_parts(void)
+{
+#define TEXT "plan --seq-len 1024 -q --accum 1 --batch 4 "
+    begin();
+    expect(0, TEXT "--model %T/small --machine dgx-2 --nodes 2 --what-if");
+    check_contains(rig_out, "a step has 32 x 4 rows of 1024 tokens over all ranks; ");
+    check_contains(rig_out,
+                   "dgx-2.json, 2 x 16 ranks; tiers below are of a node, their parts of a rank\n");
+    check_contains(rig_out, "\nranks: each receives ");
+    const char *list = strstr(rig_out, "\na step with twice as much of one part:\n");
+    check_true(list != NULL);
+    const char *shorter = strstr(list, " % shorter\n");
+    const char *same = strstr(list, " no shorter\n");
+    check_true(shorter != NULL && same != NULL && shorter < same);
+    check_true(strstr(same, " % shorter\n") == NULL);
+    check_contains(list, "\n  network between ranks  ");
+    check_contains(list, "\n  size of host memory    ");
+    expect(0, TEXT "--model %T/small --machine 4090-workstation");
+    check_contains(rig_out, "a step has 1 x 4 rows of 1024 tokens; without --data, ");
+    check_contains(rig_out, "4090-workstation.json, 1 x 1 ranks; ");
+    check_true(strstr(rig_out, "ranks: each receives") == NULL);
+    check_true(strstr(rig_out, "twice as much") == NULL);
+    rig_end();
+#undef TEXT
+}
+
 static void mistakes(void)
 {
     static const struct {
@@ -166,6 +194,8 @@ static void mistakes(void)
         {"plan --model %T/small --machine dgx-2 --ranks-per-node 17", "16 GPUs"},
         {"plan --model %T/small --machine h200 --nodes 2", "between_bytes_per_second"},
         {"plan --model %T/small --machine dgx-2 --nodes 4000", "4096"},
+        {"plan --model %T/small --machine dgx-2 --gather int8", "8 bits needs the CPU device"},
+        {"plan --model %T/small --machine dgx-2 --reduce int4", "4 bits needs the CPU device"},
     };
     static const char bad[] = "{\"version\": 1, \"devices\": {\"value\": 0}}";
     begin();
@@ -181,4 +211,5 @@ static void mistakes(void)
 
 TEST_MAIN({"every_machine_plans", every_machine_plans}, {"nodes_are_planned", nodes_are_planned},
           {"deep_models_have_short_tapes", deep_models_have_short_tapes},
-          {"one_part_is_doubled", one_part_is_doubled}, {"mistakes", mistakes})
+          {"one_part_is_doubled", one_part_is_doubled},
+          {"text_names_ranks_and_parts", text_names_ranks_and_parts}, {"mistakes", mistakes})

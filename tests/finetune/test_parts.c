@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -202,6 +203,12 @@ static void models(void)
     check_int(finetune_context_inspect(&talk, path, true, &model), ==, -EINVAL);
     check_contains(core_err_message(), "is a file of tensors");
     check_int(finetune_context_inspect(&talk, "/nonexistent", true, &model), ==, -ENOENT);
+    check_int(finetune_context_inspect(&talk, "some/model-1b", true, &model), ==, -ENOENT);
+    check_contains(core_err_message(), "hf download some/model-1b --local-dir model-1b");
+    check_int(mkdir(test_path("other"), 0700), ==, 0);
+    test_file("other/notes", "x", 1);
+    check_int(finetune_context_inspect(&talk, test_path("other"), true, &model), ==, -EINVAL);
+    check_contains(core_err_message(), "other is neither a model (there is no config.json)");
     test_file("manifest.json", "{}", 2);
     check_int(finetune_context_inspect(&talk, test_directory(), false, &model), ==, -EINVAL);
     check_contains(core_err_message(), "is a checkpoint; --resume continues its run");

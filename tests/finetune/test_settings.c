@@ -275,6 +275,73 @@ static void config(void)
     finetune_settings_fini(&s);
 }
 
+/* The other optimizers of a file, with their numbers: SGD's momentum is the first beta. A drive that parameters and states
+ * share is one store. */
+static void config_optimizers(void)
+{
+    struct finetune_settings s;
+    expect(
+        "{\"train_batch_size\": 2, \"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 0.1,\n"
+        "\"momentum\": 0.7, \"weight_decay\": 0.2}}}",
+        "", &s);
+    check_uint(s.engine.optimizer, ==, TIDE_SGD);
+    check_double(s.engine.beta1, ==, 0.7);
+    check_double(s.engine.decay, ==, 0.2);
+    check_double(s.schedule.lr, ==, 0.1);
+    finetune_settings_fini(&s);
+    expect("{\"train_batch_size\": 2, \"optimizer\": {\"type\": \"Adagrad\", \"params\": {\"lr\": "
+           "0.02,\n"
+           "\"eps\": 1e-5}}}",
+           "", &s);
+    check_uint(s.engine.optimizer, ==, TIDE_ADAGRAD);
+    check_double(s.engine.eps, ==, 1e-5);
+    check_double(s.schedule.lr, ==, 0.02);
+    finetune_settings_fini(&s);
+    expect("{\"train_batch_size\": 2, \"zero_optimization\": {\"stage\": 3, \"offload_param\": {\n"
+           "\"device\": \"nvme\", \"nvme_path\": \"/a\"}, \"offload_optimizer\": {\"device\": "
+           "\"nvme\",\n"
+           "\"nvme_path\": \"/a\"}}}",
+           "", &s);
+    check_uint(s.engine.store_count, ==, 1);
+    check_string(s.engine.stores[0].directory, "/a");
+    check_true(s.engine.weights == TIDE_STORE && s.engine.states == TIDE_STORE);
+    finetune_settings_fini(&s);
+}
+
+/* Measured rates are cached where the XDG specification says: in XDG_CACHE_HOME, else in .cache of the home folder;
+ * relative folders are not used. */
+static void cache_folders(void)
+{
+    static const struct {
+        const char *cache, *home, *folder; /* NULL: not set; no folder */
+    } rows[] = {{"/c", "/h", "/c/tide"},
+                {NULL, "/h", "/h/.cache/tide"},
+                {"here", "/h", "/h/.cache/tide"},
+                {"", "h", NULL},
+                {NULL, NULL, NULL}};
+    const char *names[2] = {"XDG_CACHE_HOME", "HOME"};
+    char *before[2];
+    for (int i = 0; i < 2; i++) {
+        before[i] = getenv(names[i]) != NULL ? strdup(getenv(names[i])) : NULL;
+    }
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct finetune_settings s;
+        const char *values[2] = {rows[i].cache, rows[i].home};
+        for (int k = 0; k < 2; k++) {
+            check_int(values[k] != NULL ? setenv(names[k], values[k], 1) : unsetenv(names[k]), ==,
+                      0);
+        }
+        expect(NULL, "", &s);
+        check_string(s.engine.cache != NULL ? s.engine.cache : "none",
+                     rows[i].folder != NULL ? rows[i].folder : "none");
+        finetune_settings_fini(&s);
+    }
+    for (int i = 0; i < 2; i++) {
+        check_int(before[i] != NULL ? setenv(names[i], before[i], 1) : unsetenv(names[i]), ==, 0);
+        free(before[i]);
+    }
+}
+
 /* A cycle changes the first beta, unless this is switched off, the optimizer has no betas, or a
  * flag sets them. */
 static void moving_betas(void)
@@ -706,5 +773,6 @@ TEST_MAIN({"warmups", warmups}, {"every_flag_tells", every_flag_tells},
           {"many_keys_are_told_whole", many_keys_are_told_whole}, {"synonyms", synonyms},
           {"data", data}, {"plans", plans}, {"defaults", defaults}, {"flags", flags},
           {"optimizers", optimizers}, {"config", config}, {"schedules", schedules},
+          {"config_optimizers", config_optimizers}, {"cache_folders", cache_folders},
           {"moving_betas", moving_betas}, {"contradictions", contradictions},
           {"refusals", refusals}, {"stores", stores})

@@ -238,6 +238,10 @@ static void missing_store(void)
     check_contains(rig_err, "/unmounted does not exist, and no file system is mounted at ");
     check_contains(rig_err, "--make-store");
     check_true(!rig_has("unmounted") && !rig_has("z"));
+    snprintf(line, sizeof line, "%s--store %%T/unmounted//", run); /* its parent is the same */
+    expect(2, line);
+    snprintf(line, sizeof line, "no file system is mounted at %s;", test_directory());
+    check_contains(rig_err, line);
     snprintf(line, sizeof line, "%s--store %%T/unmounted/deep --make-store", run);
     expect(2, line);
     check_true(!rig_has("unmounted"));

@@ -110,6 +110,34 @@ static void resumed(void)
     expect(2, "inspect %T/whole/checkpoint-1");
 }
 
+/* OneCycle of a ds_config.json moves the first beta with the rate: the model differs from that of a cycle with constant
+ * betas, and a resumed run continues with the betas of its step. */
+static void cycled_betas(void)
+{
+#define CYCLE(momentum)                                                                            \
+    "{\"train_batch_size\": 4, \"scheduler\": {\"type\": \"OneCycle\", \"params\": {"              \
+    "\"cycle_min_lr\": 1e-3, \"cycle_max_lr\": 1e-2, \"cycle_first_step_size\": 2,"                \
+    "\"cycle_min_mom\": 0.5, \"cycle_max_mom\": 0.9, \"cycle_momentum\": " momentum "}}}"
+    static const char moving[] = CYCLE("true");
+    static const char constant[] = CYCLE("false");
+#undef CYCLE
+#define CYCLED TRAIN "--threads 2 --rates %T/rates.json -q --config %T/"
+    char compare[300];
+    rig_train_begin();
+    test_file("moving.json", moving, sizeof moving - 1);
+    test_file("constant.json", constant, sizeof constant - 1);
+    expect(0, CYCLED "moving.json --steps 4 --out %T/cycled");
+    expect(0, CYCLED "constant.json --steps 4 --out %T/uncycled");
+    snprintf(compare, sizeof compare,
+             "cd %s && ! cmp -s cycled/model.safetensors uncycled/model.safetensors",
+             test_directory());
+    check_int(system(compare), ==, 0);
+    expect(0, CYCLED "moving.json --steps 2 --save-every 2 --out %T/halves");
+    expect(0, CYCLED "moving.json --steps 4 --out %T/halves --resume");
+    rig_same_model("cycled", "halves");
+#undef CYCLED
+}
+
 /* The loss falls with each precision, optimizer and kind of moments. */
 static void kinds(void)
 {
@@ -899,10 +927,10 @@ TEST_MAIN({"here", here}, {"files_of_the_user", files_of_the_user},
           {"file_size_limit", file_size_limit}, {"instruction_sets", instruction_sets},
           {"under_valgrind", under_valgrind}, {"anywhere", anywhere},
           {"stopped_at_once", stopped_at_once}, {"hung_up_and_ignored", hung_up_and_ignored},
-          {"resumed", resumed}, {"model_of_another", model_of_another}, {"kinds", kinds},
-          {"config", config}, {"packed", packed}, {"resumed_texts", resumed_texts},
-          {"resumed_clock", resumed_clock}, {"texts", texts}, {"ranks", ranks},
-          {"shared_store", shared_store}, {"limited_stores", limited_stores},
-          {"killed_store", killed_store}, {"frozen_in_part", frozen_in_part},
-          {"too_small", too_small}, {"offers_work", offers_work}, {"config_alone", config_alone},
-          {"dropout", dropout})
+          {"resumed", resumed}, {"cycled_betas", cycled_betas},
+          {"model_of_another", model_of_another}, {"kinds", kinds}, {"config", config},
+          {"packed", packed}, {"resumed_texts", resumed_texts}, {"resumed_clock", resumed_clock},
+          {"texts", texts}, {"ranks", ranks}, {"shared_store", shared_store},
+          {"limited_stores", limited_stores}, {"killed_store", killed_store},
+          {"frozen_in_part", frozen_in_part}, {"too_small", too_small},
+          {"offers_work", offers_work}, {"config_alone", config_alone}, {"dropout", dropout})

@@ -1,6 +1,7 @@
 /* `mpirun tide finetune` with a tiny Llama: the same bytes as with ranks that are threads, and one end for all
  * processes. Skipped without Open MPI. */
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,6 +156,20 @@ static void grouped(void)
                     "--gather-within 2 --out %T/groups --overwrite");
     check_contains(rig_err, "within groups of 2 ranks only with more ranks than that");
 #undef GROUPS
+    rig_end();
+}
+
+/* Without --threads, the processes of a host share the processors that they may use, so that none is given twice. */
+static void threads_are_shared(void)
+{
+    cpu_set_t cpus;
+    char threads[40];
+    begin();
+    world(2, 0, TRAIN "--lr 1e-2 --rates %T/rates.json -q --steps 1 --save-every 1 --out %T/own");
+    check_int(sched_getaffinity(0, sizeof cpus, &cpus), ==, 0);
+    const int each = CPU_COUNT(&cpus) / 2;
+    snprintf(threads, sizeof threads, "\"threads\": \"%d\"", each > 0 ? each : 1);
+    check_contains(rig_read("own/checkpoint-1/manifest.json"), threads);
     rig_end();
 }
 
@@ -435,7 +450,7 @@ static void failing_rank(void)
     rig_end();
 }
 
-TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed}, {"measured", measured},
-          {"grouped", grouped}, {"saved", saved}, {"adapters", adapters}, {"apart", apart},
-          {"refused", refused}, {"signalled", signalled}, {"storm", storm},
-          {"failing_rank", failing_rank})
+TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed},
+          {"threads_are_shared", threads_are_shared}, {"measured", measured}, {"grouped", grouped},
+          {"saved", saved}, {"adapters", adapters}, {"apart", apart}, {"refused", refused},
+          {"signalled", signalled}, {"storm", storm}, {"failing_rank", failing_rank})
