@@ -1,5 +1,4 @@
-/* engine_internal.h: what an engine holds, and how it calls its ranks. Only for engine.c and
- * engine_save.c. */
+/* engine_internal.h: what an engine holds, and how it makes and calls its ranks. Only for engine*.c. */
 #ifndef OFFLOAD_RUN_ENGINE_INTERNAL_H
 #define OFFLOAD_RUN_ENGINE_INTERNAL_H
 
@@ -41,6 +40,8 @@ struct run_engine_job {
 
 struct run_engine {
     struct run_engine_options given;
+    run_engine_work *const
+        *works; /* borrowed, static, [RUN_CALL_RANKS]: what a rank does in a call */
     struct run_engine_worker *workers; /* owned, [world] */
     uint32_t world;
     struct coll_meeting *meeting; /* owned; NULL: ranks are not threads of this process */
@@ -66,11 +67,38 @@ struct run_engine {
                                            * continue */
 };
 
+/* ---- engine_call.c ---- */
+
 /* Calls all ranks and waits for them. A rank that fails passes its message to the
  * others, so that each of them names the cause. Returns the first rank's error. `arguments` are
  * copied. */
 int run_engine_call_ranks(struct run_engine *engine, enum run_call call, const void *arguments,
                           size_t arguments_bytes);
+/* Waits for a rank of another process, and keeps its results. */
+int run_engine_wait_remote(struct run_engine *engine, uint32_t index, struct run_reply *reply);
+
+/* ---- engine_base.c: for models whose base is apart from checkpoints ---- */
+
+/* Opens the file in which the base is kept beside the first store, if there is one or it is to be written. */
+int run_engine_base_open(struct run_engine *engine);
+void run_engine_base_close(struct run_engine *engine);
+/* After a call: removes the file of the kept base if `rc` says that its data does not match its checksums. */
+void run_engine_base_check(const struct run_engine *engine, int rc);
+/* Finds the identity of the base model from what the ranks have read of it, and compares it with that of the
+ * checkpoint, or of the adapters to begin with. */
+int run_engine_base_identify(struct run_engine *engine);
+
+/* ---- engine_make.c ---- */
+
+/* Makes all ranks and loads them. After an error the engine can only be destroyed. */
+int run_engine_make(struct run_engine *engine);
+/* Makes the rank `index` in this process; `run` is the number of the run. */
+int run_engine_make_rank(struct run_engine *engine, uint32_t index, uint64_t run);
+/* What a rank does in RUN_CALL_LOAD. */
+run_engine_work run_engine_load_rank;
+
+/* ---- engine.c ---- */
+
 /* The working weights of a block that a rank of any process keeps, in order. */
 int run_engine_rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block,
                             run_take_weights *take, void *context);

@@ -1,0 +1,117 @@
+/* engine_base.c: the frozen base of a run that is not in its checkpoints: the file in which it is kept, and its
+ * identity, which is found from the sums of what all processes have read. */
+#include "offload/run/engine_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "offload/model/kept.h"
+
+static int add_sums(void *context, uint64_t first, uint64_t count,
+                    const struct store_arrays *arrays)
+{
+    struct run_engine *engine = context;
+    const char *from = arrays->at[STORE_STREAM_WEIGHTS];
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t sum;
+        memcpy(&sum, from + i * sizeof sum, sizeof sum);
+        model_sums_add(engine->sums, first + i, sum);
+    }
+    return 0;
+}
+
+/* Adds what other processes have read of the base, if each has read a part. */
+static int gather_sums(struct run_engine *engine)
+{
+    const bool parts = engine->given.peers != NULL && engine->given.options->stage == 3;
+    int rc = 0;
+    for (uint32_t r = 1; rc == 0 && parts && r < engine->world; r++) {
+        rc = run_remote_call(engine->given.peers, r, RUN_CALL_SUMS, "", 0);
+        if (rc == 0) {
+            rc = run_remote_pieces(engine->given.peers, r, engine->piece, add_sums, engine);
+        }
+    }
+    return rc;
+}
+
+/* The file in which the base is kept beside the first store. The first process writes it, because only that one finds
+ * the identity; files are only read on other machines if a run wrote them there. */
+int run_engine_base_open(struct run_engine *engine)
+{
+    const struct run_options *options = engine->given.options;
+    const struct run_prepared *prepared = engine->given.prepared;
+    const bool quantised = options->base == MODEL_STORAGE_INT8 ||
+                           options->base == MODEL_STORAGE_NF4;
+    const bool memory = options->io != NULL && strcmp(options->io, "mem") == 0;
+    if (!options->keep_base || !quantised || options->store_count == 0 || memory ||
+        options->stores[0].directory == NULL || engine->given.folder == NULL) {
+        return 0;
+    }
+    const uint64_t ranks = options->local > 0 ? options->local : 1;
+    const uint64_t all = store_capacity(options->stores, options->store_count);
+    const uint64_t used = plan_tier_bytes(prepared->plan, PLAN_STORE);
+    const struct model_kept_options kept = {
+        .directory = options->stores[0].directory,
+        .folder = engine->given.folder,
+        .model = engine->given.model,
+        .files = engine->given.files,
+        .stored = (const struct model_stored *const *)prepared->shapes->stored,
+        .storage = options->base,
+        .type = options->type,
+        .writes = options->rank == 0,
+        .room_bytes = all > used ? (all - used) * ranks : 0};
+    int rc = model_kept_open(&kept, &engine->kept);
+    model_files_set_kept(engine->given.files, engine->kept);
+    return rc;
+}
+
+void run_engine_base_close(struct run_engine *engine)
+{
+    if (engine->kept != NULL) {
+        model_files_set_kept(engine->given.files, NULL);
+        model_kept_close(engine->kept);
+        engine->kept = NULL;
+    }
+}
+
+/* Data of the kept base that does not match its checksums would fail the next run, too. */
+void run_engine_base_check(const struct run_engine *engine, int rc)
+{
+    if (rc == -EBADMSG && engine->kept != NULL &&
+        strstr(core_err_message(), model_kept_path(engine->kept)) != NULL) {
+        const struct core_err kept = core_err_keep(rc);
+        model_kept_drop(engine->kept);
+        (void)core_err_first(&kept, 0);
+    }
+}
+
+/* Finds the identity of the base model from what was read of it, which must be that of the checkpoint, or of the
+ * adapters to begin with. */
+int run_engine_base_identify(struct run_engine *engine)
+{
+    const int rc = engine->sums != NULL ? gather_sums(engine) : 0;
+    if (rc != 0) {
+        return rc;
+    }
+    const uint64_t base = engine->sums != NULL
+                              ? model_sums_identity(engine->sums, engine->given.files)
+                              : model_kept_identity(engine->kept);
+    const struct model_peft *peft = engine->given.peft;
+    if (engine->given.checkpoint == NULL && peft != NULL && peft->base != 0 && base != peft->base) {
+        return core_err_set(-EINVAL,
+                            "%s is an adapter of another base model: its base is %016" PRIx64
+                            ", this one is %016" PRIx64,
+                            peft->folder, peft->base, base);
+    }
+    if (engine->given.checkpoint != NULL && base != engine->base) {
+        return core_err_set(-EINVAL,
+                            "%s belongs to another base model: its base is %016" PRIx64
+                            ", this one is %016" PRIx64,
+                            engine->given.checkpoint, engine->base, base);
+    }
+    engine->base = base;
+    model_kept_finish(engine->kept, base);
+    return 0;
+}

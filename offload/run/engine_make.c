@@ -1,0 +1,306 @@
+/* engine_make.c: makes the ranks of an engine, as threads or in other processes, compares what they have found and
+ * planned, and loads their weights and states. */
+#include "offload/run/engine_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/base/queue.h"
+#include "core/coll/coll.h"
+#include "core/coll/peers.h"
+#include "offload/model/kept.h"
+#include "offload/plan/shard.h"
+#include "offload/run/checkpoint_writer.h"
+
+/* The rate of each store's drive, in proportion to which extents are spread over the stores; the
+ * same for all ranks. A file of rates does not have it: then it is measured. */
+static int weigh_stores(const struct run_engine *engine, double drive_bytes[STORE_PATHS_MAX])
+{
+    const struct run_prepared *prepared = engine->given.prepared;
+    const unsigned count = engine->given.options->store_count;
+    bool known = true;
+    for (unsigned i = 0; i < count; i++) {
+        drive_bytes[i] = prepared->rates.drive_bytes[i];
+        known = known && drive_bytes[i] > 0;
+    }
+    if (known || count == 1 || plan_tier_bytes(prepared->plan, PLAN_STORE) == 0) {
+        return 0;
+    }
+    const int rc = run_rates_weigh(prepared->shapes, engine->given.options, drive_bytes);
+    return rc == -EFBIG ? -EIO : rc; /* a drive's -EFBIG is an I/O error; only the planner's own
+                                      * means that nothing fits */
+}
+
+int run_engine_make_rank(struct run_engine *engine, uint32_t index, uint64_t run)
+{
+    struct run_engine_worker *worker = &engine->workers[index];
+    const struct run_engine_options *given = &engine->given;
+    const struct run_prepared *prepared = given->prepared;
+    int rc = 0;
+    worker->options = *given->options;
+    worker->options.rank = index;
+    for (unsigned i = 0; i < worker->options.store_count; i++) {
+        struct store_path *path = &worker->options.stores[i];
+        path->weight = path->weight > 0 ? path->weight : engine->drive_bytes[i];
+    }
+    if (index != given->options->rank) {
+        rc = run_prepared_create(given->model, &worker->options, &prepared->rates,
+                                 &worker->prepared);
+        prepared = worker->prepared;
+    }
+    if (rc == 0 && engine->world > 1 && given->peers == NULL) {
+        const struct core_queue_options queue = {.name = "rank", .depth = 4};
+        rc = core_queue_create(&queue, &worker->queue);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    const struct run_rank_options rank = {
+        .options = &worker->options,
+        .shapes = prepared->shapes,
+        .input = &prepared->input,
+        .plan = prepared->plan,
+        .writer = engine->writer,
+        .meeting = engine->meeting,
+        .peers = engine->given.peers,
+        .run = run,
+        .trace = index == 0 ? given->trace : NULL,
+        .progress = index == 0 ? given->progress : NULL,
+        .user = given->user,
+    };
+    rc = run_rank_create(&rank, &worker->rank);
+    /* -EFBIG from here is a file system's limit; callers take it for a plan that does not fit. */
+    return rc == -EFBIG ? -EIO : rc;
+}
+
+/* A fixed loss scale overrides the one in the checkpoint. */
+static void resume_scale(struct run_engine *engine, double value)
+{
+    const double fixed = engine->scale.options.fixed;
+    if (fixed > 0 && fixed != value && engine->given.options->type == KERN_FP16) {
+        core_log(CORE_LOG_WARN,
+                 "the loss scale is fixed at %g; it was %g before this run was resumed", fixed,
+                 value);
+    }
+    engine->scale.value = fixed > 0 ? fixed : value;
+}
+
+/* Each rank makes its own plan. Their common work must be the same (docs/decisions/032), or collectives
+ * would wait for each other for ever. */
+static int compare_plan(const struct run_engine *engine, uint32_t rank, uint64_t hash)
+{
+    const uint64_t first = plan_hash(engine->given.prepared->plan);
+    return hash == first
+               ? 0
+               : core_err_set(-EINVAL,
+                              "rank %" PRIu32
+                              " has planned other collective work than rank 0: %016" PRIx64
+                              " instead of %016" PRIx64,
+                              rank, hash, first);
+}
+
+/* The first of the ranks that wrote a block whose range this rank needs and the part lacks; -1: none. */
+static int missing_rank(const struct store_part *part, uint32_t of, uint64_t elements,
+                        struct plan_span need)
+{
+    for (uint32_t r = 0; of > 1 && r < of; r++) {
+        const uint64_t first = plan_shard_border(elements, of, r);
+        const struct plan_span shard = {first, plan_shard_border(elements, of, r + 1) - first};
+        if ((part->ranks >> r & 1) == 0 && plan_span_overlap(shard, need).count > 0) {
+            return (int)r;
+        }
+    }
+    return -1;
+}
+
+/* A part on the drive of a machine has only what its ranks had. */
+static int check_part(const struct run_engine *engine, const struct run_engine_worker *worker,
+                      const struct store_part *part)
+{
+    const struct run_prepared *prepared = worker->prepared != NULL ? worker->prepared
+                                                                   : engine->given.prepared;
+    const struct plan_input *input = &prepared->input;
+    const struct blocks *blocks = engine->given.model->flat;
+    for (uint32_t b = 0; part->ranks != 0 && b < blocks->count; b++) {
+        const uint64_t elements = blocks->list[b].elements;
+        const bool trained = blocks->list[b].trained;
+        int missing = -1;
+        if (trained || !blocks->base_apart) {
+            missing = missing_rank(part, part->weights_of, elements, plan_weight_span(input, b));
+        }
+        if (missing < 0 && trained) {
+            missing = missing_rank(part, part->states_of, elements, plan_state_span(input, b));
+        }
+        if (missing >= 0) {
+            return core_err_set(
+                -ENODATA,
+                "%s on this machine lacks what rank %d wrote, which this rank needs; "
+                "resume with the same ranks on the same machines",
+                engine->given.checkpoint, missing);
+        }
+    }
+    return 0;
+}
+
+/* Each rank opens the checkpoint, because it reads its own parts. What it says of the run is the first
+ * rank's. */
+static int resume_rank(struct run_engine *engine, struct run_engine_worker *worker)
+{
+    struct store_checkpoint *checkpoint = NULL;
+    int rc = store_checkpoint_open(engine->given.checkpoint, run_options_file_io(&worker->options),
+                                   NULL, &checkpoint);
+    if (rc != 0) {
+        return rc;
+    }
+    worker->sums_hash = store_checkpoint_manifest(checkpoint)->sums.hash;
+    rc = check_part(engine, worker, &store_checkpoint_manifest(checkpoint)->part);
+    if (rc == 0) {
+        rc = run_rank_resume(worker->rank, checkpoint, engine->given.files, engine->sums);
+    }
+    if (rc == 0 && worker == &engine->workers[0]) {
+        const struct store_manifest *manifest = store_checkpoint_manifest(checkpoint);
+        engine->run = manifest->run;
+        engine->steps = manifest->step;
+        resume_scale(engine, manifest->scale.value);
+        engine->scale.steps = manifest->scale.steps;
+        engine->scale.last_overflow = manifest->scale.last_overflow;
+        engine->scale.hysteresis_left = manifest->scale.hysteresis_left;
+        engine->base = manifest->base;
+    }
+    const struct core_err kept = core_err_keep(rc);
+    return core_err_first(&kept, store_checkpoint_close(checkpoint));
+}
+
+int run_engine_load_rank(struct run_engine *engine, struct run_engine_worker *worker,
+                         const void *arguments)
+{
+    (void)arguments;
+    return engine->given.checkpoint != NULL
+               ? resume_rank(engine, worker)
+               : run_rank_load(worker->rank, engine->given.files, engine->sums);
+}
+
+static int make_threads(struct run_engine *engine)
+{
+    int rc = engine->world > 1 ? coll_meeting_create(engine->world, &engine->meeting) : 0;
+    if (rc != 0) {
+        return rc;
+    }
+    if (engine->given.options->wishes.saves) {
+        rc = run_checkpoint_writer_create(engine->world, &engine->writer);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    for (uint32_t r = 0; rc == 0 && r < engine->world; r++) {
+        rc = run_engine_make_rank(engine, r, engine->run);
+    }
+    for (uint32_t r = 1; rc == 0 && r < engine->world; r++) {
+        rc = compare_plan(engine, r, plan_hash(engine->workers[r].prepared->plan));
+    }
+    return rc;
+}
+
+/* Each process reads the model's configuration itself. */
+static int compare_model(const struct run_engine *engine, uint32_t rank, uint64_t hash)
+{
+    return hash == engine->given.model->flat->hash
+               ? 0
+               : core_err_set(-EINVAL, "rank %" PRIu32 " finds another model in %s than rank 0",
+                              rank, engine->given.folder);
+}
+
+/* All processes make their ranks at the same time. */
+static int make_processes(struct run_engine *engine)
+{
+    const struct run_engine_options *given = &engine->given;
+    const struct run_remote_job job = {.options = given->options,
+                                       .rates = &given->prepared->rates,
+                                       .drive_bytes = engine->drive_bytes,
+                                       .run = engine->run,
+                                       .model = given->folder,
+                                       .model_options = given->model_options,
+                                       .adapter = given->peft != NULL ? given->peft->folder : NULL,
+                                       .checkpoint = given->checkpoint};
+    struct run_reply reply;
+    uint32_t called = 1;
+    int rc = 0;
+    engine->piece = malloc(RUN_PIECE_BYTES);
+    if (engine->piece == NULL) {
+        return core_err_set(-ENOMEM, "no memory for pieces of other ranks' weights");
+    }
+    for (; rc == 0 && called < engine->world; called += rc == 0) {
+        rc = run_remote_create(given->peers, called, &job);
+    }
+    engine->called = rc == 0;
+    rc = rc == 0 ? run_engine_make_rank(engine, 0, engine->run) : rc;
+    struct core_err first = core_err_keep(rc);
+    for (uint32_t r = 1; r < called; r++) {
+        rc = run_engine_wait_remote(engine, r, &reply);
+        rc = rc == 0 ? compare_model(engine, r, reply.blocks_hash) : rc;
+        rc = rc == 0 ? compare_plan(engine, r, reply.plan_hash) : rc;
+        first = first.code != 0 ? first : core_err_keep(rc);
+    }
+    return core_err_first(&first, 0);
+}
+
+static int make_ranks(struct run_engine *engine)
+{
+    if (engine->world > RUN_RANKS_MAX) {
+        return core_err_set(-EINVAL, "world size %u is out of range 1..%d", engine->world,
+                            RUN_RANKS_MAX);
+    }
+    engine->workers = calloc(engine->world, sizeof *engine->workers);
+    if (engine->workers == NULL) {
+        return core_err_set(-ENOMEM, "no memory for %u ranks", engine->world);
+    }
+    int rc = weigh_stores(engine, engine->drive_bytes);
+    if (rc != 0) {
+        return rc;
+    }
+    return engine->given.peers != NULL ? make_processes(engine) : make_threads(engine);
+}
+
+/* Processes on several machines may find different checkpoints at the same path. */
+static int compare_checkpoints(const struct run_engine *engine)
+{
+    for (uint32_t r = 1; engine->given.peers != NULL && r < engine->world; r++) {
+        if (engine->workers[r].sums_hash != engine->workers[0].sums_hash) {
+            return core_err_set(-EBADMSG, "rank %" PRIu32 " on %s finds another checkpoint in %s",
+                                r, coll_peers_at(engine->given.peers, r)->host,
+                                engine->given.checkpoint);
+        }
+    }
+    return 0;
+}
+
+int run_engine_make(struct run_engine *engine)
+{
+    const struct model *model = engine->given.model;
+    const bool apart = model != NULL && model->flat->base_apart;
+    int rc = make_ranks(engine);
+    rc = rc == 0 && apart ? run_engine_base_open(engine) : rc;
+    const bool known = engine->kept != NULL && model_kept_is_read(engine->kept);
+    if (rc == 0 && apart && !known) {
+        rc = model_sums_create(model, &engine->sums);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    rc = run_engine_call_ranks(engine, RUN_CALL_LOAD, "", 0);
+    rc = rc == 0 ? compare_checkpoints(engine) : rc;
+    if (engine->given.damaged != NULL) {
+        *engine->given.damaged = rc != 0 && engine->given.checkpoint != NULL;
+    }
+    if (rc != 0 || !apart) {
+        return rc;
+    }
+    rc = run_engine_base_identify(engine);
+    if (!known) { /* it has been written, or is removed */
+        run_engine_base_close(engine);
+    }
+    return rc;
+}
