@@ -684,11 +684,6 @@ const char *aio_drive_name(const struct aio_drive *drive)
     return drive->name;
 }
 
-const struct aio_backend *aio_drive_backend(const struct aio_drive *drive)
-{
-    return drive->backend;
-}
-
 const char *aio_drive_describe(const struct aio_drive *drive)
 {
     return drive->description;

@@ -72,7 +72,6 @@ int aio_drive_register(struct aio_drive *drive, const struct iovec *memory, unsi
 void aio_drive_stats(struct aio_drive *drive, struct aio_drive_stats *out);
 
 const char *aio_drive_name(const struct aio_drive *drive);
-const struct aio_backend *aio_drive_backend(const struct aio_drive *drive);
 /* The back end's name and how it was set up. */
 const char *aio_drive_describe(const struct aio_drive *drive);
 uint32_t aio_drive_block_bytes(const struct aio_drive *drive);

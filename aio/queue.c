@@ -336,8 +336,3 @@ struct core_fence aio_queue_tail(struct aio_queue *queue)
 {
     return (struct core_fence){.line = &queue->line, .value = queue->submitted};
 }
-
-struct core_line *aio_queue_line(struct aio_queue *queue)
-{
-    return &queue->line;
-}

@@ -69,6 +69,5 @@ int aio_queue_sync(struct aio_queue *queue, unsigned drive, uint32_t file, struc
 
 /* The fence of everything submitted so far. */
 struct core_fence aio_queue_tail(struct aio_queue *queue);
-struct core_line *aio_queue_line(struct aio_queue *queue);
 
 #endif

@@ -145,7 +145,5 @@ int adam_state_read(struct adam *adam, const struct adam_arrays *arrays, enum ad
 const char *adam_rule_name(enum core_update_rule rule);
 const char *adam_master_name(enum core_update_master master);
 const char *adam_type_name(enum core_update_type type);
-/* The variant that is used: "scalar", "avx2", "avx512", "neon". */
-const char *adam_variant_name(const struct adam *adam);
 
 #endif

@@ -10,11 +10,6 @@
 #include "core/base/err.h"
 #include "cpu_adam/format.h"
 
-const char *adam_variant_name(const struct adam *adam)
-{
-    return adam->ops.name;
-}
-
 static int check_options(const struct adam_options *o)
 {
     if ((unsigned)o->rule >= CORE_UPDATE_RULES || (unsigned)o->master > CORE_UPDATE_MASTER_F32 ||

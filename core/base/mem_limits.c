@@ -226,15 +226,3 @@ void core_mem_nodes(const char *root, struct core_cpus *out)
     }
     *out = both;
 }
-
-int core_mem_node_free(const char *root, int node, uint64_t *bytes)
-{
-    char text[TEXT_BYTES];
-    char key[32];
-    if (core_sysfile_text(text, sizeof text, root, "/sys/devices/system/node/node%d/meminfo",
-                          node) < 0) {
-        return -ENOENT;
-    }
-    snprintf(key, sizeof key, "Node %d MemFree:", node);
-    return core_sysfile_field(text, key, bytes);
-}

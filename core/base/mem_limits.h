@@ -44,9 +44,6 @@ int core_mem_hugetlb(const char *root, int node, uint64_t page_bytes, struct cor
  * them. */
 void core_mem_nodes(const char *root, struct core_cpus *out);
 
-/* MemFree of a node. 0, or -ENOENT without a message. */
-int core_mem_node_free(const char *root, int node, uint64_t *bytes);
-
 /* The node of the page at `address`; -ENOENT if it was not touched, -ENOTSUP in a build without
  * libnuma. */
 int core_mem_node_of(const void *address);

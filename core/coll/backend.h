@@ -51,9 +51,6 @@ struct coll {
     _Atomic uint64_t received_bytes[COLL_OPS];
 };
 
-/* "all-reduce of 64 fp32". Returns text. */
-const char *coll_work_print(const struct coll_work *work, char *text, size_t bytes);
-
 /* Ranks that a collective waits for; the first of them are named: "0, 1, 2, 3". */
 enum { COLL_MISSING_MAX = 4 };
 struct coll_missing {

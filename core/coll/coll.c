@@ -102,7 +102,8 @@ void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms,
 
 /* ---- Messages that back ends share ---- */
 
-const char *coll_work_print(const struct coll_work *work, char *text, size_t bytes)
+/* "all-reduce of 64 fp32". Returns text. */
+static const char *work_print(const struct coll_work *work, char *text, size_t bytes)
 {
     if (work->op == COLL_BARRIER) {
         snprintf(text, bytes, "barrier");
@@ -125,8 +126,8 @@ int coll_fail_differs(uint64_t number, const struct coll_work *first, unsigned r
     char texts[2][96];
     return core_err_set(
         -EPROTO, "collective %" PRIu64 " differs: rank 0 calls %s, rank %u calls %s%s", number,
-        coll_work_print(first, texts[0], sizeof texts[0]), rank,
-        coll_work_print(other, texts[1], sizeof texts[1]),
+        work_print(first, texts[0], sizeof texts[0]), rank,
+        work_print(other, texts[1], sizeof texts[1]),
         first->op == other->op && first->count == other->count && first->type == other->type &&
                 first->root == other->root && first->within == other->within
             ? " with other borders"
@@ -137,7 +138,7 @@ int coll_fail_left(uint64_t number, const struct coll_work *work, unsigned rank)
 {
     char text[96];
     return core_err_set(-EPIPE, "rank %u left before collective %" PRIu64 " (%s)", rank, number,
-                        coll_work_print(work, text, sizeof text));
+                        work_print(work, text, sizeof text));
 }
 
 int coll_fail_missing(uint64_t number, const struct coll_work *work,
@@ -152,7 +153,7 @@ int coll_fail_missing(uint64_t number, const struct coll_work *work,
     snprintf(ranks, sizeof ranks, "rank%s %s%s", missing->count == 1 ? "" : "s", missing->list,
              others);
     return core_err_set(-ETIMEDOUT, "%s did not reach collective %" PRIu64 " (%s) within %.3f s",
-                        ranks, number, coll_work_print(work, text, sizeof text),
+                        ranks, number, work_print(work, text, sizeof text),
                         (double)waited_ns / 1e9);
 }
 

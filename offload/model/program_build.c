@@ -179,8 +179,9 @@ static int64_t in_elements(const struct model_build *build, int64_t floats)
     return floats * (int64_t)(sizeof(float) / kern_type_bytes(build->shape.type));
 }
 
-void model_build_point_floats(struct model_build *build, struct model_step *step, size_t field,
-                              int buffer, int64_t first_element)
+/* The same for buffers of fp32. */
+static void point_floats(struct model_build *build, struct model_step *step, size_t field,
+                         int buffer, int64_t first_element)
 {
     model_build_point(build, step, field, buffer, in_elements(build, first_element));
 }
@@ -283,8 +284,8 @@ struct model_step *model_build_columns_step(struct model_build *build,
                           first);
     }
     if (operands->factor >= 0) {
-        model_build_point_floats(build, step, offsetof(struct kern_columns_arguments, factor),
-                                 build->factors[row->out.value], operands->factor);
+        point_floats(build, step, offsetof(struct kern_columns_arguments, factor),
+                     build->factors[row->out.value], operands->factor);
     }
     model_build_write(build, step, offsetof(struct kern_columns_arguments, y), operands->y, first);
     return step;

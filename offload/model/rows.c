@@ -19,7 +19,8 @@ static uint64_t pages_of(uint64_t bytes)
     return (bytes + MODEL_PAGE_BYTES - 1) / MODEL_PAGE_BYTES;
 }
 
-int64_t model_rows_stride(const struct model *model, uint64_t type_bytes)
+/* Elements that divide a row of the embedding's table and a page, 0 if the embedding is trained. */
+static int64_t rows_stride(const struct model *model, uint64_t type_bytes)
 {
     const struct model_block *embedding = &model->blocks[0];
     const struct model_param *table =
@@ -38,7 +39,7 @@ struct model_rows model_rows_of(const struct model *model, uint64_t type_bytes, 
     const struct model_param *table =
         &embedding->params[model_block_param(embedding, MODEL_TOKEN_TABLE)];
     struct model_rows rows = {
-        .stride = model_rows_stride(model, type_bytes),
+        .stride = rows_stride(model, type_bytes),
         .row = table->cols,
         .vocab = table->rows,
         .type_bytes = type_bytes,

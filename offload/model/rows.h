@@ -29,9 +29,6 @@ struct model_rows {
     uint32_t ranges_max;
 };
 
-/* Elements that divide a row of the embedding's table and a page, 0 if the embedding is trained. */
-int64_t model_rows_stride(const struct model *model, uint64_t type_bytes);
-
 struct model_rows model_rows_of(const struct model *model, uint64_t type_bytes, int64_t tokens,
                                 int64_t length);
 

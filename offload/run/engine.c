@@ -397,8 +397,9 @@ static int take_piece(void *context, uint64_t first, uint64_t count,
     return taker->take(taker->context, first, count, arrays->at[STORE_STREAM_WEIGHTS]);
 }
 
-int run_engine_rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block,
-                            run_take_weights *take, void *context)
+/* The working weights of a block that a rank of any process keeps, in order. */
+static int rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block,
+                        run_take_weights *take, void *context)
 {
     struct weights_taker taker = {take, context};
     if (engine->workers[rank].rank != NULL) {
@@ -442,7 +443,7 @@ int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weigh
         return base_weights(engine, block, take, context);
     }
     for (uint32_t r = 0; rc == 0 && r < parts; r++) {
-        rc = run_engine_rank_weights(engine, r, block, take, context);
+        rc = rank_weights(engine, r, block, take, context);
     }
     return rc;
 }

@@ -97,10 +97,4 @@ int run_engine_make_rank(struct run_engine *engine, uint32_t index, uint64_t run
 /* What a rank does in RUN_CALL_LOAD. */
 run_engine_work run_engine_load_rank;
 
-/* ---- engine.c ---- */
-
-/* The working weights of a block that a rank of any process keeps, in order. */
-int run_engine_rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block,
-                            run_take_weights *take, void *context);
-
 #endif

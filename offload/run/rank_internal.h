@@ -76,13 +76,6 @@ struct run_rank {
     struct run_rank *lost; /* next in the list of ranks that could not be destroyed */
 };
 
-/* Opens the gate of the tape of `kind` that follows the last one, and pushes it first unless that was done
- * in advance. */
-int run_rank_release_tape(struct run_rank *rank, enum plan_kind kind);
-/* Pushes the tape of `kind`, the most likely successor of the tape released last, unless it must not follow that
- * one. The drive then reads for it while that one ends. */
-int run_rank_push_ahead(struct run_rank *rank, enum plan_kind kind);
-
 /* Waits for a fence of one of this rank's queues as long as that queue makes progress. */
 int run_rank_wait(struct run_rank *rank, struct core_fence fence);
 

@@ -85,7 +85,9 @@ static struct plan_traffic count_traffic(const struct run_rank *rank, const stru
     return traffic;
 }
 
-int run_rank_release_tape(struct run_rank *rank, enum plan_kind kind)
+/* Opens the gate of the tape of `kind` that follows the last one, and pushes it first unless that was done
+ * in advance. */
+static int release_tape(struct run_rank *rank, enum plan_kind kind)
 {
     if (rank->ahead != kind) {
         int rc = withdraw_tape(rank);
@@ -106,7 +108,9 @@ int run_rank_release_tape(struct run_rank *rank, enum plan_kind kind)
     return 0;
 }
 
-int run_rank_push_ahead(struct run_rank *rank, enum plan_kind kind)
+/* Pushes the tape of `kind`, the most likely successor of the tape released last, unless it must not follow that
+ * one. The drive then reads for it while that one ends. */
+static int push_ahead(struct run_rank *rank, enum plan_kind kind)
 {
     if (plan_tape(rank->plan, rank->last, kind) == NULL) {
         return 0;
@@ -121,7 +125,7 @@ int run_rank_push_ahead(struct run_rank *rank, enum plan_kind kind)
 /* Runs the tape of `kind` and all before it to their ends. */
 static int run_whole_tape(struct run_rank *rank, enum plan_kind kind)
 {
-    int rc = run_rank_release_tape(rank, kind);
+    int rc = release_tape(rank, kind);
     return rc != 0 ? rc : run_executor_drive(rank->executor, 0);
 }
 
@@ -265,14 +269,14 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *request,
     if (rc != 0) {
         return rc;
     }
-    rc = run_rank_release_tape(rank, kind);
+    rc = release_tape(rank, kind);
     if (rc != 0) {
         return rc;
     }
     const uint64_t number = run_executor_pushed(rank->executor) - 1;
     if (!tape->guesses) { /* the verdict on a guess says which of two generations is read */
         const bool inside = plan_chosen_timing(rank->plan) == PLAN_TIMING_INSIDE;
-        rc = run_rank_push_ahead(rank, inside ? PLAN_FIRST : PLAN_NEXT);
+        rc = push_ahead(rank, inside ? PLAN_FIRST : PLAN_NEXT);
     }
     if (rc != 0) {
         return rc;

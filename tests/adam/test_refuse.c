@@ -211,7 +211,6 @@ static void bad_arrays_are_refused(void)
     refuse_step(&q8, &arrays, 0, 511, "multiples");
     struct adam *adam = room_adam(&options);
     check_int(adam_step(adam, &arrays, 5, 5, 1.0, NULL), ==, 0);
-    check_true(adam_variant_name(adam)[0] != '\0');
     adam_destroy(adam);
 }
 

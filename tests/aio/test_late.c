@@ -221,7 +221,7 @@ static void hold_reader(int number, siginfo_t *info, void *context)
 /* Fails the queue's line, as a drive does that is still writing its error message. */
 static void *fail_queue(void *queue)
 {
-    core_line_fail(aio_queue_line(queue), -EIO, (const char *)held_message);
+    core_line_fail(aio_queue_tail(queue).line, -EIO, (const char *)held_message);
     return NULL;
 }
 

@@ -33,7 +33,7 @@ static void urgency_goes_first_and_none_starves(void)
     uint64_t reached[AIO_URGENCY_COUNT];
     core_fence_wait((struct core_fence){last[0].line, COUNT * 3 / 4}, patience_ns);
     for (unsigned u = 0; u < AIO_URGENCY_COUNT; u++) {
-        reached[u] = atomic_load(&aio_queue_line(queues[u])->reached);
+        reached[u] = atomic_load(&aio_queue_tail(queues[u]).line->reached);
     }
     test_note("%d %d %d %d of %d", (int)reached[0], (int)reached[1], (int)reached[2],
               (int)reached[3], COUNT);

@@ -33,8 +33,5 @@ void jinja_evaluate_arguments(struct jinja_run *run, const struct jinja_node *fi
                               struct jinja_arguments *out);
 
 void jinja_execute(struct jinja_run *run, const struct jinja_node *node);
-/* Assigns a value to a target: a name, an attribute of a namespace, or several targets, which get the items
- * of the value. */
-void jinja_assign(struct jinja_run *run, const struct jinja_node *target, struct jinja_value value);
 
 #endif

@@ -108,16 +108,7 @@ struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja
                                        bool begun);
 
 struct jinja_node *jinja_node_make(struct jinja_parser *parser, enum jinja_node_kind kind);
-struct jinja_node *jinja_node_pair(struct jinja_parser *parser, enum jinja_node_kind kind,
-                                   struct jinja_node *first, struct jinja_node *second);
-/* Appends to the list that begins at *first; does nothing if `node` is NULL. */
-void jinja_node_append(struct jinja_node **first, struct jinja_node **last,
-                       struct jinja_node *node);
 
-bool jinja_is_word(const struct jinja_token *token, enum jinja_word word, const char *text);
-/* The word after the next one; the last word follows itself. */
-const struct jinja_token *jinja_look(const struct jinja_parser *parser);
-void jinja_pass(struct jinja_parser *parser);
 bool jinja_at_sign(const struct jinja_parser *parser, const char *sign);
 bool jinja_at_name(const struct jinja_parser *parser, const char *name);
 /* Skips the word if it is this sign. */

@@ -55,8 +55,8 @@ struct jinja_node *jinja_node_make(struct jinja_parser *parser, enum jinja_node_
     return node;
 }
 
-struct jinja_node *jinja_node_pair(struct jinja_parser *parser, enum jinja_node_kind kind,
-                                   struct jinja_node *first, struct jinja_node *second)
+static struct jinja_node *node_pair(struct jinja_parser *parser, enum jinja_node_kind kind,
+                                    struct jinja_node *first, struct jinja_node *second)
 {
     struct jinja_node *node = jinja_node_make(parser, kind);
     if (node != NULL) {
@@ -66,7 +66,7 @@ struct jinja_node *jinja_node_pair(struct jinja_parser *parser, enum jinja_node_
     return node;
 }
 
-bool jinja_is_word(const struct jinja_token *token, enum jinja_word word, const char *text)
+static bool token_is_word(const struct jinja_token *token, enum jinja_word word, const char *text)
 {
     return token->word == word && token->bytes == strlen(text) &&
            memcmp(token->text, text, token->bytes) == 0;
@@ -74,21 +74,21 @@ bool jinja_is_word(const struct jinja_token *token, enum jinja_word word, const 
 
 bool jinja_at_sign(const struct jinja_parser *parser, const char *sign)
 {
-    return jinja_is_word(parser->token, JINJA_WORD_SIGN, sign);
+    return token_is_word(parser->token, JINJA_WORD_SIGN, sign);
 }
 
 bool jinja_at_name(const struct jinja_parser *parser, const char *name)
 {
-    return jinja_is_word(parser->token, JINJA_WORD_NAME, name);
+    return token_is_word(parser->token, JINJA_WORD_NAME, name);
 }
 
 /* The word after the next one; the last word follows itself. */
-const struct jinja_token *jinja_look(const struct jinja_parser *parser)
+static const struct jinja_token *look_ahead(const struct jinja_parser *parser)
 {
     return parser->token->word == JINJA_WORD_END ? parser->token : parser->token + 1;
 }
 
-void jinja_pass(struct jinja_parser *parser)
+static void pass_token(struct jinja_parser *parser)
 {
     parser->run->line = parser->token->line;
     parser->token += parser->token->word != JINJA_WORD_END;
@@ -98,7 +98,7 @@ bool jinja_skip_sign(struct jinja_parser *parser, const char *sign)
 {
     const bool there = jinja_at_sign(parser, sign);
     if (there) {
-        jinja_pass(parser);
+        pass_token(parser);
     }
     return there;
 }
@@ -107,7 +107,7 @@ bool jinja_skip_name(struct jinja_parser *parser, const char *name)
 {
     const bool there = jinja_at_name(parser, name);
     if (there) {
-        jinja_pass(parser);
+        pass_token(parser);
     }
     return there;
 }
@@ -147,7 +147,7 @@ void jinja_expect_word(struct jinja_parser *parser, enum jinja_word word, const 
     if (parser->token->word != word) {
         jinja_unexpected(parser, what);
     } else {
-        jinja_pass(parser);
+        pass_token(parser);
     }
 }
 
@@ -158,12 +158,13 @@ unsigned jinja_expect_name(struct jinja_parser *parser)
         jinja_unexpected(parser, "a name");
         return 0;
     }
-    jinja_pass(parser);
+    pass_token(parser);
     return jinja_name(parser->run, &parser->source->names, token->text, token->bytes);
 }
 
 /* Appends to the list that begins at *first. */
-void jinja_node_append(struct jinja_node **first, struct jinja_node **last, struct jinja_node *node)
+static void node_append(struct jinja_node **first, struct jinja_node **last,
+                        struct jinja_node *node)
 {
     if (node != NULL) {
         *(*last != NULL ? &(*last)->next : first) = node;
@@ -178,7 +179,7 @@ static struct jinja_node *parse_items(struct jinja_parser *parser, enum jinja_no
                                       const char *closes)
 {
     struct jinja_node *last = NULL;
-    struct jinja_node *list = jinja_node_pair(parser, kind, NULL, NULL);
+    struct jinja_node *list = node_pair(parser, kind, NULL, NULL);
     while (parser->run->rc == 0 && !jinja_at_sign(parser, closes)) {
         if (last != NULL) {
             jinja_expect_sign(parser, ",");
@@ -186,10 +187,10 @@ static struct jinja_node *parse_items(struct jinja_parser *parser, enum jinja_no
                 break;
             }
         }
-        jinja_node_append(&list->first, &last, jinja_parse_expression(parser));
+        node_append(&list->first, &last, jinja_parse_expression(parser));
         if (kind == JINJA_NODE_DICT) {
             jinja_expect_sign(parser, ":");
-            jinja_node_append(&list->first, &last, jinja_parse_expression(parser));
+            node_append(&list->first, &last, jinja_parse_expression(parser));
         }
     }
     jinja_expect_sign(parser, closes);
@@ -210,7 +211,7 @@ static struct jinja_node *parse_constant(struct jinja_parser *parser)
     } else {
         node->value = jinja_string(token->text, token->bytes);
     }
-    jinja_pass(parser);
+    pass_token(parser);
     while (token->word == JINJA_WORD_STRING && parser->token->word == JINJA_WORD_STRING) {
         char *joined; /* adjacent strings are one string */
         const struct jinja_value left = node->value;
@@ -221,7 +222,7 @@ static struct jinja_node *parse_constant(struct jinja_parser *parser)
         }
         memcpy(joined, left.as.text, left.bytes);
         memcpy(joined + left.bytes, right->text, right->bytes);
-        jinja_pass(parser);
+        pass_token(parser);
     }
     return node;
 }
@@ -235,7 +236,7 @@ static struct jinja_node *parse_name(struct jinja_parser *parser)
             if (node != NULL) {
                 node->value = i < 4 ? jinja_bool(i < 2) : jinja_none();
             }
-            jinja_pass(parser);
+            pass_token(parser);
             return node;
         }
     }
@@ -263,7 +264,7 @@ static struct jinja_node *parse_primary(struct jinja_parser *parser)
         }
         if (jinja_skip_sign(parser, "(")) {
             struct jinja_node *node = jinja_at_sign(parser, ")")
-                                          ? jinja_node_pair(parser, JINJA_NODE_TUPLE, NULL, NULL)
+                                          ? node_pair(parser, JINJA_NODE_TUPLE, NULL, NULL)
                                           : jinja_parse_tuple(parser, true);
             jinja_expect_sign(parser, ")");
             return node;
@@ -300,7 +301,7 @@ static struct jinja_node *parse_subscript(struct jinja_parser *parser)
         }
         return parts[0];
     }
-    struct jinja_node *slice = jinja_node_pair(parser, JINJA_NODE_SLICE, parts[0], parts[1]);
+    struct jinja_node *slice = node_pair(parser, JINJA_NODE_SLICE, parts[0], parts[1]);
     if (slice != NULL) {
         slice->third = parts[2];
     }
@@ -310,15 +311,14 @@ static struct jinja_node *parse_subscript(struct jinja_parser *parser)
 static struct jinja_node *parse_argument(struct jinja_parser *parser)
 {
     if (jinja_skip_sign(parser, "**")) {
-        return jinja_node_pair(parser, JINJA_NODE_SPREAD_KEYWORDS, jinja_parse_expression(parser),
-                               NULL);
+        return node_pair(parser, JINJA_NODE_SPREAD_KEYWORDS, jinja_parse_expression(parser), NULL);
     }
     if (jinja_skip_sign(parser, "*")) {
-        return jinja_node_pair(parser, JINJA_NODE_SPREAD, jinja_parse_expression(parser), NULL);
+        return node_pair(parser, JINJA_NODE_SPREAD, jinja_parse_expression(parser), NULL);
     }
     if (parser->token->word == JINJA_WORD_NAME &&
-        jinja_is_word(jinja_look(parser), JINJA_WORD_SIGN, "=")) {
-        struct jinja_node *keyword = jinja_node_pair(parser, JINJA_NODE_KEYWORD, NULL, NULL);
+        token_is_word(look_ahead(parser), JINJA_WORD_SIGN, "=")) {
+        struct jinja_node *keyword = node_pair(parser, JINJA_NODE_KEYWORD, NULL, NULL);
         const unsigned name = jinja_expect_name(parser);
         jinja_expect_sign(parser, "=");
         if (keyword != NULL) {
@@ -348,7 +348,7 @@ static struct jinja_node *parse_arguments(struct jinja_parser *parser)
             argument->kind != JINJA_NODE_SPREAD_KEYWORDS) {
             jinja_fail(parser->run, -EINVAL, "an argument without a name follows a named one");
         }
-        jinja_node_append(&first, &last, argument);
+        node_append(&first, &last, argument);
     }
     jinja_expect_sign(parser, ")");
     return first;
@@ -356,8 +356,8 @@ static struct jinja_node *parse_arguments(struct jinja_parser *parser)
 
 static struct jinja_node *parse_call(struct jinja_parser *parser, struct jinja_node *node)
 {
-    struct jinja_node *call = jinja_node_pair(parser, JINJA_NODE_CALL, node, NULL);
-    jinja_pass(parser);
+    struct jinja_node *call = node_pair(parser, JINJA_NODE_CALL, node, NULL);
+    pass_token(parser);
     struct jinja_node *arguments = parse_arguments(parser);
     if (call != NULL) {
         call->second = arguments;
@@ -372,7 +372,7 @@ static struct jinja_node *parse_postfix(struct jinja_parser *parser, struct jinj
         if (jinja_at_sign(parser, "(")) {
             node = parse_call(parser, node);
         } else if (jinja_skip_sign(parser, "[")) {
-            node = jinja_node_pair(parser, JINJA_NODE_ITEM, node, NULL);
+            node = node_pair(parser, JINJA_NODE_ITEM, node, NULL);
             struct jinja_node *item = parse_subscript(parser);
             jinja_expect_sign(parser, "]");
             if (node != NULL) {
@@ -380,8 +380,7 @@ static struct jinja_node *parse_postfix(struct jinja_parser *parser, struct jinj
             }
         } else if (jinja_skip_sign(parser, ".")) {
             const bool index = parser->token->word == JINJA_WORD_INTEGER;
-            node = jinja_node_pair(parser, index ? JINJA_NODE_ITEM : JINJA_NODE_ATTRIBUTE, node,
-                                   NULL);
+            node = node_pair(parser, index ? JINJA_NODE_ITEM : JINJA_NODE_ATTRIBUTE, node, NULL);
             if (index) {
                 struct jinja_node *item = parse_constant(parser);
                 if (node != NULL) {
@@ -408,7 +407,7 @@ static void find_function(struct jinja_parser *parser, struct jinja_node *node, 
         jinja_unexpected(parser, test ? "a test" : "a filter");
         return;
     }
-    jinja_pass(parser);
+    pass_token(parser);
     node->function = test ? jinja_test_find(token->text, token->bytes)
                           : jinja_filter_find(token->text, token->bytes);
     node->value = jinja_string(token->text,
@@ -420,7 +419,7 @@ struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja
 {
     while (parser->run->rc == 0 && (begun || jinja_skip_sign(parser, "|"))) {
         begun = false;
-        node = jinja_node_pair(parser, JINJA_NODE_FILTER, node, NULL);
+        node = node_pair(parser, JINJA_NODE_FILTER, node, NULL);
         if (node == NULL) {
             break;
         }
@@ -449,7 +448,7 @@ static bool at_test_argument(const struct jinja_parser *parser)
 static struct jinja_node *parse_test(struct jinja_parser *parser, struct jinja_node *node)
 {
     const bool negated = jinja_skip_name(parser, "not");
-    node = jinja_node_pair(parser, JINJA_NODE_TEST, node, NULL);
+    node = node_pair(parser, JINJA_NODE_TEST, node, NULL);
     if (node == NULL) {
         return NULL;
     }
@@ -460,7 +459,7 @@ static struct jinja_node *parse_test(struct jinja_parser *parser, struct jinja_n
         struct jinja_node *argument = parse_primary(parser);
         node->second = parse_postfix(parser, argument);
     }
-    return negated ? jinja_node_pair(parser, JINJA_NODE_NOT, node, NULL) : node;
+    return negated ? node_pair(parser, JINJA_NODE_NOT, node, NULL) : node;
 }
 
 static struct jinja_node *parse_unary(struct jinja_parser *parser, bool filters)
@@ -470,9 +469,9 @@ static struct jinja_node *parse_unary(struct jinja_parser *parser, bool filters)
         return NULL;
     }
     if (jinja_skip_sign(parser, "-")) {
-        node = jinja_node_pair(parser, JINJA_NODE_NEGATE, parse_unary(parser, false), NULL);
+        node = node_pair(parser, JINJA_NODE_NEGATE, parse_unary(parser, false), NULL);
     } else if (jinja_skip_sign(parser, "+")) {
-        node = jinja_node_pair(parser, JINJA_NODE_PLUS, parse_unary(parser, false), NULL);
+        node = node_pair(parser, JINJA_NODE_PLUS, parse_unary(parser, false), NULL);
     } else {
         node = parse_primary(parser);
     }
@@ -502,7 +501,7 @@ static struct jinja_node *parse_signs(struct jinja_parser *parser, const char *c
             i++;
             continue;
         }
-        left = jinja_node_pair(parser, JINJA_NODE_BINARY, left, below(parser));
+        left = node_pair(parser, JINJA_NODE_BINARY, left, below(parser));
         if (left != NULL) {
             left->sign = signs[i];
         }
@@ -532,14 +531,14 @@ static struct jinja_node *parse_concat(struct jinja_parser *parser)
 {
     struct jinja_node *first = NULL;
     struct jinja_node *last = NULL;
-    jinja_node_append(&first, &last, parse_product(parser));
+    node_append(&first, &last, parse_product(parser));
     if (!jinja_at_sign(parser, "~")) {
         return first;
     }
     while (parser->run->rc == 0 && jinja_skip_sign(parser, "~")) {
-        jinja_node_append(&first, &last, parse_product(parser));
+        node_append(&first, &last, parse_product(parser));
     }
-    return jinja_node_pair(parser, JINJA_NODE_CONCAT, first, NULL);
+    return node_pair(parser, JINJA_NODE_CONCAT, first, NULL);
 }
 
 static struct jinja_node *parse_sum(struct jinja_parser *parser)
@@ -560,9 +559,9 @@ static const char *take_comparison(struct jinja_parser *parser)
     if (jinja_skip_name(parser, "in")) {
         return "in";
     }
-    if (jinja_at_name(parser, "not") && jinja_is_word(jinja_look(parser), JINJA_WORD_NAME, "in")) {
-        jinja_pass(parser);
-        jinja_pass(parser);
+    if (jinja_at_name(parser, "not") && token_is_word(look_ahead(parser), JINJA_WORD_NAME, "in")) {
+        pass_token(parser);
+        pass_token(parser);
         return "not in";
     }
     return NULL;
@@ -575,14 +574,13 @@ static struct jinja_node *parse_comparison(struct jinja_parser *parser)
     struct jinja_node *last = NULL;
     const char *sign;
     while (parser->run->rc == 0 && (sign = take_comparison(parser)) != NULL) {
-        struct jinja_node *operand = jinja_node_pair(parser, JINJA_NODE_OPERAND, parse_sum(parser),
-                                                     NULL);
+        struct jinja_node *operand = node_pair(parser, JINJA_NODE_OPERAND, parse_sum(parser), NULL);
         if (operand != NULL) {
             operand->sign = sign;
         }
-        jinja_node_append(&operands, &last, operand);
+        node_append(&operands, &last, operand);
     }
-    return operands == NULL ? first : jinja_node_pair(parser, JINJA_NODE_COMPARE, first, operands);
+    return operands == NULL ? first : node_pair(parser, JINJA_NODE_COMPARE, first, operands);
 }
 
 static struct jinja_node *parse_not(struct jinja_parser *parser)
@@ -593,8 +591,8 @@ static struct jinja_node *parse_not(struct jinja_parser *parser)
     if (!jinja_deeper(parser->run)) {
         return NULL;
     }
-    jinja_pass(parser);
-    struct jinja_node *node = jinja_node_pair(parser, JINJA_NODE_NOT, parse_not(parser), NULL);
+    pass_token(parser);
+    struct jinja_node *node = node_pair(parser, JINJA_NODE_NOT, parse_not(parser), NULL);
     parser->run->depth--;
     return node;
 }
@@ -603,7 +601,7 @@ static struct jinja_node *parse_and(struct jinja_parser *parser)
 {
     struct jinja_node *left = parse_not(parser);
     while (parser->run->rc == 0 && jinja_skip_name(parser, "and")) {
-        left = jinja_node_pair(parser, JINJA_NODE_AND, left, parse_not(parser));
+        left = node_pair(parser, JINJA_NODE_AND, left, parse_not(parser));
     }
     return left;
 }
@@ -612,7 +610,7 @@ static struct jinja_node *parse_or(struct jinja_parser *parser)
 {
     struct jinja_node *left = parse_and(parser);
     while (parser->run->rc == 0 && jinja_skip_name(parser, "or")) {
-        left = jinja_node_pair(parser, JINJA_NODE_OR, left, parse_and(parser));
+        left = node_pair(parser, JINJA_NODE_OR, left, parse_and(parser));
     }
     return left;
 }
@@ -624,7 +622,7 @@ struct jinja_node *jinja_parse_expression(struct jinja_parser *parser)
     }
     struct jinja_node *node = parse_or(parser);
     while (parser->run->rc == 0 && jinja_skip_name(parser, "if")) {
-        node = jinja_node_pair(parser, JINJA_NODE_CONDITION, node, parse_or(parser));
+        node = node_pair(parser, JINJA_NODE_CONDITION, node, parse_or(parser));
         if (node != NULL && jinja_skip_name(parser, "else")) {
             node->third = jinja_parse_expression(parser);
         }
@@ -648,12 +646,11 @@ struct jinja_node *jinja_parse_tuple(struct jinja_parser *parser, bool condition
     struct jinja_node *last = NULL;
     bool tuple = false;
     do {
-        jinja_node_append(&first, &last,
-                          condition ? jinja_parse_expression(parser) : parse_or(parser));
+        node_append(&first, &last, condition ? jinja_parse_expression(parser) : parse_or(parser));
         if (!jinja_skip_sign(parser, ",")) {
             break;
         }
         tuple = true;
     } while (parser->run->rc == 0 && !at_tuple_end(parser));
-    return tuple ? jinja_node_pair(parser, JINJA_NODE_TUPLE, first, NULL) : first;
+    return tuple ? node_pair(parser, JINJA_NODE_TUPLE, first, NULL) : first;
 }

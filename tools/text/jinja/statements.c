@@ -8,7 +8,10 @@
 #include "tools/text/jinja/expressions.h"
 #include "tools/text/jinja/global.h"
 
-void jinja_assign(struct jinja_run *run, const struct jinja_node *target, struct jinja_value value)
+/* Assigns a value to a target: a name, an attribute of a namespace, or several targets, which get the items
+ * of the value. */
+static void assign_target(struct jinja_run *run, const struct jinja_node *target,
+                          struct jinja_value value)
 {
     if (run->rc != 0) {
         return;
@@ -29,7 +32,7 @@ void jinja_assign(struct jinja_run *run, const struct jinja_node *target, struct
         const struct jinja_node *part = target->first;
         size_t i = 0;
         for (; items != NULL && part != NULL && i < items->count; part = part->next, i++) {
-            jinja_assign(run, part, items->items[i]);
+            assign_target(run, part, items->items[i]);
         }
         if (run->rc == 0 && (part != NULL || i < items->count)) {
             jinja_fail(run, -EINVAL, "cannot unpack %zu values to a different number of names",
@@ -161,7 +164,7 @@ static struct jinja_list *select_items(struct jinja_run *run, const struct jinja
         if (run->scope == NULL) {
             break;
         }
-        jinja_assign(run, node->target, items->items[i]);
+        assign_target(run, node->target, items->items[i]);
         if (run->rc == 0 && jinja_truth(jinja_evaluate(run, node->filter))) {
             jinja_list_add(run, kept.as.list, items->items[i]);
         }
@@ -183,7 +186,7 @@ static void run_iteration(struct jinja_run *run, const struct jinja_node *node,
     if (name != UINT_MAX) {
         jinja_scope_set(run, name, (struct jinja_value){.kind = JINJA_LOOP, .as.loop = loop});
     }
-    jinja_assign(run, node->loop->target, loop->items->items[loop->index]);
+    assign_target(run, node->loop->target, loop->items->items[loop->index]);
     jinja_execute(run, node->loop->body);
 }
 
@@ -296,7 +299,7 @@ static void run_with(struct jinja_run *run, const struct jinja_node *node)
     for (const struct jinja_node *set = node->first; set != NULL && run->rc == 0; set = set->next) {
         const struct jinja_value value = jinja_evaluate(run, set->second);
         run->scope = inner; /* values are evaluated in the outer scope */
-        jinja_assign(run, set->first, value);
+        assign_target(run, set->first, value);
         run->scope = outer;
     }
     if (run->rc == 0) {
@@ -352,13 +355,13 @@ static void run_statement(struct jinja_run *run, const struct jinja_node *node)
     case JINJA_NODE_OUTPUT: jinja_write_value(run, jinja_evaluate(run, node->first)); break;
     case JINJA_NODE_IF: run_if(run, node); break;
     case JINJA_NODE_FOR: run_loop(run, node, jinja_evaluate(run, node->loop->items), 0); break;
-    case JINJA_NODE_SET: jinja_assign(run, node->first, jinja_evaluate(run, node->second)); break;
+    case JINJA_NODE_SET: assign_target(run, node->first, jinja_evaluate(run, node->second)); break;
     case JINJA_NODE_SET_BLOCK: {
         struct jinja_value text = capture(run, node->second);
         if (node->third != NULL && run->rc == 0) {
             text = jinja_apply_filters(run, node->third, text);
         }
-        jinja_assign(run, node->first, text);
+        assign_target(run, node->first, text);
         break;
     }
     case JINJA_NODE_MACRO: jinja_scope_set(run, node->name, make_macro(run, node)); break;

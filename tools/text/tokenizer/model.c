@@ -118,7 +118,7 @@ int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, u
     return 0;
 }
 
-void token_vocab_free(struct token_vocab *vocab)
+static void vocab_free(struct token_vocab *vocab)
 {
     core_charge_free(vocab->text);
     core_charge_free(vocab->tokens);
@@ -627,7 +627,7 @@ int token_model_load(struct token_model *model, struct core_json_scan *scan)
 void token_model_free(struct token_model *model)
 {
     if (model != NULL) {
-        token_vocab_free(&model->vocab);
+        vocab_free(&model->vocab);
         core_charge_free(model->merges);
         core_charge_free(model->prefix);
         core_charge_free(model->suffix);

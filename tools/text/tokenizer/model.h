@@ -31,7 +31,6 @@ struct token_vocab {
 int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, uint32_t id);
 /* The id of a token, of the model or added; TOKEN_NONE if unknown. */
 uint32_t token_vocab_find(const struct token_vocab *vocab, const char *text, size_t bytes);
-void token_vocab_free(struct token_vocab *vocab);
 
 struct token_merge {
     uint32_t left; /* TOKEN_NONE: free */
