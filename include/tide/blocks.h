@@ -87,8 +87,8 @@ TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const
  * of the store: data of *out is then valid, and may be written to, until every get of the block has had its
  * tide_blocks_release. `out` may be NULL if there is a buffer. If the buffer's address and the block's size are
  * multiples of 4096, the block is read without a copy. Returns 0, -ENOENT, -EINVAL, -ENOMEM if pinned
- * blocks leave no memory, -EBADMSG if the drive did not return the bytes that were written, or the error of
- * reading. */
+ * blocks leave no memory, -ENOSPC if blocks that have to leave memory find no place on the drives, -EBADMSG if
+ * the drive did not return the bytes that were written, or the error of reading. */
 TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer,
                              uint64_t bytes, struct tide_block *out);
 

@@ -37,12 +37,15 @@ static int check_name(const char *folder, bool replace)
         return core_err_set(-EINVAL, "%s is a symbolic link; name the folder that it leads to",
                             folder);
     }
-    if (replace && !S_ISDIR(info.st_mode)) {
+    if (!S_ISDIR(info.st_mode)) {
         return core_err_set(-ENOTDIR, "%s is not a folder; name another one", folder);
     }
-    return replace || (S_ISDIR(info.st_mode) && model_folder_is_empty(folder) == 1)
+    return replace || model_folder_is_empty(folder) == 1
                ? 0
-               : core_err_set(-EEXIST, "%s already exists", folder);
+               : core_err_set(-EEXIST,
+                              "%s exists and has files in it, which can be those of a store; name "
+                              "another folder",
+                              folder);
 }
 
 int model_folder_begin(const char *folder, bool replace, const struct model_claim *claim,

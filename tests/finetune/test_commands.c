@@ -108,6 +108,7 @@ static void usage(void)
         {TRAIN "--out %T/o --ranks 65", "--ranks takes an integer from 1 to 64"},
         {TRAIN "--out %T/o --chat-format nope", "unknown format \"nope\""}, /* rows of ids */
         {TRAIN "--out %T/loop", "Too many levels of symbolic links"},
+        {TRAIN "--out %T/lost", "is a symbolic link to nothing"},
         {TRAIN "--out %T/o --pack", "--pack needs --seq-len N"},
         {TRAIN "--out %T/o --split", "--split needs --seq-len N"},
         {TRAIN "--out %T/o --on-bad-row jump", "--on-bad-row takes one of stop|skip"},
@@ -162,6 +163,7 @@ static void usage(void)
     test_file("full/mine", "keep", 4);
     check_int(mkfifo(rig_path("pipe"), 0600), ==, 0);
     check_int(symlink("loop", rig_path("loop")), ==, 0);
+    check_int(symlink("nothing", rig_path("lost")), ==, 0);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int code = rig_run(NULL, cases[i].arguments);
         if (code != 2 || strstr(rig_err, cases[i].message) == NULL || rig_out[0] != '\0') {

@@ -276,6 +276,7 @@ static void keeps(void)
     check_int(mkdir(out, 0777), ==, 0);
     test_file("kept/diary", "", 0);
     check_int(model_save_open(fixture.model, &options, &save), ==, -EEXIST);
+    check_contains(core_err_message(), "exists and has files in it");
     check_int(rename(out, moved), ==, 0);
     check_int(symlink(moved, out), ==, 0);
     for (int replace = 0; replace < 2; replace++) { /* nor is the target of a link replaced */

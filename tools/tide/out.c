@@ -345,7 +345,11 @@ int cli_out_resolve(const char *path, char whole[PATH_MAX])
     if (!link && strcmp(last, ".") != 0 && strcmp(last, "..") != 0) {
         return cli_path_join(whole, path, "", "");
     }
-    return realpath(path, whole) != NULL
-               ? 0
+    if (realpath(path, whole) != NULL) {
+        return 0;
+    }
+    return errno == ENOENT && link
+               ? core_err_set(-ENOENT, "--out %s is a symbolic link to nothing; name a folder",
+                              path)
                : core_err_set(-errno, "--out %s: %s", path, strerror(errno));
 }
