@@ -424,7 +424,7 @@ struct kern_loss_parts {
 };
 
 /* How a tensor of frozen weights is stored (quant.h). */
-enum kern_quant { KERN_QUANT_NONE, KERN_QUANT_INT8, KERN_QUANT_NF4 };
+enum kern_quant { KERN_QUANT_NONE, KERN_QUANT_INT8, KERN_QUANT_NF4, KERN_QUANT_NF4_F32 };
 
 /* KERN_EXPAND: y = the weights of a stored tensor, each the fp32 product of the value of its code and its
  * scale, rounded once; the same bits on every device. */

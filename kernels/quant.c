@@ -17,9 +17,16 @@ static const float map_values[MAP_CODES] = {KERN_DYNAMIC_VALUES};
 
 const char *kern_quant_name(enum kern_quant quant)
 {
-    static const char *const names[] = {
-        [KERN_QUANT_NONE] = "none", [KERN_QUANT_INT8] = "int8", [KERN_QUANT_NF4] = "nf4"};
+    static const char *const names[] = {[KERN_QUANT_NONE] = "none",
+                                        [KERN_QUANT_INT8] = "int8",
+                                        [KERN_QUANT_NF4] = "nf4",
+                                        [KERN_QUANT_NF4_F32] = "nf4 with fp32 scales"};
     return names[quant];
+}
+
+bool kern_quant_is_nf4(enum kern_quant quant)
+{
+    return quant == KERN_QUANT_NF4 || quant == KERN_QUANT_NF4_F32;
 }
 
 struct kern_quant_layout kern_quant_layout_of(enum kern_quant quant, enum kern_type from,
@@ -34,6 +41,7 @@ struct kern_quant_layout kern_quant_layout_of(enum kern_quant quant, enum kern_t
         layout.scale_count = rows;
         break;
     case KERN_QUANT_NF4:
+    case KERN_QUANT_NF4_F32:
         layout.codes_bytes = (elements + 1) / 2;
         layout.scale_count = (int64_t)((elements + KERN_NF4_BLOCK - 1) / KERN_NF4_BLOCK);
         break;
@@ -41,7 +49,7 @@ struct kern_quant_layout kern_quant_layout_of(enum kern_quant quant, enum kern_t
     const uint64_t scales = (uint64_t)layout.scale_count;
     layout.scales = core_round_up(layout.codes_bytes, KERN_QUANT_ALIGN_BYTES);
     layout.nested = layout.bytes = layout.scales;
-    if (quant == KERN_QUANT_INT8) {
+    if (quant == KERN_QUANT_INT8 || quant == KERN_QUANT_NF4_F32) {
         layout.bytes += core_round_up(scales * sizeof(float), KERN_QUANT_ALIGN_BYTES);
     } else if (quant == KERN_QUANT_NF4) {
         const uint64_t nested = (scales + KERN_NF4_NESTED - 1) / KERN_NF4_NESTED;
@@ -54,7 +62,7 @@ struct kern_quant_layout kern_quant_layout_of(enum kern_quant quant, enum kern_t
 
 int64_t kern_quant_grain(enum kern_quant quant, int64_t cols)
 {
-    return quant == KERN_QUANT_NF4 ? KERN_NF4_BLOCK : quant == KERN_QUANT_INT8 ? cols : 1;
+    return kern_quant_is_nf4(quant) ? KERN_NF4_BLOCK : quant == KERN_QUANT_INT8 ? cols : 1;
 }
 
 /* The largest magnitude; infinity or NaN if there is one. As bits, because compilers vectorise this. */
@@ -198,7 +206,7 @@ bool kern_quant_encode(enum kern_quant quant, int64_t cols, const float *weights
     make_bounds(nf4_values, NF4_CODES, bounds);
     for (int64_t at = 0; at < count; at += grain) {
         const int64_t left = count - at;
-        *scales = quant == KERN_QUANT_NF4
+        *scales = kern_quant_is_nf4(quant)
                       ? encode_nf4_block(weights + at, left < grain ? left : grain, bounds,
                                          codes + at / 2)
                       : encode_int8_row(weights + at, cols, true, codes + at);
@@ -226,7 +234,7 @@ void kern_quant_encode_scales(enum kern_quant quant, const struct kern_quant_lay
                               float *scales, uint8_t *to)
 {
     memset(to, 0, layout->bytes - layout->scales);
-    if (quant == KERN_QUANT_INT8) {
+    if (quant != KERN_QUANT_NF4) {
         memcpy(to, scales, (size_t)layout->scale_count * sizeof *scales);
     } else {
         encode_nested(layout, scales, to);
@@ -249,9 +257,11 @@ void kern_quant_decode(enum kern_quant quant, const struct kern_quant_layout *la
             out[i - begin] = (float)(int8_t)stored[i] * scales[i / cols] * int8_unit;
         } else {
             const int code = i % 2 == 0 ? stored[i / 2] >> 4 : stored[i / 2] & 15;
-            const float scale = map_values[stored[layout->scales + (uint64_t)block]] *
-                                    nested[block / KERN_NF4_NESTED] +
-                                offset;
+            const float scale = quant == KERN_QUANT_NF4_F32
+                                    ? scales[block]
+                                    : map_values[stored[layout->scales + (uint64_t)block]] *
+                                              nested[block / KERN_NF4_NESTED] +
+                                          offset;
             out[i - begin] = nf4_values[code] * scale;
         }
     }

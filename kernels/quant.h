@@ -19,13 +19,16 @@ enum {
     KERN_QUANT_ALIGN_BYTES = 64, /* of stored tensors and their parts */
 };
 
-const char *kern_quant_name(enum kern_quant quant); /* "none", "int8", "nf4" */
+const char *
+kern_quant_name(enum kern_quant quant);        /* "none", "int8", "nf4", "nf4 with fp32 scales" */
+bool kern_quant_is_nf4(enum kern_quant quant); /* NF4 or NF4_F32 */
 
 /* A stored tensor is its codes, and after them its scales:
  *   NONE  elements of the type `from`
  *   INT8  a byte for each element; an fp32 for each row: the largest magnitude
  *   NF4   half a byte for each element of the flat array, the first one in the high half; a byte of
- *         the dynamic map for each block of 64; an fp32 for each 256 of these, and their offset */
+ *         the dynamic map for each block of 64; an fp32 for each 256 of these, and their offset
+ *   NF4_F32  the codes of NF4; an fp32 for each block of 64 */
 struct kern_quant_layout {
     uint64_t codes_bytes;
     uint64_t scales; /* offset in bytes of the scales */
@@ -39,7 +42,7 @@ struct kern_quant_layout kern_quant_layout_of(enum kern_quant quant, enum kern_t
 
 /* Elements that are encoded together: encoding begins at a multiple of it. */
 int64_t kern_quant_grain(enum kern_quant quant, int64_t cols);
-/* Encodes `count` elements, a multiple of the grain or up to the end of an NF4 tensor; `scales` gets one
+/* Encodes `count` elements, a multiple of the grain or up to the end of a tensor of NF4 or NF4_F32; `scales` gets one
  * fp32 for each grain. Returns false if a weight is not finite or, for INT8, beyond the range of
  * fp16. */
 bool kern_quant_encode(enum kern_quant quant, int64_t cols, const float *weights, int64_t count,

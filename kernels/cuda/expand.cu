@@ -21,6 +21,18 @@ __device__ int64_t first_element()
     return (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * KERN_GROUP;
 }
 
+/* The scale of a block of NF4 or NF4_F32. */
+__device__ float scale_of(const uint8_t *stored, const struct kern_quant_layout &layout,
+                          bool nested, int64_t block)
+{
+    const float *scales = reinterpret_cast<const float *>(stored + layout.scales);
+    const float *floats = reinterpret_cast<const float *>(stored + layout.nested);
+    const int64_t offset = (layout.scale_count + KERN_NF4_NESTED - 1) / KERN_NF4_NESTED;
+    return nested ? map_values[stored[layout.scales + block]] * floats[block / KERN_NF4_NESTED] +
+                        floats[offset]
+                  : scales[block];
+}
+
 /* A group is in one block of 64. Threads of a warp look up different codes, so the values are in shared
  * memory. */
 template <typename T>
@@ -29,7 +41,6 @@ __global__ void __launch_bounds__(THREADS)
 {
     __shared__ float values[NF4_CODES];
     const uint8_t *stored = static_cast<const uint8_t *>(a.stored);
-    const float *nested = reinterpret_cast<const float *>(stored + layout.nested);
     const int64_t i = first_element();
     const int64_t left = a.rows * a.cols - i;
     if (threadIdx.x < NF4_CODES) {
@@ -39,11 +50,7 @@ __global__ void __launch_bounds__(THREADS)
     if (left <= 0) {
         return;
     }
-    const int64_t block = i / KERN_NF4_BLOCK;
-    const float offset = nested[(layout.scale_count + KERN_NF4_NESTED - 1) / KERN_NF4_NESTED];
-    const float scale = map_values[stored[layout.scales + block]] *
-                            nested[block / KERN_NF4_NESTED] +
-                        offset;
+    const float scale = scale_of(stored, layout, a.quant == KERN_QUANT_NF4, i / KERN_NF4_BLOCK);
     float y[KERN_GROUP];
 #pragma unroll
     for (int j = 0; j < KERN_GROUP; j += 2) {
@@ -107,6 +114,7 @@ extern "C" int kern_cuda_expand(const struct dev_launch *where,
     return kern_by_type("expand", a->type, [&](auto type) {
         switch (a->quant) {
         case KERN_QUANT_NF4:
+        case KERN_QUANT_NF4_F32:
             return kern_cuda_launch(where, "expand", grid, expand_nf4<decltype(type)>, *a, layout,
                                     wide);
         case KERN_QUANT_INT8:

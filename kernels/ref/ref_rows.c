@@ -184,7 +184,7 @@ static float expanded(const struct kern_expand_arguments *a, int64_t i)
     static const float nf4_values[] = {KERN_NF4_VALUES};
     static const float map_values[] = {KERN_DYNAMIC_VALUES};
     const uint64_t elements = (uint64_t)(a->rows * a->cols);
-    const uint64_t codes = a->quant == KERN_QUANT_NF4 ? (elements + 1) / 2 : elements;
+    const uint64_t codes = a->quant == KERN_QUANT_INT8 ? elements : (elements + 1) / 2;
     const uint64_t blocks = (elements + 63) / 64;
     const uint8_t *bytes = a->stored;
     const uint8_t *scales = bytes + (codes + 63) / 64 * 64;
@@ -193,12 +193,17 @@ static float expanded(const struct kern_expand_arguments *a, int64_t i)
         memcpy(&scale, scales + i / a->cols * 4, sizeof scale);
         return (float)(int8_t)bytes[i] * scale * (1.0f / 127.0f);
     }
+    const int code = i % 2 == 0 ? bytes[i / 2] >> 4 : bytes[i / 2] & 15;
+    if (a->quant == KERN_QUANT_NF4_F32) {
+        float scale;
+        memcpy(&scale, scales + i / 64 * 4, sizeof scale);
+        return nf4_values[code] * scale;
+    }
     float nested;
     float offset;
     const uint8_t *floats = scales + (blocks + 63) / 64 * 64;
     memcpy(&nested, floats + i / 64 / 256 * 4, sizeof nested);
     memcpy(&offset, floats + (blocks + 255) / 256 * 4, sizeof offset);
-    const int code = i % 2 == 0 ? bytes[i / 2] >> 4 : bytes[i / 2] & 15;
     return nf4_values[code] * (map_values[scales[i / 64]] * nested + offset);
 }
 

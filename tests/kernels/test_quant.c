@@ -117,6 +117,13 @@ static void codes_are_those_of_bitsandbytes(void)
             expect_weights(file, tensor, KERN_QUANT_NF4, stored, types[i]);
         }
         free(stored);
+        layout = kern_quant_layout_of(KERN_QUANT_NF4_F32, KERN_F32, tensor->rows, tensor->cols);
+        stored = store(tensor, KERN_QUANT_NF4_F32);
+        expect(file, "codes of NF4_F32", t, stored, layout.codes_bytes);
+        expect(file, "scales of NF4_F32", t, stored + layout.scales,
+               (size_t)layout.scale_count * sizeof(float));
+        expect_weights(file, tensor, KERN_QUANT_NF4_F32, stored, tensor->type);
+        free(stored);
         layout = kern_quant_layout_of(KERN_QUANT_INT8, KERN_F32, tensor->rows, tensor->cols);
         stored = store(tensor, KERN_QUANT_INT8);
         expect(file, "codes of INT8", t, stored, layout.codes_bytes);

@@ -273,8 +273,8 @@ static void expand_sizes(void)
     for (uint64_t seed = 0; seed < 60; seed++) {
         rig_case(seed);
         struct kern_expand_arguments y = {.type = (enum kern_type)(seed % 3),
-                                          .quant = (enum kern_quant)(seed / 3 % 3),
-                                          .from = (enum kern_type)(seed / 9 % 3),
+                                          .quant = (enum kern_quant)(seed / 3 % 4),
+                                          .from = (enum kern_type)(seed / 12 % 3),
                                           .rows = rig_int(1, seed < 45 ? 9 : 300),
                                           .cols = rig_int(1, 90) * 2};
         y.stored = stored_tensor(&y);

@@ -50,6 +50,8 @@ def fixtures(out):
         for to in (torch.bfloat16, torch.float16, torch.float32):
             state.dtype = to
             out.write(expanded(bnb.dequantize_4bit(codes, state)))
+        codes, state = bnb.quantize_4bit(w, quant_type="nf4", compress_statistics=False)
+        out.write(bytes_of(codes) + bytes_of(state.absmax) + expanded(bnb.dequantize_4bit(codes, state)))
         codes, scales, _ = bnb.int8_vectorwise_quant(w.half())
         codes[scales == 0] = 0  # 0 * inf is NaN, and its conversion to a byte depends on the processor
         out.write(bytes_of(codes) + bytes_of(scales))

@@ -31,13 +31,20 @@ static struct stored open_stored(const struct kern_expand_arguments *a)
     };
 }
 
+/* The scale of a block of NF4 or NF4_F32. */
+VF_INLINE float scale_of(const struct stored *stored, bool nested, int64_t block)
+{
+    return nested ? map_values[stored->scales[block]] * stored->nested[block / KERN_NF4_NESTED] +
+                        stored->nested[stored->nested_count]
+                  : ((const float *)(const void *)stored->scales)[block];
+}
+
 VF_INLINE void expand_nf4(const struct kern_expand_arguments *a, const struct stored *stored,
                           enum kern_type type, const int64_t range[2])
 {
-    const float offset = stored->nested[stored->nested_count];
+    const bool nested = a->quant == KERN_QUANT_NF4;
     for (int64_t b = range[0]; b < range[1]; b++) {
-        const float scale = map_values[stored->scales[b]] * stored->nested[b / KERN_NF4_NESTED] +
-                            offset;
+        const float scale = scale_of(stored, nested, b);
         for (int64_t i = b * KERN_NF4_BLOCK; i < (b + 1) * KERN_NF4_BLOCK; i += LANES) {
             const int64_t left = stored->elements - i;
             if (left > 0) {
@@ -78,7 +85,7 @@ void kern_expand_parts(const struct kern_expand_arguments *a, int64_t begin, int
 #define NF4(t)  expand_nf4(a, &stored, t, range)
 #define INT8(t) expand_int8(a, &stored, t, range)
 #define NONE(t) copy(a, t, range)
-    if (a->quant == KERN_QUANT_NF4) {
+    if (kern_quant_is_nf4(a->quant)) {
         KERN_TYPE_CASES(a->type, NF4);
     } else if (a->quant == KERN_QUANT_INT8) {
         KERN_TYPE_CASES(a->type, INT8);
