@@ -2,7 +2,6 @@
 #include "offload/model/files.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,11 +9,10 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/log.h"
 #include "core/json/json.h"
 #include "offload/model/peft.h"
 
-enum { SHARDS_MAX = 4096, NAMED_MAX = 8 };
+enum { SHARDS_MAX = 4096 };
 
 static const char index_name[] = "model.safetensors.index.json";
 static const char single_name[] = "model.safetensors";
@@ -193,6 +191,11 @@ struct model_kept *model_files_kept(const struct model_files *files)
     return files->kept;
 }
 
+const char *model_files_folder(const struct model_files *files)
+{
+    return files->folder;
+}
+
 size_t model_files_shard_count(const struct model_files *files)
 {
     return files->count;
@@ -327,135 +330,4 @@ bool model_files_have_own_head(const char *folder, const struct model_family *fa
     }
     model_files_close(files);
     return own;
-}
-
-/* ---- checks ---- */
-
-/* The error for a part without a tensor. Folders of GPTQ and AWQ have codes in its place, and older ones say so in a
- * file of their own, not in config.json. */
-static int refuse_missing(const struct model_files *files, const struct model_part *part)
-{
-    static const char weight[] = ".weight";
-    static const char *const codes[] = {".qweight", ".weight_packed"};
-    const size_t length = strlen(part->name);
-    const size_t stem = length > sizeof weight - 1 ? length - (sizeof weight - 1) : 0;
-    char name[BLOCKS_NAME_BYTES_MAX + 32];
-    for (size_t i = 0; stem > 0 && strcmp(part->name + stem, weight) == 0 && i < 2; i++) {
-        const struct model_safetensors *shard = NULL;
-        snprintf(name, sizeof name, "%.*s%s", (int)stem, part->name, codes[i]);
-        if (model_files_find(files, name, &shard) != NULL) {
-            return core_err_set(-EINVAL,
-                                "%s has %s in place of %s: its weights are quantised, by GPTQ, AWQ "
-                                "or the like, which tide does not read; give the model that they "
-                                "were made from, in 16 or 32 bits",
-                                files->folder, name, part->name);
-        }
-    }
-    return core_err_set(-EINVAL, "%s has no tensor %s", files->folder, part->name);
-}
-
-static int check_part(const struct model_files *files, const struct model_param *param,
-                      const struct model_part *part)
-{
-    const struct model_safetensors *shard = NULL;
-    const struct model_tensor *tensor = model_files_part(files, part, &shard);
-    if (tensor == NULL && param->adapter != MODEL_ADAPTER_NONE) {
-        return 0;
-    }
-    if (tensor == NULL) {
-        return refuse_missing(files, part);
-    }
-    const bool vector = param->vector;
-    const uint64_t rows = (uint64_t)(param->transposed ? param->cols : part->rows);
-    const uint64_t cols = (uint64_t)(param->transposed ? part->rows : param->cols);
-    const bool fits = vector ? tensor->dimensions == 1 && tensor->shape[0] == (uint64_t)part->rows
-                             : tensor->dimensions == 2 && tensor->shape[0] == rows &&
-                                   tensor->shape[1] == cols;
-    if (!fits) {
-        char shape[128] = "";
-        for (unsigned i = 0; i < tensor->dimensions; i++) {
-            size_t at = strlen(shape);
-            snprintf(shape + at, sizeof shape - at, "%s%" PRIu64, i > 0 ? ", " : "",
-                     tensor->shape[i]);
-        }
-        return core_err_set(
-            -EINVAL,
-            "%s: tensor %s has the shape [%s]; config.json requires [%" PRIu64 "%s%" PRIu64 "]",
-            model_safetensors_path(shard), tensor->name, shape,
-            vector ? (uint64_t)part->rows : rows, vector ? "" : ", ", vector ? 0 : cols);
-    }
-    if (tensor->dtype == MODEL_OTHER) {
-        return core_err_set(-EINVAL, "%s: tensor %s has type %s; tide reads F32, F16 and BF16",
-                            model_safetensors_path(shard), tensor->name, tensor->dtype_name);
-    }
-    return 0;
-}
-
-static bool ends_in(const char *text, const char *end)
-{
-    size_t length = strlen(text);
-    size_t tail = strlen(end);
-    return length >= tail && strcmp(text + length - tail, end) == 0;
-}
-
-/* Whether the model reads this tensor, or its family lists it as one that nobody reads. */
-static bool is_known(const struct model *model, const char *name)
-{
-    const struct model_family *family = model->config.family;
-    for (size_t i = 0; family->surplus[i] != NULL; i++) {
-        if (ends_in(name, family->surplus[i])) {
-            return true;
-        }
-    }
-    if (model->config.tied && strcmp(name, "lm_head.weight") == 0) {
-        return true;
-    }
-    for (unsigned i = 0; i < model->block_count; i++) {
-        for (unsigned j = 0; j < model->blocks[i].param_count; j++) {
-            const struct model_param *param = &model->blocks[i].params[j];
-            for (unsigned k = 0; k < param->part_count; k++) {
-                if (ends_in(param->parts[k].name, name)) {
-                    return true;
-                }
-            }
-        }
-    }
-    return false;
-}
-
-static void tell_surplus(const struct model_files *files, const struct model *model)
-{
-    char line[512] = "";
-    size_t surplus = 0;
-    for (size_t i = 0; i < files->count; i++) {
-        size_t count;
-        const struct model_tensor *list = model_safetensors_list(files->shards[i], &count);
-        for (size_t j = 0; j < count; j++) {
-            if (!is_known(model, list[j].name) && surplus++ < NAMED_MAX) {
-                size_t at = strlen(line);
-                snprintf(line + at, sizeof line - at, "%s%s", at > 0 ? ", " : "", list[j].name);
-            }
-        }
-    }
-    if (surplus > 0) {
-        core_log(CORE_LOG_WARN, "%s: %zu tensors are not part of the model and are not read: %s%s",
-                 files->folder, surplus, line, surplus > NAMED_MAX ? ", ..." : "");
-    }
-}
-
-int model_files_check(const struct model_files *files, const struct model *model)
-{
-    for (unsigned i = 0; i < model->block_count; i++) {
-        for (unsigned j = 0; j < model->blocks[i].param_count; j++) {
-            const struct model_param *param = &model->blocks[i].params[j];
-            for (unsigned k = 0; k < param->part_count; k++) {
-                int rc = check_part(files, param, &param->parts[k]);
-                if (rc != 0) {
-                    return rc;
-                }
-            }
-        }
-    }
-    tell_surplus(files, model);
-    return 0;
 }

@@ -24,6 +24,7 @@ struct model_peft;
 int model_files_open(const char *folder, struct model_files **out);
 void model_files_close(struct model_files *files);
 
+const char *model_files_folder(const struct model_files *files);
 size_t model_files_shard_count(const struct model_files *files);
 const struct model_safetensors *model_files_shard(const struct model_files *files, size_t index);
 /* NULL if no shard has the tensor; else *shard is the one that has it. */
