@@ -29,7 +29,8 @@ struct tide_inspection {
     uint32_t verified; /* 1: all files are consistent and the model has all its tensors */
     char problem[512]; /* why `verified` is 0 */
     char family[32];   /* "llama" */
-    char dtype[32];    /* of the weights, as config.json names it: "bfloat16" */
+    char dtype[32];    /* of the weights, as config.json names it: "bfloat16"; of a quantised folder
+                        * "nf4+bfloat16" */
     uint64_t files;    /* with weights; of a store or a block store: its extent files */
     uint64_t tensors;  /* of a checkpoint: of all its streams */
     uint64_t bytes;    /* of all tensors; of a store: of its files */

@@ -21,6 +21,7 @@
 #include "offload/model/kept.h"
 #include "offload/model/peft.h"
 #include "offload/model/publish.h"
+#include "offload/model/stored.h"
 #include "offload/store/checkpoint.h"
 #include "offload/store/checkpoint_files.h"
 #include "offload/store/ranks.h"
@@ -65,8 +66,11 @@ static void describe_model(const struct model *model, struct tide_inspection *ou
 {
     const struct model_config *config = &model->config;
     snprintf(out->family, sizeof out->family, "%s", config->family->name);
+    const char *codes = model_storage_name(model_stored_as(config->quant));
+    const bool quantised = config->quant != KERN_QUANT_NONE;
     if (config->dtype != MODEL_OTHER) {
-        snprintf(out->dtype, sizeof out->dtype, "%s", model_dtype_config_name(config->dtype));
+        snprintf(out->dtype, sizeof out->dtype, "%s%s%s", quantised ? codes : "",
+                 quantised ? "+" : "", model_dtype_config_name(config->dtype));
     }
     out->parameters = model->parameters;
     out->vocab = config->vocab;

@@ -14,6 +14,7 @@
 #include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/team.h"
+#include "kernels/quant.h"
 #include "offload/api/context.h"
 #include "offload/model/config_read.h"
 #include "offload/model/files.h"
@@ -419,6 +420,12 @@ static int open_all(struct merge *merge, const char *base, const char *adapter)
         return core_err_prefix(rc, "%s is not a readable adapter", adapter);
     }
     rc = model_config_load(base, &config);
+    if (rc == 0 && config.quant != KERN_QUANT_NONE) {
+        rc = core_err_set(-EINVAL,
+                          "the weights of %s are quantised (%s); an adapter is merged into the "
+                          "model that they were made from, in 16 or 32 bits",
+                          base, kern_quant_name(config.quant));
+    }
     if (rc == 0) {
         rc = model_create(&config, NULL, &merge->model);
     }

@@ -584,6 +584,53 @@ static int check_base(const struct setup *setup)
                               model_storage_name(base), setup->given.model);
 }
 
+/* A folder that is quantised says how its layers are kept, and is trained by adapters. */
+static int take_quantised(struct setup *setup, const struct model_config *config)
+{
+    const struct tide_engine_options *given = &setup->given;
+    const enum model_storage base = model_stored_as(config->quant);
+    const char *name = model_storage_name(base);
+    if (base == MODEL_STORAGE_PLAIN) {
+        return 0;
+    }
+    if (given->base != TIDE_BASE_PLAIN && setup->options.base != base) {
+        return core_err_set(-EINVAL,
+                            "--base %s: the weights of %s are quantised to %s already; leave out "
+                            "--base, or give the model that they were made from",
+                            model_storage_name(setup->options.base), given->model, name);
+    }
+    if (given->lora_rank == 0 && given->adapter == NULL) {
+        return core_err_set(-EINVAL,
+                            "the weights of %s are quantised (%s), and such weights cannot be "
+                            "trained: train adapters (--lora R), or give the model that they were "
+                            "made from, in 16 or 32 bits",
+                            given->model, name);
+    }
+    setup->options.base = base;
+    return 0;
+}
+
+/* Tensors with codes are not trained whole. */
+static int check_trained(const struct setup *setup)
+{
+    const struct model *model = setup->model;
+    for (unsigned b = 0; b < model->block_count; b++) {
+        const struct model_block *block = &model->blocks[b];
+        for (unsigned i = 0; i < block->param_count; i++) {
+            const struct model_param *param = &block->params[i];
+            for (unsigned k = 0; param->trained && k < param->part_count; k++) {
+                if (param->parts[k].quant != KERN_QUANT_NONE) {
+                    return core_err_set(-EINVAL,
+                                        "--modules-to-save matches %s, which is quantised in %s "
+                                        "and cannot be trained",
+                                        param->parts[k].name, setup->given.model);
+                }
+            }
+        }
+    }
+    return 0;
+}
+
 static int open_model(struct setup *setup, bool weights)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -599,7 +646,13 @@ static int open_model(struct setup *setup, bool weights)
         core_log(CORE_LOG_WARN, "%s/config.json: dropout is not applied (%s)", given->model,
                  config.dropouts);
     }
-    rc = create_model(setup, &config);
+    rc = take_quantised(setup, &config);
+    if (rc == 0) {
+        rc = create_model(setup, &config);
+    }
+    if (rc == 0) {
+        rc = check_trained(setup);
+    }
     if (rc != 0) {
         return rc;
     }
@@ -622,7 +675,7 @@ static int open_model(struct setup *setup, bool weights)
     if (rc != 0) {
         return rc;
     }
-    model_stored_set_base(setup->files, setup->options.base, setup->options.type);
+    model_stored_set_base(setup->files, setup->model, setup->options.base, setup->options.type);
     if (setup->peft != NULL) {
         model_files_add_adapter(setup->files, setup->peft);
     }

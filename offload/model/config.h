@@ -36,8 +36,11 @@ struct model_config {
     bool scale_by_layer; /* and by 1 / (layer + 1) */
     int64_t window;      /* of the layers below; 0: none */
     bool sliding[MODEL_LAYERS_MAX];
-    struct kern_rope_config rope;        /* of families with rotary embeddings */
-    enum model_dtype dtype;              /* of config.json; MODEL_OTHER: not given */
+    struct kern_rope_config rope; /* of families with rotary embeddings */
+    enum model_dtype dtype;       /* of config.json; MODEL_OTHER: not given */
+    enum kern_quant quant;        /* of linear layers in the files; NONE: they have 16 or 32 bits */
+    uint64_t whole[MODEL_LAYERS_MAX];    /* of each layer: bits of those that have 16 or 32 bits all
+                                          * the same (model_linear) */
     char dropouts[MODEL_DROPOUTS_BYTES]; /* "attention_dropout 0.1": given, never applied */
 };
 

@@ -11,6 +11,8 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/json/json.h"
+#include "offload/model/codes.h"
+#include "offload/model/config_quant.h"
 #include "offload/model/config_rope.h"
 #include "offload/model/family.h"
 #include "offload/model/files.h"
@@ -223,34 +225,6 @@ static int read_dropouts(const struct core_json *doc, struct model_config *confi
     return 0;
 }
 
-/* The method that quantised the weights, as the file spells it, or "" if it does not say. */
-static const char *quant_method(const struct core_json_value *config)
-{
-    const struct core_json_value *method = core_json_kind(config) == CORE_JSON_OBJECT
-                                               ? core_json_find(config, "quant_method")
-                                               : NULL;
-    const bool named = method != NULL && core_json_kind(method) == CORE_JSON_STRING;
-    return named ? core_json_string(method, NULL) : "";
-}
-
-/* Refuses weights that are quantised, with the name of the method and what to give instead. */
-static int refuse_quantised(const struct core_json *doc)
-{
-    static const char key[] = "quantization_config";
-    const struct core_json_value *root = core_json_root(doc);
-    const struct core_json_value *config = core_json_find(root, key);
-    if (config == NULL || core_json_kind(config) == CORE_JSON_NULL) {
-        return 0;
-    }
-    const char *method = quant_method(config);
-    return core_json_refuse(doc, root, key, 0, -EINVAL,
-                            "the weights are quantised%s%s%s, which tide does not read; give the "
-                            "model that they were made from, in 16 or 32 bits (--base nf4 or int8 "
-                            "keeps its frozen layers in fewer bits)",
-                            method[0] != '\0' ? " by \"" : "", method,
-                            method[0] != '\0' ? "\"" : "");
-}
-
 /* Refuses keys that would change results and are not supported. */
 static int refuse_unknown(const struct core_json *doc)
 {
@@ -342,10 +316,6 @@ int model_config_parse(const struct core_json *doc, struct model_config *out)
     struct model_config config = family->defaults;
     config.family = family;
     config.dtype = MODEL_OTHER;
-    rc = refuse_quantised(doc);
-    if (rc != 0) {
-        return rc;
-    }
     rc = refuse_unknown(doc);
     if (rc != 0) {
         return rc;
@@ -383,7 +353,10 @@ int model_config_parse(const struct core_json *doc, struct model_config *out)
             return rc;
         }
     }
-    rc = read_dropouts(doc, &config);
+    rc = model_config_read_quant(doc, &config);
+    if (rc == 0) {
+        rc = read_dropouts(doc, &config);
+    }
     if (rc == 0) {
         *out = config;
     }
@@ -409,6 +382,9 @@ int model_config_load(const char *folder, struct model_config *out)
                  "differs from the token table; both are used, untied, as transformers does",
                  core_json_source(doc));
         out->tied = false;
+    }
+    if (rc == 0) {
+        model_codes_find(folder, out);
     }
     core_json_destroy(doc);
     return rc;

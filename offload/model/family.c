@@ -1,8 +1,10 @@
 /* family.c: the list of families, and the tables and rules that several of them share. */
 #include "offload/model/family.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/err.h"
@@ -154,6 +156,52 @@ const struct model_op_row model_ops_layer_qk_norm[12] = {
      .out = WHOLE(MODEL_V_ATTENTION, MODEL_DIM_Q)},
     ROWS_AFTER_ATTENTION,
 };
+
+/* ---- linear layers ---- */
+
+bool model_role_is_linear(enum model_role role)
+{
+    return role == MODEL_QKV || role == MODEL_OUTPUT || role == MODEL_UP || role == MODEL_DOWN;
+}
+
+void model_part_name(const char *pattern, int64_t layer, char *out, size_t bytes)
+{
+    const char *mark = strchr(pattern, '#');
+    if (mark == NULL) {
+        snprintf(out, bytes, "%s", pattern);
+    } else {
+        snprintf(out, bytes, "%.*s%" PRId64 "%s", (int)(mark - pattern), pattern, layer, mark + 1);
+    }
+}
+
+uint64_t model_part_bit(const struct model_family *family, const struct model_param_row *row,
+                        unsigned part)
+{
+    const size_t index = (size_t)(row - family->layer.params) * MODEL_PARTS_MAX + part;
+    assert(index < 64);
+    return UINT64_C(1) << index;
+}
+
+bool model_linear_next(const struct model_config *config, struct model_linear *linear)
+{
+    const struct model_block_table *table = &config->family->layer;
+    const size_t each = table->param_count * MODEL_PARTS_MAX;
+    for (size_t at = linear->next; at < each * (size_t)config->layers; at++) {
+        const struct model_param_row *row = &table->params[at % each / MODEL_PARTS_MAX];
+        const unsigned part = (unsigned)(at % MODEL_PARTS_MAX);
+        if (model_role_is_linear(row->role) && row->parts[part].name != NULL) {
+            linear->layer = (int64_t)(at / each);
+            linear->rows = model_dim(config, row->parts[part].rows);
+            linear->cols = model_dim(config, row->cols);
+            linear->bit = model_part_bit(config->family, row, part);
+            linear->next = at + 1;
+            model_part_name(row->parts[part].name, linear->layer, linear->name,
+                            sizeof linear->name);
+            return true;
+        }
+    }
+    return false;
+}
 
 /* ---- windows ---- */
 

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "offload/blocks/blocks.h"
 #include "offload/model/config.h"
 
 struct core_json;
@@ -189,6 +190,22 @@ extern const struct model_op_row model_ops_embedding[1];
 extern const struct model_op_row model_ops_head[2];
 extern const struct model_op_row model_ops_layer[10];
 extern const struct model_op_row model_ops_layer_qk_norm[12];
+/* Whether it is the weight of a linear layer, and not the head. */
+bool model_role_is_linear(enum model_role role);
+/* "model.layers.#.x" with the layer's number for '#'. */
+void model_part_name(const char *pattern, int64_t layer, char *out, size_t bytes);
+/* A part's bit in config->whole[layer]; `row` is in the family's table of layers. */
+uint64_t model_part_bit(const struct model_family *family, const struct model_param_row *row,
+                        unsigned part);
+/* The tensors of linear layers, layer by layer. Begins with zeros; false: there is no further one. */
+struct model_linear {
+    char name[BLOCKS_NAME_BYTES_MAX + 1];
+    int64_t layer;
+    int64_t rows, cols; /* in memory */
+    uint64_t bit;
+    size_t next; /* row and part at which the search goes on */
+};
+bool model_linear_next(const struct model_config *config, struct model_linear *linear);
 /* Reads `layer_types` into config->sliding, after the window was resolved. -ENOENT: the key is absent. */
 int model_read_layer_types(const struct core_json *doc, struct model_config *config);
 /* Reads Qwen's `layer_types`, `use_sliding_window`, `sliding_window`, `max_window_layers`. */

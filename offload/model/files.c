@@ -171,9 +171,9 @@ void model_files_add_adapter(struct model_files *files, const struct model_peft 
     files->peft = peft;
 }
 
-void model_files_set_base(struct model_files *files, enum kern_quant quant, enum kern_type type)
+void model_files_set_base(struct model_files *files, const struct model_files_base *base)
 {
-    files->base = (struct model_files_base){.quant = quant, .type = type};
+    files->base = *base;
 }
 
 struct model_files_base model_files_base_of(const struct model_files *files)

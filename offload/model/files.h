@@ -46,9 +46,10 @@ void model_files_add_adapter(struct model_files *files, const struct model_peft 
 struct model_files_base {
     enum kern_quant quant;
     enum kern_type type;
+    bool given; /* the files have weights so; those of which they have 16 or 32 bits are kept so */
 };
 
-void model_files_set_base(struct model_files *files, enum kern_quant quant, enum kern_type type);
+void model_files_set_base(struct model_files *files, const struct model_files_base *base);
 struct model_files_base model_files_base_of(const struct model_files *files);
 
 /* The file in which an earlier run kept the base (kept.h), or NULL; borrowed. */
@@ -75,6 +76,9 @@ void model_sums_destroy(struct model_sums *sums); /* NULL is fine */
 size_t model_sums_count(const struct model_sums *sums);
 uint64_t model_sums_get(const struct model_sums *sums, size_t index);
 void model_sums_add(struct model_sums *sums, size_t index, uint64_t value);
+/* The same for part `part` of parameter `param` of a frozen block. */
+void model_sums_add_part(struct model_sums *sums, const struct model_block *block, unsigned param,
+                         unsigned part, uint64_t value);
 /* A hash of the names, shapes, types and bytes of all frozen tensors, when all were read. The same for each
  * precision and layout of the run. Another model's is different. */
 uint64_t model_sums_identity(const struct model_sums *sums, const struct model_files *files);

@@ -7,7 +7,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "offload/model/files.h"
+#include "offload/model/codes.h"
 
 enum { NAMED_MAX = 8 };
 
@@ -45,6 +45,13 @@ static int check_part(const struct model_files *files, const struct model_param 
     if (tensor == NULL) {
         return refuse_missing(files, part);
     }
+    if (part->quant != KERN_QUANT_NONE) {
+        return model_codes_check(&(struct model_codes){.files = files,
+                                                       .name = part->name,
+                                                       .quant = part->quant,
+                                                       .rows = part->rows,
+                                                       .cols = param->cols});
+    }
     const bool vector = param->vector;
     const uint64_t rows = (uint64_t)(param->transposed ? param->cols : part->rows);
     const uint64_t cols = (uint64_t)(param->transposed ? part->rows : param->cols);
@@ -65,8 +72,10 @@ static int check_part(const struct model_files *files, const struct model_param 
             vector ? (uint64_t)part->rows : rows, vector ? "" : ", ", vector ? 0 : cols);
     }
     if (tensor->dtype == MODEL_OTHER) {
-        return core_err_set(-EINVAL, "%s: tensor %s has type %s; tide reads F32, F16 and BF16",
-                            model_safetensors_path(shard), tensor->name, tensor->dtype_name);
+        return core_err_set(
+            -EINVAL, "%s: tensor %s has type %s; tide reads F32, F16 and BF16%s",
+            model_safetensors_path(shard), tensor->name, tensor->dtype_name,
+            model_files_base_of(files).given ? ", and quantised tensors of layers alone" : "");
     }
     return 0;
 }
@@ -79,8 +88,12 @@ static bool ends_in(const char *text, const char *end)
 }
 
 /* Whether the model reads this tensor, or its family lists it as one that nobody reads. */
-static bool is_known(const struct model *model, const char *name)
+static bool is_known(const struct model *model, const char *tensor)
 {
+    char weights[BLOCKS_NAME_BYTES_MAX + 1];
+    const bool codes = model->config.quant != KERN_QUANT_NONE &&
+                       model_codes_weights_name(tensor, weights, sizeof weights);
+    const char *name = codes ? weights : tensor;
     const struct model_family *family = model->config.family;
     for (size_t i = 0; family->surplus[i] != NULL; i++) {
         if (ends_in(name, family->surplus[i])) {

@@ -12,8 +12,7 @@
 #include "core/base/hash.h"
 #include "core/base/size.h"
 #include "core/base/team.h"
-#include "kernels/quant.h"
-#include "offload/model/files.h"
+#include "offload/model/codes.h"
 #include "offload/model/kept.h"
 
 /* ---- sums ---- */
@@ -77,6 +76,13 @@ void model_sums_add(struct model_sums *sums, size_t index, uint64_t value)
 {
     assert(index < sums->count);
     atomic_fetch_add_explicit(&sums->list[index].value, value, memory_order_relaxed);
+}
+
+void model_sums_add_part(struct model_sums *sums, const struct model_block *block, unsigned param,
+                         unsigned part, uint64_t value)
+{
+    const size_t first = sums->first[block - sums->model->blocks];
+    model_sums_add(sums, first + param * MODEL_PARTS_MAX + part, value);
 }
 
 static uint64_t identity_of(const struct model_files *files, const struct model_param *param,
@@ -317,7 +323,8 @@ static int read_turned(struct piece *piece)
 struct normed {
     struct piece from; /* to `rows` */
     bool transposed;
-    struct model_files_base base;
+    enum kern_type type;   /* to which weights are rounded */
+    enum kern_quant quant; /* in which they are kept */
     struct kern_quant_layout layout;
     uint64_t most;   /* rows in memory at a time: a multiple of KERN_NF4_BLOCK */
     float *rows;     /* owned, as the rest */
@@ -342,9 +349,16 @@ static int read_rows(struct normed *normed, uint64_t at, uint64_t count)
     from->end = (at + count) * (uint64_t)from->cols;
     const int rc = normed->transposed ? read_turned(from) : read_straight(from);
     if (rc == 0) {
-        round_to(normed->base.type, normed->rows, count * (uint64_t)from->cols);
+        round_to(normed->type, normed->rows, count * (uint64_t)from->cols);
     }
     return rc;
+}
+
+/* How the run keeps a linear layer's weights. */
+static enum kern_quant kept_as(const struct model_files *files, const struct model_tensor *tensor)
+{
+    const struct model_files_base base = model_files_base_of(files);
+    return base.given && tensor->dtype != MODEL_OTHER ? KERN_QUANT_NONE : base.quant;
 }
 
 static int open_normed(const struct range *range, const struct piece *piece,
@@ -358,27 +372,28 @@ static int open_normed(const struct range *range, const struct piece *piece,
     model_adapter_base_name(part->name, name, sizeof name);
     const struct model_part named = {.name = name};
     *out = (struct normed){.transposed = base->transposed,
-                           .base = model_files_base_of(range->files),
+                           .type = model_files_base_of(range->files).type,
                            .most = (MODEL_FILES_BUFFER_BYTES / bytes / KERN_NF4_BLOCK + 1) *
                                    KERN_NF4_BLOCK};
-    const bool quantised = out->base.quant != KERN_QUANT_NONE;
-    out->layout = kern_quant_layout_of(out->base.quant, out->base.type, part->rows, base->cols);
+    out->from = (struct piece){
+        .rows = part->rows, .cols = base->cols, .type = MODEL_F32, .buffer = piece->buffer};
+    out->from.tensor = model_files_part(range->files, &named, &out->from.shard);
+    if (out->from.tensor == NULL) {
+        return core_err_set(-EINVAL, "the folder has no tensor %s", name);
+    }
+    out->quant = kept_as(range->files, out->from.tensor);
+    const bool quantised = out->quant != KERN_QUANT_NONE;
+    out->layout = kern_quant_layout_of(out->quant, out->type, part->rows, base->cols);
     out->rows = malloc(out->most * bytes);
     out->norms = malloc(out->most * sizeof *out->norms);
     out->scales = quantised ? malloc(((size_t)out->layout.scale_count + 1) * sizeof(float)) : NULL;
     out->stored = quantised ? malloc(out->layout.bytes) : NULL;
-    out->from = (struct piece){.rows = part->rows,
-                               .cols = base->cols,
-                               .type = MODEL_F32,
-                               .to = (char *)out->rows,
-                               .buffer = piece->buffer};
-    out->from.tensor = model_files_part(range->files, &named, &out->from.shard);
+    out->from.to = (char *)out->rows;
     if (out->rows == NULL || out->norms == NULL ||
         (quantised && (out->scales == NULL || out->stored == NULL))) {
         return core_err_set(-ENOMEM, "no memory for the norms of %s", name);
     }
-    return out->from.tensor != NULL ? 0
-                                    : core_err_set(-EINVAL, "the folder has no tensor %s", name);
+    return 0;
 }
 
 static void close_normed(struct normed *normed)
@@ -394,13 +409,13 @@ static int store_normed(struct normed *normed)
 {
     const int64_t cols = normed->from.cols;
     const uint64_t rows = (uint64_t)normed->from.rows;
-    const enum kern_quant quant = normed->base.quant;
+    const enum kern_quant quant = normed->quant;
     const int64_t grain = kern_quant_grain(quant, cols);
     int rc = 0;
     for (uint64_t at = 0; rc == 0 && at < rows; at += normed->most) {
         const uint64_t count = rows - at < normed->most ? rows - at : normed->most;
         const int64_t first = (int64_t)at * cols;
-        uint8_t *codes = normed->stored + (quant == KERN_QUANT_NF4 ? first / 2 : first);
+        uint8_t *codes = normed->stored + (kern_quant_is_nf4(quant) ? first / 2 : first);
         rc = read_rows(normed, at, count);
         if (rc == 0) { /* loading the base reports weights without a code */
             (void)kern_quant_encode(quant, cols, normed->rows, (int64_t)count * cols, codes,
@@ -412,6 +427,18 @@ static int store_normed(struct normed *normed)
                                  normed->stored + normed->layout.scales);
     }
     return rc;
+}
+
+/* Reads the stored form of the whole tensor, which the files have. */
+static int copy_stored(const struct range *range, const char *name, struct normed *normed)
+{
+    const struct model_codes codes = {.files = range->files,
+                                      .name = name,
+                                      .quant = normed->quant,
+                                      .rows = normed->from.rows,
+                                      .cols = normed->from.cols};
+    const int rc = model_codes_read(&codes, 0, normed->layout.codes_bytes, normed->stored);
+    return rc == 0 ? model_codes_read_scales(&codes, normed->stored + normed->layout.scales) : rc;
 }
 
 /* Reads the stored form of the whole tensor if an earlier run kept it. */
@@ -427,9 +454,9 @@ static int find_norms(struct normed *normed, uint64_t at, uint64_t count)
     const uint64_t cols = (uint64_t)normed->from.cols;
     int rc = 0;
     if (normed->stored != NULL) {
-        kern_quant_decode(normed->base.quant, &normed->layout, normed->from.cols, normed->stored,
+        kern_quant_decode(normed->quant, &normed->layout, normed->from.cols, normed->stored,
                           (int64_t)(at * cols), (int64_t)(count * cols), normed->rows);
-        round_to(normed->base.type, normed->rows, count * cols);
+        round_to(normed->type, normed->rows, count * cols);
     } else {
         rc = read_rows(normed, at, count);
     }
@@ -452,7 +479,8 @@ static int fill_magnitudes(const struct range *range, const struct piece *piece,
     int rc = open_normed(range, piece, param, part, &normed);
     model_adapter_base_name(part->name, name, sizeof name);
     if (rc == 0 && normed.stored != NULL && !read_stored(range, name, &normed)) {
-        rc = store_normed(&normed);
+        rc = normed.from.tensor->dtype == MODEL_OTHER ? copy_stored(range, name, &normed)
+                                                      : store_normed(&normed);
     }
     for (uint64_t at = piece->begin; rc == 0 && at < piece->end; at += normed.most) {
         const uint64_t count = piece->end - at < normed.most ? piece->end - at : normed.most;
@@ -483,6 +511,10 @@ static int find_piece(const struct range *range, const struct model_param *param
     out->tensor = model_files_part(range->files, part, &out->shard);
     if (out->tensor == NULL && param->adapter == MODEL_ADAPTER_NONE) {
         return core_err_set(-EINVAL, "the folder has no tensor %s", part->name);
+    }
+    if (out->tensor != NULL && out->tensor->dtype == MODEL_OTHER) {
+        return core_err_set(-ENOTSUP, "tensor %s is quantised: its weights cannot be read",
+                            part->name);
     }
     out->begin = (range->begin > first ? range->begin : first) - first;
     out->end = (range->end < last ? range->end : last) - first;
@@ -522,15 +554,6 @@ static void expect_range(const struct range *range)
     }
 }
 
-static void add_sum(const struct range *range, size_t index, const struct piece *piece)
-{
-    if (piece->sums) {
-        const size_t first = range->sums->first[range->block - range->sums->model->blocks];
-        atomic_fetch_add_explicit(&range->sums->list[first + index].value, piece->sum,
-                                  memory_order_relaxed);
-    }
-}
-
 static int read_range(const struct range *range, enum model_dtype type, char *to, char *buffer)
 {
     const struct model_block *block = range->block;
@@ -553,7 +576,9 @@ static int read_range(const struct range *range, enum model_dtype type, char *to
                     fill_adapter(&piece, param, part);
                 } else {
                     rc = param->transposed ? read_turned(&piece) : read_straight(&piece);
-                    add_sum(range, i * MODEL_PARTS_MAX + j, &piece);
+                    if (piece.sums) {
+                        model_sums_add_part(range->sums, block, i, j, piece.sum);
+                    }
                 }
             }
             if (rc != 0) {

@@ -51,17 +51,6 @@ static bool applies(enum model_condition when, const struct model_config *config
     return false;
 }
 
-/* "model.layers.#.x" with the layer's number for '#'. */
-static void print_part_name(const char *pattern, int64_t layer, char *out, size_t bytes)
-{
-    const char *mark = strchr(pattern, '#');
-    if (mark == NULL) {
-        snprintf(out, bytes, "%s", pattern);
-    } else {
-        snprintf(out, bytes, "%.*s%" PRId64 "%s", (int)(mark - pattern), pattern, layer, mark + 1);
-    }
-}
-
 static bool lists_as_frozen(const struct blocks *blocks, const char *name)
 {
     for (uint32_t b = 0; b < blocks->count; b++) {
@@ -120,6 +109,17 @@ static void print_block_name(const struct model *model, unsigned index, char *ou
 
 /* ---- the parameters that computing blocks use ---- */
 
+/* How the files have a tensor. */
+static enum kern_quant quant_of(const struct model *model, unsigned index,
+                                const struct model_param_row *row, unsigned part)
+{
+    const struct model_config *config = &model->config;
+    const struct model_block *block = &model->blocks[index];
+    const bool has = block->kind == MODEL_BLOCK_LAYER && model_role_is_linear(row->role) &&
+                     (config->whole[block->layer] & model_part_bit(config->family, row, part)) == 0;
+    return has ? config->quant : KERN_QUANT_NONE;
+}
+
 /* Until a parameter has its place, the names of its parts are the family's patterns. */
 static int list_parts(struct model *model, const struct model_options *options,
                       const struct model_param_row *row, unsigned index, struct model_param *param)
@@ -129,10 +129,11 @@ static int list_parts(struct model *model, const struct model_options *options,
     for (unsigned i = 0; i < MODEL_PARTS_MAX && row->parts[i].name != NULL; i++) {
         struct model_part *part = &param->parts[i];
         char name[BLOCKS_NAME_BYTES_MAX + 1];
-        print_part_name(row->parts[i].name, model->blocks[index].layer, name, sizeof name);
+        model_part_name(row->parts[i].name, model->blocks[index].layer, name, sizeof name);
         part->name = row->parts[i].name;
         part->first_row = first_row;
         part->rows = model_dim(&model->config, row->parts[i].rows);
+        part->quant = quant_of(model, index, row, i);
         param->part_count = i + 1;
         first_row += part->rows;
         char *kept = first[is_frozen(options, name)];
@@ -184,9 +185,7 @@ static int list_param(struct model *model, const struct model_options *options,
 static bool is_target(const struct model_lora_options *lora, const struct model_param *param,
                       const char *tensor)
 {
-    const bool linear = param->role == MODEL_QKV || param->role == MODEL_OUTPUT ||
-                        param->role == MODEL_UP || param->role == MODEL_DOWN;
-    return linear && param->adapter == MODEL_ADAPTER_NONE &&
+    return model_role_is_linear(param->role) && param->adapter == MODEL_ADAPTER_NONE &&
            (lora->targets == NULL || matches_any(lora->targets, lora->target_count, tensor));
 }
 
@@ -210,7 +209,7 @@ static int list_adapter(struct model *model, const struct model_lora_options *lo
     for (unsigned i = 0; i < base->part_count; i++) {
         const struct model_part *from = &base->parts[i];
         char name[BLOCKS_NAME_BYTES_MAX + 1];
-        print_part_name(from->name, block->layer, name, sizeof name);
+        model_part_name(from->name, block->layer, name, sizeof name);
         if (!is_target(lora, base, name)) {
             continue;
         }
@@ -305,7 +304,7 @@ static int check_rank(const struct model *model, const struct model_lora_options
                 const int64_t smaller = part->rows < param->cols ? part->rows : param->cols;
                 if (smaller < least && is_target(lora, param, part->name)) {
                     least = smaller;
-                    print_part_name(part->name, block->layer, tensor, sizeof tensor);
+                    model_part_name(part->name, block->layer, tensor, sizeof tensor);
                 }
             }
         }
@@ -437,7 +436,7 @@ static int place_param(struct model *model, struct model_param *param)
     for (unsigned i = 0; i < param->part_count; i++) {
         struct model_part *part = &param->parts[i];
         char name[BLOCKS_NAME_BYTES_MAX + 1];
-        print_part_name(part->name, block->layer, name, sizeof name);
+        model_part_name(part->name, block->layer, name, sizeof name);
         if (param->adapter != MODEL_ADAPTER_NONE) {
             char tensor[BLOCKS_NAME_BYTES_MAX + 1];
             memcpy(tensor, name, sizeof tensor);

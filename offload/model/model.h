@@ -26,6 +26,7 @@ struct model_part {
     const char *other; /* static: another name in files; NULL: none */
     int64_t first_row;
     int64_t rows;
+    enum kern_quant quant; /* of the tensor in files */
     int64_t onto_row; /* of an adapter: the first row that it changes in the adapted parameter */
 };
 

@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "core/base/team.h"
+#include "offload/model/codes.h"
 
 const char *model_storage_name(enum model_storage storage)
 {
@@ -26,11 +28,28 @@ static enum kern_quant quant_of(enum model_storage storage)
                                            : KERN_QUANT_NONE;
 }
 
-void model_stored_set_base(struct model_files *files, enum model_storage storage,
-                           enum kern_type type)
+enum model_storage model_stored_as(enum kern_quant quant)
 {
-    model_files_set_base(files, quant_of(storage),
-                         storage == MODEL_STORAGE_BF16 ? KERN_BF16 : type);
+    return quant == KERN_QUANT_NONE   ? MODEL_STORAGE_PLAIN
+           : quant == KERN_QUANT_INT8 ? MODEL_STORAGE_INT8
+                                      : MODEL_STORAGE_NF4;
+}
+
+static struct model_files_base base_of(const struct model *model, enum model_storage storage,
+                                       enum kern_type type)
+{
+    const enum kern_quant quant = model->config.quant;
+    const bool given = quant != KERN_QUANT_NONE;
+    return (struct model_files_base){.quant = given ? quant : quant_of(storage),
+                                     .type = storage == MODEL_STORAGE_BF16 ? KERN_BF16 : type,
+                                     .given = given};
+}
+
+void model_stored_set_base(struct model_files *files, const struct model *model,
+                           enum model_storage storage, enum kern_type type)
+{
+    const struct model_files_base base = base_of(model, storage, type);
+    model_files_set_base(files, &base);
 }
 
 /* ---- layout ---- */
@@ -40,20 +59,27 @@ static struct kern_quant_layout layout_of(const struct model_stored_part *part)
     return kern_quant_layout_of(part->quant, part->from, part->rows, part->cols);
 }
 
-static int add_part(struct model_stored *stored, const struct model_param *param,
-                    const struct model_part *part, enum model_storage storage, enum kern_type type)
+static int add_part(struct model_stored *stored, const struct model_block *block, unsigned index,
+                    unsigned k, const struct model_files_base *base)
 {
+    const struct model_param *param = &block->params[index];
+    const struct model_part *part = &param->parts[k];
     struct model_stored_part *added = &stored->parts[stored->count++];
     *added = (struct model_stored_part){
         .name = part->name,
         .first = param->offset + (uint64_t)part->first_row * (uint64_t)param->cols,
         .rows = part->rows,
         .cols = param->cols,
-        .quant = param->vector ? KERN_QUANT_NONE : quant_of(storage),
-        .from = storage == MODEL_STORAGE_BF16 ? KERN_BF16 : type,
+        .quant = base->given     ? part->quant
+                 : param->vector ? KERN_QUANT_NONE
+                                 : base->quant,
+        .given = part->quant != KERN_QUANT_NONE,
+        .from = base->type,
+        .param = index,
+        .part = k,
         .offset_bytes = stored->bytes,
     };
-    if (added->quant == KERN_QUANT_NF4 && part->rows * param->cols % 2 != 0) {
+    if (kern_quant_is_nf4(added->quant) && part->rows * param->cols % 2 != 0) {
         return core_err_set(-EINVAL,
                             "tensor %s has %" PRId64 " x %" PRId64
                             " elements, an odd number, which nf4 cannot store; int8 and bf16 can",
@@ -81,13 +107,13 @@ int model_stored_create(const struct model *model, const struct model_block *blo
     if (stored != NULL) {
         stored->parts = calloc((size_t)block->param_count * MODEL_PARTS_MAX, sizeof *stored->parts);
     }
+    const struct model_files_base base = base_of(model, storage, type);
     int rc = stored != NULL && stored->parts != NULL
                  ? 0
                  : core_err_set(-ENOMEM, "no memory for the stored form of %s", block->name);
     for (unsigned i = 0; rc == 0 && i < block->param_count; i++) {
-        const struct model_param *param = &block->params[i];
-        for (unsigned k = 0; rc == 0 && k < param->part_count; k++) {
-            rc = add_part(stored, param, &param->parts[k], storage, type);
+        for (unsigned k = 0; rc == 0 && k < block->params[i].part_count; k++) {
+            rc = add_part(stored, block, i, k, &base);
         }
     }
     if (rc != 0) {
@@ -108,7 +134,7 @@ void model_stored_destroy(struct model_stored *stored)
 
 /* ---- making ---- */
 
-enum { PIECE_ELEMENTS = 1 << 18 };
+enum { PIECE_ELEMENTS = 1 << 18, SUM_BYTES = 1 << 16 };
 
 struct model_stored_reader {
     struct model_stored_source source;
@@ -131,7 +157,7 @@ static int64_t elements_of(const struct model_stored_part *part)
 /* The most elements of a part that are encoded at once. */
 static int64_t piece_of(const struct model_stored_part *part)
 {
-    const int64_t grain = kern_quant_grain(part->quant, part->cols);
+    const int64_t grain = part->given ? 1 : kern_quant_grain(part->quant, part->cols);
     const int64_t most = grain < PIECE_ELEMENTS ? PIECE_ELEMENTS / grain * grain : grain;
     return most < elements_of(part) ? most : elements_of(part);
 }
@@ -205,7 +231,7 @@ static void encode_share(void *argument, unsigned index, unsigned count)
     if (first >= last) {
         return;
     }
-    uint8_t *codes = reader->made + (part->quant == KERN_QUANT_NF4 ? first / 2 : first);
+    uint8_t *codes = reader->made + (kern_quant_is_nf4(part->quant) ? first / 2 : first);
     float *scales = reader->scales + reader->done / grain + (int64_t)begin;
     if (!kern_quant_encode(part->quant, part->cols, reader->wide + first, last - first, codes,
                            scales)) {
@@ -230,25 +256,29 @@ static int encode(struct model_stored_reader *reader, const struct model_stored_
 }
 
 /* Reads the next elements of a part. The block is read from its beginning to its end, each element once, in
- * pieces that begin as model_files_read wants it. */
+ * pieces that begin as model_files_read wants it; between tensors of which the files have codes, tensor by
+ * tensor. */
 static int take(struct model_stored_reader *reader, const struct model_stored_part *part,
                 int64_t count, enum model_dtype type, void *to)
 {
     const struct model_stored_source *source = &reader->source;
+    const bool given = model_files_base_of(source->files).given;
+    const uint64_t all = given ? part->first + (uint64_t)elements_of(part)
+                               : source->block->elements;
     uint64_t at = part->first + (uint64_t)reader->done;
     const uint64_t end = at + (uint64_t)count;
     char *next = to;
     while (at < end) {
         if (at >= reader->last) {
-            const uint64_t left = source->block->elements - reader->last;
-            const uint64_t piece = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
-            int rc = model_files_read(source->files, source->block, reader->last, piece,
-                                      reader->type, reader->window, source->sums);
+            const uint64_t from = given ? at : reader->last;
+            const uint64_t piece = all - from < PIECE_ELEMENTS ? all - from : PIECE_ELEMENTS;
+            int rc = model_files_read(source->files, source->block, from, piece, reader->type,
+                                      reader->window, source->sums);
             if (rc != 0) {
                 return rc;
             }
-            reader->first = reader->last;
-            reader->last += piece;
+            reader->first = from;
+            reader->last = from + piece;
             continue;
         }
         const uint64_t ready = (reader->last < end ? reader->last : end) - at;
@@ -261,6 +291,51 @@ static int take(struct model_stored_reader *reader, const struct model_stored_pa
     return 0;
 }
 
+static struct model_codes codes_of(const struct model_stored_reader *reader,
+                                   const struct model_stored_part *part)
+{
+    return (struct model_codes){.files = reader->source.files,
+                                .name = part->name,
+                                .quant = part->quant,
+                                .rows = part->rows,
+                                .cols = part->cols};
+}
+
+/* Adds the hashes of bytes from `at` on of a part that is copied from the files; they begin at a multiple of
+ * SUM_BYTES. */
+static void sum_bytes(const struct model_stored_reader *reader,
+                      const struct model_stored_part *part, uint64_t at, uint64_t bytes)
+{
+    const struct model_stored_source *source = &reader->source;
+    uint64_t sum = 0;
+    for (uint64_t done = 0; source->sums != NULL && done < bytes; done += SUM_BYTES) {
+        const uint64_t left = bytes - done;
+        sum += core_hash(reader->made + done, left < SUM_BYTES ? left : SUM_BYTES, at + done);
+    }
+    if (source->sums != NULL) {
+        model_sums_add_part(source->sums, source->block, part->param, part->part, sum);
+    }
+}
+
+static uint64_t code_bytes(const struct model_stored_part *part, int64_t elements)
+{
+    return (uint64_t)(kern_quant_is_nf4(part->quant) ? elements / 2 : elements);
+}
+
+/* Copies the next piece of codes that the files have. */
+static int copy_codes(struct model_stored_reader *reader, const struct model_stored_part *part,
+                      int64_t count)
+{
+    const struct model_codes codes = codes_of(reader, part);
+    const uint64_t at = code_bytes(part, reader->done);
+    const uint64_t bytes = code_bytes(part, count);
+    const int rc = model_codes_read(&codes, at, bytes, reader->made);
+    if (rc == 0) {
+        sum_bytes(reader, part, at, bytes);
+    }
+    return rc;
+}
+
 /* Makes the next piece of a part's codes. */
 static int make_codes(struct model_stored_reader *reader, const struct model_stored_part *part,
                       const struct kern_quant_layout *layout)
@@ -269,17 +344,16 @@ static int make_codes(struct model_stored_reader *reader, const struct model_sto
     const int64_t count = left < piece_of(part) ? left : piece_of(part);
     const bool plain = part->quant == KERN_QUANT_NONE;
     const uint64_t bytes = (uint64_t)count * kern_type_bytes(part->from);
-    int rc = plain ? take(reader, part, count, reader->type, reader->made)
-                   : take(reader, part, count, MODEL_F32, reader->wide);
-    if (rc == 0 && !plain) {
+    int rc = plain         ? take(reader, part, count, reader->type, reader->made)
+             : part->given ? copy_codes(reader, part, count)
+                           : take(reader, part, count, MODEL_F32, reader->wide);
+    if (rc == 0 && !plain && !part->given) {
         rc = encode(reader, part, count);
     }
     if (rc != 0) {
         return rc;
     }
-    reader->end = plain                           ? bytes
-                  : part->quant == KERN_QUANT_NF4 ? (uint64_t)count / 2
-                                                  : (uint64_t)count;
+    reader->end = plain ? bytes : code_bytes(part, count);
     reader->done += count;
     if (count == left) { /* up to the scales */
         const uint64_t gap = layout->scales - layout->codes_bytes;
@@ -287,6 +361,21 @@ static int make_codes(struct model_stored_reader *reader, const struct model_sto
         reader->end += gap;
     }
     return 0;
+}
+
+static int make_scales(struct model_stored_reader *reader, const struct model_stored_part *part,
+                       const struct kern_quant_layout *layout)
+{
+    const struct model_codes codes = codes_of(reader, part);
+    if (!part->given) {
+        kern_quant_encode_scales(part->quant, layout, reader->scales, reader->made);
+        return 0;
+    }
+    const int rc = model_codes_read_scales(&codes, reader->made);
+    if (rc == 0) { /* at an offset that depends on the tensor alone */
+        sum_bytes(reader, part, layout->scales, layout->bytes - layout->scales);
+    }
+    return rc;
 }
 
 /* Makes the next bytes: a piece of codes, or the scales of a part whose codes are all made. */
@@ -299,7 +388,10 @@ static int make_more(struct model_stored_reader *reader)
         return make_codes(reader, part, &layout);
     }
     if (layout.bytes > layout.scales) {
-        kern_quant_encode_scales(part->quant, &layout, reader->scales, reader->made);
+        int rc = make_scales(reader, part, &layout);
+        if (rc != 0) {
+            return rc;
+        }
         reader->end = layout.bytes - layout.scales;
     }
     reader->part++;

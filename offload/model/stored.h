@@ -18,9 +18,11 @@ enum model_storage {
     MODEL_STORAGE_NF4,
 };
 
-/* Calls model_files_set_base for a run whose weights are of `type`. */
-void model_stored_set_base(struct model_files *files, enum model_storage storage,
-                           enum kern_type type);
+/* How a folder that is quantised keeps frozen layers; PLAIN: it is not. */
+enum model_storage model_stored_as(enum kern_quant quant);
+/* Calls model_files_set_base for a run of this model whose weights are of `type`. */
+void model_stored_set_base(struct model_files *files, const struct model *model,
+                           enum model_storage storage, enum kern_type type);
 
 /* "plain", "bf16", "int8", "nf4". */
 const char *model_storage_name(enum model_storage storage);
@@ -33,7 +35,9 @@ struct model_stored_part {
     int64_t rows;
     int64_t cols;
     enum kern_quant quant;
+    bool given;            /* the files have its codes */
     enum kern_type from;   /* of KERN_QUANT_NONE */
+    unsigned param, part;  /* of the block */
     uint64_t offset_bytes; /* in the stored form */
 };
 

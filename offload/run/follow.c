@@ -78,7 +78,7 @@ static int open_model(struct follower *follower)
     if (rc != 0) {
         return rc;
     }
-    model_stored_set_base(follower->files, made->options.base, made->options.type);
+    model_stored_set_base(follower->files, follower->model, made->options.base, made->options.type);
     if (follower->peft != NULL) {
         model_files_add_adapter(follower->files, follower->peft);
     }

@@ -250,6 +250,42 @@ static void quantised(void)
     rig_end();
 }
 
+/* A folder that bitsandbytes quantised is a base as it is. */
+static void of_bitsandbytes(void)
+{
+#define FOLDER "%M/../../../run/bnb/llama_nested "
+#define BNB    TRAIN_SMALL "--model " FOLDER
+    rig_train_begin();
+    expect(0, "inspect " FOLDER);
+    check_contains(rig_out, ", nf4+bfloat16\n");
+    check_contains(rig_out, "verified");
+    check_true(strstr(rig_out, "not part of the model") == NULL);
+    expect(0, "plan --model " FOLDER "--lora 2 --batch 1 --seq-len 8 --rates %T/rates.json");
+    expect(0, BNB "--lora 2 --steps 2 --save-every 1 --out %T/bnb -q");
+    expect(0, BNB "--lora 2 --base nf4 --steps 2 --out %T/bnb-same -q --store %T/bnb-store "
+                  "--place weights=store -v");
+    rig_same_adapter("bnb", "bnb-same");
+    expect(0, BNB "--lora 2 --steps 3 --save-every 1 --out %T/bnb -q --resume");
+    expect(0, BNB "--adapter %T/bnb --steps 1 --out %T/bnb-on -q");
+    expect(0, "export %T/bnb/checkpoint-3 --out %T/bnb-peft");
+    rig_same_file("bnb", "bnb-peft", "adapter_model.safetensors");
+    expect(2, BNB "--lora 2 --base int8 --steps 1 --out %T/never");
+    check_contains(rig_err, "--base int8: the weights of ");
+    check_contains(rig_err, " are quantised to nf4 already; leave out --base");
+    expect(2, BNB "--steps 1 --out %T/never");
+    check_contains(rig_err, " are quantised (nf4), and such weights cannot be trained: train ");
+    expect(2,
+           BNB "--lora 2 --lora-targets q_proj --modules-to-save o_proj --steps 1 --out %T/never");
+    check_contains(rig_err, "--modules-to-save matches model.layers.0.self_attn.o_proj.weight, "
+                            "which is quantised in ");
+    expect(2, "export --merge " FOLDER "%T/bnb --out %T/never");
+    check_contains(rig_err, "an adapter is merged into the model that they were made from");
+    check_true(!rig_has("never"));
+    rig_end();
+#undef FOLDER
+#undef BNB
+}
+
 /* A base in 4 bits stays beside the store, and the next run reads it, unless a flag says no. */
 static void kept_base(void)
 {
@@ -286,5 +322,6 @@ static void kept_base(void)
 }
 
 TEST_MAIN({"continued", continued}, {"with_magnitudes", with_magnitudes}, {"ranks", ranks},
-          {"quantised", quantised}, {"kept_base", kept_base}, {"exported", exported},
-          {"contradicted", contradicted}, {"of_another_base", of_another_base})
+          {"quantised", quantised}, {"of_bitsandbytes", of_bitsandbytes}, {"kept_base", kept_base},
+          {"exported", exported}, {"contradicted", contradicted},
+          {"of_another_base", of_another_base})

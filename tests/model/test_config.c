@@ -20,6 +20,8 @@ static int parse(const char *text, struct model_config *out)
     return rc;
 }
 
+#define BNB ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\","
+#define NF4 "\"load_in_4bit\":true,\"bnb_4bit_quant_type\":\"nf4\""
 #define LLAMA                                                                                      \
     "\"model_type\":\"llama\",\"vocab_size\":64,\"hidden_size\":32,\"num_hidden_layers\":2,"       \
     "\"num_attention_heads\":4,\"intermediate_size\":48"
@@ -287,7 +289,19 @@ static void refuses(void)
          "from"},
         {"{" LLAMA ",\"quantization_config\":{\"quant_method\":\"awq\"}}", "quantised by \"awq\""},
         {"{" LLAMA ",\"quantization_config\":{\"quant_method\":\"bitsandbytes\"}}",
-         "quantised by \"bitsandbytes\""},
+         "load_in_4bit: one of load_in_4bit and load_in_8bit must be true"},
+        {"{" LLAMA BNB "\"load_in_4bit\":true,\"load_in_8bit\":true}}", "must be true"},
+        {"{" LLAMA BNB "\"load_in_4bit\":1}}", "load_in_4bit"},
+        {"{" LLAMA BNB "\"load_in_4bit\":true}}",
+         "bnb_4bit_quant_type: weights of the type \"fp4\" are not supported, only nf4"},
+        {"{" LLAMA BNB NF4 ",\"bnb_4bit_quant_storage\":\"bfloat16\"}}",
+         "codes that are stored as \"bfloat16\" are not supported"},
+        {"{" LLAMA BNB NF4 ",\"bnb_4bit_use_double_quant\":\"no\"}}", "bnb_4bit_use_double_quant"},
+        {"{" LLAMA BNB "\"load_in_8bit\":true,\"llm_int8_has_fp16_weight\":true}}",
+         "llm_int8_has_fp16_weight: int8 layers with fp16 weights are not supported"},
+        {"{" LLAMA BNB NF4 ",\"llm_int8_skip_modules\":\"lm_head\"}}", "llm_int8_skip_modules"},
+        {"{" LLAMA BNB NF4 ",\"llm_int8_skip_modules\":[7]}}",
+         "llm_int8_skip_modules[0]: a module's name was expected"},
         {"{" LLAMA ",\"per_layer_config\":{}}", "per_layer_config: it is not supported"},
         {"{" LLAMA ",\"tie_word_embeddings\":\"yes\"}", "tie_word_embeddings"},
         {"{" LLAMA ",\"tie_word_embeddings\":true,\"tie_word_embeddings\":false}",
@@ -314,6 +328,39 @@ static void refuses(void)
     struct model_config c;
     check_int(model_config_load("/nonexistent", &c), ==, -ENOENT);
     check_contains(core_err_message(), "/nonexistent/config.json");
+}
+
+/* What is quantised by config.json alone, which a plan without weights has: all linear layers but those whose names
+ * begin or end with an entry of the list. */
+static void quantised(void)
+{
+    static const struct {
+        const char *text;
+        enum kern_quant quant;
+        unsigned whole[2]; /* tensors of each layer */
+    } cases[] = {
+        {"{" LLAMA ",\"quantization_config\":null}", KERN_QUANT_NONE, {0, 0}},
+        {"{" LLAMA BNB NF4 "}}", KERN_QUANT_NF4_F32, {0, 0}},
+        {"{" LLAMA BNB NF4 ",\"bnb_4bit_use_double_quant\":true}}", KERN_QUANT_NF4, {0, 0}},
+        {"{" LLAMA BNB "\"load_in_4bit\":false,\"load_in_8bit\":true}}", KERN_QUANT_INT8, {0, 0}},
+        {"{" LLAMA BNB NF4 ",\"llm_int8_skip_modules\":null}}", KERN_QUANT_NF4_F32, {0, 0}},
+        {"{" LLAMA BNB NF4 ",\"llm_int8_skip_modules\":[\"lm_head\",\"q_proj\",\"roj\","
+         "\"model.layers.1.mlp\"]}}",
+         KERN_QUANT_NF4_F32,
+         {7, 7}},
+        {"{" LLAMA BNB NF4 ",\"llm_int8_skip_modules\":[\"v_proj\",\"model.layers.1.mlp\","
+         "\"model.layers.1.m\",\"\"]}}",
+         KERN_QUANT_NF4_F32,
+         {1, 4}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct model_config c;
+        check_int(parse(cases[i].text, &c), ==, 0);
+        check_int(c.quant, ==, cases[i].quant);
+        for (int layer = 0; layer < 2; layer++) {
+            check_int(__builtin_popcountll(c.whole[layer]), ==, cases[i].whole[layer]);
+        }
+    }
 }
 
 /* A dropout of the file, or the default of the family, is recorded, so that a training run can
@@ -391,6 +438,6 @@ static void fixtures(void)
 
 TEST_MAIN({"defaults", defaults}, {"default_sizes", default_sizes}, {"padding", padding},
           {"reach", reach}, {"windows", windows}, {"spellings", spellings},
-          {"equal_spellings", equal_spellings}, {"refuses", refuses}, {"dropout", dropout},
-          {"rope_factors", rope_factors}, {"scales", scales}, {"families", families},
-          {"fixtures", fixtures})
+          {"equal_spellings", equal_spellings}, {"refuses", refuses}, {"quantised", quantised},
+          {"dropout", dropout}, {"rope_factors", rope_factors}, {"scales", scales},
+          {"families", families}, {"fixtures", fixtures})

@@ -355,7 +355,8 @@ static int hash_all(const struct case_model *made, struct run_engine *engine,
     const uint32_t shards = options->stage > 0 ? engine->world : 1;
     for (unsigned b = 0; b < made->model->block_count; b++) {
         const bool trained = made->model->blocks[b].trained;
-        int weights = trained ? 0 : run_engine_weights(engine, b, hash_weights, &hash);
+        const bool codes = made->model->config.quant != KERN_QUANT_NONE; /* its base is not read */
+        int weights = trained || codes ? 0 : run_engine_weights(engine, b, hash_weights, &hash);
         if (weights != 0) {
             return weights;
         }

@@ -62,7 +62,7 @@ static void make(struct case_model *made)
     const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = true, .seed = 3};
     case_model_make(made, "words");
     case_model_adapt(made, &lora);
-    model_stored_set_base(made->files, MODEL_STORAGE_NF4, KERN_BF16);
+    model_stored_set_base(made->files, made->model, MODEL_STORAGE_NF4, KERN_BF16);
 }
 
 /* Files in the store's directory whose names have `part`; the last one's path is in *path. */
@@ -349,7 +349,7 @@ static void a_changed_model_is_made_again(void)
     touch_model(&made, 1000);
     run_kept_for(&made, &ways[1], 0, &outcome);
     options.base = MODEL_STORAGE_INT8;
-    model_stored_set_base(made.files, MODEL_STORAGE_INT8, KERN_BF16);
+    model_stored_set_base(made.files, made.model, MODEL_STORAGE_INT8, KERN_BF16);
     case_run_engine(&made, &options, 0, &outcome);
     check_uint(kept_files("", path), ==, 2);
     touch_model(&made, 2000);

@@ -150,7 +150,7 @@ static void run_made(struct case_model *made, const char *family, enum model_sto
     struct case_outcome plain = {.steps = 0};
     struct run_options options = options_of(&ways[0], base);
     char name[160];
-    model_stored_set_base(made->files, base, KERN_BF16);
+    model_stored_set_base(made->files, made->model, base, KERN_BF16);
     for (size_t w = TEST_COUNT(0, 2); w < sizeof ways / sizeof ways[0]; w += TEST_COUNT(1, 2)) {
         struct case_outcome outcome = {.steps = 0};
         options = options_of(&ways[w], base);
@@ -162,7 +162,7 @@ static void run_made(struct case_model *made, const char *family, enum model_sto
         first = outcome;
     }
     expand_files(made, quant);
-    model_stored_set_base(made->files, MODEL_STORAGE_PLAIN, KERN_BF16);
+    model_stored_set_base(made->files, made->model, MODEL_STORAGE_PLAIN, KERN_BF16);
     options.base = MODEL_STORAGE_PLAIN;
     case_run_plain(made, &options, STEPS, &plain);
     check_losses(&plain, &first, family);

@@ -1,0 +1,12 @@
+/* config_quant.h: what config.json says about weights that are quantised; for config_read.c only. */
+#ifndef OFFLOAD_MODEL_CONFIG_QUANT_H
+#define OFFLOAD_MODEL_CONFIG_QUANT_H
+
+struct core_json;
+struct model_config;
+
+/* Reads `quantization_config` into config->quant and config->whole. -EINVAL names a method, or a key of bitsandbytes,
+ * that is not supported. Family and sizes of `config` are already resolved. */
+int model_config_read_quant(const struct core_json *doc, struct model_config *config);
+
+#endif

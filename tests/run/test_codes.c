@@ -1,0 +1,464 @@
+/* Folders that bitsandbytes quantised (tests/oracle/bnb_folders.py): runs with adapters have the bits of runs on the
+ * dequantised weights, wherever the base is kept; logits are those of transformers; damaged folders are refused. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/base/file.h"
+#include "offload/model/adapter.h"
+#include "offload/model/codes.h"
+#include "offload/model/config_read.h"
+#include "offload/model/stored.h"
+#include "offload/run/prepare.h"
+#include "tests/harness/heard.h"
+#include "tests/harness/test.h"
+#include "tests/run/case.h"
+
+enum { STEPS = 3 };
+
+static const struct quantised {
+    const char *name;
+    enum kern_quant quant;
+} folders[] = {{"llama_nested", KERN_QUANT_NF4},
+               {"gpt2_nested", KERN_QUANT_NF4},
+               {"gpt2_int8", KERN_QUANT_INT8},
+               {"qwen3_nf4", KERN_QUANT_NF4_F32},
+               {"qwen2_128", KERN_QUANT_NF4_F32}};
+
+static const struct way {
+    const char *name;
+    enum plan_where weights;
+    enum plan_acts acts;
+    uint32_t world, stage;
+    bool keeps;
+} ways[] = {
+    {"in DEVICE", PLAN_WHERE_DEVICE, PLAN_ACTS_KEEP, 1, 0, false},
+    {"in HOST", PLAN_WHERE_HOST, PLAN_ACTS_RECOMPUTE, 1, 0, false},
+    {"in STORE, kept", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, 1, 0, true},
+    {"in STORE, from the kept base", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, 1, 0, true},
+};
+
+static struct run_options options_of(const struct way *way, const struct case_model *made)
+{
+    static char directory[700];
+    struct run_options options = case_options();
+    snprintf(directory, sizeof directory, "%s/store", test_directory());
+    options.base = model_stored_as(made->model->config.quant);
+    options.micro_batches = 2;
+    options.keep_base = way->keeps;
+    options.wishes.weights = way->weights;
+    options.wishes.acts = way->acts;
+    options.world = way->world;
+    options.stage = way->stage;
+    options.io = "threads";
+    options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
+    options.store_count = 1;
+    options.budgets.store_bytes = UINT64_C(1) << 30;
+    return options;
+}
+
+static void fixture_path(const char *name, const char *part, char path[600])
+{
+    snprintf(path, 600, "%s/run/bnb/%s%s", test_root(), name, part);
+}
+
+/* Opens a folder for adapters. Returns the error of a folder that is refused. */
+static int open_folder(struct case_model *made, const char *folder, bool dora)
+{
+    const struct model_lora_options lora = {.rank = 4, .alpha = 8, .dora = dora, .seed = 3};
+    const struct model_options options = {.lora = &lora};
+    struct model_config config;
+    *made = (struct case_model){.rows = CASE_WHOLE};
+    snprintf(made->folder, sizeof made->folder, "%s", folder);
+    int rc = model_config_load(folder, &config);
+    if (rc == 0) {
+        check_int(model_create(&config, &options, &made->model), ==, 0);
+        check_int(model_files_open(folder, &made->files), ==, 0);
+        model_stored_set_base(made->files, made->model, model_stored_as(config.quant), KERN_BF16);
+        rc = model_files_check(made->files, made->model);
+    }
+    return rc;
+}
+
+static void open_good(struct case_model *made, const char *folder, bool dora)
+{
+    if (open_folder(made, folder, dora) != 0) {
+        test_fail(__FILE__, __LINE__, "%s: %s", folder, core_err_message());
+    }
+}
+
+static void check_losses(const struct case_outcome *a, const struct case_outcome *b,
+                         const char *what)
+{
+    for (unsigned s = 0; s < STEPS; s++) {
+        if (a->loss[s] != b->loss[s] || a->norm[s] != b->norm[s]) {
+            test_fail(__FILE__, __LINE__, "%s, step %u: loss %.17g and %.17g, norm %.17g and %.17g",
+                      what, s, a->loss[s], b->loss[s], a->norm[s], b->norm[s]);
+        }
+    }
+}
+
+/* ---- the same bits ---- */
+
+static void run_folder(const struct quantised *folder, bool dora)
+{
+    struct case_model made;
+    struct case_outcome plain = {.steps = 0};
+    char path[600];
+    char what[160];
+    fixture_path(folder->name, "/plain", path);
+    open_good(&made, path, dora);
+    struct run_options options = options_of(&ways[0], &made);
+    case_run_plain(&made, &options, STEPS, &plain);
+    case_model_free(&made);
+    fixture_path(folder->name, "", path);
+    open_good(&made, path, dora);
+    check_int(made.model->config.quant, ==, folder->quant);
+    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
+        struct case_outcome outcome = {.steps = 0};
+        options = options_of(&ways[w], &made);
+        snprintf(what, sizeof what, "%s, %s%s", folder->name, dora ? "DoRA, " : "", ways[w].name);
+        case_run_engine(&made, &options, STEPS, &outcome);
+        check_losses(&plain, &outcome, what);
+    }
+    case_model_free(&made);
+}
+
+/* Losses and norms of LoRA and DoRA, whose magnitudes begin with the norms of the dequantised rows. */
+static void runs_have_the_bits_of_dequantised_weights(void)
+{
+    for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
+        run_folder(&folders[f], false);
+        run_folder(&folders[f], true);
+    }
+}
+
+/* Each rank has its part of what is stored; the identity of the base is the same, as resuming shows. */
+static void ranks_resume_on_the_same_base(void)
+{
+    static const struct way parts = {"parts", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, 2, 3, false};
+    struct case_model made;
+    struct case_outcome straight = {.steps = 0};
+    struct case_outcome resumed = {.steps = 0};
+    char path[600];
+    char folder[700];
+    struct store_shelf *shelf = case_shelf_open();
+    const struct run_save_options save = {.shelf = shelf, .keep = 2};
+    const struct case_part all = {.end = 4};
+    const struct case_part first = {.end = 2, .save = &save, .save_after = 2};
+    fixture_path("llama_nested", "", path);
+    open_good(&made, path, true);
+    struct run_options options = options_of(&parts, &made);
+    options.wishes.saves = true;
+    case_run_part(&made, &options, &all, &straight, "a run");
+    case_run_part(&made, &options, &first, &resumed, "its beginning");
+    const struct case_part second = {
+        .first = 2,
+        .end = 4,
+        .resume = store_shelf_path(store_shelf_directory(shelf), 2, folder, sizeof folder)};
+    case_run_part(&made, &options, &second, &resumed, "its end");
+    check_double(straight.loss[3], ==, resumed.loss[3]);
+    options.world = 1;
+    options.stage = 0;
+    case_run_part(&made, &options, &second, &resumed, "its end, with one rank");
+    case_model_free(&made);
+    fixture_path("llama_nested", "/plain", path);
+    open_good(&made, path, true);
+    options.base = MODEL_STORAGE_PLAIN;
+    check_int(case_try_part(&made, &options, &second, &resumed), ==, -EINVAL);
+    check_contains(core_err_message(), "belongs to another base model");
+    store_shelf_close(shelf);
+    case_model_free(&made);
+}
+
+/* ---- logits ---- */
+
+static void *read_expected(const struct model_safetensors *file, const char *name, size_t *count)
+{
+    const struct model_tensor *tensor = model_safetensors_find(file, name);
+    check_true(tensor != NULL);
+    void *data = malloc(tensor->bytes);
+    check_int(model_safetensors_read(file, tensor, 0, data, tensor->bytes), ==, 0);
+    *count = tensor->bytes / sizeof(float);
+    return data;
+}
+
+static void compare_logits(const struct quantised *folder)
+{
+    struct case_model made;
+    struct run_prepared *prepared = NULL;
+    struct run_engine *engine = NULL;
+    struct model_safetensors *file = NULL;
+    char path[600];
+    size_t length;
+    size_t count;
+    double difference = 0;
+    double norm = 0;
+    fixture_path(folder->name, "/expect.safetensors", path);
+    check_int(model_safetensors_open(path, &file), ==, 0);
+    int32_t *ids = read_expected(file, "ids", &length);
+    float *theirs = read_expected(file, "logits", &count);
+    fixture_path(folder->name, "", path);
+    open_good(&made, path, false);
+    struct run_options options = options_of(&ways[1], &made);
+    options.type = KERN_F32;
+    model_stored_set_base(made.files, made.model, options.base, options.type);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    const struct run_engine_options given = {
+        .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
+    check_int(run_engine_create(&given, &engine), ==, 0);
+    float *ours = malloc(count * sizeof *ours);
+    check_int(run_engine_logits(engine, ids, (int64_t)length, ours), ==, 0);
+    for (size_t i = 0; i < count; i++) {
+        const double d = (double)ours[i] - (double)theirs[i];
+        difference += d * d;
+        norm += (double)theirs[i] * (double)theirs[i];
+    }
+    test_note("%s: logits differ by %.2g", folder->name, sqrt(difference / norm));
+    check_double(sqrt(difference / norm), <, 1e-5);
+    check_true(run_engine_destroy(engine));
+    run_prepared_destroy(prepared);
+    model_safetensors_close(file);
+    free(ids);
+    free(theirs);
+    free(ours);
+    case_model_free(&made);
+}
+
+/* In fp32 the logits of transformers with bitsandbytes. */
+static void logits_are_those_of_transformers(void)
+{
+    for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
+        compare_logits(&folders[f]);
+    }
+}
+
+/* ---- bad input ---- */
+
+static void copy_file(const char *from, const char *folder, const char *name)
+{
+    char path[900];
+    char *text = NULL;
+    size_t bytes = 0;
+    snprintf(path, sizeof path, "%s/%s", from, name);
+    check_int(core_file_read_regular(path, 1 << 20, &text, &bytes), ==, 0);
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    check_true(file != NULL);
+    check_uint(fwrite(text, 1, bytes, file), ==, bytes);
+    fclose(file);
+    free(text);
+}
+
+/* A copy of a fixture in which every `old` is overwritten by as many bytes. */
+struct change {
+    const char *fixture;
+    const char *old, *changed;
+    const char *message; /* NULL: the folder is read */
+};
+
+static void make_changed(const struct change *change, char folder[600])
+{
+    char from[600];
+    char path[700];
+    char *text = NULL;
+    size_t bytes = 0;
+    unsigned found = 0;
+    const size_t length = strlen(change->old);
+    fixture_path(change->fixture, "", from);
+    snprintf(folder, 600, "%s/changed", test_directory());
+    (void)mkdir(folder, 0700);
+    copy_file(from, folder, "config.json");
+    snprintf(path, sizeof path, "%s/model.safetensors", from);
+    check_int(core_file_read_regular(path, 1 << 20, &text, &bytes), ==, 0);
+    check_uint(strlen(change->changed), ==, length);
+    for (size_t i = 0; i + length <= bytes; i++) {
+        if (memcmp(text + i, change->old, length) == 0) {
+            memcpy(text + i, change->changed, length);
+            found++;
+        }
+    }
+    check_uint(found, >, 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    FILE *file = fopen(path, "wb");
+    check_true(file != NULL);
+    check_uint(fwrite(text, 1, bytes, file), ==, bytes);
+    fclose(file);
+    free(text);
+}
+
+static void damaged_folders_are_refused(void)
+{
+    static const struct change changes[] = {
+        {"llama_nested", ".weight.absmax\"", ".weight.absmix\"", "has no tensor absmax of the"},
+        {"llama_nested", "nested_absmax\"", "nested_absmix\"", "has no tensor nested_absmax of"},
+        {"llama_nested", "nested_quant_map\"", "nested_quant_mip\"",
+         "has no tensor nested_quant_map of the quantised tensor"},
+        {"llama_nested", "quant_state.bitsandbytes__nf4", "quant_state.bitsandbytes__fp4",
+         "is quantised as fp4, which is not supported"},
+        {"llama_nested", "quant_state.bitsandbytes__nf4", "quant_state.bitsandbytes__nfx",
+         "has no state (quant_state.bitsandbytes__nf4)"},
+        {"llama_nested", "\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\"",
+         "quant_type: \"fp4\" is not nf4"},
+        {"llama_nested", "\"blocksize\": 64", "\"blocksize\": 32",
+         "blocksize: expected a multiple of 64 up to 4096"},
+        {"qwen3_nf4", "\"blocksize\": 64", "\"blocksize\":128", "has type F32 and"},
+        {"llama_nested", "\"blocksize\": 64", "\"blocksized\":64", "blocksize"},
+        {"llama_nested", "\"nested_blocksize\": 256", "\"nested_blocksize\": 000", ""},
+        {"llama_nested", "\"nested_offset\": 0.0", "\"nested_offset\": nul", ""},
+        {"llama_nested", "\"shape\": [40, 40]", "\"shape\": [40, 41]",
+         "shape: config.json requires [40, 40]"},
+        {"llama_nested", "\"shape\": [40, 40]", "\"shape\": [40, -4]", "config.json requires"},
+        {"llama_nested", "\"shape\": [40, 40]", "\"shape\": [40,    ", "model.safetensors"},
+        {"gpt2_int8", "c_attn.SCB\"", "c_attn.SCX\"", "has no tensor SCB of the quantised tensor"},
+        {"gpt2_int8", "\"I8\"", "\"U8\"",
+         "has the shape [120, 40]; config.json requires [40, 120]"},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        struct case_model made;
+        char folder[600];
+        make_changed(&changes[i], folder);
+        if (open_folder(&made, folder, false) != -EINVAL ||
+            strstr(core_err_message(), changes[i].message) == NULL) {
+            test_fail(__FILE__, __LINE__, "%s for %s: \"%s\"", changes[i].changed,
+                      changes[i].fixture, core_err_message());
+        }
+        case_model_free(&made);
+    }
+}
+
+/* ---- numbers ---- */
+
+/* Overwrites bytes of a tensor of the copy. */
+static void write_tensor(const char *folder, const char *name, uint64_t at, const void *bytes,
+                         size_t count)
+{
+    struct model_safetensors *file = NULL;
+    char path[700];
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    check_int(model_safetensors_open(path, &file), ==, 0);
+    const struct model_tensor *tensor = model_safetensors_find(file, name);
+    check_true(tensor != NULL);
+    FILE *out = fopen(path, "r+b");
+    check_true(out != NULL);
+    check_int(fseek(out, (long)(tensor->offset_bytes + at), SEEK_SET), ==, 0);
+    check_uint(fwrite(bytes, 1, count, out), ==, count);
+    fclose(out);
+    model_safetensors_close(file);
+}
+
+static void numbers_are_checked(void)
+{
+    static const float infinity = INFINITY;
+    static const float half = 0.5f;
+    static const uint8_t one = 1;
+    static const struct {
+        const char *fixture, *name;
+        const void *bytes;
+        size_t count;
+        const char *message;
+    } changes[] = {
+        {"llama_nested", "model.layers.0.mlp.down_proj.weight.nested_absmax", &infinity, 4,
+         "has scales that are not finite"},
+        {"qwen3_nf4", "model.layers.1.self_attn.q_proj.weight.absmax", &infinity, 4,
+         "has scales that are not finite"},
+        {"qwen2_128", "model.layers.1.self_attn.q_proj.weight.nested_absmax", &infinity, 4,
+         "has scales that are not finite"},
+        {"gpt2_int8", "transformer.h.0.attn.c_attn.SCB", &infinity, 4,
+         "has scales that are not finite"},
+        {"qwen3_nf4", "model.layers.1.self_attn.q_proj.weight.quant_map", &half, 4,
+         "has other values than those of nf4"},
+        {"gpt2_int8", "transformer.h.0.attn.c_attn.weight_format", &one, 1,
+         "c_attn.weight_format is 1; tide reads int8 weights by rows"},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
+        struct case_model made;
+        struct case_outcome outcome = {.steps = 0};
+        char folder[600];
+        make_changed(&(struct change){changes[i].fixture, "weight", "weight", NULL}, folder);
+        write_tensor(folder, changes[i].name, 0, changes[i].bytes, changes[i].count);
+        int rc = open_folder(&made, folder, false);
+        if (rc == 0) {
+            const struct run_options options = options_of(&ways[1], &made);
+            rc = case_try_engine(&made, &options, 1, &outcome);
+        }
+        check_int(rc, ==, -EINVAL);
+        check_contains(core_err_message(), changes[i].message);
+        case_model_free(&made);
+    }
+}
+
+static const char scales_name[] = "model.layers.0.self_attn.q_proj.weight.absmax";
+
+static bool has_code(const char *folder, int code)
+{
+    struct model_safetensors *file = NULL;
+    char path[700];
+    uint8_t codes[64];
+    bool has = false;
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    check_int(model_safetensors_open(path, &file), ==, 0);
+    const struct model_tensor *tensor = model_safetensors_find(file, scales_name);
+    check_uint(tensor->bytes, <=, sizeof codes);
+    check_int(model_safetensors_read(file, tensor, 0, codes, tensor->bytes), ==, 0);
+    for (uint64_t i = 0; i < tensor->bytes; i++) {
+        has = has || codes[i] == code;
+    }
+    model_safetensors_close(file);
+    return has;
+}
+
+/* A map of scales that is not ours: scales become fp32, with a line of the log. The values of the map are used. */
+static void other_maps_are_read(void)
+{
+    static const char name[] = "model.layers.0.self_attn.q_proj.weight.nested_quant_map";
+    struct case_model made;
+    struct case_outcome outcomes[3];
+    char folder[600];
+    char fixture[600];
+    char path[700];
+    float map[256];
+    fixture_path("llama_nested", "", fixture);
+    open_good(&made, fixture, false);
+    struct run_options options = options_of(&ways[1], &made);
+    case_run_engine(&made, &options, STEPS, &outcomes[0]);
+    case_model_free(&made);
+    make_changed(&(struct change){"llama_nested", "weight", "weight", NULL}, folder);
+    for (int i = 0; i < 2; i++) {
+        struct model_safetensors *file = NULL;
+        snprintf(path, sizeof path, "%s/model.safetensors", folder);
+        check_int(model_safetensors_open(path, &file), ==, 0);
+        check_int(
+            model_safetensors_read(file, model_safetensors_find(file, name), 0, map, sizeof map),
+            ==, 0);
+        model_safetensors_close(file);
+        for (int k = 0; k < 256;
+             k++) { /* the values of codes that the tensor does not have; then all */
+            map[k] *= i == 1 || !has_code(folder, k) ? 1.5f : 1.0f;
+        }
+        write_tensor(folder, name, 0, map, sizeof map);
+        test_listen(CORE_LOG_INFO);
+        open_good(&made, folder, false);
+        test_listen_end();
+        check_uint(test_heard_lines("the codes of the scales are not those that tide stores"), ==,
+                   1);
+        check_int(made.model->config.quant, ==, KERN_QUANT_NF4_F32);
+        options = options_of(&ways[1], &made);
+        case_run_engine(&made, &options, STEPS, &outcomes[1 + i]);
+        case_model_free(&made);
+    }
+    check_losses(&outcomes[0], &outcomes[1], "fp32 scales");
+    check_true(outcomes[0].loss[0] != outcomes[2].loss[0]);
+}
+
+TEST_MAIN({"runs_have_the_bits_of_dequantised_weights", runs_have_the_bits_of_dequantised_weights},
+          {"ranks_resume_on_the_same_base", ranks_resume_on_the_same_base},
+          {"logits_are_those_of_transformers", logits_are_those_of_transformers},
+          {"damaged_folders_are_refused", damaged_folders_are_refused},
+          {"numbers_are_checked", numbers_are_checked},
+          {"other_maps_are_read", other_maps_are_read})
