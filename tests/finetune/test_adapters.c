@@ -262,8 +262,9 @@ static void of_bitsandbytes(void)
     check_true(strstr(rig_out, "not part of the model") == NULL);
     expect(0, "plan --model " FOLDER "--lora 2 --batch 1 --seq-len 8 --rates %T/rates.json");
     expect(0, BNB "--lora 2 --steps 2 --save-every 1 --out %T/bnb -q");
-    expect(0, BNB "--lora 2 --base nf4 --steps 2 --out %T/bnb-same -q --store %T/bnb-store "
-                  "--place weights=store -v");
+    expect(0, BNB
+           "--lora 2 --base nf4 --steps 2 --out %T/bnb-same -q --store %T/bnb-store --make-store "
+           "--place weights=store -v");
     rig_same_adapter("bnb", "bnb-same");
     expect(0, BNB "--lora 2 --steps 3 --save-every 1 --out %T/bnb -q --resume");
     expect(0, BNB "--adapter %T/bnb --steps 1 --out %T/bnb-on -q");
