@@ -260,12 +260,31 @@ struct hash_context {
     struct hashes hashes;
     size_t width;
     uint64_t chunk_elements;
+    uint64_t still_groups;
 };
+
+/* Groups of 256 elements whose fp32 first moments are all zero. */
+static uint64_t count_still(const float *m, uint64_t count)
+{
+    enum { GROUP = 256 };
+    uint64_t still = 0;
+    for (uint64_t at = 0; at < count; at += GROUP) {
+        bool moved = false;
+        for (uint64_t i = at; i < count && i < at + GROUP; i++) {
+            moved = moved || m[i] != 0;
+        }
+        still += !moved;
+    }
+    return still;
+}
 
 static int hash_states(void *context, const struct adam_arrays *arrays)
 {
     struct hash_context *hash = context;
     hash_window(arrays, hash->width, &hash->hashes);
+    if (arrays->m != NULL && hash->hashes.format.m_bytes == sizeof(float)) {
+        hash->still_groups += count_still(arrays->m, arrays->count);
+    }
     return 0;
 }
 
@@ -373,6 +392,7 @@ static int hash_all(const struct case_model *made, struct run_engine *engine,
     }
     out->state_hash = hash.hashes.states;
     out->weight_hash = hash.hashes.weights;
+    out->still_groups = hash.still_groups;
     return 0;
 }
 

@@ -293,6 +293,8 @@ static void coded(void)
         options.codes = true;
         case_run_engine(&made, &options, STEPS, &memory);
         check_near(&exact, &memory, 5e-2, "codes");
+        check_uint(memory.still_groups, ==,
+                   exact.still_groups); /* the largest of a group has a code */
         check_true(exact.loss[STEPS - 1] != memory.loss[STEPS - 1]);
         const double part = (double)memory.summed_bytes / (double)exact.summed_bytes;
         test_note("stage %u: %.4f of the bytes", stage, part);
