@@ -424,6 +424,19 @@ struct tide_engine_wait {
 TIDE_API int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
                                  struct tide_engine_wait *out);
 
+/* What all ranks moved between memory and one of `stores` since the step before the last one. */
+struct tide_engine_drive {
+    size_t struct_bytes;
+    const char *directory; /* valid as long as the engine */
+    uint64_t read_bytes;
+    uint64_t write_bytes;
+};
+
+/* Describes the store `index`, in the order of `stores`, in the last step. Returns 0, -ENOENT if `index` is beyond the last
+ * store, or -EINVAL for a wrong struct_bytes. */
+TIDE_API int tide_engine_drive_at(const struct tide_engine *engine, unsigned index,
+                                  struct tide_engine_drive *out);
+
 /* Sets the betas of the following steps, for schedules that change them. SGD uses beta1 as its momentum;
  * Adagrad uses neither. Returns 0, or -EINVAL for values outside [0, 1). */
 TIDE_API int tide_engine_betas(struct tide_engine *engine, double beta1, double beta2);

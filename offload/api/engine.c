@@ -215,6 +215,7 @@ static int step(struct tide_engine *engine, const struct tide_batch *batches, un
         .reward_accuracy = result.right,
     };
     engine->stats = result.stats;
+    engine->moved = result.moved;
     engine->step_ns = now_ns;
     return abi_struct_write("tide_step", &made, sizeof made, out);
 }
@@ -250,6 +251,22 @@ int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
         .update_seconds = (double)engine->stats.update_wait_ns[index] * 1e-9,
     };
     return abi_struct_write("tide_engine_wait", &wait, sizeof wait, out);
+}
+
+int tide_engine_drive_at(const struct tide_engine *engine, unsigned index,
+                         struct tide_engine_drive *out)
+{
+    const struct run_options *options = &engine->setup.options;
+    if (index >= options->store_count) {
+        return core_err_set(-ENOENT, "store %u does not exist; there are %u", index,
+                            options->store_count);
+    }
+    const struct tide_engine_drive drive = {
+        .directory = options->stores[index].directory,
+        .read_bytes = engine->moved.paths[index].read_bytes,
+        .write_bytes = engine->moved.paths[index].write_bytes,
+    };
+    return abi_struct_write("tide_engine_drive", &drive, sizeof drive, out);
 }
 
 static int set_betas(struct tide_engine *engine, double beta1, double beta2)

@@ -15,9 +15,10 @@ struct tide_engine {
     struct run_engine *engine;   /* owned */
     struct model_batch *batches; /* owned: the micro-batches of one step */
     int64_t step_ns;             /* when the last step ended */
-    struct run_stats stats;      /* of the last step */
-    struct model_claim claim;    /* on the folder that was reserved for a save */
-    struct store_shelf *shelf;   /* owned: where checkpoints go; NULL: no save so far */
+    struct run_stats stats;      /* of the last step, like the next */
+    struct run_moved moved;
+    struct model_claim claim;  /* on the folder that was reserved for a save */
+    struct store_shelf *shelf; /* owned: where checkpoints go; NULL: no save so far */
     /* The manifest of the checkpoint that the engine resumed from; step 0: it began with the model. */
     struct store_manifest resumed;
     char resumed_path[4096]; /* "": began with the model */

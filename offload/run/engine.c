@@ -134,6 +134,7 @@ static int step_rank(struct run_engine *engine, struct run_engine_worker *worker
     int rc = run_rank_step(worker->rank, arguments, &worker->result);
     run_engine_base_check(engine, rc);
     worker->traffic = run_rank_traffic_take(worker->rank);
+    run_rank_moved_take(worker->rank, &worker->moved);
     worker->stats = run_rank_stats_take(worker->rank);
     worker->result.wait_ns = worker->stats.ranks_wait_ns;
     return rc;
@@ -219,6 +220,10 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
         loss.right += worker->result.loss.right;
         step->guess_bytes += worker->result.guess_bytes;
         plan_traffic_add(&step->traffic, &worker->traffic);
+        for (size_t i = 0; i < STORE_PATHS_MAX; i++) {
+            step->moved.paths[i].read_bytes += worker->moved.paths[i].read_bytes;
+            step->moved.paths[i].write_bytes += worker->moved.paths[i].write_bytes;
+        }
     }
     compare_ranks(engine, step);
     step->stats = engine->workers[0].stats;
@@ -584,6 +589,7 @@ int run_engine_serve(struct run_engine *engine, unsigned call, const void *argum
     reply->result = worker->result;
     reply->loss = worker->loss;
     reply->traffic = worker->traffic;
+    reply->moved = worker->moved;
     reply->sums_hash = worker->sums_hash;
     return 0;
 }

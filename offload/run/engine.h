@@ -55,7 +55,8 @@ struct run_step {
     bool guess_right;
     uint64_t guess_bytes;        /* wasted: moved by all ranks for guesses that were wrong */
     double guess_seconds;        /* lost to wrong guesses, of this step and the one before */
-    struct plan_traffic traffic; /* of all ranks */
+    struct plan_traffic traffic; /* of all ranks, like the next */
+    struct run_moved moved;      /* by the drives since the last step */
     struct run_stats stats;      /* of the first rank */
     uint32_t slowest;            /* the rank that waited least for the others */
     double imbalance_seconds;    /* that a rank waited longer than the slowest one, on average */

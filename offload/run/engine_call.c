@@ -53,6 +53,7 @@ int run_engine_wait_remote(struct run_engine *engine, uint32_t index, struct run
         worker->result = reply->result;
         worker->loss = reply->loss;
         worker->traffic = reply->traffic;
+        worker->moved = reply->moved;
         worker->sums_hash = reply->sums_hash;
         worker->used_bytes = reply->used_bytes;
         worker->peak_bytes = reply->peak_bytes;

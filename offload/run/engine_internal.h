@@ -21,6 +21,7 @@ struct run_engine_worker {
     struct run_result result;
     struct kern_loss loss;
     struct plan_traffic traffic;
+    struct run_moved moved;
     struct run_stats stats;
     uint64_t sums_hash;              /* of the checkpoint that it was loaded from */
     uint64_t used_bytes, peak_bytes; /* memory of another process */

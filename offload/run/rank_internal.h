@@ -73,7 +73,8 @@ struct run_rank {
     enum run_saved saved;
     uint64_t updates; /* updates done or pending; skipped steps have none */
     struct plan_traffic traffic;
-    struct run_rank *lost; /* next in the list of ranks that could not be destroyed */
+    struct run_moved moved; /* since the store was opened, when it was last taken */
+    struct run_rank *lost;  /* next in the list of ranks that could not be destroyed */
 };
 
 /* Waits for a fence of one of this rank's queues as long as that queue makes progress. */

@@ -48,6 +48,7 @@ struct run_reply {
     struct run_result result;
     struct kern_loss loss;
     struct plan_traffic traffic;
+    struct run_moved moved;
     uint64_t used_bytes, peak_bytes; /* memory of the process */
 };
 

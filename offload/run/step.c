@@ -409,6 +409,20 @@ struct run_stats run_rank_stats_take(struct run_rank *rank)
     return run_executor_stats_take(rank->executor);
 }
 
+void run_rank_moved_take(struct run_rank *rank, struct run_moved *out)
+{
+    struct store_stats stats = {0};
+    if (rank->store != NULL) {
+        store_stats_take(rank->store, &stats);
+    }
+    for (size_t i = 0; i < STORE_PATHS_MAX; i++) {
+        const struct store_moved *before = &rank->moved.paths[i];
+        out->paths[i] = (struct store_moved){stats.paths[i].read_bytes - before->read_bytes,
+                                             stats.paths[i].write_bytes - before->write_bytes};
+        rank->moved.paths[i] = stats.paths[i];
+    }
+}
+
 struct plan_traffic run_rank_traffic_take(struct run_rank *rank)
 {
     const struct plan_traffic traffic = rank->traffic;

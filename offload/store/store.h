@@ -139,9 +139,15 @@ struct store_base_part {
 int store_base_adopt(struct store *store, const struct store_place *place,
                      const struct store_base_part *part);
 
+/* Bytes moved on one path. */
+struct store_moved {
+    uint64_t read_bytes, write_bytes;
+};
+
 /* Bytes moved and errors of the drives since open. */
 struct store_stats {
     uint64_t read_bytes, write_bytes;
+    struct store_moved paths[STORE_PATHS_MAX]; /* the same for each path */
     uint64_t retries, mismatches, stalls;
 };
 void store_stats_take(struct store *store, struct store_stats *out);

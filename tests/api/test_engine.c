@@ -32,6 +32,28 @@ static void waits_have_names(void)
     tide_engine_destroy(engine);
 }
 
+/* The bytes of a store are those that the steps report: the drive reads some of them before its step. */
+static void drives_are_counted(void)
+{
+    struct tide_engine_drive drive = {.struct_bytes = sizeof drive};
+    uint64_t written = 0;
+    world_init(&world);
+    struct tide_engine *engine = world_engine(&world.options);
+    check_int(tide_engine_drive_at(engine, 0, &drive), ==, 0);
+    check_string(drive.directory, world.store);
+    check_uint(drive.read_bytes + drive.write_bytes, ==, 0);
+    for (unsigned step = 0; step < 3; step++) {
+        const struct tide_step made = world_steps(&world, engine, 1);
+        check_int(tide_engine_drive_at(engine, 0, &drive), ==, 0);
+        check_true(drive.read_bytes >= made.store_read_bytes / 2);
+        written += made.store_write_bytes;
+        check_true(step == 0 || drive.write_bytes > 0);
+        check_uint(drive.write_bytes, <=, written + (UINT64_C(64) << 20));
+    }
+    check_int(tide_engine_drive_at(engine, 1, &drive), ==, -ENOENT);
+    tide_engine_destroy(engine);
+}
+
 /* ---- refusals ---- */
 
 static void refuse_batch(struct tide_engine *engine, const struct tide_batch *batch, int code,
@@ -573,4 +595,5 @@ TEST_MAIN({"refusals_do_no_harm", refusals_do_no_harm},
           {"memory_of_ranks", memory_of_ranks}, {"betas_move", betas_move},
           {"fp16_overflows", fp16_overflows},
           {"plans_say_what_they_hold", plans_say_what_they_hold}, {"two_at_once", two_at_once},
-          {"stopping", stopping}, {"waits_have_names", waits_have_names})
+          {"stopping", stopping}, {"waits_have_names", waits_have_names},
+          {"drives_are_counted", drives_are_counted})

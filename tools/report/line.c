@@ -97,6 +97,11 @@ static int take_value(const struct report_line *line, const struct key *key,
     return 0;
 }
 
+static bool is_key(const struct core_json_token *token, const char *name)
+{
+    return core_json_token_equals(token, name, strlen(name));
+}
+
 struct reading {
     const struct report_line *line;
     struct core_json_scan scan;
@@ -154,13 +159,61 @@ static int take_group(struct reading *reading, const char *group)
     return rc;
 }
 
-static bool is_key(const struct core_json_token *token, const char *name)
+/* Adds the bytes of one drive; other members are skipped. */
+static int take_drive(struct reading *reading, double *sum)
 {
-    return core_json_token_equals(token, name, strlen(name));
+    static const struct key bytes[] = {{"drives[]", "read_bytes", REPORT_DRIVE},
+                                       {"drives[]", "write_bytes", REPORT_DRIVE}};
+    struct core_json_token token;
+    int rc = 0;
+    *sum = 0;
+    while (rc == 0 && (rc = next_token(reading, &token)) == 0 &&
+           token.kind == CORE_JSON_TOKEN_KEY) {
+        const struct key *key = is_key(&token, bytes[0].name)   ? &bytes[0]
+                                : is_key(&token, bytes[1].name) ? &bytes[1]
+                                                                : NULL;
+        double value = 0;
+        if (key == NULL) {
+            rc = skip_value(reading, &token);
+            continue;
+        }
+        rc = next_token(reading, &token);
+        if (rc == 0) {
+            rc = take_value(reading->line, key, &token, &value);
+        }
+        *sum += value;
+    }
+    return rc;
+}
+
+/* Reads "drives", an array of objects. */
+static int take_drives(struct reading *reading)
+{
+    struct core_json_token token;
+    size_t count = 0;
+    int rc = next_token(reading, &token);
+    if (rc == 0 && token.kind != CORE_JSON_TOKEN_ARRAY_BEGIN) {
+        return refuse_key(reading->line, NULL, "drives", "an array");
+    }
+    while (rc == 0 && (rc = next_token(reading, &token)) == 0 &&
+           token.kind != CORE_JSON_TOKEN_ARRAY_END) {
+        double sum = 0;
+        if (token.kind != CORE_JSON_TOKEN_OBJECT_BEGIN) {
+            return refuse_key(reading->line, NULL, "drives[]", "an object");
+        }
+        rc = take_drive(reading, &sum);
+        if (count < REPORT_DRIVES) {
+            reading->values->of[REPORT_DRIVE + count++] = sum;
+        }
+    }
+    return rc;
 }
 
 static int take_member(struct reading *reading, struct core_json_token *token)
 {
+    if (is_key(token, "drives")) {
+        return take_drives(reading);
+    }
     static const char *const groups[] = {"wait", "guesses", "ranks"};
     static const char *const objects[] = {"run", "plan", "events"};
     for (size_t i = 0; i < 3; i++) {

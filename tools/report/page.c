@@ -39,6 +39,14 @@ static const char *const figure_names[REPORT_FIGURES] = {
     [REPORT_LOST_BYTES] = "lost_bytes",
     [REPORT_LOST_SECONDS] = "lost_seconds",
     [REPORT_RSS] = "rss",
+    [REPORT_DRIVE] = "drive_1",
+    [REPORT_DRIVE + 1] = "drive_2",
+    [REPORT_DRIVE + 2] = "drive_3",
+    [REPORT_DRIVE + 3] = "drive_4",
+    [REPORT_DRIVE + 4] = "drive_5",
+    [REPORT_DRIVE + 5] = "drive_6",
+    [REPORT_DRIVE + 6] = "drive_7",
+    [REPORT_DRIVE_LAST] = "drive_8",
     [REPORT_COMPUTE] = "compute",
 };
 

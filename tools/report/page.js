@@ -235,6 +235,8 @@ charts.push(
     series: [series('read', 'store reads', 'read'), series('write', 'store writes', 'write'), series('up', 'host to device', 'compute'), series('down', 'device to host', 'update'),
       series('gather', 'weights between ranks', 'ranks'), series('reduce', 'gradients between ranks', 'copy'),
       series('gather_between', 'weights between nodes', 'other'), series('reduce_between', 'gradients between nodes', 'write')] },
+  ...(whole('drive_1').count > 0 ? [{ id: 'drives', title: 'Bytes per step, by drive', unit: 'bytes', fromZero: true, about: 'Read and written, in the order of --store, by all ranks.',
+    series: ['read', 'write', 'compute', 'update', 'ranks', 'copy', 'other', 'rows'].map((colour, i) => series(`drive_${i + 1}`, `store ${i + 1}`, colour)) }] : []),
   { id: 'memory', title: 'Memory of the process', unit: 'gb', series: [series('rss', 'measured', 'update')], fromZero: true,
     limit: memoryPlan === null ? null : memoryPlan / 1e9, limitName: 'planned',
     about: 'After each step, huge pages included, beside the plan for all tiers in memory.' });

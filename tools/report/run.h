@@ -14,6 +14,7 @@ enum {
     REPORT_TIMES_MAX = 1 << 15, /* step times kept for the median; of longer runs, a sample */
     REPORT_NAME_BYTES = 128,
     REPORT_EVENT_BYTES = 320,
+    REPORT_DRIVES = 8,
 };
 
 enum report_figure {
@@ -46,6 +47,8 @@ enum report_figure {
     REPORT_LOST_BYTES,
     REPORT_LOST_SECONDS,
     REPORT_RSS,
+    REPORT_DRIVE, /* bytes read and written, of each --store in turn; of further ones, none */
+    REPORT_DRIVE_LAST = REPORT_DRIVE + REPORT_DRIVES - 1,
     REPORT_COMPUTE, /* computed: seconds without the waits */
     REPORT_FIGURES
 };

@@ -12,6 +12,13 @@ struct core_json_write;
 /* Reasons for waiting that have a figure of their own. */
 enum { FINETUNE_WAITS = TIDE_WAIT_OTHER + 1 };
 
+/* What went to and from one --store. */
+enum { FINETUNE_DRIVES_MAX = 16 };
+struct finetune_drive {
+    const char *directory;
+    uint64_t read_bytes, write_bytes;
+};
+
 /* Everything known at the end of a step. */
 struct finetune_record {
     struct tide_step step;
@@ -22,6 +29,8 @@ struct finetune_record {
     double data_wait; /* seconds before the step in which its rows were not ready */
     bool evaluated;   /* an evaluation followed this step */
     double eval_loss;
+    struct finetune_drive drives[FINETUNE_DRIVES_MAX]; /* in the order of --store */
+    size_t drive_count;
     bool pairs; /* --loss dpo; the next two are known after an evaluation */
     double eval_margin;
     double eval_accuracy;

@@ -240,12 +240,31 @@ static void write_run(struct core_json_write *json, const struct finetune_log_he
     core_json_write_object_end(json);
 }
 
+/* The bytes of each store, if there is any. */
+static void write_drives(struct core_json_write *json, const struct finetune_drive *drives,
+                         size_t count)
+{
+    if (count == 0) {
+        return;
+    }
+    core_json_write_array_begin(json, "drives");
+    for (size_t i = 0; i < count; i++) {
+        core_json_write_object_begin(json, NULL);
+        core_json_write_string(json, "directory", drives[i].directory);
+        core_json_write_unsigned(json, "read_bytes", drives[i].read_bytes);
+        core_json_write_unsigned(json, "write_bytes", drives[i].write_bytes);
+        core_json_write_object_end(json);
+    }
+    core_json_write_array_end(json);
+}
+
 /* Writes a line; the first line also describes the run. */
 static int write_json(struct finetune_log *log, const struct finetune_record *record)
 {
     struct core_json_write *json = &log->json;
     core_json_write_object_begin(json, NULL);
     finetune_figures_write(json, record);
+    write_drives(json, record->drives, record->drive_count);
     if (!log->began && log->head.plan != NULL) {
         write_run(json, &log->head, &record->memory);
         cli_plan_write_json(json, "plan", log->head.plan, log->head.engine, false);
@@ -305,6 +324,7 @@ void finetune_log_summary(struct finetune_log *log, const struct finetune_summar
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) {
         core_json_write_real(json, figures[i].key, figures[i].value);
     }
+    write_drives(json, summary->drives, summary->drive_count);
     finetune_events_write(log->events, json);
     core_json_write_object_end(json);
     flush(log, &log->json_file, log->json_path, core_json_write_end(json));

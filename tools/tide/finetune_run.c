@@ -298,6 +298,27 @@ static int read_waits(const struct tide_engine *engine, struct finetune_record *
     return 0;
 }
 
+/* Takes the bytes of each store into the record and the summary. */
+static int read_drives(struct finetune_run *run, struct finetune_record *record)
+{
+    struct finetune_summary *sum = &run->summary;
+    record->drive_count = run->settings->engine.store_count;
+    for (unsigned i = 0; i < record->drive_count; i++) {
+        struct tide_engine_drive drive = {.struct_bytes = sizeof drive};
+        int rc = tide_engine_drive_at(run->engine, i, &drive);
+        if (rc != 0) {
+            return rc;
+        }
+        record->drives[i] = (struct finetune_drive){drive.directory, drive.read_bytes,
+                                                    drive.write_bytes};
+        sum->drives[i].directory = run->settings->engine.stores[i].directory;
+        sum->drives[i].read_bytes += drive.read_bytes;
+        sum->drives[i].write_bytes += drive.write_bytes;
+    }
+    sum->drive_count = record->drive_count;
+    return 0;
+}
+
 static int make_step(struct finetune_run *run, struct finetune_record *record)
 {
     const struct tide_batch *batches = NULL;
@@ -321,7 +342,7 @@ static int make_step(struct finetune_run *run, struct finetune_record *record)
         adopt(rc);
         return rc == -ECANCELED ? rc : core_err_prefix(rc, "step %" PRId64, run->steps + 1);
     }
-    if ((rc = read_waits(run->engine, record)) != 0 ||
+    if ((rc = read_waits(run->engine, record)) != 0 || (rc = read_drives(run, record)) != 0 ||
         (rc = tide_engine_memory(run->engine, &record->memory)) != 0) {
         return adopt(rc);
     }
