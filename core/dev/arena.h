@@ -36,7 +36,7 @@ size_t dev_arena_range_bytes(size_t budget_bytes, bool host);
 void dev_arena_init(struct dev_arena *arena, void *base, size_t budget_bytes, bool host);
 void dev_arena_fini(struct dev_arena *arena);
 
-/* -ENOMEM with the numbers; the caller (the device) prefixes its name. */
+/* -EINVAL for 0 bytes; -ENOMEM with the numbers. The caller (the device) prefixes its name. */
 int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out);
 void dev_arena_free(struct dev_arena *arena, void *memory);
 void dev_arena_report(struct dev_arena *arena, struct dev_memory *out);

@@ -10,7 +10,8 @@
  * faster by more, because it is fast only while its guesses are right. */
 static const double worth = 0.003;
 static const double worth_twice = 0.02;
-/* Parts of a step that count as equally fast, and of memory that count as less. */
+/* Steps whose times differ by less than this part are equally fast; memory must be smaller by this part to count
+ * as less. */
 static const double equal = 1e-4;
 static const double less = 0.02;
 /* A change that frees less than this part of the memory is not made. */

@@ -143,7 +143,7 @@ static bool has_copy(const struct plan_step *step, uint32_t block)
     return step->copied != NULL && step->copied[block];
 }
 
-/* The bytes of a copy that members of the group on other nodes have: none, unless a group has ranks of several. */
+/* The bytes of a copy that come from members of the group on other nodes: 0 if all of a group is on one node. */
 static uint64_t copy_between(const struct plan_step *step, uint32_t block)
 {
     const struct plan_input *input = step->input;

@@ -160,8 +160,8 @@ uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
 uint32_t plan_layout_sectioned(const struct plan_input *input, const struct plan_layout *layout,
                                uint32_t block);
 
-/* The slot through which the weights of a block that is brought by pages pass when a run begins and ends, if
- * they are in STORE and the device is the host. */
+/* For a block that is brought by pages: the slot through which its weights pass when a run begins and ends, if they
+ * are in STORE and the device is the host. */
 uint32_t plan_layout_page_slot(const struct plan_layout *layout, uint32_t block);
 
 /* Bytes of a block's kept activations, of all micro-batches of a group. */

@@ -67,7 +67,7 @@ uint64_t plan_chunk_size(uint64_t elements, uint64_t chunk_elements, uint64_t ch
 uint64_t plan_state_bytes(const struct plan_format *format, uint64_t n);
 uint64_t plan_state_offset(const struct plan_format *format, enum plan_stream stream, uint64_t n);
 
-/* Number of elements before `rank`'s shard of a block: a multiple of 64 Ki. */
+/* Number of elements before `rank`'s shard of a block: a multiple of 64 Ki, or all of them. */
 uint64_t plan_shard_border(uint64_t elements, uint32_t world, uint32_t rank);
 
 /* Whether ranks gather a block's weights packed: a code of 8 bits for each, and an fp32 scale for each

@@ -106,7 +106,7 @@ static bool can_lend_sections(const struct run_prepared *prepared, uint32_t bloc
            prepared->blocks[block].rows_bytes > 0;
 }
 
-/* Which blocks come by sections. */
+/* Says of which blocks the weights are brought by sections. */
 struct sectioning {
     uint64_t whole_max_bytes; /* those whose weights have more than this */
     bool trained;             /* not only frozen weights */

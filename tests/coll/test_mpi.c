@@ -362,7 +362,7 @@ static void uneven_borders(void)
     check_world("borders", 4);
 }
 
-/* Sums of codes are those in rank order of what they stand for. */
+/* A sum of codes equals the sum, in rank order, of the numbers that the codes stand for. */
 static void codes(void)
 {
     check_world("codes", 3);

@@ -258,8 +258,9 @@ static void raise(int64_t reached[PLAN_Q_COUNT], const int64_t more[PLAN_Q_COUNT
     }
 }
 
-/* Notes what is known when a command starts: by its edges, and by the order of its queue, of which a drive's
- * commands only start and end in order. `base` counts the commands of earlier tapes. */
+/* Notes which commands have ended when a command starts, as its edges and the order of its queue guarantee; of a
+ * drive's queue the order only says that commands start and end in order. `base` counts the commands of earlier
+ * tapes. */
 static void follow_edges(uint32_t index, const struct plan_command *command,
                          const int64_t base[PLAN_Q_COUNT])
 {

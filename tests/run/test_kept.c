@@ -285,8 +285,8 @@ static void a_damaged_beginning_is_made_again(void)
     case_model_free(&made);
 }
 
-/* Files that others may have written, or that are not there but elsewhere, are not used, and what is in their way
- * is said. */
+/* Files that another user may have written, and links to files elsewhere, are not used; a warning says what is in
+ * the way. */
 static void what_is_not_ours_is_not_used(void)
 {
     struct case_model made;

@@ -146,7 +146,7 @@ static int read_all(const struct text_feed_options *options, uint64_t *sum,
 struct shape {
     const char *front, *text, *end;
     size_t count;
-    bool bad; /* the row is one that nothing can be made of */
+    bool bad; /* no row can be made of it */
 };
 
 static const struct shape shapes[] = {

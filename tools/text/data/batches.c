@@ -274,7 +274,7 @@ static struct text_position current_position(const struct text_batches *batches)
                                    POSITION_VERSION}};
 }
 
-/* Takes the rows of one batch of all ranks: 1; 0 if the epoch has no more; -errno. */
+/* Takes the rows of one batch of all ranks. Returns 1; 0 if the epoch has no more; -errno. */
 static int fill(struct text_batches *batches, struct filling *filling)
 {
     const struct text_feed_options *options = batches->options;

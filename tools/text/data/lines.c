@@ -139,7 +139,7 @@ static void discard(struct text_lines *lines, struct reach *reach)
     advance(lines, there);
 }
 
-/* Finds the end of the line that begins here: 1; 0 at the end of the file; -errno. */
+/* Finds the end of the line that begins here. Returns 1; 0 at the end of the file; -errno. */
 static int find_line(struct text_lines *lines, struct reach *out)
 {
     size_t seen = 0; /* bytes of the buffer already searched */
@@ -284,7 +284,7 @@ static int measure_value(struct text_lines *lines, struct reach *out)
     }
 }
 
-/* Skips what separates elements: 1; 0 after the last one. */
+/* Skips what separates elements. Returns 1; 0 after the last one. */
 static int pass_comma(struct text_lines *lines)
 {
     int byte;

@@ -21,7 +21,7 @@ struct text_memory {
     struct core_budget small[TEXT_THREADS_MAX]; /* small rows, for each thread */
 };
 
-/* Sets the limits. `row_bytes` 0: half of what this process may use, at most 1 GiB. */
+/* Sets the limits. `row_bytes` 0: half of what this process may use, 1 MiB to 1 GiB. */
 void text_memory_init(struct text_memory *memory, uint64_t row_bytes);
 /* Bytes that a feed of one thread needs for the rows that feeds with this memory have read. */
 uint64_t text_memory_peak(const struct text_memory *memory);

@@ -19,7 +19,7 @@ uint64_t text_windows_mark(const struct text_windows *windows);
 /* The next window begins at this place. */
 int text_windows_seek(struct text_windows *windows, uint64_t epoch, struct text_place place);
 
-/* Moves to the next window of the epoch: 1; 0 at its end; -errno. */
+/* Moves to the next window of the epoch. Returns 1; 0 at its end; -errno. */
 int text_windows_next(struct text_windows *windows);
 /* After the end: continues with the next epoch. */
 void text_windows_turn(struct text_windows *windows);
