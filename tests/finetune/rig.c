@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/json/json.h"
 #include "tests/harness/test.h"
 
 enum { TURNS = 8, PATH_BYTES = 512 };
@@ -239,4 +240,50 @@ void rig_same_adapter(const char *one, const char *other)
 {
     rig_same_file(one, other, "adapter_model.safetensors");
     rig_same_file(one, other, "adapter_config.json");
+}
+
+size_t rig_entries(const char *name)
+{
+    size_t count = 0;
+    DIR *folder = opendir(rig_path(name));
+    check_true(folder != NULL);
+    for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        count += entry->d_name[0] != '.';
+    }
+    closedir(folder);
+    return count;
+}
+
+/* A number in a line of a log. */
+double rig_number(const char *log, size_t line, const char *key)
+{
+    char *text = strdup(rig_read(log));
+    char *rest = text;
+    char *at = strsep(&rest, "\n");
+    for (size_t i = 0; i < line; i++) {
+        at = strsep(&rest, "\n");
+    }
+    struct core_json *doc = NULL;
+    check_true(at != NULL);
+    check_int(core_json_parse(at, strlen(at), log, NULL, &doc), ==, 0);
+    double value = core_json_real(core_json_find(core_json_root(doc), key));
+    core_json_destroy(doc);
+    free(text);
+    return value;
+}
+
+/* Makes chat/model: a small Llama whose tokenizer reads any text. */
+void rig_chat_model(void)
+{
+    char path[512];
+    char *tokenizer = NULL;
+    size_t bytes = 0;
+    rig_program = "tools/tide_make_case";
+    expect(0,
+           "%T/chat --hidden 64 --layers 1 --heads 4 --kv-heads 2 --inner 64 --vocab 768 --rows 1");
+    rig_program = "tools/tide";
+    snprintf(path, sizeof path, "%s/text/fixtures/gpt2.json", test_root());
+    check_int(core_file_read(path, 1 << 22, &tokenizer, &bytes), ==, 0);
+    test_file("chat/model/tokenizer.json", tokenizer, bytes);
+    free(tokenizer);
 }

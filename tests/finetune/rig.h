@@ -3,6 +3,7 @@
 #define TESTS_FINETUNE_RIG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Output of the last run; replaced by the next one, freed by rig_end(). */
 extern char *rig_out;
@@ -38,6 +39,13 @@ void rig_remove(const char *name);
 
 /* The newest checkpoint after step `before` in a run's folder, or `before`; *inside: one is being written. */
 int rig_newest(const char *folder, int before, bool *inside);
+
+/* Entries of a folder there, hidden ones not counted. */
+size_t rig_entries(const char *name);
+/* A number in a line of a log, from 0. */
+double rig_number(const char *log, size_t line, const char *key);
+/* Makes the model chat/model, which has the tokenizer of GPT-2. */
+void rig_chat_model(void);
 
 /* Writes d.jsonl: seven rows of eight tokens; the first token is the number of the row. */
 void rig_rows(void);
