@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "offload/model/config_read.h"
 #include "offload/model/files.h"
 #include "offload/model/save.h"
@@ -158,8 +159,6 @@ static void inspects(void)
     }
 }
 
-/* ---- damaged adapters ---- */
-
 static void copy_file(const char *from, const char *to, size_t bytes_max)
 {
     char *data = malloc(1 << 20);
@@ -173,6 +172,284 @@ static void copy_file(const char *from, const char *to, size_t bytes_max)
     check_int(fclose(in), ==, 0);
     free(data);
 }
+
+/* ---- adapters in other types, and tensors that replace the base's ---- */
+
+enum { HEADER_BYTES = 32768 };
+
+static size_t append_tensor(char *header, size_t used, const struct model_tensor *tensor,
+                            const char *dtype, size_t begin, size_t bytes)
+{
+    used += (size_t)snprintf(header + used, HEADER_BYTES - used,
+                             "%s\"%s\": {\"dtype\": \"%s\", \"shape\": [", used > 0 ? ", " : "",
+                             tensor->name, dtype);
+    for (unsigned d = 0; d < tensor->dimensions; d++) {
+        used += (size_t)snprintf(header + used, HEADER_BYTES - used, "%s%llu", d > 0 ? ", " : "",
+                                 (unsigned long long)tensor->shape[d]);
+    }
+    used += (size_t)snprintf(header + used, HEADER_BYTES - used, "], \"data_offsets\": [%zu, %zu]}",
+                             begin, begin + bytes);
+    check_true(used < HEADER_BYTES);
+    return used;
+}
+
+static void write_tensors(const char *folder, const char *header, const void *data, size_t bytes)
+{
+    char path[700];
+    const uint64_t header_bytes = strlen(header) + 2;
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    FILE *out = fopen(path, "wb");
+    check_true(out != NULL && fwrite(&header_bytes, sizeof header_bytes, 1, out) == 1 &&
+               fprintf(out, "{%s}", header) == (int)header_bytes &&
+               fwrite(data, 1, bytes, out) == bytes && fclose(out) == 0);
+}
+
+/* Writes a copy of a fixture's adapter whose values have been rounded to `dtype`, in that type or (`widened`) as fp32 again.
+ * `added`, if not NULL, is one more tensor with these values, in fp32. */
+static const char *copy_adapter(const char *name, const char *to, enum model_dtype dtype,
+                                bool widened, const struct model_tensor *added, const float *values)
+{
+    static char folder[600];
+    static char header[HEADER_BYTES];
+    struct model_safetensors *file = NULL;
+    char path[700];
+    char config[700];
+    size_t count;
+    size_t used = 0;
+    size_t bytes = 0;
+    char *data = calloc(1, 1 << 20);
+    check_true(data != NULL);
+    snprintf(folder, sizeof folder, "%s", test_path(to));
+    check_int(mkdir(folder, 0700), ==, 0);
+    snprintf(path, sizeof path, "%s/model/merge/%s/adapter_config.json", test_root(), name);
+    snprintf(config, sizeof config, "%s/adapter_config.json", folder);
+    copy_file(path, config, 1 << 20);
+    snprintf(path, sizeof path, "%s/model/merge/%s/adapter_model.safetensors", test_root(), name);
+    check_int(model_safetensors_open(path, &file), ==, 0);
+    const struct model_tensor *list = model_safetensors_list(file, &count);
+    const enum model_dtype written = widened ? MODEL_F32 : dtype;
+    for (size_t i = 0; i < count; i++) {
+        float *floats = floats_of(file, &list[i]);
+        const size_t elements = list[i].bytes / model_dtype_bytes(list[i].dtype);
+        const size_t length = elements * model_dtype_bytes(written);
+        char *narrow = malloc(elements * sizeof *floats);
+        check_true(narrow != NULL && bytes + length < 1 << 20);
+        model_convert(narrow, dtype, floats, MODEL_F32, elements);
+        model_convert(data + bytes, written, narrow, dtype, elements);
+        used = append_tensor(header, used, &list[i],
+                             written == MODEL_BF16  ? "BF16"
+                             : written == MODEL_F16 ? "F16"
+                                                    : "F32",
+                             bytes, length);
+        bytes += length;
+        free(narrow);
+        free(floats);
+    }
+    if (added != NULL) {
+        memcpy(data + bytes, values, added->bytes);
+        used = append_tensor(header, used, added, "F32", bytes, added->bytes);
+        bytes += added->bytes;
+    }
+    model_safetensors_close(file);
+    write_tensors(folder, header, data, bytes);
+    free(data);
+    return folder;
+}
+
+/* The file of a merged model. */
+static char *merged_bytes(const char *base, const char *adapter, size_t *bytes)
+{
+    char out[600];
+    char path[700];
+    char *data = NULL;
+    snprintf(out, sizeof out, "%s merged", adapter);
+    if (tide_adapter_merge(NULL, base, adapter, out, 0) != 0) {
+        test_fail(__FILE__, __LINE__, "%s: %s", adapter, tide_last_error());
+    }
+    snprintf(path, sizeof path, "%s/model.safetensors", out);
+    check_int(core_file_read(path, 1 << 22, &data, bytes), ==, 0);
+    return data;
+}
+
+/* PEFT saves adapters in the type in which they were trained, often 16 bits: the merged model has the bytes that the same
+ * values in fp32 give. */
+static void adapters_of_16_bits(void)
+{
+    static const enum model_dtype types[] = {MODEL_BF16, MODEL_F16};
+    char base[600];
+    snprintf(base, sizeof base, "%s/model/fixtures/llama", test_root());
+    for (size_t i = 0; i < 2; i++) {
+        char name[40];
+        size_t narrow_bytes;
+        size_t wide_bytes;
+        snprintf(name, sizeof name, "narrow-%zu", i);
+        char *narrow = merged_bytes(base, copy_adapter("llama", name, types[i], false, NULL, NULL),
+                                    &narrow_bytes);
+        snprintf(name, sizeof name, "wide-%zu", i);
+        char *wide = merged_bytes(base, copy_adapter("llama", name, types[i], true, NULL, NULL),
+                                  &wide_bytes);
+        check_uint(narrow_bytes, ==, wide_bytes);
+        check_memory(narrow, wide, wide_bytes);
+        free(narrow);
+        free(wide);
+    }
+}
+
+/* A tensor of modules_to_save takes the place of the base's, also where the base keeps it transposed, as GPT-2 does. */
+static void transposed_tensors_are_replaced(void)
+{
+    static const char replaced[] = "transformer.h.0.mlp.c_proj.weight";
+    struct model_safetensors *file = NULL;
+    char base[600];
+    char path[700];
+    snprintf(base, sizeof base, "%s/model/fixtures/gpt2", test_root());
+    snprintf(path, sizeof path, "%s/model.safetensors", base);
+    check_int(model_safetensors_open(path, &file), ==, 0);
+    const struct model_tensor *found = model_safetensors_find(file, replaced);
+    check_true(found != NULL);
+    struct model_tensor added = *found;
+    const size_t elements = found->bytes / model_dtype_bytes(found->dtype);
+    added.name = "base_model.model.transformer.h.0.mlp.c_proj.modules_to_save.weight";
+    added.bytes = elements * sizeof(float);
+    float *values = malloc(added.bytes);
+    check_true(values != NULL);
+    for (size_t i = 0; i < elements; i++) {
+        values[i] = (float)(i % 255) * 0.5F; /* exact in 16 bits, and unlike its transpose */
+    }
+    model_safetensors_close(file);
+    size_t bytes;
+    const char *adapter = copy_adapter("gpt2", "whole", MODEL_F32, false, &added, values);
+    free(merged_bytes(base, adapter, &bytes));
+    snprintf(path, sizeof path, "%s merged/model.safetensors", adapter);
+    check_int(model_safetensors_open(path, &file), ==, 0);
+    found = model_safetensors_find(file, replaced);
+    check_true(found != NULL && found->bytes == elements * model_dtype_bytes(found->dtype));
+    float *is = floats_of(file, found);
+    check_memory(is, values, added.bytes);
+    free(is);
+    free(values);
+    model_safetensors_close(file);
+}
+
+enum { WIDE = 1024, INNER = 1100, BIG_RANK = 2 };
+
+/* Small numbers that differ from element to element and are exact in 16 bits. */
+static float number_at(uint64_t at)
+{
+    return (float)((int)(at * UINT64_C(2654435761) >> 16 & 0xff) - 128) / 256;
+}
+
+/* A Llama of one layer, with every element of every block from number_at(). */
+static const char *make_big_base(char out[600])
+{
+    char config[400];
+    char source[600];
+    struct model_config read;
+    struct model *model = NULL;
+    struct model_save *save = NULL;
+    snprintf(source, sizeof source, "%s", test_path("big source"));
+    snprintf(out, 600, "%s", test_path("big"));
+    check_int(mkdir(source, 0700), ==, 0);
+    const int length = snprintf(
+        config, sizeof config,
+        "{\"model_type\": \"llama\", \"vocab_size\": 8, \"hidden_size\": %d, "
+        "\"intermediate_size\": %d,"
+        " \"num_hidden_layers\": 1, \"num_attention_heads\": 8, \"num_key_value_heads\": 1}",
+        WIDE, INNER);
+    test_file("big source/config.json", config, (size_t)length);
+    check_int(model_config_load(source, &read), ==, 0);
+    check_int(model_create(&read, NULL, &model), ==, 0);
+    const struct model_save_options options = {.folder = out, .source = source, .type = MODEL_BF16};
+    check_int(model_save_open(model, &options, &save), ==, 0);
+    for (unsigned b = 0; b < model->block_count; b++) {
+        const uint64_t elements = model->blocks[b].elements;
+        float *data = malloc(elements * sizeof *data);
+        check_true(data != NULL);
+        for (uint64_t i = 0; i < elements; i++) {
+            data[i] = number_at(i);
+        }
+        check_int(model_save_put(save, b, 0, elements, MODEL_F32, data), ==, 0);
+        free(data);
+    }
+    check_int(model_save_finish(save), ==, 0);
+    model_save_close(save);
+    model_destroy(model);
+    return out;
+}
+
+enum { A_FLOATS = BIG_RANK * INNER, B_FLOATS = WIDE * BIG_RANK };
+
+/* An adapter of the layer's down_proj; `values` has A, then B. */
+static const char *make_big_adapter(const float values[A_FLOATS + B_FLOATS])
+{
+    static const char config[] = "{\"peft_type\": \"LORA\", \"r\": 2, \"lora_alpha\": 1}";
+    static const char *const names[] = {
+        "base_model.model.model.layers.0.mlp.down_proj.lora_A.weight",
+        "base_model.model.model.layers.0.mlp.down_proj.lora_B.weight"};
+    static const uint64_t shapes[2][2] = {{BIG_RANK, INNER}, {WIDE, BIG_RANK}};
+    static char folder[600];
+    static char header[HEADER_BYTES];
+    size_t used = 0;
+    size_t bytes = 0;
+    for (size_t i = 0; i < 2; i++) {
+        const struct model_tensor tensor = {
+            .name = names[i], .dimensions = 2, .shape = {shapes[i][0], shapes[i][1]}};
+        const size_t length = shapes[i][0] * shapes[i][1] * sizeof *values;
+        used = append_tensor(header, used, &tensor, "F32", bytes, length);
+        bytes += length;
+    }
+    snprintf(folder, sizeof folder, "%s", test_path("big adapter"));
+    check_int(mkdir(folder, 0700), ==, 0);
+    test_file("big adapter/adapter_config.json", config, sizeof config - 1);
+    write_tensors(folder, header, values, bytes);
+    return folder;
+}
+
+/* A tensor with more than a million elements is merged some rows at a time: each row gets its own part of B. */
+static void large_tensors_are_merged_in_parts(void)
+{
+    static float values[A_FLOATS + B_FLOATS];
+    const float *const a = values;
+    const float *const b = values + A_FLOATS;
+    static const char down[] = "model.layers.0.mlp.down_proj.weight";
+    struct model_safetensors *before = NULL;
+    struct model_safetensors *after = NULL;
+    char base[600];
+    char out[600];
+    char path[700];
+    for (size_t i = 0; i < A_FLOATS + B_FLOATS; i++) {
+        values[i] = 2 * number_at(i + 7);
+    }
+    snprintf(out, sizeof out, "%s", test_path("big merged"));
+    check_int(tide_adapter_merge(NULL, make_big_base(base), make_big_adapter(values), out, 0), ==,
+              0);
+    snprintf(path, sizeof path, "%s/model.safetensors", base);
+    check_int(model_safetensors_open(path, &before), ==, 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", out);
+    check_int(model_safetensors_open(path, &after), ==, 0);
+    check_true(model_safetensors_find(before, down) != NULL &&
+               model_safetensors_find(after, down) != NULL);
+    float *was = floats_of(before, model_safetensors_find(before, down));
+    float *is = floats_of(after, model_safetensors_find(after, down));
+    for (size_t r = 0; r < WIDE; r++) {
+        for (size_t c = 0; c < INNER; c++) {
+            double right = (double)was[r * INNER + c];
+            for (size_t k = 0; k < BIG_RANK; k++) {
+                right += 0.5 * (double)b[r * BIG_RANK + k] * (double)a[k * INNER + c];
+            }
+            if (fabs((double)is[r * INNER + c] - right) > fabs(right) / 256 + 1e-6) {
+                test_fail(__FILE__, __LINE__, "row %zu, column %zu: %.9g; expected %.9g", r, c,
+                          (double)is[r * INNER + c], right);
+            }
+        }
+    }
+    free(was);
+    free(is);
+    model_safetensors_close(before);
+    model_safetensors_close(after);
+}
+
+/* ---- damaged adapters ---- */
 
 /* A folder with this config and the tensors of the llama adapter, cut off after `bytes_max`; 0: without. */
 static const char *folder_with(const char *config, size_t bytes_max)
@@ -291,6 +568,9 @@ static void others_are_refused(void)
 }
 
 TEST_MAIN({"merges_as_peft_does", merges_as_peft_does}, {"inspects", inspects},
+          {"adapters_of_16_bits", adapters_of_16_bits},
+          {"transposed_tensors_are_replaced", transposed_tensors_are_replaced},
+          {"large_tensors_are_merged_in_parts", large_tensors_are_merged_in_parts},
           {"damaged_ones_are_refused", damaged_ones_are_refused},
           {"infinite_weights_are_refused", infinite_weights_are_refused},
           {"others_are_refused", others_are_refused})
