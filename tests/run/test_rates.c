@@ -11,12 +11,14 @@
 #include <unistd.h>
 #include <utime.h>
 
+#include "aio/measure.h"
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "core/json/cache.h"
 #include "offload/run/measure.h"
 #include "offload/run/prepare.h"
 #include "offload/run/rates_file.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -78,6 +80,83 @@ static void folders_are_made_by_two(void)
     rates.read_bytes = 0;
     check_true(run_rates_cache_read(&cached, &rates));
     check_double(rates.read_bytes, ==, 1);
+}
+
+/* ---- slow drives ---- */
+
+static const double *
+    mixed_rates; /* bytes per second of each measurement, instead of the drive's; NULL: the drive's */
+static unsigned measurements;
+int __real_aio_measure_path(const char *directory, const struct aio_measure_options *options,
+                            struct aio_rates *out);
+int __wrap_aio_measure_path(const char *directory, const struct aio_measure_options *options,
+                            struct aio_rates *out);
+
+int __wrap_aio_measure_path(const char *directory, const struct aio_measure_options *options,
+                            struct aio_rates *out)
+{
+    if (mixed_rates == NULL) {
+        return __real_aio_measure_path(directory, options, out);
+    }
+    const double mixed = mixed_rates[measurements++];
+    *out = (struct aio_rates){.read_bytes_per_s = 2 * mixed,
+                              .write_bytes_per_s = mixed,
+                              .mixed_bytes_per_s = mixed,
+                              .cpu_ns_per_byte = 1e9 / mixed};
+    return 0;
+}
+
+static unsigned pauses;
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+{
+    pauses += mixed_rates != NULL;
+    return mixed_rates != NULL ? 0 : __real_nanosleep(time, left);
+}
+
+/* A slow drive may only be busy: after a pause it is measured again, with a warning, until two results in a row agree; the best of each
+ * rate counts. One that never settles, or that is nearly stalled, is told and not taken as steady, so that it is not
+ * cached. */
+static void slow_drives_are_measured_again(void)
+{
+    static const struct {
+        double mixed[5];
+        unsigned measurements;
+        bool steady;
+        double best;
+    } rows[] = {{{6e8}, 1, true, 6e8},
+                {{1e8, 6e8}, 2, true, 6e8},
+                {{2e8, 2.2e8}, 2, true, 2.2e8},
+                {{1e8, 3e8, 2e8, 2.5e8}, 4, true, 3e8},
+                {{1e8, 2e8, 1e8, 2e8, 1e8}, 5, false, 2e8},
+                {{1e7, 1e7, 1e7, 1e7, 1e7}, 5, false, 1e7}};
+    struct case_model made;
+    struct run_shapes *shapes = NULL;
+    const struct run_options options = case_options();
+    case_model_make(&made, "llama");
+    check_int(run_shapes_create(made.model, &options, &shapes), ==, 0);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct run_drive_rates rates;
+        bool steady = !rows[i].steady;
+        mixed_rates = rows[i].mixed;
+        measurements = pauses = 0;
+        test_listen(CORE_LOG_WARN);
+        check_int(run_measure_drive(shapes, &options, test_directory(), &rates, &steady), ==, 0);
+        test_listen_end();
+        mixed_rates = NULL;
+        check_uint(measurements, ==, rows[i].measurements);
+        check_uint(pauses, ==, measurements > 1);
+        check_true(steady == rows[i].steady);
+        check_double(rates.mixed_bytes, ==, rows[i].best);
+        check_double(rates.read_bytes, ==, 2 * rows[i].best);
+        check_double(rates.cpu_ns_per_byte, ==, 1e9 / rows[i].best);
+        check_uint(test_heard_lines("and is measured again"), ==, rows[i].measurements > 1);
+        check_uint(test_heard_lines("steps will be faster than predicted"), ==, !rows[i].steady);
+    }
+    run_shapes_destroy(shapes);
+    case_model_free(&made);
 }
 
 /* A cached file of a drive; `last` ends it. */
@@ -388,6 +467,7 @@ static void stores_are_weighed(void)
 }
 
 TEST_MAIN({"parts_count_for_their_keys", parts_count_for_their_keys},
+          {"slow_drives_are_measured_again", slow_drives_are_measured_again},
           {"folders_are_made_by_two", folders_are_made_by_two},
           {"machines_are_measured_once", machines_are_measured_once},
           {"drives_are_asked_once", drives_are_asked_once},
