@@ -272,6 +272,48 @@ static void save_and_load(void)
     tide_optim_destroy(optim);
 }
 
+static void spoil(const char *path)
+{
+    char byte = 0;
+    FILE *file = fopen(path, "r+b");
+    check_true(file != NULL && fseek(file, -1, SEEK_END) == 0 && fread(&byte, 1, 1, file) == 1);
+    byte = (char)~byte;
+    check_true(fseek(file, -1, SEEK_END) == 0 && fwrite(&byte, 1, 1, file) == 1 &&
+               fclose(file) == 0);
+}
+
+/* If the newest checkpoint is damaged, the one before it is loaded, with its step and weights; if none is whole, that is an
+ * error with the file. */
+static void damaged_checkpoints(void)
+{
+    char directory[600];
+    char path[700];
+    uint64_t token = 0;
+    uint64_t step = 0;
+    snprintf(directory, sizeof directory, "%s/older", test_directory());
+    reset();
+    struct tide_optim *optim = create();
+    float saved = 0;
+    for (int i = 1; i <= 2; i++) {
+        submit_all(optim);
+        check_int(tide_optim_step(optim, &token), ==, 0);
+        check_int(tide_optim_wait(optim, token), ==, 0);
+        check_int(tide_optim_save(optim, directory, 2), ==, 0);
+        saved = i == 1 ? weights[1][5] : saved;
+    }
+    check_true(weights[1][5] != saved);
+    snprintf(path, sizeof path, "%s/checkpoint-2/weights.safetensors", directory);
+    spoil(path);
+    check_int(tide_optim_load(optim, directory, &step), ==, 0);
+    check_uint(step, ==, 1);
+    check_memory(&weights[1][5], &saved, sizeof saved);
+    snprintf(path, sizeof path, "%s/checkpoint-1/weights.safetensors", directory);
+    spoil(path);
+    check_int(tide_optim_load(optim, directory, &step), ==, -EBADMSG);
+    check_contains(tide_last_error(), "checkpoint-1/weights.safetensors");
+    tide_optim_destroy(optim);
+}
+
 /* The states of a parameter in the program's arrays; wrong arrays are refused. */
 static void states(void)
 {
@@ -633,5 +675,6 @@ static void valgrind(void)
 
 TEST_MAIN({"wrong_options", wrong_options}, {"steps", steps}, {"threads_wait", threads_wait},
           {"a_child_is_refused", a_child_is_refused}, {"a_killed_parent", a_killed_parent},
-          {"save_and_load", save_and_load}, {"states", states}, {"shares", shares},
-          {"processes", processes}, {"example", example}, {"valgrind", valgrind})
+          {"save_and_load", save_and_load}, {"damaged_checkpoints", damaged_checkpoints},
+          {"states", states}, {"shares", shares}, {"processes", processes}, {"example", example},
+          {"valgrind", valgrind})
