@@ -44,6 +44,34 @@ static void resumed(void)
     expect(2, "inspect %T/whole/checkpoint-1");
 }
 
+/* A run that is resumed with another model is refused with the first difference, and its folder stays as it is. */
+static void resumed_with_another_model(void)
+{
+    static const struct {
+        const char *flags;
+        const char *says;
+    } cases[] = {
+        {"--model %M/../gpt2", "the checkpoint is of a llama model; this model is a gpt2"},
+        {"--model %M/../llama3",
+         "the checkpoint has 4 blocks; the model has 3: it has other layers"},
+        {"--freeze *embed*", "embedding is trained in the checkpoint and frozen now"},
+        {"--precision fp16", "precision is bf16 in the checkpoint and fp16 now"},
+    };
+    rig_train_begin();
+    expect(0, TRAIN_SMALL "--out %T/llama --steps 1 --save-every 1 -q");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char line[500];
+        snprintf(line, sizeof line, "%s%s --out %%T/llama --steps 2 --resume -q", TRAIN_SMALL,
+                 cases[i].flags);
+        expect(2, line);
+        check_contains(rig_err, "llama/checkpoint-1 cannot be resumed: ");
+        check_contains(rig_err, cases[i].says);
+        check_true(rig_has("llama/checkpoint-1") && !rig_has("llama/checkpoint-2") &&
+                   !rig_has("llama.partial"));
+    }
+    expect(0, TRAIN_SMALL "--out %T/llama --steps 2 --resume -q");
+}
+
 /* OneCycle of a ds_config.json moves the first beta with the rate: the model differs from that of a cycle with constant
  * betas, and a resumed run continues with the betas of its step. */
 static void cycled_betas(void)
@@ -401,5 +429,6 @@ static void resumed_clock(void)
 TEST_MAIN({"files_of_the_user", files_of_the_user}, {"resumed_otherwise", resumed_otherwise},
           {"stopped_at_once", stopped_at_once}, {"hung_up_and_ignored", hung_up_and_ignored},
           {"resumed", resumed}, {"cycled_betas", cycled_betas},
+          {"resumed_with_another_model", resumed_with_another_model},
           {"model_of_another", model_of_another}, {"resumed_texts", resumed_texts},
           {"resumed_clock", resumed_clock})
