@@ -12,21 +12,27 @@
 #include "tools/text/data/encode.h"
 #include "tools/text/tokenizer/tokenizer.h"
 
-const char *model_folder(const char *name, const char *tokenizer, const char *config)
+const char *model_folder_make(const char *name, const char *tokenizer)
 {
     static char folder[4096];
     char path[5000];
-    char from[4096];
     char *text = NULL;
     size_t bytes = 0;
-    struct text_tokenizer *made = NULL;
     snprintf(folder, sizeof folder, "%s/%s", test_directory(), name);
     mkdir(folder, 0700);
-    snprintf(from, sizeof from, "%s/text/fixtures/%s.json", test_root(), tokenizer);
-    check_int(core_file_read(from, 1 << 24, &text, &bytes), ==, 0);
+    snprintf(path, sizeof path, "%s/text/fixtures/%s.json", test_root(), tokenizer);
+    check_int(core_file_read(path, 1 << 24, &text, &bytes), ==, 0);
     snprintf(path, sizeof path, "%s/tokenizer.json", name);
     test_file(path, text, bytes);
     free(text);
+    return folder;
+}
+
+const char *model_folder(const char *name, const char *tokenizer, const char *config)
+{
+    const char *folder = model_folder_make(name, tokenizer);
+    struct text_tokenizer *made = NULL;
+    char path[600];
     snprintf(path, sizeof path, "%s/tokenizer_config.json", name);
     test_file(path, config, strlen(config));
     int code = text_tokenizer_load(folder, &made);

@@ -5,15 +5,14 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "core/base/budget.h"
 #include "core/base/charge.h"
 #include "core/base/err.h"
-#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "core/json/json.h"
 #include "tests/harness/test.h"
+#include "tests/text/model_folder.h"
 #include "tools/text/data/feed.h"
 
 static _Atomic int64_t live; /* bytes of all blocks except those from before main */
@@ -68,19 +67,10 @@ SEEN void free(void *block)
 }
 #endif
 
-static const char *model_folder(const char *template)
+static const char *make_folder(const char *template)
 {
-    static char folder[4096];
-    char path[4096];
     char config[4000];
-    char *text = NULL;
-    size_t bytes = 0;
-    snprintf(folder, sizeof folder, "%s/model", test_directory());
-    mkdir(folder, 0700);
-    snprintf(path, sizeof path, "%s/text/fixtures/gpt2.json", test_root());
-    check_int(core_file_read(path, 1 << 24, &text, &bytes), ==, 0);
-    test_file("model/tokenizer.json", text, bytes);
-    free(text);
+    const char *folder = model_folder_make("model", "gpt2");
     snprintf(config, sizeof config, "{\"eos_token\": \"<|endoftext|>\", \"chat_template\": \"%s\"}",
              template);
     test_file("model/tokenizer_config.json", config, strlen(config));
@@ -177,7 +167,7 @@ static void counts_all(void)
         test_skip("a sanitizer has malloc for itself");
     }
     static struct text_memory memory;
-    const char *folder = model_folder(PLAIN);
+    const char *folder = make_folder(PLAIN);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const struct shape *shape = &shapes[i];
         const char *file = rows_of("rows.jsonl", shape->front, shape->text, shape->count,
@@ -212,7 +202,7 @@ static void keeps_the_limit(void)
     }
     enum { LIMIT = 6 << 20 };
     static struct text_memory memory;
-    const char *folder = model_folder(PLAIN);
+    const char *folder = make_folder(PLAIN);
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const struct shape *shape = &shapes[i];
         const char *file = rows_of("rows.jsonl", shape->front, shape->text, shape->count,
@@ -270,7 +260,7 @@ static void refuses_by_the_row(void)
     struct text_feed_options options = options_for(&file, &memory);
     struct text_counts first;
     uint64_t sum;
-    options.model = model_folder(PLAIN);
+    options.model = make_folder(PLAIN);
     text_memory_init(&memory, LIMIT);
     check_int(read_all(&options, &sum, &first), ==, 0);
     check_uint(first.bad, ==, large);
@@ -346,7 +336,7 @@ static void templates(void)
     struct text_counts counts;
     uint64_t sum;
     options.on_bad_row = TEXT_BAD_STOP;
-    options.model = model_folder("{{ 'a'.join(['b'*1000]*100000) }}");
+    options.model = make_folder("{{ 'a'.join(['b'*1000]*100000) }}");
     text_memory_init(&memory, LIMIT);
     const int64_t before = atomic_load(&live);
     atomic_store(&peak, before);

@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include "core/base/err.h"
-#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/json/json.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
+#include "tests/text/model_folder.h"
 #include "tools/text/data/chat.h"
 #include "tools/text/data/encode.h"
 #include "tools/text/data/row.h"
@@ -23,22 +23,6 @@ static void put(const char *folder, const char *name, const char *text)
     char path[600];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     test_file(path, text, strlen(text));
-}
-
-/* Makes a folder with the tokenizer of a fixture. */
-static const char *make_folder(const char *name, const char *family)
-{
-    static char folder[4096];
-    char path[4096];
-    char *text = NULL;
-    size_t bytes = 0;
-    snprintf(folder, sizeof folder, "%s/%s", test_directory(), name);
-    mkdir(folder, 0700);
-    snprintf(path, sizeof path, "%s/text/fixtures/%s.json", test_root(), family);
-    check_int(core_file_read(path, 1 << 24, &text, &bytes), ==, 0);
-    put(name, "tokenizer.json", text);
-    free(text);
-    return folder;
 }
 
 static void put_json(const char *folder, const char *name, const struct core_json_value *value)
@@ -92,8 +76,8 @@ static void as_transformers(void)
         struct text_special special;
         struct core_json_member member;
         const struct core_json_value *row = core_json_at(rows, i);
-        const char *folder = make_folder("case",
-                                         core_json_string(core_json_find(row, "family"), NULL));
+        const char *folder = model_folder_make(
+            "case", core_json_string(core_json_find(row, "family"), NULL));
         test_note("%s", core_json_string(core_json_find(row, "name"), NULL));
         put_json("case", "tokenizer_config.json", core_json_find(row, "config"));
         put_json("case", "special_tokens_map.json", core_json_find(row, "map"));
@@ -153,7 +137,7 @@ static void refuses(void)
         char name[32];
         struct text_tokenizer *tokenizer = NULL;
         snprintf(name, sizeof name, "wrong%zu", i);
-        const char *folder = make_folder(name, "gpt2");
+        const char *folder = model_folder_make(name, "gpt2");
         put(name, cases[i].file, cases[i].text);
         const int code = text_tokenizer_load(folder, &tokenizer);
         if (code != -EINVAL && code != -ENOTSUP) {
@@ -204,7 +188,7 @@ static void warns(void)
     core_log_bind(&log);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct text_tokenizer *tokenizer = NULL;
-        const char *folder = make_folder("odd", cases[i].family);
+        const char *folder = model_folder_make("odd", cases[i].family);
         put("odd", "tokenizer_config.json", cases[i].config);
         talk[0] = '\0';
         int code = text_tokenizer_load(folder, &tokenizer);
@@ -231,7 +215,7 @@ static void beyond(void)
     struct text_encoder *encoder = NULL;
     struct text_sample sample = {0};
     static const char *const rows[] = {"{\"text\": \"abc\"}", "{\"text\": \"a<pad>b\"}"};
-    const char *folder = make_folder("beyond", "gpt2");
+    const char *folder = model_folder_make("beyond", "gpt2");
     put("beyond", "tokenizer_config.json",
         "{\"pad_token\": \"<pad>\", \"eos_token\": \"<|endoftext|>\"}");
     check_int(text_tokenizer_load(folder, &tokenizer), ==, 0);
@@ -301,7 +285,7 @@ static void check_rendering(const char *folder, bool tools, const char *wanted)
 /* Templates: a list in the configuration, files that replace it, and a list without a default. */
 static void templates(void)
 {
-    const char *folder = make_folder("named", "gpt2");
+    const char *folder = model_folder_make("named", "gpt2");
     char path[4200];
     put("named", "tokenizer_config.json",
         "{\"image_token\": \"<i>\", \"chat_template\": ["
@@ -345,7 +329,7 @@ static int folder_life(void)
 /* Whichever allocation fails, loading the folder is an error and everything is freed. */
 static void out_of_memory(void)
 {
-    life_folder = make_folder("life", "gpt2");
+    life_folder = model_folder_make("life", "gpt2");
     put("life", "tokenizer.json",
         "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}, \"added_tokens\": []}");
     put("life", "tokenizer_config.json",

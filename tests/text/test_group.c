@@ -3,42 +3,25 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "core/base/err.h"
-#include "core/base/file.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
+#include "tests/text/model_folder.h"
 #include "tools/text/data/encode.h"
 #include "tools/text/data/feed.h"
 #include "tools/text/data/row.h"
-#include "tools/text/tokenizer/tokenizer.h"
 
 enum { ROWS = 700, THREADS = 4 };
 
 /* Makes a model folder; NULL if this build cannot read its tokenizer. */
 static const char *make_folder(const char *tokenizer)
 {
-    static char folder[4096];
-    char from[4096];
-    char *text = NULL;
-    size_t bytes = 0;
-    struct text_tokenizer *made = NULL;
-    static const char config[] =
+    return model_folder(
+        "model", tokenizer,
         "{\"eos_token\": \"<|im_end|>\", \"chat_template\": \"{% for m in messages %}<{{ m.role }}>"
         "{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif "
-        "%}\"}";
-    snprintf(folder, sizeof folder, "%s/model", test_directory());
-    mkdir(folder, 0700);
-    snprintf(from, sizeof from, "%s/text/fixtures/%s.json", test_root(), tokenizer);
-    check_int(core_file_read(from, 1 << 24, &text, &bytes), ==, 0);
-    test_file("model/tokenizer.json", text, bytes);
-    test_file("model/tokenizer_config.json", config, strlen(config));
-    free(text);
-    int code = text_tokenizer_load(folder, &made);
-    text_tokenizer_destroy(made);
-    check_true(code == 0 || code == -ENOTSUP);
-    return code == 0 ? folder : NULL;
+        "%}\"}");
 }
 
 enum { TEXT, CHAT, MORE, IDS, BAD };

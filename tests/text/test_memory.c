@@ -3,12 +3,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "core/base/err.h"
-#include "core/base/file.h"
 #include "core/base/hash.h"
 #include "tests/harness/test.h"
+#include "tests/text/model_folder.h"
 #include "tools/text/data/feed.h"
 
 /* Memory allowed beyond that for a small file: the list of rows of a window and its buffers. A feed
@@ -69,19 +68,10 @@ static unsigned write_rows(const char *name, size_t bytes, const char **path)
 }
 
 /* Makes a folder with a tokenizer that every build can use. */
-static const char *model_folder(void)
+static const char *make_folder(void)
 {
     static const char config[] = "{\"eos_token\": \"<|endoftext|>\"}";
-    static char folder[4096];
-    char from[4096];
-    char *text = NULL;
-    size_t bytes = 0;
-    snprintf(folder, sizeof folder, "%s/model", test_directory());
-    mkdir(folder, 0700);
-    snprintf(from, sizeof from, "%s/text/fixtures/gpt2.json", test_root());
-    check_int(core_file_read(from, 1 << 24, &text, &bytes), ==, 0);
-    test_file("model/tokenizer.json", text, bytes);
-    free(text);
+    const char *folder = model_folder_make("model", "gpt2");
     test_file("model/tokenizer_config.json", config, strlen(config));
     return folder;
 }
@@ -92,7 +82,7 @@ static struct text_feed_options options_for(const char *const *file, enum mode m
                                       .files_count = 1,
                                       .seq_len = 128,
                                       .batch_rows = 16,
-                                      .model = model_folder(),
+                                      .model = make_folder(),
                                       .pack = mode == PACKED,
                                       .shuffle = mode != IN_ORDER,
                                       .seed = 3,

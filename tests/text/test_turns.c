@@ -5,14 +5,13 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "core/base/err.h"
-#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/json/json.h"
 #include "core/json/write.h"
 #include "tests/harness/test.h"
+#include "tests/text/model_folder.h"
 #include "tools/text/data/chat.h"
 #include "tools/text/data/row.h"
 #include "tools/text/data/turns.h"
@@ -28,21 +27,10 @@ struct bench {
     _Atomic bool said;
 };
 
-/* Makes a model folder whose tokenizer has these special tokens; false if this build cannot read
- * it. */
-static bool make_folder(const char *source, const struct core_json_value *special,
-                        char folder[4096])
+/* Makes a model folder whose tokenizer has these special tokens; NULL if this build cannot read it. */
+static const char *make_folder(const char *source, const struct core_json_value *special)
 {
-    char from[4096];
-    char *text = NULL;
-    size_t bytes = 0;
     struct core_json_write json;
-    snprintf(folder, 4096, "%s/turns", test_directory());
-    mkdir(folder, 0700);
-    snprintf(from, sizeof from, "%s/text/fixtures/qwen2.json", test_root());
-    check_int(core_file_read(from, 1 << 24, &text, &bytes), ==, 0);
-    test_file("turns/tokenizer.json", text, bytes);
-    free(text);
     core_json_write_init_text(&json);
     core_json_write_object_begin(&json, NULL);
     core_json_write_string(&json, "chat_template", source);
@@ -51,21 +39,17 @@ static bool make_folder(const char *source, const struct core_json_value *specia
     }
     core_json_write_object_end(&json);
     check_int(core_json_write_end(&json), ==, 0);
-    test_file("turns/tokenizer_config.json", json.text, json.bytes);
+    const char *folder = model_folder("turns", "qwen2", json.text);
     core_json_write_fini(&json);
-    struct text_tokenizer *tokenizer = NULL;
-    int code = text_tokenizer_load(folder, &tokenizer);
-    text_tokenizer_destroy(tokenizer);
-    check_true(code == 0 || code == -ENOTSUP);
-    return code == 0;
+    return folder;
 }
 
 static void open_bench(struct bench *bench, const char *source,
                        const struct core_json_value *special)
 {
-    char folder[4096];
+    const char *folder = make_folder(source, special);
     *bench = (struct bench){0};
-    if (!make_folder(source, special, folder)) {
+    if (folder == NULL) {
         test_skip("this build lacks what the tokenizer needs");
     }
     check_int(text_tokenizer_load(folder, &bench->tokenizer), ==, 0);
