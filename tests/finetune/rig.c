@@ -215,6 +215,38 @@ void rig_train_begin(void)
     }
 }
 
+void rig_make_pairs(void)
+{
+    static const char config[] =
+        "{\"eos_token\": \"<|endoftext|>\", \"chat_template\": \"{% for m in messages %}{{ m.role "
+        "}}: {{ m.content }}\\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}\"}";
+    static const char pairs[] =
+        "{\"prompt\": \"2 + 2 =\", \"chosen\": \" 4\", \"rejected\": \" 22\"}\n"
+        "{\"chosen\": \"up is up\", \"rejected\": \"up is down\"}\n"
+        "{\"prompt\": [{\"role\": \"user\", \"content\": \"?\"}], \"chosen\": [{\"role\": "
+        "\"assistant\", \"content\": \"!\"}], \"rejected\": [{\"role\": \"assistant\", "
+        "\"content\": \"...\"}]}\n"
+        "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"z\"}\n"
+        "{\"prompt\": \"x\", \"chosen\": \"y y\", \"rejected\": \"y\"}\n";
+    static const char texts[] = "{\"text\": \"a b\"}\n{\"text\": \"c d\"}\n";
+    char path[512];
+    char *tokenizer = NULL;
+    size_t bytes = 0;
+    test_file("pairs.jsonl", pairs, strlen(pairs));
+    test_file("texts.jsonl", texts, strlen(texts));
+    if (!rig_has("pairs")) {
+        rig_program = "tools/tide_make_case";
+        expect(0, "%T/pairs --hidden 32 --layers 2 --heads 4 --kv-heads 2 --inner 48 --vocab 704 "
+                  "--rows 1 -q");
+        rig_program = "tools/tide";
+    }
+    snprintf(path, sizeof path, "%s/text/fixtures/gpt2.json", test_root());
+    check_int(core_file_read(path, 1 << 22, &tokenizer, &bytes), ==, 0);
+    test_file("pairs/model/tokenizer.json", tokenizer, bytes);
+    test_file("pairs/model/tokenizer_config.json", config, strlen(config));
+    free(tokenizer);
+}
+
 void rig_same_file(const char *one, const char *other, const char *name)
 {
     char *texts[2] = {NULL, NULL};

@@ -58,6 +58,8 @@ void rig_expect(int line, int code, int wanted);
 /* Prepares runs of tools/tide with the real engine: rows, a folder `store`, and measured rates for
  * plans of TRAIN_SMALL. */
 void rig_train_begin(void);
+/* Makes pairs/model, a tiny Llama with a tokenizer that reads any text, and pairs.jsonl and texts.jsonl. */
+void rig_make_pairs(void);
 /* Checks that two folders have the same file, byte for byte; the same for models and adapters. */
 void rig_same_file(const char *one, const char *other, const char *name);
 void rig_same_model(const char *one, const char *other);

@@ -3,46 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "core/base/file.h"
 #include "core/json/json.h"
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
-
-/* Makes case/model with a tokenizer that reads any text, and files of pairs. */
-static void begin(void)
-{
-    static const char config[] =
-        "{\"eos_token\": \"<|endoftext|>\", \"chat_template\": \"{% for m in messages %}{{ m.role "
-        "}}: {{ m.content }}\\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}\"}";
-    static const char pairs[] =
-        "{\"prompt\": \"2 + 2 =\", \"chosen\": \" 4\", \"rejected\": \" 22\"}\n"
-        "{\"chosen\": \"up is up\", \"rejected\": \"up is down\"}\n"
-        "{\"prompt\": [{\"role\": \"user\", \"content\": \"?\"}], \"chosen\": [{\"role\": "
-        "\"assistant\", \"content\": \"!\"}], \"rejected\": [{\"role\": \"assistant\", "
-        "\"content\": \"...\"}]}\n"
-        "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"z\"}\n"
-        "{\"prompt\": \"x\", \"chosen\": \"y y\", \"rejected\": \"y\"}\n";
-    static const char texts[] = "{\"text\": \"a b\"}\n{\"text\": \"c d\"}\n";
-    char path[512];
-    char *tokenizer = NULL;
-    size_t bytes = 0;
-    rig_train_begin();
-    test_file("pairs.jsonl", pairs, strlen(pairs));
-    test_file("texts.jsonl", texts, strlen(texts));
-    if (!rig_has("case")) {
-        rig_program = "tools/tide_make_case";
-        expect(0, "%T/case --hidden 32 --layers 2 --heads 4 --kv-heads 2 --inner 48 --vocab 704 "
-                  "--rows 1 -q");
-        rig_program = "tools/tide";
-    }
-    snprintf(path, sizeof path, "%s/text/fixtures/gpt2.json", test_root());
-    check_int(core_file_read(path, 1 << 22, &tokenizer, &bytes), ==, 0);
-    test_file("case/model/tokenizer.json", tokenizer, bytes);
-    test_file("case/model/tokenizer_config.json", config, strlen(config));
-    free(tokenizer);
-}
 
 /* A figure of a line of a log. */
 static double figure(const char *log, size_t line, const char *key)
@@ -64,16 +28,17 @@ static double figure(const char *log, size_t line, const char *key)
     return number;
 }
 
-#define PAIRS                                                                                      \
-    "finetune --model %T/case/model --data %T/pairs.jsonl --lora 4 --loss dpo --lr 1e-2 --batch "  \
-    "2 "                                                                                           \
-    "--threads 2 --rates %T/rates.json -q "
+#define LOUD                                                                                       \
+    "finetune --model %T/pairs/model --data %T/pairs.jsonl --lora 4 --loss dpo --lr 1e-2 "         \
+    "--batch 2 --threads 2 --rates %T/rates.json "
+#define PAIRS LOUD "-q "
 
 /* Before the first step, adapters change nothing: the loss is log 2, and no reward differs. Then chosen answers get
  * larger rewards, in training and in evaluation. */
 static void learns(void)
 {
-    begin();
+    rig_train_begin();
+    rig_make_pairs();
     expect(0, PAIRS "--accum 3 --steps 6 --out %T/learns --log %T/log.jsonl --eval-data "
                     "%T/pairs.jsonl --eval-every 6");
     check_double(fabs(figure("log.jsonl", 0, "loss") - log(2)), <, 1e-6);
@@ -89,21 +54,22 @@ static void learns(void)
                  figure("log.jsonl", 5, "reward_margin"));
     check_double(figure("log.jsonl", 5, "eval_reward_accuracy"), ==, 1);
     check_contains(rig_read("learns/adapter_config.json"), "\"r\": 4");
-    expect(0, "plan --model %T/case/model --data %T/pairs.jsonl --lora 4 --loss dpo --batch 2 "
+    expect(0, "plan --model %T/pairs/model --data %T/pairs.jsonl --lora 4 --loss dpo --batch 2 "
               "--rates %T/rates.json --json");
     check_contains(rig_out, "\"loss\": \"dpo\"");
-    expect(0, "plan --model %T/case/model --data %T/pairs.jsonl --lora 4 --loss dpo --batch 2 "
+    expect(0, "plan --model %T/pairs/model --data %T/pairs.jsonl --lora 4 --loss dpo --batch 2 "
               "--rates %T/rates.json");
     check_contains(rig_out, "1 x 2 pairs of rows of ");
     check_contains(rig_out, " tokens per pair on average");
     rig_end();
 }
 
-/* The adapters have the same bits wherever data lie, and after a run that was resumed; ranks, of which each has whole pairs,
+/* The adapters have the same bits wherever data lie, and after a run that was resumed, which warns of another beta; ranks, of which each has whole pairs,
  * end with nearly the same loss. */
 static void same_results(void)
 {
-    begin();
+    rig_train_begin();
+    rig_make_pairs();
 #define SHUFFLED PAIRS "--shuffle --steps 3 "
     expect(0, SHUFFLED "--accum 2 --out %T/memory --log %T/memory.jsonl");
     expect(0, SHUFFLED "--accum 2 --out %T/drive --store %T/store "
@@ -112,6 +78,9 @@ static void same_results(void)
     expect(0, PAIRS "--shuffle --accum 2 --out %T/parts --steps 2 --save-every 1");
     expect(0, SHUFFLED "--accum 2 --out %T/parts --save-every 1 --resume");
     rig_same_adapter("memory", "parts");
+    expect(0, LOUD "--shuffle --steps 4 --accum 2 --out %T/parts --save-every 1 --resume "
+                   "--beta 0.25");
+    check_contains(rig_err, "beta was 0.10000000000000001 before this run was resumed and is 0.25");
     expect(0, SHUFFLED "--ranks 2 --zero 3 --out %T/ranks --log %T/ranks.jsonl");
     for (size_t step = 0; step < 3; step++) {
         const double one = figure("memory.jsonl", step, "loss");
@@ -137,11 +106,12 @@ static void refused(void)
         {"--data %T/pairs.jsonl", "pairs.jsonl:1: the row has chosen and rejected, which need"},
         {"--loss dpo --data %T/pairs.jsonl --dev cuda", "--loss dpo needs the device \"cpu\""},
     };
-    begin();
+    rig_train_begin();
+    rig_make_pairs();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char words[400];
         snprintf(words, sizeof words,
-                 "finetune --model %%T/case/model --lora 4 --steps 1 --rates %%T/rates.json --out "
+                 "finetune --model %%T/pairs/model --lora 4 --steps 1 --rates %%T/rates.json --out "
                  "%%T/never %s",
                  cases[i].arguments);
         check_int(rig_run(NULL, words), !=, 0);

@@ -278,6 +278,39 @@ static void adapters(void)
     rig_end();
 }
 
+/* The margin of the third step of a log. */
+static void copy_margin(const char *log, char margin[64])
+{
+    static const char key[] = "\"reward_margin\":";
+    const char *at = rig_read(log);
+    for (int step = 0; step < 3; step++) {
+        at = strstr(at, key);
+        check_true(at != NULL);
+        at += sizeof key - 1;
+    }
+    snprintf(margin, 64, "%.*s", (int)strcspn(at, ",}"), at);
+}
+
+/* Pairs of answers: each process has whole pairs, and the log has the rewards of all. */
+static void pairs(void)
+{
+#define PAIRS                                                                                      \
+    "finetune --model %T/pairs/model --data %T/pairs.jsonl --lora 4 --loss dpo --lr 1e-2 "         \
+    "--batch 1 --accum 2 --shuffle --steps 3 --threads 2 --rates %T/rates.json -q --zero 3 "
+    char margins[2][64];
+    begin();
+    rig_make_pairs();
+    expect(0, PAIRS "--out %T/pairs_threads --log %T/pairs_threads.jsonl --ranks 2");
+    world(2, 0, PAIRS "--out %T/pairs_processes --log %T/pairs_processes.jsonl --save-every 2");
+    rig_same_adapter("pairs_threads", "pairs_processes");
+    copy_margin("pairs_processes.jsonl", margins[0]);
+    copy_margin("pairs_threads.jsonl", margins[1]);
+    check_string(margins[0], margins[1]);
+    world(2, 0, PAIRS "--out %T/pairs_processes --save-every 2 --resume --steps 4");
+#undef PAIRS
+    rig_end();
+}
+
 /* A process that does not see the first one's folder is an error, and one that sees another folder of the same name, too:
  * the first process reads a cut of each part. The earlier checkpoint stays. */
 static void apart(void)
@@ -477,5 +510,5 @@ static void failing_rank(void)
 TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed},
           {"threads_are_shared", threads_are_shared}, {"measured", measured},
           {"drives_counted", drives_counted}, {"grouped", grouped}, {"saved", saved},
-          {"adapters", adapters}, {"apart", apart}, {"refused", refused}, {"signalled", signalled},
-          {"storm", storm}, {"failing_rank", failing_rank})
+          {"adapters", adapters}, {"pairs", pairs}, {"apart", apart}, {"refused", refused},
+          {"signalled", signalled}, {"storm", storm}, {"failing_rank", failing_rank})
