@@ -66,12 +66,13 @@ const cases = {
     const page = pageOf([
       { step: 1, loss: 8, grad_norm: 2, lr: 1e-4, loss_scale: 65536, tokens: 50, seconds: 4, tokens_per_second: 12, store_read_bytes: 14000000,
         wait: { copy: 1 }, guesses: { right: 0, wrong: 1, seconds: 0.2 }, rss_gb: 0.03, ...head },
-      { step: 2, loss: null, grad_norm: null, seconds: 0.5, eval_loss: 3 },
+      { step: 2, loss: null, grad_norm: null, seconds: 0.5, eval_loss: 3, eval_reward_margin: 0.5, eval_reward_accuracy: 1,
+        reward_chosen: 0.25, reward_rejected: -0.5, reward_margin: 0.75, reward_accuracy: 0.5 },
       { step: 3, loss: 2.5, grad_norm: 500, seconds: 0.5, guesses: { right: 1 },
         events: [{ kind: 'save', text: 'c-1' }, { kind: 'save', text: 'c-2' }, { kind: 'resumed', text: 'c-2' }] },
       { median_seconds: 0.5 }].map(line => JSON.stringify(line) + '\n').join(''));
     has(page, '<h1>&lt;b&gt;x</h1>', 'id="loss"', 'id="norm"', 'id="lr"', 'id="scale"', 'id="time"', 'id="bytes"', 'id="memory"', 'id="guesses"',
-      'id="lost"', 'id="causes"', 'id="plan"', 'id="tiers"', 'id="events"', 'class="odd"', 'class="limit"', 'clip limit <b>1', 'drive &amp; more',
+      'id="lost"', 'id="rewards"', 'id="accuracy"', '<li class="read"><i></i>eval margin <output data-f="eval_margin"', 'id="causes"', 'id="plan"', 'id="tiers"', 'id="events"', 'class="odd"', 'class="limit"', 'clip limit <b>1', 'drive &amp; more',
       '&lt;i&gt;careful&lt;/i&gt;&lt;/script&gt;', 'class="resumed"', '2 ranks, ZeRO 3', 'c-1 \u2026 c-2 (2)', 'of 3, all in', '<span>Eval loss</span><b>3</b>',
       'class="dots read"', '158 M parameters', '2 x 8 rows of 64 tokens', '<li class="copy"><i></i>copies <b>20.0 %</b> <span>1.00 s</span></li>',
       '<th scope="row">step time</th><td>500 ms</td><td>500 ms</td><td>1.00</td>', '<h3>store <b>30.0 MB</b></h3>');

@@ -72,7 +72,9 @@ static const char log_text[] =
     "\"tier\":\"store\",\"what\":\"states\",\"bytes\":3e7}],\"step\":{\"seconds\":0.5,"
     "\"bottleneck\":\"drive & more\"}},\"events\":[{\"kind\":\"warning\",\"text\":"
     "\"</script>\\u0001\\u00e9\"}]}\n"
-    "{\"step\":2,\"loss\":null,\"seconds\":0.5,\"eval_loss\":3}\n"
+    "{\"step\":2,\"loss\":null,\"seconds\":0.5,\"eval_loss\":3,\"reward_chosen\":0.25,"
+    "\"reward_rejected\":-0.5,\"reward_margin\":0.75,\"reward_accuracy\":0.5,"
+    "\"eval_reward_margin\":2,\"eval_reward_accuracy\":1}\n"
     "{\"step\":3,\"loss\":2.5,\"seconds\":0.25}\n{\"median_seconds\":0.5,\"peak_rss_gb\":0.5}\n";
 
 /* The data has each figure, the plan, the events, and null for what the log does not have. */
@@ -107,6 +109,14 @@ static void data(void)
     check_double(at(figure("wait_copy", "sum"), 0), ==, 1);
     check_double(core_json_real(core_json_find(figure("seconds", "whole"), "sum")), ==, 4.75);
     check_uint(core_json_count(figure("rss", "sum")), ==, 0);
+    static const struct {
+        const char *name;
+        double value;
+    } rewards[] = {{"chosen", 0.25},  {"rejected", -0.5}, {"margin", 0.75},
+                   {"accuracy", 0.5}, {"eval_margin", 2}, {"eval_accuracy", 1}};
+    for (size_t i = 0; i < sizeof rewards / sizeof rewards[0]; i++) {
+        check_double(at(figure(rewards[i].name, "sum"), 1), ==, rewards[i].value);
+    }
     end_page();
 }
 

@@ -47,6 +47,12 @@ static const char *const figure_names[REPORT_FIGURES] = {
     [REPORT_DRIVE + 5] = "drive_6",
     [REPORT_DRIVE + 6] = "drive_7",
     [REPORT_DRIVE_LAST] = "drive_8",
+    [REPORT_CHOSEN] = "chosen",
+    [REPORT_REJECTED] = "rejected",
+    [REPORT_MARGIN] = "margin",
+    [REPORT_ACCURACY] = "accuracy",
+    [REPORT_EVAL_MARGIN] = "eval_margin",
+    [REPORT_EVAL_ACCURACY] = "eval_accuracy",
     [REPORT_COMPUTE] = "compute",
 };
 

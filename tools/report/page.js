@@ -226,6 +226,13 @@ if (whole('scale').high > whole('scale').low || whole('scale').high > 1) {
   charts.push({ id: 'scale', title: 'Loss scale', unit: 'plain', series: [series('scale', 'scale', 'other')], mayLog: true,
     about: 'Halved after an overflow, whose step is skipped; doubled after a while without one.' });
 }
+if (whole('margin').count + whole('margin').odd > 0) {
+  charts.push({ id: 'rewards', title: 'Rewards of pairs', unit: 'plain', series: [series('chosen', 'chosen', 'copy'), series('rejected', 'rejected', 'write'),
+    series('margin', 'margin', 'compute'), series('eval_margin', 'eval margin', 'read', true)],
+    about: 'Means over the pairs of a step: of the chosen answers, of the rejected ones, and their difference.' },
+  { id: 'accuracy', title: 'Pairs that are right', unit: 'plain', series: [series('accuracy', 'train', 'compute'), series('eval_accuracy', 'eval', 'read', true)],
+    fromZero: true, about: 'The share of pairs whose chosen answer has the larger reward.' });
+}
 charts.push(
   { id: 'time', title: 'Step time by cause', unit: 'time', series: causes, stacked: true, fromZero: true, limit: plan.seconds, limitName: 'planned',
     about: 'What the device did, and what it waited for while it was idle.' },

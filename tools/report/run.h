@@ -49,6 +49,12 @@ enum report_figure {
     REPORT_RSS,
     REPORT_DRIVE, /* bytes read and written, of each --store in turn; of further ones, none */
     REPORT_DRIVE_LAST = REPORT_DRIVE + REPORT_DRIVES - 1,
+    REPORT_CHOSEN, /* rewards of pairs (--loss dpo), as the next ones */
+    REPORT_REJECTED,
+    REPORT_MARGIN,
+    REPORT_ACCURACY,
+    REPORT_EVAL_MARGIN,
+    REPORT_EVAL_ACCURACY,
     REPORT_COMPUTE, /* computed: seconds without the waits */
     REPORT_FIGURES
 };
