@@ -473,6 +473,24 @@ static void fill_targets(const struct tide_engine_options *given, struct model_l
     lora->target_count = all ? 0 : given->lora_target_count;
 }
 
+/* The reference of pairs is the model without adapters, also for adapters that are continued. */
+static int check_reference(const struct tide_engine_options *given,
+                           const struct model_lora_options *lora)
+{
+    if (lora->saved_count > 0) {
+        return core_err_set(
+            -ENOTSUP,
+            "%s has whole modules (modules_to_save), which --loss dpo cannot train: "
+            "its reference is the model without adapters",
+            given->adapter);
+    }
+    core_log(CORE_LOG_WARN,
+             "--loss dpo: the reference is %s without adapters, not with those of %s; merge them "
+             "into it (tide export --merge) for the other reference",
+             given->model, given->adapter);
+    return 0;
+}
+
 /* Opens the PEFT folder to begin with, and checks that no option contradicts it. */
 static int open_adapter(struct setup *setup, struct model_lora_options *lora)
 {
@@ -515,7 +533,7 @@ static int open_adapter(struct setup *setup, struct model_lora_options *lora)
         lora->saved = given->modules_to_save;
         lora->saved_count = given->modules_to_save_count;
     }
-    return 0;
+    return given->loss == TIDE_LOSS_DPO ? check_reference(given, lora) : 0;
 }
 
 /* With both, PEFT computes the base's product a second time, with what was not dropped. */

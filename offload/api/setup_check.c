@@ -160,13 +160,8 @@ static int check_loss(const struct tide_engine_options *given)
                    ? core_err_set(-EINVAL, "dpo_beta (--beta) needs the loss of pairs (--loss dpo)")
                    : 0;
     }
-    if (given->adapter != NULL) {
-        return core_err_set(-ENOTSUP,
-                            "--loss dpo cannot continue an adapter (--adapter): merge it first "
-                            "(tide export --merge) and train a new one (--lora R)");
-    }
-    if (given->lora_rank == 0) {
-        return core_err_set(-EINVAL, "--loss dpo trains adapters: give --lora R");
+    if (given->lora_rank == 0 && given->adapter == NULL) {
+        return core_err_set(-EINVAL, "--loss dpo trains adapters: give --lora R, or --adapter DIR");
     }
     return given->modules_to_save_count > 0
                ? core_err_set(-ENOTSUP, "--loss dpo cannot train whole modules "

@@ -213,9 +213,6 @@ static void refuse_loss(void)
     options.modules_to_save_count = 1;
     refuse_options(&options, -ENOTSUP, "--modules-to-save");
     options.modules_to_save_count = 0;
-    options.adapter = "a";
-    refuse_options(&options, -ENOTSUP, "cannot continue an adapter");
-    options.adapter = NULL;
     options.device = "cuda";
     refuse_options(&options, -ENOTSUP, "--loss dpo needs the device \"cpu\"");
 }

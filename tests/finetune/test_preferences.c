@@ -54,6 +54,13 @@ static void learns(void)
                  figure("log.jsonl", 5, "reward_margin"));
     check_double(figure("log.jsonl", 5, "eval_reward_accuracy"), ==, 1);
     check_contains(rig_read("learns/adapter_config.json"), "\"r\": 4");
+    expect(0, "finetune --model %T/pairs/model --data %T/pairs.jsonl --adapter %T/learns --loss "
+              "dpo --batch 2 --threads 2 "
+              "--rates %T/rates.json --accum 3 --steps 1 --out %T/more --log %T/more.jsonl");
+    check_contains(rig_err, "--loss dpo: the reference is ");
+    check_double(figure("more.jsonl", 0, "reward_margin"), >=,
+                 figure("log.jsonl", 5, "reward_margin"));
+    check_double(figure("more.jsonl", 0, "loss"), <, figure("log.jsonl", 5, "loss"));
     expect(0, "plan --model %T/pairs/model --data %T/pairs.jsonl --lora 4 --loss dpo --batch 2 "
               "--rates %T/rates.json --json");
     check_contains(rig_out, "\"loss\": \"dpo\"");
@@ -104,10 +111,15 @@ static void refused(void)
         {"--loss dpo --data %T/pairs.jsonl --eval-data %T/texts.jsonl",
          "texts.jsonl:1: the row has no chosen and rejected"},
         {"--data %T/pairs.jsonl", "pairs.jsonl:1: the row has chosen and rejected, which need"},
+        {"--loss dpo --data %T/pairs.jsonl --adapter %T/whole",
+         "has whole modules (modules_to_save), which --loss dpo"},
         {"--loss dpo --data %T/pairs.jsonl --dev cuda", "--loss dpo needs the device \"cpu\""},
     };
     rig_train_begin();
     rig_make_pairs();
+    expect(0, "finetune --model %T/pairs/model --data %T/texts.jsonl --lora 4 --modules-to-save "
+              "model.norm --steps 1 "
+              "--threads 2 --rates %T/rates.json --out %T/whole -q");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char words[400];
         snprintf(words, sizeof words,
@@ -115,7 +127,7 @@ static void refused(void)
                  "%%T/never %s",
                  cases[i].arguments);
         check_int(rig_run(NULL, words), !=, 0);
-        if (i < 3 || strstr(rig_err, "without CUDA") == NULL) {
+        if (i < 4 || strstr(rig_err, "without CUDA") == NULL) {
             check_contains(rig_err, cases[i].says);
         }
         check_true(!rig_has("never"));

@@ -377,9 +377,6 @@ static int check_loss(const struct cli_command *command, const struct finetune_f
     const char *other = flags->pack            ? "--pack: a pair is two rows"
                         : flags->split         ? "--split: it compares whole answers"
                         : flags->train_on == 1 ? "--train-on all: it compares answers, not prompts"
-                        : flags->adapter != NULL
-                            ? "--adapter: its reference is the model without adapters; merge "
-                              "them first (tide export --merge)"
                         : flags->modules_to_save != NULL
                             ? "--modules-to-save: its reference is the model without "
                               "what is trained"
@@ -387,10 +384,11 @@ static int check_loss(const struct cli_command *command, const struct finetune_f
     if (other != NULL) {
         return cli_fail(command, CLI_WRONG, "--loss dpo cannot be used with %s", other);
     }
-    return FINETUNE_GIVEN(flags, lora)
+    return FINETUNE_GIVEN(flags, lora) || flags->adapter != NULL
                ? -1
                : cli_fail(command, CLI_WRONG,
-                          "--loss dpo needs --lora R: its reference is the model without adapters");
+                          "--loss dpo needs --lora R or --adapter DIR: its reference is the model "
+                          "without adapters");
 }
 
 int finetune_flags_check(const struct cli_command *command, const struct finetune_flags *flags,
