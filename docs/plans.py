@@ -69,6 +69,17 @@ class Plans:
             sys.exit(done.stderr)
         return json.loads(done.stdout)
 
+    def machine(self, name, **values):
+        """The file of a shipped machine with other values."""
+        with open(os.path.join(DOCS, "..", "tools", "machines", name + ".json")) as file:
+            made = json.load(file)
+        for key, value in values.items():
+            made[key]["value"] = value
+        path = os.path.join(self.folder, name + ".json")
+        with open(path, "w") as file:
+            json.dump(made, file)
+        return path
+
 
 def gb(value):
     return "" if value < 5e7 else f"{value / 1e9:,.{0 if value >= 1e10 else 1}f}"
@@ -146,6 +157,7 @@ def sizing(plans):
 
 
 INFINITY = "ZeRO-Infinity"
+PYTORCH_FLOPS = 39e12  # Megatron-LM (arXiv 1909.08053), abstract: what training sustains on one V100
 # paper, what, layers, hidden, heads, GPUs, rows per GPU and micro-batch, micro-batches, slices, published, flags
 PUBLISHED = [
     ("ZeRO-Offload", "13B", 65, 4096, 32, 1, 4, 128, 1, "above 30", []),
@@ -169,7 +181,8 @@ def needed(sentence):
 
 def published(plans):
     head = ["paper", "model", "layers x hidden", "GPUs", "rows per GPU", "published TFLOPS per GPU",
-            "planned TFLOPS per GPU", "step", "bottleneck", "GB per GPU: DEVICE, HOST, STORE"]
+            "planned TFLOPS per GPU", "with PyTorch's kernels", "step", "bottleneck", "GB per GPU: DEVICE, HOST, STORE"]
+    pytorch = plans.machine("dgx-2", flops_per_second=PYTORCH_FLOPS)
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for paper, name, layers, hidden, heads, cards, rows, accum, slices, says, flags in PUBLISHED:
         folder = plans.model(f"{name}-{hidden}", gpt(layers, hidden, heads))
@@ -181,14 +194,16 @@ def published(plans):
         row = [paper, name, f"{layers} x {hidden:,}", str(cards), shown,
                says + (f"; sliced over {slices}" if slices > 1 else "")]
         if isinstance(plan, str):
-            row += ["does not fit", "", needed(plan) + " of a node would do", ""]
+            row += ["does not fit", "", "", needed(plan) + " of a node would do", ""]
         else:
             step, tiers = plan["step"], plan["tiers"]
             # forward, backward and one recomputation, as the papers count
             tokens = rows * accum * 1024
             work = 96 * tokens * layers * hidden ** 2 * (1 + 1024 / (6 * hidden) + 50304 / (16 * layers * hidden))
             each = cards // nodes
-            row += [f"{work / step['seconds'] / 1e12:.1f}", f"{step['seconds']:.3g} s", step["bottleneck"],
+            slower = plans.plan(folder, ["--machine", pytorch] + asked[2:] + flags)["step"]
+            row += [f"{work / step['seconds'] / 1e12:.1f}", f"{work / slower['seconds'] / 1e12:.1f}",
+                    f"{step['seconds']:.3g} s", step["bottleneck"],
                     ", ".join(gb(tiers[t + "_bytes"] / each) or "0" for t in ("device", "host", "store"))]
         lines.append("| " + " | ".join(row) + " |")
     replace("published.md", "published", lines)
