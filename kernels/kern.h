@@ -426,15 +426,19 @@ struct kern_loss_parts {
 /* How a tensor of frozen weights is stored (quant.h). */
 enum kern_quant { KERN_QUANT_NONE, KERN_QUANT_INT8, KERN_QUANT_NF4, KERN_QUANT_NF4_F32 };
 
-/* KERN_EXPAND: y = the weights of a stored tensor, each the fp32 product of the value of its code and its
- * scale, rounded once; the same bits on every device. */
+/* KERN_EXPAND: y = weights of a stored tensor, or of a part of it, each the fp32 product of the value of its code
+ * and its scale, rounded once; the same bits on every device. kern_quant_point sets the pointers. */
 struct kern_expand_arguments {
     enum kern_type type; /* of y */
     enum kern_quant quant;
     enum kern_type from; /* NONE: type of the stored elements */
-    int64_t rows, cols;
-    const void *stored; /* kern_quant_layout; aligned to KERN_QUANT_ALIGN_BYTES */
-    void *y;            /* dense */
+    int64_t rows, cols;  /* of the tensor */
+    int64_t first;       /* element of the tensor; a multiple of kern_quant_grain */
+    int64_t count;       /* a multiple of it, too, or up to the end of the tensor */
+    const void *codes;   /* of element `first` */
+    const void *scales;  /* INT8, NF4: of its row or block */
+    const float *nested; /* NF4: all of the tensor */
+    void *y;             /* dense; of element `first` */
 };
 
 /* KERN_UPDATE: the bits of cpu_adam. With 8-bit moments `first` is a multiple of

@@ -65,6 +65,49 @@ int64_t kern_quant_grain(enum kern_quant quant, int64_t cols)
     return kern_quant_is_nf4(quant) ? KERN_NF4_BLOCK : quant == KERN_QUANT_INT8 ? cols : 1;
 }
 
+struct kern_quant_spans kern_quant_spans_of(const struct kern_expand_arguments *part)
+{
+    const struct kern_quant_layout layout = kern_quant_layout_of(part->quant, part->from,
+                                                                 part->rows, part->cols);
+    const uint64_t first = (uint64_t)part->first;
+    const uint64_t end = first + (uint64_t)part->count;
+    const uint64_t width = kern_type_bytes(part->from);
+    const uint64_t cols = (uint64_t)part->cols;
+    const uint64_t floats = sizeof(float);
+    struct kern_quant_spans spans = {{0, 0}, {0, 0}, {0, 0}};
+    switch (part->quant) {
+    case KERN_QUANT_NONE: spans.codes = (struct kern_quant_span){first * width, end * width}; break;
+    case KERN_QUANT_INT8:
+        spans.codes = (struct kern_quant_span){first, end};
+        spans.scales = (struct kern_quant_span){layout.scales + first / cols * floats,
+                                                layout.scales + (end + cols - 1) / cols * floats};
+        break;
+    case KERN_QUANT_NF4:
+        spans.codes = (struct kern_quant_span){first / 2, (end + 1) / 2};
+        spans.scales = (struct kern_quant_span){layout.scales + first / KERN_NF4_BLOCK,
+                                                layout.scales +
+                                                    (end + KERN_NF4_BLOCK - 1) / KERN_NF4_BLOCK};
+        spans.nested = (struct kern_quant_span){layout.nested, layout.bytes};
+        break;
+    case KERN_QUANT_NF4_F32:
+        spans.codes = (struct kern_quant_span){first / 2, (end + 1) / 2};
+        spans.scales = (struct kern_quant_span){layout.scales + first / KERN_NF4_BLOCK * floats,
+                                                layout.scales + (end + KERN_NF4_BLOCK - 1) /
+                                                                    KERN_NF4_BLOCK * floats};
+        break;
+    }
+    return spans;
+}
+
+void kern_quant_point(struct kern_expand_arguments *part, const void *stored)
+{
+    const struct kern_quant_spans spans = kern_quant_spans_of(part);
+    const char *bytes = stored;
+    part->codes = bytes + spans.codes.begin;
+    part->scales = bytes + spans.scales.begin;
+    part->nested = (const float *)(const void *)(bytes + spans.nested.begin);
+}
+
 /* The largest magnitude; infinity or NaN if there is one. As bits, because compilers vectorise this. */
 static float largest(const float *values, int64_t count)
 {

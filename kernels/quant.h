@@ -40,6 +40,20 @@ struct kern_quant_layout {
 struct kern_quant_layout kern_quant_layout_of(enum kern_quant quant, enum kern_type from,
                                               int64_t rows, int64_t cols);
 
+/* Bytes of a stored tensor. */
+struct kern_quant_span {
+    uint64_t begin, end;
+};
+
+/* What elements [first, first + count) are made of, in this order. A part that the format lacks is empty. `first`
+ * and `count` are those of KERN_EXPAND. */
+struct kern_quant_spans {
+    struct kern_quant_span codes, scales, nested;
+};
+struct kern_quant_spans kern_quant_spans_of(const struct kern_expand_arguments *part);
+/* Points the arguments, of which all but the pointers are set, into a whole tensor in memory. */
+void kern_quant_point(struct kern_expand_arguments *part, const void *stored);
+
 /* Elements that are encoded together: encoding begins at a multiple of it. */
 int64_t kern_quant_grain(enum kern_quant quant, int64_t cols);
 /* Encodes `count` elements, a multiple of the grain or up to the end of a tensor of NF4 or NF4_F32; `scales` gets one

@@ -1,4 +1,4 @@
-/* expand.c: makes weights of a stored tensor: blocks, rows or elements are independent. */
+/* expand.c: makes weights of a part of a stored tensor: blocks, rows or elements are independent. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/quant.h"
 
@@ -26,7 +26,7 @@ int kern_cpu_expand(const struct dev_launch *where, const struct kern_expand_arg
 {
     const struct expand_job job = {kern_cpu_isa(where), a};
     const int64_t each = kern_quant_grain(a->quant, a->cols);
-    const int64_t total = each > 0 ? (a->rows * a->cols + each - 1) / each : 0;
+    const int64_t total = each > 0 ? (a->count + each - 1) / each : 0;
     kern_cpu_spread(where, total, each < GRAIN_ELEMENTS ? GRAIN_ELEMENTS / each : 1, expand_range,
                     &job);
     return 0;

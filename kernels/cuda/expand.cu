@@ -21,28 +21,28 @@ __device__ int64_t first_element()
     return (static_cast<int64_t>(blockIdx.x) * THREADS + threadIdx.x) * KERN_GROUP;
 }
 
-/* The scale of a block of NF4 or NF4_F32. */
-__device__ float scale_of(const uint8_t *stored, const struct kern_quant_layout &layout,
-                          bool nested, int64_t block)
+/* The scale of a block of NF4 or NF4_F32, counted from the first one of the part. */
+__device__ float scale_of(const struct kern_expand_arguments &a, int64_t offset_at, int64_t block)
 {
-    const float *scales = reinterpret_cast<const float *>(stored + layout.scales);
-    const float *floats = reinterpret_cast<const float *>(stored + layout.nested);
-    const int64_t offset = (layout.scale_count + KERN_NF4_NESTED - 1) / KERN_NF4_NESTED;
-    return nested ? map_values[stored[layout.scales + block]] * floats[block / KERN_NF4_NESTED] +
-                        floats[offset]
-                  : scales[block];
+    const uint8_t *codes = static_cast<const uint8_t *>(a.scales);
+    const float *floats = static_cast<const float *>(a.scales);
+    const int64_t in_tensor = a.first / KERN_NF4_BLOCK + block;
+    return a.quant == KERN_QUANT_NF4
+               ? map_values[codes[block]] * a.nested[in_tensor / KERN_NF4_NESTED] +
+                     a.nested[offset_at]
+               : floats[block];
 }
 
 /* A group is in one block of 64. Threads of a warp look up different codes, so the values are in shared
  * memory. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    expand_nf4(struct kern_expand_arguments a, struct kern_quant_layout layout, bool wide)
+    expand_nf4(struct kern_expand_arguments a, int64_t offset_at, bool wide)
 {
     __shared__ float values[NF4_CODES];
-    const uint8_t *stored = static_cast<const uint8_t *>(a.stored);
+    const uint8_t *codes = static_cast<const uint8_t *>(a.codes);
     const int64_t i = first_element();
-    const int64_t left = a.rows * a.cols - i;
+    const int64_t left = a.count - i;
     if (threadIdx.x < NF4_CODES) {
         values[threadIdx.x] = nf4_values[threadIdx.x];
     }
@@ -50,26 +50,24 @@ __global__ void __launch_bounds__(THREADS)
     if (left <= 0) {
         return;
     }
-    const float scale = scale_of(stored, layout, a.quant == KERN_QUANT_NF4, i / KERN_NF4_BLOCK);
+    const float scale = scale_of(a, offset_at, i / KERN_NF4_BLOCK);
     float y[KERN_GROUP];
 #pragma unroll
     for (int j = 0; j < KERN_GROUP; j += 2) {
-        const uint8_t codes = j < left ? stored[(i + j) / 2] : 0;
-        y[j] = values[codes >> 4] * scale;
-        y[j + 1] = values[codes & 15] * scale;
+        const uint8_t pair = j < left ? codes[(i + j) / 2] : 0;
+        y[j] = values[pair >> 4] * scale;
+        y[j + 1] = values[pair & 15] * scale;
     }
     kern_store<T>(y, a.y, i, left, wide);
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
-    expand_int8(struct kern_expand_arguments a, struct kern_quant_layout layout, bool wide)
+__global__ void __launch_bounds__(THREADS) expand_int8(struct kern_expand_arguments a, bool wide)
 {
-    const char *stored = static_cast<const char *>(a.stored);
-    const int8_t *codes = static_cast<const int8_t *>(a.stored);
-    const float *scales = reinterpret_cast<const float *>(stored + layout.scales);
+    const int8_t *codes = static_cast<const int8_t *>(a.codes);
+    const float *scales = static_cast<const float *>(a.scales);
     const int64_t i = first_element();
-    const int64_t left = a.rows * a.cols - i;
+    const int64_t left = a.count - i;
     if (left <= 0) {
         return;
     }
@@ -92,12 +90,12 @@ template <typename T>
 __global__ void __launch_bounds__(THREADS) copy(struct kern_expand_arguments a, bool wide)
 {
     const int64_t i = first_element();
-    const int64_t left = a.rows * a.cols - i;
+    const int64_t left = a.count - i;
     if (left <= 0) {
         return;
     }
     float y[KERN_GROUP];
-    kern_load_any(a.from, y, a.stored, i, left, wide);
+    kern_load_any(a.from, y, a.codes, i, left, wide);
     kern_store<T>(y, a.y, i, left, wide);
 }
 
@@ -108,21 +106,20 @@ extern "C" int kern_cuda_expand(const struct dev_launch *where,
 {
     const struct kern_quant_layout layout = kern_quant_layout_of(a->quant, a->from, a->rows,
                                                                  a->cols);
-    const kern_grid grid = kern_grid_of(kern_div_up(a->rows * a->cols, THREADS * KERN_GROUP),
-                                        THREADS);
+    const int64_t offset_at = kern_div_up(layout.scale_count, KERN_NF4_NESTED);
+    const kern_grid grid = kern_grid_of(kern_div_up(a->count, THREADS * KERN_GROUP), THREADS);
     const bool wide = kern_is_wide(a->type, a->y, 0);
     return kern_by_type("expand", a->type, [&](auto type) {
         switch (a->quant) {
         case KERN_QUANT_NF4:
         case KERN_QUANT_NF4_F32:
-            return kern_cuda_launch(where, "expand", grid, expand_nf4<decltype(type)>, *a, layout,
-                                    wide);
+            return kern_cuda_launch(where, "expand", grid, expand_nf4<decltype(type)>, *a,
+                                    offset_at, wide);
         case KERN_QUANT_INT8:
-            return kern_cuda_launch(where, "expand", grid, expand_int8<decltype(type)>, *a, layout,
-                                    wide);
+            return kern_cuda_launch(where, "expand", grid, expand_int8<decltype(type)>, *a, wide);
         case KERN_QUANT_NONE: break;
         }
         return kern_cuda_launch(where, "expand", grid, copy<decltype(type)>, *a,
-                                wide && kern_is_wide(a->from, a->stored, 0));
+                                wide && kern_is_wide(a->from, a->codes, 0));
     });
 }

@@ -183,34 +183,29 @@ static float expanded(const struct kern_expand_arguments *a, int64_t i)
 {
     static const float nf4_values[] = {KERN_NF4_VALUES};
     static const float map_values[] = {KERN_DYNAMIC_VALUES};
-    const uint64_t elements = (uint64_t)(a->rows * a->cols);
-    const uint64_t codes = a->quant == KERN_QUANT_INT8 ? elements : (elements + 1) / 2;
-    const uint64_t blocks = (elements + 63) / 64;
-    const uint8_t *bytes = a->stored;
-    const uint8_t *scales = bytes + (codes + 63) / 64 * 64;
+    const int64_t blocks = (a->rows * a->cols + 63) / 64;
+    const uint8_t *codes = a->codes;
+    const uint8_t *scales = a->scales;
     if (a->quant == KERN_QUANT_INT8) {
         float scale;
         memcpy(&scale, scales + i / a->cols * 4, sizeof scale);
-        return (float)(int8_t)bytes[i] * scale * (1.0f / 127.0f);
+        return (float)(int8_t)codes[i] * scale * (1.0f / 127.0f);
     }
-    const int code = i % 2 == 0 ? bytes[i / 2] >> 4 : bytes[i / 2] & 15;
+    const int code = i % 2 == 0 ? codes[i / 2] >> 4 : codes[i / 2] & 15;
     if (a->quant == KERN_QUANT_NF4_F32) {
         float scale;
         memcpy(&scale, scales + i / 64 * 4, sizeof scale);
         return nf4_values[code] * scale;
     }
-    float nested;
-    float offset;
-    const uint8_t *floats = scales + (blocks + 63) / 64 * 64;
-    memcpy(&nested, floats + i / 64 / 256 * 4, sizeof nested);
-    memcpy(&offset, floats + (blocks + 255) / 256 * 4, sizeof offset);
+    const float nested = a->nested[(a->first + i) / 64 / 256];
+    const float offset = a->nested[(blocks + 255) / 256];
     return nf4_values[code] * (map_values[scales[i / 64]] * nested + offset);
 }
 
 void kern_ref_expand(const struct kern_expand_arguments *a)
 {
-    for (int64_t i = 0; i < a->rows * a->cols; i++) {
-        const double value = a->quant == KERN_QUANT_NONE ? kern_ref_load(a->from, a->stored, i)
+    for (int64_t i = 0; i < a->count; i++) {
+        const double value = a->quant == KERN_QUANT_NONE ? kern_ref_load(a->from, a->codes, i)
                                                          : (double)expanded(a, i);
         kern_ref_store(a->type, a->y, i, value);
     }

@@ -332,15 +332,16 @@ static int expand(struct run_compute *compute, const struct plan_command *comman
     const unsigned count = part_at(compute, command, 0, &part);
     for (; compute->phase < count; compute->phase++) {
         (void)part_at(compute, command, compute->phase, &part);
-        const struct kern_expand_arguments arguments = {
+        struct kern_expand_arguments arguments = {
             .type = compute->type,
             .quant = part.quant,
             .from = part.from,
             .rows = part.rows,
             .cols = part.cols,
-            .stored = from + part.offset_bytes,
+            .count = part.rows * part.cols,
             .y = to + part.first * kern_type_bytes(compute->type),
         };
+        kern_quant_point(&arguments, from + part.offset_bytes);
         const struct dev_command launch = {.op = KERN_EXPAND,
                                            .arguments = &arguments,
                                            .arguments_bytes = sizeof arguments,

@@ -760,12 +760,13 @@ int run_measure_expand(const struct run_shapes *shapes, const struct run_options
                                       .rows = (int64_t)fitting,
                                       .cols = part->cols};
     const uint64_t elements = (uint64_t)(y.rows * y.cols);
+    y.count = (int64_t)elements;
     const uint64_t stored = kern_quant_layout_of(y.quant, y.from, y.rows, y.cols).bytes;
     int rc = bench_open(&bench, options->device, &plain, &queue, stored + elements * width);
     if (rc == 0) {
         const struct dev_command command = {
             .op = KERN_EXPAND, .arguments = &y, .arguments_bytes = sizeof y};
-        y.stored = bench.memory;
+        kern_quant_point(&y, bench.memory);
         y.y = (char *)bench.memory + stored;
         rc = time_op(&bench, &command, elements, &out->expand_elements);
     }

@@ -62,12 +62,13 @@ static void expect_weights(FILE *file, const struct tensor *tensor, enum kern_qu
 {
     const size_t count = (size_t)(tensor->rows * tensor->cols);
     uint8_t *made = malloc(count * kern_type_bytes(type));
-    const struct kern_expand_arguments y = {.type = type,
-                                            .quant = quant,
-                                            .rows = tensor->rows,
-                                            .cols = tensor->cols,
-                                            .stored = stored,
-                                            .y = made};
+    struct kern_expand_arguments y = {.type = type,
+                                      .quant = quant,
+                                      .rows = tensor->rows,
+                                      .cols = tensor->cols,
+                                      .count = (int64_t)count,
+                                      .y = made};
+    kern_quant_point(&y, stored);
     kern_ref_expand(&y);
     if (type == KERN_F32) {
         const struct kern_quant_layout layout = kern_quant_layout_of(quant, type, y.rows, y.cols);

@@ -249,7 +249,7 @@ static void adds_are_right(void)
 }
 
 /* A stored tensor of random weights. */
-static void *stored_tensor(const struct kern_expand_arguments *y)
+static const void *stored_tensor(const struct kern_expand_arguments *y)
 {
     const int64_t count = y->rows * y->cols;
     const struct kern_quant_layout layout = kern_quant_layout_of(y->quant, y->from, y->rows,
@@ -277,14 +277,23 @@ static void expand_sizes(void)
                                           .from = (enum kern_type)(seed / 12 % 3),
                                           .rows = rig_int(1, seed < 45 ? 9 : 300),
                                           .cols = rig_int(1, 90) * 2};
-        y.stored = stored_tensor(&y);
-        y.y = rig_zeros(y.type, y.rows * y.cols);
+        const void *stored = stored_tensor(&y);
+        const int64_t elements = y.rows * y.cols;
+        const int64_t grain = kern_quant_grain(y.quant, y.cols);
         const struct rig_bound same = {0.0, 0.0};
-        rig_check(KERN_EXPAND, &y, same, y.y, NULL);
+        for (int part = 0; part < 2; part++) { /* all, then a part */
+            const int64_t end = part > 0 ? rig_int(1, (elements - 1) / grain + 1) * grain
+                                         : elements;
+            y.first = part > 0 ? rig_int(0, (end - 1) / grain) * grain : 0;
+            y.count = (end < elements ? end : elements) - y.first;
+            kern_quant_point(&y, stored);
+            y.y = rig_zeros(y.type, y.count);
+            rig_check(KERN_EXPAND, &y, same, y.y, NULL);
+        }
     }
 }
 
-/* Weights of every stored format, in all types, with the reference's bits. */
+/* Weights of every stored format and of parts of it, in all types, with the reference's bits. */
 static void expanded_weights_are_exact(void)
 {
     rig_each_kernel(expand_sizes);

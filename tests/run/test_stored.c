@@ -90,12 +90,13 @@ static void expand_tensor(const struct case_model *made, int file, const struct 
     model_convert(wide, MODEL_F32, turned, MODEL_BF16, (size_t)count);
     check_true(kern_quant_encode(quant, param->cols, wide, count, stored, scales));
     kern_quant_encode_scales(quant, &layout, scales, stored + layout.scales);
-    const struct kern_expand_arguments y = {.type = KERN_BF16,
-                                            .quant = quant,
-                                            .rows = part->rows,
-                                            .cols = param->cols,
-                                            .stored = stored,
-                                            .y = turned};
+    struct kern_expand_arguments y = {.type = KERN_BF16,
+                                      .quant = quant,
+                                      .rows = part->rows,
+                                      .cols = param->cols,
+                                      .count = count,
+                                      .y = turned};
+    kern_quant_point(&y, stored);
     kern_ref_expand(&y);
     for (int64_t i = 0; i < count; i++) {
         const int64_t at = i % param->cols * part->rows + i / param->cols;

@@ -8,61 +8,46 @@ static const float nf4_values[] = {KERN_NF4_VALUES};
 static const float map_values[] = {KERN_DYNAMIC_VALUES};
 static const float int8_unit = 0x1.020408p-7f; /* 1 / 127 */
 
-/* A stored tensor. */
-struct stored {
-    const uint8_t *codes;
-    const uint8_t *scales;
-    const float *nested;
-    int64_t elements;
-    int64_t nested_count;
-};
-
-static struct stored open_stored(const struct kern_expand_arguments *a)
+/* The scale of a block of NF4 or NF4_F32, counted from the first one of the part. */
+VF_INLINE float scale_of(const struct kern_expand_arguments *a, bool nested, int64_t offset_at,
+                         int64_t block)
 {
-    const struct kern_quant_layout layout = kern_quant_layout_of(a->quant, a->from, a->rows,
-                                                                 a->cols);
-    const uint8_t *bytes = a->stored;
-    return (struct stored){
-        .codes = bytes,
-        .scales = bytes + layout.scales,
-        .nested = (const float *)(const void *)(bytes + layout.nested),
-        .elements = a->rows * a->cols,
-        .nested_count = (layout.scale_count + KERN_NF4_NESTED - 1) / KERN_NF4_NESTED,
-    };
+    const uint8_t *codes = a->scales;
+    const float *floats = a->scales;
+    const int64_t in_tensor = a->first / KERN_NF4_BLOCK + block;
+    return nested ? map_values[codes[block]] * a->nested[in_tensor / KERN_NF4_NESTED] +
+                        a->nested[offset_at]
+                  : floats[block];
 }
 
-/* The scale of a block of NF4 or NF4_F32. */
-VF_INLINE float scale_of(const struct stored *stored, bool nested, int64_t block)
+VF_INLINE void expand_nf4(const struct kern_expand_arguments *a, enum kern_type type,
+                          const int64_t range[2])
 {
-    return nested ? map_values[stored->scales[block]] * stored->nested[block / KERN_NF4_NESTED] +
-                        stored->nested[stored->nested_count]
-                  : ((const float *)(const void *)stored->scales)[block];
-}
-
-VF_INLINE void expand_nf4(const struct kern_expand_arguments *a, const struct stored *stored,
-                          enum kern_type type, const int64_t range[2])
-{
+    const uint8_t *codes = a->codes;
     const bool nested = a->quant == KERN_QUANT_NF4;
+    const int64_t blocks = (a->rows * a->cols + KERN_NF4_BLOCK - 1) / KERN_NF4_BLOCK;
+    const int64_t offset_at = (blocks + KERN_NF4_NESTED - 1) / KERN_NF4_NESTED;
     for (int64_t b = range[0]; b < range[1]; b++) {
-        const float scale = scale_of(stored, nested, b);
+        const float scale = scale_of(a, nested, offset_at, b);
         for (int64_t i = b * KERN_NF4_BLOCK; i < (b + 1) * KERN_NF4_BLOCK; i += LANES) {
-            const int64_t left = stored->elements - i;
+            const int64_t left = a->count - i;
             if (left > 0) {
-                const vf value = vf_lookup4(nf4_values, stored->codes + i / 2) * vf_set(scale);
+                const vf value = vf_lookup4(nf4_values, codes + i / 2) * vf_set(scale);
                 vf_put_part(type, a->y, i, value, left);
             }
         }
     }
 }
 
-VF_INLINE void expand_int8(const struct kern_expand_arguments *a, const struct stored *stored,
-                           enum kern_type type, const int64_t range[2])
+VF_INLINE void expand_int8(const struct kern_expand_arguments *a, enum kern_type type,
+                           const int64_t range[2])
 {
-    const float *scales = (const float *)(const void *)stored->scales;
+    const int8_t *codes = a->codes;
+    const float *scales = a->scales;
     for (int64_t row = range[0]; row < range[1]; row++) {
         for (int64_t i = 0; i < a->cols; i += LANES) {
             const int64_t at = row * a->cols + i;
-            const vf code = vf_load_int8((const int8_t *)stored->codes + at);
+            const vf code = vf_load_int8(codes + at);
             vf_put_part(type, a->y, at, code * vf_set(scales[row]) * vf_set(int8_unit),
                         a->cols - i);
         }
@@ -74,16 +59,15 @@ VF_INLINE void copy(const struct kern_expand_arguments *a, enum kern_type type,
 {
     for (int64_t i = range[0]; i < range[1]; i += LANES) {
         const int64_t left = range[1] - i;
-        vf_put_part(type, a->y, i, vf_get_part(a->from, a->stored, i, left), left);
+        vf_put_part(type, a->y, i, vf_get_part(a->from, a->codes, i, left), left);
     }
 }
 
 void kern_expand_parts(const struct kern_expand_arguments *a, int64_t begin, int64_t end)
 {
-    const struct stored stored = open_stored(a);
     const int64_t range[2] = {begin, end};
-#define NF4(t)  expand_nf4(a, &stored, t, range)
-#define INT8(t) expand_int8(a, &stored, t, range)
+#define NF4(t)  expand_nf4(a, t, range)
+#define INT8(t) expand_int8(a, t, range)
 #define NONE(t) copy(a, t, range)
     if (kern_quant_is_nf4(a->quant)) {
         KERN_TYPE_CASES(a->type, NF4);
