@@ -16,13 +16,14 @@ struct use {
     uint64_t first, end;
 };
 
-/* What sections are made of, and where. Without a list, sections, ranges and places are only counted. */
+/* What sections are made of, and where. Without a list, they and their parts are only counted. */
 struct cutting {
     const struct model_block *block;
-    unsigned owner;
+    struct model_sections_source source;
     uint64_t width; /* bytes of a weight */
+    enum kern_type type;
     struct model_sections *sections;
-    size_t count, range_count, place_count;
+    size_t count, range_count, place_count, expansion_count;
     struct use *uses;  /* [params]: of the section that steps are added to */
     struct use *tried; /* [params]: the same with one more step */
 };
@@ -42,7 +43,7 @@ static void add_step(const struct cutting *cutting, const struct model_step *ste
     for (unsigned i = 0; i < step->patch_count; i++) {
         const unsigned index = step->patches[i].param;
         if (step->patches[i].base != MODEL_BASE_PARAM ||
-            cutting->block->params[index].owner != cutting->owner) {
+            cutting->block->params[index].owner != cutting->source.owner) {
             continue;
         }
         const struct model_param *param = &cutting->block->params[index];
@@ -58,56 +59,184 @@ static void add_step(const struct cutting *cutting, const struct model_step *ste
     }
 }
 
-/* Finds the pages of a section's weights, and where they are in its slot. Parameters that touch the same
- * pages share them. `ranges` and `places` may be NULL. Returns the bytes of all ranges. */
-static uint64_t find_pages(const struct cutting *cutting, const struct use *uses,
-                           struct model_range *ranges, struct model_place *places,
+/* ---- pages ---- */
+
+/* Pages that are one after another in a slot. Those that several parameters touch are there once. */
+struct pages {
+    struct model_range *list; /* NULL: they are only counted */
+    struct model_range last;
+    uint64_t before; /* bytes of the ranges before the last one */
+    unsigned count;
+};
+
+/* Adds bytes of an array. Returns where its byte 0 would be in the slot. */
+static int64_t add_pages(struct pages *pages, uint64_t first_byte, uint64_t end_byte)
+{
+    const uint64_t first = page_before(first_byte);
+    const uint64_t end = page_after(end_byte);
+    if (pages->count == 0 || first < pages->last.first ||
+        first > pages->last.first + pages->last.bytes) {
+        pages->before += pages->last.bytes;
+        pages->last = (struct model_range){.first = first};
+        pages->count++;
+    }
+    if (end - pages->last.first > pages->last.bytes) {
+        pages->last.bytes = end - pages->last.first;
+    }
+    if (pages->list != NULL) {
+        pages->list[pages->count - 1] = pages->last;
+    }
+    return (int64_t)pages->before - (int64_t)pages->last.first;
+}
+
+static uint64_t pages_bytes(const struct pages *pages)
+{
+    return pages->before + pages->last.bytes;
+}
+
+/* ---- stored weights ---- */
+
+/* Sets *out to the part of a stored tensor that has what is in `use`. Returns false if it has nothing of it. */
+static bool find_part(const struct cutting *cutting, const struct model_stored_part *part,
+                      const struct use *use, struct kern_expand_arguments *out)
+{
+    const uint64_t grain = (uint64_t)kern_quant_grain(part->quant, part->cols);
+    const uint64_t elements = (uint64_t)(part->rows * part->cols);
+    const uint64_t use_first = use->first / cutting->width;
+    const uint64_t use_end = use->end / cutting->width;
+    if (use_end <= part->first || use_first >= part->first + elements) {
+        return false;
+    }
+    const uint64_t first = use_first > part->first ? (use_first - part->first) / grain * grain : 0;
+    const uint64_t end = (use_end - part->first + grain - 1) / grain * grain;
+    *out = (struct kern_expand_arguments){
+        .type = cutting->type,
+        .quant = part->quant,
+        .from = part->from,
+        .rows = part->rows,
+        .cols = part->cols,
+        .first = (int64_t)first,
+        .count = (int64_t)((end < elements ? end : elements) - first),
+    };
+    return true;
+}
+
+/* What is expanded for a use: whole rows or blocks of the stored tensors, which stay within the parameter. */
+static struct use expanded_use(const struct cutting *cutting, const struct use *use)
+{
+    const struct model_stored *stored = cutting->source.stored;
+    struct use expanded = *use;
+    for (unsigned i = 0; stored != NULL && i < stored->count; i++) {
+        struct kern_expand_arguments part;
+        if (find_part(cutting, &stored->parts[i], use, &part)) {
+            const uint64_t first = (stored->parts[i].first + (uint64_t)part.first) * cutting->width;
+            const uint64_t end = first + (uint64_t)part.count * cutting->width;
+            expanded.first = first < expanded.first ? first : expanded.first;
+            expanded.end = end > expanded.end ? end : expanded.end;
+        }
+    }
+    return expanded;
+}
+
+static struct kern_quant_span moved_span(struct kern_quant_span span, uint64_t by)
+{
+    return (struct kern_quant_span){span.begin + by, span.end + by};
+}
+
+/* Adds the pages of the stored form with what is in `use`, and what to make of them. `zero`: where byte 0 of the weights
+ * would be in the slot that the steps read. */
+static void add_expansions(const struct cutting *cutting, const struct use *use, int64_t zero,
+                           struct pages *pages, struct model_expansion *list,
                            struct model_section *section)
 {
-    struct model_range last = {.first = UINT64_MAX};
-    uint64_t before = 0; /* bytes of the ranges before the last one */
-    section->range_count = section->place_count = 0;
-    for (unsigned i = 0; i < cutting->block->param_count; i++) {
-        const uint64_t first = page_before(uses[i].first);
-        const uint64_t end = page_after(uses[i].end);
-        if (end == 0) {
+    const struct model_stored *stored = cutting->source.stored;
+    for (unsigned i = 0; i < stored->count; i++) {
+        const struct model_stored_part *part = &stored->parts[i];
+        struct model_expansion made;
+        if (!find_part(cutting, part, use, &made.part)) {
             continue;
         }
-        if (first < last.first || first > last.first + last.bytes) {
-            before += last.bytes;
-            last = (struct model_range){.first = first};
-            section->range_count++;
+        const struct kern_quant_spans spans = kern_quant_spans_of(&made.part);
+        const struct kern_quant_span *const all[] = {&spans.codes, &spans.scales, &spans.nested};
+        for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
+            if (all[k]->end > all[k]->begin) {
+                (void)add_pages(pages, part->offset_bytes + all[k]->begin,
+                                part->offset_bytes + all[k]->end);
+            }
         }
-        last.bytes = end - last.first > last.bytes ? end - last.first : last.bytes;
-        if (ranges != NULL) {
-            ranges[section->range_count - 1] = last;
-            places[section->place_count] = (struct model_place){
-                .param = i,
-                .at = (int64_t)before - (int64_t)last.first +
-                      (int64_t)(cutting->block->params[i].offset * cutting->width)};
+        made.stored.codes = moved_span(spans.codes, part->offset_bytes);
+        made.stored.scales = moved_span(spans.scales, part->offset_bytes);
+        made.stored.nested = moved_span(spans.nested, part->offset_bytes);
+        made.to = (uint64_t)(zero +
+                             (int64_t)((part->first + (uint64_t)made.part.first) * cutting->width));
+        if (list != NULL) {
+            list[section->expansion_count] = made;
+        }
+        section->expansion_count++;
+        section->expanded_elements += (uint64_t)made.part.count;
+    }
+}
+
+/* ---- sections ---- */
+
+/* Where the parts of a section go; all NULL: they are only counted. */
+struct lists {
+    struct model_range *ranges;
+    struct model_place *places;
+    struct model_expansion *expansions;
+};
+
+/* Finds the pages of a section's weights, and where these are in its slots. */
+static void find_pages(const struct cutting *cutting, const struct use *uses,
+                       const struct lists *lists, struct model_section *section)
+{
+    const bool is_stored = cutting->source.stored != NULL;
+    struct pages kept = {.list = lists->ranges};
+    struct pages expanded = {.list = NULL};
+    section->place_count = section->expansion_count = 0;
+    section->expanded_elements = 0;
+    for (unsigned i = 0; i < cutting->block->param_count; i++) {
+        if (uses[i].end == 0) {
+            continue;
+        }
+        const struct use use = expanded_use(cutting, &uses[i]);
+        const int64_t zero = add_pages(is_stored ? &expanded : &kept, use.first, use.end);
+        if (lists->places != NULL) {
+            const uint64_t offset = cutting->block->params[i].offset * cutting->width;
+            lists->places[section->place_count] = (struct model_place){
+                .param = i, .at = zero + (int64_t)offset};
         }
         section->place_count++;
+        if (is_stored) {
+            add_expansions(cutting, &uses[i], zero, &kept, lists->expansions, section);
+        }
     }
-    section->bytes = before + last.bytes;
-    return section->bytes;
+    section->range_count = kept.count;
+    section->bytes = pages_bytes(&kept);
+    section->expanded_bytes = pages_bytes(&expanded);
 }
 
 static void add_section(struct cutting *cutting, const struct model_section *cut)
 {
     struct model_sections *sections = cutting->sections;
-    const bool filled = sections->list != NULL;
+    struct lists lists = {NULL, NULL, NULL};
     struct model_section section = *cut;
-    section.ranges = filled ? sections->ranges + cutting->range_count : NULL;
-    section.places = filled ? sections->places + cutting->place_count : NULL;
-    (void)find_pages(cutting, cutting->uses,
-                     filled ? sections->ranges + cutting->range_count : NULL,
-                     filled ? sections->places + cutting->place_count : NULL, &section);
-    if (filled) {
+    if (sections->list != NULL) {
+        lists = (struct lists){sections->ranges + cutting->range_count,
+                               sections->places + cutting->place_count,
+                               sections->expansions + cutting->expansion_count};
+    }
+    section.ranges = lists.ranges;
+    section.places = lists.places;
+    section.expansions = lists.expansions;
+    find_pages(cutting, cutting->uses, &lists, &section);
+    if (sections->list != NULL) {
         sections->list[cutting->count] = section;
     }
     cutting->count++;
     cutting->range_count += section.range_count;
     cutting->place_count += section.place_count;
+    cutting->expansion_count += section.expansion_count;
 }
 
 static bool runs(const struct model_step *step, enum model_pass pass)
@@ -124,6 +253,16 @@ static double flops_of(const struct model_steps *steps, enum model_pass pass)
     return flops > 0 ? flops : 1;
 }
 
+/* Whether the slots have room for what the steps of `tried` read. */
+static bool has_room(const struct cutting *cutting, const struct use *tried)
+{
+    const struct lists none = {NULL, NULL, NULL};
+    struct model_section section = {0};
+    find_pages(cutting, tried, &none, &section);
+    return section.bytes <= cutting->sections->bytes &&
+           section.expanded_bytes <= cutting->sections->expanded_bytes;
+}
+
 /* Cuts the steps of a pass. */
 static void cut_pass(struct cutting *cutting, const struct model_steps *steps, enum model_pass pass)
 {
@@ -132,14 +271,12 @@ static void cut_pass(struct cutting *cutting, const struct model_steps *steps, e
     struct model_section section = {.pass = pass};
     memset(cutting->uses, 0, bytes);
     for (size_t i = 0; i < steps->count; i++) {
-        struct model_section more = {0};
         if (!runs(&steps->list[i], pass)) {
             continue;
         }
         memcpy(cutting->tried, cutting->uses, bytes);
         add_step(cutting, &steps->list[i], cutting->tried);
-        if (section.end > 0 &&
-            find_pages(cutting, cutting->tried, NULL, NULL, &more) > cutting->sections->bytes) {
+        if (section.end > 0 && !has_room(cutting, cutting->tried)) {
             add_section(cutting, &section);
             section = (struct model_section){.pass = pass, .first = i};
             memset(cutting->tried, 0, bytes);
@@ -154,23 +291,28 @@ static void cut_pass(struct cutting *cutting, const struct model_steps *steps, e
     }
 }
 
-/* The largest number of bytes that one step needs. */
-static uint64_t most_bytes(const struct cutting *cutting, const struct model_steps *steps)
+/* Makes room in the slots for each of these steps, and for what is spare. */
+static void make_room(const struct cutting *cutting, const struct model_steps *steps)
 {
-    uint64_t most = 0;
+    const struct lists none = {NULL, NULL, NULL};
+    struct model_sections *sections = cutting->sections;
     for (size_t i = 0; i < steps->count; i++) {
-        struct model_section section;
+        struct model_section section = {0};
         memset(cutting->tried, 0, cutting->block->param_count * sizeof *cutting->tried);
         add_step(cutting, &steps->list[i], cutting->tried);
-        const uint64_t bytes = find_pages(cutting, cutting->tried, NULL, NULL, &section);
-        most = bytes > most ? bytes : most;
+        find_pages(cutting, cutting->tried, &none, &section);
+        const uint64_t bytes = section.bytes + SPARE_BYTES;
+        const uint64_t expanded = section.expanded_bytes + SPARE_BYTES;
+        sections->bytes = bytes > sections->bytes ? bytes : sections->bytes;
+        if (cutting->source.stored != NULL && expanded > sections->expanded_bytes) {
+            sections->expanded_bytes = expanded;
+        }
     }
-    return most;
 }
 
 static void cut_passes(struct cutting *cutting, const struct model_steps *passes[MODEL_PASS_COUNT])
 {
-    cutting->count = cutting->range_count = cutting->place_count = 0;
+    cutting->count = cutting->range_count = cutting->place_count = cutting->expansion_count = 0;
     for (int pass = 0; pass < MODEL_PASS_COUNT; pass++) {
         cutting->sections->first[pass] = cutting->count;
         if (passes[pass] != NULL) {
@@ -186,8 +328,11 @@ static int allocate(struct cutting *cutting)
     sections->list = calloc(cutting->count + 1, sizeof *sections->list);
     sections->ranges = calloc(cutting->range_count + 1, sizeof *sections->ranges);
     sections->places = calloc(cutting->place_count + 1, sizeof *sections->places);
-    return sections->list != NULL && sections->ranges != NULL && sections->places != NULL ? 0
-                                                                                          : -ENOMEM;
+    sections->expansions = calloc(cutting->expansion_count + 1, sizeof *sections->expansions);
+    return sections->list != NULL && sections->ranges != NULL && sections->places != NULL &&
+                   sections->expansions != NULL
+               ? 0
+               : -ENOMEM;
 }
 
 /* Cuts the steps of each pass; NULL: it has none. */
@@ -204,9 +349,9 @@ static int create(struct cutting *cutting, const struct model_steps *passes[MODE
     }
     sections->bytes = least_bytes;
     for (int pass = 0; pass < MODEL_PASS_COUNT; pass++) {
-        const uint64_t most = passes[pass] != NULL ? most_bytes(cutting, passes[pass]) : 0;
-        sections->bytes = most + SPARE_BYTES > sections->bytes ? most + SPARE_BYTES
-                                                               : sections->bytes;
+        if (passes[pass] != NULL) {
+            make_room(cutting, passes[pass]);
+        }
     }
     cut_passes(cutting, passes);
     rc = allocate(cutting);
@@ -231,11 +376,20 @@ const struct model_steps *model_pass_steps(const struct model_program *program,
     return pass == MODEL_PASS_BACKWARD ? &program->backward : &program->forward;
 }
 
-int model_sections_create(const struct model_block *block, unsigned owner,
+static struct cutting begin(const struct model_block *block, struct model_sections_source source,
+                            const struct model_program *program)
+{
+    return (struct cutting){.block = block,
+                            .source = source,
+                            .width = kern_type_bytes(program->shape.type),
+                            .type = program->shape.type};
+}
+
+int model_sections_create(const struct model_block *block,
+                          const struct model_sections_source *source,
                           const struct model_program *program, struct model_sections **out)
 {
-    struct cutting cutting = {
-        .block = block, .owner = owner, .width = kern_type_bytes(program->shape.type)};
+    struct cutting cutting = begin(block, *source, program);
     const struct model_steps *passes[MODEL_PASS_COUNT];
     for (int pass = 0; pass < MODEL_PASS_COUNT; pass++) {
         passes[pass] = model_pass_steps(program, (enum model_pass)pass);
@@ -247,8 +401,7 @@ int model_sections_create_logits(const struct model_block *block, unsigned owner
                                  const struct model_program *program, uint64_t bytes,
                                  struct model_sections **out)
 {
-    struct cutting cutting = {
-        .block = block, .owner = owner, .width = kern_type_bytes(program->shape.type)};
+    struct cutting cutting = begin(block, (struct model_sections_source){.owner = owner}, program);
     const struct model_steps *passes[MODEL_PASS_COUNT] = {&program->logits};
     return create(&cutting, passes, bytes, out);
 }
@@ -259,8 +412,38 @@ void model_sections_destroy(struct model_sections *sections)
         free(sections->list);
         free(sections->ranges);
         free(sections->places);
+        free(sections->expansions);
         free(sections);
     }
+}
+
+/* Where a byte of the array is among a section's ranges. */
+static const char *byte_at(const struct model_section *section, const char *ranges, uint64_t byte)
+{
+    for (unsigned i = 0; i < section->range_count; i++) {
+        const struct model_range *range = &section->ranges[i];
+        if (byte >= range->first && byte < range->first + range->bytes) {
+            return ranges + (byte - range->first);
+        }
+        ranges += range->bytes;
+    }
+    return ranges; /* the format has no such part */
+}
+
+void model_expansion_point(const struct model_section *section, unsigned index, const char *from,
+                           bool pages, struct kern_expand_arguments *out)
+{
+    const struct model_expansion *expansion = &section->expansions[index];
+    const uint64_t begins[] = {expansion->stored.codes.begin, expansion->stored.scales.begin,
+                               expansion->stored.nested.begin};
+    const char *at[3];
+    for (int i = 0; i < 3; i++) {
+        at[i] = pages ? byte_at(section, from, begins[i]) : from + begins[i];
+    }
+    *out = expansion->part;
+    out->codes = at[0];
+    out->scales = at[1];
+    out->nested = (const float *)(const void *)at[2];
 }
 
 void model_section_bind(const struct model_section *section, const void *slot,

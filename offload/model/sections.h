@@ -1,11 +1,13 @@
 /* sections.h: the steps of a block's program, cut where their frozen weights can be exchanged. A section is a
  * few consecutive steps and the pages of weights that these steps read. If a section's pages are in a slot,
  * its steps can run; what passes from one section to the next is in activations and temporaries. So the slot
- * can be smaller than the block. Pure functions; immutable once created. */
+ * can be smaller than the block. Of a block that is kept in fewer bits the pages are those of its stored form, and the
+ * steps read a second slot, into which the section's weights are expanded. Pure functions; immutable once created. */
 #ifndef OFFLOAD_MODEL_SECTIONS_H
 #define OFFLOAD_MODEL_SECTIONS_H
 
 #include "offload/model/run.h"
+#include "offload/model/stored.h"
 
 /* The runs of steps that a block consists of. */
 enum model_pass {
@@ -15,52 +17,78 @@ enum model_pass {
     MODEL_PASS_COUNT,
 };
 
-/* Whole pages of the block that has the weights. Those at its end may reach beyond it. */
+/* Whole pages of the block that has the weights, as it is kept. Those at its end may reach beyond it. */
 struct model_range {
     uint64_t first; /* byte */
     uint64_t bytes;
 };
 
-/* A parameter whose weights a section has in its slot. `at`: bytes from the slot's beginning to the place
- * where row 0 would be; may be negative, because only the rows that the steps read are there. */
+/* A parameter whose weights a section has in the slot that its steps read. `at`: bytes from the slot's beginning to
+ * the place where row 0 would be; may be negative, because only the rows that the steps read are there. */
 struct model_place {
     unsigned param;
     int64_t at;
 };
 
+/* Weights of a stored tensor that a section expands. */
+struct model_expansion {
+    struct kern_expand_arguments part; /* without pointers */
+    struct kern_quant_spans stored;    /* bytes of the block's stored form */
+    uint64_t to;                       /* byte of the slot that the steps read */
+};
+
 struct model_section {
     enum model_pass pass;
-    size_t first, end;                /* steps */
-    double share;                     /* of the pass's operations */
-    uint64_t bytes;                   /* of all ranges, which are one after another in the slot */
-    const struct model_range *ranges; /* borrowed from the sections, like the next */
+    size_t first, end; /* steps */
+    double share;      /* of the pass's operations */
+    uint64_t bytes;    /* of all ranges, which are one after another in the slot */
+    uint64_t
+        expanded_bytes; /* of a second slot, for what is expanded of them; 0: the steps read the ranges */
+    uint64_t expanded_elements;
+    const struct model_range *ranges; /* borrowed from the sections, like the next two */
     const struct model_place *places;
+    const struct model_expansion *expansions;
     unsigned range_count;
     unsigned place_count;
+    unsigned expansion_count;
 };
 
 struct model_sections {
     struct model_section *list;         /* owned */
     struct model_range *ranges;         /* owned, of all sections */
     struct model_place *places;         /* owned, of all sections */
+    struct model_expansion *expansions; /* owned, of all sections */
     size_t first[MODEL_PASS_COUNT + 1]; /* section of each pass; the last one: their number */
     uint64_t bytes;                     /* of a slot that has room for each section */
+    uint64_t
+        expanded_bytes; /* the same of the second slot; 0: the block is kept as compute reads it */
 };
 
 /* The steps of a pass. */
 const struct model_steps *model_pass_steps(const struct model_program *program,
                                            enum model_pass pass);
 
-/* Cuts all passes of `block`'s program by the weights in the array of block `owner`, which is frozen: the
- * block itself, or one that it borrows. The slot has room for what the largest step needs, and for some
- * norms and biases. */
-int model_sections_create(const struct model_block *block, unsigned owner,
+/* The array whose weights come by sections: that of block `owner`, the block itself or one that it borrows. */
+struct model_sections_source {
+    unsigned owner;
+    const struct model_stored *stored; /* NULL: it is kept as compute reads it */
+};
+
+/* Cuts all passes of `block`'s program. The slots have room for what the largest step needs, and for some norms and
+ * biases. */
+int model_sections_create(const struct model_block *block,
+                          const struct model_sections_source *source,
                           const struct model_program *program, struct model_sections **out);
 /* Cuts the steps of `program->logits`, as one forward pass. The slot has `bytes` or more. */
 int model_sections_create_logits(const struct model_block *block, unsigned owner,
                                  const struct model_program *program, uint64_t bytes,
                                  struct model_sections **out);
 void model_sections_destroy(struct model_sections *sections);
+
+/* Sets the arguments of an expansion but for `y`. `from`: the section's ranges, one after another, if `pages`; else
+ * the block's whole stored form. */
+void model_expansion_point(const struct model_section *section, unsigned index, const char *from,
+                           bool pages, struct kern_expand_arguments *out);
 
 /* Points the parameters whose weights the section has in `slot` at where their row 0 would be. */
 void model_section_bind(const struct model_section *section, const void *slot,

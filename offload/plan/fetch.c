@@ -467,7 +467,8 @@ static int fetch_range(struct plan_step *step, uint32_t block, const struct mode
     return plan_shards_weights(step->input) ? gather_pages(step, block, range->first, from, to) : 0;
 }
 
-int plan_fetch_section(struct plan_step *step, uint32_t block, const struct model_section *section,
+/* Brings the pages of a section to the next slot. */
+static int fetch_pages(struct plan_step *step, uint32_t block, const struct model_section *section,
                        struct plan_piece *out)
 {
     const uint32_t turn = step->section_turn++ % PLAN_SECTIONS_TURN;
@@ -481,4 +482,35 @@ int plan_fetch_section(struct plan_step *step, uint32_t block, const struct mode
     }
     *out = (struct plan_piece){.buffer = step->layout->sections[turn], .bytes = section->bytes};
     return 0;
+}
+
+/* Makes the weights of a section of what is stored, which compute may reach where it is kept. */
+static int expand_section(struct plan_step *step, uint32_t block,
+                          const struct model_section *section, struct plan_piece *out)
+{
+    const struct plan_block_layout *where = plan_move_block(step, block);
+    struct plan_command command = plan_move_command(PLAN_EXPAND, PLAN_Q_COMPUTE, block, PLAN_NONE);
+    struct plan_piece from = kept_whole(step, block,
+                                        where->weights_device != PLAN_NONE ? where->weights_device
+                                                                           : where->weights_host);
+    command.pages = !plan_layout_reaches_stored(step->input, step->layout, block);
+    if (command.pages) {
+        int rc = fetch_pages(step, block, section, &from);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    *out = (struct plan_piece){.buffer = step->layout->expanded, .bytes = section->expanded_bytes};
+    command.section = section;
+    command.elements = section->expanded_elements;
+    plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, from);
+    plan_move_operand(&command, PLAN_AS_TO, PLAN_WRITES, *out);
+    return plan_move_add(step, &command);
+}
+
+int plan_fetch_section(struct plan_step *step, uint32_t block, const struct model_section *section,
+                       struct plan_piece *out)
+{
+    return section->expanded_bytes > 0 ? expand_section(step, block, section, out)
+                                       : fetch_pages(step, block, section, out);
 }

@@ -12,8 +12,8 @@ int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out);
  * `micro` uses, after the commands that fill it. Else *out is the whole block, as above. */
 int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece *out);
 
-/* Brings the weights of a section of `block` to the next slot for sections. Sets *out to the part of the slot that
- * the section uses. */
+/* Brings the weights of a section of `block` to the next slot for sections; those of a stored block to the one in which
+ * they are expanded. Sets *out to the part of the slot that the section uses. */
 int plan_fetch_section(struct plan_step *step, uint32_t block, const struct model_section *section,
                        struct plan_piece *out);
 

@@ -310,6 +310,9 @@ static bool comes_by_pages(const struct plan_layout *layout, const struct plan_i
     if (shape->trained && input->budgets.device_is_host && weights == PLAN_STORE) {
         return false;
     }
+    if (shape->stored_elements > 0) { /* wherever it is, its weights are expanded */
+        return true;
+    }
     return plan_shards_weights(input) ? shape->rows_bytes == 0
                                       : weights == PLAN_HOST || weights == PLAN_STORE;
 }
@@ -333,19 +336,27 @@ static uint64_t passing_bytes(const struct plan_input *input, const struct plan_
                               uint32_t block)
 {
     const struct plan_block_shape *shape = &input->blocks[block];
-    const uint64_t cut = shape->elements < PLAN_CUT_ELEMENTS ? shape->elements : PLAN_CUT_ELEMENTS;
+    const uint64_t kept = plan_kept_elements(input, block);
+    const uint64_t cut = kept < PLAN_CUT_ELEMENTS ? kept : PLAN_CUT_ELEMENTS;
     const bool passes = input->budgets.device_is_host &&
                         layout->blocks[block].weights_store != PLAN_NONE;
     return passes ? cut * shape->format.weight_bytes : 0;
 }
 
+/* Compute works on one section at a time, so what is expanded has one slot. */
 static int add_section_slots(struct plan_layout *layout, const struct plan_input *input)
 {
     uint64_t bytes = 0;
+    uint64_t expanded = 0;
     bool stored = false;
     for (uint32_t b = 0; b < input->block_count; b++) {
         const uint32_t source = plan_layout_sectioned(input, layout, b);
-        if (source != PLAN_NONE) {
+        if (source == PLAN_NONE) {
+            continue;
+        }
+        expanded = larger(expanded, input->blocks[b].sections->expanded_bytes);
+        if (input->blocks[source].stored_elements == 0 ||
+            !plan_layout_reaches_stored(input, layout, source)) {
             bytes = larger(bytes, input->blocks[b].sections->bytes);
             bytes = larger(bytes,
                            core_round_up(passing_bytes(input, layout, source), PLAN_ALIGN_BYTES));
@@ -365,7 +376,7 @@ static int add_section_slots(struct plan_layout *layout, const struct plan_input
             return rc;
         }
     }
-    return 0;
+    return add_buffer(layout, "expanded", PLAN_DEVICE, PLAN_FOR_SLOTS, expanded, &layout->expanded);
 }
 
 static int add_row_slots(struct plan_layout *layout, const struct plan_input *input)
@@ -401,7 +412,8 @@ static int add_stored_slots(struct plan_layout *layout, const struct plan_input 
     uint64_t bytes[PLAN_SIZE_COUNT] = {0};
     uint32_t counts[PLAN_SIZE_COUNT] = {0};
     for (uint32_t b = 0; b < input->block_count; b++) {
-        if (input->blocks[b].stored_elements > 0 && !plan_layout_reaches_stored(input, layout, b)) {
+        if (input->blocks[b].stored_elements > 0 && !layout->blocks[b].by_pages &&
+            !plan_layout_reaches_stored(input, layout, b)) {
             const uint64_t kept = plan_kept_elements(input, b) *
                                   input->blocks[b].format.weight_bytes;
             const int size = layout->blocks[b].size;
@@ -911,7 +923,7 @@ static int make_tables(struct plan_layout *layout, const struct plan_input *inpu
     memset(layout->sections, 0xff, sizeof layout->sections);
     memset(layout->section_stages, 0xff, sizeof layout->section_stages);
     memset(layout->state_slots, 0xff, sizeof layout->state_slots);
-    layout->scratch = layout->tile_sums = layout->norm = PLAN_NONE;
+    layout->scratch = layout->tile_sums = layout->norm = layout->expanded = PLAN_NONE;
     layout->shared_sum = layout->codes = layout->tile_sums_all = layout->tile_sums_card = PLAN_NONE;
     layout->blocks = malloc(blocks * sizeof *layout->blocks);
     layout->places = malloc(blocks * sizeof *layout->places);

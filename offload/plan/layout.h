@@ -92,6 +92,7 @@ struct plan_layout {
     uint32_t in_flight;               /* micro-batches between their forward and their backward */
     struct plan_ring weights;
     uint32_t sections[PLAN_SECTIONS_TURN]; /* DEVICE: slots for sections, in turn */
+    uint32_t expanded;                     /* DEVICE: weights of a section of a stored block */
     uint32_t
         section_stages[PLAN_SECTIONS_TURN]; /* HOST: the same on the way from STORE to a card */
     struct plan_ring stored; /* DEVICE: weights in fewer bits, on their way to EXPAND */

@@ -155,7 +155,8 @@ struct plan_command {
     bool rows;   /* READ, H2D: moves only what `micro` uses of the block's weights, which is known
                   * when the step begins; `bytes` is the most */
     bool pages;  /* READ, GATHER: whole pages of the block's weights. READ: of this rank's shard,
-                  * from the operand's offset on */
+                  * from the operand's offset on. EXPAND: from the pages of its section, not from the whole
+                  * stored form */
     bool
         packed; /* GATHER, EXPAND: of weights as codes of 8 bits and their scales. GATHER makes those of this
                   * rank's part first. REDUCE: of gradients as codes of 4 bits, which it makes in PLAN_AS_CODES */
@@ -174,7 +175,8 @@ struct plan_command {
     double work;       /* floating point operations */
     double seconds;    /* measured alone; 0: not measured, and `work` counts */
     const struct model_section *section; /* FWD, BWD: the steps to do, with their weights alone;
-                                          * NULL: all. Borrowed from the block's shape */
+                                          * EXPAND: those weights; NULL: all. Borrowed from the shape of the
+                                          * block that computes */
     struct plan_operand operands[PLAN_OPERAND_MAX];
     struct plan_edge edges[PLAN_EDGE_MAX];
 };

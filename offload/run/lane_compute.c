@@ -322,17 +322,24 @@ static unsigned part_at(const struct run_compute *compute, const struct plan_com
     return stored->count;
 }
 
-/* Makes a block's weights of its stored tensors. */
-static int expand(struct run_compute *compute, const struct plan_command *command,
-                  struct core_fence *out)
+/* The parts of which EXPAND makes weights: their number, and the arguments of one. */
+static unsigned expansion_at(const struct run_compute *compute, const struct plan_command *command,
+                             unsigned index, struct kern_expand_arguments *out)
 {
+    const struct model_section *section = command->section;
     const char *from = run_memory_of(compute->memory, command, PLAN_AS_FROM);
     char *to = run_memory_of(compute->memory, command, PLAN_AS_TO);
     struct model_stored_part part = {.rows = 0};
-    const unsigned count = part_at(compute, command, 0, &part);
-    for (; compute->phase < count; compute->phase++) {
-        (void)part_at(compute, command, compute->phase, &part);
-        struct kern_expand_arguments arguments = {
+    if (section != NULL) {
+        if (index < section->expansion_count) {
+            model_expansion_point(section, index, from, command->pages, out);
+            out->y = to + section->expansions[index].to;
+        }
+        return section->expansion_count;
+    }
+    const unsigned count = part_at(compute, command, index, &part);
+    if (index < count) {
+        *out = (struct kern_expand_arguments){
             .type = compute->type,
             .quant = part.quant,
             .from = part.from,
@@ -341,7 +348,19 @@ static int expand(struct run_compute *compute, const struct plan_command *comman
             .count = part.rows * part.cols,
             .y = to + part.first * kern_type_bytes(compute->type),
         };
-        kern_quant_point(&arguments, from + part.offset_bytes);
+        kern_quant_point(out, from + part.offset_bytes);
+    }
+    return count;
+}
+
+/* Makes weights of stored tensors. */
+static int expand(struct run_compute *compute, const struct plan_command *command,
+                  struct core_fence *out)
+{
+    struct kern_expand_arguments arguments = {.rows = 0};
+    const unsigned count = expansion_at(compute, command, 0, &arguments);
+    for (; compute->phase < count; compute->phase++) {
+        (void)expansion_at(compute, command, compute->phase, &arguments);
         const struct dev_command launch = {.op = KERN_EXPAND,
                                            .arguments = &arguments,
                                            .arguments_bytes = sizeof arguments,

@@ -262,11 +262,12 @@ int run_collect_pages(struct run_collect *collect, const struct run_collect_page
                       struct core_fence *out)
 {
     const uint32_t world = coll_world(collect->coll);
-    const struct plan_block_shape *shape = &collect->input->blocks[pages->block];
+    const uint64_t kept = plan_kept_elements(collect->input, pages->block);
+    const uint64_t width = collect->input->blocks[pages->block].format.weight_bytes;
     const uint64_t *borders = collect->borders + (size_t)pages->block * (world + 1);
-    const uint64_t first = pages->first / shape->format.weight_bytes;
-    const uint64_t pages_end = first + pages->bytes / shape->format.weight_bytes;
-    const uint64_t end = pages_end < shape->elements ? pages_end : shape->elements;
+    const uint64_t first = pages->first / width;
+    const uint64_t pages_end = first + pages->bytes / width;
+    const uint64_t end = pages_end < kept ? pages_end : kept;
     uint64_t *parts = collect->parts +
                       (size_t)(collect->parts_turn % (RUN_COLLECT_DEPTH + 1)) * (world + 1);
     for (uint32_t r = 0; r <= world; r++) {

@@ -307,9 +307,22 @@ static int load_weights(struct loading *load, uint32_t block, struct run_slot *s
     return rc;
 }
 
-/* Loads a frozen block of which a step has only rows in memory: through the slot for rows, half of which
- * is read into while the other half is written to STORE. */
-static int load_pages(struct loading *load, uint32_t block)
+/* Reads a part of what a block keeps, which is the next one of `reader`; NULL: of the kept file, or as compute reads
+ * it. */
+static int read_part(struct loading *load, uint32_t block, struct model_stored_reader *reader,
+                     struct plan_span part, char *to)
+{
+    const struct run_rank *rank = load->rank;
+    return reader != NULL
+               ? model_stored_read(reader, to,
+                                   part.count * rank->input->blocks[block].format.weight_bytes)
+           : rank->shapes->stored[block] != NULL ? read_kept(load, block, part, to)
+                                                 : read_weights(load, block, part, to);
+}
+
+/* Loads a block that comes to compute by pages: through the slot for these, half of which is read into while the other
+ * half is written to STORE. */
+static int load_pages(struct loading *load, uint32_t block, struct model_stored_reader *reader)
 {
     struct run_rank *rank = load->rank;
     struct run_pages pages = run_pages_of(rank, block);
@@ -318,7 +331,7 @@ static int load_pages(struct loading *load, uint32_t block)
     while (rc == 0 && run_pages_next(&pages)) {
         rc = run_rank_wait(rank, written[pages.turn]);
         if (rc == 0) {
-            rc = read_weights(load, block, pages.span, pages.memory);
+            rc = read_part(load, block, reader, pages.span, pages.memory);
         }
         if (rc == 0 && load->checkpoint != NULL) {
             rc = store_checkpoint_read_wait(load->checkpoint,
@@ -373,6 +386,9 @@ static int load_stored_chunks(struct loading *load, uint32_t block,
     const bool direct = rank->input->budgets.device_is_host;
     struct run_slots *slots = &load->stored[plan_layout_of(rank->plan)->blocks[block].size];
     struct run_slot *slot = NULL;
+    if (direct && plan_layout_of(rank->plan)->blocks[block].by_pages) {
+        return load_pages(load, block, reader);
+    }
     int rc = direct ? take_slot(load, slots, &slot) : 0;
     for (uint32_t i = 0; rc == 0 && i < plan_chunk_count(span.count, elements); i++) {
         const struct store_place place = {STORE_WEIGHTS, block, i};
@@ -383,8 +399,7 @@ static int load_stored_chunks(struct loading *load, uint32_t block,
             return rc;
         }
         char *to = slot->memory + (direct ? i * elements * width : 0);
-        rc = reader != NULL ? model_stored_read(reader, to, part.count * width)
-                            : read_kept(load, block, part, to);
+        rc = read_part(load, block, reader, part, to);
         if (rc == 0) {
             rc = add_arrival(load, &place, part, to, slot);
         }
@@ -545,7 +560,7 @@ static int load_block(struct loading *load, uint32_t block)
         return rc;
     }
     if (weights == NULL && plan_layout_of(rank->plan)->blocks[block].by_pages) {
-        return load_pages(load, block);
+        return load_pages(load, block, NULL);
     }
     if (weights != NULL) {
         rc = read_weights(load, block, plan_weight_span(rank->input, block), weights);

@@ -145,25 +145,44 @@ static uint32_t find_source(const struct run_shapes *shapes, unsigned index)
     return source != PLAN_NONE ? source : index;
 }
 
+static bool same_stored(const struct model_stored *a, const struct model_stored *b)
+{
+    bool same = a == NULL && b == NULL;
+    if (a != NULL && b != NULL && a->count == b->count) {
+        same = true;
+        for (unsigned i = 0; same && i < a->count; i++) {
+            same = a->parts[i].first == b->parts[i].first && a->parts[i].rows == b->parts[i].rows &&
+                   a->parts[i].cols == b->parts[i].cols && a->parts[i].quant == b->parts[i].quant &&
+                   a->parts[i].offset_bytes == b->parts[i].offset_bytes;
+        }
+    }
+    return same;
+}
+
+/* Blocks with the same program share their sections, unless a folder has quantised only some of them. */
 static int make_sections(struct run_shapes *shapes, unsigned index)
 {
     const struct model_block *block = &shapes->model->blocks[index];
     struct plan_block_shape *shape = &shapes->blocks[index];
     struct model_sections **sections = &shapes->sections[index];
     const uint32_t source = find_source(shapes, index);
-    if (source == PLAN_NONE || shapes->stored[source] != NULL) {
+    if (source == PLAN_NONE) {
         return 0;
     }
-    if (block->like != index) {
+    if (block->like != index &&
+        same_stored(shapes->stored[source], shapes->stored[find_source(shapes, block->like)])) {
         *sections = shapes->sections[block->like];
     } else {
-        int rc = model_sections_create(block, source, shapes->programs[index], sections);
+        const struct model_sections_source cut = {source, shapes->stored[source]};
+        int rc = model_sections_create(block, &cut, shapes->programs[index], sections);
         if (rc != 0) {
             return rc;
         }
     }
     const struct plan_block_shape *from = &shapes->blocks[source];
-    if ((*sections)->bytes < from->elements * from->format.weight_bytes) {
+    const uint64_t slot = shapes->stored[source] != NULL ? (*sections)->expanded_bytes
+                                                         : (*sections)->bytes;
+    if (slot < from->elements * from->format.weight_bytes) {
         shape->sections = *sections;
         shape->source = source;
     }
@@ -359,8 +378,9 @@ void run_shapes_destroy(struct run_shapes *shapes)
             model_program_destroy(shapes->programs[i]);
         }
     }
-    for (unsigned i = 0; shapes->sections != NULL && i < shapes->block_count; i++) {
-        if (shapes->model->blocks[i].like == i) {
+    for (unsigned i = shapes->block_count; shapes->sections != NULL && i-- > 0;) {
+        const unsigned like = shapes->model->blocks[i].like;
+        if (like == i || shapes->sections[i] != shapes->sections[like]) {
             model_sections_destroy(shapes->sections[i]);
         }
     }

@@ -184,6 +184,31 @@ static void bring_rows(struct machine *machine, const struct plan_command *comma
 
 /* ---- stored weights ---- */
 
+/* Makes the weights of a section: of each of its ranges, which are cells, one cell. */
+static void expand_section(struct machine *machine, const struct plan_command *command)
+{
+    const uint32_t block = command->block;
+    const struct model_section *section = command->section;
+    const uint64_t cell_bytes = PLAN_CUT_ELEMENTS *
+                                machine->input->blocks[block].format.weight_bytes;
+    const struct plan_operand *from = machine_need(command, PLAN_AS_FROM);
+    const struct plan_operand *to = machine_need(command, PLAN_AS_TO);
+    uint64_t in_slot = 0;
+    check_uint(command->queue, ==, PLAN_Q_COMPUTE);
+    check_uint(to->bytes, ==, section->expanded_bytes);
+    for (unsigned i = 0; i < section->range_count; i++) {
+        const uint64_t cell = section->ranges[i].first / cell_bytes;
+        const struct machine_cell kept = machine_kept_cell_at(machine, block, cell, from->offset,
+                                                              0);
+        const uint64_t at = command->pages ? from->offset + in_slot : kept.offset;
+        const uint64_t value = machine_take(machine, from->buffer, at, kept.bytes);
+        check_uint(at + kept.bytes, <=, from->offset + from->bytes);
+        check_uint(value, ==, truth_cell_at(machine->truth, 0, block, cell).weight);
+        machine_put(machine, to->buffer, to->offset + i * cell_bytes, cell_bytes, value);
+        in_slot += section->ranges[i].bytes;
+    }
+}
+
 /* Makes weights of stored ones, whose cells have the values of the first cells of weights. */
 static void expand(struct machine *machine, const struct plan_command *command)
 {
@@ -282,17 +307,19 @@ static bool do_section(struct machine *machine, const struct plan_command *comma
     const size_t index = (size_t)(section - shape->sections->list);
     const struct plan_operand *scratch = machine_need(command, PLAN_AS_SCRATCH);
     const uint32_t updates = updates_before(machine, source, step);
+    const bool expanded = section->expanded_bytes > 0;
     uint64_t at = 0;
     for (unsigned i = 0; i < section->range_count; i++) {
         const struct model_range *range = &section->ranges[i];
+        const uint64_t bytes = expanded ? PLAN_CUT_ELEMENTS * width : range->bytes;
         const struct plan_operand *slot = machine_need(command, PLAN_AS_SECTION);
-        for (uint64_t done = 0; done < range->bytes; done += PLAN_CUT_ELEMENTS * width) {
+        for (uint64_t done = 0; done < bytes; done += PLAN_CUT_ELEMENTS * width) {
             const uint64_t cell = (range->first + done) / (PLAN_CUT_ELEMENTS * width);
             const struct machine_cell there = machine_cell_at(machine, source, cell, 0, 0, width);
             check_true(machine_take(machine, slot->buffer, slot->offset + at + done, there.bytes) ==
                        truth_cell_at(machine->truth, updates, source, cell).weight);
         }
-        at += range->bytes;
+        at += bytes;
     }
     if (index > shape->sections->first[begin]) {
         check_true(machine_take(machine, scratch->buffer, scratch->offset, scratch->bytes) ==
@@ -597,7 +624,11 @@ void machine_do(struct machine *machine, const struct plan_command *as_told, enu
     switch ((enum plan_op)command->op) {
     case PLAN_FWD: forward(machine, command, step); break;
     case PLAN_BWD: backward(machine, command, step); break;
-    case PLAN_EXPAND: (command->packed ? expand_packed : expand)(machine, command); break;
+    case PLAN_EXPAND:
+        (command->packed            ? expand_packed
+         : command->section != NULL ? expand_section
+                                    : expand)(machine, command);
+        break;
     case PLAN_ROUND: round_shared(machine, command); break;
     case PLAN_H2D:
     case PLAN_D2H: (command->rows ? bring_rows : copy)(machine, command); break;

@@ -131,20 +131,23 @@ static void gather_pages(struct machine *const *machines, uint32_t world,
     const uint32_t block = commands[0]->block;
     const uint64_t width = machines[0]->input->blocks[block].format.weight_bytes;
     const uint64_t first = commands[0]->first / (PLAN_CUT_ELEMENTS * width);
-    const uint64_t end = first + commands[0]->elements / PLAN_CUT_ELEMENTS;
+    const uint64_t end = first + plan_chunk_count(commands[0]->elements, PLAN_CUT_ELEMENTS);
     uint64_t gathered = 0;
     for (uint32_t r = 0; r < world; r++) {
         const struct machine_cells own = machine_part(machines[r], block);
         const uint64_t begin = own.first > first ? own.first : first;
         check_uint(commands[r]->first, ==, commands[0]->first);
         for (uint64_t i = begin; i < own.end && i < end; i++, gathered++) {
-            const uint64_t value = machine_cell_take(machines[r],
-                                                     machine_need(commands[r], PLAN_AS_FROM), block,
-                                                     i, begin * PLAN_CUT_ELEMENTS, width);
+            const struct plan_operand *from = machine_need(commands[r], PLAN_AS_FROM);
+            const struct machine_cell there = machine_kept_cell_at(
+                machines[r], block, i, from->offset, begin * PLAN_CUT_ELEMENTS);
+            const uint64_t value = machine_take(machines[r], from->buffer, there.offset,
+                                                there.bytes);
+            check_uint(there.offset + there.bytes, <=, from->offset + from->bytes);
             for (uint32_t other = 0; other < world; other++) {
                 const struct plan_operand *to = machine_need(commands[other], PLAN_AS_TO);
-                const struct machine_cell at = machine_cell_at(
-                    machines[other], block, i, to->offset, first * PLAN_CUT_ELEMENTS, width);
+                const struct machine_cell at = machine_kept_cell_at(
+                    machines[other], block, i, to->offset, first * PLAN_CUT_ELEMENTS);
                 check_uint(at.offset + at.bytes, <=, to->offset + to->bytes);
                 machine_put(machines[other], to->buffer, at.offset, at.bytes, value);
             }

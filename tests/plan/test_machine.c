@@ -337,7 +337,9 @@ struct cut {
 static void cut_block(struct cut *cut, struct world *world, uint32_t block, uint32_t source)
 {
     const uint64_t unit = (uint64_t)UNIT * world->shapes[source].format.weight_bytes;
-    const uint64_t units = world->shapes[source].elements / UNIT;
+    const uint64_t stored_elements = world->shapes[source].stored_elements;
+    const uint64_t kept = stored_elements > 0 ? stored_elements : world->shapes[source].elements;
+    const uint64_t units = stored_elements > 0 ? plan_chunk_count(kept, UNIT) : kept / UNIT;
     struct model_range *range = cut->ranges;
     size_t count = 0;
     for (int pass = 0; pass < MODEL_PASS_COUNT; pass++) {
@@ -349,9 +351,13 @@ static void cut_block(struct cut *cut, struct world *world, uint32_t block, uint
             *section = (struct model_section){
                 .pass = (enum model_pass)pass, .share = 0.1, .ranges = range};
             for (uint64_t r = 0; r < each && first + r < units; r++) {
-                *range++ = (struct model_range){.first = (first + r) * unit, .bytes = unit};
+                const uint64_t left = kept - (first + r) * UNIT;
+                const uint64_t bytes = left < UNIT ? left * unit / UNIT : unit;
+                *range = (struct model_range){.first = (first + r) * unit,
+                                              .bytes = core_round_up(bytes, PLAN_ALIGN_BYTES)};
                 section->range_count++;
-                section->bytes += unit;
+                section->bytes += range++->bytes;
+                section->expanded_bytes += stored_elements > 0 ? unit : 0;
             }
         }
     }
@@ -359,6 +365,7 @@ static void cut_block(struct cut *cut, struct world *world, uint32_t block, uint
     cut->sections.first[MODEL_PASS_COUNT] = count;
     cut->sections.list = cut->list;
     cut->sections.bytes = 2 * unit;
+    cut->sections.expanded_bytes = stored_elements > 0 ? 2 * unit : 0;
     world->shapes[block].sections = &cut->sections;
     world->shapes[block].source = source;
 }
@@ -441,14 +448,17 @@ static void store_blocks(struct world *world, bool some)
     world->input.rates.expand_elements = 1e9;
 }
 
-/* Frozen blocks that are stored in fewer bits, wherever they are kept, on one rank and on several. */
+/* Frozen blocks that are stored in fewer bits, wherever they are kept, on one rank and on several; some come by
+ * sections. */
 static void stored_blocks_train(void)
 {
-    uint32_t expanded = 0;
+    uint32_t expanded[2] = {0, 0};
     for (uint64_t i = 0; i < TEST_COUNT(128, 24); i++) {
         struct world world;
         vary(&world, i * 15485863);
         store_blocks(&world, i % 3 == 0);
+        struct cut cuts[BLOCKS];
+        cut_blocks(&world, cuts, i);
         world.input.world = i % 4 == 3 ? 2 : 1;
         world.input.stage = i % 4 == 3 ? (uint32_t)(i / 4 % 4) : 0;
         if (world.input.stage > 0 && world.input.stage < 3 && !world.input.budgets.device_is_host &&
@@ -460,11 +470,12 @@ static void stored_blocks_train(void)
         struct plan *plan = world_plan(&world);
         const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
         for (uint32_t c = 0; c < tape->count; c++) {
-            expanded += tape->commands[c].op == PLAN_EXPAND;
+            expanded[tape->commands[c].section != NULL] += tape->commands[c].op == PLAN_EXPAND;
         }
         plan_destroy(plan);
     }
-    check_uint(expanded, >, 0);
+    check_uint(expanded[0], >, 0);
+    check_uint(expanded[1], >, 0);
 }
 
 /* What is read of a stored block is what is stored, and its slot is as small; compute's slot is one. */

@@ -255,6 +255,83 @@ static void ranks_have_the_same_bits(void)
     case_model_free(&made);
 }
 
+/* ---- sections ---- */
+
+static const char *const all_but_embedding[] = {"model.layers.*", "lm_head.weight",
+                                                "model.norm.weight"};
+static const char *const mlp_and_head[] = {"*.mlp.*", "lm_head.weight", "model.norm.weight"};
+
+static const struct sectioned {
+    const char *name;
+    const char *family;
+    const char *const *patterns;
+    size_t count;
+    enum model_storage base;
+    uint64_t tile_bytes;
+    size_t way;
+    uint32_t world;
+    uint32_t micro_batches;
+} sectioned[] = {
+    {"whole tensors", "wide", all_but_embedding, 3, MODEL_STORAGE_NF4, 0, 2, 1, 2},
+    {"tiles of parts of layers", "wide", mlp_and_head, 3, MODEL_STORAGE_INT8, 64 << 10, 3, 1, 2},
+    {"tiles between blocks of nf4", "gpt2 words", gpt2_layers, 1, MODEL_STORAGE_NF4, 5300, 2, 1, 2},
+    {"in HOST", "wide", all_but_embedding, 3, MODEL_STORAGE_INT8, 0, 1, 1, 2},
+    {"in DEVICE", "wide", all_but_embedding, 3, MODEL_STORAGE_NF4, 64 << 10, 0, 1, 2},
+    {"groups", "wide", all_but_embedding, 3, MODEL_STORAGE_NF4, 0, 2, 1, RUN_OPTIONS_GROUPS + 3},
+    {"shards in STORE", "wide", all_but_embedding, 3, MODEL_STORAGE_NF4, 64 << 10, 2, 2, 2},
+    {"shards in HOST", "wide", mlp_and_head, 3, MODEL_STORAGE_NF4, 0, 1, 3, 1},
+    {"bf16 in fp32", "wide", all_but_embedding, 3, MODEL_STORAGE_BF16, 0, 2, 1, 2},
+};
+
+/* No slot has room for a layer's expanded weights. */
+static void check_sections(const struct case_model *made, const struct run_prepared *prepared)
+{
+    const struct plan_layout *layout = plan_layout_of(prepared->plan);
+    const struct plan_input *input = &prepared->input;
+    uint64_t expanded = 0;
+    for (unsigned block = 0; block < made->model->compute_count; block++) {
+        const uint32_t source = plan_layout_sectioned(input, layout, block);
+        if (source != PLAN_NONE && input->blocks[source].stored_elements > 0) {
+            const struct plan_block_shape *shape = &input->blocks[source];
+            const uint64_t width = shape->format.weight_bytes;
+            expanded = shape->elements * width > expanded ? shape->elements * width : expanded;
+            check_uint(layout->weights.counts[layout->blocks[source].size], ==, 0);
+        }
+    }
+    check_uint(expanded, >, 0);
+    check_uint(layout->buffers[layout->expanded].bytes, <, expanded * 3 / 4);
+}
+
+static void run_sections(const struct sectioned *of)
+{
+    struct case_model made;
+    struct case_outcome whole = {.steps = 0};
+    struct case_outcome sections = {.steps = 0};
+    struct run_options options = options_of(&ways[of->way], of->base);
+    make(&made, of->family, of->patterns, of->count);
+    options.type = of->base == MODEL_STORAGE_BF16 ? KERN_F32 : KERN_BF16;
+    options.tile_bytes = of->tile_bytes;
+    options.world = of->world;
+    options.stage = of->world > 1 ? 3 : 0;
+    options.micro_batches = of->micro_batches;
+    options.wishes.acts = PLAN_ACTS_RECOMPUTE;
+    case_run_engine(&made, &options, STEPS, &whole);
+    case_squeeze(&made, &options, 1, check_sections);
+    case_run_engine(&made, &options, STEPS, &sections);
+    sections.received_bytes = whole.received_bytes;
+    case_check_equal(&whole, &sections, of->name);
+    case_model_free(&made);
+}
+
+/* If a layer's weights have no room in memory, a part of them is expanded at a time, with the same bits. */
+static void sections_have_the_same_bits(void)
+{
+    for (size_t i = TEST_COUNT(0, 1); i < sizeof sectioned / sizeof sectioned[0];
+         i += TEST_COUNT(1, 3)) {
+        run_sections(&sectioned[i]);
+    }
+}
+
 /* ---- plans ---- */
 
 /* The drive and the slots have what is stored: 0.516 bytes a weight. */
@@ -272,6 +349,27 @@ static void memory_is_that_of_stored_bytes(void)
                elements * 53 / 100);
     check_uint(stored, <, elements * 53 / 100);
     check_uint(stored, >, elements / 2);
+    run_prepared_destroy(prepared);
+    case_model_free(&made);
+}
+
+/* Slots for sections have the largest matrix: expanded once, stored twice. */
+static void sections_have_the_largest_matrix(void)
+{
+    enum { SPARE_BYTES = 32 << 10 };
+    struct case_model made;
+    struct run_prepared *prepared = NULL;
+    struct run_options options = options_of(&ways[2], MODEL_STORAGE_NF4);
+    make(&made, "wide", all_but_embedding, 3);
+    case_squeeze(&made, &options, 1, check_sections);
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    const struct plan_layout *layout = plan_layout_of(prepared->plan);
+    const uint64_t matrix = UINT64_C(2) * 1024 * 512; /* elements of gate and up */
+    check_uint(layout->buffers[layout->expanded].bytes, >=, 2 * matrix);
+    check_uint(layout->buffers[layout->expanded].bytes, <=, 2 * matrix + SPARE_BYTES);
+    check_uint(prepared->input.blocks[1].sections->bytes, >=, matrix * 51 / 100);
+    check_uint(prepared->input.blocks[1].sections->bytes, <=, matrix * 52 / 100 + SPARE_BYTES);
+    check_uint(layout->stored.counts[PLAN_LAYER], ==, 0);
     run_prepared_destroy(prepared);
     case_model_free(&made);
 }
@@ -373,6 +471,8 @@ TEST_MAIN({"nf4_has_the_bits_of_expanded_weights", nf4_has_the_bits_of_expanded_
           {"transposed_tensors_too", transposed_tensors_too},
           {"fp32_runs_keep_less", fp32_runs_keep_less},
           {"ranks_have_the_same_bits", ranks_have_the_same_bits},
+          {"sections_have_the_same_bits", sections_have_the_same_bits},
+          {"sections_have_the_largest_matrix", sections_have_the_largest_matrix},
           {"memory_is_that_of_stored_bytes", memory_is_that_of_stored_bytes},
           {"resumes_on_the_same_base", resumes_on_the_same_base},
           {"odd_tensors_are_refused", odd_tensors_are_refused},
