@@ -67,12 +67,14 @@ static int lay_out(struct model_kept *kept)
             continue;
         }
         struct model_kept_block *added = &kept->blocks[header->blocks++];
-        *added = (struct model_kept_block){
-            .block = b,
-            .offset = header->tables,
-            .bytes = bytes,
-            .unit_bytes = block->kind == MODEL_BLOCK_EMBEDDING ? KEPT_PAGE_BYTES : KEPT_PIECE_BYTES,
-            .first_unit = header->units};
+        *added = (struct model_kept_block){.block = b,
+                                           .offset = header->tables,
+                                           .bytes = bytes,
+                                           .unit_bytes = block->kind == MODEL_BLOCK_EMBEDDING ||
+                                                                 kept->options.paged[b]
+                                                             ? KEPT_PAGE_BYTES
+                                                             : KEPT_PIECE_BYTES,
+                                           .first_unit = header->units};
         header->units += model_kept_units(added);
         header->tables += model_kept_rounded(bytes);
         header->layout = hash_block(block, stored, hash_number(b, header->layout));
@@ -139,6 +141,36 @@ static void fill_header(struct model_kept *kept, const char *folder)
 
 /* ---- opening ---- */
 
+/* Reads the tables of a file whose blocks are this base's. Its units need not be those that this run would write. */
+static int read_tables(struct model_kept *kept, const struct model_kept_header *found)
+{
+    struct model_kept_block *blocks = calloc(found->blocks + 1, sizeof *blocks);
+    uint64_t *sums = calloc(found->units + 1, sizeof *sums);
+    int rc = blocks != NULL && sums != NULL ? model_kept_read_tables(kept->fd, found, blocks, sums)
+                                            : -ENOMEM;
+    uint64_t units = 0;
+    for (uint32_t i = 0; rc == 0 && i < found->blocks; i++) {
+        const struct model_kept_block *own = &kept->blocks[i];
+        const bool same = blocks[i].block == own->block && blocks[i].offset == own->offset &&
+                          blocks[i].bytes == own->bytes && blocks[i].first_unit == units &&
+                          (blocks[i].unit_bytes == KEPT_PAGE_BYTES ||
+                           blocks[i].unit_bytes == KEPT_PIECE_BYTES);
+        rc = same ? 0 : -EBADMSG;
+        units += same ? model_kept_units(&blocks[i]) : 0;
+    }
+    rc = rc == 0 && units != found->units ? -EBADMSG : rc;
+    if (rc != 0) {
+        free(blocks);
+        free(sums);
+        return rc;
+    }
+    free(kept->blocks);
+    free(kept->sums);
+    kept->blocks = blocks;
+    kept->sums = sums;
+    return 0;
+}
+
 /* Why a file is not used; "": there is none; NULL: it is used, and is open. */
 static const char *open_kept(struct model_kept *kept, int folder, const char *name)
 {
@@ -150,14 +182,14 @@ static const char *open_kept(struct model_kept *kept, int folder, const char *na
     }
     int rc = model_kept_read_header(kept->fd, &found);
     if (rc == 0 && (found.layout != own->layout || found.blocks != own->blocks ||
-                    found.units != own->units || found.tables != own->tables)) {
+                    found.tables != own->tables)) {
         rc = -EPROTO;
     }
     if (rc == 0 && (found.shards != own->shards || own->shards == 0)) {
         return "the model's files have changed since it was made";
     }
     if (rc == 0) {
-        rc = model_kept_read_tables(kept->fd, &found, kept->blocks, kept->sums);
+        rc = read_tables(kept, &found);
     }
     if (rc == 0) {
         *own = found;

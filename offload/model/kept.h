@@ -22,8 +22,11 @@ struct model_kept_options {
     const struct model *model;
     const struct model_files *files;
     const struct model_stored *const *stored; /* [model->block_count] */
-    enum model_storage storage;               /* INT8 or NF4 */
-    enum kern_type type;                      /* of the run's weights */
+    const bool *
+        paged; /* [model->block_count]: a block that the run reads by pages. A file that is written has a checksum
+                        * for each of them, as of the embedding's; of other blocks for each MiB */
+    enum model_storage storage; /* INT8 or NF4 */
+    enum kern_type type;        /* of the run's weights */
     bool writes;         /* a file is written if there is no valid one and no other run writes it */
     uint64_t room_bytes; /* that a file to be written may take */
 };

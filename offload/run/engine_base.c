@@ -4,10 +4,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/err.h"
 #include "offload/model/kept.h"
+#include "offload/plan/layout.h"
 
 static int add_sums(void *context, uint64_t first, uint64_t count,
                     const struct store_arrays *arrays)
@@ -49,6 +51,13 @@ int run_engine_base_open(struct run_engine *engine)
         options->stores[0].directory == NULL || engine->given.folder == NULL) {
         return 0;
     }
+    bool *paged = calloc(prepared->shapes->block_count, sizeof *paged);
+    if (paged == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a kept base");
+    }
+    for (uint32_t b = 0; b < prepared->shapes->block_count; b++) {
+        paged[b] = plan_layout_of(prepared->plan)->blocks[b].by_pages;
+    }
     const uint64_t ranks = options->local > 0 ? options->local : 1;
     const uint64_t all = store_capacity(options->stores, options->store_count);
     const uint64_t used = plan_tier_bytes(prepared->plan, PLAN_STORE);
@@ -58,11 +67,13 @@ int run_engine_base_open(struct run_engine *engine)
         .model = engine->given.model,
         .files = engine->given.files,
         .stored = (const struct model_stored *const *)prepared->shapes->stored,
+        .paged = paged,
         .storage = options->base,
         .type = options->type,
         .writes = options->rank == 0,
         .room_bytes = all > used ? (all - used) * ranks : 0};
     int rc = model_kept_open(&kept, &engine->kept);
+    free(paged);
     model_files_set_kept(engine->given.files, engine->kept);
     return rc;
 }

@@ -14,6 +14,8 @@
 #include "core/base/err.h"
 #include "offload/model/adapter.h"
 #include "offload/model/kept.h"
+#include "offload/run/engine_internal.h"
+#include "offload/run/rank_internal.h"
 #include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
@@ -151,6 +153,19 @@ static void run_kept(struct case_model *made, const struct way *way, struct case
     run_kept_for(made, way, STEPS, out);
 }
 
+/* Whether a store reads the file where it is: with direct I/O, on its own file system. */
+static bool store_reads(const char *path)
+{
+    struct stat mine;
+    struct stat found;
+    const int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return fd >= 0 && stat(directory, &mine) == 0 && stat(path, &found) == 0 &&
+           mine.st_dev == found.st_dev;
+}
+
 /* ---- the same bits ---- */
 
 /* A run that makes the base, one that does not keep it, and those that read it, with a model whose tensors are
@@ -209,20 +224,62 @@ static void runs_resume_on_a_kept_base(void)
     case_model_free(&made);
 }
 
-/* ---- made again ---- */
-
-/* Whether a store reads the file where it is: with direct I/O, on its own file system. */
-static bool store_reads(const char *path)
+/* Bytes that the store writes until an engine is ready. */
+static uint64_t bytes_written(const struct case_model *made, const struct run_options *options)
 {
-    struct stat mine;
-    struct stat found;
-    const int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-    if (fd >= 0) {
-        close(fd);
-    }
-    return fd >= 0 && stat(directory, &mine) == 0 && stat(path, &found) == 0 &&
-           mine.st_dev == found.st_dev;
+    struct run_prepared *prepared = NULL;
+    struct run_engine *engine = NULL;
+    struct store_stats stats;
+    check_int(run_prepared_create(made->model, options, case_rates(), &prepared), ==, 0);
+    const struct run_engine_options given = {.prepared = prepared,
+                                             .options = options,
+                                             .model = made->model,
+                                             .files = made->files,
+                                             .folder = made->folder};
+    check_int(run_engine_create(&given, &engine), ==, 0);
+    check_int(run_engine_quiesce(engine), ==, 0);
+    store_stats_take(engine->workers[0].rank->store, &stats);
+    check_true(run_engine_destroy(engine));
+    run_prepared_destroy(prepared);
+    return stats.write_bytes;
 }
+
+/* Layers that come by sections: a file that such a run wrote is read where it is, page by page; one of a run with whole
+ * layers has too few checksums for that, and is copied. The bits are the same. */
+static void sections_are_read_where_they_are_kept(void)
+{
+    const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
+    struct case_model made;
+    struct case_outcome outcomes[3] = {{.steps = 0}, {.steps = 0}, {.steps = 0}};
+    char path[900];
+    case_model_make(&made, "wide");
+    case_model_adapt(&made, &lora);
+    model_stored_set_base(made.files, made.model, MODEL_STORAGE_NF4, KERN_BF16);
+    const struct run_options whole = options_of(&ways[0]);
+    const struct case_part part = {.end = STEPS};
+    struct run_options sections = whole;
+    case_squeeze(&made, &sections, 1, NULL);
+    case_run_part(&made, &whole, &part, &outcomes[0], "whole layers");
+    check_uint(kept_files("", path), ==, 1);
+    const uint64_t layers =
+        made.model->blocks[made.model->blocks[1].data].elements; /* two, in half a byte each */
+    check_uint(bytes_written(&made, &sections), >, layers);
+    case_run_part(&made, &sections, &part, &outcomes[1], "sections of a copy");
+    remove_kept();
+    (void)bytes_written(&made, &sections);
+    check_uint(kept_files("", path), ==, 1);
+    spoil_model(&made);
+    if (store_reads(path)) {
+        check_uint(bytes_written(&made, &sections), <, layers);
+    }
+    case_run_part(&made, &sections, &part, &outcomes[2], "sections of the file");
+    check_same(&outcomes[0], &outcomes[1], "sections of a copy");
+    check_same(&outcomes[0], &outcomes[2], "sections of the file");
+    remove_kept();
+    case_model_free(&made);
+}
+
+/* ---- made again ---- */
 
 /* Where the weights are read when a run begins, damage costs only that the base is made again. A store that reads the
  * file ends the run. In both cases the file is gone. */
@@ -369,12 +426,15 @@ static void a_changed_model_is_made_again(void)
 static struct model_kept_options kept_options(const struct case_model *made,
                                               const struct run_prepared *prepared)
 {
+    static const bool no_pages[64];
+    check_uint(made->model->block_count, <=, 64);
     return (struct model_kept_options){
         .directory = directory,
         .folder = made->folder,
         .model = made->model,
         .files = made->files,
         .stored = (const struct model_stored *const *)prepared->shapes->stored,
+        .paged = no_pages,
         .storage = MODEL_STORAGE_NF4,
         .type = KERN_BF16,
         .writes = true,
@@ -619,6 +679,7 @@ TEST_MAIN({"what_prevents_keeping_is_no_error", what_prevents_keeping_is_no_erro
           {"one_run_writes", one_run_writes},
           {"a_file_that_cannot_be_written_is_no_error", a_file_that_cannot_be_written_is_no_error},
           {"later_runs_read_only_what_was_kept", later_runs_read_only_what_was_kept},
+          {"sections_are_read_where_they_are_kept", sections_are_read_where_they_are_kept},
           {"runs_resume_on_a_kept_base", runs_resume_on_a_kept_base},
           {"a_damaged_file_is_removed", a_damaged_file_is_removed},
           {"a_damaged_beginning_is_made_again", a_damaged_beginning_is_made_again},
