@@ -323,6 +323,35 @@ static void run_sections(const struct sectioned *of)
     case_model_free(&made);
 }
 
+/* Adapters trained on pairs of rows, whose frozen head comes by tiles, too; with an evaluation. */
+static void pairs_by_sections(void)
+{
+    const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
+    static const struct case_part part = {.end = STEPS, .evaluated = 1};
+    struct case_model made;
+    struct case_outcome whole = {.steps = 0};
+    struct case_outcome sections = {.steps = 0};
+    struct run_options options = options_of(&ways[2], MODEL_STORAGE_NF4);
+    case_model_make(&made, "wide");
+    case_model_adapt(&made, &lora);
+    options.tile_bytes = 64 << 10;
+    options.pairs = CASE_ROWS / 2;
+    options.rows = 4 * options.pairs;
+    options.beta = 0.1;
+    options.micro_batches = 1;
+    case_run_part(&made, &options, &part, &whole, "whole blocks");
+    case_squeeze(&made, &options, 1, check_sections);
+    struct run_prepared *prepared = NULL;
+    check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
+    check_uint(plan_layout_sectioned(&prepared->input, plan_layout_of(prepared->plan),
+                                     made.model->compute_count - 1),
+               !=, PLAN_NONE);
+    run_prepared_destroy(prepared);
+    case_run_part(&made, &options, &part, &sections, "sections");
+    case_check_equal(&whole, &sections, "pairs");
+    case_model_free(&made);
+}
+
 /* If a layer's weights have no room in memory, a part of them is expanded at a time, with the same bits. */
 static void sections_have_the_same_bits(void)
 {
@@ -472,6 +501,7 @@ TEST_MAIN({"nf4_has_the_bits_of_expanded_weights", nf4_has_the_bits_of_expanded_
           {"fp32_runs_keep_less", fp32_runs_keep_less},
           {"ranks_have_the_same_bits", ranks_have_the_same_bits},
           {"sections_have_the_same_bits", sections_have_the_same_bits},
+          {"pairs_by_sections", pairs_by_sections},
           {"sections_have_the_largest_matrix", sections_have_the_largest_matrix},
           {"memory_is_that_of_stored_bytes", memory_is_that_of_stored_bytes},
           {"resumes_on_the_same_base", resumes_on_the_same_base},
