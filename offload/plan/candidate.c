@@ -108,8 +108,9 @@ static void note_need(const struct plan_layout *layout, const struct plan_input 
                       struct plan_needs *needs)
 {
     const struct plan_need need = {
-        {[PLAN_DEVICE] = layout->tier_bytes[PLAN_DEVICE] + input->budgets.device_taken_bytes,
-         [PLAN_HOST] = layout->tier_bytes[PLAN_HOST] + input->budgets.host_taken_bytes,
+        {[PLAN_DEVICE] = layout->tier_bytes[PLAN_DEVICE] +
+                         plan_layout_taken(input, layout, PLAN_DEVICE),
+         [PLAN_HOST] = layout->tier_bytes[PLAN_HOST] + plan_layout_taken(input, layout, PLAN_HOST),
          [PLAN_STORE] = layout->tier_bytes[PLAN_STORE]}};
     plan_needs_note(needs, &need);
 }

@@ -41,7 +41,7 @@ static bool none_fits(const struct search *search)
 
 static void note_tried(struct search *search, const struct plan *plan)
 {
-    const struct plan_budgets *budgets = &search->input->budgets;
+    const struct plan_layout *layout = plan->layout;
     const struct plan_choice *choice = &plan->choice;
     struct plan_alternative *of = &search->tried.of[choice->acts][plan_choice_timing(choice)];
     if (of->step_seconds == 0 || plan->predicted.step_seconds < of->step_seconds) {
@@ -50,8 +50,10 @@ static void note_tried(struct search *search, const struct plan *plan)
             .order = choice->order,
             .timing = plan_choice_timing(choice),
             .step_seconds = plan->predicted.step_seconds,
-            .device_bytes = plan->layout->tier_bytes[PLAN_DEVICE] + budgets->device_taken_bytes,
-            .host_bytes = plan->layout->tier_bytes[PLAN_HOST] + budgets->host_taken_bytes,
+            .device_bytes = layout->tier_bytes[PLAN_DEVICE] +
+                            plan_layout_taken(search->input, layout, PLAN_DEVICE),
+            .host_bytes = layout->tier_bytes[PLAN_HOST] +
+                          plan_layout_taken(search->input, layout, PLAN_HOST),
             .store_write_bytes = plan->predicted.store_write_bytes};
     }
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "offload/plan/layout.h"
 #include "offload/plan/print.h"
 
 /* A resource that is busy for less than this share is not the bottleneck. */
@@ -38,11 +39,12 @@ const char *plan_alternative_print(const struct plan_input *input, const struct 
 {
     static const double notable = 0.003; /* of a step */
     static const double notable_gb = 0.001;
-    const struct plan_budgets *budgets = &input->budgets;
     const double ratio = alternative->step_seconds / plan_predicted(plan)->step_seconds;
     const double taken = (double)(alternative->device_bytes + alternative->host_bytes) / 1e9;
-    const double takes = (double)(plan_tier_bytes(plan, PLAN_DEVICE) + budgets->device_taken_bytes +
-                                  plan_tier_bytes(plan, PLAN_HOST) + budgets->host_taken_bytes) /
+    const double takes = (double)(plan_tier_bytes(plan, PLAN_DEVICE) +
+                                  plan_layout_taken(input, plan_layout_of(plan), PLAN_DEVICE) +
+                                  plan_tier_bytes(plan, PLAN_HOST) +
+                                  plan_layout_taken(input, plan_layout_of(plan), PLAN_HOST)) /
                          1e9;
     char memory[48] = "";
     if (taken > takes + notable_gb || taken < takes - notable_gb) {

@@ -13,6 +13,8 @@
 #include "offload/model/sections.h"
 
 enum { NORM_BYTES = 64 };
+/* Of each page in STORE that is read by itself: in its extent, and in the tables of a kept base. */
+enum { PAGE_CHECKSUM_BYTES = 16, PAGE_KEPT_CHECKSUM_BYTES = 8 };
 
 static uint64_t larger(uint64_t a, uint64_t b)
 {
@@ -91,6 +93,14 @@ bool plan_layout_reaches_stored(const struct plan_input *input, const struct pla
     const uint8_t weights = layout->places[block].weights;
     return !plan_shards_weights(input) &&
            (weights == PLAN_DEVICE || (weights == PLAN_HOST && input->budgets.device_is_host));
+}
+
+uint64_t plan_layout_taken(const struct plan_input *input, const struct plan_layout *layout,
+                           enum plan_tier tier)
+{
+    return tier == PLAN_DEVICE ? input->budgets.device_taken_bytes
+           : tier == PLAN_HOST ? input->budgets.host_taken_bytes + layout->checksums_bytes
+                               : 0;
 }
 
 /* ---- the list of buffers ---- */
@@ -986,6 +996,19 @@ static int add_all(struct plan_layout *layout, const struct plan_input *input,
     return rc == 0 ? add_common(layout, input) : rc;
 }
 
+static void count_checksums(struct plan_layout *layout, const struct plan_input *input)
+{
+    for (uint32_t b = 0; b < input->block_count; b++) {
+        const uint32_t kept = layout->blocks[b].weights_store;
+        const uint64_t each = input->blocks[b].stored_elements > 0
+                                  ? PAGE_CHECKSUM_BYTES + PAGE_KEPT_CHECKSUM_BYTES
+                                  : PAGE_CHECKSUM_BYTES;
+        if (layout->blocks[b].by_pages && kept != PLAN_NONE) {
+            layout->checksums_bytes += layout->buffers[kept].bytes / PLAN_EXTENT_BYTES * each;
+        }
+    }
+}
+
 /* Memory is sized for the largest shard; all other figures are this rank's. */
 static void keep_own_chunks(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
@@ -1017,6 +1040,7 @@ int plan_layout_create(const struct plan_input *input, const struct plan_choice 
         plan_layout_destroy(layout);
         return rc;
     }
+    count_checksums(layout, input);
     keep_own_chunks(layout, input, choice);
     *out = layout;
     return 0;

@@ -85,6 +85,7 @@ struct plan_layout {
     uint32_t count;
     uint32_t room;
     uint64_t tier_bytes[PLAN_TIER_COUNT];
+    uint64_t checksums_bytes; /* HOST: of pages in STORE, in no buffer of the plan */
 
     struct plan_block_layout *blocks; /* owned, [block_count] */
     struct plan_block_place *places;  /* owned, [block_count] */
@@ -146,6 +147,10 @@ struct plan_chunk {
  * if the plan keeps no such chunk. */
 struct plan_chunk plan_chunk_at(const struct plan_input *input, const struct plan_layout *layout,
                                 enum plan_stream stream, uint32_t block, uint64_t index);
+
+/* Bytes of a tier that the runtime takes beside the plan's buffers, data of the application included. */
+uint64_t plan_layout_taken(const struct plan_input *input, const struct plan_layout *layout,
+                           enum plan_tier tier);
 
 /* Number of state slots, or of weight stages. */
 uint32_t plan_layout_slots(const uint32_t slots[PLAN_STATE_SLOT_MAX]);

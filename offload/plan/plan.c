@@ -179,10 +179,8 @@ uint64_t plan_consumer_bytes(const struct plan_input *input, const struct plan *
 {
     uint64_t sum = 0;
     if (consumer == PLAN_FOR_RUNTIME) {
-        return tier == PLAN_DEVICE ? input->budgets.device_taken_bytes
-               : tier == PLAN_HOST
-                   ? input->budgets.host_taken_bytes - input->budgets.host_data_bytes
-                   : 0;
+        return plan_layout_taken(input, plan->layout, tier) -
+               (tier == PLAN_HOST ? input->budgets.host_data_bytes : 0);
     }
     if (consumer == PLAN_FOR_DATA) {
         return tier == PLAN_HOST ? input->budgets.host_data_bytes : 0;

@@ -14,8 +14,9 @@ static bool store_holds(const struct plan_input *input, const struct plan_layout
 bool plan_residence_fits(const struct plan_input *input, const struct plan_layout *layout)
 {
     const struct plan_budgets *budgets = &input->budgets;
-    uint64_t device = layout->tier_bytes[PLAN_DEVICE] + budgets->device_taken_bytes;
-    uint64_t host = layout->tier_bytes[PLAN_HOST] + budgets->host_taken_bytes;
+    uint64_t device = layout->tier_bytes[PLAN_DEVICE] +
+                      plan_layout_taken(input, layout, PLAN_DEVICE);
+    uint64_t host = layout->tier_bytes[PLAN_HOST] + plan_layout_taken(input, layout, PLAN_HOST);
     bool joint = budgets->joint_bytes == 0 || device + host <= budgets->joint_bytes;
     return joint && device <= budgets->device_bytes && host <= budgets->host_bytes &&
            store_holds(input, layout);
@@ -192,7 +193,7 @@ int plan_residence_relieve(const struct plan_input *input, const struct plan_cho
 
 static bool host_holds(const struct plan_input *input, const struct plan_layout *layout)
 {
-    return layout->tier_bytes[PLAN_HOST] + input->budgets.host_taken_bytes <=
+    return layout->tier_bytes[PLAN_HOST] + plan_layout_taken(input, layout, PLAN_HOST) <=
            input->budgets.host_bytes;
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/err.h"
+#include "offload/plan/layout.h"
 #include "offload/run/lane_update.h"
 #include "offload/run/rank.h"
 
@@ -256,8 +257,6 @@ void run_prepared_destroy(struct run_prepared *prepared)
 
 uint64_t run_prepared_bytes(const struct run_prepared *prepared, enum plan_tier tier)
 {
-    const struct plan_budgets *budgets = &prepared->input.budgets;
-    const uint64_t taken[PLAN_TIER_COUNT] = {
-        [PLAN_DEVICE] = budgets->device_taken_bytes, [PLAN_HOST] = budgets->host_taken_bytes};
-    return plan_tier_bytes(prepared->plan, tier) + taken[tier];
+    return plan_tier_bytes(prepared->plan, tier) +
+           plan_layout_taken(&prepared->input, plan_layout_of(prepared->plan), tier);
 }

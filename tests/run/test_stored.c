@@ -382,7 +382,7 @@ static void memory_is_that_of_stored_bytes(void)
     case_model_free(&made);
 }
 
-/* Slots for sections have the largest matrix: expanded once, stored twice. */
+/* Slots for sections have the largest matrix: expanded once, stored twice. The checksums of pages count as memory. */
 static void sections_have_the_largest_matrix(void)
 {
     enum { SPARE_BYTES = 32 << 10 };
@@ -399,6 +399,17 @@ static void sections_have_the_largest_matrix(void)
     check_uint(prepared->input.blocks[1].sections->bytes, >=, matrix * 51 / 100);
     check_uint(prepared->input.blocks[1].sections->bytes, <=, matrix * 52 / 100 + SPARE_BYTES);
     check_uint(layout->stored.counts[PLAN_LAYER], ==, 0);
+    uint64_t checksums = 0;
+    for (unsigned b = 0; b < made.model->block_count; b++) {
+        if (layout->blocks[b].by_pages) {
+            const uint64_t pages = layout->buffers[layout->blocks[b].weights_store].bytes / 4096;
+            checksums += pages * (prepared->input.blocks[b].stored_elements > 0 ? 24 : 16);
+        }
+    }
+    check_uint(checksums, >, 0);
+    check_uint(run_prepared_bytes(prepared, PLAN_HOST), ==,
+               plan_tier_bytes(prepared->plan, PLAN_HOST) + options.budgets.host_taken_bytes +
+                   checksums);
     run_prepared_destroy(prepared);
     case_model_free(&made);
 }
