@@ -546,7 +546,7 @@ void coll_peers_post(struct coll_peers *peers, struct coll_transfer *transfer)
     transfer->next = NULL;
     atomic_store_explicit(&transfer->state, COLL_TRANSFER_POSTED, memory_order_relaxed);
     pthread_mutex_lock(&peers->lock);
-    /* After an error nobody takes what was posted, and the last one's owner may be gone. */
+    /* After an error no thread takes posted transfers, and the owner of the last one may have freed it. */
     if (atomic_load_explicit(&peers->error, memory_order_relaxed) == 0) {
         *peers->posted_tail = transfer;
         peers->posted_tail = &transfer->next;

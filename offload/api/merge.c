@@ -507,7 +507,7 @@ int tide_adapter_merge(struct tide_context *context, const char *base, const cha
     if (!is_checkpoint(adapter) || folder == NULL) {
         return merge_adapter(context, base, adapter, folder, overwrite);
     }
-    /* The adapters of a checkpoint are written as a PEFT folder beside the result first. */
+    /* First writes the adapters of the checkpoint as a PEFT folder beside the result. */
     if ((size_t)snprintf(exported, sizeof exported, "%s.adapter-XXXXXX", folder) >=
             sizeof exported ||
         mkdtemp(exported) == NULL) {

@@ -19,8 +19,8 @@ unsigned world_ranks_per_host(const struct coll_peers *peers);
 /* Threads for each rank: the processors that the ranks of a host may use together, shared by them; the least of
  * all hosts. */
 unsigned world_threads(const struct coll_peers *peers);
-/* How many threads that compute a processor has while all ranks of the most crowded host do, relative to one rank
- * alone; 1 at least. */
+/* The load of a processor while all ranks of the most crowded host compute: threads per processor, relative to one
+ * rank that computes alone. At least 1. */
 double world_crowding(const struct coll_peers *peers, unsigned threads);
 /* Warns if a launcher binds a rank to fewer processors than it has threads. */
 void world_check_binding(const struct coll_peers *peers, unsigned threads);

@@ -115,7 +115,7 @@ static void note_need(const struct plan_layout *layout, const struct plan_input 
     plan_needs_note(needs, &need);
 }
 
-/* The bytes of a residence: whether it fits, and whether everything outside memory is in STORE. */
+/* Lays a residence out and notes its bytes. *fitted: it fits all budgets; *full: STORE has no room for it. */
 static int look(const struct plan_input *input, const struct plan_choice *choice,
                 const struct plan_residence *residence, struct plan_needs *needs, bool *fitted,
                 bool *full)

@@ -557,8 +557,8 @@ done:
 
 enum { CODE_TURNS = 3 };
 
-/* What a collective's thread makes of numbers of 16 bits per second: codes of weights; and codes of gradients, which
- * it then sums. */
+/* The numbers of 16 bits per second that a collective's thread turns into codes: those of weights; and those of
+ * gradients, which it also sums. */
 static int measure_packing(uint64_t bytes, struct plan_rates *out)
 {
     const uint64_t groups = bytes / sizeof(uint16_t) / COLL_CODES;

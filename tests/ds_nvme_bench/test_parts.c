@@ -209,7 +209,7 @@ static void sweeps(void)
         samples += sweep->points[i].count;
     }
     check_double(samples * 0.0014, <,
-                 2); /* of 1.4 ms at least, so that a budget of 50 s has 70 ms */
+                 2); /* a sample takes at least 1.4 ms, where a budget of 50 s gives it 70 ms */
     check_true(bench_sweep_find(sweep, BENCH_READ, sweep->recommendation.block_bytes,
                                 sweep->recommendation.depth, 1) != NULL);
     options.blocks[0] = options.blocks[1] = 128 << 20;

@@ -76,7 +76,7 @@ enum rows_layout {
 
 struct tile {
     const float *a;
-    enum rows_layout layout; /* of a; memory in place of rows past the last one is read */
+    enum rows_layout layout; /* of a; the memory after its last row is read, too */
     int64_t a_stride;        /* not for LAYOUT_PANELS */
     const float *b;          /* panels of columns */
     int64_t cells;           /* of k */
