@@ -52,6 +52,12 @@ static int check_part(const struct model_files *files, const struct model_param 
                                                        .rows = part->rows,
                                                        .cols = param->cols});
     }
+    if (tensor->dtype == MODEL_OTHER) {
+        return core_err_set(-EINVAL,
+                            "%s: tensor %s has type %s; tide reads F32, F16 and BF16, and codes of "
+                            "bitsandbytes in layers alone",
+                            model_safetensors_path(shard), tensor->name, tensor->dtype_name);
+    }
     const bool vector = param->vector;
     const uint64_t rows = (uint64_t)(param->transposed ? param->cols : part->rows);
     const uint64_t cols = (uint64_t)(param->transposed ? part->rows : param->cols);
@@ -70,12 +76,6 @@ static int check_part(const struct model_files *files, const struct model_param 
             "%s: tensor %s has the shape [%s]; config.json requires [%" PRIu64 "%s%" PRIu64 "]",
             model_safetensors_path(shard), tensor->name, shape,
             vector ? (uint64_t)part->rows : rows, vector ? "" : ", ", vector ? 0 : cols);
-    }
-    if (tensor->dtype == MODEL_OTHER) {
-        return core_err_set(
-            -EINVAL, "%s: tensor %s has type %s; tide reads F32, F16 and BF16%s",
-            model_safetensors_path(shard), tensor->name, tensor->dtype_name,
-            model_files_base_of(files).given ? ", and quantised tensors of layers alone" : "");
     }
     return 0;
 }
