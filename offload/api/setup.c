@@ -2,7 +2,9 @@
 #include "offload/api/setup.h"
 
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -517,6 +519,12 @@ static int open_adapter(struct setup *setup, struct model_lora_options *lora)
     if (given->lora_dora != 0 && !peft->dora) {
         return core_err_set(-EINVAL, "--lora-dora contradicts \"use_dora\": false in %s/%s",
                             peft->folder, file);
+    }
+    if (fabs(peft->scale) < (double)FLT_MIN) {
+        return core_err_set(-EINVAL,
+                            "%s/%s: lora_alpha is %g: adapters that are multiplied by 0 learn "
+                            "nothing",
+                            peft->folder, file, peft->alpha);
     }
     model_peft_options(peft, lora);
     if (given->lora_dropout > 0) {

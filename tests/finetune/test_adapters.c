@@ -146,6 +146,14 @@ static void contradicted(void)
         ==, 0);
     expect(2, "plan --model %M --rates %T/rates.json --adapter %T/mad");
     check_contains(rig_err, "mad/adapter_config.json: lora_dropout is 1.5; expected 0 to 0.999");
+    config = rig_read("one/adapter_config.json");
+    const char *alpha = strstr(config, "\"lora_alpha\": ");
+    check_true(alpha != NULL);
+    const int all = snprintf(changed, sizeof changed, "%.*s\"lora_alpha\": 0%s",
+                             (int)(alpha - config), config, alpha + strcspn(alpha, ",}\n"));
+    test_file("mad/adapter_config.json", changed, (size_t)all);
+    expect(2, "plan --model %M --rates %T/rates.json --adapter %T/mad");
+    check_contains(rig_err, "mad/adapter_config.json: lora_alpha is 0: ");
     expect(2, "plan --model %M --rates %T/rates.json --adapter %T/one --lora 8");
     check_contains(rig_err, "--lora 8 contradicts");
     expect(0, "plan --model %M --rates %T/rates.json --adapter %T/one --lora 4 --lora-alpha 6 "
