@@ -71,6 +71,13 @@ static int check_tensor(const struct merge *merge, const struct tensor *tensor)
     const struct model_peft_entry *entry = tensor->entry;
     const uint64_t rows = (uint64_t)tensor->part->rows;
     const uint64_t cols = (uint64_t)tensor->param->cols;
+    if (merge->model->config.tied && tensor->param->role == MODEL_TOKEN_TABLE) {
+        return core_err_set(-EINVAL,
+                            "%s has %s, which the base model also uses as its head "
+                            "(tie_word_embeddings): PEFT trains it apart from the head, and one "
+                            "table cannot be both",
+                            merge->peft->folder, tensor->part->name);
+    }
     const bool fits = entry->whole != NULL
                           ? has_shape(tensor, entry->whole)
                           : entry->a->shape[1] == cols && entry->b->shape[0] == rows &&

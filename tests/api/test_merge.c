@@ -546,6 +546,28 @@ static void infinite_weights_are_refused(void)
     check_int(access(test_path("never.partial"), F_OK), !=, 0);
 }
 
+/* PEFT trains a table that is also the head apart from it, which one table cannot express. */
+static void shared_tables_are_refused(void)
+{
+    static const char header[] = "{\"base_model.model.transformer.wte.weight\":"
+                                 "{\"dtype\":\"F32\",\"shape\":[72,32],\"data_offsets\":[0,9216]}}";
+    static char file[8 + sizeof header - 1 + 9216];
+    const uint64_t header_bytes = sizeof header - 1;
+    char base[600];
+    char name[700];
+    const char *adapter = folder_with("{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 3, "
+                                      "\"modules_to_save\": [\"wte\"]}",
+                                      0);
+    memcpy(file, &header_bytes, sizeof header_bytes);
+    memcpy(file + 8, header, header_bytes);
+    snprintf(name, sizeof name, "%s/adapter_model.safetensors", strrchr(adapter, '/') + 1);
+    test_file(name, file, sizeof file);
+    snprintf(base, sizeof base, "%s/model/fixtures/gpt2", test_root());
+    check_int(tide_adapter_merge(NULL, base, adapter, test_path("never"), 0), ==, -EINVAL);
+    check_contains(tide_last_error(), "also uses as its head (tie_word_embeddings)");
+    check_int(access(test_path("never"), F_OK), !=, 0);
+}
+
 /* An adapter of another base, and folders that would be overwritten. */
 static void others_are_refused(void)
 {
@@ -573,4 +595,5 @@ TEST_MAIN({"merges_as_peft_does", merges_as_peft_does}, {"inspects", inspects},
           {"large_tensors_are_merged_in_parts", large_tensors_are_merged_in_parts},
           {"damaged_ones_are_refused", damaged_ones_are_refused},
           {"infinite_weights_are_refused", infinite_weights_are_refused},
+          {"shared_tables_are_refused", shared_tables_are_refused},
           {"others_are_refused", others_are_refused})
