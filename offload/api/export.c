@@ -86,7 +86,7 @@ static int find_modules(struct export *export, const struct blocks *blocks,
 }
 
 /* Makes the model of a checkpoint that has adapters alone. */
-static int make_adapters(struct export *export, const struct model_config *config, const char *path)
+static int make_adapters(struct export *export, const struct model_config *config)
 {
     const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
     const char *alpha = store_manifest_parameter(manifest, STORE_LORA_ALPHA);
@@ -95,13 +95,12 @@ static int make_adapters(struct export *export, const struct model_config *confi
     struct model_lora_options lora = {.rank = 0};
     if (alpha == NULL || rslora == NULL) {
         return core_err_set(-EINVAL,
-                            "%s cannot be exported: it has trained weights alone, without those of "
-                            "its base model; resume the run to save it",
-                            path);
+                            "it has trained weights alone, without those of its base model; resume "
+                            "the run to save it");
     }
     int rc = find_modules(export, manifest->blocks, &lora);
     if (rc == 0 && (lora.rank == 0 || export->counts[0] == 0)) {
-        rc = core_err_set(-EINVAL, "%s has no adapters", path);
+        rc = core_err_set(-EINVAL, "it has no adapters");
     }
     if (rc != 0) {
         return rc;
@@ -124,7 +123,7 @@ static int open_model(struct export *export, const char *path)
     struct model_config config;
     int rc = model_config_load(path, &config);
     if (rc == 0 && blocks->base_apart) {
-        rc = make_adapters(export, &config, path);
+        rc = make_adapters(export, &config);
     } else if (rc == 0) {
         const struct model_options options = {.frozen_as = blocks};
         rc = model_create(&config, &options, &export->model);

@@ -230,6 +230,27 @@ static void with_magnitudes(void)
     rig_end();
 }
 
+/* A checkpoint of trained weights on a quantised base has neither a whole model nor adapters: export says what to do, once,
+ * and the resumed run saves the model. */
+static void trained_weights_alone(void)
+{
+    static const char message[] =
+        "alone/checkpoint-1 cannot be exported: it has trained weights alone";
+    rig_train_begin();
+#define ALONE TRAIN_SMALL "--base nf4 --freeze *layers* -q --out %T/alone "
+    expect(0, ALONE "--steps 1 --save-every 1");
+    expect(2, "export %T/alone/checkpoint-1 --out %T/none");
+    check_contains(rig_err, message);
+    check_true(strstr(strstr(rig_err, "cannot be exported") + 1, "cannot be exported") == NULL);
+    check_contains(rig_err, "; resume the run to save it");
+    check_true(!rig_has("none"));
+    rig_remove("alone/model.safetensors");
+    expect(0, ALONE "--steps 1 --resume");
+    check_true(rig_has("alone/model.safetensors"));
+#undef ALONE
+    rig_end();
+}
+
 /* A folder of quantised weights is refused by the name of their method, by each command, with what to give instead. */
 static void quantised(void)
 {
@@ -330,7 +351,8 @@ static void kept_base(void)
     rig_end();
 }
 
-TEST_MAIN({"continued", continued}, {"with_magnitudes", with_magnitudes}, {"ranks", ranks},
+TEST_MAIN({"continued", continued}, {"with_magnitudes", with_magnitudes},
+          {"trained_weights_alone", trained_weights_alone}, {"ranks", ranks},
           {"quantised", quantised}, {"of_bitsandbytes", of_bitsandbytes}, {"kept_base", kept_base},
           {"exported", exported}, {"contradicted", contradicted},
           {"of_another_base", of_another_base})
