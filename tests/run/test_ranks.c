@@ -250,7 +250,7 @@ static void grouped(void)
     struct case_model made;
     struct case_outcome all;
     struct case_outcome groups;
-    case_model_make(&made, "llama tied");
+    case_model_make(&made, "llama tied, whole"); /* bytes are counted */
     for (unsigned i = TEST_SLOW ? 3 : 0; i < 6; i++) {
         struct run_options options = options_of(4, 3, i == 2 ? KERN_F32 : KERN_BF16);
         options.local = 2;
@@ -265,6 +265,8 @@ static void grouped(void)
         options.within = 2;
         case_run_engine(&made, &options, STEPS, &groups);
         case_check_equal(&all, &groups, "in groups");
+        test_note("case %u: %" PRIu64 " of %" PRIu64 " bytes between nodes", i,
+                  groups.gather_between_bytes, all.gather_between_bytes);
         check_uint(all.gather_between_bytes, >, groups.gather_between_bytes);
         check_uint(groups.gather_between_bytes, >, 0);
         check_uint(all.reduce_between_bytes, ==, groups.reduce_between_bytes);
