@@ -414,14 +414,14 @@ static void killed_anywhere(void)
 
 /* ---- the example ---- */
 
-static int run_example(const char *words, char *text, size_t bytes)
+static int run_example(const char *tool, const char *words, char *text, size_t bytes)
 {
     char line[1200];
     const char *root = getenv("TIDE_BUILD_ROOT");
     if (root == NULL) {
         test_skip("TIDE_BUILD_ROOT is not set: run it through meson test");
     }
-    snprintf(line, sizeof line, "'%s/tests/api/docs_blocks' %s 2>&1", root, words);
+    snprintf(line, sizeof line, "%s '%s/tests/api/docs_blocks' %s 2>&1", tool, root, words);
     FILE *pipe = popen(line, "r");
     check_true(pipe != NULL);
     text[fread(text, 1, bytes - 1, pipe)] = '\0';
@@ -436,20 +436,39 @@ static void example(void)
     char text[4096];
     reset();
     snprintf(words, sizeof words, "'%s'", store.directory);
-    const int status = run_example(words, text, sizeof text);
+    const int status = run_example("", words, text, sizeof text);
     if (status != 0) {
         test_note("%s", text);
     }
     check_int(status, ==, 0);
     check_contains(text, "48 blocks in 17 MB of memory; ");
     check_true(!exists(store.directory));
-    check_int(run_example("", text, sizeof text), ==, 2);
-    check_int(run_example("/proc/none", text, sizeof text), ==, 1);
+    check_int(run_example("", "", text, sizeof text), ==, 2);
+    check_int(run_example("", "/proc/none", text, sizeof text), ==, 1);
     check_contains(text, "/proc/none");
+}
+
+/* The same program reads no memory that was not written, and frees all of it. */
+static void valgrind(void)
+{
+    char words[600];
+    char text[8192];
+    if (TEST_SLOW || !test_full() || system("valgrind --version >/dev/null 2>&1") != 0) {
+        test_skip("only in the long form, with valgrind, without sanitizers");
+    }
+    reset();
+    snprintf(words, sizeof words, "'%s'", store.directory);
+    const int status = run_example("valgrind -q --error-exitcode=9 --leak-check=full", words, text,
+                                   sizeof text);
+    if (status != 0) {
+        test_note("%s", text);
+    }
+    check_int(status, ==, 0);
+    check_contains(text, " blocks in ");
 }
 
 TEST_MAIN({"wrong_options", wrong_options}, {"round_trip", round_trip},
           {"registered_memory", registered_memory}, {"on_the_device", on_the_device},
           {"one_store_at_a_time", one_store_at_a_time}, {"a_forked_child", a_forked_child},
           {"a_killed_parent", a_killed_parent}, {"killed_anywhere", killed_anywhere},
-          {"example", example})
+          {"example", example}, {"valgrind", valgrind})
