@@ -84,6 +84,12 @@ int adam_group_set(struct adam *adam, size_t index, const struct adam_group *gro
 int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begin, uint64_t end,
               double gradient_scale, unsigned *met);
 
+/* The same for the whole window, whose first element is a multiple of CORE_UPDATE_TILE, and sums the squares of the
+ * gradients, not multiplied, tile by tile: `sums` gets the bits of adam_norm_sums(), and gradients are read once for
+ * both. */
+int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double gradient_scale,
+                   double *sums);
+
 /* Cuts a step into launches for a device, which has the arrays in its own memory: `take` gets the
  * launches in order, each with the scalars of one group, and stops them by returning anything but
  * 0. After all launches the bits are those of adam_step(). -ENOTSUP if two groups share a block of

@@ -9,6 +9,7 @@
 #include "cpu_adam/body_convert.h"
 #include "cpu_adam/body_philox.h"
 #include "cpu_adam/body_q8.h"
+#include "cpu_adam/body_squares.h"
 #include "cpu_adam/ops.h"
 
 /* The scalars in all lanes. */
@@ -224,9 +225,18 @@ V_INLINE void moment_store(void *x, enum core_update_type type, uint64_t i, stru
     }
 }
 
+/* Sums the squares of gradients that the update is about to read. Not inline: its sums would take the registers of the
+ * loop around it. */
+__attribute__((noinline)) static void add_squares(const struct core_update_args *u, uint64_t at,
+                                                  uint64_t count, double *lanes)
+{
+    const uint64_t bytes = u->gradients == CORE_UPDATE_F32 ? 4 : 2;
+    squares((const unsigned char *)u->g + at * bytes, u->gradients, count, lanes);
+}
+
 /* Moments in fp32 or bf16. */
 V_INLINE unsigned update_plain(enum core_update_rule rule, enum core_update_type moments,
-                               const struct core_update_args *in)
+                               const struct core_update_args *in, double *lanes)
 {
     const struct core_update_args u = *in;
     const struct factors f = factors_of(&u.scalars);
@@ -234,6 +244,9 @@ V_INLINE unsigned update_plain(enum core_update_rule rule, enum core_update_type
     struct met met = {v_set(0.0f), u_set(0)};
     for (uint64_t group = 0; group < u.count; group += CORE_UPDATE_GROUP) {
         vu chance[GROUP_PAIRS];
+        if (lanes != NULL) {
+            add_squares(&u, group, CORE_UPDATE_GROUP, lanes);
+        }
         if (moments == CORE_UPDATE_BF16) {
             group_chances(u.seed, u.stream, u.first + group, chance);
         }
@@ -257,7 +270,8 @@ V_INLINE unsigned update_plain(enum core_update_rule rule, enum core_update_type
 }
 
 /* Moments in 8 bits: a block is updated whole, then encoded. */
-V_INLINE unsigned update_q8(enum core_update_rule rule, const struct core_update_args *in)
+V_INLINE unsigned update_q8(enum core_update_rule rule, const struct core_update_args *in,
+                            double *lanes)
 {
     const struct core_update_args u = *in;
     const struct factors f = factors_of(&u.scalars);
@@ -273,6 +287,9 @@ V_INLINE unsigned update_q8(enum core_update_rule rule, const struct core_update
         struct q8_moment m = q8_moment_none();
         struct q8_moment v = q8_moment_none();
         vu chance[GROUP_PAIRS];
+        if (lanes != NULL) {
+            add_squares(&u, at, CORE_UPDATE_Q8_BLOCK, lanes);
+        }
         for (int k = 0; k < GROUP_PAIRS; k++) {
             const uint64_t i = at + (uint64_t)(k * PAIR);
             if ((k & 1) == 0) {
@@ -291,53 +308,57 @@ V_INLINE unsigned update_q8(enum core_update_rule rule, const struct core_update
     return met_flags(&met, u.master);
 }
 
-V_INLINE unsigned update_any(enum core_update_rule rule, const struct core_update_args *u)
+V_INLINE unsigned update_any(enum core_update_rule rule, const struct core_update_args *u,
+                             double *lanes)
 {
     switch (u->moments) {
-    case CORE_UPDATE_BF16: return update_plain(rule, CORE_UPDATE_BF16, u);
-    case CORE_UPDATE_Q8: return update_q8(rule, u);
+    case CORE_UPDATE_BF16: return update_plain(rule, CORE_UPDATE_BF16, u, lanes);
+    case CORE_UPDATE_Q8: return update_q8(rule, u, lanes);
     case CORE_UPDATE_F32:
     case CORE_UPDATE_FP16:
-    default: return update_plain(rule, CORE_UPDATE_F32, u);
+    default: return update_plain(rule, CORE_UPDATE_F32, u, lanes);
     }
 }
 
 /* The default formats have a copy of the pass in which they are constants: it has no branches and
  * its values fit into registers. */
-V_INLINE unsigned update_formats(enum core_update_rule rule, const struct core_update_args *u)
+V_INLINE unsigned update_formats(enum core_update_rule rule, const struct core_update_args *u,
+                                 double *lanes)
 {
     if (u->master == CORE_UPDATE_MASTER_SPLIT && u->gradients == CORE_UPDATE_BF16) {
         struct core_update_args usual = *u;
         usual.master = CORE_UPDATE_MASTER_SPLIT;
         usual.gradients = CORE_UPDATE_BF16;
-        return update_any(rule, &usual);
+        return update_any(rule, &usual, lanes);
     }
-    return update_any(rule, u);
+    return update_any(rule, u, lanes);
 }
 
-__attribute__((unused)) static unsigned update_adam(const struct core_update_args *u)
+__attribute__((unused)) static unsigned update_adam(const struct core_update_args *u, double *lanes)
 {
-    return update_formats(CORE_UPDATE_ADAM, u);
+    return update_formats(CORE_UPDATE_ADAM, u, lanes);
 }
 
-__attribute__((unused)) static unsigned update_adamw(const struct core_update_args *u)
+__attribute__((unused)) static unsigned update_adamw(const struct core_update_args *u,
+                                                     double *lanes)
 {
-    return update_formats(CORE_UPDATE_ADAMW, u);
+    return update_formats(CORE_UPDATE_ADAMW, u, lanes);
 }
 
-__attribute__((unused)) static unsigned update_lion(const struct core_update_args *u)
+__attribute__((unused)) static unsigned update_lion(const struct core_update_args *u, double *lanes)
 {
-    return update_formats(CORE_UPDATE_LION, u);
+    return update_formats(CORE_UPDATE_LION, u, lanes);
 }
 
-__attribute__((unused)) static unsigned update_adagrad(const struct core_update_args *u)
+__attribute__((unused)) static unsigned update_adagrad(const struct core_update_args *u,
+                                                       double *lanes)
 {
-    return update_formats(CORE_UPDATE_ADAGRAD, u);
+    return update_formats(CORE_UPDATE_ADAGRAD, u, lanes);
 }
 
-__attribute__((unused)) static unsigned update_sgd(const struct core_update_args *u)
+__attribute__((unused)) static unsigned update_sgd(const struct core_update_args *u, double *lanes)
 {
-    return update_formats(CORE_UPDATE_SGD, u);
+    return update_formats(CORE_UPDATE_SGD, u, lanes);
 }
 
 #endif

@@ -118,12 +118,7 @@ static double tile_sum(const struct adam_ops *ops, const struct adam_norm_pieces
         add_squares(ops, of->type, piece, piece->first > begin ? piece->first : begin,
                     last < end ? last : end, lanes);
     }
-    for (int half = ADAM_NORM_LANES / 2; half > 0; half /= 2) {
-        for (int i = 0; i < half; i++) {
-            lanes[i] += lanes[i + half];
-        }
-    }
-    return lanes[0];
+    return adam_lanes_total(lanes);
 }
 
 struct norm_call {

@@ -12,6 +12,17 @@
 
 enum { ADAM_NORM_LANES = 32 }; /* partial sums of a tile: element i adds to lane i % 32 */
 
+/* The sum of a tile. Changes `lanes`. */
+static inline double adam_lanes_total(double lanes[ADAM_NORM_LANES])
+{
+    for (int half = ADAM_NORM_LANES / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++) {
+            lanes[i] += lanes[i + half];
+        }
+    }
+    return lanes[0];
+}
+
 /* Whole blocks of 8-bit moments and their fp32 values in plain arrays. `first` is the global index
  * of element 0, a multiple of CORE_UPDATE_Q8_BLOCK; so is `count`. m is signed, v is not negative;
  * either may be NULL. */
@@ -31,8 +42,9 @@ struct adam_q8 {
 
 struct adam_ops {
     const char *name;
-    /* Returns enum core_nonfinite_flags flags. */
-    unsigned (*update[CORE_UPDATE_RULES])(const struct core_update_args *update);
+    /* Returns enum core_nonfinite_flags flags. Adds the squares of the gradients, as they are given, to `lanes`, as
+     * `squares` does; NULL: they are not summed. */
+    unsigned (*update[CORE_UPDATE_RULES])(const struct core_update_args *update, double *lanes);
     void (*q8_decode)(const struct adam_q8 *q8);
     void (*q8_encode)(const struct adam_q8 *q8);
     /* Adds squares to the 32 lanes of one tile. */

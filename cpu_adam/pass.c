@@ -38,7 +38,7 @@ static void copy(void *to, const void *from, size_t bytes)
 }
 
 /* Fewer elements than a group: works on copies that are padded with zeros to a group. */
-static unsigned update_part(const struct adam_ops *ops, const struct core_update_args *u,
+static unsigned update_part(const struct adam_pass *pass, const struct core_update_args *u,
                             uint64_t count)
 {
     struct {
@@ -74,7 +74,7 @@ static unsigned update_part(const struct adam_ops *ops, const struct core_update
     whole.g = part.g;
     whole.m = part.m;
     whole.v = part.v;
-    const unsigned met = ops->update[u->rule](&whole);
+    const unsigned met = pass->ops->update[u->rule](&whole, pass->lanes);
 
     copy(u->w16, part.w16 + at, half);
     copy(u->lo16, part.lo16 + at, half);
@@ -91,7 +91,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 /* Updates one run of equal scalars, begin < end: a part of a group, whole groups, a part of a
  * group. */
-static unsigned update_run(const struct adam_ops *ops, const struct core_update_args *arrays,
+static unsigned update_run(const struct adam_pass *pass, const struct core_update_args *arrays,
                            uint64_t begin, uint64_t end)
 {
     unsigned met = 0;
@@ -99,18 +99,18 @@ static unsigned update_run(const struct adam_ops *ops, const struct core_update_
     if (into != 0) {
         const struct core_update_args u = adam_pass_from(arrays, begin);
         const uint64_t count = least(CORE_UPDATE_GROUP - into, end - begin);
-        met |= update_part(ops, &u, count);
+        met |= update_part(pass, &u, count);
         begin += count;
     }
     if (end - begin >= CORE_UPDATE_GROUP) {
         struct core_update_args u = adam_pass_from(arrays, begin);
         u.count = (end - begin) / CORE_UPDATE_GROUP * CORE_UPDATE_GROUP;
-        met |= ops->update[u.rule](&u);
+        met |= pass->ops->update[u.rule](&u, pass->lanes);
         begin += u.count;
     }
     if (begin < end) {
         const struct core_update_args u = adam_pass_from(arrays, begin);
-        met |= update_part(ops, &u, end - begin);
+        met |= update_part(pass, &u, end - begin);
     }
     return met;
 }
@@ -142,7 +142,7 @@ static unsigned update_runs(const struct adam_pass *pass, const struct core_upda
         const uint64_t stop = least(end, pass->runs[run].end);
         if (begin < stop) {
             u.scalars = pass->scalars[pass->runs[run].group];
-            met |= update_run(pass->ops, &u, begin, stop);
+            met |= update_run(pass, &u, begin, stop);
             begin = stop;
         }
     }
@@ -245,7 +245,7 @@ static unsigned update_q8(const struct adam_pass *pass, uint64_t begin, uint64_t
         if (stop > begin) {
             struct core_update_args u = pass->arrays;
             u.scalars = pass->scalars[pass->runs[run_of(pass, begin)].group];
-            met |= update_run(pass->ops, &u, begin, stop);
+            met |= update_run(pass, &u, begin, stop);
             begin = stop;
         } else {
             const uint64_t one = least(end, begin + CORE_UPDATE_Q8_BLOCK);

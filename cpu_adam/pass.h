@@ -15,6 +15,7 @@ struct adam_pass {
     const struct adam_run *runs;    /* borrowed, ascending, the last covers the range */
     size_t runs_count;
     const struct core_update_scalars *scalars; /* borrowed, by group */
+    double *lanes; /* borrowed: the sums of squares of the gradients' tile; NULL: not summed */
 };
 
 /* Updates the elements of global index begin .. end - 1, which are in the arrays. With 8-bit

@@ -11,35 +11,54 @@
 
 enum { STEP_GRAIN = 4096 }; /* elements; the shares of a team start at its multiples */
 
-/* One call of adam_step(), shared by the members of the team. */
+/* One call of adam_step() or adam_step_sums(), shared by the members of the team. */
 struct team_step {
     struct adam_pass pass;
     uint64_t begin;
     uint64_t end;
+    double *sums;               /* borrowed, of tiles from `begin` on; NULL: none */
     _Atomic unsigned nonfinite; /* relaxed: read after the team has returned */
 };
+
+/* Updates whole tiles, but for the last, and sums their squares. */
+static unsigned tiles_range(const struct team_step *step, uint64_t begin, uint64_t end)
+{
+    unsigned nonfinite = 0;
+    for (uint64_t at = begin; at < end; at += CORE_UPDATE_TILE) {
+        double lanes[ADAM_NORM_LANES] = {0};
+        struct adam_pass pass = step->pass;
+        pass.lanes = lanes;
+        nonfinite |= adam_pass_range(&pass, at,
+                                     end - at < CORE_UPDATE_TILE ? end : at + CORE_UPDATE_TILE);
+        step->sums[(at - step->begin) / CORE_UPDATE_TILE] = adam_lanes_total(lanes);
+    }
+    return nonfinite;
+}
 
 static void step_share(void *argument, unsigned index, unsigned count)
 {
     struct team_step *step = argument;
-    const uint64_t base = step->begin / STEP_GRAIN * STEP_GRAIN;
+    const uint64_t grain = step->sums != NULL ? CORE_UPDATE_TILE : STEP_GRAIN;
+    const uint64_t base = step->begin / grain * grain;
     uint64_t begin;
     uint64_t end;
-    core_team_share(step->end - base, STEP_GRAIN, index, count, &begin, &end);
+    core_team_share(step->end - base, grain, index, count, &begin, &end);
     begin = begin + base > step->begin ? begin + base : step->begin;
     end += base;
     if (begin < end) {
         const uint64_t mode = adam_fp_begin();
-        const unsigned nonfinite = adam_pass_range(&step->pass, begin, end);
+        const unsigned nonfinite = step->sums != NULL ? tiles_range(step, begin, end)
+                                                      : adam_pass_range(&step->pass, begin, end);
         adam_fp_end(mode);
         atomic_fetch_or_explicit(&step->nonfinite, nonfinite, memory_order_relaxed);
     }
 }
 
-int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begin, uint64_t end,
-              double gradient_scale, unsigned *nonfinite)
+/* `step` has the range and the sums. */
+static int run_step(struct adam *adam, const struct adam_arrays *arrays, double gradient_scale,
+                    struct team_step *step)
 {
-    int rc = adam_check_arrays(adam, arrays, begin, end, true);
+    int rc = adam_check_arrays(adam, arrays, step->begin, step->end, true);
     if (rc != 0) {
         return rc;
     }
@@ -47,24 +66,41 @@ int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begi
     if (rc != 0) {
         return rc;
     }
-    struct team_step step = {
-        .pass = {.ops = &adam->ops,
-                 .arrays = adam_bind(adam, arrays),
-                 .runs = adam->runs,
-                 .runs_count = adam->options.runs_count,
-                 .scalars = adam->scalars},
-        .begin = begin,
-        .end = end,
-    };
-    if (adam->options.team == NULL || end - begin <= STEP_GRAIN) {
-        step_share(&step, 0, 1);
+    step->pass = (struct adam_pass){.ops = &adam->ops,
+                                    .arrays = adam_bind(adam, arrays),
+                                    .runs = adam->runs,
+                                    .runs_count = adam->options.runs_count,
+                                    .scalars = adam->scalars};
+    if (adam->options.team == NULL || step->end - step->begin <= STEP_GRAIN) {
+        step_share(step, 0, 1);
     } else {
-        core_team_run(adam->options.team, step_share, &step);
-    }
-    if (nonfinite != NULL) {
-        *nonfinite = atomic_load_explicit(&step.nonfinite, memory_order_relaxed);
+        core_team_run(adam->options.team, step_share, step);
     }
     return 0;
+}
+
+int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begin, uint64_t end,
+              double gradient_scale, unsigned *nonfinite)
+{
+    struct team_step step = {.begin = begin, .end = end};
+    int rc = run_step(adam, arrays, gradient_scale, &step);
+    if (rc == 0 && nonfinite != NULL) {
+        *nonfinite = atomic_load_explicit(&step.nonfinite, memory_order_relaxed);
+    }
+    return rc;
+}
+
+int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double gradient_scale,
+                   double *sums)
+{
+    struct team_step step = {
+        .begin = arrays->first, .end = arrays->first + arrays->count, .sums = sums};
+    if (arrays->first % CORE_UPDATE_TILE != 0 || sums == NULL) {
+        return core_err_set(-EINVAL,
+                            "sums of squares from element %" PRIu64 ", not a multiple of %d",
+                            arrays->first, CORE_UPDATE_TILE);
+    }
+    return run_step(adam, arrays, gradient_scale, &step);
 }
 
 /* The end of the consecutive runs of one group around element `index`, and that group. */

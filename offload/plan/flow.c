@@ -48,6 +48,11 @@ static int rehearse(struct plan_flow *flow)
         }
         if (rc == 0) {
             (void)plan_flow_end(flow);
+            plan_flow_begin(flow);
+            rc = plan_flow_update_sums(flow, b);
+        }
+        if (rc == 0) {
+            (void)plan_flow_end(flow);
         }
     }
     return rc;
@@ -121,6 +126,15 @@ int plan_flow_update(struct plan_flow *flow, uint32_t block, bool ahead)
     flow->step.ahead = ahead;
     int rc = plan_update_block(&flow->step, block, false);
     flow->step.ahead = false;
+    return rc;
+}
+
+int plan_flow_update_sums(struct plan_flow *flow, uint32_t block)
+{
+    plan_gradient_begin(&flow->step, block);
+    flow->step.sums = true;
+    int rc = plan_flow_update(flow, block, true);
+    flow->step.sums = false;
     return rc;
 }
 

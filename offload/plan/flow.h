@@ -28,6 +28,8 @@ int plan_flow_sums(struct plan_flow *flow, uint32_t block);
 int plan_flow_norm(struct plan_flow *flow);
 /* The update of a block; `ahead`: it does not wait for the norm. */
 int plan_flow_update(struct plan_flow *flow, uint32_t block, bool ahead);
+/* Sums and updates a block ahead of the norm at once: each chunk's update also sums the squares of its gradients. */
+int plan_flow_update_sums(struct plan_flow *flow, uint32_t block);
 /* Reads a block's states for a later tape. *full is set if no slot is empty for the rest, and otherwise left
  * alone. */
 int plan_flow_fetch(struct plan_flow *flow, uint32_t block, bool *full);

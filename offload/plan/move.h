@@ -26,6 +26,7 @@ struct plan_step {
     uint32_t slot_used[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
     bool guesses; /* the step's own update runs inside backward, before its norm is known */
     bool ahead;   /* commands that are added now belong to that update */
+    bool sums;    /* updates that are added now also sum the squares of their gradients */
     uint32_t clock;
     struct plan_fetched fetched[PLAN_STATE_SLOT_MAX]; /* by state slot */
     uint32_t fetches_lost; /* chunks whose slot was taken by another one before their update */

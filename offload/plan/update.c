@@ -134,6 +134,13 @@ static int update(struct plan_step *step, const struct chunk *chunk)
                                 .bytes = chunk->count * format->grad_bytes};
     plan_move_operand(&command, PLAN_AS_GRAD, PLAN_READS,
                       chunk->gradient_away ? gradient_in_slot(step, chunk) : stored);
+    if (step->sums) {
+        const struct plan_piece tiles = {
+            .buffer = step->layout->tile_sums,
+            .offset = (where->first_tile + chunk->first / PLAN_TILE_ELEMENTS) * PLAN_TILE_SUM_BYTES,
+            .bytes = plan_chunk_count(chunk->count, PLAN_TILE_ELEMENTS) * PLAN_TILE_SUM_BYTES};
+        plan_move_operand(&command, PLAN_AS_TILE_SUMS, PLAN_WRITES, tiles);
+    }
     if (!step->ahead && step->choice->pending_share == PLAN_SHARE_ALL) {
         plan_move_operand(&command, PLAN_AS_NORM, PLAN_READS,
                           plan_move_whole(step, step->layout->norm));

@@ -571,9 +571,13 @@ static int do_update(struct run_update *update, const struct plan_command *comma
     const struct update_terms *terms = terms_of(update, command);
     const struct adam_arrays arrays = run_update_chunk(update, command);
     if (update->lent_update != NULL) {
+        const struct run_lent_step step = {
+            .chunk = &arrays,
+            .groups = terms->groups,
+            .scale = terms->scale,
+            .tiles = (double *)(void *)run_memory_of(update->memory, command, PLAN_AS_TILE_SUMS)};
         int rc = run_lent_step(update->lent_update, command->block,
-                               &update->input->blocks[command->block].format, &arrays,
-                               terms->groups, terms->scale);
+                               &update->input->blocks[command->block].format, &step);
         const uint64_t end = arrays.first + arrays.count;
         if (rc == 0 && end == update->list->list[command->block].elements) {
             update->updated(update->user, command->block);

@@ -2,6 +2,7 @@
  * depend on how parameters share blocks. */
 #include "offload/run/lent.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -179,10 +180,15 @@ static const char *gradient_of(const struct run_lent_part *part, const struct pl
 }
 
 int run_lent_step(struct run_lent_update *update, uint32_t block, const struct plan_format *format,
-                  const struct adam_arrays *chunk, const struct adam_group *groups, double scale)
+                  const struct run_lent_step *step)
 {
     const struct run_lent_block *lent = &update->lent->blocks[block];
+    const struct adam_arrays *chunk = step->chunk;
     int rc = 0;
+    if (step->tiles != NULL) { /* the last one may have padding alone */
+        assert(lent->part_count == 1);
+        memset(step->tiles, 0, plan_chunk_count(chunk->count, CORE_UPDATE_TILE) * sizeof(double));
+    }
     for (size_t i = 0; rc == 0 && i < lent->part_count; i++) {
         const struct run_lent_part *part = &lent->parts[i];
         const struct plan_span span = run_lent_overlap(part, chunk->first, chunk->count);
@@ -191,10 +197,12 @@ int run_lent_step(struct run_lent_update *update, uint32_t block, const struct p
         }
         struct adam_arrays arrays = run_lent_states(part, format, chunk, span);
         arrays.g = gradient_of(part, format, chunk, update->lent->sums, span);
-        rc = adam_group_set(update->adams[part->index], 0, &groups[part->index]);
+        struct adam *adam = update->adams[part->index];
+        rc = adam_group_set(adam, 0, &step->groups[part->index]);
         if (rc == 0) {
-            rc = adam_step(update->adams[part->index], &arrays, arrays.first,
-                           arrays.first + arrays.count, scale, NULL);
+            rc = step->tiles != NULL ? adam_step_sums(adam, &arrays, step->scale, step->tiles)
+                                     : adam_step(adam, &arrays, arrays.first,
+                                                 arrays.first + arrays.count, step->scale, NULL);
         }
     }
     return rc;

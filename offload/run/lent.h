@@ -65,9 +65,16 @@ void run_lent_update_destroy(struct run_lent_update *update); /* NULL is fine */
  * buffer of the plan, if gradients are summed there. */
 int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *sum, double *tiles);
 
-/* Updates the parameters of a chunk that have a gradient; the others keep weights and states. `chunk` has
- * the states, and the sums if there are; `groups` are those of all parameters. */
+struct run_lent_step {
+    const struct adam_arrays *chunk; /* the states, and the sums of gradients if there are */
+    const struct adam_group *groups; /* of all parameters */
+    double scale;                    /* of gradients */
+    double
+        *tiles; /* gets the chunk's sums of squares, of a block with one part; NULL: not summed */
+};
+
+/* Updates the parameters of a chunk that have a gradient; the others keep weights and states. */
 int run_lent_step(struct run_lent_update *update, uint32_t block, const struct plan_format *format,
-                  const struct adam_arrays *chunk, const struct adam_group *groups, double scale);
+                  const struct run_lent_step *step);
 
 #endif

@@ -101,6 +101,20 @@ static void clear_sums(struct run_optimizer *optimizer, uint32_t block)
            count * PLAN_TILE_SUM_BYTES);
 }
 
+/* Whether the update of a block also sums the squares of its gradients, which are then read once. Not before a norm that
+ * updates wait for; and only if whole tiles, which the team's threads share, leave no thread idle for long. */
+static bool sums_with_update(const struct run_optimizer *optimizer, uint32_t block)
+{
+    const struct run_lent_block *lent = &optimizer->lent.blocks[block];
+    const uint64_t chunk = plan_chunk_elements(optimizer->plan);
+    const uint64_t count = lent->parts[0].count < chunk ? lent->parts[0].count : chunk;
+    const uint64_t tiles = plan_chunk_count(count, PLAN_TILE_ELEMENTS);
+    const uint64_t threads = optimizer->options.threads;
+    const uint64_t rounds = plan_chunk_count(tiles, threads);
+    return run_optimizer_inside(optimizer) && !optimizer->lent.sums && lent->part_count == 1 &&
+           10 * tiles >= 9 * rounds * threads;
+}
+
 /* Adds what a block needs that has become ready. */
 static int add_ready(struct run_optimizer *optimizer, uint32_t block)
 {
@@ -116,6 +130,9 @@ static int add_ready(struct run_optimizer *optimizer, uint32_t block)
             run_optimizer_give_back(optimizer, block, false);
         }
         return 0;
+    }
+    if (sums_with_update(optimizer, block)) {
+        return plan_flow_update_sums(optimizer->flow, block);
     }
     rc = plan_flow_sums(optimizer->flow, block);
     return rc != 0 || !inside ? rc : plan_flow_update(optimizer->flow, block, true);

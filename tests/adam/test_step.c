@@ -396,7 +396,56 @@ static void range_beyond_four_billion(void)
     }
 }
 
+/* A step with sums leaves the bits of one without, and has the sums of a pass of their own, for all types, variants and
+ * groups whose border cuts a group of elements. */
+static void sums_come_with_the_step(void)
+{
+    static const enum core_update_type gradients[] = {CORE_UPDATE_F32, CORE_UPDATE_BF16,
+                                                      CORE_UPDATE_FP16};
+    static const struct adam_run runs[] = {{4097, 0}, {ROOM_COUNT, 1}};
+    static const unsigned without[] = {0, CORE_CPU_AVX512, CORE_CPU_ALL};
+    enum { TILES = (ROOM_COUNT + CORE_UPDATE_TILE - 1) / CORE_UPDATE_TILE };
+    const struct adam_group both[] = {room_group, room_group};
+    const struct core_team_options two = {.count = 2};
+    for (size_t k = 0; k < 3 * 3 * 3 * 2; k++) {
+        struct adam_options options = room_options(moment_types[k % 3]);
+        options.gradients = gradients[k / 3 % 3];
+        options.cpu_without = without[k / 9 % 3];
+        options.groups = both;
+        options.groups_count = 2;
+        options.runs = runs;
+        options.runs_count = 2;
+        if (k >= 27) {
+            check_int(core_team_create(&two, &options.team), ==, 0);
+        }
+        struct adam *adam = room_adam(&options);
+        struct adam_norm norm;
+        double sums[TILES];
+        double expected[TILES];
+        const struct adam_arrays arrays = room_arrays(&ours);
+        const struct adam_arrays alone = room_arrays(&theirs);
+        room_fill(&ours, &options);
+        room_fill(&theirs, &options);
+        const struct core_squares_args of = {
+            .x = ours.g, .type = options.gradients, .count = ROOM_COUNT, .sums = expected};
+        adam_norm_init(&norm, NULL, CORE_CPU_ALL);
+        check_int(adam_norm_sums(&norm, &of), ==, 0);
+        check_int(adam_step_sums(adam, &arrays, 0.25, sums), ==, 0);
+        check_int(adam_step(adam, &alone, 0, ROOM_COUNT, 0.25, NULL), ==, 0);
+        check_memory(sums, expected, sizeof sums);
+        check_memory(&ours, &theirs, sizeof ours);
+        struct adam_arrays late = arrays;
+        late.first = 256;
+        late.count -= 256;
+        check_int(adam_step_sums(adam, &late, 0.25, sums), ==, -EINVAL);
+        check_int(adam_step_sums(adam, &arrays, 0.25, NULL), ==, -EINVAL);
+        adam_destroy(adam);
+        core_team_destroy(options.team);
+    }
+}
+
 TEST_MAIN({"cuts_change_nothing", cuts_change_nothing},
+          {"sums_come_with_the_step", sums_come_with_the_step},
           {"windows_change_nothing", windows_change_nothing},
           {"teams_change_nothing", teams_change_nothing},
           {"runs_change_nothing", runs_change_nothing},

@@ -5,8 +5,9 @@
  * Prints medians for each format, measured in turns within one run: NAME_gparam_s (1e9 parameters per
  * second), NAME_gb_s and NAME_plain_gb_s (1e9 bytes moved per second, by the step and by the plain pass
  * in the faster of two orders), NAME_rmw_ratio (of the two). Then narrow moments in turns with fp32
- * ones; and, if the interpreter has DeepSpeed and torch, their optimizers in turns with split_bf16.
- * --only measures one format; `--only narrow` and `--only peers` measure no format, only that part.
+ * ones; a step of split_bf16 with the sums of squares of its gradients, in a pass before it (sums_apart_ratio) and with it
+ * (sums_with_ratio), over one without; and, if the interpreter has DeepSpeed and torch, their optimizers in turns with split_bf16.
+ * --only measures one format; `--only narrow`, `--only sums` and `--only peers` measure no format, only that part.
  */
 #include <math.h>
 #include <stdio.h>
@@ -89,6 +90,30 @@ static void bench_narrow(const struct bench_setting *setting)
     fflush(stdout);
 }
 
+/* A step alone, after a pass of sums, and with sums, in turns. */
+static void bench_sums(const struct bench_setting *setting)
+{
+    struct bench_arena arena;
+    double ratios[2][BENCH_ROUNDS_MAX];
+    double *sums = calloc(setting->count / CORE_UPDATE_TILE + 1, sizeof *sums);
+    if (sums == NULL) {
+        fprintf(stderr, "bench_adam: no memory for sums\n");
+        exit(1);
+    }
+    bench_arena_open(&arena, setting, &formats[0]);
+    (void)bench_arena_step(&arena);
+    for (unsigned i = 0; i < setting->rounds; i++) {
+        const double alone_s = bench_arena_step(&arena);
+        ratios[0][i] = bench_arena_sums(&arena, true, sums) / alone_s;
+        ratios[1][i] = bench_arena_sums(&arena, false, sums) / alone_s;
+    }
+    bench_arena_close(&arena);
+    free(sums);
+    printf("sums_apart_ratio %.3f ratio\n", bench_median(ratios[0], setting->rounds));
+    printf("sums_with_ratio %.3f ratio\n", bench_median(ratios[1], setting->rounds));
+    fflush(stdout);
+}
+
 static int usage(void)
 {
     fprintf(stderr, "bench_adam [--n 1e8] [--threads N] [--rounds N] [--quick] [--only NAME] "
@@ -157,6 +182,9 @@ int main(int argc, char **argv)
     }
     if (only == NULL || strcmp(only, "narrow") == 0) {
         bench_narrow(setting);
+    }
+    if (only == NULL || strcmp(only, "sums") == 0) {
+        bench_sums(setting);
     }
     if (request.python != NULL && (only == NULL || strcmp(only, "peers") == 0)) {
         bench_adam_against_peers(setting, request.python, &formats[0]);

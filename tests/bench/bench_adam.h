@@ -46,6 +46,8 @@ void bench_arena_close(struct bench_arena *arena);
  * another, or piece by piece through all streams. */
 double bench_arena_step(struct bench_arena *arena);
 double bench_arena_plain(struct bench_arena *arena, bool interleaved);
+/* Seconds of a step with the sums of squares of its gradients: in a pass of their own before it, or with it. */
+double bench_arena_sums(struct bench_arena *arena, bool apart, double *sums);
 /* Bytes that a step moves. */
 double bench_arena_moved(const struct bench_arena *arena);
 

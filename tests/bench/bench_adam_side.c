@@ -6,8 +6,10 @@
 #include <sys/mman.h>
 
 #include "core/base/clock.h"
+#include "core/base/cpus.h"
 #include "core/base/err.h"
 #include "core/base/team.h"
+#include "cpu_adam/norm.h"
 #include "tests/bench/bench_adam.h"
 
 static _Noreturn void die(const char *what)
@@ -190,10 +192,10 @@ double bench_arena_plain(struct bench_arena *arena, bool interleaved)
     return (double)(core_clock_now_ns() - start_ns) * 1e-9;
 }
 
-double bench_arena_step(struct bench_arena *arena)
+static struct adam_arrays arrays_of(const struct bench_arena *arena)
 {
     const struct bench_stream *s = arena->streams;
-    const struct adam_arrays arrays = {
+    return (struct adam_arrays){
         .count = arena->setting->count,
         .w16 = s[ADAM_W16].base,
         .lo16 = s[ADAM_LO16].base,
@@ -204,8 +206,34 @@ double bench_arena_step(struct bench_arena *arena)
         .m_scale = s[ADAM_M_SCALE].base,
         .v_scale = s[ADAM_V_SCALE].base,
     };
+}
+
+double bench_arena_step(struct bench_arena *arena)
+{
+    const struct adam_arrays arrays = arrays_of(arena);
     const int64_t start_ns = core_clock_now_ns();
     if (adam_step(arena->adam, &arrays, 0, arrays.count, 1.0, NULL) != 0) {
+        die(core_err_message());
+    }
+    return (double)(core_clock_now_ns() - start_ns) * 1e-9;
+}
+
+double bench_arena_sums(struct bench_arena *arena, bool apart, double *sums)
+{
+    const struct adam_arrays arrays = arrays_of(arena);
+    const struct core_squares_args squares = {
+        .x = arrays.g, .type = CORE_UPDATE_BF16, .count = arrays.count, .sums = sums};
+    struct adam_norm norm;
+    int rc = 0;
+    adam_norm_init(&norm, arena->setting->team, CORE_CPU_ALL);
+    const int64_t start_ns = core_clock_now_ns();
+    if (apart) {
+        rc = adam_norm_sums(&norm, &squares);
+        rc = rc != 0 ? rc : adam_step(arena->adam, &arrays, 0, arrays.count, 1.0, NULL);
+    } else {
+        rc = adam_step_sums(arena->adam, &arrays, 1.0, sums);
+    }
+    if (rc != 0) {
         die(core_err_message());
     }
     return (double)(core_clock_now_ns() - start_ns) * 1e-9;
