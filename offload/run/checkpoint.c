@@ -152,7 +152,8 @@ static int check_blocks(const struct blocks *found, const struct blocks *mine)
     if (found->count != mine->count) {
         return core_err_set(-EINVAL,
                             "the checkpoint has %" PRIu32 " blocks; the model has %" PRIu32
-                            ": it has other layers, or other tensors are frozen",
+                            ": it has other layers, or other tensors are frozen or adapted "
+                            "(--freeze, --lora, --modules-to-save)",
                             found->count, mine->count);
     }
     for (uint32_t b = 0; b < mine->count; b++) {
@@ -162,7 +163,8 @@ static int check_blocks(const struct blocks *found, const struct blocks *mine)
             return core_err_set(-EINVAL,
                                 "block %" PRIu32 " is \"%s\" of %" PRIu64
                                 " elements in the checkpoint and \"%s\" of %" PRIu64
-                                " in the model",
+                                " in the model: it has other shapes, or other adapters (--lora, "
+                                "--lora-targets, --lora-dora)",
                                 b, theirs->name, theirs->elements, ours->name, ours->elements);
         }
         if (theirs->trained != ours->trained) {

@@ -51,6 +51,10 @@ static void continued(void)
     expect(0, TRAIN_SMALL "--adapter %T/one --steps 2 --save-every 1 --out %T/parts -q");
     expect(0, TRAIN_SMALL "--adapter %T/one --steps 3 --save-every 1 --out %T/parts -q --resume");
     rig_same_adapter("memory", "parts");
+    expect(2,
+           TRAIN_SMALL "--lora 8 --lora-targets q_proj,v_proj --modules-to-save lm_head --steps 4 "
+                       "--out %T/parts -q --resume");
+    check_contains(rig_err, "other adapters (--lora, --lora-targets, --lora-dora)");
     rig_end();
 }
 
