@@ -138,44 +138,6 @@ static void runs_have_the_bits_of_dequantised_weights(void)
     }
 }
 
-/* Each rank has its part of what is stored; the identity of the base is the same, as resuming shows. */
-static void ranks_resume_on_the_same_base(void)
-{
-    static const struct way parts = {"parts", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, 2, 3, false};
-    struct case_model made;
-    struct case_outcome straight = {.steps = 0};
-    struct case_outcome resumed = {.steps = 0};
-    char path[600];
-    char folder[700];
-    struct store_shelf *shelf = case_shelf_open();
-    const struct run_save_options save = {.shelf = shelf, .keep = 2};
-    const struct case_part all = {.end = 4};
-    const struct case_part first = {.end = 2, .save = &save, .save_after = 2};
-    fixture_path("llama_nested", "", path);
-    open_good(&made, path, true);
-    struct run_options options = options_of(&parts, &made);
-    options.wishes.saves = true;
-    case_run_part(&made, &options, &all, &straight, "a run");
-    case_run_part(&made, &options, &first, &resumed, "its beginning");
-    const struct case_part second = {
-        .first = 2,
-        .end = 4,
-        .resume = store_shelf_path(store_shelf_directory(shelf), 2, folder, sizeof folder)};
-    case_run_part(&made, &options, &second, &resumed, "its end");
-    check_double(straight.loss[3], ==, resumed.loss[3]);
-    options.world = 1;
-    options.stage = 0;
-    case_run_part(&made, &options, &second, &resumed, "its end, with one rank");
-    case_model_free(&made);
-    fixture_path("llama_nested", "/plain", path);
-    open_good(&made, path, true);
-    options.base = MODEL_STORAGE_PLAIN;
-    check_int(case_try_part(&made, &options, &second, &resumed), ==, -EINVAL);
-    check_contains(core_err_message(), "belongs to another base model");
-    store_shelf_close(shelf);
-    case_model_free(&made);
-}
-
 /* ---- logits ---- */
 
 static void *read_expected(const struct model_safetensors *file, const char *name, size_t *count)
@@ -391,6 +353,58 @@ static void numbers_are_checked(void)
         check_contains(core_err_message(), changes[i].message);
         case_model_free(&made);
     }
+}
+
+/* Each rank has its part of what is stored; the identity of the base is the same, as resuming shows, and another one if
+ * a byte of codes or scales is. */
+static void ranks_resume_on_the_same_base(void)
+{
+    static const struct way parts = {"parts", PLAN_WHERE_STORE, PLAN_ACTS_RECOMPUTE, 2, 3, false};
+    static const char *const changed[] = {"model.layers.1.self_attn.q_proj.weight",
+                                          "model.layers.0.mlp.down_proj.weight.absmax",
+                                          "model.layers.0.mlp.down_proj.weight.nested_absmax"};
+    struct case_model made;
+    struct case_outcome straight = {.steps = 0};
+    struct case_outcome resumed = {.steps = 0};
+    char path[600];
+    char folder[700];
+    struct store_shelf *shelf = case_shelf_open();
+    const struct run_save_options save = {.shelf = shelf, .keep = 2};
+    const struct case_part all = {.end = 4};
+    const struct case_part first = {.end = 2, .save = &save, .save_after = 2};
+    fixture_path("llama_nested", "", path);
+    open_good(&made, path, true);
+    struct run_options options = options_of(&parts, &made);
+    options.wishes.saves = true;
+    case_run_part(&made, &options, &all, &straight, "a run");
+    case_run_part(&made, &options, &first, &resumed, "its beginning");
+    const struct case_part second = {
+        .first = 2,
+        .end = 4,
+        .resume = store_shelf_path(store_shelf_directory(shelf), 2, folder, sizeof folder)};
+    case_run_part(&made, &options, &second, &resumed, "its end");
+    check_double(straight.loss[3], ==, resumed.loss[3]);
+    options.world = 1;
+    options.stage = 0;
+    case_run_part(&made, &options, &second, &resumed, "its end, with one rank");
+    case_model_free(&made);
+    fixture_path("llama_nested", "/plain", path);
+    open_good(&made, path, true);
+    options.base = MODEL_STORAGE_PLAIN;
+    check_int(case_try_part(&made, &options, &second, &resumed), ==, -EINVAL);
+    check_contains(core_err_message(), "belongs to another base model");
+    case_model_free(&made);
+    for (size_t i = 0; i < sizeof changed / sizeof changed[0]; i++) {
+        static const uint8_t other = 0x5a; /* not what the byte is */
+        make_changed(&(struct change){"llama_nested", "weight", "weight", NULL}, path);
+        write_tensor(path, changed[i], 3, &other, 1);
+        open_good(&made, path, true);
+        options.base = model_stored_as(made.model->config.quant);
+        check_int(case_try_part(&made, &options, &second, &resumed), ==, -EINVAL);
+        check_contains(core_err_message(), "belongs to another base model");
+        case_model_free(&made);
+    }
+    store_shelf_close(shelf);
 }
 
 static const char scales_name[] = "model.layers.0.self_attn.q_proj.weight.absmax";
