@@ -260,6 +260,10 @@ struct tide_plan_info {
     /* of these, from ranks of other nodes */
     uint64_t gather_between_bytes;
     uint64_t reduce_between_bytes;
+    /* of the file in which a quantised base is kept beside the first store, besides store_bytes; 0: it is not. Of the plan of
+     * an engine 0 */
+    uint64_t kept_base_bytes;
+    uint64_t kept_base_exists; /* an earlier run kept it: this one reads it */
 };
 
 /* Describes a plan. Returns 0, or -EINVAL for a NULL plan or a wrong struct_bytes. */

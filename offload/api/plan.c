@@ -13,9 +13,28 @@
 #include "offload/plan/layout.h"
 #include "offload/plan/print.h"
 #include "offload/plan/trace.h"
+#include "offload/run/base.h"
 #include "offload/run/what_if.h"
 
 enum { TRACED_STEPS = 3 };
+
+/* Finds what a run would find of an earlier one beside the store. */
+static int find_base(struct tide_plan *plan)
+{
+    const struct setup *setup = plan->setup;
+    struct model_files *files = NULL;
+    if (setup->given.machine != NULL || model_files_open(setup->given.model, &files) != 0) {
+        return 0;
+    }
+    const struct run_base base = {.options = &setup->options,
+                                  .prepared = setup->prepared,
+                                  .model = setup->model,
+                                  .files = files,
+                                  .folder = setup->given.model};
+    const int rc = run_base_bytes(&base, &plan->base_exists, &plan->base_bytes);
+    model_files_close(files);
+    return rc;
+}
 
 static int create(const struct tide_engine_options *options, struct tide_plan **out)
 {
@@ -26,6 +45,10 @@ static int create(const struct tide_engine_options *options, struct tide_plan **
     if (rc == 0) {
         rc = setup_plan(setup);
     }
+    if (rc == 0) {
+        plan->setup = plan->owned = setup;
+        rc = find_base(plan);
+    }
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);
         if (setup != NULL) {
@@ -35,7 +58,6 @@ static int create(const struct tide_engine_options *options, struct tide_plan **
         free(plan);
         return core_err_first(&kept, 0);
     }
-    plan->setup = plan->owned = setup;
     *out = plan;
     return 0;
 }
@@ -117,6 +139,8 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
         .reduce_bytes = predicted->reduce_bytes,
         .gather_between_bytes = predicted->gather_between_bytes,
         .reduce_between_bytes = predicted->reduce_between_bytes,
+        .kept_base_bytes = from->base_bytes,
+        .kept_base_exists = from->base_exists,
     };
     _Static_assert((int)TIDE_ACTS_STORE == (int)PLAN_ACTS_STORE &&
                        (int)TIDE_ORDER_MICRO == (int)PLAN_ORDER_MICRO &&

@@ -283,6 +283,20 @@ static int open_or_begin(struct model_kept *kept)
                : not_kept(kept, "a file of the model cannot be read again", -EIO);
 }
 
+int model_kept_measure(const struct model_kept_options *options, uint64_t *out)
+{
+    struct model_kept *kept = calloc(1, sizeof *kept);
+    if (kept == NULL) {
+        return core_err_set(-ENOMEM, "no memory for a kept base");
+    }
+    kept->options = *options;
+    kept->fd = kept->folder = -1;
+    const int rc = lay_out(kept);
+    *out = rc == 0 ? model_kept_bytes(kept) : 0;
+    model_kept_close(kept);
+    return rc;
+}
+
 int model_kept_open(const struct model_kept_options *options, struct model_kept **out)
 {
     struct model_kept *kept = calloc(1, sizeof *kept);

@@ -34,6 +34,8 @@ struct model_kept_options {
 /* Opens the file of a base, or begins to write one. *out is NULL if there is neither; a log line says why. An
  * error is only want of memory. */
 int model_kept_open(const struct model_kept_options *options, struct model_kept **out);
+/* The bytes of such a file. */
+int model_kept_measure(const struct model_kept_options *options, uint64_t *out);
 /* A file that was begun and not finished is removed. NULL is fine. */
 void model_kept_close(struct model_kept *kept);
 

@@ -8,8 +8,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
-#include "offload/model/kept.h"
-#include "offload/plan/layout.h"
+#include "offload/run/base.h"
 
 static int add_sums(void *context, uint64_t first, uint64_t count,
                     const struct store_arrays *arrays)
@@ -42,38 +41,12 @@ static int gather_sums(struct run_engine *engine)
  * the identity; files are only read on other machines if a run wrote them there. */
 int run_engine_base_open(struct run_engine *engine)
 {
-    const struct run_options *options = engine->given.options;
-    const struct run_prepared *prepared = engine->given.prepared;
-    const bool quantised = options->base == MODEL_STORAGE_INT8 ||
-                           options->base == MODEL_STORAGE_NF4;
-    const bool memory = options->io != NULL && strcmp(options->io, "mem") == 0;
-    if (!options->keep_base || !quantised || options->store_count == 0 || memory ||
-        options->stores[0].directory == NULL || engine->given.folder == NULL) {
-        return 0;
-    }
-    bool *paged = calloc(prepared->shapes->block_count, sizeof *paged);
-    if (paged == NULL) {
-        return core_err_set(-ENOMEM, "no memory for a kept base");
-    }
-    for (uint32_t b = 0; b < prepared->shapes->block_count; b++) {
-        paged[b] = plan_layout_of(prepared->plan)->blocks[b].by_pages;
-    }
-    const uint64_t ranks = options->local > 0 ? options->local : 1;
-    const uint64_t all = store_capacity(options->stores, options->store_count);
-    const uint64_t used = plan_tier_bytes(prepared->plan, PLAN_STORE);
-    const struct model_kept_options kept = {
-        .directory = options->stores[0].directory,
-        .folder = engine->given.folder,
-        .model = engine->given.model,
-        .files = engine->given.files,
-        .stored = (const struct model_stored *const *)prepared->shapes->stored,
-        .paged = paged,
-        .storage = options->base,
-        .type = options->type,
-        .writes = options->rank == 0,
-        .room_bytes = all > used ? (all - used) * ranks : 0};
-    int rc = model_kept_open(&kept, &engine->kept);
-    free(paged);
+    const struct run_base base = {.options = engine->given.options,
+                                  .prepared = engine->given.prepared,
+                                  .model = engine->given.model,
+                                  .files = engine->given.files,
+                                  .folder = engine->given.folder};
+    const int rc = run_base_open(&base, base.options->rank == 0, &engine->kept);
     model_files_set_kept(engine->given.files, engine->kept);
     return rc;
 }

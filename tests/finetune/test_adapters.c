@@ -323,6 +323,9 @@ static void of_bitsandbytes(void)
 /* A base in 4 bits stays beside the store, and the next run reads it, unless a flag says no. */
 static void kept_base(void)
 {
+#define KEPT_PLAN                                                                                  \
+    "plan --model %M --batch 1 --seq-len 8 --rates %T/rates.json --lora 2 --base nf4 "             \
+    "--store %T/store --place weights=store "
     static const char line[] = TRAIN_SMALL "--lora 2 --base nf4 --steps 1 --store %T/store "
                                            "--place weights=store --overwrite -v ";
     char words[400];
@@ -332,6 +335,10 @@ static void kept_base(void)
     snprintf(words, sizeof words, "%s--out %%T/without --no-keep-base", line);
     expect(0, words);
     check_true(strstr(rig_err, "tide-base-") == NULL);
+    expect(0, KEPT_PLAN);
+    check_contains(rig_out, " GB beside the first store, which the first run writes");
+    expect(0, KEPT_PLAN "--no-keep-base --json");
+    check_contains(rig_out, "\"kept_base\": {\n    \"bytes\": 0,");
     snprintf(words, sizeof words, "%s--out %%T/first", line);
     expect(0, words);
     check_contains(rig_err, "kept the nf4 base in ");
@@ -340,6 +347,9 @@ static void kept_base(void)
     snprintf(words, sizeof words, "%s--out %%T/second", line);
     expect(0, words);
     check_contains(rig_err, "the nf4 base is read from ");
+    expect(0, KEPT_PLAN);
+    check_contains(rig_out,
+                   " GB beside the first store, kept by an earlier run and read from there");
     rig_same_adapter("without", "first");
     rig_same_adapter("without", "second");
     expect(0, inspect);

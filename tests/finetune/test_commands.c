@@ -549,7 +549,7 @@ static void full_disk(void)
 static void plans(void)
 {
     static const char *const keys[] = {
-        "schema_version", "asked",  "parameters", "trained_parameters", "tiers",
+        "schema_version", "asked",  "parameters", "trained_parameters", "tiers",       "kept_base",
         "parts",          "chosen", "step",       "alternatives",       "plan_seconds"};
     rig_rows();
     expect(0, "plan --model %M --batch 2 --seq-len 16");

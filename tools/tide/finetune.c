@@ -215,7 +215,6 @@ static int open_engine(struct job *job)
     job->talk.may_stop = true;
     job->settings.engine.saves = job->flags.save_every > 0;
     job->settings.engine.world = job->world;
-    job->settings.engine.no_keep_base = job->flags.no_keep_base;
     job->settings.engine.checkpoint_local = job->flags.checkpoint_local;
     job->settings.engine.resume = job->flags.resume ? job->flags.out : NULL;
     int rc = tide_engine_create(job->talk.context, &job->settings.engine, &job->engine);

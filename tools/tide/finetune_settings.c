@@ -380,6 +380,7 @@ static int take_learning(struct finetune_settings *settings, const struct finetu
     if (FINETUNE_GIVEN(flags, base)) {
         engine->base = TIDE_BASE_BF16 + (uint64_t)flags->base;
     }
+    engine->no_keep_base = flags->no_keep_base;
     engine->frozen = flags->freeze.items;
     engine->frozen_count = flags->freeze.count;
     return 0;

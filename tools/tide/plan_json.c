@@ -144,6 +144,10 @@ int cli_plan_write_json(struct core_json_write *json, const char *key, const str
     core_json_write_unsigned(json, "host_bytes", info.host_bytes);
     core_json_write_unsigned(json, "store_bytes", info.store_bytes);
     core_json_write_object_end(json);
+    core_json_write_object_begin(json, "kept_base");
+    core_json_write_unsigned(json, "bytes", info.kept_base_bytes);
+    core_json_write_bool(json, "exists", info.kept_base_exists != 0);
+    core_json_write_object_end(json);
     write_parts(json, plan);
     core_json_write_object_begin(json, "chosen");
     core_json_write_string(json, "acts", cli_plan_acts_name(info.acts));

@@ -175,6 +175,12 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
     fprintf(stream, "drives: %.3f GB read and %.3f GB written per step, %.1f TB written per day\n",
             (double)info.store_read_bytes / 1e9, (double)info.store_write_bytes / 1e9,
             cli_plan_wear_tb(&info));
+    if (info.kept_base_bytes > 0) {
+        fprintf(stream, "base: %.3f GB beside the first store, %s\n",
+                (double)info.kept_base_bytes / 1e9,
+                info.kept_base_exists ? "kept by an earlier run and read from there"
+                                      : "which the first run writes and later ones read");
+    }
     print_alternatives(plan, stream);
     fprintf(stream, "links: %.3f GB up and %.3f GB down per step; planned in %.3g s\n",
             (double)info.up_bytes / 1e9, (double)info.down_bytes / 1e9, info.plan_seconds);
