@@ -466,6 +466,40 @@ static void one_file_system_counts_once(void)
     expect_warnings(&options, 1);
 }
 
+/* Functions of a plan without a plan or a path are refused; an engine has no other machine, and options of adapters need
+ * adapters. */
+static void what_has_no_meaning(void)
+{
+    const char *patterns[] = {"*q_proj"};
+    struct tide_plan_what_if part = {.struct_bytes = sizeof part};
+    struct tide_plan *plan = NULL;
+    struct tide_engine *engine = NULL;
+    char line[100];
+    world_init(&world);
+    struct tide_engine_options options = world.options;
+    check_int(tide_plan_create(NULL, &options, &plan), ==, 0);
+    check_int(tide_plan_rates(NULL, "rates.json"), ==, -EINVAL);
+    check_int(tide_plan_rates(plan, NULL), ==, -EINVAL);
+    check_contains(tide_last_error(), "a plan and a path");
+    check_int(tide_plan_trace(plan, NULL), ==, -EINVAL);
+    check_contains(tide_last_error(), "a plan and a path");
+    check_int(tide_plan_tape_line(plan, 0, line, 0), ==, -EINVAL);
+    check_int(tide_plan_forget(NULL), ==, -EINVAL);
+    check_int(tide_plan_what_if_at(NULL, 0, &part), ==, -EINVAL);
+    check_contains(tide_last_error(), "the plan is NULL");
+    tide_plan_destroy(plan);
+    options.machine = "machine.json";
+    check_int(tide_engine_create(NULL, &options, &engine), ==, -EINVAL);
+    check_contains(tide_last_error(), "an engine runs on this machine");
+    options = world.options;
+    options.lora_alpha = 8;
+    refuse(&options, -EINVAL, "options of adapters need lora_rank");
+    options.lora_rank = 2;
+    options.frozen = patterns;
+    options.frozen_count = 1;
+    refuse(&options, -EINVAL, "--freeze has no use with --lora");
+}
+
 /* Budgets that the machine does not have are planned with, as the user asked, and told with the numbers. */
 static void budgets_beyond_the_machine(void)
 {
@@ -482,6 +516,7 @@ static void budgets_beyond_the_machine(void)
 }
 
 TEST_MAIN({"budgets_beyond_the_machine", budgets_beyond_the_machine},
+          {"what_has_no_meaning", what_has_no_meaning},
           {"plan_and_engine_agree", plan_and_engine_agree},
           {"no_space_is_no_store", no_space_is_no_store},
           {"one_file_system_counts_once", one_file_system_counts_once},

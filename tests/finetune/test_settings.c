@@ -8,6 +8,7 @@
 #include "core/base/err.h"
 #include "core/config/config.h"
 #include "tests/harness/heard.h"
+#include "tests/harness/mount.h"
 #include "tests/harness/test.h"
 #include "tools/tide/finetune_place.h"
 #include "tools/tide/finetune_settings.h"
@@ -693,6 +694,28 @@ static void stores(void)
     check_uint(options.acts, ==, TIDE_ACTS_KEEP);
 }
 
+/* The drive of a path whose mount point has a space, which the kernel writes as \040; of a folder that is yet to be made in
+ * it; and of a relative path, which is that of the current folder. */
+static void mount_points(void)
+{
+    struct cli_mount mount;
+    struct cli_mount here;
+    char path[600];
+    cli_mount_find(".", &here);
+    cli_mount_find("yet-to-be-made", &mount);
+    check_string(mount.point, here.point);
+    const char *folder = test_mount_memory("my drive", "size=1m");
+    if (folder == NULL) {
+        test_skip("no file system can be mounted here");
+    }
+    snprintf(path, sizeof path, "%s/yet/to be made", folder);
+    cli_mount_find(path, &mount);
+    test_mount_end(folder);
+    check_string(mount.type, "tmpfs");
+    check_string(mount.device, "tide-test");
+    check_contains(mount.point, "/my drive");
+}
+
 /* Data is read for training as requested, and for evaluation without leaving anything out. */
 static void data(void)
 {
@@ -774,5 +797,5 @@ TEST_MAIN({"warmups", warmups}, {"every_flag_tells", every_flag_tells},
           {"data", data}, {"plans", plans}, {"defaults", defaults}, {"flags", flags},
           {"optimizers", optimizers}, {"config", config}, {"schedules", schedules},
           {"config_optimizers", config_optimizers}, {"cache_folders", cache_folders},
-          {"moving_betas", moving_betas}, {"contradictions", contradictions},
-          {"refusals", refusals}, {"stores", stores})
+          {"moving_betas", moving_betas}, {"mount_points", mount_points},
+          {"contradictions", contradictions}, {"refusals", refusals}, {"stores", stores})
