@@ -1,12 +1,25 @@
-/* test_device.c: copies of blocks on a device, here the CPU, whose memory the test can read: they have the bytes of
- * their blocks, stay within the budget, and are dropped when the bytes change. */
+/* test_device.c: copies of blocks on a device whose memory the test can read, the CPU or the emulated card. They have
+ * the bytes of their blocks, stay within the budget, and are dropped when the bytes change. */
 #include <errno.h>
 
 #include "aio/backend.h"
 #include "core/base/err.h"
 #include "tests/cache/case.h"
+#ifdef EMULATED_CARD
+#include "tests/dev/fake_cuda.h"
+#endif
 
 enum { BLOCKS = 10, BYTES = 64 << 10, ROOM = 4 };
+
+static const char *device_name(void)
+{
+#ifdef EMULATED_CARD
+    fake_reset(8 * MIB);
+    return "cuda:0";
+#else
+    return "cpu";
+#endif
+}
 
 static struct cache *open_cache(struct aio_mem_disk **disk)
 {
@@ -16,7 +29,7 @@ static struct cache *open_cache(struct aio_mem_disk **disk)
     const struct cache_options options = {.host_bytes = 3 * BYTES,
                                           .paths = &path,
                                           .path_count = 1,
-                                          .device = "cpu",
+                                          .device = device_name(),
                                           .device_bytes = ROOM * BYTES};
     const int rc = cache_create(&options, &cache);
     if (rc != 0) {
