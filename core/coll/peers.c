@@ -262,7 +262,7 @@ static void withdraw(struct coll_peers *peers, const struct coll_transfer *trans
     }
 }
 
-/* What other threads want besides transfers: a receive back, or the end of the world. */
+/* Serves what other threads requested besides transfers: to withdraw a receive, or to end the world. */
 static bool serve_wishes(struct coll_peers *peers)
 {
     pthread_mutex_lock(&peers->lock);

@@ -203,8 +203,8 @@ static int check_io(const struct tide_engine_options *given, bool here)
     return here || rc == -EINVAL ? rc : 0;
 }
 
-/* Several nodes exist only in the file of a machine, which nothing can run on, and which has its own rates and
- * drives. */
+/* More than one node needs the file of a machine. Such a machine is only planned for, never run on, and its file has
+ * the rates and drives. */
 static int check_machine(const struct tide_engine_options *given, bool here)
 {
     if (given->machine == NULL) {

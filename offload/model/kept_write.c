@@ -1,4 +1,4 @@
-/* kept_write.c: writes the file of a base while a run makes that: under another name, which it loses once the file is
+/* kept_write.c: writes the file of a base while a run makes the base: under another name, which it loses once the file is
  * durable. Removes files that killed runs left, and those of earlier versions of the model. */
 #include <assert.h>
 #include <dirent.h>

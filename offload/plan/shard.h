@@ -26,7 +26,7 @@ struct plan_span plan_span_overlap(struct plan_span one, struct plan_span other)
 /* Ranks that share the budgets which a user gives. */
 uint32_t plan_sharing(const struct plan_input *input);
 
-/* Elements of `weight_bytes` that a block's weights take where they are kept: what is stored, or the
+/* The size of a block's weights where they are kept, in elements of `weight_bytes`: of their stored form, or of the
  * weights themselves. */
 uint64_t plan_kept_elements(const struct plan_input *input, uint32_t block);
 

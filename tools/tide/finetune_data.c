@@ -208,7 +208,7 @@ static void limit_memory(struct finetune_data *data)
     const uint64_t line_bytes = data->memory.line_bytes;
     text_memory_init(&data->memory, (uint64_t)data->info.row_memory);
     data->memory.line_bytes = line_bytes;
-    malloc_trim(0); /* returns the memory of counting to the system, for the plan */
+    malloc_trim(0); /* the plan may then use the memory that counting rows took */
 }
 
 /* Bytes of the list of row offsets of a shuffled window; it grows by doubling. */

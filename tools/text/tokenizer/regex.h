@@ -18,7 +18,7 @@ struct token_search {
 int token_search_create(const struct token_unicode *unicode, const char *regex, size_t bytes,
                         bool literal, const char *what, struct token_search *out);
 void token_search_free(struct token_search *search);
-/* Finds the next match at or after `from`: 1 and its bounds; 0 if there is none; -errno. */
+/* Finds the next match at or after `from`. Returns 1 and its bounds; 0 if there is none; -errno. */
 int token_search_find(const struct token_search *search, struct token_pcre_scratch *scratch,
                       const char *text, size_t bytes, size_t from, size_t bounds[2]);
 
