@@ -382,6 +382,53 @@ static void memory_is_that_of_stored_bytes(void)
     case_model_free(&made);
 }
 
+/* Whether each expansion of the sections of a layer is of a tensor as that layer stores it. */
+static bool fits_stored(const struct run_shapes *shapes, uint32_t block)
+{
+    const struct model_sections *sections = shapes->sections[block];
+    const struct model_stored *stored = shapes->stored[block];
+    bool fits = true;
+    for (size_t i = 0; i < sections->first[MODEL_PASS_COUNT]; i++) {
+        for (unsigned k = 0; k < sections->list[i].expansion_count; k++) {
+            const struct model_expansion *made = &sections->list[i].expansions[k];
+            bool found = false;
+            for (unsigned p = 0; p < stored->count; p++) {
+                found = found || (made->stored.codes.begin == stored->parts[p].offset_bytes &&
+                                  made->part.quant == stored->parts[p].quant);
+            }
+            fits = fits && found;
+        }
+    }
+    return fits;
+}
+
+/* Layers have the same program, but a folder has quantised only some tensors of one of them. */
+static void layers_that_are_stored_otherwise_have_other_sections(void)
+{
+    struct case_model made;
+    struct run_shapes *shapes = NULL;
+    const struct run_options options = options_of(&ways[2], MODEL_STORAGE_NF4);
+    make(&made, "wide", all_but_embedding, 3);
+    check_int(run_shapes_create(made.model, &options, &shapes), ==, 0);
+    check_true(shapes->sections[1] == shapes->sections[2]);
+    check_true(fits_stored(shapes, 1) && fits_stored(shapes, 2));
+    run_shapes_destroy(shapes);
+    made.model->config.quant = KERN_QUANT_NF4;
+    for (unsigned b = 1; b < 3; b++) {
+        struct model_block *block = &made.model->blocks[b];
+        for (unsigned i = 0; i < block->param_count; i++) {
+            block->params[i].parts[0].quant = block->params[i].vector || (b == 2 && i % 2 == 0)
+                                                  ? KERN_QUANT_NONE
+                                                  : KERN_QUANT_NF4;
+        }
+    }
+    check_int(run_shapes_create(made.model, &options, &shapes), ==, 0);
+    check_true(shapes->sections[1] != shapes->sections[2]);
+    check_true(fits_stored(shapes, 1) && fits_stored(shapes, 2));
+    run_shapes_destroy(shapes);
+    case_model_free(&made);
+}
+
 /* Slots for sections have the largest matrix: expanded once, stored twice. The checksums of pages count as memory. */
 static void sections_have_the_largest_matrix(void)
 {
@@ -513,6 +560,8 @@ TEST_MAIN({"nf4_has_the_bits_of_expanded_weights", nf4_has_the_bits_of_expanded_
           {"ranks_have_the_same_bits", ranks_have_the_same_bits},
           {"sections_have_the_same_bits", sections_have_the_same_bits},
           {"pairs_by_sections", pairs_by_sections},
+          {"layers_that_are_stored_otherwise_have_other_sections",
+           layers_that_are_stored_otherwise_have_other_sections},
           {"sections_have_the_largest_matrix", sections_have_the_largest_matrix},
           {"memory_is_that_of_stored_bytes", memory_is_that_of_stored_bytes},
           {"resumes_on_the_same_base", resumes_on_the_same_base},
