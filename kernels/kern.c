@@ -30,6 +30,7 @@ static const struct {
     [KERN_EXPAND] = {"expand", sizeof(struct kern_expand_arguments)},
     [KERN_UPDATE] = {"update", sizeof(struct kern_update_arguments)},
     [KERN_SQUARES] = {"squares", sizeof(struct core_squares_args)},
+    [KERN_SUM] = {"sum", sizeof(struct core_sum_args)},
 };
 
 enum { TILE_GRAIN = 64 };

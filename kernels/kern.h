@@ -66,8 +66,9 @@ enum kern_op {
     KERN_COLUMNS,
     KERN_LOSS,
     KERN_EXPAND,
-    KERN_UPDATE,  /* this and the next: CUDA only; on the CPU, cpu_adam does it */
+    KERN_UPDATE,  /* this and the next two: CUDA only; on the CPU, cpu_adam and core/coll do it */
     KERN_SQUARES, /* with struct core_squares_args */
+    KERN_SUM,     /* with struct core_sum_args */
     KERN_OP_COUNT /* below DEV_OP_MAX */
 };
 

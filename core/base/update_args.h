@@ -85,4 +85,17 @@ struct core_squares_args {
     double *sums;
 };
 
+/* to[i] = the sum of element i of `ranks` arrays, added in fp32 in the order of ranks, rounded once. Array `own` is at
+ * `from` and may be `to`; the others are at `others`, in order, `stride` elements apart. F32, BF16 and FP16. */
+struct core_sum_args {
+    enum core_update_type type;
+    uint32_t ranks;
+    uint32_t own;
+    const void *from;
+    const void *others;
+    uint64_t stride;
+    uint64_t count;
+    void *to;
+};
+
 #endif

@@ -36,7 +36,8 @@ struct kern_cuda {
                             each(KERN_MAGNITUDE, magnitude, kern_magnitude_arguments)              \
                                 each(KERN_COLUMNS, columns, kern_columns_arguments)                \
                                     each(KERN_UPDATE, update, kern_update_arguments)               \
-                                        each(KERN_SQUARES, squares, core_squares_args)
+                                        each(KERN_SQUARES, squares, core_squares_args)             \
+                                            each(KERN_SUM, sum, core_sum_args)
 
 #define KERN_CUDA_SCRATCH_OPS(each)                                                                \
     each(KERN_LINEAR, linear, kern_linear_arguments)                                               \

@@ -7,6 +7,7 @@
 
 #include "core/base/rng.h"
 #include "core/base/update_args.h"
+#include "kernels/quant.h"
 #include "tests/bench/card_bench.h"
 
 static void moves(const char *name, enum kern_op op, const void *arguments, double bytes)
@@ -174,6 +175,7 @@ static void sums(void)
 
 static void arrays(void)
 {
+    enum { SUM_RANKS = 8 };
     const uint64_t count = (uint64_t)1 << 27;
     struct kern_update_arguments update = {.update = {.rule = CORE_UPDATE_ADAMW,
                                                       .master = CORE_UPDATE_MASTER_SPLIT,
@@ -214,6 +216,36 @@ static void arrays(void)
     const struct core_squares_args norm = {bench.arrays[0], CORE_UPDATE_BF16, 0, count,
                                            bench.arrays[7]};
     moves("squares", KERN_SQUARES, &norm, 2.0 * (double)count);
+    const struct core_sum_args sum = {.type = CORE_UPDATE_BF16,
+                                      .ranks = SUM_RANKS,
+                                      .from = bench.arrays[0],
+                                      .others = bench.arrays[1],
+                                      .stride = count / SUM_RANKS,
+                                      .count = count / SUM_RANKS,
+                                      .to = bench.arrays[0]};
+    moves("sum_ranks", KERN_SUM, &sum, 2.0 * (SUM_RANKS + 1) * (double)sum.count);
+}
+
+/* Frozen layers that are stored in 4 and 8 bits. */
+static void expands(void)
+{
+    static const struct {
+        const char *name;
+        enum kern_quant quant;
+    } forms[] = {{"expand_nf4", KERN_QUANT_NF4}, {"expand_int8", KERN_QUANT_INT8}};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        const struct kern_expand_arguments expand = {.type = KERN_BF16,
+                                                     .quant = forms[i].quant,
+                                                     .from = KERN_BF16,
+                                                     .rows = 2 * INNER,
+                                                     .cols = HIDDEN,
+                                                     .stored = bench.arrays[1],
+                                                     .y = bench.arrays[0]};
+        const struct kern_quant_layout layout = kern_quant_layout_of(expand.quant, expand.from,
+                                                                     expand.rows, expand.cols);
+        moves(forms[i].name, KERN_EXPAND, &expand,
+              2.0 * (double)(expand.rows * expand.cols) + (double)layout.bytes);
+    }
 }
 
 /* ---- Ops bound by the card's arithmetic ---- */
@@ -344,6 +376,7 @@ int main(int argc, char **argv)
     pointwise();
     sums();
     arrays();
+    expands();
     products("8192", 8192, 8192, 8192);
     products("qkv", bench.tokens, QKV, HIDDEN);
     products("up", bench.tokens, 2 * INNER, HIDDEN);

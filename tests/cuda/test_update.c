@@ -1,4 +1,4 @@
-/* Proves that the update and the tile sums on a card have the bits of cpu_adam, for every rule and
+/* Proves that the update and the tile sums on a card have the bits of cpu_adam, and sums over ranks those of core/coll, for every rule and
  * format, and for sizes, tails, alignments and numbers at the ends of formats. */
 #include <errno.h>
 #include <stdio.h>
@@ -269,6 +269,64 @@ static void lines(void)
     rig_close();
 }
 
+static float widened(enum core_update_type type, const void *x, uint64_t i)
+{
+    return type == CORE_UPDATE_F32    ? ((const float *)x)[i]
+           : type == CORE_UPDATE_BF16 ? core_bf16_to_f32(((const uint16_t *)x)[i])
+                                      : core_fp16_to_f32(((const uint16_t *)x)[i]);
+}
+
+static void one_sum(enum core_update_type type, uint64_t count, uint64_t into)
+{
+    enum { RANKS = 4, OWN = 2, STRIDE = ROOM };
+    rig_case(count * 11 + into);
+    const size_t width = type_bytes(type);
+    char *own = numbers(type, ROOM, false, true);
+    char *others = numbers(type, (RANKS - 1) * STRIDE, false, true);
+    char *before = malloc(ROOM * width);
+    memcpy(before, own, ROOM * width);
+    const struct core_sum_args sum = {.type = type,
+                                      .ranks = RANKS,
+                                      .own = OWN,
+                                      .from = own + into * width,
+                                      .others = others + into * width,
+                                      .stride = STRIDE,
+                                      .count = count,
+                                      .to = own + into * width};
+    check_int(rig_run(KERN_SUM, &sum), ==, 0);
+    const char *card = rig_fetch(own);
+    for (uint64_t i = 0; i < ROOM; i++) {
+        float expected = 0;
+        for (uint64_t rank = 0; rank < RANKS; rank++) {
+            const uint64_t at = (rank < OWN ? rank : rank - 1) * STRIDE + i;
+            const float next = rank == OWN ? widened(type, before, i) : widened(type, others, at);
+            expected = rank == 0 ? next : expected + next;
+        }
+        const bool summed = i >= into && i < into + count;
+        const uint32_t bits = !summed                   ? core_f32_bits(widened(type, before, i))
+                              : type == CORE_UPDATE_F32 ? core_f32_bits(expected)
+                              : type == CORE_UPDATE_BF16
+                                  ? core_f32_bits(core_bf16_to_f32(core_f32_to_bf16(expected)))
+                                  : core_f32_bits(core_fp16_to_f32(core_f32_to_fp16(expected)));
+        check_uint(core_f32_bits(widened(type, card, i)), ==, bits);
+    }
+    free(before);
+}
+
+/* The sum over ranks, in place: rank after rank in fp32, rounded once; nothing else is written. */
+static void sums(void)
+{
+    const uint64_t counts[] = {1, 7, 8, 300, 1024, 1300};
+    rig_open(NULL, 1);
+    for (int type = 0; type < 3; type++) {
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+            one_sum((enum core_update_type)type, counts[i], 0);
+            one_sum((enum core_update_type)type, counts[i], 1 + i);
+        }
+    }
+    rig_close();
+}
+
 /* A norm that begins within a tile, and types that are not numbers, are refused. */
 static void bad_lines_are_refused(void)
 {
@@ -286,5 +344,5 @@ static void bad_lines_are_refused(void)
 }
 
 RIG_MAIN({"adam", adam}, {"adamw", adamw}, {"lion", lion}, {"adagrad", adagrad}, {"sgd", sgd},
-         {"bad_updates_are_refused", bad_updates_are_refused}, {"lines", lines},
+         {"bad_updates_are_refused", bad_updates_are_refused}, {"lines", lines}, {"sums", sums},
          {"bad_lines_are_refused", bad_lines_are_refused})
