@@ -16,6 +16,9 @@ struct dev_backend {
     int (*open)(unsigned index, const struct dev_options *options, struct dev_device **out);
     void (*close)(struct dev_device *device);
 
+    /* Makes the device current for the calling thread. NULL: it has no streams. */
+    int (*enter)(struct dev_device *device);
+
     int (*host_register)(struct dev_device *device, void *memory, size_t bytes);
     void (*host_unregister)(struct dev_device *device, void *memory, size_t bytes);
 

@@ -68,6 +68,11 @@ void dev_memory_report(struct dev_device *device, struct dev_memory *out)
     dev_arena_report(&device->arena, out);
 }
 
+bool dev_memory_holds(const struct dev_device *device, const void *memory, size_t bytes)
+{
+    return dev_arena_holds(&device->arena, memory, bytes);
+}
+
 static int check_range(const struct dev_device *device, const unsigned char *base, size_t bytes)
 {
     uintptr_t page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -314,6 +319,19 @@ int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct 
         return rc;
     }
     return queue->device->backend->copy(queue, copy, out);
+}
+
+int dev_queue_enter(struct dev_queue *queue, struct dev_launch *out)
+{
+    struct dev_device *device = queue->device;
+    if (device->backend->enter == NULL) {
+        return core_err_set(-ENOTSUP, "%s has no streams", device->properties.name);
+    }
+    const int rc = device->backend->enter(device);
+    if (rc == 0) {
+        *out = queue->where;
+    }
+    return rc;
 }
 
 struct core_fence dev_queue_tail(const struct dev_queue *queue)

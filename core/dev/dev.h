@@ -40,14 +40,19 @@ struct dev_options {
                                      caller's processors */
 };
 
-/* `name` is "cpu", "cuda" or "cuda:N". Unknown name: -EINVAL, and the message lists the kinds. No
- * such device: the errors of dev_kind_count. `options` NULL: the defaults. */
+enum { DEV_NAME_BYTES = 32, DEV_DESCRIPTION_BYTES = 128 };
+
+/* Writes the name of the device of the index-th of `ranks` ranks of this machine. "cpu" is everybody's; of cards each rank has
+ * its own: with "cuda" the index-th one, with "cuda:0,2" the index-th of the list. -EINVAL if there are fewer cards than
+ * ranks, or the list has another number. A single rank has what dev_open opens. */
+int dev_name_of_rank(const char *name, unsigned index, unsigned ranks, char out[DEV_NAME_BYTES]);
+
+/* `name` is "cpu", "cuda", "cuda:N" or a list for several ranks, of which the first device is opened. Unknown name:
+ * -EINVAL, and the message lists the kinds. No such device: the errors of dev_kind_count. `options` NULL: the defaults. */
 int dev_open(const char *name, const struct dev_options *options, struct dev_device **out);
 /* Destroy its queues first. Logs a warning if memory is still allocated, and frees it. NULL is
  * fine. */
 void dev_close(struct dev_device *device);
-
-enum { DEV_NAME_BYTES = 32, DEV_DESCRIPTION_BYTES = 128 };
 
 struct dev_properties {
     char name[DEV_NAME_BYTES];               /* "cpu", "cuda:0" */
@@ -81,6 +86,8 @@ int dev_memory_alloc(struct dev_device *device, size_t bytes, void **out);
 /* NULL is fine. No command in flight may use the memory. */
 void dev_memory_free(struct dev_device *device, void *memory);
 void dev_memory_report(struct dev_device *device, struct dev_memory *out);
+/* Whether [memory, memory + bytes) is memory of this device. */
+bool dev_memory_holds(const struct dev_device *device, const void *memory, size_t bytes);
 
 /* Prepares host memory for asynchronous copies: a GPU pins it, the CPU device only records the
  * range. The range starts at a page, is not registered yet and stays mapped until
@@ -173,6 +180,11 @@ struct dev_copy {
 int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
                      struct core_fence *out);
 int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
+
+/* For a library that puts work of its own on the queue's stream, in order with the queue's commands: makes the device
+ * current for this thread, which submits to the queue, and sets *out to what an op is given. The fence of a copy of 0
+ * bytes is reached when that work is done. */
+int dev_queue_enter(struct dev_queue *queue, struct dev_launch *out);
 
 /* A fence that is reached when everything submitted so far is done. */
 struct core_fence dev_queue_tail(const struct dev_queue *queue);

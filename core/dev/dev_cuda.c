@@ -217,6 +217,11 @@ static int cuda_open(unsigned index, const struct dev_options *options, struct d
     return 0;
 }
 
+static int cuda_enter(struct dev_device *base)
+{
+    return dev_cuda_enter((const struct cuda_device *)base);
+}
+
 /* ---- Pinned host memory ---- */
 
 static void remove_borders(struct cuda_device *device, const unsigned char *memory, size_t bytes)
@@ -291,6 +296,7 @@ const struct dev_backend dev_backend_cuda = {
     .count = cuda_count,
     .open = cuda_open,
     .close = cuda_close,
+    .enter = cuda_enter,
     .host_register = cuda_host_register,
     .host_unregister = cuda_host_unregister,
     .queue_create = dev_cuda_queue_create,

@@ -22,7 +22,7 @@ static const struct kind kinds[] = {
      DEV_CUDA_STATE "; install the CUDA 13 toolkit and build again with -Dcuda=enabled"},
 #endif
 };
-enum { KIND_COUNT = sizeof kinds / sizeof kinds[0], NUMBER_MAX = 1023 };
+enum { KIND_COUNT = sizeof kinds / sizeof kinds[0], NUMBER_MAX = 1023, NAMED_MAX = 64 };
 
 const char *dev_kind_name(unsigned index)
 {
@@ -52,48 +52,115 @@ int dev_kind_count(unsigned index)
     return kind->backend->count();
 }
 
-/* Splits "cuda:1" into the index of its kind and its number; 0 or -EINVAL. */
-static int parse_name(const char *name, unsigned *kind, unsigned *number)
+/* Reads a number of a list; sets *end after it. Returns false if there is none. */
+static bool parse_number(const char *text, const char **end, unsigned *out)
 {
-    const char *colon = strchr(name, ':');
-    size_t length = colon != NULL ? (size_t)(colon - name) : strlen(name);
-    char *end = NULL;
-    unsigned long value = 0;
-    if (colon != NULL) {
-        value = strtoul(colon + 1, &end, 10);
-        if (colon[1] < '0' || colon[1] > '9' || *end != '\0' || value > NUMBER_MAX) {
+    char *after = NULL;
+    const unsigned long value = strtoul(text, &after, 10);
+    if (text[0] < '0' || text[0] > '9' || value > NUMBER_MAX || (*after != '\0' && *after != ',')) {
+        return false;
+    }
+    *end = after;
+    *out = (unsigned)value;
+    return true;
+}
+
+/* The devices that a name stands for. */
+struct named {
+    unsigned kind;               /* index */
+    unsigned count;              /* 0: of the kind, any */
+    unsigned numbers[NAMED_MAX]; /* [count], all different */
+};
+
+/* Splits "cuda:1,3" into the index of its kind and its numbers; 0 or -EINVAL. */
+static int parse_name(const char *name, struct named *out)
+{
+    const char *at = strchr(name, ':');
+    const size_t length = at != NULL ? (size_t)(at - name) : strlen(name);
+    *out = (struct named){.count = 0};
+    while (at != NULL && *at != '\0') {
+        unsigned number = 0;
+        if (!parse_number(at + 1, &at, &number) || out->count == NAMED_MAX) {
             return core_err_set(-EINVAL,
-                                "expected a number from 0 to %d after ':' in device \"%s\"",
-                                NUMBER_MAX, name);
+                                "expected a number from 0 to %d after ':' in device \"%s\", or up "
+                                "to %d numbers with commas between them",
+                                NUMBER_MAX, name, NAMED_MAX);
         }
+        for (unsigned i = 0; i < out->count; i++) {
+            if (out->numbers[i] == number) {
+                return core_err_set(-EINVAL, "device %u is listed twice in \"%s\"", number, name);
+            }
+        }
+        out->numbers[out->count++] = number;
     }
     for (unsigned i = 0; i < KIND_COUNT; i++) {
         if (strlen(kinds[i].name) == length && strncmp(kinds[i].name, name, length) == 0) {
-            *kind = i;
-            *number = (unsigned)value;
+            out->kind = i;
             return 0;
         }
     }
-    return core_err_set(-EINVAL, "unknown device \"%s\" (expected cpu, cuda or cuda:N)", name);
+    return core_err_set(-EINVAL, "unknown device \"%s\" (expected cpu, cuda, cuda:N or cuda:N,M)",
+                        name);
+}
+
+static int fail_number(const char *kind, unsigned number, int count)
+{
+    return core_err_set(-ENODEV, "device %s:%u does not exist: this machine has %d of that kind",
+                        kind, number, count);
+}
+
+int dev_name_of_rank(const char *name, unsigned index, unsigned ranks, char out[DEV_NAME_BYTES])
+{
+    struct named named;
+    int rc = parse_name(name, &named);
+    if (rc != 0) {
+        return rc;
+    }
+    const char *kind = kinds[named.kind].name;
+    snprintf(out, DEV_NAME_BYTES, "%s", kind);
+    if (kinds[named.kind].backend == &dev_backend_cpu) {
+        return 0;
+    }
+    if (named.count > 0 && named.count != ranks) {
+        return core_err_set(-EINVAL,
+                            "device \"%s\" lists %u cards for %u ranks of this machine; each rank "
+                            "needs a card of its own: --ranks %u, or \"%s\" for all cards",
+                            name, named.count, ranks, named.count, kind);
+    }
+    const int count = dev_kind_count(named.kind);
+    if (count < 0) {
+        return count;
+    }
+    if (ranks > (unsigned)count) {
+        return core_err_set(-EINVAL,
+                            "%u ranks on this machine need a card each; it has %d (--ranks %d)",
+                            ranks, count, count);
+    }
+    for (unsigned i = 0; i < named.count; i++) {
+        if (named.numbers[i] >= (unsigned)count) {
+            return fail_number(kind, named.numbers[i], count);
+        }
+    }
+    snprintf(out, DEV_NAME_BYTES, "%s:%u", kind, named.count > 0 ? named.numbers[index] : index);
+    return 0;
 }
 
 int dev_open(const char *name, const struct dev_options *options, struct dev_device **out)
 {
     static const struct dev_options defaults = {0};
-    unsigned kind = 0;
-    unsigned number = 0;
-    int rc = parse_name(name, &kind, &number);
+    struct named named;
+    int rc = parse_name(name, &named);
     if (rc != 0) {
         return rc;
     }
+    const unsigned kind = named.kind;
+    const unsigned number = named.numbers[0];
     int count = dev_kind_count(kind);
     if (count < 0) {
         return count;
     }
     if (number >= (unsigned)count) {
-        return core_err_set(-ENODEV,
-                            "device %s:%u does not exist: this machine has %d of that kind",
-                            kinds[kind].name, number, count);
+        return fail_number(kinds[kind].name, number, count);
     }
     return kinds[kind].backend->open(number, options != NULL ? options : &defaults, out);
 }

@@ -30,14 +30,15 @@ struct range {
     size_t bytes;
 };
 
-enum { PINS_MAX = 16, FRESH_BYTES = 16 << 20 };
+enum { PINS_MAX = 16, FRESH_BYTES = 16 << 20, CARDS_MAX = 8 };
 
 static struct {
     pthread_mutex_t lock;
     size_t memory_bytes;
     size_t in_use_bytes;
-    struct range memory;
+    struct range memory[CARDS_MAX]; /* of each card; bytes 0: none */
     struct range pins[PINS_MAX];
+    int cards;
     int driver;
     int count_error;
     bool no_pins;
@@ -50,10 +51,12 @@ static struct {
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local cudaError_t sticky;
+static _Thread_local int current; /* card */
 
 void fake_reset(size_t memory_bytes)
 {
     fake.memory_bytes = memory_bytes;
+    fake.cards = 1;
     fake.in_use_bytes = 0;
     fake.driver = 13000;
     fake.count_error = cudaSuccess;
@@ -63,6 +66,11 @@ void fake_reset(size_t memory_bytes)
     atomic_store(&fake.broken, 0);
     atomic_store(&fake.live, 0);
     sticky = cudaSuccess;
+}
+
+void fake_cards(int count)
+{
+    fake.cards = count;
 }
 
 void fake_memory_in_use(size_t bytes)
@@ -158,7 +166,7 @@ const char *cudaGetErrorString(cudaError_t error)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = fake.count_error == cudaSuccess ? 1 : 0;
+    *count = fake.count_error == cudaSuccess ? fake.cards : 0;
     return say((cudaError_t)fake.count_error);
 }
 
@@ -176,7 +184,9 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 cudaError_t cudaSetDevice(int device)
 {
-    return device == 0 ? due() : say(cudaErrorInvalidDevice);
+    const cudaError_t error = device < fake.cards ? due() : say(cudaErrorInvalidDevice);
+    current = error == cudaSuccess ? device : current;
+    return error;
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *card, int device)
@@ -192,8 +202,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *card, int device)
 
 cudaError_t cudaDeviceGetPCIBusId(char *address, int bytes, int device)
 {
-    (void)device;
-    snprintf(address, (size_t)bytes, "0000:FA:4E.0");
+    snprintf(address, (size_t)bytes, "0000:FA:4E.%d", device);
     return due();
 }
 
@@ -247,7 +256,10 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
     if (map == MAP_FAILED) {
         return say(cudaErrorMemoryAllocation);
     }
-    fake.memory = (struct range){map, bytes};
+    if (fake.memory[current].bytes != 0) {
+        abort(); /* a device takes its memory once */
+    }
+    fake.memory[current] = (struct range){map, bytes};
     atomic_fetch_add(&fake.live, 1);
     *memory = map;
     return cudaSuccess;
@@ -255,10 +267,12 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 
 cudaError_t cudaFree(void *memory)
 {
-    if (memory != fake.memory.base) {
+    struct range *own = &fake.memory[current];
+    if (own->bytes == 0 || memory != own->base) {
         return say(cudaErrorInvalidValue);
     }
-    munmap(memory, fake.memory.bytes);
+    munmap(memory, own->bytes);
+    own->bytes = 0;
     atomic_fetch_sub(&fake.live, 1);
     return cudaSuccess;
 }
@@ -267,13 +281,16 @@ cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
 {
     (void)flags;
     cudaError_t error = fake.no_pins ? say(cudaErrorMemoryAllocation) : due();
-    for (size_t i = 0; i < PINS_MAX && error == cudaSuccess; i++) {
+    bool taken = false;
+    pthread_mutex_lock(&fake.lock);
+    for (size_t i = 0; i < PINS_MAX && error == cudaSuccess && !taken; i++) {
         if (fake.pins[i].bytes == 0) {
             fake.pins[i] = (struct range){memory, bytes};
             atomic_fetch_add(&fake.live, 1);
-            return cudaSuccess;
+            taken = true;
         }
     }
+    pthread_mutex_unlock(&fake.lock);
     return say(error);
 }
 
@@ -397,14 +414,14 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 
 cudaError_t cudaGetDevice(int *device)
 {
-    *device = 0;
+    *device = current;
     return due();
 }
 
 /* A GPU with two multiprocessors. */
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
 {
-    if (attribute != cudaDevAttrMultiProcessorCount || device != 0) {
+    if (attribute != cudaDevAttrMultiProcessorCount || device >= fake.cards) {
         return say(cudaErrorInvalidValue);
     }
     *value = 2;

@@ -10,6 +10,8 @@
 
 /* A working machine with one GPU of `memory_bytes`; nothing fails. */
 void fake_reset(size_t memory_bytes);
+/* As many GPUs, each with that memory, until the next reset. */
+void fake_cards(int count);
 /* Sets the generation of the GPU, also for later resets; initially 9 (Hopper). */
 void fake_generation(int major);
 /* Other programs use this much memory of the GPU. */
@@ -31,8 +33,9 @@ unsigned fake_events_recorded(void);
 /* The error that the next cudaGetLastError would return. */
 int fake_sticky(void);
 
-/* Puts `run(arguments)` on a stream; the arguments are copied. */
-int fake_stream_run(void *stream, int (*run)(void *context, const void *arguments),
-                    const void *arguments, size_t bytes);
+/* Puts `run(arguments)` on a stream; the arguments are copied. Also found by libraries that the program opens. */
+__attribute__((visibility("default"))) int
+fake_stream_run(void *stream, int (*run)(void *context, const void *arguments),
+                const void *arguments, size_t bytes);
 
 #endif
