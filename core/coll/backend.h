@@ -22,6 +22,7 @@ struct coll_work {
     uint64_t sum_count;
     void (*prepare)(void *context); /* coll.c calls it */
     void *context;
+    bool meets; /* all ranks come and compare their commands; the data go elsewhere (coll_nccl.c) */
 };
 
 struct coll_backend {
@@ -34,17 +35,22 @@ struct coll_backend {
      * already ended it, returns the code of that failure and leaves its message set for this
      * thread. */
     int (*abort)(struct coll *coll, int code);
+    /* The error that has ended all ranks, with its message, or 0. With a `code` other than 0, this rank ends them with it and
+     * this thread's message, wherever they are. NULL: no other back end uses this one. */
+    int (*end)(struct coll *coll, int code);
+    bool devices; /* reaches memory that the host does not */
 };
 
 extern const struct coll_backend coll_backend_self;
 extern const struct coll_backend coll_backend_local;
 extern const struct coll_backend coll_backend_mpi;
+extern const struct coll_backend coll_backend_nccl;
 
 struct coll {
     const struct coll_backend *backend;
     unsigned rank;
     unsigned world;
-    bool host_visible; /* the CPU may read and write the arrays */
+    bool reachable; /* this back end may read and write the arrays */
     int64_t limit_ns;
     struct core_queue *jobs;   /* owned */
     _Atomic uint64_t commands; /* relaxed: counters; written by the queue's thread */

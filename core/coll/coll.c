@@ -16,6 +16,15 @@
 
 static const int64_t LIMIT_NS_DEFAULT = 600000000000;
 
+#if !HAVE_NCCL
+int coll_nccl_find(void)
+{
+    return core_err_set(-ENOTSUP,
+                        "this build has no ranks over NCCL: nccl.h or CUDA was not found; "
+                        "install NCCL's header and build again with -Dnccl=enabled");
+}
+#endif
+
 static const struct kind {
     const char *name;
     const struct coll_backend *backend; /* NULL: not built in */
@@ -23,7 +32,11 @@ static const struct kind {
     {"self", &coll_backend_self},
     {"local", &coll_backend_local},
     {"mpi", &coll_backend_mpi},
+#if HAVE_NCCL
+    {"nccl", &coll_backend_nccl},
+#else
     {"nccl", NULL},
+#endif
 };
 enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
 
@@ -37,7 +50,9 @@ bool coll_kind_built(unsigned index)
     if (index >= KIND_COUNT || kinds[index].backend == NULL) {
         return false;
     }
-    return kinds[index].backend != &coll_backend_mpi || coll_peers_find(COLL_FLAVOUR_ANY) == 0;
+    const bool mpi = kinds[index].backend == &coll_backend_mpi;
+    const bool nccl = strcmp(kinds[index].name, "nccl") == 0;
+    return (!mpi || coll_peers_find(COLL_FLAVOUR_ANY) == 0) && (!nccl || coll_nccl_find() == 0);
 }
 
 const char *coll_op_name(enum coll_op op)
@@ -173,14 +188,14 @@ static int find_kind(const char *name, const struct coll_backend **out)
     for (size_t i = 0; i < KIND_COUNT; i++) {
         if (strcmp(kinds[i].name, name) == 0) {
             if (kinds[i].backend == NULL) {
-                return core_err_set(-ENOTSUP, "this build has no ranks over %s", name);
+                return coll_nccl_find();
             }
             *out = kinds[i].backend;
             return 0;
         }
     }
-    return core_err_set(-EINVAL,
-                        "unknown way to connect ranks: \"%s\" (expected self, local or mpi)", name);
+    return core_err_set(
+        -EINVAL, "unknown way to connect ranks: \"%s\" (expected self, local, mpi or nccl)", name);
 }
 
 int coll_open(const struct coll_options *options, struct coll **out)
@@ -194,7 +209,8 @@ int coll_open(const struct coll_options *options, struct coll **out)
         .backend = backend,
         .rank = options->rank,
         .world = options->world != 0 ? options->world : 1,
-        .host_visible = options->device == NULL || dev_properties(options->device)->host_visible,
+        .reachable = options->device == NULL || dev_properties(options->device)->host_visible ||
+                     backend->devices,
         .limit_ns = options->limit_ns != 0 ? options->limit_ns : LIMIT_NS_DEFAULT,
     };
     if (base.world > COLL_WORLD_MAX || base.rank >= base.world || base.limit_ns < 0) {
@@ -308,7 +324,7 @@ static int check_command(const struct coll *coll, const struct coll_command *com
             "have equally many ranks",
             coll_op_name(command->op), command->within, coll->world);
     }
-    if (!coll->host_visible) {
+    if (!coll->reachable) {
         return core_err_set(-ENOTSUP, "ranks over %s cannot reach the memory of this device",
                             coll->backend->kind);
     }

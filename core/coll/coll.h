@@ -44,12 +44,20 @@ struct coll_options {
     unsigned world;               /* 0: 1 */
     struct coll_meeting *meeting; /* local: borrowed */
     struct coll_peers *peers;     /* mpi: borrowed (peers.h) */
-    struct dev_device *device;    /* borrowed: the arrays are in its memory; NULL: host memory */
-    int64_t limit_ns; /* limit of a wait for other ranks, which ends the run; 0: 10 min */
-    uint32_t depth;   /* commands in flight; 0: 64 */
+    struct dev_device
+        *device;          /* borrowed: the arrays are in its memory; NULL: host memory. nccl: the
+                                     rank's card; the arrays of a command are in its memory or, on all
+                                     ranks, in host memory, over `meeting` or `peers` */
+    unsigned sum_op;      /* nccl: the device's op with core_sum_args (base/update_args.h) */
+    size_t scratch_bytes; /* nccl: of the device's memory, for what is summed at a time */
+    int64_t limit_ns;     /* limit of a wait for other ranks, which ends the run; 0: 10 min */
+    uint32_t depth;       /* commands in flight; 0: 64 */
     const struct core_cpus *cpus; /* of the back end's thread; NULL: the caller's processors */
     struct core_bell *bell;       /* borrowed: rung by the line; NULL: its own */
 };
+
+/* Whether NCCL is there; the message says why not. */
+int coll_nccl_find(void);
 
 int coll_open(const struct coll_options *options, struct coll **out);
 /* Waits until the submitted commands have ended; if they can no longer end, call coll_abort first.

@@ -322,10 +322,12 @@ static int run_steps(struct local *local, const struct coll_work *work)
     if (rc != 0) {
         return rc;
     }
-    do_work(local, work);
+    if (!work->meets) {
+        do_work(local, work);
+    }
     work_end(local);
     rc = next_step(local, work);
-    if (rc != 0 || work->op != COLL_ALL_REDUCE) {
+    if (rc != 0 || work->op != COLL_ALL_REDUCE || work->meets) {
         return rc;
     }
     rc = work_begin(local);
@@ -358,6 +360,11 @@ static int local_abort(struct coll *base, int code)
     struct local *local = (struct local *)base;
     core_err_prefix(code, "rank %u", base->rank);
     return meeting_fail(local->meeting, code);
+}
+
+static int local_end(struct coll *base, int code)
+{
+    return code != 0 ? local_abort(base, code) : meeting_error(((struct local *)base)->meeting);
 }
 
 /* ---- Open and close ---- */
@@ -403,4 +410,5 @@ const struct coll_backend coll_backend_local = {
     .close = local_close,
     .run = local_run,
     .abort = local_abort,
+    .end = local_end,
 };

@@ -183,7 +183,7 @@ static struct head head_of_work(const struct mpi *mpi, const struct coll_work *w
 /* Whether a collective's data go with its heads. */
 static bool is_short(const struct coll_work *work)
 {
-    return bytes_of(work, work->count) <= SHORT_BYTES;
+    return bytes_of(work, work->count) <= SHORT_BYTES && !work->meets;
 }
 
 /* The elements that a rank sends to another one in its head, or to the owner of a part. */
@@ -597,6 +597,9 @@ static int mpi_run(struct coll *base, const struct coll_work *work)
     if (rc != 0) {
         return fail(mpi, rc);
     }
+    if (work->meets) {
+        return 0;
+    }
     if (is_short(work)) {
         finish_short(mpi, work);
         return 0;
@@ -619,6 +622,16 @@ static int mpi_abort(struct coll *base, int code)
     const struct core_err failed = mpi->failed;
     pthread_mutex_unlock(&mpi->lock);
     return core_err_first(&failed, 0);
+}
+
+static int mpi_end(struct coll *base, int code)
+{
+    struct mpi *mpi = (struct mpi *)base;
+    if (code == 0) {
+        return coll_peers_error(mpi->peers);
+    }
+    core_err_prefix(code, "rank %u on %s", base->rank, coll_peers_at(mpi->peers, base->rank)->host);
+    return coll_peers_fail(mpi->peers, code);
 }
 
 /* ---- open and close ---- */
@@ -745,4 +758,5 @@ const struct coll_backend coll_backend_mpi = {
     .close = mpi_close,
     .run = mpi_run,
     .abort = mpi_abort,
+    .end = mpi_end,
 };

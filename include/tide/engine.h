@@ -72,8 +72,9 @@ struct tide_store_path {
  * other than 0. */
 struct tide_engine_options {
     size_t struct_bytes;
-    const char *model;  /* a Hugging Face folder with config.json and safetensors; required */
-    const char *device; /* "cpu" (or NULL), "cuda", "cuda:N" */
+    const char *model; /* a Hugging Face folder with config.json and safetensors; required */
+    const char *
+        device; /* "cpu" (or NULL), "cuda", "cuda:N"; of several ranks each has a card: "cuda", "cuda:0,2" */
     uint32_t threads; /* compute threads, shared by the ranks; 0: one per processor. Changes bits */
     uint32_t ranks;   /* data-parallel ranks; 0: 1, or those of `world` */
     uint32_t zero_stage; /* 0 to 3, as in DeepSpeed; no effect with one rank */

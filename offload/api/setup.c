@@ -14,6 +14,7 @@
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/mem_limits.h"
+#include "core/coll/coll.h"
 #include "core/dev/dev.h"
 #include "offload/api/abi.h"
 #include "offload/api/build.h"
@@ -383,6 +384,7 @@ static int fill_budgets(struct setup *setup)
                      setup->options.device, (double)budgets->device_bytes / 1e9,
                      (double)setup->options.card_bytes / 1e9);
         }
+        budgets->device_bytes *= setup->options.local; /* each rank has a card */
     }
     if (given->host_bytes == 0) {
         budgets->host_bytes = usable - spare;
@@ -754,11 +756,20 @@ static int count_ranks(struct setup *setup)
     setup->options.world = world;
     setup->options.local = world_ranks_per_host(setup->peers);
     setup->options.wishes.saves = false; /* states of other processes are read out */
-    return dev_is_cpu(setup->options.device)
-               ? 0
-               : core_err_set(-EINVAL,
-                              "ranks in several processes need the device \"cpu\"; found \"%s\"",
-                              setup->options.device);
+    return 0;
+}
+
+/* Whether each rank of this machine can have a card, and reach those of the others. */
+static int check_cards(const struct setup *setup)
+{
+    const struct run_options *options = &setup->options;
+    char first[DEV_NAME_BYTES];
+    if (setup->given.machine != NULL || dev_is_cpu(options->device) ||
+        (options->world == 1 && strchr(options->device, ',') == NULL)) {
+        return 0;
+    }
+    const int rc = dev_name_of_rank(options->device, 0, options->local, first);
+    return rc != 0 || options->world == 1 ? rc : coll_nccl_find();
 }
 
 /* What ranks receive from each other, over what connects their processes. */
@@ -789,7 +800,7 @@ static int plan(struct setup *setup)
     if (setup->given.machine != NULL) {
         rates = run_machine_rates(&setup->machine, &setup->options);
     }
-    if (!known && setup->peers != NULL) {
+    if (!known && setup->peers != NULL && dev_is_cpu(setup->options.device)) {
         rc = measure_peers(setup);
         if (rc != 0) {
             return rc;
@@ -968,6 +979,10 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
         if (rc != 0) {
             return rc;
         }
+    }
+    rc = weights ? check_cards(setup) : 0;
+    if (rc != 0) {
+        return rc;
     }
     if (setup->options.pairs > 0 && !dev_is_cpu(setup->options.device)) {
         return core_err_set(-ENOTSUP,

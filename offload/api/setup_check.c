@@ -170,8 +170,7 @@ static int check_loss(const struct tide_engine_options *given)
                : 0;
 }
 
-/* A plan may be made for a device that this machine lacks, but not for an unknown one. Ranks of one
- * process add their gradients in host memory; a card's gradients are not there. */
+/* A plan may be made for a device that this machine lacks, but not for an unknown one. */
 static int check_device(const struct tide_engine_options *given)
 {
     if (given->machine != NULL) {
@@ -182,15 +181,11 @@ static int check_device(const struct tide_engine_options *given)
     const char *name;
     for (unsigned i = 0; (name = dev_kind_name(i)) != NULL; i++) {
         if (strlen(name) == length && strncmp(name, device, length) == 0) {
-            return given->ranks <= 1 || dev_is_cpu(name)
-                       ? 0
-                       : core_err_set(-EINVAL,
-                                      "%u ranks on device \"%s\": ranks share their gradients in "
-                                      "host memory, so only the device \"cpu\" can have several",
-                                      given->ranks, device);
+            return 0;
         }
     }
-    return core_err_set(-EINVAL, "unknown device \"%s\" (expected cpu, cuda or cuda:N)", device);
+    return core_err_set(-EINVAL, "unknown device \"%s\" (expected cpu, cuda, cuda:N or cuda:N,M)",
+                        device);
 }
 
 /* The same for I/O back ends. */

@@ -612,11 +612,11 @@ int run_measure_copies(const struct run_shapes *shapes, const struct run_options
         out->down_bytes = rates.down;
         out->both_bytes = host ? 0 : rates.both;
         out->round_elements = rates.within / 4;
-        out->coll_bytes = rates.within;
+        out->coll_bytes = host ? rates.within : rates.both; /* cards: at least over their links */
         out->shared_cores = host;
     }
     dev_close(device);
-    if (rc == 0 && options->world > 1 && options->local == options->world &&
+    if (rc == 0 && host && options->world > 1 && options->local == options->world &&
         options->coll_bytes == 0 && shapes->model != NULL) {
         rc = run_measure_coll(&(struct run_coll_ranks){.count = options->world,
                                                        .world = options->world,

@@ -11,6 +11,7 @@
 #include "core/base/err.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "core/coll/peers.h"
 #include "core/dev/dev.h"
 #include "kernels/table.h"
 #include "offload/plan/layout.h"
@@ -35,13 +36,31 @@ static const struct {
     [PLAN_Q_WRITE_ACT - PLAN_Q_READ_WEIGHT] = {AIO_STATES, "write activations"},
 };
 
+/* The most bytes of gradients that cards sum at a time over ranks; the others' pieces are in memory of this rank's card. */
+enum { SUM_BYTES_MAX = 64 << 20 };
+
+static uint64_t sum_bytes(const struct run_shapes *shapes, const struct run_options *options)
+{
+    enum { SUM_BYTES_RANK = 4096 }; /* at least, for each other rank */
+    uint64_t most = (uint64_t)SUM_BYTES_RANK * options->world;
+    if (options->world <= 1 || dev_is_cpu(options->device)) {
+        return 0;
+    }
+    for (uint32_t b = 0; b < shapes->block_count; b++) {
+        const struct plan_block_shape *shape = &shapes->blocks[b];
+        const uint64_t bytes = shape->elements * shape->format.grad_bytes;
+        most = shape->trained && bytes > most ? bytes : most;
+    }
+    return most < SUM_BYTES_MAX ? most : SUM_BYTES_MAX;
+}
+
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options)
 {
-    enum { GRAIN = 4 * DEV_ALIGN_BYTES };
+    enum { GRAIN = 5 * DEV_ALIGN_BYTES };
     const uint64_t logits = (uint64_t)shapes->model->config.vocab *
                             kern_type_bytes(options->type); /* logits.c: of one token */
     return shapes->scratch_bytes + run_inputs_bytes(shapes->model, options) + logits +
-           RUN_MEMORY_SPARE_BYTES + GRAIN;
+           sum_bytes(shapes, options) + RUN_MEMORY_SPARE_BYTES + GRAIN;
 }
 
 /* ---- queues ---- */
@@ -209,7 +228,12 @@ static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
 
 static int make_coll_lane(struct run_rank *rank, struct run_lane *lane)
 {
-    const struct coll_options coll = {.kind = rank->given.peers != NULL ? "mpi" : "local",
+    const bool cpu = dev_is_cpu(rank->options->device);
+    const char *host = rank->given.peers != NULL ? "mpi" : "local";
+    const struct coll_options coll = {.kind = cpu ? host : "nccl",
+                                      .sum_op = KERN_SUM,
+                                      .scratch_bytes = cpu ? 0
+                                                           : sum_bytes(rank->shapes, rank->options),
                                       .rank = rank->options->rank,
                                       .world = rank->options->world,
                                       .meeting = rank->given.meeting,
@@ -279,6 +303,25 @@ static int make_executor(struct run_rank *rank)
 
 /* ---- the whole ---- */
 
+/* The name of this rank's own device: ranks of a machine are counted in their order. */
+static int name_device(const struct run_rank *rank, char name[DEV_NAME_BYTES])
+{
+    const struct coll_peers *peers = rank->given.peers;
+    const struct run_options *options = rank->options;
+    unsigned index = options->rank;
+    unsigned ranks = options->world > 0 ? options->world : 1;
+    if (peers != NULL) {
+        const char *host = coll_peers_at(peers, options->rank)->host;
+        index = ranks = 0;
+        for (unsigned r = 0; r < coll_peers_world(peers); r++) {
+            const bool beside = strcmp(coll_peers_at(peers, r)->host, host) == 0;
+            ranks += beside;
+            index += beside && r < options->rank;
+        }
+    }
+    return dev_name_of_rank(options->device, index, ranks, name);
+}
+
 /* What computes: the device's ops and queues, with memory for inputs; or nothing, for an application. */
 static int make_device(struct run_rank *rank)
 {
@@ -292,7 +335,11 @@ static int make_device(struct run_rank *rank)
         .memory_bytes = plan_tier_bytes(rank->plan, PLAN_DEVICE) +
                         (computes ? run_rank_device_bytes(rank->shapes, rank->options)
                                   : DEV_ALIGN_BYTES)};
-    int rc = dev_open(rank->options->device, &device, &rank->device);
+    char name[DEV_NAME_BYTES];
+    int rc = name_device(rank, name);
+    if (rc == 0) {
+        rc = dev_open(name, &device, &rank->device);
+    }
     if (rc == 0 && !cpu) {
         run_place_create(rank->options, rank->given.peers, dev_properties(rank->device)->numa_node,
                          &rank->place);

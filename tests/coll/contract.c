@@ -83,7 +83,7 @@ int contract_all(struct rank *rank)
                                        COLL_BROADCAST, COLL_BARRIER};
     for (int in_place = 0; in_place < 2; in_place++) {
         for (size_t k = 0; k < 5; k++) {
-            static _Thread_local uint32_t from[COUNT_MAX];
+            uint32_t *from = rank->from;
             for (uint64_t i = 0; i < run->count; i++) {
                 put(run->type, from, i, word(run->type, rank->index, i));
             }

@@ -23,6 +23,11 @@ static void *rank_main(void *argument)
                                    .world = run->world,
                                    .meeting = run->meeting,
                                    .limit_ns = run->limit_ns};
+    rank->results = rank->own;
+    rank->from = rank->own[5];
+    if (run->arrange != NULL) {
+        run->arrange(rank, &options);
+    }
     rank->rc = coll_open(&options, &rank->coll);
     if (rank->rc == 0) {
         rank->rc = run->body(rank);

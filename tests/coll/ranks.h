@@ -19,7 +19,9 @@ struct rank {
     struct coll *coll; /* owned by the thread */
     int rc;
     char message[512];
-    uint32_t results[5][COUNT_MAX];
+    uint32_t (*results)[COUNT_MAX]; /* [5] */
+    uint32_t *from;                 /* [COUNT_MAX] */
+    uint32_t own[6][COUNT_MAX]; /* where these two are, unless run->arrange puts them elsewhere */
     struct coll_traffic traffic;
 };
 
@@ -27,6 +29,7 @@ struct run {
     unsigned world;
     int64_t limit_ns;
     int (*body)(struct rank *rank);
+    void (*arrange)(struct rank *rank, struct coll_options *options); /* NULL: "local" as it is */
     struct coll_meeting *meeting;
     uint64_t count;
     enum coll_type type;

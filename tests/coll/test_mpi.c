@@ -34,6 +34,8 @@ static struct rank *run_rank(struct run *run)
 {
     static struct rank rank;
     rank = (struct rank){.run = run, .index = coll_peers_rank(peers)};
+    rank.results = rank.own;
+    rank.from = rank.own[5];
     run->world = coll_peers_world(peers);
     open_rank(&rank);
     rank.rc = run->body(&rank);

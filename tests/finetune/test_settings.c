@@ -612,7 +612,7 @@ static void refusals(void)
         {NULL, "--betas 0.9,0.9,", "--betas takes two numbers"},
         {NULL, "--host-memory 0", "--host-memory 0: nothing fits"},
         {NULL, "--io pigeon", "--io takes one of uring|libaio|threads|mem"},
-        {NULL, "--dev tpu", "--dev takes one of cpu|cuda|cuda:N"},
+        {NULL, "--dev tpu", "--dev takes one of cpu|cuda|cuda:N[,M...]"},
         {NULL, "--seq-len 65", "rows of up to 64 tokens"},
         {"{\"train_micro_batch_size_per_gpu\": 1, \"gradient_accumulation_steps\": 16385}", "",
          "the maximum is 16384 micro-batches"},

@@ -55,6 +55,7 @@ static const struct wrapper {
     {"mma.h", "kernels/cuda/", 1000},
     {"cooperative_groups*", "kernels/cuda/", 1000},
     {"nccl.h", "core/coll/", 1},
+    {"nccl.h", "tests/cuda/fake_nccl.c", 1},
     {"mpi.h", "core/coll/", 1},
     {"mpi.h", "tests/bench/bench_coll_mpi.c", 1},
     {"hwloc*", "core/base/", 1},

@@ -77,7 +77,7 @@ const struct finetune_flag finetune_flags_table[] = {
     {"adapter", CLI_TEXT, AT(adapter), "DIR", 0, 0, NULL, "none", "continue with the adapters of a PEFT folder; it sets rank, alpha and targets", NO_KEY, false},
     {"base", CLI_CHOICE, AT(base), "bf16|int8|nf4", 0, 0, NULL, "--precision", "keep frozen layers in fewer bits", NO_KEY, false},
     {"no-keep-base", CLI_FLAG, AT(no_keep_base), NULL, 0, 0, NULL, "no", "leave no int8 or nf4 base in --store, and use none", NO_KEY, true},
-    {"dev", CLI_TEXT, AT(dev), "cpu|cuda[:N]", 0, 0, NULL, "cpu", "device that computes", NO_KEY, false},
+    {"dev", CLI_TEXT, AT(dev), "cpu|cuda[:N,..]", 0, 0, NULL, "cpu", "device that computes; a card for each rank", NO_KEY, false},
     {"threads", CLI_INTEGER, AT(threads), "N", 1, 1024, NULL, "all", "threads of the CPU device", NO_KEY, false},
     {"numa", CLI_CHOICE, AT(numa), "auto|off", 0, 0, "auto", NULL, "place threads and memory on NUMA nodes", NO_KEY, false},
     {"ranks", CLI_INTEGER, AT(ranks), "N", 1, 64, "1", NULL, "data-parallel ranks: threads, or mpirun's processes", NO_KEY, false},

@@ -698,7 +698,8 @@ static int take_machine(struct finetune_settings *settings, const struct finetun
     }
     if (flags->dev != NULL && strcmp(flags->dev, "cpu") != 0 && strcmp(flags->dev, "cuda") != 0 &&
         strncmp(flags->dev, "cuda:", 5) != 0) {
-        return core_err_set(-EINVAL, "--dev takes one of cpu|cuda|cuda:N, not \"%s\"", flags->dev);
+        return core_err_set(-EINVAL, "--dev takes one of cpu|cuda|cuda:N[,M...], not \"%s\"",
+                            flags->dev);
     }
     engine->io = flags->io;
     engine->stores_must_exist = !flags->make_store;

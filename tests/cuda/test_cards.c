@@ -1,0 +1,516 @@
+/* Proves, on emulated cards and a played NCCL (fake_nccl.c), what ranks with a card each do: which card a rank has; that
+ * collectives of arrays on cards have the results of other back ends, to the bit; that training on several cards has the same
+ * bits for every placement, and the losses of the CPU's ranks up to roundings; and that a rank that fails ends the others. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/coll/peers.h"
+#include "core/dev/dev.h"
+#include "kernels/table.h"
+#include "tests/api/world.h"
+#include "tests/coll/contract.h"
+#include "tests/dev/fake_cuda.h"
+#include "tests/harness/mpi.h"
+#include "tests/harness/test.h"
+#include "tests/kernels/rig.h"
+#include "tests/run/case.h"
+
+enum { STEPS = 2, CARDS = 4 };
+
+static const char *machine(int cards)
+{
+    const char *name = rig_machine();
+    kern_ops_detach(NULL); /* so that the linker takes the ops of the first library */
+    fake_cards(cards);
+    return name;
+}
+
+/* ---- names ---- */
+
+static void each_rank_has_a_card(void)
+{
+    static const struct {
+        const char *name;
+        unsigned index, ranks;
+        int rc;
+        const char *found; /* or a part of the message */
+    } cases[] = {
+        {"cpu", 3, 8, 0, "cpu"},
+        {"cuda", 0, 1, 0, "cuda:0"},
+        {"cuda", 2, 3, 0, "cuda:2"},
+        {"cuda", 0, 5, -EINVAL, "5 ranks on this machine need a card each; it has 4 (--ranks 4)"},
+        {"cuda:3,1", 0, 2, 0, "cuda:3"},
+        {"cuda:3,1", 1, 2, 0, "cuda:1"},
+        {"cuda:2", 0, 1, 0, "cuda:2"},
+        {"cuda:2", 1, 2, -EINVAL, "lists 1 cards for 2 ranks"},
+        {"cuda:0,2", 0, 1, -EINVAL, "lists 2 cards for 1 ranks of this machine"},
+        {"cuda:0,7", 0, 2, -ENODEV, "device cuda:7 does not exist: this machine has 4"},
+        {"cuda:0,0", 0, 2, -EINVAL, "device 0 is listed twice in \"cuda:0,0\""},
+        {"cuda:0,", 0, 2, -EINVAL, "expected a number from 0 to 1023 after ':'"},
+        {"cuda:,1", 0, 2, -EINVAL, "expected a number"},
+        {"cuda:1x", 0, 1, -EINVAL, "expected a number"},
+        {"gpu:1", 0, 1, -EINVAL, "unknown device \"gpu:1\""},
+    };
+    (void)machine(CARDS);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char found[DEV_NAME_BYTES] = "";
+        const int rc = dev_name_of_rank(cases[i].name, cases[i].index, cases[i].ranks, found);
+        test_note("%s, rank %u of %u", cases[i].name, cases[i].index, cases[i].ranks);
+        check_int(rc, ==, cases[i].rc);
+        if (rc == 0) {
+            check_string(found, cases[i].found);
+        } else {
+            check_contains(core_err_message(), cases[i].found);
+        }
+    }
+    struct dev_device *device = NULL;
+    const struct dev_options options = {.memory_bytes = 1 << 20};
+    check_int(dev_open("cuda:7,2", &options, &device), ==, -ENODEV);
+    check_contains(core_err_message(), "device cuda:7 does not exist");
+    check_int(dev_open("cuda:2,1", &options, &device), ==, 0);
+    check_string(dev_properties(device)->name, "cuda:2");
+    dev_close(device);
+}
+
+/* ---- collectives ---- */
+
+static struct dev_device *devices[CARDS];
+static struct kern_ops *ops[CARDS];
+static void *arrays[CARDS];
+static size_t scratch_bytes;
+
+static void open_card(unsigned r, unsigned ranks)
+{
+    const struct dev_options options = {.memory_bytes = 1 << 20};
+    char name[DEV_NAME_BYTES];
+    check_int(dev_name_of_rank("cuda", r, ranks, name), ==, 0);
+    check_int(dev_open(name, &options, &devices[r]), ==, 0);
+    check_int(kern_ops_attach(devices[r], NULL, &ops[r]), ==, 0);
+    check_int(dev_memory_alloc(devices[r], sizeof(uint32_t[6][COUNT_MAX]), &arrays[r]), ==, 0);
+}
+
+static void close_card(unsigned r)
+{
+    dev_memory_free(devices[r], arrays[r]);
+    kern_ops_detach(ops[r]);
+    dev_close(devices[r]);
+}
+
+static void open_cards(unsigned count, size_t scratch)
+{
+    scratch_bytes = scratch;
+    (void)machine(CARDS);
+    for (unsigned r = 0; r < count; r++) {
+        open_card(r, count);
+    }
+}
+
+static void close_cards(unsigned count)
+{
+    for (unsigned r = 0; r < count; r++) {
+        close_card(r);
+    }
+    check_int(fake_live(), ==, 0);
+}
+
+/* The emulated card's memory is the program's, so contract.c reads and writes it. */
+static void on_card(struct rank *rank, struct coll_options *options)
+{
+    options->kind = "nccl";
+    options->device = devices[rank->index];
+    options->sum_op = KERN_SUM;
+    options->scratch_bytes = scratch_bytes;
+    rank->results = arrays[rank->index];
+    rank->from = rank->results[5];
+}
+
+/* Sums are made in pieces of 128 elements and more. */
+static void results(void)
+{
+    static const uint64_t counts[] = {0, 1, 4, 1027, 2560, COUNT_MAX};
+    static const enum coll_type types[] = {COLL_F32, COLL_BF16, COLL_FP16, COLL_BYTE};
+    for (unsigned world = 2; world <= CARDS; world++) {
+        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+            struct run run = {.world = world,
+                              .limit_ns = LONG_NS,
+                              .body = contract_all,
+                              .arrange = on_card,
+                              .count = counts[c],
+                              .type = types[(c + world) % 4],
+                              .delay = (unsigned)c % (world + 1)};
+            open_cards(world, c % 2 == 0 ? 2048 : 1 << 16);
+            run_ranks(&run);
+            for (unsigned r = 0; r < world; r++) {
+                contract_check(&run.ranks[r]);
+                contract_check_traffic(&run.ranks[r]);
+            }
+            free(run.ranks);
+            close_cards(world);
+        }
+    }
+}
+
+static void uneven_borders(void)
+{
+    static const uint64_t borders[] = {0, 0, 700, 701, 3000};
+    for (size_t type = 0; type < 3; type++) {
+        struct run run = {.world = 4,
+                          .limit_ns = LONG_NS,
+                          .body = contract_all,
+                          .arrange = on_card,
+                          .count = 3000,
+                          .type = (enum coll_type)type,
+                          .borders = borders,
+                          .delay = 2};
+        open_cards(4, 3 * 4096);
+        run_ranks(&run);
+        for (unsigned r = 0; r < 4; r++) {
+            contract_check(&run.ranks[r]);
+            contract_check_traffic(&run.ranks[r]);
+        }
+        free(run.ranks);
+        close_cards(4);
+    }
+}
+
+/* Arrays in host memory go another way, between collectives of arrays on cards. */
+static int host_and_card(struct rank *rank)
+{
+    double sums[2] = {rank->index + 1.0, 0.25};
+    const struct coll_command host = {
+        .op = COLL_ALL_REDUCE, .type = COLL_F64, .from = sums, .to = sums, .count = 2};
+    const struct coll_command wrong = {
+        .op = COLL_ALL_REDUCE, .type = COLL_F64, .from = rank->from, .to = rank->from, .count = 2};
+    rank->run->count = 8;
+    int rc = contract_all(rank);
+    rc = rc == 0 ? submit_wait(rank->coll, &host) : rc;
+    rc = rc == 0 ? contract_all(rank) : rc;
+    if (rc == 0 && (sums[0] != 3 || sums[1] != 0.5)) {
+        return core_err_set(-EBADMSG, "the sums are %g and %g", sums[0], sums[1]);
+    }
+    return rc == 0 ? submit_wait(rank->coll, &wrong) : rc;
+}
+
+static struct run two_ranks(int (*body)(struct rank *rank), int64_t limit_ns)
+{
+    return (struct run){.world = 2,
+                        .limit_ns = limit_ns,
+                        .body = body,
+                        .arrange = on_card,
+                        .count = 1000,
+                        .type = COLL_BF16,
+                        .delay = 2};
+}
+
+static void host_memory(void)
+{
+    struct run run = two_ranks(host_and_card, LONG_NS);
+    open_cards(2, 4096);
+    run_ranks(&run);
+    for (unsigned r = 0; r < 2; r++) {
+        check_int(run.ranks[r].rc, ==, -ENOTSUP);
+        check_contains(run.ranks[r].message, "cards cannot sum fp64 over ranks");
+    }
+    free(run.ranks);
+    close_cards(2);
+}
+
+/* ---- failures ---- */
+
+static void fails(const char *fault, int (*body)(struct rank *rank), int rc, const char *message)
+{
+    struct run run = two_ranks(body, fault != NULL && rc == -ETIMEDOUT ? 300000000 : LONG_NS);
+    if (fault != NULL) {
+        setenv("FAKE_NCCL", fault, 1);
+    }
+    open_cards(2, 4096);
+    run_ranks(&run);
+    unsetenv("FAKE_NCCL");
+    for (unsigned r = 0; r < 2; r++) {
+        test_note("%s, rank %u: %s", fault != NULL ? fault : "a rank's error", r,
+                  run.ranks[r].message);
+        check_int(run.ranks[r].rc, ==, rc);
+        check_contains(run.ranks[r].message, message);
+    }
+    free(run.ranks);
+    close_cards(2);
+}
+
+/* Rank 1 gives up while rank 0 waits for it. */
+static int gives_up(struct rank *rank)
+{
+    int rc = contract_all(rank);
+    if (rc == 0 && rank->index == 1) {
+        coll_abort(rank->coll, core_err_set(-ENOSPC, "the drive is full"));
+    }
+    return rc == 0 ? contract_all(rank) : rc;
+}
+
+static int differs(struct rank *rank)
+{
+    const struct coll_command gather = {.op = COLL_GATHER,
+                                        .type = COLL_BYTE,
+                                        .from = rank->from,
+                                        .to = rank->results[0],
+                                        .count = 100 + rank->index};
+    return submit_wait(rank->coll, &gather);
+}
+
+static void a_failure_ends_all(void)
+{
+    fails("remote:1:3", contract_all, -EPIPE,
+          "failed: remote process exited or there was a network error: socket closed");
+    fails("start:0:4", contract_all, -EIO, "rank 0: cuda:0: ncclAllGather failed: unhandled");
+    fails("hang:1:2", contract_all, -ETIMEDOUT, "NCCL did not end a collective within");
+    fails("absent:0:0", contract_all, -ETIMEDOUT, "NCCL did not end ncclCommInitRankConfig within");
+    fails(NULL, gives_up, -ENOSPC, "rank 1: the drive is full");
+    fails(NULL, differs, -EPROTO, "rank 1 calls gather of 101 bytes");
+}
+
+/* ---- ranks that are processes ---- */
+
+static const char *environment(const char *name)
+{
+    return getenv(name);
+}
+
+/* The process of a rank under mpirun; ends it if a check fails. */
+static int rank_main(void)
+{
+    static struct rank rank;
+    struct coll_peers *peers = NULL;
+    struct coll_peers_options options = {.identity = "test"};
+    int rc = coll_launch_find(environment, &options.launch);
+    rc = rc == 0 ? coll_peers_open(&options, &peers) : rc;
+    if (rc != 0) {
+        fprintf(stderr, "%s\n", core_err_message());
+        return 1;
+    }
+    struct run run = {.world = coll_peers_world(peers),
+                      .limit_ns = LONG_NS,
+                      .count = COUNT_MAX,
+                      .type = COLL_BF16,
+                      .delay = 1};
+    rank = (struct rank){.run = &run, .index = coll_peers_rank(peers)};
+    scratch_bytes = 4096;
+    (void)machine(CARDS);
+    open_card(rank.index, run.world);
+    struct coll_options coll = {
+        .rank = rank.index, .world = run.world, .peers = peers, .limit_ns = LONG_NS};
+    on_card(&rank, &coll);
+    check_int(coll_open(&coll, &rank.coll), ==, 0);
+    rank.rc = contract_all(&rank);
+    snprintf(rank.message, sizeof rank.message, "%s", core_err_message());
+    coll_traffic_report(rank.coll, &rank.traffic);
+    coll_close(rank.coll);
+    fprintf(stderr, "%s\n", rank.message);
+    if (rank.rc == 0) {
+        contract_check(&rank);
+        contract_check_traffic(&rank);
+    }
+    close_card(rank.index);
+    coll_peers_close(peers, 1);
+    return rank.rc != 0;
+}
+
+static char self[4096];
+
+/* Returns mpirun's status; *text is what all ranks wrote. */
+static int run_processes(unsigned world, char *text, size_t bytes)
+{
+    char command[8192];
+    test_mpi_begin();
+    snprintf(command, sizeof command,
+             "timeout 60 mpirun.openmpi --oversubscribe --bind-to none -n %u %s --rank 2>&1", world,
+             self);
+    FILE *pipe = popen(command, "r");
+    check_true(pipe != NULL);
+    text[fread(text, 1, bytes - 1, pipe)] = '\0';
+    return pclose(pipe);
+}
+
+/* The communicator's id, the meetings and errors go over MPI. */
+static void processes(void)
+{
+    static char text[16384];
+    int status = run_processes(3, text, sizeof text);
+    test_note("%s", text);
+    check_int(status, ==, 0);
+    setenv("FAKE_NCCL", "remote:1:3", 1);
+    status = run_processes(3, text, sizeof text);
+    unsetenv("FAKE_NCCL");
+    check_int(status, !=, 0);
+    check_contains(text, "rank 1 on ");
+    check_contains(text, ": cuda:1: ");
+    check_contains(text, "failed: remote process exited");
+}
+
+/* ---- training ---- */
+
+static const struct way {
+    const char *name;
+    enum plan_where weights, states;
+    bool store;
+} ways[] = {
+    {"all in HOST", PLAN_WHERE_HOST, PLAN_WHERE_HOST, false},
+    {"weights in DEVICE, states in STORE", PLAN_WHERE_DEVICE, PLAN_WHERE_STORE, true},
+    {"all in STORE", PLAN_WHERE_STORE, PLAN_WHERE_STORE, true},
+};
+
+static struct run_options options_of(const struct way *way, const struct run_options *base)
+{
+    static char directory[512];
+    static unsigned count;
+    struct run_options options = *base;
+    snprintf(directory, sizeof directory, "%.400s/store%u", test_directory(), count++);
+    options.device = machine(CARDS);
+    options.budgets.device_is_host = false;
+    options.wishes.weights = way->weights;
+    options.wishes.states = way->states;
+    if (way->store) {
+        options.io = "mem";
+        options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
+        options.store_count = 1;
+        options.budgets.store_bytes = UINT64_C(1) << 30;
+    }
+    return options;
+}
+
+/* All ways have the same bits, and each rank computes what the CPU's ranks do, up to roundings. */
+static void trains(uint32_t world, uint32_t stage)
+{
+    struct case_model made;
+    struct case_outcome cpu;
+    struct case_outcome first;
+    struct run_options base = case_options();
+    base.world = world;
+    base.stage = stage;
+    case_model_make(&made, "llama");
+    case_run_engine(&made, &base, STEPS, &cpu);
+    for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w++) {
+        struct case_outcome cards;
+        const struct run_options options = options_of(&ways[w], &base);
+        if (stage < 3 && ways[w].weights == PLAN_WHERE_STORE) {
+            continue; /* whole weights are in STORE on the CPU device only */
+        }
+        case_run_engine(&made, &options, STEPS, &cards);
+        for (unsigned s = 0; s < STEPS; s++) {
+            test_note("%u ranks, stage %u, %s: step %u: loss %.6f, the CPU's %.6f; norm %.5f, %.5f",
+                      world, stage, ways[w].name, s, cards.loss[s], cpu.loss[s], cards.norm[s],
+                      cpu.norm[s]);
+            check_double(fabs(cards.loss[s] - cpu.loss[s]), <=, 0.01 * cpu.loss[s]);
+            check_double(fabs(cards.norm[s] - cpu.norm[s]), <=, 0.05 * cpu.norm[s]);
+        }
+        first = w == 0 ? cards : first;
+        case_check_equal(&first, &cards, ways[w].name);
+        check_int(fake_live(), ==, 0);
+    }
+    case_model_free(&made);
+}
+
+static void stage_0(void)
+{
+    trains(2, 0);
+}
+
+static void stage_1(void)
+{
+    trains(2, 1);
+}
+
+static void stage_2(void)
+{
+    trains(3, 2);
+}
+
+static void stage_3(void)
+{
+    trains(2, 3);
+}
+
+/* A rank of a run fails in the middle of a step. */
+static void a_run_ends(void)
+{
+    struct case_model made;
+    struct case_outcome out;
+    struct run_options base = case_options();
+    base.world = 2;
+    base.stage = 3;
+    case_model_make(&made, "llama");
+    const struct run_options options = options_of(&ways[0], &base);
+    setenv("FAKE_NCCL", "remote:1:7", 1);
+    check_int(case_try_engine(&made, &options, STEPS, &out), ==, -EPIPE);
+    unsetenv("FAKE_NCCL");
+    check_contains(out.message, "rank 1: cuda:1: ");
+    check_contains(out.message, "failed: remote process exited");
+    check_int(fake_live(), ==, 0);
+    case_model_free(&made);
+}
+
+/* ---- through the public API ---- */
+
+/* What users write: the cards are found, measured and planned for. */
+static void engines(void)
+{
+    static const struct {
+        const char *device;
+        uint32_t ranks;
+        int rc;
+        const char *message;
+    } bad[] = {
+        {"cuda", 5, -EINVAL, "5 ranks on this machine need a card each; it has 4 (--ranks 4)"},
+        {"cuda:0,2", 3, -EINVAL, "lists 2 cards for 3 ranks of this machine"},
+        {"cuda:0,2", 1, -EINVAL, "lists 2 cards for 1 ranks of this machine"},
+        {"cuda:3,9", 2, -ENODEV, "device cuda:9 does not exist"},
+    };
+    struct world world;
+    double losses[2];
+    world_init(&world);
+    world.options.device = machine(CARDS);
+    world.options.rates = NULL;
+    world.options.store_count = 0;
+    world.options.weights = world.options.states = TIDE_AUTO;
+    world.options.zero_stage = 3;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct tide_engine *engine = NULL;
+        world.options.device = bad[i].device;
+        world.options.ranks = bad[i].ranks;
+        check_int(tide_engine_create(NULL, &world.options, &engine), ==, bad[i].rc);
+        check_contains(tide_last_error(), bad[i].message);
+        check_int(fake_live(), ==, 0);
+    }
+    for (int way = 0; way < 2; way++) {
+        world.options.device = way == 0 ? "cuda" : "cuda:3,1";
+        world.options.ranks = 2;
+        struct tide_engine *engine = world_engine(&world.options);
+        const struct tide_batch batches[] = {world.batch, world.batch};
+        struct tide_step step = {.struct_bytes = sizeof step};
+        check_int(tide_engine_step(engine, batches, 2, 1e-3, &step), ==, 0);
+        check_int(tide_engine_step(engine, batches, 2, 1e-3, &step), ==, 0);
+        losses[way] = step.loss;
+        tide_engine_destroy(engine);
+        check_int(fake_live(), ==, 0);
+    }
+    check_double(losses[0], ==, losses[1]);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct test_case cases[] = {
+        {"engines", engines},         {"each_rank_has_a_card", each_rank_has_a_card},
+        {"results", results},         {"uneven_borders", uneven_borders},
+        {"host_memory", host_memory}, {"a_failure_ends_all", a_failure_ends_all},
+        {"processes", processes},     {"stage_0", stage_0},
+        {"stage_1", stage_1},         {"stage_2", stage_2},
+        {"stage_3", stage_3},         {"a_run_ends", a_run_ends},
+    };
+    if (argc == 2 && strcmp(argv[1], "--rank") == 0) {
+        return rank_main();
+    }
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[length > 0 ? length : 0] = '\0';
+    return test_main(argc, argv, cases, sizeof cases / sizeof cases[0]);
+}
