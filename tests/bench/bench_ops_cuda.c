@@ -234,17 +234,18 @@ static void expands(void)
         enum kern_quant quant;
     } forms[] = {{"expand_nf4", KERN_QUANT_NF4}, {"expand_int8", KERN_QUANT_INT8}};
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        const struct kern_expand_arguments expand = {.type = KERN_BF16,
-                                                     .quant = forms[i].quant,
-                                                     .from = KERN_BF16,
-                                                     .rows = 2 * INNER,
-                                                     .cols = HIDDEN,
-                                                     .stored = bench.arrays[1],
-                                                     .y = bench.arrays[0]};
+        struct kern_expand_arguments expand = {.type = KERN_BF16,
+                                               .quant = forms[i].quant,
+                                               .from = KERN_BF16,
+                                               .rows = 2 * INNER,
+                                               .cols = HIDDEN,
+                                               .count = (int64_t)2 * INNER * HIDDEN,
+                                               .y = bench.arrays[0]};
         const struct kern_quant_layout layout = kern_quant_layout_of(expand.quant, expand.from,
                                                                      expand.rows, expand.cols);
+        kern_quant_point(&expand, bench.arrays[1]);
         moves(forms[i].name, KERN_EXPAND, &expand,
-              2.0 * (double)(expand.rows * expand.cols) + (double)layout.bytes);
+              2.0 * (double)expand.count + (double)layout.bytes);
     }
 }
 
