@@ -376,6 +376,14 @@ const char *model_kept_name(const struct model_kept *kept)
     return strrchr(kept->path, '/') + 1;
 }
 
+bool model_kept_is_named(const struct model_kept *kept, int fd, const char *name)
+{
+    struct stat mine;
+    struct stat found;
+    return fstat(fd, &mine) == 0 && fstatat(kept->folder, name, &found, AT_SYMLINK_NOFOLLOW) == 0 &&
+           mine.st_dev == found.st_dev && mine.st_ino == found.st_ino;
+}
+
 int model_kept_direct_file(const struct model_kept *kept)
 {
     return kept->direct ? kept->fd : -1;

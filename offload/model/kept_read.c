@@ -1,12 +1,10 @@
 /* kept_read.c: reads what a run needs of a kept base, with a team, and drops the file if that is damaged. */
 #include <assert.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -66,24 +64,13 @@ static void read_parts(void *argument, unsigned index, unsigned count)
     free(buffer);
 }
 
-/* Removes the file if it is still the one that is open. */
-static void unlink_own(const struct model_kept *kept)
-{
-    const char *name = model_kept_name(kept);
-    struct stat mine;
-    struct stat found;
-    if (fstat(kept->fd, &mine) == 0 &&
-        fstatat(kept->folder, name, &found, AT_SYMLINK_NOFOLLOW) == 0 &&
-        mine.st_dev == found.st_dev && mine.st_ino == found.st_ino) {
-        (void)unlinkat(kept->folder, name, 0);
-    }
-}
-
 void model_kept_drop(struct model_kept *kept)
 {
     if (kept != NULL && !kept->writes &&
         !atomic_exchange_explicit(&kept->dropped, true, memory_order_relaxed)) {
-        unlink_own(kept);
+        if (model_kept_is_named(kept, kept->fd, model_kept_name(kept))) {
+            (void)unlinkat(kept->folder, model_kept_name(kept), 0);
+        }
         core_log(CORE_LOG_WARN, "removed %s: the next run makes the base of the model's files",
                  kept->path);
     }

@@ -80,6 +80,11 @@ static int begin_file(struct model_kept *kept, const char *name)
         return -errno;
     }
     int rc = core_lock_take(kept->folder, part, &kept->lock);
+    if (rc == 0 && !model_kept_is_named(kept, fd, part)) { /* its writer has ended meanwhile */
+        core_lock_drop(kept->lock);
+        kept->lock = NULL;
+        rc = -EWOULDBLOCK;
+    }
     if (rc == 0) {
         rc = ftruncate(fd, 0) != 0 ? -errno : core_file_reserve(fd, bytes, &reserved);
         kept->fd = rc == 0 ? core_file_open_direct(kept->folder, part, O_RDWR, &kept->direct) : -1;

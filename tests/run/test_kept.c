@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -581,6 +582,59 @@ static void one_run_writes(void)
     case_model_free(&made);
 }
 
+/* What a writer does between another run's opening of its file and locking it. */
+static struct {
+    bool ends;
+    int rc;
+    char part[900], name[900];
+} writer;
+
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+
+int __wrap_flock(int fd, int operation)
+{
+    if (writer.ends) {
+        writer.ends = false;
+        writer.rc = rename(writer.part, writer.name);
+    }
+    return __real_flock(fd, operation);
+}
+
+/* A run opens the half-written file of another one, which gives it its name before the run has locked it: the file stays
+ * as it is. */
+static void a_file_that_was_just_finished_stays(void)
+{
+    struct case_model made;
+    struct run_prepared *prepared = NULL;
+    struct model_kept *kept = NULL;
+    struct model_kept_look look;
+    char path[900];
+    const struct model_kept_options given = begin_writing(&made, &prepared);
+    check_int(model_kept_open(&given, &kept), ==, 0);
+    write_blocks(&made, kept, prepared, made.model->block_count);
+    model_kept_finish(kept, 55);
+    model_kept_close(kept);
+    check_uint(kept_files("", writer.name), ==, 1);
+    check_int(snprintf(writer.part, sizeof writer.part, "%.890s.part", writer.name), <, 900);
+    check_int(rename(writer.name, writer.part), ==, 0);
+    writer.rc = -1;
+    writer.ends = true;
+    test_listen(CORE_LOG_INFO);
+    check_int(model_kept_open(&given, &kept), ==, 0);
+    check_true(kept == NULL);
+    check_int(writer.rc, ==, 0);
+    check_contains(test_heard(), "another run writes ");
+    test_listen_end();
+    check_uint(kept_files("", path), ==, 1);
+    check_string(path, writer.name);
+    check_int(model_kept_inspect(path, &look), ==, 0);
+    check_uint(look.identity, ==, 55);
+    run_prepared_destroy(prepared);
+    remove_kept();
+    case_model_free(&made);
+}
+
 static void limit_files(rlim_t bytes)
 {
     struct rlimit limit;
@@ -677,6 +731,7 @@ static void what_prevents_keeping_is_no_error(void)
 TEST_MAIN({"what_prevents_keeping_is_no_error", what_prevents_keeping_is_no_error},
           {"killed_runs_leave_nothing_that_is_read", killed_runs_leave_nothing_that_is_read},
           {"one_run_writes", one_run_writes},
+          {"a_file_that_was_just_finished_stays", a_file_that_was_just_finished_stays},
           {"a_file_that_cannot_be_written_is_no_error", a_file_that_cannot_be_written_is_no_error},
           {"later_runs_read_only_what_was_kept", later_runs_read_only_what_was_kept},
           {"sections_are_read_where_they_are_kept", sections_are_read_where_they_are_kept},
