@@ -941,7 +941,8 @@ static int choose_within(struct setup *setup)
     if (within > options->world || options->world % within != 0) {
         return core_err_set(-EINVAL,
                             "%u ranks cannot be divided into groups of %" PRIu64
-                            " that gather weights within themselves",
+                            " that gather weights within themselves: --gather-within "
+                            "(zero_hpz_partition_size) takes a divisor of the number of ranks",
                             options->world, within);
     }
     options->within = (uint32_t)within;

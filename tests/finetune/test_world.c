@@ -176,6 +176,7 @@ static void grouped(void)
     check_contains(rig_read("log"), "\"gather_between_bytes\":0");
     expect(2, GROUPS "--ranks 4 --gather-within 3 --out %T/no");
     check_contains(rig_err, "4 ranks cannot be divided into groups of 3");
+    check_contains(rig_err, "takes a divisor of the number of ranks");
     expect(0, TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json -v --zero 3 --ranks 2 --steps 4 "
                     "--gather-within 2 --out %T/groups --overwrite");
     check_contains(rig_err, "within groups of 2 ranks only with more ranks than that");
