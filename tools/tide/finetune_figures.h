@@ -13,7 +13,6 @@ struct core_json_write;
 enum { FINETUNE_WAITS = TIDE_WAIT_OTHER + 1 };
 
 /* What went to and from one --store. */
-enum { FINETUNE_DRIVES_MAX = 16 };
 struct finetune_drive {
     const char *directory;
     uint64_t read_bytes, write_bytes;
@@ -29,7 +28,7 @@ struct finetune_record {
     double data_wait; /* seconds before the step in which its rows were not ready */
     bool evaluated;   /* an evaluation followed this step */
     double eval_loss;
-    struct finetune_drive drives[FINETUNE_DRIVES_MAX]; /* in the order of --store */
+    struct finetune_drive drives[TIDE_STORES_MAX]; /* in the order of --store */
     size_t drive_count;
     bool pairs; /* --loss dpo; the next two are known after an evaluation */
     double eval_margin;

@@ -36,8 +36,8 @@ struct finetune_summary {
     double peak_device_gb;
     double plan_host_gb;
     double plan_device_gb;
-    double plan_seconds;                               /* predicted time of a step */
-    struct finetune_drive drives[FINETUNE_DRIVES_MAX]; /* of all steps of this process */
+    double plan_seconds;                           /* predicted time of a step */
+    struct finetune_drive drives[TIDE_STORES_MAX]; /* of all steps of this process */
     size_t drive_count;
 };
 
