@@ -102,7 +102,8 @@ static void clear_sums(struct run_optimizer *optimizer, uint32_t block)
 }
 
 /* Whether the update of a block also sums the squares of its gradients, which are then read once. Not before a norm that
- * updates wait for; and only if whole tiles, which the team's threads share, leave no thread idle for long. */
+ * updates wait for; only if chunks begin at tiles of the parameter, which those of a share need not; and only if whole
+ * tiles, which the team's threads share, leave no thread idle for long. */
 static bool sums_with_update(const struct run_optimizer *optimizer, uint32_t block)
 {
     const struct run_lent_block *lent = &optimizer->lent.blocks[block];
@@ -112,6 +113,7 @@ static bool sums_with_update(const struct run_optimizer *optimizer, uint32_t blo
     const uint64_t threads = optimizer->options.threads;
     const uint64_t rounds = plan_chunk_count(tiles, threads);
     return run_optimizer_inside(optimizer) && !optimizer->lent.sums && lent->part_count == 1 &&
+           (lent->parts[0].inside | chunk) % PLAN_TILE_ELEMENTS == 0 &&
            10 * tiles >= 9 * rounds * threads;
 }
 

@@ -408,7 +408,7 @@ static void an_extent_by_pages(void)
     check_int(aio_extent_alloc_paged(s.store, MIB + 3 * PAGE, 4, &extent), ==, 0);
     check_int(aio_store_queue(s.store, &(struct aio_queue_options){0}, &queue), ==, 0);
     check_int(aio_store_read(queue, extent, 512, page, PAGE, &fence), ==, -EINVAL);
-    check_contains(core_err_message(), "whole pages");
+    check_contains(core_err_message(), "not a whole number of pages");
     rig_fill(memory, MIB + 3 * PAGE, 1);
     check_int(aio_store_write(queue, extent, 0, memory, 5 * PAGE, &fence), ==, 0);
     check_int(aio_store_write(queue, extent, 5 * PAGE, memory + 5 * PAGE, MIB - 2 * PAGE, &fence),
