@@ -47,6 +47,14 @@ bool rig_has(const char *name)
     return stat(rig_path(name), &info) == 0;
 }
 
+void rig_wait_for_text(const char *name)
+{
+    for (int i = 0; i < 2400 && (!rig_has(name) || rig_read(name)[0] == '\0'); i++) {
+        usleep(50000);
+    }
+    check_true(rig_read(name)[0] != '\0');
+}
+
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *at)
 {
     (void)info;

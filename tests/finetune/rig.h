@@ -33,6 +33,8 @@ void rig_end(void);
 const char *rig_path(const char *name);
 const char *rig_read(const char *name);
 bool rig_has(const char *name);
+/* Waits until a file there has text, which a run that was started writes. */
+void rig_wait_for_text(const char *name);
 
 /* Removes a folder there and everything in it. */
 void rig_remove(const char *name);

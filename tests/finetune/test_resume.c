@@ -232,27 +232,19 @@ static int start_ignoring(const int *signals, const char *arguments)
     return child;
 }
 
-static void wait_for_a_line(const char *name)
-{
-    for (int i = 0; i < 2400 && (!rig_has(name) || rig_read(name)[0] == '\0'); i++) {
-        usleep(50000);
-    }
-    check_true(rig_read(name)[0] != '\0');
-}
-
 /* A closed terminal ends a run like SIGTERM, with a checkpoint. Signals that were ignored at its
  * start (by nohup, or in a shell's background) stay ignored. */
 static void hung_up_and_ignored(void)
 {
     rig_train_begin();
     int run = rig_start(NULL, TRAIN_SMALL "--out %T/hung --steps 1000000 --log %T/hung.jsonl -q");
-    wait_for_a_line("hung.jsonl");
+    rig_wait_for_text("hung.jsonl");
     kill(run, SIGHUP);
     rig_expect(__LINE__, rig_wait(run), 130);
     check_contains(rig_err, "--resume continues from there");
     run = start_ignoring((const int[]){SIGINT, SIGHUP},
                          TRAIN_SMALL "--out %T/away --steps 1000000 --log %T/away.jsonl -q");
-    wait_for_a_line("away.jsonl");
+    rig_wait_for_text("away.jsonl");
     kill(run, SIGINT);
     kill(run, SIGHUP);
     const size_t seen = strlen(rig_read("away.jsonl"));

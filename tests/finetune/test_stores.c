@@ -18,11 +18,7 @@ static void shared_store(void)
     rig_train_begin();
     int first = rig_start(NULL, TRAIN_SMALL "--out %T/first --steps 1000000 --store %T/store "
                                             "--place states=store --log %T/first.jsonl -q");
-    for (int i = 0; i < 600 && (!rig_has("first.jsonl") || rig_read("first.jsonl")[0] == '\0');
-         i++) {
-        usleep(50000);
-    }
-    check_true(rig_read("first.jsonl")[0] != '\0');
+    rig_wait_for_text("first.jsonl");
     expect(2, TRAIN_SMALL "--out %T/first/ --steps 2");
     check_contains(rig_err, "first.partial; name another folder, or wait until that run ends");
     check_int(mkdir(rig_path("third.partial"), 0700), ==, 0);
@@ -95,10 +91,7 @@ static void killed_store(void)
     rig_train_begin();
     int first = rig_start(NULL, TRAIN_SMALL "--out %T/killed --steps 1000000 --store %T/store "
                                             "--place states=store --log %T/killed.jsonl -q");
-    for (int i = 0; i < 600 && (!rig_has("killed.jsonl") || rig_read("killed.jsonl")[0] == '\0');
-         i++) {
-        usleep(50000);
-    }
+    rig_wait_for_text("killed.jsonl");
     check_uint(rig_entries("store"), ==, 1);
     kill(first, SIGKILL);
     (void)rig_wait(first);

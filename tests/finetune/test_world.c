@@ -363,20 +363,12 @@ static void refused(void)
     rig_end();
 }
 
-static void wait_for_a_line(const char *name)
-{
-    for (int i = 0; i < 2400 && (!rig_has(name) || rig_read(name)[0] == '\0'); i++) {
-        usleep(50000);
-    }
-    check_true(rig_read(name)[0] != '\0');
-}
-
 /* A signal to any process saves the run and ends all. The log has the slowest rank of each step. */
 static void signalled(void)
 {
     begin();
     const int run = start(3, RANKS "--zero 2 --steps 1000000 --out %T/asked --log %T/asked.jsonl");
-    wait_for_a_line("asked.jsonl");
+    rig_wait_for_text("asked.jsonl");
     check_contains(rig_read("asked.jsonl"), ",\"ranks\":{\"slowest\":");
     check_int(kill(pid_of(2), SIGUSR1), ==, 0);
     rig_expect(__LINE__, rig_wait(run), 130);
@@ -408,7 +400,7 @@ static bool strike(unsigned ranks, const char *words, int *newest, uint64_t *sta
     }
     const int run = start(ranks, words);
     for (unsigned rank = 0; rank < ranks; rank++) {
-        wait_for_a_line(pid_name(rank));
+        rig_wait_for_text(pid_name(rank));
     }
     const int pid = pid_of(victim);
     for (int i = 0; i < 10000 && !early && rig_newest("hurt", *newest, &inside) == *newest; i++) {
