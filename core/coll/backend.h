@@ -22,7 +22,8 @@ struct coll_work {
     uint64_t sum_count;
     void (*prepare)(void *context); /* coll.c calls it */
     void *context;
-    bool meets; /* all ranks come and compare their commands; the data go elsewhere (coll_nccl.c) */
+    /* ranks only meet and compare their commands; another back end moves the data (coll_nccl.c) */
+    bool meets;
 };
 
 struct coll_backend {
@@ -35,10 +36,11 @@ struct coll_backend {
      * already ended it, returns the code of that failure and leaves its message set for this
      * thread. */
     int (*abort)(struct coll *coll, int code);
-    /* The error that has ended all ranks, with its message, or 0. With a `code` other than 0, this rank ends them with it and
-     * this thread's message, wherever they are. NULL: no other back end uses this one. */
+    /* With `code` 0: returns the error that has ended all ranks, and sets its message; 0: none has.
+     * With another `code`: ends all ranks with that code and this thread's message, whether or not
+     * they are in a collective, and returns the error. NULL: no back end runs on top of this one. */
     int (*end)(struct coll *coll, int code);
-    bool devices; /* reaches memory that the host does not */
+    bool devices; /* can reach memory that the host cannot */
 };
 
 extern const struct coll_backend coll_backend_self;

@@ -1,6 +1,7 @@
-/* codes.h: numbers as codes of 4 bits. COLL_CODES numbers share an fp32 scale, their largest magnitude, and are a
- * group: an element of COLL_INT4. A group is its scale, and after it a byte for the numbers i and i + COLL_CODES / 2,
- * the first one in the low half, each 8 more than -7 to 7. Pure; any thread. */
+/* codes.h: numbers as codes of 4 bits. COLL_CODES numbers share an fp32 scale, their largest
+ * magnitude, and are a group: an element of COLL_INT4. A group is its scale, and after it a byte
+ * for the numbers i and i + COLL_CODES / 2, the first one in the low half. Each half is the code,
+ * -7 to 7, plus 8. Pure; any thread. */
 #ifndef CORE_COLL_CODES_H
 #define CORE_COLL_CODES_H
 

@@ -318,11 +318,10 @@ static int check_command(const struct coll *coll, const struct coll_command *com
             command->to, command->root, coll->world);
     }
     if (command->within > 0 && (command->op != COLL_GATHER || coll->world % command->within != 0)) {
-        return core_err_set(
-            -EINVAL,
-            "%s within %u of %u ranks is not possible: only gathers are, and groups "
-            "have equally many ranks",
-            coll_op_name(command->op), command->within, coll->world);
+        return core_err_set(-EINVAL,
+                            "a %s within groups of %u of %u ranks is invalid: only a gather can be "
+                            "within groups, and the group size must divide the number of ranks",
+                            coll_op_name(command->op), command->within, coll->world);
     }
     if (!coll->reachable) {
         return core_err_set(-ENOTSUP, "ranks over %s cannot reach the memory of this device",
@@ -332,8 +331,8 @@ static int check_command(const struct coll *coll, const struct coll_command *com
     return rc != 0 || command->type != COLL_INT4 || fits_sum(coll, command)
                ? rc
                : core_err_set(-EINVAL,
-                              "%" PRIu64 " numbers of type %s are not what rank %u gets of the "
-                              "sum of %" PRIu64 " groups",
+                              "%" PRIu64 " numbers of type %s do not match the part of rank %u in "
+                              "%" PRIu64 " groups of codes",
                               command->sum_count, coll_type_name(command->sum_type), coll->rank,
                               command->count);
 }

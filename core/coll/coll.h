@@ -6,8 +6,7 @@
  * Every command works on one array of `count` elements, cut at `borders` into one part per rank.
  * Sums are computed in fp32 (COLL_F64: fp64) over ranks 0, 1, 2, ... and rounded once, to nearest
  * even; those of COLL_INT4 are sums of what the codes stand for. They depend neither on which rank
- * arrives first nor on the run. A back end that sums in another fixed order says so where it is
- * opened. */
+ * arrives first nor on the run. */
 #ifndef CORE_COLL_COLL_H
 #define CORE_COLL_COLL_H
 
@@ -44,19 +43,20 @@ struct coll_options {
     unsigned world;               /* 0: 1 */
     struct coll_meeting *meeting; /* local: borrowed */
     struct coll_peers *peers;     /* mpi: borrowed (peers.h) */
-    struct dev_device
-        *device;          /* borrowed: the arrays are in its memory; NULL: host memory. nccl: the
-                                     rank's card; the arrays of a command are in its memory or, on all
-                                     ranks, in host memory, over `meeting` or `peers` */
-    unsigned sum_op;      /* nccl: the device's op with core_sum_args (base/update_args.h) */
-    size_t scratch_bytes; /* nccl: of the device's memory, for what is summed at a time */
-    int64_t limit_ns;     /* limit of a wait for other ranks, which ends the run; 0: 10 min */
-    uint32_t depth;       /* commands in flight; 0: 64 */
+    /* borrowed: the arrays are in its memory; NULL: host memory. nccl: the rank's card. The
+     * arrays of a command are in the memory of the cards on all ranks, or in host memory on all
+     * ranks; the latter go over `meeting` or `peers` */
+    struct dev_device *device;
+    unsigned sum_op; /* nccl: the device's op with core_sum_args (base/update_args.h) */
+    /* nccl: device memory for the pieces of other ranks that are summed at a time */
+    size_t scratch_bytes;
+    int64_t limit_ns; /* limit of a wait for other ranks, which ends the run; 0: 10 min */
+    uint32_t depth;   /* commands in flight; 0: 64 */
     const struct core_cpus *cpus; /* of the back end's thread; NULL: the caller's processors */
     struct core_bell *bell;       /* borrowed: rung by the line; NULL: its own */
 };
 
-/* Whether NCCL is there; the message says why not. */
+/* Returns 0 if NCCL can be used, or -errno with a message that says why not. */
 int coll_nccl_find(void);
 
 int coll_open(const struct coll_options *options, struct coll **out);
@@ -101,8 +101,9 @@ struct coll_command {
                          its own place inside the whole array. Otherwise `from` and `to` do not
                          overlap */
     uint64_t count;   /* elements of the whole array */
-    /* GATHER: so many neighbours gather an array of their own, ranks 0 to within - 1 the first one; all ranks submit it.
-     * Divides the world; 0: all ranks gather one */
+    /* GATHER: the size of groups of consecutive ranks, each of which gathers an array of its own;
+     * ranks 0 to within - 1 are the first group. All ranks submit the command. Must divide the
+     * world; 0: all ranks gather one array */
     unsigned within;
     /* GATHER, REDUCE_SCATTER: [world + 1], or [within + 1], ascending from 0 to count: the r-th rank has elements
      * borders[r] to borders[r + 1]; borrowed until the fence is reached. NULL: coll_border() */
@@ -111,8 +112,9 @@ struct coll_command {
      * and how many of them this rank's part has; its last element may have fewer than 256 */
     enum coll_type sum_type;
     uint64_t sum_count;
-    /* GATHER, REDUCE_SCATTER: makes what this rank sends at `from`, on the coll's thread, before it is read; NULL: it is
-     * there. Must end by itself. `context` is borrowed until the fence is reached */
+    /* GATHER, REDUCE_SCATTER: called on the coll's thread, before `from` is read, to write what
+     * this rank sends there; NULL: `from` is complete. Must return without waiting for other ranks.
+     * `context` is borrowed until the fence is reached */
     void (*prepare)(void *context);
     void *context;
 };

@@ -1,10 +1,11 @@
-/* coll_nccl.c: ranks with a card each. Arrays in a card's memory go over NCCL, arrays in host memory over the back end
- * below, "local" or "mpi". That one also carries everything that is not data: before each collective all ranks meet there
- * and compare their commands, so that NCCL's kernels never wait for a rank that is late, has left or does something else;
- * and the failure of a rank ends the others there. Sums are made by an op of the card, in the order of ranks, because
- * NCCL's own depend on its rings.
- * The library is opened when the first rank asks for it. The thread of a rank's queue enters; that is the only one that
- * calls NCCL, which never blocks (ncclConfig_t.blocking). */
+/* coll_nccl.c: ranks with a card each. Arrays in a card's memory go over NCCL, arrays in host
+ * memory over the back end below, "local" or "mpi". That one also carries everything that is not
+ * data: before each collective all ranks meet there and compare their commands, so that NCCL's
+ * kernels never wait for a rank that is late, has left or does something else; and the failure of a
+ * rank ends the others there. Sums are made by an op of the card, in the order of ranks, because
+ * the order of NCCL's own sums depends on its rings. The library is opened when the first rank asks
+ * for it. The thread of a rank's queue enters; that is the only one that calls NCCL, which never
+ * blocks (ncclConfig_t.blocking). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -248,7 +249,7 @@ static ncclResult_t add_exchange(const struct nccl *nccl, unsigned rank,
     return result;
 }
 
-/* Exchanges bytes with every other rank: what `of` says for each. */
+/* Exchanges the bytes that `of` names with every other rank. */
 static int exchange(struct nccl *nccl, const struct coll_work *work, uint64_t index,
                     struct exchange (*of)(const struct nccl *nccl, const struct coll_work *work,
                                           unsigned rank, uint64_t index))
@@ -324,7 +325,8 @@ static int gather(struct nccl *nccl, const struct coll_work *work)
     return rc != 0 ? rc : exchange(nccl, work, 0, parts_of);
 }
 
-/* Elements of every part that are summed at a time; each other rank has room for so many in the scratch. */
+/* Elements of every part that are summed at a time: the scratch has room for as many of each other
+ * rank. */
 static uint64_t piece_elements(const struct nccl *nccl, const struct coll_work *work)
 {
     const uint64_t room = nccl->where.scratch_bytes / (nccl->base.world - 1);
@@ -437,7 +439,8 @@ static int put_work(struct nccl *nccl, const struct coll_work *work)
 
 /* ---- a collective ---- */
 
-/* The same for all ranks: their arrays are alike. A part may be empty, so only `to` is certain. */
+/* Whether the arrays of a command are on cards. All ranks decide the same, because the arrays of
+ * all ranks are in the same kind of memory. `to` decides, because `from` may be missing or empty. */
 static bool is_on_card(const struct nccl *nccl, const struct coll_work *work)
 {
     return work->count > 0 && dev_memory_holds(nccl->device, work->to, 1);
@@ -464,7 +467,8 @@ static int run_on_cards(struct nccl *nccl, const struct coll_work *work)
     return rc != 0 ? rc : finish(nccl);
 }
 
-/* Ends all ranks, unless their end is what failed here, and what NCCL is doing. */
+/* Ends all ranks with `code` unless they have ended already, and aborts the work of NCCL. Returns
+ * the error that ended them. */
 static int end_ranks(struct nccl *nccl, int code)
 {
     if (nccl->host->backend->end(nccl->host, 0) == 0) {

@@ -296,7 +296,7 @@ static void listen_on(struct coll_peers *peers)
     start_own(peers, &peers->listen);
 }
 
-/* False if that peer has not taken the last one. */
+/* Sends a service message. Returns false if the previous one to that peer is still under way. */
 static bool tell(struct coll_peers *peers, unsigned rank, enum service_kind kind)
 {
     struct service *service = &peers->said[rank];
@@ -764,7 +764,8 @@ fail:
     return rc;
 }
 
-/* Ends all processes. One that knows that the first one ends them leaves it time to say why. */
+/* Ends all processes. A process that knows that the first one will end them gives it time to print
+ * the reason. */
 static _Noreturn void end_all(struct coll_peers *peers, int code)
 {
     enum { PATIENCE_S = 20 };

@@ -1,10 +1,12 @@
-/* peers.h: the processes of a run, which a launcher started together, one rank each. One thread of this process
- * calls the MPI library (mpi_functions.h) and never blocks in it; other threads post transfers to it and wait for
- * them. The first process leads: the others only see that it is alive, and the reverse.
+/* peers.h: the processes of a run, which a launcher started together, one rank each. One thread of
+ * this process calls the MPI library (mpi_functions.h) and never blocks in it; other threads post
+ * transfers to it and wait for them. Only the first process and each other one check that the other
+ * is alive.
  *
- * A process that does not respond within the limit, for example because it was killed or its network is gone,
- * ends the world: every wait then fails with a message that names it, and coll_peers_close ends all processes.
- * What ranks fail at themselves, they tell each other in transfers, and the world goes on. */
+ * A process that does not respond within the limit, for example because it was killed or its
+ * network is gone, ends the world: every wait then fails with a message that names it, and
+ * coll_peers_close ends all processes. Ranks report failures of their own to each other in
+ * transfers, and the world goes on. */
 #ifndef CORE_COLL_PEERS_H
 #define CORE_COLL_PEERS_H
 

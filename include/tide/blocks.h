@@ -11,8 +11,9 @@
  * Memory: `host_bytes`, allocated and touched when the store is created, and at most 16 MiB more, enough for
  * about 30,000 blocks with names of up to 50 bytes; each further block takes about 400 bytes.
  *
- * Blocks are in one piece of memory and in pieces of whole MiB on the drives. Blocks of very different sizes
- * leave gaps between them that larger blocks cannot use, so budgets need some room to spare.
+ * A block takes one contiguous piece of memory, and pieces of whole MiB on the drives. Blocks of
+ * very different sizes leave gaps between them that larger blocks cannot use, so budgets need some
+ * room to spare.
  *
  * Files: the library creates a directory of its own, tide-blocks, in each directory of `stores` and reserves
  * the whole limit in it. One store at a time uses a directory. Blocks do not outlive the store: destroying it
@@ -111,9 +112,10 @@ struct tide_block_io {
     uint32_t background; /* 1: transfers of other operations go first */
     uint32_t through; /* 1: a put leaves no copy in memory. Without effect unless `data` and `bytes`
                           * are multiples of 4096; then nothing is copied */
-    /* enum tide_place: where a get without a buffer pins the block. TIDE_DEVICE: a copy in memory of the
-     * device, which stays there for later gets as long as there is memory. TIDE_AUTO, TIDE_HOST: the host.
-     * Of a put: TIDE_DEVICE: `data` is memory of the device; it may be the block's own copy that is pinned there */
+    /* enum tide_place: where a get without a buffer pins the block. TIDE_DEVICE: a copy in memory
+     * of the device, which stays there for later gets as long as there is memory. TIDE_AUTO,
+     * TIDE_HOST: the host. In a put, TIDE_DEVICE means that `data` is device memory; it may be the
+     * block's own copy that is pinned there */
     uint64_t place;
 };
 
@@ -126,9 +128,9 @@ enum { TIDE_BLOCKS_TOKENS = 1024 };
  * yet; other errors belong to the token. */
 TIDE_API int tide_blocks_put_begin(struct tide_blocks *blocks, const char *name, const void *data,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
-/* Begins a get; the rest is as above, for `buffer`. A get without a buffer pins its block even if nobody waits
- * for it. A block can be pinned on the host or on the device, not on both at a time. Returns as
- * tide_blocks_put_begin, or -ENOENT. */
+/* Begins a get, with a token as above; `buffer` is borrowed until the operation is done. A get
+ * without a buffer pins its block even if nobody waits for it. A block can be pinned on the host or
+ * on the device, not on both at a time. Returns as tide_blocks_put_begin, or -ENOENT. */
 TIDE_API int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name, void *buffer,
                                    uint64_t bytes, const struct tide_block_io *io, uint64_t *token);
 

@@ -73,8 +73,9 @@ struct tide_store_path {
 struct tide_engine_options {
     size_t struct_bytes;
     const char *model; /* a Hugging Face folder with config.json and safetensors; required */
-    const char *
-        device; /* "cpu" (or NULL), "cuda", "cuda:N"; of several ranks each has a card: "cuda", "cuda:0,2" */
+    /* "cpu" (or NULL), "cuda" or "cuda:N". With several ranks, each has a GPU of its own:
+     * "cuda": the visible GPUs in order; "cuda:0,2": those of the list */
+    const char *device;
     uint32_t threads; /* compute threads, shared by the ranks; 0: one per processor. Changes bits */
     uint32_t ranks;   /* data-parallel ranks; 0: 1, or those of `world` */
     uint32_t zero_stage; /* 0 to 3, as in DeepSpeed; no effect with one rank */
@@ -149,16 +150,19 @@ struct tide_engine_options {
         tokens_per_row; /* average tokens of data per row, or per pair, for predicted tokens per second; 0:
                             * `length`, or twice that */
 
-    /* For tide_plan_create: a JSON file that describes a node of another machine. Its rates and budgets are used,
-     * and nothing of this machine is looked at. `ranks` is then the number on all `nodes`. NULL: this machine */
+    /* For tide_plan_create: a JSON file that describes a node of another machine. The plan uses the
+     * rates and budgets of the file and measures nothing on this machine. `ranks` is then the
+     * number of ranks on all `nodes` together. NULL: this machine */
     const char *machine;
     uint64_t nodes; /* of `machine`; 0: 1 */
-    /* The slowest rank does everything by itself in so many times the time, and the others wait for it; 0: 1 */
+    /* For plans, how much slower the slowest rank is: what it does by itself takes this many times
+     * as long, and the other ranks wait for it; 0: 1 */
     double straggler;
 
-    /* Ranks are processes (world.h), one each: in the first process, until the engine is destroyed. `ranks` is 0
-     * or their number, budgets are for each host, and `threads` are shared by the ranks of a host. NULL: ranks
-     * are threads of this process */
+    /* Each rank is a process of this world (world.h). Only the first process sets this, and the
+     * world stays open until the engine is destroyed. `ranks` is 0 or the number of processes,
+     * budgets are limits of each host, and the ranks of a host share `threads`. NULL: ranks are
+     * threads of this process */
     struct tide_world *world;
 
     /* Low-rank adapters (LoRA). The model is frozen, and adapters beside its linear layers are trained;
@@ -173,9 +177,10 @@ struct tide_engine_options {
     size_t lora_target_count;
     const char *const *modules_to_save; /* modules that are trained whole; NULL: none */
     size_t modules_to_save_count;
-    /* A PEFT folder with which the adapters begin. Rank, alpha, targets and modules to save are those of the folder;
-     * if any of the members above is given, too, it must agree. An adapter of another base model is -EINVAL, if
-     * tide wrote the folder. NULL: adapters begin with initial values, which depend on `seed`. */
+    /* A PEFT folder with the initial values of the adapters. Rank, alpha, targets and modules to
+     * save are those of the folder; a member above that is given, too, must agree. If tide wrote
+     * the folder, an adapter of another base model is refused with -EINVAL. NULL: adapters begin
+     * with initial values, which depend on `seed`. */
     const char *adapter;
     uint64_t base;      /* enum tide_base: how frozen layers, or frozen parts of layers, are kept */
     uint64_t lora_dora; /* 1: adapters have magnitudes (DoRA); lora_dropout is then 0 */
@@ -183,32 +188,34 @@ struct tide_engine_options {
     /* 1: threads and memory are left to the kernel, also on a machine with several NUMA nodes */
     uint64_t numa_off;
 
-    /* 1: with `world`, each machine keeps the ranges of its own ranks of a checkpoint, in the same directory on a
-     * drive of its own. Such a run resumes with the same ranks on the same machines. 0: all machines see the
-     * directory */
+    /* 1: with `world`, each machine writes its own ranks' ranges of a checkpoint to a drive of its
+     * own, in a directory whose path is the same on all machines. Such a run resumes only with the
+     * same ranks on the same machines. 0: all machines share the directory */
     uint64_t checkpoint_local;
 
-    /* 1: a base in 8 or 4 bits is not kept beside the first of `stores` for later engines, and none that is there is
-     * used */
+    /* 1: the file beside the first of `stores` that keeps a base in 8 or 4 bits for later engines
+     * is neither written nor read */
     uint64_t no_keep_base;
 
-    /* enum tide_gather: how ranks send each other weights of 16 bits with ZeRO stage 3. Changes results. -ENOTSUP
-     * on a GPU */
+    /* enum tide_gather: how ranks send each other weights of 16 bits with ZeRO stage 3.
+     * TIDE_GATHER_INT8 changes results, and is -ENOTSUP on a GPU */
     uint64_t gather;
 
-    /* enum tide_loss. With TIDE_LOSS_DPO `batch` counts pairs, and a micro-batch has two rows for each: a chosen and
-     * a rejected answer to the same prompt, whose tokens have the label -100. Adapters are trained (`lora_rank`), and
-     * the reference is the model without them. Excludes `adapter`, `modules_to_save` and the device "cuda" */
+    /* enum tide_loss. With TIDE_LOSS_DPO `batch` counts pairs, and a micro-batch has two rows for
+     * each: a chosen and a rejected answer to the same prompt, whose tokens have the label -100.
+     * Only adapters are trained (`lora_rank` or `adapter`), and the reference is the model without
+     * them. -ENOTSUP with `modules_to_save` and on a GPU */
     uint64_t loss;
     double dpo_beta; /* with TIDE_LOSS_DPO; 0: 0.1 */
 
-    /* enum tide_reduce: how ranks send each other gradients with ZeRO stages 1 to 3. Changes results. -ENOTSUP on a
-     * GPU */
+    /* enum tide_reduce: how ranks send each other gradients with ZeRO stages 1 to 3.
+     * TIDE_REDUCE_INT4 changes results, and is -ENOTSUP on a GPU */
     uint64_t reduce;
 
-    /* With ZeRO stage 3: so many neighbouring ranks, those of a node, together keep a copy of each block's weights
-     * after the first gather of a step, and gather it from each other afterwards. Divides the number of ranks; 0 and 1:
-     * all ranks gather again. Results do not change. -ENOTSUP on a GPU */
+    /* With ZeRO stage 3: the size of groups of consecutive ranks, usually the ranks of a node.
+     * After the first gather of a block in a step, the ranks of a group together keep a copy of its
+     * weights, which later gathers of the step use. Must divide the number of ranks; 0 and 1: every
+     * gather is over all ranks. Results do not change. More than 1 is -ENOTSUP on a GPU */
     uint64_t gather_within;
 };
 
@@ -255,16 +262,16 @@ struct tide_plan_info {
     double plan_seconds;        /* time that planning took, without measuring */
     double clipped_seconds; /* predicted time of a step whose norm clips or skips. It differs from
                                    step_seconds if updates are speculative */
-    uint64_t sectioned_blocks; /* of which only a section of the weights is in a slot at a time */
-    uint64_t gather_bytes;     /* per step, of weights, from other ranks to one */
-    uint64_t reduce_bytes;     /* per step, of gradients, from other ranks to one */
-    /* of these, from ranks of other nodes */
+    uint64_t sectioned_blocks; /* blocks whose weights are moved to slots in sections, not whole */
+    uint64_t gather_bytes;     /* weights that one rank receives from the others per step */
+    uint64_t reduce_bytes;     /* gradients that one rank receives from the others per step */
+    /* the part of gather_bytes and of reduce_bytes that comes from ranks of other nodes */
     uint64_t gather_between_bytes;
     uint64_t reduce_between_bytes;
-    /* of the file in which a quantised base is kept beside the first store, besides store_bytes; 0: it is not. Of the plan of
-     * an engine 0 */
+    /* size of the file that keeps a quantised base beside the first store; not part of store_bytes.
+     * 0: no base is kept. Always 0 in the plan of an engine */
     uint64_t kept_base_bytes;
-    uint64_t kept_base_exists; /* an earlier run kept it: this one reads it */
+    uint64_t kept_base_exists; /* 1: an earlier run has written that file, and this run reads it */
 };
 
 /* Describes a plan. Returns 0, or -EINVAL for a NULL plan or a wrong struct_bytes. */
@@ -370,7 +377,7 @@ struct tide_step {
     uint64_t skipped;  /* 1: the gradients overflowed and the weights did not change */
     uint64_t tokens;   /* tokens in the rows as they were passed */
     uint64_t targets;  /* tokens, or pairs, that contributed to the loss */
-    double seconds;    /* since the previous call ended that changed or read the model */
+    double seconds;    /* since the end of the previous call that changed or read the model */
     uint64_t store_read_bytes;
     uint64_t store_write_bytes;
     uint64_t up_bytes;    /* host to device */
@@ -381,10 +388,11 @@ struct tide_step {
     /* lost in this step to failed speculation of this step and the previous one */
     double guess_seconds;
     uint64_t ranks;
-    uint64_t slowest_rank;    /* the one that waited least for the others in this step */
-    double imbalance_seconds; /* that a rank waited longer than the slowest one, on average */
-    uint64_t gather_bytes;    /* of weights, that ranks received from each other, summed */
-    uint64_t reduce_bytes;    /* of gradients, the same */
+    uint64_t slowest_rank; /* the one that waited least for the others in this step */
+    /* the mean wait of a rank for the others, less that of slowest_rank */
+    double imbalance_seconds;
+    uint64_t gather_bytes; /* weights that ranks received from each other, all ranks together */
+    uint64_t reduce_bytes; /* gradients, likewise */
     /* With TIDE_LOSS_DPO, means over the pairs. The reward of a row is dpo_beta times the difference of the log
      * probabilities of its targets, with adapters and without */
     double reward_chosen;
@@ -424,12 +432,14 @@ struct tide_engine_wait {
     double update_seconds;  /* in which the update waited */
 };
 
-/* Describes the stalls of the last step for the reason `index`: a value of enum tide_wait, or of a newer
- * one. Returns 0, -ENOENT if `index` is beyond the last reason, or -EINVAL for a wrong struct_bytes. */
+/* Describes the stalls of the last step for the reason `index`, a value of enum tide_wait. A newer
+ * library may have further reasons. Returns 0, -ENOENT if `index` is beyond the last reason, or
+ * -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
                                  struct tide_engine_wait *out);
 
-/* What all ranks moved between memory and one of `stores` since the step before the last one. */
+/* What all ranks moved between memory and one of `stores` from the end of the previous step to the
+ * end of the last one. */
 struct tide_engine_drive {
     size_t struct_bytes;
     const char *directory; /* valid as long as the engine */
@@ -497,15 +507,16 @@ TIDE_API void tide_folder_unclaim(struct tide_context *context);
 
 struct tide_engine_memory {
     size_t struct_bytes;
-    uint64_t rss_bytes;    /* of the process now, or of all of its world; hugetlb pages included */
-    uint64_t peak_bytes;   /* the same so far */
+    /* resident memory of this process, or of all processes of its world; includes hugetlb pages */
+    uint64_t rss_bytes;
+    uint64_t peak_bytes;   /* the peak so far, likewise */
     uint64_t device_bytes; /* taken by all ranks, counted as in tide_plan_info */
     uint64_t host_bytes;
 };
 
-/* Writes the timeline that the option `trace` requests, after the pending update. Without
- * this call tide_engine_destroy writes it, and an error is only logged. Returns 0, also without `trace`, or the
- * error of writing; what could be written of the file is removed. */
+/* Writes the timeline that the option `trace` requests, after the pending update. Without this call
+ * tide_engine_destroy writes it, and an error is only logged. Returns 0, also without `trace`, or
+ * the error of writing; an incomplete file is removed. */
 TIDE_API int tide_engine_trace(struct tide_engine *engine);
 
 /* Reports memory. Returns 0, or -EINVAL for a wrong struct_bytes. */

@@ -68,7 +68,8 @@ struct tide_optim_parameter {
 /* tide_optim_options_init fills them; "init:" gives a default other than 0. */
 struct tide_optim_options {
     size_t struct_bytes;
-    /* In the order of the forward pass, so that parameters that share a block have their gradients together. */
+    /* In the order of the forward pass, so that parameters that share a block get their gradients
+     * at about the same time. */
     const struct tide_optim_parameter *parameters;
     size_t parameter_count;
     const struct tide_optim_group *groups;
@@ -92,10 +93,11 @@ struct tide_optim_options {
     /* Processes that share the states (ZeRO stage 1); see tide_optim_share. */
     uint32_t world; /* number of processes; 0 and 1: this one has all */
     uint32_t rank;  /* of this process, below `world` */
-    /* Replaces `values` by their sums over all processes, and returns 0. It is called once in each step, on a thread
-     * of the library, and may wait for the other processes; it must not call a tide function. Only one process has a
-     * value other than 0 in each place, so the order of additions does not matter. NULL: the norm is that of this
-     * process's share; `clip` and `check_overflow` need the sum. */
+    /* Replaces `values` by their sums over all processes, and returns 0. It is called once in each
+     * step, on a thread of the library, and may wait for the other processes; it must not call a
+     * tide function. At each index only one process has a value other than 0, so the order of
+     * additions does not matter. NULL: the norm is that of this process's share; `clip` and
+     * `check_overflow` need the sum. */
     int (*sum)(void *user, double *values, size_t count);
     void *user; /* passed to `sum` */
     /* "cuda" or "cuda:N": `weights` and gradients are in the memory of that GPU; see tide_optim_set_stream. The library
@@ -154,12 +156,14 @@ struct tide_optim_result {
  * that ended the optimizer: -EDOM names the first parameter of the block whose gradient is not finite. */
 TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result *out);
 
-/* With `device`: sets the CUDA stream of later calls; initially the default stream (NULL). Copies to and from the GPU
- * are put on it, and no call waits for what is on it, except tide_optim_weights_changed and submits with `accumulate`.
- * Work that is put on the stream after tide_optim_submit may overwrite the gradient. Work that is put there after
- * tide_optim_wait_parameter finds the new weights. A wait after the parameter's next submit brings no weights; the next
- * one does. Weights that tide_optim_load or tide_optim_set_states have changed come with tide_optim_wait_parameter, too.
- * Returns 0, or -EINVAL without `device`. */
+/* With `device`: sets the CUDA stream of later calls; initially the default stream (NULL). The
+ * library queues its copies to and from the GPU on this stream. No call waits for work on the
+ * stream, except tide_optim_weights_changed and submits with `accumulate`. Work that is put on the
+ * stream after tide_optim_submit may overwrite the gradient. Work that is put there after
+ * tide_optim_wait_parameter finds the new weights. If the parameter's next gradient has been
+ * submitted already, tide_optim_wait_parameter does not copy the weights to the GPU; the next wait
+ * after that step does. Weights that tide_optim_load or tide_optim_set_states changed are copied by
+ * tide_optim_wait_parameter, too. Returns 0, or -EINVAL without `device`. */
 TIDE_API int tide_optim_set_stream(struct tide_optim *optim, void *stream);
 
 /* Tells which elements of a parameter this process updates: `count` of them from `first` on; there may be none. All
@@ -223,18 +227,20 @@ TIDE_API int tide_optim_save(struct tide_optim *optim, const char *directory, ui
  * except after -EINVAL, -EBUSY and -ENOENT. */
 TIDE_API int tide_optim_load(struct tide_optim *optim, const char *path, uint64_t *step);
 
-/* Does the same where other processes saved than load, or another number of them: `paths` are the checkpoints that
- * all of them wrote, or their directories, in any order; of directories, the newest step is read that all have. Only
+/* Like tide_optim_load, for checkpoints that several processes saved, also if another number of
+ * processes loads them. `paths` are the checkpoints of all processes that saved, or their
+ * directories, in any order; from directories, the newest step that all of them have is read. Only
  * those that have states of this process's share are needed and read. The weights of this share are
- * overwritten; the program sends them to all processes as after an update, and compares *step: all must have loaded the
- * same. Returns as tide_optim_load; -EINVAL also names a process whose checkpoint is missing. */
+ * overwritten; the program sends them to all processes as after an update, and compares *step: all
+ * must have loaded the same. Returns as tide_optim_load; -EINVAL also names a process whose
+ * checkpoint is missing. */
 TIDE_API int tide_optim_load_shares(struct tide_optim *optim, const char *const *paths,
                                     size_t count, uint64_t *step);
 
 struct tide_optim_info {
     size_t struct_bytes;
     uint64_t elements;       /* of all parameters */
-    uint64_t host_bytes;     /* that the library takes */
+    uint64_t host_bytes;     /* memory that the library allocates */
     uint64_t resident_bytes; /* of states in memory */
     uint64_t store_bytes;    /* of extents in the stores */
     uint64_t blocks;         /* small parameters share one */

@@ -17,10 +17,12 @@
  * otherwise. Text that is an array in a struct always ends with a zero byte and is cut where it does
  * not fit.
  *
- * Threads. Objects share no visible state except each thread's last error. A context and the objects created
- * with it form a group. Any thread may use a group, but only one at a time. Different groups are independent:
- * several threads may each use a context of their own at the same time. An object that was created with the
- * context NULL is a group of its own. Functions without a context or an object may be called by any thread at any time.
+ * Threads. Objects share no visible state except each thread's last error. A context and the
+ * objects created with it form a group. Any thread may use a group, but only one at a time, unless
+ * the header of an object allows more. Different groups are independent: several threads may each
+ * use a context of their own at the same time. An object that was created with the context NULL is
+ * a group of its own. Functions without a context or an object may be called by any thread at any
+ * time.
  *
  * The application. The library installs no signal handlers, never exits (except in tide_world_close), writes neither to stdout nor to
  * stderr, and changes neither the environment nor the working directory. Its threads block all signals except

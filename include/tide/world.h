@@ -27,10 +27,11 @@ struct tide_world_options {
     void *user;
 };
 
-/* Connects the processes that were started together, over the MPI library that their launcher belongs to, and
- * waits until all are there. *out is NULL if this process was started alone. Returns 0; -EINVAL if variables of
- * the environment contradict each other; -ENOTSUP if the processes cannot be connected: by torchrun, or without
- * tide's module for that MPI library; -EPROTO if the processes differ; or -EIO for an error of MPI. */
+/* Connects the processes that were started together, over the MPI library that their launcher
+ * belongs to, and waits until all are there. *out is NULL if this process was started alone.
+ * Returns 0; -EINVAL if variables of the environment contradict each other; -ENOTSUP if torchrun
+ * started the processes, or if tide's module for that MPI library is missing; -EPROTO if the
+ * processes differ; or -EIO for an error of MPI. */
 TIDE_API int tide_world_open(const struct tide_world_options *options, struct tide_world **out);
 
 struct tide_world_info {
@@ -47,20 +48,22 @@ struct tide_world_info {
 /* Describes a world. Returns 0, or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_world_describe(const struct tide_world *world, struct tide_world_info *out);
 
-/* Returns which rank this process is, by its launcher's variables, before the world is open: 0 if it is alone. */
+/* Returns the rank of this process, which its launcher's environment variables name; 0 if it was
+ * started alone. Needs no open world. */
 TIDE_API unsigned tide_world_rank(void);
 
-/* Serves the engines of the first process until that closes the world; *code is what it closed the world with.
- * Messages of the log go to `context`. Every process but the first calls it once. Returns 0, or the error that
- * ended the world. */
+/* Serves the engines of the first process until that process closes the world; *code is the code
+ * that it passed to tide_world_close. Messages of the log go to `context`. Every process but the
+ * first calls it once. Returns 0, or the error that ended the world. */
 TIDE_API int tide_world_follow(struct tide_world *world, struct tide_context *context, int *code);
 
-/* Returns 1 if a process was asked to stop; in the first process only. */
+/* Returns 1 if any process was asked to stop, else 0. Only for the first process. */
 TIDE_API int tide_world_stopping(const struct tide_world *world);
 
-/* Closes the world after all engines that use it were destroyed; NULL is allowed. `code` is for the other
- * processes. If an error ended the world (a process died, does not respond, or closes it without having called
- * tide_world_follow), this call does not return: it ends all processes with the exit code `code`, or 1 if that is 0. */
+/* Closes the world after all engines that use it were destroyed; NULL is allowed. The other
+ * processes receive `code` from tide_world_follow. If an error ended the world (a process died,
+ * does not respond, or closes it without having called tide_world_follow), this call does not
+ * return: it ends all processes with the exit code `code`, or 1 if that is 0. */
 TIDE_API void tide_world_close(struct tide_world *world, int code);
 
 #ifdef __cplusplus

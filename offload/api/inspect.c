@@ -345,7 +345,7 @@ static int inspect_base(const char *path, struct tide_inspection *out)
     return judge(rc, out);
 }
 
-/* A directory where bases are kept and no run has files. */
+/* Inspects a directory in which bases are kept and no run has files. False if it has no base. */
 static bool inspect_bases(const char *path, struct tide_inspection *out)
 {
     const unsigned count = model_kept_count(path);

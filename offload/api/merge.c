@@ -114,7 +114,7 @@ static int each_tensor(struct merge *merge,
     return 0;
 }
 
-/* What the tensors have in common. */
+/* What is found out about all tensors of the base model. */
 struct survey {
     size_t matched;
     const char **names; /* owned array: of the tensors that matched */
@@ -278,7 +278,7 @@ static void add(const struct work *work, bool dora, uint64_t begin, uint64_t end
     }
 }
 
-/* The tensor of the adapter's file that replaces the base's, as rows. */
+/* Reads, as rows, the tensor of the adapter's file that replaces the base's. */
 static int read_whole(const struct merge *merge, const struct tensor *tensor, uint64_t first,
                       uint64_t rows, const struct work *work)
 {

@@ -18,7 +18,7 @@
 
 enum { TRACED_STEPS = 3 };
 
-/* Finds what a run would find of an earlier one beside the store. */
+/* Finds the kept base that a run would find or write beside its store. */
 static int find_base(struct tide_plan *plan)
 {
     const struct setup *setup = plan->setup;

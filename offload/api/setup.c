@@ -314,13 +314,13 @@ static int fill_stores(struct setup *setup, bool makes)
     return 0;
 }
 
-/* What is left to others of `usable` bytes if no budget is given. */
+/* Bytes of the `usable` ones that are left to other programs if no budget is given. */
 static uint64_t spare_bytes(uint64_t usable)
 {
     return usable > 4 * reserve_bytes ? reserve_bytes : usable / 16;
 }
 
-/* Budgets that were not given: what a node of the machine in the file has. */
+/* Sets budgets that were not given to what a node of the machine in the file has. */
 static void take_machine_budgets(struct setup *setup)
 {
     const struct run_machine *machine = &setup->machine;
@@ -612,7 +612,7 @@ static int check_base(const struct setup *setup)
                               model_storage_name(base), setup->given.model);
 }
 
-/* A folder that is quantised says how its layers are kept, and is trained by adapters. */
+/* A quantised folder decides how its layers are kept, and only adapters can be trained on it. */
 static int take_quantised(struct setup *setup, const struct model_config *config)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -638,7 +638,7 @@ static int take_quantised(struct setup *setup, const struct model_config *config
     return 0;
 }
 
-/* Tensors with codes are not trained whole. */
+/* Refuses to train quantised tensors whole. */
 static int check_trained(const struct setup *setup)
 {
     const struct model *model = setup->model;
@@ -739,7 +739,7 @@ static unsigned threads_of(const struct setup *setup)
     return before > 0 && (before == 1 || before * local <= all) ? before : each;
 }
 
-/* The number of ranks, which the processes have if there are several. */
+/* Sets the number of ranks: with several processes, the number of these. */
 static int count_ranks(struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -759,7 +759,7 @@ static int count_ranks(struct setup *setup)
     return 0;
 }
 
-/* Whether each rank of this machine can have a card, and reach those of the others. */
+/* Checks that each rank of this machine can have a card and that NCCL can connect them. */
 static int check_cards(const struct setup *setup)
 {
     const struct run_options *options = &setup->options;
@@ -772,7 +772,7 @@ static int check_cards(const struct setup *setup)
     return rc != 0 || options->world == 1 ? rc : coll_nccl_find();
 }
 
-/* What ranks receive from each other, over what connects their processes. */
+/* Measures what ranks receive from each other over the connections of their processes. */
 static int measure_peers(struct setup *setup)
 {
     struct run_options *options = &setup->options;
@@ -840,7 +840,7 @@ static int read_machine(struct setup *setup)
                : 0;
 }
 
-/* Rates of this machine are those of a rank alone on it. */
+/* Sets how many ranks share this machine, because its rates are measured with one rank alone on it. */
 static void share_machine(struct setup *setup)
 {
     struct run_options *options = &setup->options;
@@ -857,7 +857,7 @@ static void share_machine(struct setup *setup)
     }
 }
 
-/* Whether weights are gathered as codes of 8 bits. */
+/* Sets whether weights are gathered as codes of 8 bits. */
 static int choose_gather(struct setup *setup)
 {
     struct run_options *options = &setup->options;
@@ -873,13 +873,13 @@ static int choose_gather(struct setup *setup)
                  "ranks gather weights in 8 bits, so results differ from exact ones");
     } else {
         core_log(CORE_LOG_WARN,
-                 "weights are gathered in 8 bits only with several ranks, ZeRO stage 3 and "
-                 "weights of 16 bits; nothing changes");
+                 "--gather int8 has no effect: it needs several ranks, ZeRO stage 3 and "
+                 "16-bit weights");
     }
     return 0;
 }
 
-/* Whether gradients are reduced as codes of 4 bits. */
+/* Sets whether gradients are reduced as codes of 4 bits. */
 static int choose_reduce(struct setup *setup)
 {
     struct run_options *options = &setup->options;
@@ -894,13 +894,13 @@ static int choose_reduce(struct setup *setup)
         core_log(CORE_LOG_INFO,
                  "ranks reduce gradients in 4 bits, so results differ from exact ones");
     } else {
-        core_log(CORE_LOG_WARN, "gradients are reduced in 4 bits only with several ranks and ZeRO "
-                                "stages 1 to 3; nothing changes");
+        core_log(CORE_LOG_WARN, "--reduce int4 has no effect: it needs several ranks and ZeRO "
+                                "stage 1, 2 or 3");
     }
     return 0;
 }
 
-/* Ranks of a host have to follow each other, or groups have ranks of several hosts. */
+/* Warns if a group has ranks of several hosts: the ranks of a host are then not consecutive. */
 static void check_neighbours(const struct setup *setup)
 {
     const uint32_t within = setup->options.within;
@@ -918,7 +918,7 @@ static void check_neighbours(const struct setup *setup)
     }
 }
 
-/* How many ranks keep a copy of weights together. */
+/* Sets the size of groups of ranks that keep a copy of weights. */
 static int choose_within(struct setup *setup)
 {
     struct run_options *options = &setup->options;
@@ -932,17 +932,17 @@ static int choose_within(struct setup *setup)
     }
     if (options->stage != 3 || within == options->world) {
         core_log(CORE_LOG_WARN,
-                 "weights are gathered within groups of %" PRIu64
-                 " ranks only with more ranks than "
-                 "that and ZeRO stage 3; nothing changes",
+                 "--gather-within %" PRIu64
+                 " has no effect: it needs more ranks than that, and ZeRO "
+                 "stage 3",
                  within);
         return 0;
     }
     if (within > options->world || options->world % within != 0) {
         return core_err_set(-EINVAL,
                             "%u ranks cannot be divided into groups of %" PRIu64
-                            " that gather weights within themselves: --gather-within "
-                            "(zero_hpz_partition_size) takes a divisor of the number of ranks",
+                            ": --gather-within (zero_hpz_partition_size) takes a divisor of the "
+                            "number of ranks",
                             options->world, within);
     }
     options->within = (uint32_t)within;
@@ -986,9 +986,7 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
         return rc;
     }
     if (setup->options.pairs > 0 && !dev_is_cpu(setup->options.device)) {
-        return core_err_set(-ENOTSUP,
-                            "--loss dpo needs the device \"cpu\"; found \"%s\", whose loss is not "
-                            "that of pairs yet",
+        return core_err_set(-ENOTSUP, "--loss dpo runs on the device \"cpu\" only; found \"%s\"",
                             setup->options.device);
     }
     setup->options.stage = setup->options.world > 1 ? setup->given.zero_stage : 0;

@@ -15,7 +15,7 @@ static const struct need {
     {"liburing", "liburing-dev",
      "drives are read by libaio or threads, which needs more processor time"},
     {"onednn", "libdnnl-dev", "products on the CPU device are several times slower"},
-    {"hwloc", "libhwloc-dev", "the machine's shape is read from /sys, without caches"},
+    {"hwloc", "libhwloc-dev", "the topology is read from /sys, without cache sizes"},
 };
 
 static const struct need *need_of(const char *name)

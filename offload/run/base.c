@@ -1,4 +1,4 @@
-/* base.c: from a plan to what a kept base is made of. */
+/* base.c: makes the options of a kept base from a plan. */
 #include "offload/run/base.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@ static bool is_wanted(const struct run_base *base)
            options->stores[0].directory != NULL && base->folder != NULL;
 }
 
-/* Fills all but `paged`, which the caller frees; NULL: no memory. */
+/* Fills *out. Returns its array `paged`, which the caller frees; NULL: no memory. */
 static bool *describe(const struct run_base *base, struct model_kept_options *out)
 {
     const struct run_options *options = base->options;

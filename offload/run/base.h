@@ -1,5 +1,5 @@
-/* base.h: the file beside the first store in which a run keeps its quantised base (model/kept.h): whether one is wanted, and
- * where. Engine's thread, or a planner's. */
+/* base.h: opens and measures the file beside the first store in which a run keeps its quantised
+ * base (model/kept.h). The thread of the engine or of the plan enters. */
 #ifndef OFFLOAD_RUN_BASE_H
 #define OFFLOAD_RUN_BASE_H
 
@@ -16,9 +16,11 @@ struct run_base {
     const char *folder; /* of the model; NULL: nothing is kept */
 };
 
-/* Opens the file, or begins one if `writes`. *out is NULL if there is none. */
+/* Opens the file; if there is none and `writes`, begins one. *out is NULL if there is no file or
+ * the run keeps none. */
 int run_base_open(const struct run_base *base, bool writes, struct model_kept **out);
-/* The bytes that a file takes, if one is wanted and there is room for it, or it is there already; else 0. */
+/* Sets *exists to whether the file exists, and *out to its bytes, or to those that it would take.
+ * *out is 0 if the run keeps no base, or if a new file has no room. */
 int run_base_bytes(const struct run_base *base, bool *exists, uint64_t *out);
 
 #endif

@@ -7,7 +7,7 @@
 #include "offload/run/options.h"
 #include "offload/store/checkpoint.h"
 
-/* What a manifest says of a run besides its options, weights and states. */
+/* What a manifest records of a run besides its options, weights and states. */
 struct run_position {
     uint64_t run; /* random number of the run; a resumed run keeps it */
     uint64_t steps;

@@ -192,7 +192,8 @@ static int feed_ranks(struct run_engine *engine, const struct model_batch *batch
     return 0;
 }
 
-/* Collectives take every rank the same time, except that the slowest rank waits for nobody. */
+/* Finds the slowest rank. A collective takes equally long on all ranks except for the wait for the
+ * others, so it is the rank that waited least. */
 static void compare_ranks(const struct run_engine *engine, struct run_step *step)
 {
     int64_t sum_ns = 0;

@@ -59,7 +59,8 @@ struct run_step {
     struct run_moved moved;      /* by the drives since the last step */
     struct run_stats stats;      /* of the first rank */
     uint32_t slowest;            /* the rank that waited least for the others */
-    double imbalance_seconds;    /* that a rank waited longer than the slowest one, on average */
+    /* the mean wait of a rank for the others, less that of the slowest one */
+    double imbalance_seconds;
 };
 
 /* `count` micro-batches, rank by rank; if there are fewer than world x micro_batches, the rest is
@@ -97,13 +98,14 @@ void run_engine_memory(const struct run_engine *engine, uint64_t *used_bytes, ui
 
 /* ---- in the other processes ---- */
 
-/* Makes the engine of a rank that the first process calls. Its weights are loaded by a call. */
+/* Makes an engine with the rank of this process, which the first process calls. A later call loads
+ * its weights. */
 struct run_remote_made;
 int run_engine_create_remote(const struct run_engine_options *options,
                              const struct run_remote_made *made, struct run_engine **out);
-/* Its rank. */
+/* The rank of this process. */
 struct run_rank *run_engine_own(struct run_engine *engine);
-/* The sums of what its rank has read of a base model; NULL: the base is not apart. */
+/* The checksums of what that rank has read of the base model; NULL: checkpoints contain the base. */
 const struct model_sums *run_engine_sums(const struct run_engine *engine);
 /* The fp32 masters of a trained block that a rank keeps, in order, as floats. */
 int run_engine_rank_masters(struct run_rank *rank, uint32_t block, run_take_weights *take,
@@ -118,11 +120,12 @@ struct run_remote_save;
 struct store_checkpoint_write;
 int run_engine_save_join(struct run_engine *engine, const char *folder,
                          struct store_checkpoint_write **out);
-/* Begins the part of this machine on a shelf. */
+/* Begins this machine's part of a checkpoint on a shelf. */
 int run_engine_save_lead(struct run_engine *engine, struct store_shelf *shelf,
                          const struct run_remote_save *save, const void *application,
                          struct store_checkpoint_write **out);
-/* Writes what the rank keeps of a block while no rank works; `leads`: into the part that it has begun. */
+/* Writes what the rank of this process keeps of a block. No rank may be working. `leads`: writes to
+ * the part that run_engine_save_lead has begun. */
 int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                          uint32_t block, bool leads);
 

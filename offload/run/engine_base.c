@@ -37,8 +37,9 @@ static int gather_sums(struct run_engine *engine)
     return rc;
 }
 
-/* The file in which the base is kept beside the first store. The first process writes it, because only that one finds
- * the identity; files are only read on other machines if a run wrote them there. */
+/* Opens the file that keeps the base beside the first store. Only the first process writes it,
+ * because only that one finds the identity of the base. On another machine a file is found only if
+ * an earlier run had its first process there. */
 int run_engine_base_open(struct run_engine *engine)
 {
     const struct run_base base = {.options = engine->given.options,

@@ -61,7 +61,7 @@ int run_engine_wait_remote(struct run_engine *engine, uint32_t index, struct run
     return rc;
 }
 
-/* All ranks get the call before the first one works at it. */
+/* Sends the call to all other processes before the rank of this one begins it. */
 static int call_processes(struct run_engine *engine, enum run_call call, const void *arguments,
                           size_t arguments_bytes)
 {

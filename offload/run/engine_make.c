@@ -15,8 +15,8 @@
 #include "offload/plan/shard.h"
 #include "offload/run/checkpoint_writer.h"
 
-/* The rate of each store's drive, in proportion to which extents are spread over the stores; the
- * same for all ranks. A file of rates does not have it: then it is measured. */
+/* Finds the rate of each store's drive, the same for all ranks: extents are spread over the stores
+ * in proportion to it. A file of rates does not contain it, so it is then measured. */
 static int weigh_stores(const struct run_engine *engine, double drive_bytes[STORE_PATHS_MAX])
 {
     const struct run_prepared *prepared = engine->given.prepared;
@@ -102,7 +102,8 @@ static int compare_plan(const struct run_engine *engine, uint32_t rank, uint64_t
                               rank, hash, first);
 }
 
-/* The first of the ranks that wrote a block whose range this rank needs and the part lacks; -1: none. */
+/* The first of the ranks that saved whose range of a block this rank needs and the part lacks; -1:
+ * none. */
 static int missing_rank(const struct store_part *part, uint32_t of, uint64_t elements,
                         struct plan_span need)
 {
@@ -116,7 +117,7 @@ static int missing_rank(const struct store_part *part, uint32_t of, uint64_t ele
     return -1;
 }
 
-/* A part on the drive of a machine has only what its ranks had. */
+/* Checks that a part of a checkpoint on this machine has all ranges that the rank needs. */
 static int check_part(const struct run_engine *engine, const struct run_engine_worker *worker,
                       const struct store_part *part)
 {
@@ -145,8 +146,8 @@ static int check_part(const struct run_engine *engine, const struct run_engine_w
     return 0;
 }
 
-/* Each rank opens the checkpoint, because it reads its own parts. What it says of the run is the first
- * rank's. */
+/* Each rank opens the checkpoint, because it reads its own parts. The state of the run is taken
+ * from the manifest that the first rank opened. */
 static int resume_rank(struct run_engine *engine, struct run_engine_worker *worker)
 {
     struct store_checkpoint *checkpoint = NULL;

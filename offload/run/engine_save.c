@@ -58,8 +58,8 @@ static uint32_t writers_of(const struct run_engine *engine, uint32_t block)
     return engine->given.options->stage >= (trained ? 1 : 3) ? engine->world : 1;
 }
 
-/* Writes what a rank of this process keeps of a block; nothing works meanwhile. `leads`: for a part of its own, which
- * also has the weights that all ranks hold. */
+/* Writes what a rank of this process keeps of a block, while no rank is working. `leads`: the
+ * process has a part of its own, which also gets the weights that all ranks hold. */
 static int write_part(struct run_engine *engine, struct run_rank *rank,
                       struct store_checkpoint_write *checkpoint, uint32_t block, bool leads)
 {
@@ -72,7 +72,7 @@ static int write_part(struct run_engine *engine, struct run_rank *rank,
                                           : rc;
 }
 
-/* The checksums of what another process has written. */
+/* Adds the checksums of what another process has written. */
 static int merge_sums(void *context, uint64_t first, uint64_t count,
                       const struct store_arrays *sums)
 {
@@ -95,7 +95,8 @@ static uint32_t leader_of(const struct run_engine *engine, uint32_t rank)
     return first;
 }
 
-/* Which other processes: the first ones of machines with a part of their own, or the rest. */
+/* Sets of the other processes. LEADERS: the first one of each machine that has a part of its own;
+ * MEMBERS: the others. */
 enum which { LEADERS = 1, MEMBERS = 2, OTHERS = 3 };
 
 static bool is_among(const struct run_engine *engine, uint32_t rank, enum which which)
@@ -143,7 +144,7 @@ static struct store_part part_of(const struct run_engine *engine, uint32_t leade
     return part;
 }
 
-/* Every part has the checksums of all parts. */
+/* Sends the checksums of all parts to the leaders, because every part contains them. */
 static int send_sums(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                      uint32_t block)
 {

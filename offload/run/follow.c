@@ -27,7 +27,7 @@ struct follower {
     struct model_files *files;     /* owned */
     struct run_prepared *prepared; /* owned */
     struct run_engine *engine;     /* owned; NULL: the first process has none */
-    bool leads; /* `save` is the part of this machine, and not a share of another process's */
+    bool leads; /* `save` is this machine's own part; false: files that another process has begun */
     struct store_shelf
         *shelf; /* owned: of the part of this machine; NULL: another process has it */
     struct store_checkpoint_write *save; /* owned; NULL: none is being written */
@@ -247,9 +247,9 @@ static int check_shelf(const char *directory, uint64_t run)
         char path[4096];
         store_shelf_path(directory, steps[i], path, sizeof path);
         if (store_checkpoint_peek(path, &manifest) == 0 && manifest.run != run) {
-            rc = core_err_set(-EEXIST,
-                              "%s is of another run; remove the checkpoints in %s of this machine",
-                              path, directory);
+            rc = core_err_set(
+                -EEXIST, "%s belongs to another run; remove the checkpoints in %s on this machine",
+                path, directory);
         }
         store_manifest_fini(&manifest);
     }
@@ -329,7 +329,8 @@ static int drop_save(struct follower *follower)
     return rc;
 }
 
-/* A leader's part waits for its publication. */
+/* Seals what was written, or drops it. A leader keeps its part open until it is called to publish
+ * it. */
 static int end_save(struct follower *follower, struct run_reply *reply)
 {
     uint32_t seals;
@@ -388,7 +389,8 @@ static int measure(struct follower *follower)
     return run_measure_coll(&ranks, with.bytes, &rates);
 }
 
-/* The engine's loss of a rank's thread would keep its memory in use: the process then ends with it. */
+/* Serves one call. If a rank's thread does not return from DESTROY, the engine's memory stays in
+ * use, and the error ends the process. */
 static int serve(struct follower *follower, enum run_call call, size_t bytes,
                  struct run_reply *reply)
 {

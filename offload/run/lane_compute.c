@@ -308,7 +308,7 @@ static unsigned packed_part(const struct plan_input *input, uint32_t block, unsi
     return count;
 }
 
-/* The same of weights that a packed gather or a stored form has. */
+/* The same for weights of a packed gather or in a stored form. */
 static unsigned part_at(const struct run_compute *compute, const struct plan_command *command,
                         unsigned index, struct model_stored_part *out)
 {
@@ -322,7 +322,7 @@ static unsigned part_at(const struct run_compute *compute, const struct plan_com
     return stored->count;
 }
 
-/* The parts of which EXPAND makes weights: their number, and the arguments of one. */
+/* Returns the number of parts that EXPAND makes weights of, and sets the arguments for one of them. */
 static unsigned expansion_at(const struct run_compute *compute, const struct plan_command *command,
                              unsigned index, struct kern_expand_arguments *out)
 {
@@ -353,7 +353,7 @@ static unsigned expansion_at(const struct run_compute *compute, const struct pla
     return count;
 }
 
-/* Makes weights of stored tensors. */
+/* Expands stored tensors to weights. */
 static int expand(struct run_compute *compute, const struct plan_command *command,
                   struct core_fence *out)
 {

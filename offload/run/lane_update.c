@@ -38,8 +38,9 @@ struct update_node {
     struct core_team *team;   /* owned */
 };
 
-/* Commands of several queues end in any order, but those who wait expect that a command's fence is reached after
- * all before it: `line` counts the commands up to the first that is not done. */
+/* Commands of several queues end in any order, but a waiter relies on the fence of a command being
+ * reached after those of all earlier commands: `line` counts the commands up to the first that is
+ * not done. */
 struct update_order {
     struct core_line line;
     uint64_t submitted;   /* the rank's thread only */

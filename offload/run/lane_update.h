@@ -31,7 +31,8 @@ struct run_update_options {
     struct core_bell *bell;
     /* Called on the queue's thread when all chunks of a block are updated; NULL: nobody asks. */
     void (*updated)(void *user, uint32_t block);
-    /* Adds the squares of all processes up, from the sums of this one's tiles; NULL: there is no other. */
+    /* Sums the squares over all processes, from the sums of this process's tiles; NULL: there is no
+     * other process. */
     int (*total)(void *user, const double *tiles, double *squares);
     void *user;
 };

@@ -40,11 +40,11 @@ struct run_lent {
 /* The elements of a part that are in a chunk of its block, counted in the block; there may be none. */
 struct plan_span run_lent_overlap(const struct run_lent_part *part, uint64_t first, uint64_t count);
 
-/* Makes the masters of a part's elements in a chunk what the weights are. `chunk` has the states. */
+/* Sets the masters of a part's elements in a chunk to the weights. `chunk` has the states. */
 void run_lent_begin_masters(const struct run_lent_block *block, const struct run_lent_part *part,
                             const struct adam_arrays *chunk);
 
-/* Updates one part alone. */
+/* Creates the `adam` that updates one part. */
 int run_lent_adam_create(const struct run_lent *lent, const struct run_lent_block *block,
                          const struct run_lent_part *part, const struct run_options *options,
                          struct core_team *team, struct adam **out);

@@ -35,7 +35,7 @@ struct loading {
     const struct model_files *files; /* NULL: none */
     struct model_sums *sums;         /* of frozen blocks that are read from files; NULL: none */
     struct model_kept *kept;         /* borrowed: of the base; NULL: none */
-    bool based;                      /* the store can read what is in it */
+    bool based;                      /* the store can read from the kept file */
     struct store_checkpoint
         *checkpoint; /* of all blocks, or of those that are trained; NULL: none */
     struct run_slots chunks;
@@ -146,8 +146,8 @@ static bool is_in_checkpoint(const struct loading *load, uint32_t block)
     return load->checkpoint != NULL && (blocks->list[block].trained || !blocks->base_apart);
 }
 
-/* Whether a frozen block is read from the file in which an earlier run kept it. A process that sums what it reads of
- * the model's files goes on with that. */
+/* Whether a frozen block is read from the file in which an earlier run kept it. While the model's
+ * files are being summed, only blocks in fewer bits are read from the kept file. */
 static bool is_kept(const struct loading *load, uint32_t block)
 {
     return model_kept_has(load->kept, block) &&
@@ -347,7 +347,7 @@ static int load_pages(struct loading *load, uint32_t block, struct model_stored_
     return rc;
 }
 
-/* Weights and states of one chunk, through one slot. */
+/* Loads the weights and states of one chunk through one slot. */
 static int load_chunk(struct loading *load, const struct run_chunk *chunk)
 {
     const struct run_rank *rank = load->rank;
@@ -374,8 +374,8 @@ static int load_chunk(struct loading *load, const struct run_chunk *chunk)
     return rc != 0 || resident != NULL ? rc : add_arrival(load, &states_place, span, states, slot);
 }
 
-/* The part of a block's stored form that this rank keeps, chunk by chunk through slots. `reader` NULL: from the kept
- * file. */
+/* Loads the part of a block's stored form that this rank keeps, chunk by chunk through slots.
+ * `reader` NULL: from the kept file. */
 static int load_stored_chunks(struct loading *load, uint32_t block,
                               struct model_stored_reader *reader)
 {
@@ -407,7 +407,7 @@ static int load_stored_chunks(struct loading *load, uint32_t block,
     return rc;
 }
 
-/* The bytes of a block for the file in which it is kept. */
+/* State of writing a block to the file in which it is kept. */
 struct keeping {
     struct model_kept *kept;
     uint32_t block;
@@ -419,7 +419,7 @@ static void keep_bytes(void *user, const void *bytes, uint64_t count)
     model_kept_write(keeping->kept, keeping->block, bytes, count);
 }
 
-/* The first rank writes that file. */
+/* Whether this rank writes the kept file: only the first rank does. */
 static bool keeps(const struct loading *load, uint32_t block)
 {
     return load->rank->input->rank == 0 && model_kept_wants(load->kept, block);
@@ -535,7 +535,8 @@ static int adopt_kept(struct loading *load, uint32_t block)
     return 1;
 }
 
-/* Weights first, in their place or in a slot; then states, which may be made from them. */
+/* Loads a block: first its weights, to their place or to a slot, then its states, which may be made
+ * from them. */
 static int load_block(struct loading *load, uint32_t block)
 {
     const struct run_rank *rank = load->rank;
@@ -705,7 +706,8 @@ static int open_kept(struct loading *load)
     return rc < 0 ? rc : 0;
 }
 
-/* If all ranks read the whole model, the first one sums. */
+/* Where this rank adds what it reads; NULL: nowhere. If all ranks read the whole model, only the
+ * first one sums. */
 static struct model_sums *own_sums(const struct run_rank *rank, struct model_sums *sums)
 {
     return rank->input->rank == 0 || plan_shards_weights(rank->input) ? sums : NULL;

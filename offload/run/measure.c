@@ -36,7 +36,7 @@ static const uint64_t file_bytes_max = UINT64_C(4) << 30;
 static const uint64_t spare_bytes_max = UINT64_C(256) << 20;
 static const uint64_t small_bytes = UINT64_C(16) << 20;
 
-/* Weights and states of all blocks. */
+/* Bytes of the weights and states of all blocks. */
 static uint64_t kept_bytes(const struct run_shapes *shapes, const struct run_options *options)
 {
     const struct plan_format format = run_options_format(options);

@@ -1,4 +1,5 @@
-/* measure.h: measures one part of a machine at a time. For rates.c. The caller's thread waits. */
+/* measure.h: measures one part of a machine at a time, for rates.c. Processes also measure their
+ * collectives with it (remote.c, follow.c). The caller's thread waits. */
 #ifndef OFFLOAD_RUN_MEASURE_H
 #define OFFLOAD_RUN_MEASURE_H
 

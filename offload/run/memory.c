@@ -56,7 +56,8 @@ static int add_part(struct parts *parts, uint64_t begin, uint32_t node)
     return 0;
 }
 
-/* Whatever no chunk occupies: near the card, or in turn, because all nodes compute. */
+/* Places memory that no chunk occupies: on the card's node or, because all nodes compute, on the
+ * nodes in turn. */
 static int add_stripes(struct parts *parts, const struct plan_buffer *buffer)
 {
     enum { STRIPE_BYTES = 4 << 20 };

@@ -121,8 +121,8 @@ static int check_world(const struct run_optimizer_options *options)
     const bool counts = options->options.clip > 0 || options->options.may_skip;
     return options->world <= 1 || options->sum != NULL || !counts
                ? 0
-               : core_err_set(-EINVAL, "clipping and skipping need the norm of all processes, so "
-                                       "the sum of numbers over them");
+               : core_err_set(-EINVAL, "clip and check_overflow need the norm over all processes: "
+                                       "give the function `sum`");
 }
 
 /* Blocks, then shapes, rates and the plan. */
@@ -334,7 +334,8 @@ int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_sc
     return rc;
 }
 
-/* A token says a step, from 1, and a block, or, with the number of blocks, all of them. */
+/* A token encodes a step, from 1, and the index of a block; the number of blocks as index means all
+ * blocks. */
 static uint64_t token_of(const struct run_optimizer *optimizer, uint64_t step, uint32_t block)
 {
     return step == 0 ? 0 : (step - 1) * (optimizer->blocks->count + UINT64_C(1)) + block + 1;

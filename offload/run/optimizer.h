@@ -47,8 +47,9 @@ struct run_optimizer_options {
     /* Processes that share the states: each has a part of each block. 0 and 1: one has all. */
     uint32_t world;
     uint32_t rank;
-    /* Replaces `values` by their sums over all processes; one call in each step, on the update's thread. NULL: the
-     * norm is that of this process's gradients, and may not count. */
+    /* Replaces `values` by their sums over all processes; one call in each step, on the update's
+     * thread. NULL: the norm is that of this process's gradients, and clip and may_skip are
+     * refused. */
     int (*sum)(void *user, double *values, size_t count);
     void *sum_user;
     /* Where weights and gradients are ("cuda:0"); the update has copies of them in host memory. NULL: in host
@@ -66,7 +67,7 @@ bool run_optimizer_destroy(struct run_optimizer *optimizer);
  * those whose first gradient was not submitted yet. */
 int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
                             const struct adam_group *group);
-/* Gradients of the next steps are multiples of the loss's by this factor. Between steps. */
+/* Sets the factor by which the gradients of the next steps are multiplied. Between steps. */
 int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_scale);
 
 /* Hands over a gradient of a parameter; `last`: no other follows in this step. It is borrowed until *token is
@@ -77,9 +78,9 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
 /* Closes the step: parameters without a gradient stay as they are. Returns at once. */
 int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token);
 
-/* Weights and gradients on a device: sets the stream on which later calls copy them, in the order of what is there:
- * after a submit the application may overwrite the gradient in that order, and after a wait use the weights.
- * At first the device's default stream. */
+/* Weights and gradients on a device: sets the stream on which later calls queue their copies. Work
+ * that the application queues there after a submit may overwrite the gradient; work after a wait
+ * finds the new weights. Initially the device's default stream. */
 void run_optimizer_set_stream(struct run_optimizer *optimizer, void *stream);
 
 /* Waits until a token is reached. Any thread. */
@@ -88,14 +89,15 @@ int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token);
 int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
 /* The token of a parameter's update in the last closed step: it is reached without another call. */
 uint64_t run_optimizer_token(const struct run_optimizer *optimizer, size_t parameter);
-/* Waits for a parameter's update in the last closed step, or, with RUN_OPTIMIZER_ALL, for all of that step. Then
- * weights on a device follow, on the stream; those of parameters that have a gradient of the next step already do not. */
+/* Waits for a parameter's update in the last closed step, or, with RUN_OPTIMIZER_ALL, for all of
+ * that step. Then queues the copies of weights to the device on the stream, except of parameters
+ * that already have a gradient of the next step. */
 #define RUN_OPTIMIZER_ALL SIZE_MAX
 int run_optimizer_wait_weights(struct run_optimizer *optimizer, size_t parameter);
 /* The token of the last closed step. */
 uint64_t run_optimizer_last_token(const struct run_optimizer *optimizer);
 
-/* What the norm of the last closed step said. Waits for it. */
+/* The norm of the last closed step and its consequences. Waits for the norm. */
 struct run_optimizer_result {
     uint64_t step;
     double norm;
@@ -126,11 +128,12 @@ int run_optimizer_set_states(struct run_optimizer *optimizer, size_t parameter,
 /* Writes a checkpoint to DIRECTORY/checkpoint-N after N steps: weights, states, counters. `keep` newest ones
  * are kept; 0: all. Between steps; waits for the last one. -EEXIST: the directory has another run's. */
 int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, uint32_t keep);
-/* Reads the checkpoints of the processes that saved, at `paths`, or the newest ones of one step in these directories
- * that verify. Their number may differ from that of the processes that load; only those are needed that have
- * elements of this one's. Parameters and formats are equal, placement may differ. The weights of this process's
- * share are overwritten. -ENOENT: there is none. After -EBADMSG the weights and states may be those of two
- * checkpoints only if a file changed while it was read. */
+/* Reads the checkpoints of the processes that saved, at `paths`, or the newest ones of one step in
+ * these directories that verify. Their number may differ from that of the processes that load; only
+ * those with elements of this process's share are needed. Parameters and formats are equal,
+ * placement may differ. The weights of this process's share are overwritten. -ENOENT: there is
+ * none. After -EBADMSG the weights and states may be those of two checkpoints only if a file
+ * changed while it was read. */
 int run_optimizer_load(struct run_optimizer *optimizer, const char *const *paths, size_t count,
                        uint64_t *step);
 

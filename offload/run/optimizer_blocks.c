@@ -268,7 +268,7 @@ static void sort_members(const struct run_optimizer *optimizer, uint32_t count, 
     first[0] = 0;
 }
 
-/* Of names, sizes and types: what must be equal for a checkpoint to fit. */
+/* A hash of names, sizes and types of weights, which must be equal for a checkpoint to fit. */
 static uint64_t hash_parameters(const struct run_optimizer_options *options)
 {
     uint64_t hash = 0;

@@ -113,8 +113,8 @@ uint64_t run_optimizer_device_bytes(const struct run_optimizer *optimizer);
 void run_optimizer_device_stop(struct run_optimizer_device *device);
 void run_optimizer_device_close(struct run_optimizer_device *device);
 
-/* Queues the copy of a gradient to host memory, on the application's stream; *gradient is then there. `waits`: for it
- * too. */
+/* Queues the copy of a gradient to host memory, on the application's stream; *gradient then points
+ * to the copy. `waits`: also waits for it. */
 int run_optimizer_device_take(struct run_optimizer *optimizer, size_t parameter, bool waits,
                               const char **gradient);
 /* Notes that the host's weights of a parameter are newer than the device's. */

@@ -70,7 +70,7 @@ static void carry_weights(const struct run_optimizer *optimizer, const struct ru
     }
 }
 
-/* The memory of a chunk's states: where they stay, or a free slot, which is then *slot. */
+/* Finds the memory of a chunk's states: where they stay, or a free slot, which is then *slot. */
 static int find_states(const struct run_optimizer *optimizer, struct run_slots *slots,
                        const struct run_chunk *chunk, struct run_slot **slot, char **states)
 {
@@ -84,7 +84,7 @@ static int find_states(const struct run_optimizer *optimizer, struct run_slots *
     return run_rank_wait(optimizer->rank, (*slot)->moved);
 }
 
-/* The same, with the states in it. */
+/* The same, and reads the states into a slot. */
 static int read_states(const struct run_optimizer *optimizer, struct run_slots *slots,
                        const struct run_chunk *chunk, struct run_slot **slot, char **states)
 {
@@ -130,7 +130,7 @@ static struct plan_span saved_share(const struct carrying *carrying, uint32_t wh
                                   rank);
 }
 
-/* Where the streams of a range are if they begin `skipped` elements later. */
+/* Returns the streams of a range from `skipped` elements on. */
 static struct store_arrays advance(const struct plan_format *format,
                                    const struct store_arrays *streams, uint64_t skipped)
 {
@@ -242,7 +242,7 @@ static int check_others(const struct run_optimizer *optimizer, const char *direc
     return rc;
 }
 
-/* With the number of processes, which a plan does not know. */
+/* The options with the number of processes, which a plan does not know. */
 static struct run_options described(const struct run_optimizer *optimizer)
 {
     struct run_options options = optimizer->options;
@@ -250,7 +250,7 @@ static struct run_options described(const struct run_optimizer *optimizer)
     return options;
 }
 
-/* Of a manifest: the number of processes, and which one saved. */
+/* Keys of a manifest: the number of processes, and which one of them saved. */
 static const char RANKS[] = "ranks";
 static const char SHARE[] = "rank";
 
@@ -483,7 +483,8 @@ static void take_counters(const struct carrying *carrying)
     }
 }
 
-/* Goes on with the run of the same process or, if more processes load than saved, of another one. */
+/* Continues the run of the process with the same number or, if more processes load than saved, of
+ * another one. */
 static void take_position(const struct carrying *carrying)
 {
     struct run_optimizer *optimizer = carrying->optimizer;
@@ -498,7 +499,7 @@ static void take_position(const struct carrying *carrying)
     optimizer->loss_scale = manifest->scale.value;
 }
 
-/* Checkpoints that are whole: every byte is compared with its checksum before anything is changed. */
+/* Reads the checkpoints. Every byte is compared with its checksum before anything is changed. */
 static int read_checkpoints(struct run_optimizer *optimizer, const char (*paths)[PATH_BYTES],
                             size_t count)
 {
@@ -645,7 +646,7 @@ static int move_chunk(struct run_optimizer *optimizer, struct run_slots *slots,
                : run_chunk_put(optimizer->rank, &place, states, &slot->moved);
 }
 
-/* Before anything is changed. */
+/* Checks the arrays before anything is changed. */
 static int check_values(const struct run_optimizer *optimizer, uint32_t block,
                         const struct run_optimizer_states *given)
 {

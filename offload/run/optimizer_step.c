@@ -90,7 +90,7 @@ static int fetch_ahead(struct run_optimizer *optimizer)
 
 /* ---- what blocks need ---- */
 
-/* The sums of squares of a block without a gradient. */
+/* Clears the sums of squares of a block without a gradient. */
 static void clear_sums(struct run_optimizer *optimizer, uint32_t block)
 {
     const struct plan_layout *layout = plan_layout_of(optimizer->plan);
@@ -101,9 +101,10 @@ static void clear_sums(struct run_optimizer *optimizer, uint32_t block)
            count * PLAN_TILE_SUM_BYTES);
 }
 
-/* Whether the update of a block also sums the squares of its gradients, which are then read once. Not before a norm that
- * updates wait for; only if chunks begin at tiles of the parameter, which those of a share need not; and only if whole
- * tiles, which the team's threads share, leave no thread idle for long. */
+/* Whether the update of a block also sums the squares of its gradients, which are then read only
+ * once. Needs updates that do not wait for the norm, gradients that are not accumulated, a block of
+ * one parameter whose chunks begin at tiles of the parameter (those of a share need not), and enough
+ * whole tiles to keep nine tenths of the threads busy. */
 static bool sums_with_update(const struct run_optimizer *optimizer, uint32_t block)
 {
     const struct run_lent_block *lent = &optimizer->lent.blocks[block];
@@ -117,7 +118,7 @@ static bool sums_with_update(const struct run_optimizer *optimizer, uint32_t blo
            10 * tiles >= 9 * rounds * threads;
 }
 
-/* Adds what a block needs that has become ready. */
+/* Adds the commands of a block that has become ready. */
 static int add_ready(struct run_optimizer *optimizer, uint32_t block)
 {
     const bool inside = run_optimizer_inside(optimizer);

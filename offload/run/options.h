@@ -20,22 +20,22 @@
 struct run_cache {
     const char *folder; /* NULL: nothing is kept */
     const char *build;  /* build of this library; rates that another build measured do not count */
-    bool renew;         /* measures again, whatever is kept */
+    bool renew;         /* ignores cached rates and measures again */
 };
 
 /* Sent to other processes as it is; a new pointer needs a line in remote.c. */
 struct run_options {
-    const char *device; /* cached rates are ignored and measured again */
-    unsigned threads;   /* threads of compute and of the update */
-    /* The slowest rank takes so many times as long for what it does by itself; 0: 1. */
+    /* "cpu", or the cards of all ranks: "cuda", "cuda:N", "cuda:N,M" (dev_name_of_rank) */
+    const char *device;
+    unsigned threads; /* threads of compute and of the update */
+    /* For plans: what the slowest rank does by itself takes this many times as long; 0: 1. */
     double straggler;
     /* What the planner divides, because rates are those of a rank that has the machine to itself: ranks
      * that share the drives, and threads of all ranks per processor. 0: 1. */
     double drive_ranks, crowding;
-    double coll_bytes,
-        within_bytes; /* plan_rates of ranks in several processes, which measured them together; 0:
-                                      * measured as threads */
-    bool numa_off;    /* nothing is placed on NUMA nodes */
+    /* Rates of collectives that several processes have measured together; 0: measured with threads. */
+    double coll_bytes, within_bytes;
+    bool numa_off; /* nothing is placed on NUMA nodes */
     const char *
         topology; /* a folder with copies of /proc and /sys of another machine, by whose nodes memory and
                            * threads are placed; NULL: this one. For tests */

@@ -31,7 +31,7 @@ struct coll_peers;
 /* Nothing is placed. */
 extern const struct run_place run_place_none;
 
-/* What a rank is placed by. */
+/* What the placement of a rank depends on. */
 struct run_place_wish {
     uint32_t rank, ranks; /* of those on this machine */
     unsigned threads;     /* of the rank */

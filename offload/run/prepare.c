@@ -28,8 +28,8 @@ static void set_seconds(struct run_prepared *prepared, double factor)
     }
 }
 
-/* Ranks of this machine share its drives and, if they have more threads than there are processors, these. They
- * all do the same at the same time. */
+/* Ranks of this machine share its drives and, if they have more threads than there are processors,
+ * the processors. They all do the same at the same time. */
 static void share(struct plan_rates *rates, const struct run_options *options)
 {
     const double ranks = at_least_one(options->drive_ranks);
@@ -107,7 +107,7 @@ static bool can_lend_sections(const struct run_prepared *prepared, uint32_t bloc
            prepared->blocks[block].rows_bytes > 0;
 }
 
-/* Says of which blocks the weights are brought by sections. */
+/* Selects the blocks whose weights come by sections. */
 struct sectioning {
     uint64_t whole_max_bytes; /* those whose weights have more than this */
     bool trained;             /* not only frozen weights */

@@ -303,7 +303,7 @@ static int make_executor(struct run_rank *rank)
 
 /* ---- the whole ---- */
 
-/* The name of this rank's own device: ranks of a machine are counted in their order. */
+/* Finds the name of this rank's device by its index among the ranks of its machine. */
 static int name_device(const struct run_rank *rank, char name[DEV_NAME_BYTES])
 {
     const struct coll_peers *peers = rank->given.peers;

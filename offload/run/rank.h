@@ -27,8 +27,8 @@ struct run_application {
     uint32_t commands_max; /* of the tapes, which the application makes */
     /* Called on the update's thread when the weights of a block are the new ones. */
     void (*updated)(void *user, uint32_t block);
-    /* Adds the squares of all processes up, from the sums of this one's tiles; NULL: there is no other. On the
-     * update's thread. */
+    /* Sums the squares over all processes, from the sums of this process's tiles; NULL: there is no
+     * other process. On the update's thread. */
     int (*total)(void *user, const double *tiles, double *squares);
     void *user;
 };

@@ -331,8 +331,8 @@ static int check_keys(const struct core_json *doc)
     return 0;
 }
 
-/* Refuses a key that another one makes necessary: 0 in `number`, although `with` says that the part is
- * there. */
+/* Refuses a missing key that another key requires: `number` is 0, although the machine has the part
+ * `with`. */
 static int check_needed(const struct core_json *doc, double number, const char *key,
                         const char *with)
 {

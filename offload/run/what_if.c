@@ -10,7 +10,7 @@
 
 enum { RATES_MAX = 7 };
 
-/* Who has a part. */
+/* Which plans use a part. */
 enum owner { ANY, CARD, NO_CARD, RANKS, STORE };
 
 struct part {

@@ -33,7 +33,8 @@ enum report_figure {
     REPORT_DOWN,
     REPORT_GATHER,
     REPORT_REDUCE,
-    REPORT_GATHER_BETWEEN, /* part of the two before */
+    /* the part of REPORT_GATHER and of REPORT_REDUCE that went between nodes */
+    REPORT_GATHER_BETWEEN,
     REPORT_REDUCE_BETWEEN,
     REPORT_WAIT_READ,
     REPORT_WAIT_WRITE,
@@ -47,9 +48,9 @@ enum report_figure {
     REPORT_LOST_BYTES,
     REPORT_LOST_SECONDS,
     REPORT_RSS,
-    REPORT_DRIVE, /* bytes read and written, of each --store in turn; of further ones, none */
+    REPORT_DRIVE, /* bytes read and written for each of the first REPORT_DRIVES stores */
     REPORT_DRIVE_LAST = REPORT_DRIVE + REPORT_DRIVES - 1,
-    REPORT_CHOSEN, /* rewards of pairs (--loss dpo), as the next ones */
+    REPORT_CHOSEN, /* this and the next ones: rewards of pairs (--loss dpo) */
     REPORT_REJECTED,
     REPORT_MARGIN,
     REPORT_ACCURACY,

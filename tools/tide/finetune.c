@@ -134,7 +134,7 @@ static int check_writable(const struct job *job)
     return 0;
 }
 
-/* A step always computes all of its rows. */
+/* Warns of rows that are only padding, because a step always computes all of its rows. */
 static void warn_of_padding(const struct job *job, const struct finetune_data_info *info)
 {
     static const char means[] = "the missing ones are computed as padding";

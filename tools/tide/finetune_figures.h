@@ -12,7 +12,7 @@ struct core_json_write;
 /* Reasons for waiting that have a figure of their own. */
 enum { FINETUNE_WAITS = TIDE_WAIT_OTHER + 1 };
 
-/* What went to and from one --store. */
+/* Bytes moved to and from one --store. */
 struct finetune_drive {
     const char *directory;
     uint64_t read_bytes, write_bytes;

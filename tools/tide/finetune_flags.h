@@ -55,7 +55,8 @@ struct finetune_flags {
     int64_t gather_within;
     bool make_store;
     const char *place, *io, *rates, *trace;
-    const char *machine; /* of `tide plan`: its drives are in a file */
+    /* of `tide plan`: the machine to plan for, whose file also has its drives */
+    const char *machine;
 
     bool overwrite;
     const char *eval_data;

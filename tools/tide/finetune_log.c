@@ -240,7 +240,7 @@ static void write_run(struct core_json_write *json, const struct finetune_log_he
     core_json_write_object_end(json);
 }
 
-/* The bytes of each store, if there is any. */
+/* Writes the bytes of each store, if there is one. */
 static void write_drives(struct core_json_write *json, const struct finetune_drive *drives,
                          size_t count)
 {

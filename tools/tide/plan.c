@@ -103,7 +103,7 @@ static int check_written(const struct wish *wish)
     return cli_path_try("--save-rates", wish->rates_out, CLI_PATH_FILE);
 }
 
-/* What --machine replaces. */
+/* Refuses flags whose values --machine takes from its file. */
 static int check_excluded(const struct finetune_flags *flags)
 {
     const struct {

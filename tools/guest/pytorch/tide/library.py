@@ -197,7 +197,8 @@ def texts(values):
 
 
 def address(function):
-    """Of a function that the library calls. It must be referenced as long as the library may do so."""
+    """Returns the address of a function that the library calls. The function must be referenced as long as the library
+    may call it."""
     return ctypes.cast(function, c_void_p).value
 
 

@@ -175,8 +175,8 @@ class AdamW(torch.optim.Optimizer):
         return handle
 
     def add_param_group(self, param_group):
-        """Between steps. The memory is planned again; meanwhile all states are in a file in the first store, or
-        without one in memory."""
+        """Adds a group between steps. The memory is planned again; meanwhile all states are in a file in the first
+        store or, without a store, in memory."""
         if self._settings is None:
             super().add_param_group(param_group)
             return
@@ -214,7 +214,7 @@ class AdamW(torch.optim.Optimizer):
         return kept
 
     def _restart(self, file, kept):
-        """Begins with the parameters of now, and the states that were written."""
+        """Begins again with the current parameters and the states that were written."""
         self._handle = None
         self._finalizer()
         self._begin_library(*self._settings)
@@ -503,7 +503,7 @@ class AdamW(torch.optim.Optimizer):
             self.load(checkpoint)
 
     def _set_state(self, index, state):
-        """None: as if the parameter had never been updated."""
+        """Sets the states of a parameter. None: resets them, as if it had never been updated."""
         p = self._params[index]
         if state:
             tensors, count = states.from_torch(state, p)
@@ -521,7 +521,8 @@ class AdamW(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self):
-        """torch.amp.GradScaler asks. With overlap it then calls step(), which refuses, without unscaling."""
+        """Read by torch.amp.GradScaler. If it is true, GradScaler calls step() without unscaling, and step() raises an
+        error."""
         return self._overlap
 
     def _refuses_clipping(self, ids):
@@ -559,7 +560,7 @@ class _Attached:
             self.hooks.append(one.register_state_dict_pre_hook(self.before_state_dict))
 
     def begin_forward(self):
-        """Called after a step."""
+        """Called after a step, before the next forward."""
         optimizer = self.optimizer()
         if not self.owners:
             optimizer.synchronize()
@@ -591,7 +592,7 @@ class _Attached:
             hook.remove()
 
     def again(self):
-        """After the numbers of parameters have changed."""
+        """Attaches the same modules again after the numbers of parameters have changed."""
         self.remove()
         roots, self.roots, self.hooks, self.owners, self.late = self.roots, [], [], {}, []
         for root in roots:

@@ -73,7 +73,7 @@ def _check(state, weights, name):
 
 
 def from_torch(state, weights):
-    """The states of one parameter by the library's names, and its number of steps."""
+    """Returns the states of one parameter by the library's names, and its number of steps."""
     return {own: state[key].detach().to("cpu", torch.float32).contiguous()
             for key, own in _keys(state, weights).items()}, int(state["step"])
 
@@ -111,7 +111,7 @@ def match(state_dict, optimizer):
 
 
 def reference(path):
-    """What a state_dict says of a checkpoint, so that no other one is taken for it."""
+    """The reference to a checkpoint in a state_dict, which identifies that checkpoint."""
     path = path.absolute()
     return {"checkpoint": str(path), "xxh3": json.loads((path / "manifest.json").read_text())["xxh3"]}
 
