@@ -438,8 +438,9 @@ static int open_mpi(struct coll_peers *peers)
     return 0;
 }
 
-/* Sleeps for an eighth of the time since the last progress, because MPI has no wait that leaves the processor to
- * others. What is posted wakes it up. */
+/* Sleeps for an eighth of the time since the last progress, at most 0.5 ms while transfers are
+ * under way, because MPI has no wait that leaves the processor to others. What is posted wakes it
+ * up. */
 static void rest(struct coll_peers *peers, uint32_t seen, int64_t idle_ns)
 {
     enum { SLEEP_MIN_NS = 20000, SLEEP_MAX_NS = 500000, LISTEN_NS = 20000000 };

@@ -27,8 +27,8 @@ struct coll_peers_options {
     struct coll_launch launch;
     const char *identity; /* of the program's build: all processes must have the same */
     int64_t silence_ns;   /* limit of a process's silence; 0: 60 s */
-    /* Called now and then on the thread that calls MPI; true requests a stop, which coll_peers_stopping
-     * then reports in the first process. NULL: never. */
+    /* Called at least ten times a second on the thread that calls MPI; true requests a stop, which
+     * coll_peers_stopping then reports in the first process. NULL: never. */
     bool (*stop)(void *user);
     void *user;
 };

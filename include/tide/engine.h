@@ -509,7 +509,7 @@ struct tide_engine_memory {
     size_t struct_bytes;
     /* resident memory of this process, or of all processes of its world; includes hugetlb pages */
     uint64_t rss_bytes;
-    uint64_t peak_bytes;   /* the peak so far, likewise */
+    uint64_t peak_bytes;   /* the peak so far; of a world, the sum of the peaks of its processes */
     uint64_t device_bytes; /* taken by all ranks, counted as in tide_plan_info */
     uint64_t host_bytes;
 };

@@ -21,8 +21,9 @@ struct tide_world;
 struct tide_world_options {
     size_t struct_bytes;
     uint64_t silence_seconds; /* a process that does not respond for so long ends the run; 0: 60 */
-    /* Called ten times a second on a thread of the library. A result other than 0 asks the run to stop, in
-     * whichever process: tide_world_stopping reports it in the first one. NULL: never */
+    /* Called at least ten times a second on a thread of the library. If the result is not 0 in any
+     * process, the run is asked to stop: tide_world_stopping reports it in the first process. NULL:
+     * never */
     int (*stop)(void *user);
     void *user;
 };

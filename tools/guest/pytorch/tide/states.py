@@ -117,7 +117,7 @@ def reference(path):
 
 
 def find(wanted):
-    """The path of the checkpoint that a state_dict refers to."""
+    """Returns the path of the checkpoint that a state_dict refers to."""
     path = pathlib.Path(wanted["checkpoint"])
     try:
         found = json.loads((path / "manifest.json").read_text())["xxh3"]
