@@ -14,7 +14,7 @@ struct run_chunk {
     uint64_t count;
 };
 
-/* Chunk `index` of a block's states; the number of these chunks. */
+/* Returns chunk `index` of a block's states, and the number of these chunks. */
 struct run_chunk run_chunk_at(const struct run_rank *rank, uint32_t block, uint32_t index);
 uint32_t run_chunk_count(const struct run_rank *rank, uint32_t block);
 

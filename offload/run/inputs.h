@@ -67,8 +67,8 @@ void run_inputs_fini(struct run_inputs *inputs);
 int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
                    int64_t *targets);
 
-/* Copies the host's copy to the device, with the factor of the summed loss and the step's number for dropout (0:
- * nothing is dropped). */
+/* Copies the host's copy to the device, with the factor of the summed loss and the step's seed of
+ * dropout (0: nothing is dropped). */
 int run_inputs_send(struct run_inputs *inputs, struct dev_queue *queue, float scale, uint64_t seed);
 
 /* Binds a program to micro-batch `micro`. */

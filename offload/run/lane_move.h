@@ -64,9 +64,10 @@ struct run_collect {
     enum coll_type weight_type;
     enum coll_type grad_type;
     uint64_t *borders; /* owned, [block_count][world + 1]: of shards, in elements */
-    uint64_t *parts;   /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: of pages, packed weights and
-                        * gradients as codes in flight, in turn */
-    struct run_pack *packs; /* owned, [RUN_COLLECT_DEPTH + 1]: in the same turn */
+    /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: borders of pages, packed weights and codes of
+     * gradients that are in flight, used in turn */
+    uint64_t *parts;
+    struct run_pack *packs; /* owned, [RUN_COLLECT_DEPTH + 1]: used in the same turn */
     uint32_t parts_turn;
 };
 

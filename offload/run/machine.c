@@ -9,8 +9,8 @@ static const double copy_touches = 2;
 /* A rounding adds two fp32 sums into a gradient. */
 enum { ROUND_READS_BYTES = 8 };
 
-/* The ranks that share the memory of a NUMA node with the slowest rank, times the nodes: a rank uses whole nodes,
- * or a part of one. */
+/* The divisor that makes the memory rate of the slowest rank from that of the machine. A rank uses
+ * whole NUMA nodes, or shares one with other ranks. */
 static double memory_users(const struct run_machine *machine, double ranks)
 {
     const double nodes = fmax(machine->numa_nodes, 1);

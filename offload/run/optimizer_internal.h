@@ -62,7 +62,7 @@ struct run_optimizer {
     uint32_t *order;   /* owned, [blocks]: as they became ready in the step before */
     uint64_t *taken;   /* owned, [blocks]: the last step in which the block was put on a tape */
     uint32_t expected; /* place in the order from which blocks may be fetched */
-    uint32_t lost;     /* fetches that were in vain before this step */
+    uint32_t lost;     /* plan_flow_lost() when this step began */
     struct adam_group *terms; /* owned, [parameters]: of the step that is taken */
 
     /* From the worker and the update to the application. */

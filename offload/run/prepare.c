@@ -99,8 +99,8 @@ static uint64_t weight_bytes(const struct plan_block_shape *shape)
     return shape->elements * shape->format.weight_bytes;
 }
 
-/* Whether the weights of a block that lends them can come by sections: if it computes itself, rows must be enough
- * for it. */
+/* Whether the weights of a block that lends them can come by sections: if the block computes
+ * itself, it must be able to compute with rows alone. */
 static bool can_lend_sections(const struct run_prepared *prepared, uint32_t block)
 {
     return block >= prepared->shapes->model->compute_count ||
@@ -113,8 +113,8 @@ struct sectioning {
     bool trained;             /* not only frozen weights */
 };
 
-/* Keeps the sections of these blocks; the others come as a whole, and rows of what they borrow are not enough.
- * Returns how many blocks have sections. */
+/* Keeps the sections of the selected blocks. Other blocks come whole; the blocks that they borrow
+ * can then not come by rows. Returns how many blocks have sections. */
 static uint32_t choose_sections(struct run_prepared *prepared, const struct sectioning *sectioning)
 {
     uint32_t count = 0;

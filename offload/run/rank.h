@@ -53,7 +53,8 @@ struct run_rank_options {
 /* Bytes of DEVICE that a rank takes besides the plan's buffers. */
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
-/* A number that distinguishes a run from every other one on this machine; `owner` exists once. */
+/* A number that distinguishes a run from every other one on this machine. `owner` is an object of
+ * this run. */
 uint64_t run_rank_number(const void *owner);
 
 /* Takes all memory and storage. */

@@ -100,7 +100,8 @@ struct run_remote_job {
 };
 int run_remote_create(struct coll_peers *peers, uint32_t rank, const struct run_remote_job *job);
 
-/* Collectives of arrays of `bytes`, within groups of so many ranks, too (0: not). */
+/* What to measure: collectives of arrays of `bytes`, and gathers within groups of `within` ranks
+ * (0: none). */
 struct run_remote_measure {
     uint64_t bytes;
     uint32_t within;

@@ -16,10 +16,10 @@ enum owner { ANY, CARD, NO_CARD, RANKS, STORE };
 struct part {
     const char *name;
     enum owner owner;
-    bool computes;           /* the measured seconds of blocks are its, too */
+    bool computes;           /* the measured seconds of blocks shrink with it, too */
     size_t rates[RATES_MAX]; /* offsets in struct plan_rates */
     unsigned rate_count;
-    bool device_size, host_size; /* the budget instead */
+    bool device_size, host_size; /* the part is this budget, not a rate */
 };
 
 #define RATE(field) offsetof(struct plan_rates, field)
