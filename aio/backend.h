@@ -56,7 +56,7 @@ struct aio_backend {
     int (*open)(const struct aio_backend_options *options, void **state);
     /* Called with nothing in flight. */
     void (*close)(void *state);
-    /* File `index` is `fd` from now on; -1: none. */
+    /* Makes `fd` the descriptor of file `index`; -1: detaches the file. */
     int (*attach)(void *state, uint32_t index, int fd);
     /* Registers buffers of at most AIO_BUFFER_MAX_BYTES each; at most once. -errno: they are not
      * registered, and ops must not name them. */
@@ -69,7 +69,8 @@ struct aio_backend {
      * events, possibly 0, or -errno. */
     int (*reap)(void *state, struct aio_event *events, unsigned max, unsigned min, int64_t wait_ns);
     void (*wake)(void *state);
-    /* Asks for an early end. The event still comes, and until then the kernel may access the memory. */
+    /* Requests that the transfer is cancelled. Its event still comes; until then the kernel may
+     * access the memory. */
     void (*cancel)(void *state, uint64_t token);
     /* How the back end was set up ("io_uring (single_issuer defer_taskrun ...)"). */
     const char *(*describe)(void *state);

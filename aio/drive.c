@@ -178,8 +178,8 @@ static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
 }
 
 /* Collects completions, and waits for some if there is nothing else to do. At full depth it waits
- * for several at once: fewer calls, and most of the depth is still in flight. If none has come in that time,
- * the drive pauses, and the first one will do. */
+ * for several at once: fewer calls, and most of the depth is still in flight. If such a wait brings
+ * none, the next one waits for a single completion. */
 static int drive_reap(struct aio_drive *drive, struct aio_event *events)
 {
     bool full = drive->in_flight >= drive->depth;

@@ -46,8 +46,9 @@ struct aio_drive_options {
 
 int aio_drive_create(const struct aio_drive_options *options, struct aio_drive **out);
 
-/* Ends the thread. Queues must be closed before. -ETIMEDOUT: transfers never completed; the kernel may
- * still access their memory, which must not be freed, and the drive is leaked. NULL is fine. */
+/* Ends the thread. All queues must already be closed. -ETIMEDOUT: transfers never completed; the
+ * kernel may still access their memory, which must not be freed, and the drive is leaked. NULL is
+ * fine. */
 int aio_drive_destroy(struct aio_drive *drive);
 
 struct aio_file {
@@ -60,12 +61,12 @@ struct aio_file {
 /* Attaches a file; requests name it by *index. Any thread; concurrent calls wait for each other. -ENOSPC:
  * AIO_FILES_MAX files are attached. */
 int aio_drive_attach(struct aio_drive *drive, const struct aio_file *file, uint32_t *index);
-/* No request may use the file any more. */
+/* Detaches a file. No unfinished or later request may name it. Any thread. */
 int aio_drive_detach(struct aio_drive *drive, uint32_t index);
 
 /* Registers the memory of future requests with the kernel, in slabs of at most 1 GiB; once for each
- * drive. If the kernel refuses, the drive works without registration, a warning names the `ulimit
- * -l` that is needed, and 0 is returned, too: see aio_drive_stats.registered_bytes. */
+ * drive. If the kernel refuses, the drive works without registration: a warning names the required
+ * `ulimit -l`, and the call returns 0. aio_drive_stats.registered_bytes has the result. */
 int aio_drive_register(struct aio_drive *drive, const struct iovec *memory, unsigned count);
 
 /* A snapshot of the counts. Any thread. */

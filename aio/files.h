@@ -116,8 +116,9 @@ struct aio_path_options {
 };
 
 int aio_path_open(const struct aio_path_options *options, struct aio_path **out);
-/* Removes the file, and the directory if aio_path_open created it. Queues must be closed before. -ESTALE:
- * the path leads to another file by now. -ETIMEDOUT: see aio_drive_destroy. NULL is fine. */
+/* Removes the file, and the directory if aio_path_open created it. All queues must already be
+ * closed. -ESTALE: the path leads to another file by now. -ETIMEDOUT: see aio_drive_destroy. NULL
+ * is fine. */
 int aio_path_close(struct aio_path *path);
 
 /* Removes the extent file that an ended run left in a directory. -ENOENT without a message: there is none.

@@ -36,8 +36,9 @@ static bool is_failed(const struct aio_queue *queue)
     return atomic_load_explicit(&queue->failed, memory_order_acquire);
 }
 
-/* What channels call (drive_internal.h). `failed` is set before the failing drive counts its share as
- * finished, so that no other drive completes the request while the error message is being written. */
+/* Called by the channels (drive_internal.h). `failed` is set before the failing drive counts its
+ * share as finished, so that no other drive completes the request while the error message is being
+ * written. */
 static void queue_done(void *user, uint64_t value, int rc)
 {
     struct aio_queue *queue = user;

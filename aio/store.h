@@ -42,8 +42,8 @@ struct aio_store_options {
 };
 
 int aio_store_open(const struct aio_store_options *options, struct aio_store **out);
-/* Queues must be closed before. Closes every path even after an error; returns the first one. NULL is
- * fine. */
+/* All queues must already be closed. Closes every path even after an error; returns the first one.
+ * NULL is fine. */
 int aio_store_close(struct aio_store *store);
 
 uint64_t aio_store_bytes(const struct aio_store *store);      /* for extents, all paths */
@@ -85,7 +85,8 @@ struct aio_known_sums {
 };
 int aio_extent_adopt_known(struct aio_store *store, const struct aio_extent_part *part,
                            const struct aio_known_sums *sums, struct aio_extent **out);
-/* No request may be in flight on it. `store` is NULL if it is closed already. `extent` may be NULL. */
+/* Frees an extent on which no request is in flight. `store` is NULL if the store is already closed.
+ * `extent` may be NULL. */
 void aio_extent_free(struct aio_store *store, struct aio_extent *extent);
 uint64_t aio_extent_bytes(const struct aio_extent *extent);
 /* How many bytes of the extent are on a path. */

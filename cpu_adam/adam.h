@@ -142,8 +142,9 @@ enum adam_value { ADAM_VALUE_MASTER, ADAM_VALUE_M, ADAM_VALUE_V };
 int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                      uint64_t begin, uint64_t end, const float *in);
 
-/* Reads the values of begin .. end - 1 as fp32: adam_state_write of them changes nothing but the rounding of
- * 8-bit moments. `begin` and `end` as there. -ENOTSUP if the rule has no such moment. */
+/* Reads the values of begin .. end - 1 as fp32. Writing them back with adam_state_write changes
+ * nothing except the rounding of 8-bit moments. `begin` and `end` are as in adam_state_write.
+ * -ENOTSUP if the rule has no such moment. */
 int adam_state_read(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                     uint64_t begin, uint64_t end, float *out);
 

@@ -31,8 +31,8 @@ static int check_piece(const struct adam_norm_piece *piece, enum core_update_typ
         return 0;
     }
     if (piece->x == NULL || (uintptr_t)piece->x % bytes != 0) {
-        return core_err_set(-EINVAL, "norm of an array at %p, not aligned to %zu bytes", piece->x,
-                            bytes);
+        return core_err_set(-EINVAL, "the array of a norm, at %p, is not aligned to %zu bytes",
+                            piece->x, bytes);
     }
     if (piece->count > UINT64_MAX / 16 ||
         (uintptr_t)piece->x > UINTPTR_MAX - piece->count * bytes) {
@@ -49,7 +49,8 @@ static int check_pieces(const struct adam_norm_pieces *of)
         return rc;
     }
     if (of->first % CORE_UPDATE_TILE != 0) {
-        return core_err_set(-EINVAL, "norm starts at element %" PRIu64 ", not a multiple of %d",
+        return core_err_set(-EINVAL,
+                            "the norm starts at element %" PRIu64 "; expected a multiple of %d",
                             of->first, CORE_UPDATE_TILE);
     }
     uint64_t end = 0;
@@ -61,15 +62,15 @@ static int check_pieces(const struct adam_norm_pieces *of)
         }
         if (piece->first < end || piece->first % CORE_UPDATE_GROUP != 0) {
             return core_err_set(-EINVAL,
-                                "norm of a piece that begins at element %" PRIu64
-                                ", not a multiple of %d after %" PRIu64,
+                                "a piece of a norm begins at element %" PRIu64
+                                "; expected a multiple of %d that is at least %" PRIu64,
                                 piece->first, CORE_UPDATE_GROUP, end);
         }
         end = piece->first + piece->count;
     }
     return of->count == 0 || of->sums != NULL
                ? 0
-               : core_err_set(-EINVAL, "norm of %" PRIu64 " elements has no array of sums",
+               : core_err_set(-EINVAL, "the norm of %" PRIu64 " elements has no array of sums",
                               of->count);
 }
 

@@ -20,7 +20,7 @@ struct team_step {
     _Atomic unsigned nonfinite; /* relaxed: read after the team has returned */
 };
 
-/* Updates whole tiles, but for the last, and sums their squares. */
+/* Updates tile by tile and sums the squares of each tile's gradients; the last tile may be short. */
 static unsigned tiles_range(const struct team_step *step, uint64_t begin, uint64_t end)
 {
     unsigned nonfinite = 0;
@@ -97,7 +97,8 @@ int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double g
         .begin = arrays->first, .end = arrays->first + arrays->count, .sums = sums};
     if (arrays->first % CORE_UPDATE_TILE != 0 || sums == NULL) {
         return core_err_set(-EINVAL,
-                            "sums of squares from element %" PRIu64 ", not a multiple of %d",
+                            "sums of squares from element %" PRIu64
+                            " on need an array and a start at a multiple of %d",
                             arrays->first, CORE_UPDATE_TILE);
     }
     return run_step(adam, arrays, gradient_scale, &step);

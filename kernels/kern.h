@@ -157,9 +157,10 @@ int64_t kern_tile_rows(int64_t n, int64_t k, enum kern_type type, uint64_t tile_
 struct kern_embed_arguments {
     enum kern_type type;
     int64_t tokens, width, vocab;
-    int64_t
-        stride; /* elements from the row of an id to that of the next one; 0: width. A stride below
-                     * the width is for a table that lies in pieces: ids are then places in it */
+    /* elements from row to row: the row of an id starts at id * stride; 0: width. A stride below
+     * the width is for a slot with parts of a table: ids are then places in the slot
+     * (model_rows_place) */
+    int64_t stride;
     const int32_t *ids;
     const void *table;          /* [vocab][width] */
     const void *position_table; /* [position_count][width]; NULL: none */
@@ -344,8 +345,9 @@ struct kern_dropout_arguments {
     uint64_t stream;
 };
 
-/* KERN_MAGNITUDE: what a DoRA adapter multiplies its rows with: factor = magnitude / norm and inverse = 1 / norm,
- * where norm = |w + scale b a| of a row, rounded to `type` as in PEFT. A row of zeros: 1 and 0. */
+/* KERN_MAGNITUDE: the factors of a DoRA adapter's rows: factor = magnitude / norm and inverse = 1 /
+ * norm, where norm = |w + scale b a| of a row, rounded to `type` as in PEFT. For a row of zeros,
+ * factor is 1 and inverse is 0. */
 struct kern_magnitude_arguments {
     enum kern_type type; /* of w, a, b and magnitude */
     int64_t rows, cols, rank;
@@ -409,11 +411,13 @@ struct kern_loss_arguments {
     void *dx; /* may be x; NULL: the loss alone */
     int64_t dx_stride;
     struct kern_grad dw; /* [vocab][width] */
-    /* Rows [first_row, first_row + row_count) of w alone; a count of 0: all of them. Launches for parts of
-     * kern_loss_parts.rows rows, and then for the rest, give the same bits: first without `dx`, for
-     * statistics of all parts, whose last one writes *loss; then with `dx`, which the last one writes. */
+    /* A row_count of 0: the launch computes everything. Otherwise it computes rows [first_row,
+     * first_row + row_count) of w. Launches over consecutive parts of kern_loss_parts.rows rows
+     * (the last part may be shorter) give the same bits as one launch: the first pass over all
+     * parts has no `dx` and computes statistics, and its last launch writes *loss; the second pass
+     * has `dx`, which its last launch writes. */
     int64_t first_row, row_count;
-    void *state;   /* between these launches: kern_loss_parts.state_bytes */
+    void *state;   /* memory of kern_loss_parts.state_bytes that these launches share */
     int64_t pairs; /* 0: cross-entropy */
     double beta;   /* of pairs */
 };

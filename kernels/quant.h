@@ -1,6 +1,6 @@
-/* quant.h: frozen weights in fewer bits: how a stored tensor is laid out, and its encoder, which gives
- * the codes and scales of bitsandbytes (docs/adapters.md). KERN_EXPAND makes weights of it again.
- * Pure; any thread. */
+/* quant.h: frozen weights in fewer bits: how a stored tensor is laid out, and its encoder, which
+ * gives the codes and scales of bitsandbytes (docs/adapters.md). KERN_EXPAND turns it back into
+ * weights. Pure; any thread. */
 #ifndef KERNELS_QUANT_H
 #define KERNELS_QUANT_H
 
@@ -40,13 +40,13 @@ struct kern_quant_layout {
 struct kern_quant_layout kern_quant_layout_of(enum kern_quant quant, enum kern_type from,
                                               int64_t rows, int64_t cols);
 
-/* Bytes of a stored tensor. */
+/* Bytes [begin, end) of a stored tensor. */
 struct kern_quant_span {
     uint64_t begin, end;
 };
 
-/* What elements [first, first + count) are made of, in this order. A part that the format lacks is empty. `first`
- * and `count` are those of KERN_EXPAND. */
+/* The bytes of a stored tensor from which KERN_EXPAND computes elements [first, first + count) of
+ * `part`, in this order. A span that the format does not have is empty. */
 struct kern_quant_spans {
     struct kern_quant_span codes, scales, nested;
 };
@@ -61,14 +61,16 @@ int64_t kern_quant_grain(enum kern_quant quant, int64_t cols);
  * fp16. */
 bool kern_quant_encode(enum kern_quant quant, int64_t cols, const float *weights, int64_t count,
                        uint8_t *codes, float *scales);
-/* Writes the stored form INT8 of `rows` x `cols` weights of 16 bits. They are not rounded to fp16 first; a row whose largest
- * magnitude is below 1e-36 becomes zero, and one with a weight that is not finite becomes NaN. */
+/* Encodes `rows` x `cols` weights of 16 bits as a stored tensor of INT8. The weights are not
+ * rounded to fp16 first. A row whose largest magnitude is below 1e-36 becomes zero, and one with a
+ * weight that is not finite becomes NaN. */
 void kern_quant_pack(enum kern_type type, const void *weights, int64_t rows, int64_t cols,
                      uint8_t *to);
-/* The reverse, for elements [begin, begin + count) of a stored tensor, before they are rounded. */
+/* Decodes elements [begin, begin + count) of a stored tensor to fp32, without rounding them to a
+ * type of weights. */
 void kern_quant_decode(enum kern_quant quant, const struct kern_quant_layout *layout, int64_t cols,
                        const uint8_t *stored, int64_t begin, int64_t count, float *out);
-/* Writes the bytes of a stored tensor from `scales` on. Changes `scales`. */
+/* Encodes `scales` and writes the bytes of a stored tensor after its codes. Overwrites `scales`. */
 void kern_quant_encode_scales(enum kern_quant quant, const struct kern_quant_layout *layout,
                               float *scales, uint8_t *to);
 

@@ -19,8 +19,9 @@ struct core_job {
     /* Runs on the queue's thread. 0, or -errno with the thread's message set. `arguments` are the
      * queue's copy and valid during the call only. */
     int (*run)(void *context, const void *arguments);
-    /* Called on the queue's thread if `run` has failed, with its message, after the queue has ended: who waits
-     * elsewhere for what this passes on finds that the queue accepts nothing more. NULL: nobody else waits. */
+    /* Called on the queue's thread if `run` has failed; the message of `run` is set. By then the
+     * line has failed, so a thread that this function notifies finds that the queue accepts no more
+     * jobs. NULL: no thread is to be notified. */
     void (*failed)(void *context, int rc);
     void *context;          /* borrowed; outlives the job */
     const void *arguments;  /* copied at submit */

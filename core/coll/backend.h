@@ -74,7 +74,7 @@ int coll_fail_left(uint64_t number, const struct coll_work *work, unsigned rank)
 int coll_fail_missing(uint64_t number, const struct coll_work *work,
                       const struct coll_missing *missing, int64_t waited_ns);
 
-/* Elements of all ranks that are summed. */
+/* The same range of elements of all ranks, which is to be summed. */
 struct coll_terms {
     const void *const *from; /* [ranks] */
     unsigned ranks;

@@ -277,7 +277,7 @@ static int look_at_heads(struct mpi *mpi, const struct coll_work *work, unsigned
     return 0;
 }
 
-/* A rank that does not come may still come later and rely on this one, so the world ends. */
+/* A rank that is late may still arrive and rely on this one, so the whole world ends. */
 static int end_world(struct mpi *mpi, const struct coll_work *work, int64_t waited_ns)
 {
     struct coll_missing missing = {.count = 0};

@@ -1,11 +1,11 @@
-/* coll_nccl.c: ranks with a card each. Arrays in a card's memory go over NCCL, arrays in host
- * memory over the back end below, "local" or "mpi". That one also carries everything that is not
- * data: before each collective all ranks meet there and compare their commands, so that NCCL's
- * kernels never wait for a rank that is late, has left or does something else; and the failure of a
- * rank ends the others there. Sums are made by an op of the card, in the order of ranks, because
- * the order of NCCL's own sums depends on its rings. The library is opened when the first rank asks
- * for it. The thread of a rank's queue enters; that is the only one that calls NCCL, which never
- * blocks (ncclConfig_t.blocking). */
+/* coll_nccl.c: ranks with a card each. Arrays in a card's memory go over NCCL; arrays in host
+ * memory go over the host's back end, "local" or "mpi", on top of which this one runs. The host's
+ * back end also synchronises the ranks: before each collective all ranks arrive there and compare
+ * their commands, so that NCCL's kernels never wait for a rank that is late, has left or runs
+ * another command; a rank that fails ends the other ranks there. An op of the card computes sums,
+ * in the order of ranks, because the order of NCCL's own sums depends on its rings. The library is
+ * opened when the first rank needs it. Only the thread of a rank's queue enters and calls NCCL,
+ * whose calls never block (ncclConfig_t.blocking). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +23,7 @@
 #include "core/coll/backend.h"
 #include "core/dev/dev.h"
 
-/* Configurations that do not block, and finalizing. */
+/* 2.14 is the first version with communicators that do not block and with ncclCommFinalize. */
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 14, 0)
 #error "NCCL 2.14 or later is needed"
 #endif
@@ -103,11 +103,10 @@ int coll_nccl_find(void)
 struct nccl {
     struct coll base;
     struct functions call;
-    struct coll *host;         /* owned: the back end below */
+    struct coll *host;         /* owned: this rank in the host's back end */
     struct dev_device *device; /* borrowed */
-    struct dev_queue
-        *queue; /* owned: its stream has NCCL's work, its scratch what other ranks send */
-    struct dev_launch where; /* of the queue */
+    struct dev_queue *queue;   /* owned: NCCL works on its stream and receives into its scratch */
+    struct dev_launch where;   /* of the queue */
     unsigned sum_op;
     ncclComm_t comm; /* owned; NULL: not connected yet, or not any more */
     uint64_t number; /* of the collective, counted from 1, for messages */
@@ -217,7 +216,7 @@ static void received(struct nccl *nccl, enum coll_op op, uint64_t bytes)
     atomic_fetch_add_explicit(&nccl->base.received_bytes[op], bytes, memory_order_relaxed);
 }
 
-/* Puts a copy within the card on the stream, unless the bytes are there. */
+/* Puts a copy within the card on the stream, unless `to` and `from` are the same. */
 static int copy_own(struct nccl *nccl, void *to, const void *from, uint64_t bytes)
 {
     struct core_fence unused;
@@ -512,7 +511,7 @@ static int nccl_abort(struct coll *base, int code)
 
 /* ---- open and close ---- */
 
-/* What this rank sent may still be on its way to others, which finalizing waits for. */
+/* Closes the communicator. ncclCommFinalize waits for data that this rank still sends to others. */
 static void disconnect(struct nccl *nccl)
 {
     if (nccl->comm == NULL) {

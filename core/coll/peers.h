@@ -33,7 +33,7 @@ struct coll_peers_options {
     void *user;
 };
 
-/* Whether the module of any MPI library is there; the message says why not. */
+/* 0 if the module of an MPI library exists; otherwise -errno with a message that says why not. */
 int coll_peers_find(enum coll_flavour flavour);
 
 /* Waits for the other processes. -ENOTSUP if no MPI library can be loaded, -EPROTO if they differ. */
@@ -54,7 +54,7 @@ struct coll_peer {
 };
 const struct coll_peer *coll_peers_at(const struct coll_peers *peers, unsigned rank);
 
-/* Whether a process, also another one, was asked to stop. The first process only. */
+/* Whether this or any other process was asked to stop. The first process only. */
 bool coll_peers_stopping(const struct coll_peers *peers);
 /* 0, or the error that ended the world, with its message. After it no transfer moves any more. */
 int coll_peers_error(struct coll_peers *peers);

@@ -42,9 +42,11 @@ struct dev_options {
 
 enum { DEV_NAME_BYTES = 32, DEV_DESCRIPTION_BYTES = 128 };
 
-/* Writes the name of the device of the index-th of `ranks` ranks of this machine. "cpu" is everybody's; of cards each rank has
- * its own: with "cuda" the index-th one, with "cuda:0,2" the index-th of the list. -EINVAL if there are fewer cards than
- * ranks, or the list has another number. A single rank has what dev_open opens. */
+/* Writes the name of the device that the index-th of `ranks` ranks of this machine uses. All ranks
+ * share "cpu"; each rank has a card of its own: "cuda" gives it the index-th card, "cuda:0,2" the
+ * index-th of the list. -EINVAL for an unknown name, if there are fewer cards than ranks, or if the
+ * list does not have `ranks` entries; -ENODEV if a listed card does not exist; else the errors of
+ * dev_kind_count. */
 int dev_name_of_rank(const char *name, unsigned index, unsigned ranks, char out[DEV_NAME_BYTES]);
 
 /* `name` is "cpu", "cuda", "cuda:N" or a list for several ranks, of which the first device is opened. Unknown name:
@@ -163,9 +165,11 @@ struct dev_copy {
     size_t bytes; /* 0 is fine: only a fence */
     bool more;    /* as in dev_command */
     bool foreign; /* the device's side is memory that the application allocated there; up or down */
-    /* A stream of the application on which the copy is put, after what is there (CUDA: a cudaStream_t). The CPU device
-     * has none: its application works in the order of its calls, so the copy is made during the call. NULL: the
-     * queue's own. Fences of a queue are reached in the order of its commands, whatever streams these are on. */
+    /* A stream of the application (CUDA: a cudaStream_t); the copy runs after the work that is
+     * already on it. NULL: the queue's own stream. The CPU device has no streams: if this is set,
+     * it makes the copy during the call, because the application's work runs in the order of its
+     * calls. Fences of a queue are reached in the order of its commands, whatever streams the
+     * commands are on. */
     void *const *stream;
 };
 
@@ -181,9 +185,10 @@ int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
                      struct core_fence *out);
 int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
 
-/* For a library that puts work of its own on the queue's stream, in order with the queue's commands: makes the device
- * current for this thread, which submits to the queue, and sets *out to what an op is given. The fence of a copy of 0
- * bytes is reached when that work is done. */
+/* Lets a library put its own work on the queue's stream, in order with the queue's commands. Called
+ * on the thread that submits to the queue: makes the device current for that thread and sets *out
+ * to what an op would be given. To wait for the work, submit a copy of 0 bytes after it and wait
+ * for the fence of that copy. */
 int dev_queue_enter(struct dev_queue *queue, struct dev_launch *out);
 
 /* A fence that is reached when everything submitted so far is done. */

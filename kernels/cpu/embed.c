@@ -19,7 +19,7 @@ static int ids_check(const int32_t *ids, int64_t tokens, int64_t vocab)
 {
     for (int64_t t = 0; t < tokens; t++) {
         if (ids[t] < 0 || ids[t] >= vocab) {
-            return core_err_set(-EINVAL, "token %lld has id %d, and the table has rows 0 to %lld",
+            return core_err_set(-EINVAL, "token %lld has id %d, but the table has rows 0 to %lld",
                                 (long long)t, ids[t], (long long)vocab - 1);
         }
     }
@@ -47,7 +47,7 @@ int kern_cpu_embed(const struct dev_launch *where, const struct kern_embed_argum
     }
     if (rc == 0 && a->position_table != NULL && a->positions == NULL &&
         a->length > a->position_count && a->tokens > a->position_count) {
-        rc = core_err_set(-EINVAL, "rows of %lld tokens, and the table has %lld positions",
+        rc = core_err_set(-EINVAL, "rows have %lld tokens, but the table has only %lld positions",
                           (long long)a->length, (long long)a->position_count);
     }
     if (rc == 0) {
