@@ -109,7 +109,7 @@ int blocks_add(struct blocks *blocks, const char *name)
 {
     const char *copy = NULL;
     if (blocks->count == BLOCKS_MAX) {
-        return core_err_set(-EINVAL, "more than %d blocks", BLOCKS_MAX);
+        return core_err_set(-EINVAL, "the list already has the maximum of %d blocks", BLOCKS_MAX);
     }
     struct block *list = reserve(blocks->list, blocks->count, &blocks->list_room, sizeof *list);
     if (list == NULL) {

@@ -54,7 +54,7 @@ enum block_weights {
 struct block {
     const char *name;
     uint64_t elements; /* of the flat array, padding included */
-    bool trained;      /* its arrays are; else all are frozen */
+    bool trained;      /* all its arrays are trained; false: all are frozen */
     enum block_weights weights;
     /* Owned by the list; set by blocks_finish. */
     const struct block_run *runs;
@@ -70,7 +70,7 @@ struct blocks_text;
 struct blocks {
     char family[BLOCKS_FAMILY_BYTES]; /* what the blocks belong to: "llama" */
     uint64_t
-        hash; /* of what must match for a checkpoint to be loaded: shapes, names, frozen parts */
+        hash; /* covers shapes, names and frozen parts: a checkpoint is loaded only if it matches */
     struct block *list; /* owned */
     uint32_t count;
     bool base_apart; /* frozen blocks stay in the files of a base model: checkpoints have trained

@@ -56,8 +56,8 @@ struct cache_options {
 };
 
 int cache_create(const struct cache_options *options, struct cache **out);
-/* Drops what is not complete and all blocks. -ETIMEDOUT: a drive does not answer; memory that it may still
- * access is leaked. NULL is fine. */
+/* Cancels unfinished operations and drops all blocks. -ETIMEDOUT: a drive does not respond; memory
+ * that it may still access is leaked. NULL is fine. */
 int cache_destroy(struct cache *cache);
 
 /* ---- operations ----
@@ -89,7 +89,7 @@ int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out);
 /* The same, but waits: 0 or the error. While it waits, the result is kept. */
 int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out);
 
-/* These begin an operation and wait for it, whose result is kept until then. */
+/* Each of these begins an operation and waits for it; the result is kept until the call returns. */
 int cache_put_now(struct cache *cache, const struct cache_request *request);
 int cache_get_now(struct cache *cache, const struct cache_request *request,
                   struct cache_result *out);

@@ -148,7 +148,7 @@ int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char 
 void slots_give(struct cache *cache, unsigned char *slot, uint64_t bytes);
 /* Drops the block's copy in memory. */
 void slots_drop(struct cache *cache, struct block *block);
-/* The block may be written again. */
+/* Lets the cache try again to write a block that could not be written. */
 void slots_unstick(struct cache *cache, struct block *block);
 /* Corrects the block's place among the evictable ones after any of its fields has changed. */
 void slots_sort(struct cache *cache, struct block *block);
@@ -175,7 +175,7 @@ void device_drop(struct cache *cache, struct block *block);
 
 /* ---- order.c: the recorded order ---- */
 
-/* A block is read by the application. */
+/* Records that the application reads the block. */
 void order_use(struct cache *cache, struct block *block);
 /* The next block to read ahead and the position of its use; NULL: there is none. */
 struct block *order_next(struct cache *cache, uint64_t *due);
@@ -192,10 +192,10 @@ void operation_step(struct cache *cache, struct operation *operation);
 /* Begins to read a block into memory, for `operation` or, if that is NULL, ahead. `due` as in slots_take. */
 int operation_load(struct cache *cache, struct block *block, uint64_t due,
                    struct operation *operation, unsigned queue);
-/* A transfer has ended with `rc`; so has the operation that it belongs to, unless a loaded block is now to be
- * copied. */
+/* Handles the end of a transfer with `rc`. Ends its operation, too, unless the loaded block must
+ * still be copied. */
 void operation_end_transfer(struct cache *cache, const struct transfer *transfer, int rc);
-/* The copy to or from the device has ended with `rc`. */
+/* Handles the end, with `rc`, of an operation's copy to or from the device. */
 void operation_copied(struct cache *cache, struct operation *operation, int rc);
 /* Copies for an operation in PHASE_COPIES, without the lock, which is held before and after. */
 void operation_copy(struct cache *cache, struct operation *operation);

@@ -1,5 +1,5 @@
-/* files.c: the store of a cache: its directories inside the caller's, its queues, and the memory that the drives
- * know. Calls come from create and destroy alone. */
+/* drives.c: the store of a cache: its directories inside the caller's, its queues, and the memory
+ * that is registered with the drives. Called only by cache_create and cache_destroy. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -23,13 +23,13 @@ static const char state_end[] = ".quant_state.bitsandbytes__nf4";
 
 /* ---- tensors ---- */
 
-/* A tensor and its file; none if `tensor` is NULL. */
+/* A tensor and its file. `tensor` is NULL if the folder has no such tensor. */
 struct found {
     const struct model_tensor *tensor;
     const struct model_safetensors *shard;
 };
 
-/* The tensor whose name is that of the weights with another end: of ".weight" the first `cut` bytes are left out. */
+/* Finds the tensor whose name is the weights' name without its last `cut` bytes, followed by `end`. */
 static struct found find(const struct model_codes *codes, const char *end, size_t cut)
 {
     char name[BLOCKS_NAME_BYTES_MAX + 64];
@@ -44,7 +44,7 @@ static bool has_type(const struct found *found, const char *type)
     return found->tensor != NULL && strcmp(found->tensor->dtype_name, type) == 0;
 }
 
-/* Checks that a tensor is there, with this type and number of bytes, in whatever shape. */
+/* Checks that a tensor exists and has this type and number of bytes; its shape does not matter. */
 static int check_bytes(const struct model_codes *codes, const struct found *found, const char *what,
                        const char *type, uint64_t bytes)
 {
@@ -156,7 +156,7 @@ static int read_state(const struct model_codes *codes, struct nf4 *out)
         const bool fp4 = find(codes, ".quant_state.bitsandbytes__fp4", 0).tensor != NULL;
         return core_err_set(-EINVAL, "%s: tensor %s %s", model_files_folder(codes->files),
                             codes->name,
-                            fp4 ? "is quantised as fp4, which is not supported; nf4 is"
+                            fp4 ? "is quantised as fp4; only nf4 is supported"
                                 : "has no state (quant_state.bitsandbytes__nf4)");
     }
     if (!has_type(&state, "U8") || state.tensor->bytes > sizeof text) {
@@ -197,7 +197,7 @@ static int open_nf4(const struct model_codes *codes, struct nf4 *out)
     return read_state(codes, out);
 }
 
-/* Whether a tensor of fp32 numbers is these. */
+/* Whether a tensor consists of exactly these fp32 values. */
 static bool has_values(const struct found *found, const float *values, size_t count)
 {
     float read[MAP_CODES];
@@ -441,7 +441,7 @@ void model_codes_find(const char *folder, struct model_config *config)
     if (!own) {
         core_log(CORE_LOG_INFO,
                  "%s: the codes of the scales are not those that tide stores; scales are kept as "
-                 "fp32, 0.5625 bytes a weight instead of 0.516",
+                 "fp32, 0.5625 bytes per weight instead of 0.516",
                  folder);
         config->quant = KERN_QUANT_NF4_F32;
     }

@@ -1,6 +1,6 @@
-/* codes.h: linear layers that a model's folder has in fewer bits, as bitsandbytes writes them: which ones, whether the
- * tensors of each fit together, and their codes and scales in the layout of kernels/quant.h.
- * Any thread. */
+/* codes.h: linear layers that a model's folder stores in fewer bits, as bitsandbytes writes them.
+ * Finds these layers, checks their tensors, and reads their codes and scales in the layout of
+ * kernels/quant.h. Any thread. */
 #ifndef OFFLOAD_MODEL_CODES_H
 #define OFFLOAD_MODEL_CODES_H
 
@@ -10,9 +10,10 @@
 
 #include "offload/model/files.h"
 
-/* Finds in a folder's files which linear layers have codes, and how their scales are stored, of which config.json alone
- * says less. Scales of nf4 that are not stored as KERN_QUANT_NF4 has them become fp32; a line of the log says so.
- * Changes nothing if the folder has no weights. */
+/* Finds which linear layers of a folder have codes and how their scales are stored, because
+ * config.json does not describe both completely; updates config->whole and config->quant. If the
+ * nf4 scales of a layer do not have the form of KERN_QUANT_NF4, config->quant becomes
+ * KERN_QUANT_NF4_F32 and a log line says so. Changes nothing if the weights cannot be opened. */
 void model_codes_find(const char *folder, struct model_config *config);
 
 /* A linear layer's weights. */
@@ -23,14 +24,15 @@ struct model_codes {
     int64_t rows, cols;
 };
 
-/* Checks the tensors' types and shapes against each other and what they must be. -EINVAL names file and tensor. */
+/* Checks types and shapes of the layer's tensors. -EINVAL names file and tensor. */
 int model_codes_check(const struct model_codes *codes);
-/* Reads bytes of the codes. */
+/* Reads `bytes` bytes of the codes from byte `begin` on. */
 int model_codes_read(const struct model_codes *codes, uint64_t begin, uint64_t bytes, uint8_t *to);
-/* Writes the bytes of a stored tensor from its scales on. -EINVAL: one is not finite. */
+/* Writes the bytes of the stored tensor after its codes. -EINVAL: a scale is not finite. */
 int model_codes_read_scales(const struct model_codes *codes, uint8_t *to);
 
-/* Whether a tensor's name is that of scales or the like; then `out` is the name of the weights. */
+/* Whether a tensor belongs to the codes of another one, such as its scales; if so, writes the name
+ * of the weights to `out`. */
 bool model_codes_weights_name(const char *name, char *out, size_t bytes);
 
 #endif

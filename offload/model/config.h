@@ -38,10 +38,12 @@ struct model_config {
     bool sliding[MODEL_LAYERS_MAX];
     struct kern_rope_config rope; /* of families with rotary embeddings */
     enum model_dtype dtype;       /* of config.json; MODEL_OTHER: not given */
-    enum kern_quant quant;        /* of linear layers in the files; NONE: they have 16 or 32 bits */
-    uint64_t whole[MODEL_LAYERS_MAX];    /* of each layer: bits of those that have 16 or 32 bits all
-                                          * the same (model_linear) */
-    char dropouts[MODEL_DROPOUTS_BYTES]; /* "attention_dropout 0.1": given, never applied */
+    enum kern_quant quant;        /* storage of linear layers in the files; NONE: 16 or 32 bits */
+    /* for each layer, a bit for each linear whose weights have 16 or 32 bits although `quant` is
+     * set (model_linear.bit) */
+    uint64_t whole[MODEL_LAYERS_MAX];
+    /* "attention_dropout 0.1": rates in config.json, which are never applied */
+    char dropouts[MODEL_DROPOUTS_BYTES];
 };
 
 /* The width of a layer's window; 0: none. */

@@ -197,7 +197,8 @@ void model_part_name(const char *pattern, int64_t layer, char *out, size_t bytes
 /* A part's bit in config->whole[layer]; `row` is in the family's table of layers. */
 uint64_t model_part_bit(const struct model_family *family, const struct model_param_row *row,
                         unsigned part);
-/* The tensors of linear layers, layer by layer. Begins with zeros; false: there is no further one. */
+/* Iterates over the tensors of linear layers, layer by layer, starting from a zeroed struct.
+ * model_linear_next returns false after the last one. */
 struct model_linear {
     char name[BLOCKS_NAME_BYTES_MAX + 1];
     int64_t layer;

@@ -41,12 +41,14 @@ const struct model_tensor *model_files_part(const struct model_files *files,
  * checked against the model (model_peft_check). */
 void model_files_add_adapter(struct model_files *files, const struct model_peft *peft);
 
-/* How the run keeps linear weights of frozen layers: rounded to `type` and stored as `quant`. Magnitudes of
- * adapters begin with the norms of such rows. Without this call: as the files have them. */
+/* How the run keeps linear weights of frozen layers: rounded to `type` and stored as `quant`.
+ * Magnitudes of adapters begin with the norms of these rows. If model_files_set_base is not called,
+ * the run keeps weights as the files have them. */
 struct model_files_base {
     enum kern_quant quant;
     enum kern_type type;
-    bool given; /* the files have weights so; those of which they have 16 or 32 bits are kept so */
+    /* the files themselves are quantised; weights that are not quantised there stay so */
+    bool given;
 };
 
 void model_files_set_base(struct model_files *files, const struct model_files_base *base);
@@ -66,21 +68,21 @@ int model_files_check(const struct model_files *files, const struct model *model
  * files reports that. */
 bool model_files_have_own_head(const char *folder, const struct model_family *family);
 
-/* Sums over the bytes of frozen tensors as files have them, added up while they are read, in any order and by
- * any threads. What is read is summed, so each element is to be read once. */
+/* Sums over the bytes of frozen tensors as files have them, added up while they are read, in any
+ * order and by any threads. Every read is added, so each element must be read exactly once. */
 struct model_sums;
 
 int model_sums_create(const struct model *model, struct model_sums **out);
 void model_sums_destroy(struct model_sums *sums); /* NULL is fine */
-/* The sums as numbers, which add up if several processes read parts of the tensors. */
+/* The sums as numbers. Processes that each read a part of the tensors add up their sums. */
 size_t model_sums_count(const struct model_sums *sums);
 uint64_t model_sums_get(const struct model_sums *sums, size_t index);
 void model_sums_add(struct model_sums *sums, size_t index, uint64_t value);
 /* The same for part `part` of parameter `param` of a frozen block. */
 void model_sums_add_part(struct model_sums *sums, const struct model_block *block, unsigned param,
                          unsigned part, uint64_t value);
-/* A hash of the names, shapes, types and bytes of all frozen tensors, when all were read. The same for each
- * precision and layout of the run. Another model's is different. */
+/* A hash of the names, shapes, types and bytes of all frozen tensors, valid when all were read.
+ * Does not depend on the precision and layout of the run; differs from model to model. */
 uint64_t model_sums_identity(const struct model_sums *sums, const struct model_files *files);
 
 /* Reads elements [begin, begin + count) of a block's flat array and converts them to `type`; padding is

@@ -45,7 +45,7 @@ static uint64_t hash_block(const struct model_block *block, const struct model_s
     return hash;
 }
 
-/* Lays out the blocks, and hashes what decides their bytes besides the model's files. */
+/* Lays out the blocks, and hashes everything except the model's files that decides their bytes. */
 static int lay_out(struct model_kept *kept)
 {
     const struct model *model = kept->options.model;
@@ -128,7 +128,7 @@ uint64_t model_kept_hash_shards(const struct model_files *files)
     return rc == 0 && hash != 0 ? hash : 0;
 }
 
-/* What the header of a valid file is, except for what only its bytes tell. */
+/* Fills in the members of a valid header that do not depend on the blocks' bytes. */
 static void fill_header(struct model_kept *kept, const char *folder)
 {
     struct model_kept_header *header = &kept->header;
@@ -141,7 +141,8 @@ static void fill_header(struct model_kept *kept, const char *folder)
 
 /* ---- opening ---- */
 
-/* Reads the tables of a file whose blocks are this base's. Its units need not be those that this run would write. */
+/* Reads the tables of a file and checks that its blocks are those of this base. Its units may
+ * differ from those that this run would write. */
 static int read_tables(struct model_kept *kept, const struct model_kept_header *found)
 {
     struct model_kept_block *blocks = calloc(found->blocks + 1, sizeof *blocks);
@@ -209,7 +210,8 @@ static int not_kept(const struct model_kept *kept, const char *what, int rc)
     return rc;
 }
 
-/* Gives the file its name, which depends on all that decides its bytes but the model's files. */
+/* Sets the file's name, which depends on the model's folder and on everything else that decides the
+ * bytes of the base, except the contents of the model's files. */
 static int name_file(struct model_kept *kept, char *name)
 {
     const struct model_kept_options *options = &kept->options;
@@ -232,7 +234,8 @@ static int name_file(struct model_kept *kept, char *name)
     return 0;
 }
 
-/* The directory of the file. One that is not there is made by the run that writes; for another, nothing is kept. */
+/* Opens the directory of the file. A run that writes creates it if it is missing; for a run that
+ * does not write, a missing directory means that there is no kept base. */
 static int open_directory(struct model_kept *kept)
 {
     const struct model_kept_options *options = &kept->options;

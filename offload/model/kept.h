@@ -1,8 +1,9 @@
-/* kept.h: a quantised base that stays on the drive between runs: a file beside the store with the stored form
- * (stored.h) of each block that is kept in fewer bits, and with the other frozen blocks as compute reads them. A file
- * is valid for one model folder, as its shards are now, one set of frozen tensors and one storage. It is written under
- * another name while a run makes the base, and renamed once it is durable. A later run reads from it what each rank
- * needs, or lets its store read there (store.h).
+/* kept.h: a quantised base that stays on the drive between runs: a file beside the store with the
+ * stored form (stored.h) of each block that is kept in fewer bits, and with the other frozen blocks
+ * as compute reads them. A file is valid for one model folder in its present state, one set of
+ * frozen tensors and one storage. It is written under another name while a run makes the base, and
+ * renamed once it is durable. In a later run each rank reads what it needs from the file, or its
+ * store does (store.h).
  *
  * The thread that opens a file also writes and closes it; any threads read. */
 #ifndef OFFLOAD_MODEL_KEPT_H
@@ -22,21 +23,21 @@ struct model_kept_options {
     const struct model *model;
     const struct model_files *files;
     const struct model_stored *const *stored; /* [model->block_count] */
-    const bool *
-        paged; /* [model->block_count]: a block that the run reads by pages. A file that is written has a checksum
-                        * for each of them, as of the embedding's; of other blocks for each MiB */
+    /* [model->block_count]: whether the run reads a block by pages. A new file has a checksum for
+     * each page of such a block and of the embedding, and one for each MiB of other blocks */
+    const bool *paged;
     enum model_storage storage; /* INT8 or NF4 */
     enum kern_type type;        /* of the run's weights */
-    bool writes;         /* a file is written if there is no valid one and no other run writes it */
-    uint64_t room_bytes; /* that a file to be written may take */
+    bool writes;         /* write a file if there is no valid one and no other run writes it */
+    uint64_t room_bytes; /* limit of the size of a new file */
 };
 
-/* Opens the file of a base, or begins to write one. *out is NULL if there is neither; a log line says why. An
- * error is only want of memory. */
+/* Opens the file of a base, or begins to write one. If neither is possible, *out is NULL, the call
+ * returns 0, and a log line says why. The only error is -ENOMEM. */
 int model_kept_open(const struct model_kept_options *options, struct model_kept **out);
-/* The bytes of such a file. */
+/* The size of the file that model_kept_open would write. */
 int model_kept_measure(const struct model_kept_options *options, uint64_t *out);
-/* A file that was begun and not finished is removed. NULL is fine. */
+/* Removes a file that was begun and not finished. NULL is fine. */
 void model_kept_close(struct model_kept *kept);
 
 /* ---- reading ---- */
@@ -56,11 +57,11 @@ int model_kept_read_tensor(struct model_kept *kept, const char *name, void *to);
 /* Removes the file, because data that was read from it elsewhere did not match its checksums. */
 void model_kept_drop(struct model_kept *kept);
 
-/* Where a block is in the file, for those that read it there. */
+/* The place of a block in the file, for a store that reads the file itself. */
 struct model_kept_place {
     uint64_t offset;      /* a multiple of 4096 */
     uint64_t bytes;       /* rounded up to a multiple of 4096 */
-    uint64_t unit_bytes;  /* with a checksum of their own: a MiB or a page */
+    uint64_t unit_bytes;  /* bytes that share a checksum: a MiB or a page */
     uint64_t owner;       /* of checksums: that of unit i is core_hash(unit, */
     const uint64_t *sums; /* core_hash_seed(0, owner, i, 1)) */
 };
@@ -91,12 +92,13 @@ struct model_kept_look {
     uint64_t bytes; /* of the file */
 };
 
-/* Whether a file begins as a kept base, or is the beginning of one. */
+/* Whether a file has the name of a kept base, or begins like one. */
 bool model_kept_is(const char *path);
-/* The files of bases in a directory, half-written ones included. */
+/* The number of kept bases in a directory, including half-written ones. */
 unsigned model_kept_count(const char *directory);
-/* Reads and verifies a whole file. -EINVAL, -EBADMSG: the message says what is wrong; *out is as far as it was
- * read. */
+/* Reads and verifies a whole file. -errno with a message: -EINVAL for a file of another version or
+ * user, -EBADMSG for a damaged one, and errors of opening and reading. *out has what was read
+ * before the error. */
 int model_kept_inspect(const char *path, struct model_kept_look *out);
 
 #endif

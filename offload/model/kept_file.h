@@ -9,7 +9,8 @@
 
 #define KEPT_PREFIX "tide-base-" /* of the names of files */
 
-/* The version changes with the format of the file, and with the bytes that stored.c makes of the same weights. */
+/* Must change when the format of the file changes, or when stored.c makes other bytes from the same
+ * weights. */
 enum { KEPT_VERSION = 1, KEPT_PAGE_BYTES = 4096, KEPT_PIECE_BYTES = 1 << 20 };
 
 struct model_kept_header {
@@ -43,13 +44,13 @@ uint64_t model_kept_rounded(uint64_t bytes);
 uint64_t model_kept_units(const struct model_kept_block *block);
 uint64_t model_kept_tables_bytes(const struct model_kept_header *header);
 
-/* Whether a file's name is one that bases have, half-written ones included. */
+/* Whether a file has the name of a kept base, also of a half-written one. */
 bool model_kept_is_name(const char *name);
-/* Whether a file begins as one. */
+/* Whether the file begins with the magic number of a kept base. */
 bool model_kept_is_begun(int fd);
 
-/* None of these has a message. -EPERM: the file belongs to another user, or others can write to it. -EPROTO:
- * another version wrote it. -EBADMSG: it is damaged, or no kept base. */
+/* None of these has a message. -EPERM: the file belongs to another user, or others can write to it.
+ * -EPROTO: another version wrote it. -EBADMSG: it is damaged or is not a kept base. */
 int model_kept_read_header(int fd, struct model_kept_header *out);
 /* `blocks` and `sums` have room for the tables. */
 int model_kept_read_tables(int fd, const struct model_kept_header *header,

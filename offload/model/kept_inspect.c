@@ -70,7 +70,7 @@ static int verify(int fd, const struct model_kept_header *header, const char *pa
     return rc == 0         ? 0
            : rc == -ENOMEM ? core_err_set(rc, "no memory to verify %s", path)
                            : core_err_set(rc,
-                                          "%s: what begins at byte %" PRIu64
+                                          "%s: the data at byte %" PRIu64
                                           " does not match its checksum or cannot be read",
                                           path, where);
 }

@@ -5,7 +5,7 @@
 #include "offload/model/kept.h"
 #include "offload/model/kept_file.h"
 
-enum { KEPT_NAME_BYTES = 64 }; /* of the name of a file, that of a half-written one included */
+enum { KEPT_NAME_BYTES = 64 }; /* room for the name of a file, also of a half-written one */
 
 struct core_lock;
 
@@ -30,7 +30,8 @@ struct model_kept {
 
 /* The block's place in the file; NULL: it is not there. */
 const struct model_kept_block *model_kept_find(const struct model_kept *kept, unsigned block);
-/* Hashes what a kept base depends on of the model's files. 0 if one cannot be read: no kept file is valid then. */
+/* Hashes the names, sizes, times and headers of the model's files, on which a kept base depends. 0
+ * if a file cannot be read: then no kept base is valid. */
 uint64_t model_kept_hash_shards(const struct model_files *files);
 /* The file's name in its directory. */
 const char *model_kept_name(const struct model_kept *kept);

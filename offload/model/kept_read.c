@@ -71,7 +71,7 @@ void model_kept_drop(struct model_kept *kept)
         if (model_kept_is_named(kept, kept->fd, model_kept_name(kept))) {
             (void)unlinkat(kept->folder, model_kept_name(kept), 0);
         }
-        core_log(CORE_LOG_WARN, "removed %s: the next run makes the base of the model's files",
+        core_log(CORE_LOG_WARN, "removed %s: the next run makes the base from the model's files",
                  kept->path);
     }
 }
@@ -94,7 +94,7 @@ static int read_range(struct model_kept *kept, struct range *range, struct core_
                  atomic_load_explicit(&range->failed_at, memory_order_relaxed),
                  rc == -EBADMSG ? "does not match its checksum" : "cannot be read: ",
                  rc == -EBADMSG ? "" : strerror(-rc));
-    core_log(CORE_LOG_WARN, "%s; this run makes the rest of the base of the model's files",
+    core_log(CORE_LOG_WARN, "%s; this run makes the rest of the base from the model's files",
              core_err_message());
     model_kept_drop(kept);
     return rc;

@@ -113,7 +113,8 @@ int model_kept_begin(struct model_kept *kept)
     if (bytes > kept->options.room_bytes) {
         core_log(CORE_LOG_WARN,
                  "the %s base is not kept: it takes %" PRIu64 " MiB, and %s has room for %" PRIu64
-                 " MiB beside the run; the next run makes it again (--no-keep-base says no more)",
+                 " MiB beside the run; the next run makes it again (--no-keep-base turns this "
+                 "warning off)",
                  kept->header.storage, (bytes + KEPT_PIECE_BYTES - 1) >> 20,
                  kept->options.directory, kept->options.room_bytes >> 20);
         return -ENOSPC;
@@ -150,7 +151,7 @@ static void fail_writing(struct model_kept *kept, int rc)
              (model_kept_bytes(kept) + KEPT_PIECE_BYTES - 1) >> 20, strerror(-rc));
 }
 
-/* Writes the piece whose last byte is the last one that was given. */
+/* Computes the checksums of a piece that ends at byte `end` of the block, and writes it. */
 static int write_piece(struct model_kept *kept, const struct model_kept_block *block, uint64_t end)
 {
     const uint64_t at = (end - 1) / KEPT_PIECE_BYTES * KEPT_PIECE_BYTES;

@@ -20,8 +20,8 @@ struct model_shape {
     uint64_t logits_bytes; /* of a card's scratch, for logits: kern_loss_arguments */
     /* elements from one place in the embedding's table to the next (model_rows_place); 0: ids are rows */
     int64_t stride;
-    /* by which the loss over a frozen table is computed in several steps, so that the table's rows can be
-     * brought to the device between them; zero: in one step */
+    /* parts for a loss over a frozen table that is computed in several steps, so that rows of the
+     * table can be fetched to the device between them; zero: one step */
     struct kern_loss_parts loss_parts;
     int64_t pairs; /* of chosen and rejected rows (DPO); 0: rows of tokens */
     double beta;   /* of the loss of pairs */

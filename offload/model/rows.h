@@ -1,7 +1,7 @@
-/* rows.h: the rows of a frozen embedding that a micro-batch uses, as pages of the embedding's block. Only
- * these are read, in ascending order and each page once, and they lie one after another in a slot. Ids are
- * replaced by places in that slot: multiples of a stride that divides both a row and a page. Pure
- * functions; any thread. */
+/* rows.h: the rows of a frozen embedding that a micro-batch uses, as pages of the embedding's
+ * block. Only these are read, in ascending order and each page once, and they are placed one after
+ * another in a slot. Ids are replaced by places in that slot: multiples of a stride that divides
+ * both a row and a page. Pure functions; any thread. */
 #ifndef OFFLOAD_MODEL_ROWS_H
 #define OFFLOAD_MODEL_ROWS_H
 

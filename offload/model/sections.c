@@ -16,7 +16,8 @@ struct use {
     uint64_t first, end;
 };
 
-/* What sections are made of, and where. Without a list, they and their parts are only counted. */
+/* The input and the results of a cut. A first run without lists only counts the sections and their
+ * parts. */
 struct cutting {
     const struct model_block *block;
     struct model_sections_source source;
@@ -179,7 +180,7 @@ static void add_expansions(const struct cutting *cutting, const struct use *use,
 
 /* ---- sections ---- */
 
-/* Where the parts of a section go; all NULL: they are only counted. */
+/* Arrays that receive the parts of a section; all NULL: the parts are only counted. */
 struct lists {
     struct model_range *ranges;
     struct model_place *places;

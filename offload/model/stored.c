@@ -255,9 +255,9 @@ static int encode(struct model_stored_reader *reader, const struct model_stored_
     return 0;
 }
 
-/* Reads the next elements of a part. The block is read from its beginning to its end, each element once, in
- * pieces that begin as model_files_read wants it; between tensors of which the files have codes, tensor by
- * tensor. */
+/* Reads the next elements of a part. Every element is read once, in order, in pieces that begin
+ * where model_files_read requires. If the files are quantised, each part is read by itself, because
+ * tensors with codes, which cannot be read here, may be between the parts. */
 static int take(struct model_stored_reader *reader, const struct model_stored_part *part,
                 int64_t count, enum model_dtype type, void *to)
 {

@@ -1,7 +1,7 @@
-/* stored.h: frozen layers that are kept in fewer bits than compute reads. The stored form of a block is
- * that of its tensors (kernels/quant.h), one after the other: linear weights in the storage's format;
- * norms and biases as compute reads them, or as bf16. It is made of the model's files, as a sequence of
- * bytes, so that making it takes little memory. */
+/* stored.h: frozen layers that are kept in fewer bits than compute reads. The stored form of a
+ * block consists of the stored forms of its tensors (kernels/quant.h), one after the other: linear
+ * weights in the storage's format; norms and biases as compute reads them, or as bf16. It is
+ * produced from the model's files as a sequence of bytes, so that this takes little memory. */
 #ifndef OFFLOAD_MODEL_STORED_H
 #define OFFLOAD_MODEL_STORED_H
 
@@ -18,7 +18,8 @@ enum model_storage {
     MODEL_STORAGE_NF4,
 };
 
-/* How a folder that is quantised keeps frozen layers; PLAIN: it is not. */
+/* The storage of frozen layers for a folder whose files are quantised as `quant`. PLAIN: the files
+ * are not quantised. */
 enum model_storage model_stored_as(enum kern_quant quant);
 /* Calls model_files_set_base for a run of this model whose weights are of `type`. */
 void model_stored_set_base(struct model_files *files, const struct model *model,
@@ -36,7 +37,7 @@ struct model_stored_part {
     int64_t cols;
     enum kern_quant quant;
     bool given;            /* the files have its codes */
-    enum kern_type from;   /* of KERN_QUANT_NONE */
+    enum kern_type from;   /* element type if `quant` is KERN_QUANT_NONE */
     unsigned param, part;  /* of the block */
     uint64_t offset_bytes; /* in the stored form */
 };
@@ -66,14 +67,14 @@ struct model_stored_source {
     enum kern_type type; /* of the run */
     struct core_team *team;
     struct model_sums *sums; /* get the elements that were read, once all are made; NULL: none */
-    /* Gets all bytes, also those that are skipped, in order; NULL: nobody does. */
+    /* Receives all bytes in order, including skipped ones. NULL: not called. */
     void (*made)(void *user, const void *bytes, uint64_t count);
     void *user;
 };
 
 int model_stored_open(const struct model_stored_source *source, struct model_stored_reader **out);
 void model_stored_close(struct model_stored_reader *reader); /* NULL is fine */
-/* The next bytes; zeros after the last one. `to` NULL skips them. -EINVAL names a tensor with weights
- * that have no code. */
+/* Reads the next bytes of the stored form, and zeros after its end. `to` NULL skips them. -EINVAL
+ * names a tensor with weights that have no code. */
 int model_stored_read(struct model_stored_reader *reader, void *to, uint64_t bytes);
 #endif

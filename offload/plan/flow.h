@@ -1,7 +1,8 @@
-/* flow.h: tapes for an application, whose gradients come in an order that nobody knows before. They are made
- * while a step runs, from the same choice and layout as the plan's own tapes, which only predict: blocks are
- * added when their gradients are there, and chunks of blocks that are expected next are fetched into state
- * slots that are empty. A chunk that was fetched in vain loses its slot to one that is needed.
+/* flow.h: tapes for an application, whose gradients come in an order that is not known in advance.
+ * They are made while a step runs, from the same choice and layout as the plan's own tapes, which
+ * only predict: blocks are added when their gradients are there, and chunks of blocks that are
+ * expected next are fetched into state slots that are empty. A chunk that was fetched in vain loses
+ * its slot to one that is needed.
  *
  * The tapes are run in the order in which they were begun, at most two at a time (run/executor.h). One thread
  * at a time. Nothing is allocated after create, unless a block's slots or sizes are met in a new combination. */
@@ -12,7 +13,7 @@
 
 struct plan_flow;
 
-/* Both are borrowed. */
+/* `input` and `plan` are borrowed. */
 int plan_flow_create(const struct plan_input *input, const struct plan *plan,
                      struct plan_flow **out);
 void plan_flow_destroy(struct plan_flow *flow); /* NULL is fine */
@@ -22,23 +23,24 @@ uint32_t plan_flow_commands_max(const struct plan_flow *flow);
 void plan_flow_begin(struct plan_flow *flow);
 /* Whether one more block fits into the tape that was begun; the first one does. */
 bool plan_flow_has_room(const struct plan_flow *flow);
-/* The sums of squares of a block's gradient. */
+/* Adds the sums of squares of a block's gradient. */
 int plan_flow_sums(struct plan_flow *flow, uint32_t block);
-/* The norm of all gradients, whose sums are in this tape or in earlier ones. */
+/* Adds the norm of all gradients; their sums are in this tape or in earlier ones. */
 int plan_flow_norm(struct plan_flow *flow);
-/* The update of a block; `ahead`: it does not wait for the norm. */
+/* Adds the update of a block; `ahead`: it does not wait for the norm. */
 int plan_flow_update(struct plan_flow *flow, uint32_t block, bool ahead);
 /* Sums and updates a block ahead of the norm at once: each chunk's update also sums the squares of its gradients. */
 int plan_flow_update_sums(struct plan_flow *flow, uint32_t block);
 /* Reads a block's states for a later tape. *full is set if no slot is empty for the rest, and otherwise left
  * alone. */
 int plan_flow_fetch(struct plan_flow *flow, uint32_t block, bool *full);
-/* Ends the tape. It is valid until three more were begun. */
+/* Ends the tape and returns it. It is valid until the third plan_flow_begin from now. */
 const struct plan_tape *plan_flow_end(struct plan_flow *flow);
 
 /* Chunks that lost their slot before they were updated. */
 uint32_t plan_flow_lost(const struct plan_flow *flow);
-/* Something else used the slots, or changed states: nothing is fetched any more. All tapes have retired. */
+/* Forgets all fetched chunks, because something else used the slots or changed states. Call it when
+ * all tapes have retired. */
 void plan_flow_forget(struct plan_flow *flow);
 
 #endif

@@ -893,8 +893,10 @@ static void find_lenders(struct plan_layout *layout, const struct plan_input *in
     }
 }
 
-/* A block and those that it borrows are needed for its forward and its backward; those of the last one, whose forward is
- * part of its backward, once, unless they are of another block, too. */
+/* Marks the blocks whose weights a step needs more than once: all of them if micro-batches run one
+ * at a time; otherwise the blocks whose backward reads weights, and the blocks that these borrow.
+ * The forward of the last block is part of its backward, so it and its data block are needed once;
+ * a computing block that it borrows also has a forward of its own. */
 static void mark_again(struct plan_layout *layout, const struct plan_input *input,
                        const struct plan_choice *choice)
 {

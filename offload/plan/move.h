@@ -78,7 +78,7 @@ uint32_t plan_move_turn(const struct plan_step *step, const struct plan_ring *ri
 int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
                        struct plan_piece from, struct plan_piece to);
 
-/* Bytes of what ranks gather of a block that other nodes have as shards. */
+/* Bytes of a block's gathered weights that come from shards of ranks on other nodes. */
 uint64_t plan_move_gathered_between(const struct plan_step *step, uint32_t block);
 
 int plan_move_copy(struct plan_step *step, enum plan_op op, uint32_t block, struct plan_piece from,

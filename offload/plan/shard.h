@@ -23,7 +23,7 @@ struct plan_span {
 /* The elements that are in both; there may be none. */
 struct plan_span plan_span_overlap(struct plan_span one, struct plan_span other);
 
-/* Ranks that share the budgets which a user gives. */
+/* Number of ranks that share the budgets that the user gives. */
 uint32_t plan_sharing(const struct plan_input *input);
 
 /* The size of a block's weights where they are kept, in elements of `weight_bytes`: of their stored form, or of the
@@ -35,17 +35,18 @@ uint64_t plan_kept_elements(const struct plan_input *input, uint32_t block);
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block);
 struct plan_span plan_state_span(const struct plan_input *input, uint32_t block);
 
-/* The elements of what is kept of a block, or of its array, that ranks of this rank's node have as shards. */
+/* Of `elements`, those that the shards of the ranks on this rank's node cover. */
 struct plan_span plan_node_span(const struct plan_input *input, uint64_t elements);
 
 /* Whether a group of ranks keeps a copy of weights from the first gather of a step on. */
 bool plan_copies_weights(const struct plan_input *input);
-/* The elements of a block's copy that this rank has, of as many as plan_kept_elements says; the most of any rank. */
+/* This rank's part of the copy that its group keeps of the plan_kept_elements of a block, and the
+ * size of the largest part of any rank. */
 struct plan_span plan_copy_span(const struct plan_input *input, uint32_t block);
 uint64_t plan_copy_most(const struct plan_input *input, uint32_t block);
 
-/* The bytes of some whole pages of a block's weights that this rank keeps: whole pages, too. Those at the block's end
- * may reach beyond it. */
+/* The part of `pages`, whole pages of a block's weights in bytes, that this rank keeps: whole
+ * pages, too. The last page may reach beyond the end of the block. */
 struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t block,
                                    struct plan_span pages);
 

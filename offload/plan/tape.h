@@ -157,12 +157,12 @@ struct plan_command {
     bool pages;  /* READ, GATHER: whole pages of the block's weights. READ: of this rank's shard,
                   * from the operand's offset on. EXPAND: from the pages of its section, not from the whole
                   * stored form */
-    bool
-        packed; /* GATHER, EXPAND: of weights as codes of 8 bits and their scales. GATHER makes those of this
-                  * rank's part first. REDUCE: of gradients as codes of 4 bits, which it makes in PLAN_AS_CODES */
-    uint32_t
-        within; /* GATHER: so many neighbouring ranks gather their parts of a copy that they keep; 0: all ranks
-                      * gather their shards */
+    /* GATHER, EXPAND: weights are codes of 8 bits with scales, and GATHER first packs this rank's
+     * part. REDUCE: gradients are codes of 4 bits, which REDUCE first writes to PLAN_AS_CODES */
+    bool packed;
+    /* GATHER: number of neighbouring ranks that gather their parts of the copy that they keep; 0:
+     * all ranks gather their shards */
+    uint32_t within;
     uint32_t block;
     uint32_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */
     uint32_t chunk;    /* chunk of the block's shard */
@@ -212,8 +212,9 @@ const struct plan_operand *plan_command_operand(const struct plan_command *comma
 /* "w16+lo+m+v". Returns text. */
 const char *plan_streams_print(unsigned streams, char *text, unsigned bytes);
 
-/* Bytes that a tape moves. The last four: a rank receives them from others when it gathers, and sends or receives
- * them when it reduces; if shards are equal, it sends as many. Those between nodes are part of the others. */
+/* Bytes that a tape moves. gather_bytes: received from other ranks by gathers (the rank sends as
+ * many if all shards are equal). reduce_bytes: sent or received by reductions. The `between`
+ * members are the parts of these that pass between nodes. */
 struct plan_traffic {
     uint64_t store_read_bytes, store_write_bytes, up_bytes, down_bytes;
     uint64_t gather_bytes, reduce_bytes;

@@ -15,16 +15,17 @@ int plan_trace_create(uint64_t first, uint32_t tapes, uint32_t commands_max,
                       struct plan_trace **out);
 void plan_trace_destroy(struct plan_trace *trace);
 
-/* A tape was pushed, or the last one was withdrawn; `tape` outlives the recorder. */
+/* Tell the recorder that a tape was pushed, or that the tape pushed last was withdrawn. `tape`
+ * outlives the recorder. */
 void plan_trace_push(struct plan_trace *trace, const struct plan_tape *tape);
 void plan_trace_withdraw(struct plan_trace *trace);
 
-/* For the executor's options; `user` is the recorder. */
+/* Records one command. A callback for the executor's options; `user` is the recorder. */
 void plan_trace_watch(void *user, uint64_t tape, const struct plan_command *command,
                       int64_t begin_ns, int64_t end_ns);
 
-/* Writes what was recorded; commands that never ran are left out. The tapes have retired. If the file
- * cannot be written completely, it is removed. */
+/* Writes what was recorded; commands that never ran are left out. All tapes must have retired. If
+ * the file cannot be written completely, it is removed. */
 int plan_trace_write(const struct plan_trace *trace, const struct plan_input *input,
                      const char *path);
 

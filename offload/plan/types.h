@@ -24,9 +24,10 @@ struct plan_format {
 /* The most blocks whose weights a command of one block reads, besides its own. */
 enum { PLAN_BORROWS_MAX = 2 };
 
-/* A unit that is gathered at once. Bytes of activations are for one micro-batch. A block may borrow others:
- * its commands also read their weights. A tied head borrows the block with its table; the gradient of the
- * table has two uses. Data blocks are frozen, have no commands of their own, and are only borrowed. */
+/* A block, the unit that ranks gather at once. Bytes of activations are for one micro-batch. A
+ * block may borrow others: its commands also read their weights. A tied head borrows the block with
+ * its table; the gradient of the table has two uses. Data blocks are frozen, have no commands of
+ * their own, and are only borrowed. */
 struct plan_block_shape {
     const char *name;  /* borrowed */
     uint64_t elements; /* parameters of its own, packed */
@@ -136,7 +137,7 @@ struct plan_rates {
                           * number */
     double coll_bytes;   /* between ranks, to one of them; 0: free */
     double within_bytes; /* the same in a group (plan_input.within); 0: as coll_bytes */
-    double pack_elements; /* weights of 16 bits of which a rank makes codes of 8 bits; 0: free */
+    double pack_elements; /* weights of 16 bits that a rank packs into codes of 8 bits; 0: free */
     double
         code_elements; /* gradients that become codes of 4 bits and are summed from codes; 0: free */
     double command_seconds; /* fixed cost of a command */
@@ -160,8 +161,9 @@ struct plan_input {
     uint32_t stage; /* stage of ZeRO, 0 to 3; ignored for one rank */
     bool packs;     /* stage 3 gathers weights of 16 bits as codes of 8 bits; the CPU device only */
     bool codes;     /* stages 1 to 3 reduce gradients as codes of 4 bits; the CPU device only */
-    /* Stage 3: so many neighbouring ranks together keep a copy of a block's weights from the first gather of a step
-     * on, and gather it again from each other. Divides `world`; 0: all ranks gather it again. The CPU device only */
+    /* Stage 3: number of neighbouring ranks that together keep a copy of a block's weights after
+     * the first gather of a step, so that later gathers of the step stay among them. Divides
+     * `world`; 0: all ranks take part in every gather. The CPU device only */
     uint32_t within;
     uint32_t
         group; /* micro-batches that a command does one after another; 0 and 1: one. All figures of

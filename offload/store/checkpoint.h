@@ -39,35 +39,36 @@ uint64_t store_checkpoint_put_tail(const struct store_checkpoint_write *checkpoi
 int store_checkpoint_put_wait(struct store_checkpoint_write *checkpoint, uint64_t point);
 /* ---- by several processes: the first one begins and finishes a checkpoint, the others write their own ranges ---- */
 
-/* The folder's present name, for the others. */
+/* The present name of the checkpoint's folder, for store_checkpoint_join in the other processes. */
 const char *store_checkpoint_folder(const struct store_checkpoint_write *checkpoint);
 /* Opens the files that the first process has made in `folder`, to put ranges into them. `manifest` has the streams and
  * blocks; its memory is taken over. */
 int store_checkpoint_join(const struct store_checkpoint_options *options, const char *folder,
                           struct store_manifest *manifest, struct store_checkpoint_write **out);
-/* Finds the checksums of a range that was put: one per cut of each stream. */
+/* Returns pointers to the checksums of a range that was put: one checksum per cut of each stream. */
 struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *checkpoint,
                                           uint32_t block, uint64_t first);
 /* Makes durable what was put, and reads it back. */
 int store_checkpoint_seal(struct store_checkpoint_write *checkpoint);
-/* In the first process: takes the checksums of a range that another process has put; `here`: into these files, of which a
- * cut is read back. */
+/* In the first process: takes over the checksums of a range that another process has put. `here`:
+ * that process wrote into the same files, so the first cut of the range is read back from them. */
 void store_checkpoint_merge(struct store_checkpoint_write *checkpoint, uint32_t block,
                             uint64_t first, uint64_t count, const struct store_arrays *sums,
                             bool here);
-/* In the process that has begun the part of another machine: takes the checksums of a whole block. */
+/* In the process that began the part of another machine: takes over the checksums of a whole block. */
 void store_checkpoint_set_sums(struct store_checkpoint_write *checkpoint, uint32_t block,
                                const struct store_arrays *sums);
 
-/* Sets what is known only now, from a `manifest` of the same step: the counts, the loss scale and
- * the application's bytes. Its memory is taken over. To be called before the finish. */
+/* Sets the values that were not known at the beginning, from a `manifest` of the same step: the
+ * counts, the loss scale and the application's bytes. Takes over its memory. Call it before
+ * store_checkpoint_finish. */
 void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
                            struct store_manifest *manifest);
 /* Makes the checkpoint durable, reads it back, publishes it and removes older ones. After a failure
  * this step has no checkpoint, or still its older one. The caller still has to end the object. */
 int store_checkpoint_finish(struct store_checkpoint_write *checkpoint);
-/* Its steps, for parts: all are completed before the first one is published, and all are published before an older
- * checkpoint is removed. */
+/* The steps of store_checkpoint_finish, for a checkpoint in parts: complete all parts, then publish
+ * all of them, then remove older checkpoints. */
 int store_checkpoint_complete(struct store_checkpoint_write *checkpoint);
 int store_checkpoint_publish(struct store_checkpoint_write *checkpoint);
 void store_checkpoint_rotate(struct store_checkpoint_write *checkpoint);
@@ -95,8 +96,9 @@ int store_checkpoint_direct_file(const struct store_checkpoint *checkpoint,
 /* -EBADMSG if the bytes are not those that were written. */
 int store_checkpoint_read(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                           uint64_t count, const struct store_arrays *arrays);
-/* Begins the same: `arrays` are filled after a wait for a tail that was read after this call. Reads
- * begun more than STORE_FLOW_PIECES pieces before the tail are done already. */
+/* Begins a read: `arrays` are filled after store_checkpoint_read_wait for a
+ * store_checkpoint_read_tail that was taken after this call. Reads begun more than
+ * STORE_FLOW_PIECES pieces before the tail are done already. */
 int store_checkpoint_read_begin(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                                 uint64_t count, const struct store_arrays *arrays);
 uint64_t store_checkpoint_read_tail(const struct store_checkpoint *checkpoint);

@@ -1,5 +1,5 @@
-/* flow.c: opens or makes the files of a flow, cuts a range into pieces, a few streams after another,
- * and sees each piece through. */
+/* flow.c: opens or creates the files of a flow, cuts ranges into pieces, and moves each piece from
+ * its request to its checksum. */
 #include "offload/store/flow.h"
 
 #include <assert.h>
@@ -50,8 +50,10 @@ struct store_flow {
     struct core_region buffers;                  /* owned, STORE_FLOW_PIECES of piece_bytes */
     uint64_t piece_bytes;                        /* maximum of a piece: less if files are small */
     struct flow_piece pieces[STORE_FLOW_PIECES]; /* in turn */
-    uint64_t begun;         /* pieces; at most the last STORE_FLOW_PIECES are in flight */
-    uint64_t finished;      /* under way */
+    uint64_t begun;                              /* number of pieces begun */
+    /* number of pieces finished; the pieces from here to `begun`, at most STORE_FLOW_PIECES, are in
+     * flight */
+    uint64_t finished;
     struct core_err failed; /* the error that ended the flow */
 };
 

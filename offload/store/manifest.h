@@ -9,8 +9,9 @@
 #include "offload/store/image.h"
 
 enum {
-    STORE_MANIFEST_VERSION =
-        4, /* 3: it is not a part; 2: it has all blocks; 1: nor has any its own type of weights */
+    /* 4: a part of a checkpoint; 3: frozen blocks are in the base model; 2: some block has weights
+     * of a type of its own; 1: none of these */
+    STORE_MANIFEST_VERSION = 4,
     STORE_PARAMETERS_MAX = 64,
     STORE_PARAMETER_BYTES = 64,
     STORE_FILES_MAX = 4096,
@@ -45,9 +46,10 @@ struct store_scale {
     uint32_t hysteresis_left;
 };
 
-/* Of a run whose machines keep their ranks' parts of a checkpoint on drives of their own: the ranks whose cuts are in
- * the files; the other ranges of the files are empty. The cuts of a block's weights are dealt to `weights_of` ranks, and
- * those of its other streams to `states_of` (plan_shard_border); 1: each part has all of them. */
+/* If each machine of a run keeps its ranks' part of a checkpoint on drives of its own: the ranks
+ * whose cuts this part's files have; all other ranges of the files are empty. The cuts of a block's
+ * weights are divided among `weights_of` ranks, and those of its other streams among `states_of`
+ * (plan_shard_border); 1: each part has all cuts. */
 enum { STORE_PART_RANKS = 64 };
 struct store_part {
     uint64_t ranks; /* bit r: rank r. 0: this is a whole checkpoint */

@@ -61,7 +61,8 @@ struct store_options {
  * -ENOSPC names the path and the missing bytes. */
 int store_open(const struct store_options *options, const struct plan_input *input,
                const struct plan *plan, struct store **out);
-/* Queues must be closed before. Removes all files and directories that it created. NULL is fine. */
+/* All queues must already be closed. Removes all files and directories that store_open created.
+ * NULL is fine. */
 int store_close(struct store *store);
 
 /* Registers memory of future requests. */
@@ -129,9 +130,11 @@ struct store_base {
     uint64_t bytes; /* of the file */
 };
 
-/* Attaches the file. 1: chunks can be read there; 0: not. */
+/* Attaches the file. 1: chunks can be read from it; 0: they cannot, because the store has several
+ * paths or is on another file system; -errno: the file cannot be attached. */
 int store_base_begin(struct store *store, const struct store_base *base);
-/* A chunk is at `part->offset` of that file from now on; part->bytes are those of its extent. */
+/* From now on a chunk is read at `part->offset` of that file; part->bytes is the size of its
+ * extent. */
 struct store_base_part {
     uint64_t offset, bytes;
     struct aio_known_sums sums;

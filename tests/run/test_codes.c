@@ -262,7 +262,7 @@ static void damaged_folders_are_refused(void)
         {"llama_nested", "nested_quant_map\"", "nested_quant_mip\"",
          "has no tensor nested_quant_map of the quantised tensor"},
         {"llama_nested", "quant_state.bitsandbytes__nf4", "quant_state.bitsandbytes__fp4",
-         "is quantised as fp4, which is not supported"},
+         "is quantised as fp4; only nf4 is supported"},
         {"llama_nested", "quant_state.bitsandbytes__nf4", "quant_state.bitsandbytes__nfx",
          "has no state (quant_state.bitsandbytes__nf4)"},
         {"llama_nested", "\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\"",

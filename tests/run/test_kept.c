@@ -573,7 +573,7 @@ static void one_run_writes(void)
     check_uint(look.identity, ==, 99);
     flip(path, 5000);
     check_int(model_kept_inspect(path, &look), ==, -EBADMSG);
-    check_contains(core_err_message(), "what begins at byte 4096 does not match its checksum");
+    check_contains(core_err_message(), "the data at byte 4096 does not match its checksum");
     check_int(chmod(path, 0666), ==, 0);
     check_int(model_kept_inspect(path, &look), ==, -EINVAL);
     check_contains(core_err_message(), "others can write to it");
