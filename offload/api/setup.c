@@ -768,7 +768,9 @@ static int check_cards(const struct setup *setup)
         (options->world == 1 && strchr(options->device, ',') == NULL)) {
         return 0;
     }
-    const int rc = dev_name_of_rank(options->device, 0, options->local, first);
+    const unsigned ranks = setup->peers != NULL ? world_ranks_of_host(setup->peers)
+                                                : options->world;
+    const int rc = dev_name_of_rank(options->device, 0, ranks, first);
     return rc != 0 || options->world == 1 ? rc : coll_nccl_find();
 }
 

@@ -134,6 +134,12 @@ unsigned world_ranks_per_host(const struct coll_peers *peers)
     return most;
 }
 
+unsigned world_ranks_of_host(const struct coll_peers *peers)
+{
+    struct core_cpus cpus;
+    return count_host(peers, coll_peers_rank(peers), &cpus);
+}
+
 unsigned world_threads(const struct coll_peers *peers)
 {
     unsigned least = CORE_CPUS_MAX;

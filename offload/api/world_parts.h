@@ -16,6 +16,8 @@ struct tide_world {
 
 /* Ranks on the host with the most of them. Budgets are a host's, so that many ranks share them. */
 unsigned world_ranks_per_host(const struct coll_peers *peers);
+/* Ranks on this process's host. */
+unsigned world_ranks_of_host(const struct coll_peers *peers);
 /* Threads for each rank: the processors that the ranks of a host may use together, shared by them; the least of
  * all hosts. */
 unsigned world_threads(const struct coll_peers *peers);

@@ -35,9 +35,7 @@ static int bench_init(struct coll_bench *bench)
 {
     const struct run_coll_ranks *with = bench->with;
     bench->ranks = calloc(with->count, sizeof(*bench->ranks));
-    bench->arrays = calloc(with->count, bench->elements * sizeof *bench->arrays);
-    bench->fences = calloc(with->count, sizeof *bench->fences);
-    if (bench->ranks == NULL || bench->arrays == NULL || bench->fences == NULL) {
+    if (bench->ranks == NULL) {
         return core_err_set(-ENOMEM, "no memory to measure collectives");
     }
     int rc = with->peers == NULL ? coll_meeting_create(with->world, &bench->meeting) : 0;
@@ -49,7 +47,15 @@ static int bench_init(struct coll_bench *bench)
                                              .peers = with->peers};
         rc = coll_open(&options, &bench->ranks[i]);
     }
-    return rc;
+    if (rc != 0) {
+        return rc;
+    }
+    /* After the ranks are open: if this fails, closing them tells the others, which wait for them. */
+    bench->arrays = calloc(with->count, bench->elements * sizeof *bench->arrays);
+    bench->fences = calloc(with->count, sizeof *bench->fences);
+    return bench->arrays != NULL && bench->fences != NULL
+               ? 0
+               : core_err_set(-ENOMEM, "no memory to measure collectives");
 }
 
 /* One collective of all ranks, in place. `within`: of groups of so many; 0: of all. */
