@@ -161,7 +161,7 @@ static void no_inodes(void)
 }
 
 struct limit {
-    int resource;
+    unsigned resource; /* RLIMIT_... */
     rlim_t value;
     const char *says;
     const char *cure;
