@@ -319,7 +319,7 @@ static int check_command(const struct coll *coll, const struct coll_command *com
     }
     if (command->within > 0 && (command->op != COLL_GATHER || coll->world % command->within != 0)) {
         return core_err_set(-EINVAL,
-                            "a %s within groups of %u of %u ranks is invalid: only a gather can be "
+                            "%s within groups of %u of %u ranks is invalid: only a gather can be "
                             "within groups, and the group size must divide the number of ranks",
                             coll_op_name(command->op), command->within, coll->world);
     }

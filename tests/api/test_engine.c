@@ -214,7 +214,7 @@ static void refuse_loss(void)
     refuse_options(&options, -ENOTSUP, "--modules-to-save");
     options.modules_to_save_count = 0;
     options.device = "cuda";
-    refuse_options(&options, -ENOTSUP, "--loss dpo needs the device \"cpu\"");
+    refuse_options(&options, -ENOTSUP, "--loss dpo runs on the device \"cpu\" only");
 }
 
 /* Before the first update the policy is the reference. Then the chosen row gets likelier than the rejected one.

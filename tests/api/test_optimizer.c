@@ -376,7 +376,7 @@ static void shares(void)
     options.world = 2;
     options.rank = 1;
     options.clip = 1;
-    refuse(-EINVAL, "the norm of all processes");
+    refuse(-EINVAL, "the norm over all processes");
     options.world = 2;
     options.rank = 1;
     options.sum = no_sum;

@@ -131,7 +131,7 @@ static void wrong_groups(void)
     run_ranks(&run);
     for (unsigned r = 0; r < 4; r++) {
         check_int(run.ranks[r].rc, ==, -EINVAL);
-        check_contains(run.ranks[r].message, "all-reduce within 2 of 4 ranks is not possible");
+        check_contains(run.ranks[r].message, "all-reduce within groups of 2 of 4 ranks is invalid");
     }
     free(run.ranks);
     run.body = differ_within;

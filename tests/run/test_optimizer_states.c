@@ -337,7 +337,7 @@ static void wrong_shares_are_refused(void)
     share.rank = 1;
     rules.clip = 1;
     check_int(try_optimizer(&ways[0], &rules, &arrays, NULL, &optimizer), ==, -EINVAL);
-    check_contains(core_err_message(), "need the norm of all processes");
+    check_contains(core_err_message(), "need the norm over all processes");
     rules.clip = 0;
     share.world = 1000;
     share.rank = 0;
