@@ -37,7 +37,7 @@ struct way {
     uint64_t chunk_elements;
     uint32_t slots;
     unsigned threads;
-    int order; /* of submits: 0 backward, 1 forward, 2 shuffled, 3 anew in each step, 4 backward with one
+    int order; /* of submits: 0 backward, 1 forward, 2 shuffled, 3 another in each step, 4 backward with one
                 * that is last in every second step */
     const char *io;
     const char *device; /* of weights and gradients */
