@@ -43,8 +43,8 @@ struct aio_backend_options {
     bool sqpoll;        /* uring: a kernel thread submits */
     bool iopoll;        /* uring: completions are polled; needs poll queues and direct I/O */
     bool no_file_table; /* uring: do not register files */
-    uint32_t
-        refused_flags; /* uring: set-up flags to do without, as on a kernel that refuses them */
+    /* uring: set-up flags to do without, as on a kernel that refuses them. */
+    uint32_t refused_flags;
 };
 
 struct aio_backend {
@@ -87,7 +87,8 @@ struct aio_mem_disk {
     unsigned char *memory; /* owned */
     uint64_t bytes;
     uint64_t read_bytes_per_s;  /* 0: unlimited */
-    uint64_t write_bytes_per_s; /* the same; reads and writes share the drive */
+    uint64_t write_bytes_per_s; /* 0: unlimited; the disk serves reads and writes one after
+                                 * another */
     int64_t latency_ns;         /* added to each transfer */
     int64_t free_ns;            /* when the disk has served all transfers so far */
 };

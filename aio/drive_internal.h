@@ -24,7 +24,7 @@ struct core_log;
 
 enum { NAME_BYTES = 256, NONE = -1, AIO_CHANNELS_MAX = 16 };
 
-/* What one request of a queue asks of one drive: contiguous bytes of one file. */
+/* The part of one queue's request that one drive serves: contiguous bytes of one file. */
 struct drive_request {
     enum aio_kind kind;
     uint32_t file;
@@ -34,7 +34,7 @@ struct drive_request {
     struct aio_sums sums;
     uint64_t value; /* of the queue's request, on the queue's line */
     uint64_t left;  /* unfinished pieces, plus one until the last piece is cut */
-    bool finished;  /* may still wait for earlier ones to free its place */
+    bool finished;  /* no piece is left; `head` passes it after all requests before it */
 };
 
 struct drive_call;

@@ -108,8 +108,8 @@ struct aio_path_options {
     const char *backend;              /* NULL: chosen by probing */
     const struct aio_backend *recipe; /* borrowed; replaces `backend`; NULL: none */
     struct aio_drive_options drive;   /* depth, block_bytes, cpus, limits ... are read */
-    bool
-        unwritten; /* reserve the space but write no zeros: every extent is written before it is read */
+    /* Reserve the space but write no zeros: every extent is written before it is read. */
+    bool unwritten;
     /* Called repeatedly while zeros are written; a result other than 0 stops with -ECANCELED. May be NULL. */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
@@ -136,12 +136,12 @@ void aio_header_seal(struct aio_header *header);
 
 /* ---- inspecting an extent file ---- */
 
-/* What the header of an extent file says. Nothing is written and the directory is not locked, so a run that
- * uses the file is not disturbed. Any thread. */
+/* The header of an extent file. Reading it writes nothing and does not lock the directory, so a run
+ * that uses the file is not disturbed. Any thread. */
 
 struct aio_look {
-    bool
-        in_use; /* a running process has the file open, or a killed one whose I/O has not ended yet */
+    /* A running process has the file open, or a killed one whose I/O has not ended yet. */
+    bool in_use;
     uint64_t run;         /* run that created it; 0: no valid header */
     uint64_t process;     /* the same */
     uint64_t bytes;       /* current size of the file */

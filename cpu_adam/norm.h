@@ -35,8 +35,8 @@ struct adam_norm_piece {
 /* The same for an array whose parts are apart: ascending pieces that do not overlap. Elements between
  * them count as zero. The sums are those of adam_norm_sums for the array put together. */
 struct adam_norm_pieces {
-    const struct adam_norm_piece
-        *list; /* borrowed; may begin before `first` and end after the last */
+    /* borrowed; may begin before `first` and end after the last. */
+    const struct adam_norm_piece *list;
     size_t list_count;
     enum core_update_type type;
     uint64_t first; /* the elements that are summed; a multiple of CORE_UPDATE_TILE */

@@ -400,8 +400,8 @@ struct kern_loss_arguments {
     enum kern_type type;
     int64_t tokens, vocab, width;
     int64_t tile; /* rows of w in a tile; 0: as many as the device's limit for logits allows */
-    uint64_t
-        logits_bytes; /* card, tile = 0: scratch for the loss, if tiles take less; changes bits */
+    /* Card, tile = 0: scratch for the loss, if tiles take less; changes bits. */
+    uint64_t logits_bytes;
     const void *x;
     int64_t x_stride;
     const void *w;         /* [vocab][width] */

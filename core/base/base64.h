@@ -1,4 +1,4 @@
-/* base64.h: url-safe base64, as configurations are handed over on command lines. */
+/* base64.h: url-safe base64, in which DeepSpeed accepts a configuration on the command line. */
 #ifndef CORE_BASE_BASE64_H
 #define CORE_BASE_BASE64_H
 

@@ -21,8 +21,8 @@ void core_bell_ring(struct core_bell *bell);
  * core_bell_sleep(bell, seen, timeout_ns). */
 uint32_t core_bell_look(struct core_bell *bell);
 
-/* Sleeps until the bell rings after `seen` was looked at. timeout_ns < 0 waits for ever.
- * 0, or -ETIMEDOUT. May return early; the caller looks at its condition again. */
+/* Sleeps until the bell has rung since core_bell_look() returned `seen`. timeout_ns < 0 waits for
+ * ever. 0, or -ETIMEDOUT. May return early; the caller looks at its condition again. */
 int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns);
 
 /* The same, but polls the bell for up to `spin_ns` before it sleeps: for waits expected to be

@@ -64,8 +64,8 @@ int core_topo_drive_of(const char *path, char *name, size_t bytes);
 struct core_topo_wish {
     uint32_t rank;  /* among the ranks of this machine */
     uint32_t ranks; /* number of ranks on this machine */
-    const int
-        *beside; /* [ranks] the node of each rank's GPU, -1: unknown; NULL: no rank has a GPU */
+    /* [ranks] the node of each rank's GPU, -1: unknown; NULL: no rank has a GPU. */
+    const int *beside;
 };
 
 struct core_topo_share {

@@ -9,7 +9,8 @@ struct homes {
     uint32_t index[CORE_TOPO_NODES_MAX]; /* their indices in topo->nodes */
 };
 
-/* Nodes with both; if there are none (memory unknown), those with processors. */
+/* Finds the nodes with processors and memory; if there are none (memory unknown), those with
+ * processors. */
 static struct homes find_homes(const struct core_topo *topo)
 {
     struct homes homes = {0};
@@ -24,7 +25,7 @@ static struct homes find_homes(const struct core_topo *topo)
     return homes;
 }
 
-/* The home on the node of the rank's GPU; without one, homes in turn. */
+/* The home is on the node of the rank's GPU; ranks without a GPU take the homes in turn. */
 static uint32_t home_of(const struct core_topo *topo, const struct homes *homes,
                         const struct core_topo_wish *wish, uint32_t rank)
 {

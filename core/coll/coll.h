@@ -137,7 +137,7 @@ int coll_submit(struct coll *coll, const struct coll_command *command, struct co
  * continue. Waiting ranks return at once. */
 void coll_abort(struct coll *coll, int code);
 
-/* What this rank has received from others since it opened. Any thread. */
+/* Bytes that this rank has received from others since it opened. Any thread. */
 struct coll_traffic {
     uint64_t commands;
     uint64_t received_bytes[COLL_OPS];

@@ -14,9 +14,9 @@
 #include "core/base/err.h"
 #include "core/coll/backend.h"
 
-/* What one rank publishes. Its thread writes `work` before it releases `step`; others read it after
- * they acquired that step. It does not change until all ranks have passed the last step of the
- * collective. */
+/* The state that one rank publishes. Its thread writes `work` before it releases `step`; others
+ * read it after they acquired that step. It does not change until all ranks have passed the last
+ * step of the collective. */
 struct seat {
     _Alignas(64) _Atomic uint64_t step; /* the number of steps that the rank has reached */
     _Atomic bool working;               /* uses arrays of other ranks: work_begin */

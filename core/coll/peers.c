@@ -28,7 +28,7 @@ static const int64_t silence_default_ns = INT64_C(60) * 1000000000;
 static const int64_t beats_per_limit = 12;
 static const int64_t second_ns = 1000000000;
 
-/* What processes tell each other besides what was posted. */
+/* Service messages: what processes tell each other besides the posted transfers. */
 enum service_kind { SERVICE_ALIVE, SERVICE_STOP, SERVICE_ENDED };
 struct service {
     uint32_t kind;
@@ -84,7 +84,7 @@ static const char *const module_names[] = {
 static const char *const flavour_names[] = {
     [COLL_FLAVOUR_OPENMPI] = "Open MPI", [COLL_FLAVOUR_MPICH] = "MPICH"};
 
-/* Where modules are: of an installed library, and in a build folder. */
+/* Folders of modules: of an installed library, and of a build. */
 static const char *const module_places[] = {"tide", "../../core/coll"};
 
 /* The module's path; false if the file does not exist. */

@@ -6,7 +6,7 @@
 #include "core/config/table.h"
 #include "core/json/json.h"
 
-/* Where a value comes from. */
+/* Origins of a value. */
 enum core_cfg_origin { CORE_CFG_PRESET, CORE_CFG_FILE, CORE_CFG_AUTO, CORE_CFG_DERIVED };
 
 struct core_cfg_value {

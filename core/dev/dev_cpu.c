@@ -24,7 +24,7 @@ struct cpu_device {
 
 struct cpu_queue;
 
-/* What a job needs besides its arguments. */
+/* The context of an op's job: its queue, and the op's number. */
 struct cpu_op {
     struct cpu_queue *queue;
     unsigned op;

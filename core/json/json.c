@@ -56,7 +56,7 @@ struct core_json {
     bool copied;                            /* `text` is from core_charge_alloc */
 };
 
-/* What a document needs, counted before anything is allocated. */
+/* Memory that a document needs, counted before anything is allocated. */
 struct needs {
     size_t values;
     size_t items;

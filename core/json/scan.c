@@ -499,7 +499,7 @@ static int pass_literal(struct core_json_scan *scan, struct core_json_token *tok
 
 /* ---- tokens ------------------------------------------------------------------------------------*/
 
-/* What the scanner accepts next. */
+/* States: what the scanner accepts next. */
 enum expects {
     VALUE,        /* a value must come */
     FIRST_KEY,    /* a key or the end of an object */

@@ -20,9 +20,9 @@ struct tide_checkpoint_options {
     uint32_t keep;    /* number of newest checkpoints that are kept; 0: all */
     uint32_t replace; /* 1: checkpoints of other runs in the directory are removed once this one is
                                 complete; 0: they are refused with -EEXIST */
-    const void
-        *application; /* data of the application, such as its position in the training data; at most
-                                1 MiB */
+    /* Data of the application, such as its position in the training data; at most
+     * 1 MiB. */
+    const void *application;
     size_t application_bytes;
     /* 1: the checkpoint is written while the next step runs. This needs an engine with `saves`, and
      * a last step whose update is still pending or was preceded by tide_engine_checkpoint_ahead;

@@ -146,9 +146,9 @@ struct tide_engine_options {
     /* What the planner needs to know about the application. */
     uint64_t application_bytes; /* bytes of host memory that the application will take while the
                                  * engine exists */
-    double
-        tokens_per_row; /* average tokens of data per row, or per pair, for predicted tokens per second; 0:
-                            * `length`, or twice that */
+    /* Average tokens of data per row, or per pair, for predicted tokens per second; 0: `length`,
+     * or twice that. */
+    double tokens_per_row;
 
     /* For tide_plan_create: a JSON file that describes a node of another machine. The plan uses the
      * rates and budgets of the file and measures nothing on this machine. `ranks` is then the
@@ -241,8 +241,8 @@ struct tide_plan_info {
     size_t struct_bytes;
     uint64_t parameters;
     uint64_t trained_parameters;
-    uint64_t
-        device_bytes; /* of each tier, including what the library itself needs; of all ranks of a node */
+    /* Of each tier, including what the library itself needs; of all ranks of a node. */
+    uint64_t device_bytes;
     uint64_t host_bytes;
     uint64_t store_bytes;
     uint32_t acts;   /* enum tide_acts: the choice */

@@ -57,8 +57,8 @@ TIDE_API int tide_optim_group_init(struct tide_optim_group *group, size_t struct
 struct tide_optim_parameter {
     size_t struct_bytes;
     const char *name; /* 1 to 255 bytes; no two are equal */
-    void *
-        weights; /* the caller's array, aligned to its elements; used until the optimizer is destroyed */
+    /* The caller's array, aligned to its elements; used until the optimizer is destroyed. */
+    void *weights;
     uint64_t elements;
     uint32_t precision; /* enum tide_precision: of the weights. bf16 and fp16 have an fp32 master */
     uint32_t gradients; /* enum tide_precision: of the gradients */
@@ -77,12 +77,12 @@ struct tide_optim_options {
     uint32_t optimizer; /* enum tide_optimizer */
     uint32_t moments;   /* enum tide_moments */
     double clip;        /* largest norm of all gradients; 0: no clipping */
-    uint32_t
-        check_overflow; /* 1: a step whose norm is not finite is skipped; 0: it ends the optimizer */
-    uint32_t
-        accumulate; /* 1: a parameter may have several gradients in a step; they are added up in
-                              * fp32, which takes 4 bytes per element of `host_bytes` */
-    uint64_t seed;  /* of stochastic rounding */
+    /* 1: a step whose norm is not finite is skipped; 0: it ends the optimizer. */
+    uint32_t check_overflow;
+    /* 1: a parameter may have several gradients in a step; they are added up in fp32, which
+     * takes 4 bytes per element of `host_bytes`. */
+    uint32_t accumulate;
+    uint64_t seed;       /* of stochastic rounding */
     uint64_t host_bytes; /* budget; 0: what the machine and the cgroup have, less a reserve */
     const struct tide_store_path *stores;
     size_t store_count; /* up to TIDE_STORES_MAX; 0: all states are in memory */

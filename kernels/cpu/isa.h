@@ -37,8 +37,8 @@ struct kern_loss_tile {
     float *sums;
     float *picked; /* only for statistics */
     bool first;    /* only for statistics */
-    enum kern_type
-        type; /* only for gradients: their type; they replace the logits, [tokens][grad_stride] */
+    /* Only for gradients: their type; they replace the logits, [tokens][grad_stride]. */
+    enum kern_type type;
     int64_t grad_stride;
     const float *scales; /* [tokens]; only for gradients */
 };

@@ -363,7 +363,7 @@ static int inspect_folder(struct tide_context *context, const char *path,
 {
     bool store = false;
     if (has(path, MODEL_MANIFEST_NAME) ||
-        has(path, STORE_SUMS_NAME)) { /* the other one may be missing */
+        has(path, STORE_SUMS_NAME)) { /* either file may be missing */
         return inspect_checkpoint(context, path, options, out);
     }
     if (has(path, "config.json")) {

@@ -114,11 +114,11 @@ static int each_tensor(struct merge *merge,
     return 0;
 }
 
-/* What is found out about all tensors of the base model. */
+/* Findings about all tensors of the base model. */
 struct survey {
     size_t matched;
     const char **names; /* owned array: of the tensors that matched */
-    bool mixed;         /* types of the base's tensors */
+    bool mixed;         /* the base's tensors have several types */
     bool any;
 };
 
@@ -234,9 +234,10 @@ static int read_floats(const struct model_peft *peft, const struct model_tensor 
     return rc;
 }
 
-/* Rows [begin, end) of work->delta = scale * B A. Each term is added as by a fused multiply-add in fp32, as
- * PyTorch's products do: where the sum nearly cancels the weight, bf16 shows every bit. In double the product
- * is exact, and the two roundings of the sum hardly ever differ from one. */
+/* Rows [begin, end) of work->delta = scale * B A. Each term is added as by a fused multiply-add in
+ * fp32, as PyTorch's products do: where the sum nearly cancels the weight, bf16 shows every bit. In
+ * double the product is exact, and rounding the sum twice hardly ever gives another result than
+ * rounding it once. */
 static void multiply(const struct merge *merge, const struct work *work, uint64_t begin,
                      uint64_t end, uint64_t cols)
 {
@@ -365,7 +366,7 @@ static int work_init(struct work *work, const struct merge *merge, const struct 
     const uint64_t cols = (uint64_t)tensor->param->cols;
     const uint64_t all = (uint64_t)tensor->part->rows;
     const uint64_t rank = (uint64_t)merge->peft->rank;
-    /* A part of a transposed tensor would be read from all of its lines. */
+    /* Reading a part of a transposed tensor would touch all of its lines. */
     const uint64_t rows = tensor->param->transposed || all < ELEMENTS / cols ? all
                           : cols > ELEMENTS                                  ? 1
                                                                              : ELEMENTS / cols;

@@ -24,7 +24,8 @@ struct tide_optim {
     pid_t process;  /* that created it */
 };
 
-/* Of the library besides the plan: threads, tables and buffers; and per parameter. */
+/* Bytes that the library takes besides the plan: for threads, tables and buffers, and for each
+ * parameter. */
 static const uint64_t runtime_bytes = UINT64_C(8) << 20;
 static const uint64_t parameter_bytes = 1024;
 
@@ -145,7 +146,7 @@ static void fill_run(struct tide_optim *optim, const struct tide_optim_options *
     run->budgets.host_taken_bytes = runtime_bytes + given->parameter_count * parameter_bytes;
 }
 
-/* The type that rates are measured with: that of the largest parameter. */
+/* Rates are measured with the type of the largest parameter. */
 static void choose_type(struct run_options *run, const struct run_optimizer_parameter *parameters,
                         size_t count, const struct adam_group *group)
 {

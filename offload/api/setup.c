@@ -160,9 +160,9 @@ static int look_at(const char *directory, struct disk *out)
     return 0;
 }
 
-/* What the options say about the file system of one path. */
+/* Limits of the paths that share a file system with one path. */
 struct disk_use {
-    uint32_t first;       /* the first path there */
+    uint32_t first;       /* the first of these paths */
     uint32_t unlimited;   /* paths without a limit of their own */
     uint64_t limit_bytes; /* the sum of the others' limits */
 };
@@ -546,7 +546,7 @@ static int open_adapter(struct setup *setup, struct model_lora_options *lora)
     return given->loss == TIDE_LOSS_DPO ? check_reference(given, lora) : 0;
 }
 
-/* With both, PEFT computes the base's product a second time, with what was not dropped. */
+/* With both, PEFT computes the base's product a second time, from the inputs after dropout. */
 static int check_dora(const struct model_lora_options *lora)
 {
     return lora->dora && lora->dropout > 0

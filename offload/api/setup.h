@@ -21,8 +21,8 @@ struct setup {
     char *trace;                      /* owned; NULL: none */
     char *cache;                      /* owned: a folder; NULL: none */
     char build[96];                   /* identifies this build of the library */
-    struct model_lora_options
-        lora; /* what model_options points to; its strings are as those of `given` */
+    /* What model_options points to; its strings are as those of `given`. */
+    struct model_lora_options lora;
     struct model_options model_options; /* of `model` */
     struct model_peft *peft;       /* owned; NULL: adapters begin with initial values, or none */
     struct model *model;           /* owned */

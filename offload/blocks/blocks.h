@@ -69,8 +69,8 @@ struct blocks_text;
 
 struct blocks {
     char family[BLOCKS_FAMILY_BYTES]; /* what the blocks belong to: "llama" */
-    uint64_t
-        hash; /* covers shapes, names and frozen parts: a checkpoint is loaded only if it matches */
+    /* Covers shapes, names and frozen parts: a checkpoint is loaded only if it matches. */
+    uint64_t hash;
     struct block *list; /* owned */
     uint32_t count;
     bool base_apart; /* frozen blocks stay in the files of a base model: checkpoints have trained

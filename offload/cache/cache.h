@@ -51,7 +51,7 @@ struct cache_options {
     const char *device;    /* NULL: "cpu" */
     uint64_t device_bytes; /* budget of copies on the device; 0: none */
     struct aio_drive_options drive;
-    const struct iovec *memory; /* of the caller, to be registered for direct I/O */
+    const struct iovec *memory; /* the caller's memory, which is registered for direct I/O */
     unsigned memory_count;
 };
 
@@ -65,9 +65,9 @@ int cache_destroy(struct cache *cache);
 
 struct cache_request {
     const char *name; /* 1 to CACHE_NAME_MAX bytes */
-    const void
-        *from; /* put: borrowed until the operation is done; memory of the device if on_device */
-    void *to;  /* get: receives the block; NULL: the block is pinned in its slot */
+    /* put: borrowed until the operation is done; memory of the device if on_device. */
+    const void *from;
+    void *to;        /* get: receives the block; NULL: the block is pinned in its slot */
     uint64_t bytes;  /* of `from`, or room at `to` */
     bool background; /* its I/O goes after that of others */
     bool through;    /* put: leaves no copy in memory, if `from` and `bytes` are aligned */

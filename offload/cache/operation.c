@@ -240,7 +240,8 @@ static int put_step(struct cache *cache, struct operation *operation)
     } else {
         const bool known = direct && block->due != BLOCK_NEVER;
         rc = slots_take(cache, bytes, known ? block->due : 0, &operation->slot);
-        if (direct && rc != 0 && rc != -EAGAIN) { /* all others are needed sooner, or stay */
+        if (direct && rc != 0 && rc != -EAGAIN) { /* all other blocks are needed sooner or cannot be
+                                                   * evicted */
             const struct core_err kept = core_err_keep(rc);
             rc = put_through(cache, operation);
             return rc == -ENOSPC ? core_err_first(&kept, 0) : rc;

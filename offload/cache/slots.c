@@ -175,7 +175,7 @@ static int clean(struct cache *cache, struct block *block)
         return rc;
     }
     block->cleaning = block->stored =
-        true; /* unless it fails, or the application changes the slot */
+        true; /* cleared if the write fails or the application changes the slot */
     cache->transient++;
     cache->cleaning_bytes += slots_round(block->bytes);
     slots_sort(cache, block);

@@ -39,7 +39,7 @@ struct transfers {
     struct aio_queue *queue; /* owned; NULL: `failure` says why */
     /* Positions in the ring, each modulo TRANSFERS_MAX: retired, with the drives, accepted. */
     uint64_t first, submitted, last;
-    uint64_t alone_until; /* up to here one transfer at a time is with the drives */
+    uint64_t alone_until; /* up to this position one transfer at a time is submitted */
     bool broken;          /* transfers_repair has to be called */
     bool lost;            /* a drive may still access memory of failed transfers */
     struct core_err failure;

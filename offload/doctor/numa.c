@@ -35,7 +35,7 @@ static void say_balancing(struct doctor *doctor)
     }
 }
 
-/* What a run with one rank would use, and what each GPU and drive is beside. */
+/* Reports the nodes that a run with one rank would use, and the node of each GPU and drive. */
 static void say_place(struct doctor *doctor)
 {
     struct core_topo *topo = NULL;

@@ -44,7 +44,7 @@ struct model_lora_options {
     uint64_t seed; /* of the initial values */
 };
 
-/* What a model keeps of the options; rank 0: there are no adapters. */
+/* The options that a model keeps; rank 0: there are no adapters. */
 struct model_lora {
     int64_t rank;
     double alpha;

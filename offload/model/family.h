@@ -50,7 +50,7 @@ int64_t model_dim(const struct model_config *config, enum model_dim dim);
 
 /* ---- parameters ---- */
 
-/* What a parameter is for. A role occurs once per block; ops name parameters by it. */
+/* Roles of parameters. A role occurs once per block; ops name parameters by it. */
 enum model_role {
     MODEL_NO_ROLE,
     MODEL_TOKEN_TABLE,

@@ -10,8 +10,8 @@ enum { KEPT_NAME_BYTES = 64 }; /* room for the name of a file, also of a half-wr
 struct core_lock;
 
 struct model_kept {
-    struct model_kept_options
-        options; /* only what is borrowed for longer than open: model, stored, files */
+    /* Only what is borrowed for longer than open: model, stored, files. */
+    struct model_kept_options options;
     struct model_kept_header header;
     struct model_kept_block *blocks; /* owned */
     uint64_t *sums;                  /* owned, [header.units] */

@@ -487,7 +487,8 @@ static int place_block(struct model *model, unsigned index)
 
 /* ---- what is borrowed ---- */
 
-/* The parameter as `owner` has it, in the place of one that another block uses. */
+/* Makes `param` the parameter of `owner` with this role. `param` keeps its own role; its parts stay
+ * with the owner. */
 static void borrow_param(const struct model *model, unsigned owner, enum model_role role,
                          struct model_param *param)
 {

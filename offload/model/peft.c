@@ -169,7 +169,7 @@ static int load_config(struct model_peft *peft)
 
 /* ---- tensors ---- */
 
-/* What the ends of names say. */
+/* Kinds of PEFT tensors, by the ends of their names. */
 enum part { PART_A, PART_B, PART_MAGNITUDE, PART_WHOLE };
 
 static bool cut_end(char *name, const char *end, const char *instead)

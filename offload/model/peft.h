@@ -11,7 +11,7 @@
 #include "offload/model/model.h"
 #include "offload/model/safetensors.h"
 
-/* What the folder has for one tensor of the base model. */
+/* The folder's tensors for one tensor of the base model. */
 struct model_peft_entry {
     const char *base;                     /* name of the base model's tensor: "....q_proj.weight" */
     const struct model_tensor *a;         /* [rank][inputs]; with b */
@@ -33,8 +33,8 @@ struct model_peft {
     struct model_safetensors *file;
     struct model_peft_entry *entries; /* in order of their names */
     size_t count;
-    const char *
-        *modules; /* paths of modules, each owned: first the adapted ones, then those saved whole */
+    /* Paths of modules, each owned: first the adapted ones, then those saved whole. */
+    const char **modules;
     size_t adapted, saved;
 };
 

@@ -27,11 +27,11 @@ struct model_shape {
     double beta;   /* of the loss of pairs */
 };
 
-/* Rows that a step computes. With pairs, the policy's rows are the first half. Adapters work on these, and they
- * alone have gradients. */
+/* Rows that a step computes. With pairs, the policy's rows are the first half; only they go through
+ * adapters and have gradients. */
 enum model_half { MODEL_HALF_BOTH, MODEL_HALF_POLICY, MODEL_HALF_REFERENCE };
 
-/* What a pointer of a step is relative to; the binding (run.h) has the addresses. */
+/* Bases of the pointers of steps; the binding (run.h) has their addresses. */
 enum model_base {
     MODEL_BASE_IN,   /* boundary activation from the block before */
     MODEL_BASE_OUT,  /* boundary activation to the next block; of `logits`: the logits */
@@ -54,7 +54,8 @@ enum model_base {
 /* The step's number for dropout (a uint64_t, 0: nothing is dropped) follows the scale at this byte. */
 enum { MODEL_SCALE_SEED_AT = 8, MODEL_SCALE_BYTES = 16 };
 
-/* What distinguishes random numbers of blocks and micro-batches (counted over all ranks); a step adds that of its
+/* A number, in the form of a pointer (MODEL_BASE_STREAM), that distinguishes the random numbers of
+ * blocks and of micro-batches, which are counted over all ranks; a step adds the number of its
  * row. */
 void *model_stream_of(unsigned block, uint64_t micro_batch);
 

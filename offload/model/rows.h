@@ -16,7 +16,7 @@ struct model_pages {
     uint32_t at;
 };
 
-/* What is the same for all micro-batches of a run. `stride` 0: the model's rows are not read alone. */
+/* Properties of all micro-batches of a run. `stride` 0: the model's rows are not read alone. */
 struct model_rows {
     int64_t stride; /* elements */
     int64_t row;    /* elements */

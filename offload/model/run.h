@@ -19,7 +19,7 @@ struct model_binding {
 
 /* Makes an empty binding for any block of the model. -ENOMEM. */
 int model_binding_init(struct model_binding *binding, const struct model *model);
-/* A zeroed one is fine. */
+/* Accepts a zeroed struct. */
 void model_binding_fini(struct model_binding *binding);
 /* Sets all addresses to NULL. */
 void model_binding_clear(struct model_binding *binding);

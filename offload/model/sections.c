@@ -122,7 +122,8 @@ static bool find_part(const struct cutting *cutting, const struct model_stored_p
     return true;
 }
 
-/* What is expanded for a use: whole rows or blocks of the stored tensors, which stay within the parameter. */
+/* Returns the weights that an expansion for `use` makes: whole rows or blocks of the stored
+ * tensors, which stay within the parameter. */
 static struct use expanded_use(const struct cutting *cutting, const struct use *use)
 {
     const struct model_stored *stored = cutting->source.stored;
@@ -144,8 +145,8 @@ static struct kern_quant_span moved_span(struct kern_quant_span span, uint64_t b
     return (struct kern_quant_span){span.begin + by, span.end + by};
 }
 
-/* Adds the pages of the stored form with what is in `use`, and what to make of them. `zero`: where byte 0 of the weights
- * would be in the slot that the steps read. */
+/* Adds the pages of the stored form that have what is in `use`, and the expansions of these pages
+ * to weights. `zero`: where byte 0 of the weights would be in the slot that the steps read. */
 static void add_expansions(const struct cutting *cutting, const struct use *use, int64_t zero,
                            struct pages *pages, struct model_expansion *list,
                            struct model_section *section)
@@ -418,7 +419,7 @@ void model_sections_destroy(struct model_sections *sections)
     }
 }
 
-/* Where a byte of the array is among a section's ranges. */
+/* Finds a byte of the array among a section's ranges. */
 static const char *byte_at(const struct model_section *section, const char *ranges, uint64_t byte)
 {
     for (unsigned i = 0; i < section->range_count; i++) {

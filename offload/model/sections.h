@@ -42,8 +42,8 @@ struct model_section {
     size_t first, end; /* steps */
     double share;      /* of the pass's operations */
     uint64_t bytes;    /* of all ranges, which are one after another in the slot */
-    uint64_t
-        expanded_bytes; /* of a second slot, for what is expanded of them; 0: the steps read the ranges */
+    /* Of a second slot, for what is expanded of them; 0: the steps read the ranges. */
+    uint64_t expanded_bytes;
     uint64_t expanded_elements;
     const struct model_range *ranges; /* borrowed from the sections, like the next two */
     const struct model_place *places;
@@ -60,8 +60,8 @@ struct model_sections {
     struct model_expansion *expansions; /* owned, of all sections */
     size_t first[MODEL_PASS_COUNT + 1]; /* section of each pass; the last one: their number */
     uint64_t bytes;                     /* of a slot that has room for each section */
-    uint64_t
-        expanded_bytes; /* the same of the second slot; 0: the block is kept as compute reads it */
+    /* The same of the second slot; 0: the block is kept as compute reads it. */
+    uint64_t expanded_bytes;
 };
 
 /* The steps of a pass. */

@@ -66,7 +66,8 @@ struct model_stored_source {
     const struct model_stored *stored;
     enum kern_type type; /* of the run */
     struct core_team *team;
-    struct model_sums *sums; /* get the elements that were read, once all are made; NULL: none */
+    struct model_sums *sums; /* gets the sums of all that was read, once all bytes are made; NULL:
+                              * no sums */
     /* Receives all bytes in order, including skipped ones. NULL: not called. */
     void (*made)(void *user, const void *bytes, uint64_t count);
     void *user;

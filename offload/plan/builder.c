@@ -290,9 +290,11 @@ static void forget(struct plan_builder *builder, struct history *history, const 
     history->count = kept;
 }
 
-/* A buffer that many commands touch, each in a place of its own, is only searched when its room is used up, and has
- * twice as much then unless half of it is free: what could have been dropped before needs nothing that does not
- * follow from other needs. */
+/* Remembers an access. While a buffer has few accesses, those that the fresh one replaces are
+ * dropped at once. After that they are dropped only when the room is used up, and the room doubles
+ * unless that frees half of it; so a buffer that many commands touch, each in a place of its own,
+ * costs little. An access that is kept longer than necessary adds only needs that follow from
+ * others. */
 static int remember(struct plan_builder *builder, const struct plan_operand *operand, uint8_t queue)
 {
     enum { FEW = 64 };

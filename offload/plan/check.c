@@ -152,7 +152,8 @@ static int check_places(const struct plan_input *input)
     return input->budgets.device_is_host ? 0 : check_card(input);
 }
 
-/* What an application keeps is in memory that the host accesses; it has no activations here. */
+/* Checks a plan for an application, whose weights and gradients are in memory that the host
+ * accesses, and whose activations are not tide's. */
 static int check_application(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;

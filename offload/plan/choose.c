@@ -13,7 +13,7 @@
 #include "offload/plan/climb.h"
 #include "offload/plan/policy.h"
 
-/* Where climbing starts: the fastest of each timing and size of chunks. */
+/* The candidates at which climbing starts: the fastest of each timing and size of chunks. */
 enum { TIMINGS = PLAN_TIMING_SPECULATIVE + 1, STARTS = TIMINGS * PLAN_CHUNK_SIZES };
 
 /* A candidate climbs if it takes at most this many times as long as the fastest. */

@@ -13,7 +13,8 @@
 #include "offload/model/sections.h"
 
 enum { NORM_BYTES = 64 };
-/* Of each page in STORE that is read by itself: in its extent, and in the tables of a kept base. */
+/* Bytes of the checksum of each page in STORE that is read by itself: in its extent, and in the
+ * tables of a kept base. */
 enum { PAGE_CHECKSUM_BYTES = 16, PAGE_KEPT_CHECKSUM_BYTES = 8 };
 
 static uint64_t larger(uint64_t a, uint64_t b)
@@ -184,8 +185,8 @@ static int add_of_block(struct plan_layout *layout, const struct plan_input *inp
 
 /* ---- weights and states ---- */
 
-/* What a group of ranks keeps of a block's weights, so that backward need not gather them from all ranks. Sections are
- * always gathered from all. */
+/* Adds the buffer for this rank's part of the copy that its group keeps of a block's weights, so
+ * that backward need not gather them from all ranks. Sections are always gathered from all. */
 static int add_copy(struct plan_layout *layout, const struct plan_input *input, uint32_t b)
 {
     struct plan_block_layout *block = &layout->blocks[b];
@@ -198,7 +199,7 @@ static int add_copy(struct plan_layout *layout, const struct plan_input *input, 
                         &block->weights_copy);
 }
 
-/* Bytes of extents for chunks, of which the last one may be short. */
+/* Bytes of the extents of `chunks` chunks, of which the last one may be short. */
 static uint64_t extents_bytes(uint64_t chunks, uint64_t chunk_bytes, uint64_t last_bytes)
 {
     return chunks == 0 ? 0
@@ -651,7 +652,8 @@ static int add_shared_sum(struct plan_layout *layout, const struct plan_input *i
                       elements * PLAN_SUM_BYTES, &layout->shared_sum);
 }
 
-/* One block's, because ranks reduce one gradient at a time. */
+/* Adds the buffer for codes of gradients. It has room for one block's, because ranks reduce one
+ * gradient at a time. */
 static int add_codes(struct plan_layout *layout, const struct plan_input *input)
 {
     uint64_t bytes = 0;

@@ -33,9 +33,9 @@ struct plan_choice {
     enum plan_tier grads;   /* tier of gradients that wait for the update */
     uint32_t pending_share; /* of PLAN_SHARE_ALL blocks, those whose updates are deferred to the
                              * next step */
-    bool
-        speculates; /* all are deferred, and the step's own update also runs inside backward, into a
-                     * second generation, in case the norm changes nothing */
+    /* All are deferred, and the step's own update also runs inside backward, into a second
+     * generation, in case the norm changes nothing. */
+    bool speculates;
     bool keeps_first;     /* spare memory keeps activations before weights and states */
     uint32_t recomputed;  /* number of blocks, from the first one, that spare memory does not
                            * keep */
@@ -75,8 +75,8 @@ struct plan_block_layout {
     bool on_card;  /* weights, gradient and states stay in DEVICE memory that the processor cannot
                    * access, and are updated there: `gradient_whole` is the stored gradient */
     bool again;    /* a step brings its weights more than once */
-    bool
-        lends; /* another block borrows a trained parameter of it, whose gradient then has two uses */
+    /* Another block borrows a trained parameter of it, whose gradient then has two uses. */
+    bool lends;
     uint64_t first_tile; /* index of its first tile sum */
 };
 
@@ -94,8 +94,8 @@ struct plan_layout {
     struct plan_ring weights;
     uint32_t sections[PLAN_SECTIONS_TURN]; /* DEVICE: slots for sections, in turn */
     uint32_t expanded;                     /* DEVICE: weights of a section of a stored block */
-    uint32_t
-        section_stages[PLAN_SECTIONS_TURN]; /* HOST: the same on the way from STORE to a card */
+    /* HOST: the same on the way from STORE to a card. */
+    uint32_t section_stages[PLAN_SECTIONS_TURN];
     struct plan_ring stored; /* DEVICE: weights in fewer bits, on their way to EXPAND */
     struct plan_ring packed; /* DEVICE: packed weights, from GATHER to EXPAND */
     struct plan_ring gradients;

@@ -46,8 +46,9 @@ struct plan_step {
                          * added */
     uint32_t gradient;
     uint32_t gradient_whole;
-    bool *
-        copied; /* owned, [block_count]: the group of ranks has a copy of the block's weights; NULL: it keeps none */
+    /* owned, [block_count]: the group of ranks has a copy of the block's weights; NULL: it keeps
+     * none. */
+    bool *copied;
 };
 
 /* A step without commands. */

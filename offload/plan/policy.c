@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* Of the largest chunks; each further size is half of the one before. */
+/* Elements of the largest chunks; each further size is half of the one before. */
 static const uint64_t largest_chunk = UINT64_C(1) << 30;
 /* The size that models begin with, unless they would have more chunks than this. */
 enum { BEGIN_SIZE = 8, CHUNKS_MAX = 4096 };

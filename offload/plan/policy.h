@@ -5,7 +5,8 @@
 
 #include "offload/plan/layout.h"
 
-/* Of PLAN_SHARE_ALL: the share of pending updates that is tried first for a split, and its step. */
+/* Pending updates of a split, in parts of PLAN_SHARE_ALL: the share that is tried first, and the
+ * step from one share to the next. */
 enum { PLAN_SPLIT_SHARE = 12, PLAN_SPLIT_STRIDE = 3 };
 
 /* Sizes of chunks, largest first; each is whole MiB in every stream. Large chunks move faster,

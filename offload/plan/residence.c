@@ -115,7 +115,7 @@ static uint64_t get_number(const struct plan_residence *residence, enum number w
     return 0;
 }
 
-/* Calls `serves` with the layout of `residence`, in which one count has `value`. */
+/* Lays out `residence` with one count set to `value`. *out: whether that layout `serves`. */
 static int try_number(const struct plan_input *input, const struct plan_choice *choice,
                       const struct plan_residence *residence, enum number which, uint64_t value,
                       bool (*serves)(const struct plan_input *, const struct plan_layout *),

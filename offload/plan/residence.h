@@ -10,9 +10,8 @@ struct plan_residence {
     uint32_t device_blocks; /* the first ones: weights in DEVICE */
     uint32_t host_blocks;   /* the next ones: weights in HOST */
     uint64_t state_chunks;  /* in memory */
-    uint32_t
-        card_blocks; /* the first ones keep all their state in DEVICE memory, where the card updates
-                      * them */
+    /* The first ones keep all their state in DEVICE memory, where the card updates them. */
+    uint32_t card_blocks;
     uint32_t kept_blocks;  /* the last ones keep their activations; the others recompute them */
     enum plan_tier states; /* HOST, or DEVICE on the CPU device */
     bool leans_to_device;  /* weights that are not in STORE */

@@ -63,12 +63,14 @@ struct sim {
     struct mark now;
 };
 
-/* What a collective's own thread computes: codes of this rank's shard of weights, or of a whole gradient and back. */
+/* Seconds in which a collective's own thread computes codes: those of this rank's shard of weights,
+ * or of a whole gradient and back. */
 static double pack_seconds(const struct plan_rates *rates, const struct plan_command *command)
 {
-    enum { WEIGHT_BYTES = 2 }; /* others are not packed */
+    enum { WEIGHT_BYTES = 2 }; /* wider weights are not packed */
     const struct plan_operand *from = plan_command_operand(command, PLAN_AS_FROM);
-    if (!command->packed || from == NULL || command->within > 0) { /* a copy is packed */
+    if (!command->packed || from == NULL || command->within > 0) { /* the copy of a group is packed
+                                                                    * already */
         return 0;
     }
     if (command->op == PLAN_REDUCE) {
@@ -196,7 +198,8 @@ static bool may_start(struct sim *sim, int queue)
     return true;
 }
 
-/* Who uses which resource at a moment, and how much of the cores the drives leave. */
+/* The load at a moment: how many commands use each resource, and the cores that the drives' threads
+ * leave. */
 struct load {
     unsigned users[PLAN_R_COUNT];
     unsigned reads;

@@ -21,7 +21,7 @@ enum plan_tier {
     PLAN_APPLICATION = PLAN_TIER_COUNT, /* memory of the application: no budget counts it */
 };
 
-/* What commands run on. The order is that of rows in prints and timelines. */
+/* Queues, on which commands run. Prints and timelines have their rows in this order. */
 enum plan_queue {
     PLAN_Q_COMPUTE,          /* device: forward, backward, rounding */
     PLAN_Q_UP,               /* HOST to DEVICE */
@@ -105,7 +105,7 @@ enum plan_role {
 
 enum { PLAN_OPERAND_MAX = 10, PLAN_EDGE_MAX = 3 };
 
-/* What memory is used for. */
+/* Consumers of memory. */
 enum plan_consumer {
     PLAN_FOR_WEIGHTS,
     PLAN_FOR_STATES,
@@ -123,9 +123,9 @@ struct plan_buffer {
     char name[32];
     uint64_t offset; /* in the tier's arena; 0 in the application's memory */
     uint64_t bytes;
-    uint8_t
-        tier; /* enum plan_tier; STORE buffers are extents, known by block and stream, and so are
-                       * the application's */
+    /* Enum plan_tier; STORE buffers are extents, known by block and stream, and so are the
+     * application's. */
+    uint8_t tier;
     uint8_t consumer; /* enum plan_consumer */
     uint32_t twin;    /* the buffer of its other generation, which commands ahead of the norm write;
                        * PLAN_NONE: it has none */
@@ -169,11 +169,11 @@ struct plan_command {
     uint32_t place;    /* number of this command on its queue, from 1 */
     uint64_t elements; /* of the chunk or the block */
     uint64_t bytes;    /* moved */
-    uint64_t
-        between_bytes; /* GATHER, REDUCE: of these, between this rank and ranks of other nodes */
-    uint64_t first;    /* GATHER of pages: byte of the block with which they begin */
-    double work;       /* floating point operations */
-    double seconds;    /* measured alone; 0: not measured, and `work` counts */
+    /* GATHER, REDUCE: of these, between this rank and ranks of other nodes. */
+    uint64_t between_bytes;
+    uint64_t first; /* GATHER of pages: byte of the block with which they begin */
+    double work;    /* floating point operations */
+    double seconds; /* measured alone; 0: not measured, and `work` counts */
     const struct model_section *section; /* FWD, BWD: the steps to do, with their weights alone;
                                           * EXPAND: those weights; NULL: all. Borrowed from the shape of the
                                           * block that computes */

@@ -31,28 +31,29 @@ enum { PLAN_BORROWS_MAX = 2 };
 struct plan_block_shape {
     const char *name;  /* borrowed */
     uint64_t elements; /* parameters of its own, packed */
-    /* Of a frozen block that is kept in fewer bits: size of what is kept, in elements of `weight_bytes`; EXPAND
+    /* Size of a frozen block that is kept in fewer bits, in elements of `weight_bytes`; EXPAND
      * makes its weights. 0: weights are kept as compute reads them. */
     uint64_t stored_elements;
-    uint64_t
-        shared_elements; /* of the trained parameter of the first block that it borrows; 0: none */
-    uint64_t out_bytes;  /* boundary activation that the block passes to the next one; 0 for
+    /* Elements of the trained parameter that the block borrows from the first of `borrows`; 0:
+     * none. */
+    uint64_t shared_elements;
+    uint64_t out_bytes;      /* boundary activation that the block passes to the next one; 0 for
                                * the head */
-    uint64_t kept_bytes; /* activations that backward needs if nothing is recomputed */
+    uint64_t kept_bytes;     /* activations that backward needs if nothing is recomputed */
     uint64_t forward_bytes;  /* scratch of forward */
-    uint64_t backward_bytes; /* scratch of backward, without what is recomputed */
+    uint64_t backward_bytes; /* scratch of backward, without recomputed activations */
     double forward_flops;
     double backward_flops;
     double forward_seconds; /* measured alone; 0: computed from flops */
     double recompute_seconds;
-    double backward_seconds; /* of a head: with its forward, which has no command of its own in a
+    double backward_seconds; /* a head's includes its forward, which has no command of its own in a
                               * training step */
-    uint64_t
-        rows_bytes; /* of a frozen block: the pages of its weights that a forward command uses at
-                          * most, if it needs only these; 0: it needs the whole block */
-    const struct model_sections *sections; /* borrowed: by which the frozen weights of `source`, the
-                                            * block itself or one that it borrows, can be brought;
-                                            * NULL: they are brought whole */
+    /* Bytes of the pages of a frozen block's weights that a forward command uses at most, if it
+     * needs only these; 0: it needs the whole block. */
+    uint64_t rows_bytes;
+    const struct model_sections *sections; /* borrowed: sections by which the frozen weights of
+                                            * `source`, the block itself or one that it borrows, can
+                                            * be brought; NULL: they are brought whole */
     uint32_t source;
     uint32_t borrows[PLAN_BORROWS_MAX]; /* other blocks, each earlier or a data block */
     uint32_t borrow_count;
@@ -138,8 +139,8 @@ struct plan_rates {
     double coll_bytes;   /* between ranks, to one of them; 0: free */
     double within_bytes; /* the same in a group (plan_input.within); 0: as coll_bytes */
     double pack_elements; /* weights of 16 bits that a rank packs into codes of 8 bits; 0: free */
-    double
-        code_elements; /* gradients that become codes of 4 bits and are summed from codes; 0: free */
+    /* Gradients that become codes of 4 bits and are summed from codes; 0: free. */
+    double code_elements;
     double command_seconds; /* fixed cost of a command */
     bool shared_cores;      /* compute and update use the same cores (the CPU device) */
 };
@@ -152,10 +153,10 @@ struct plan_input {
     struct plan_wishes wishes;
     struct plan_budgets budgets;
     struct plan_rates rates;
-    bool
-        application; /* weights and gradients are in the application's memory, and it computes: a BWD
-                       * is done when the gradient of its block is there. There is no FWD */
-    uint32_t world;  /* number of ranks; 0 and 1: one */
+    /* Weights and gradients are in the application's memory, and it computes: a BWD is done when
+     * the gradient of its block is there. There is no FWD. */
+    bool application;
+    uint32_t world; /* number of ranks; 0 and 1: one */
     uint32_t rank;
     uint32_t local; /* ranks that share the budgets that a user gives; 0: all */
     uint32_t stage; /* stage of ZeRO, 0 to 3; ignored for one rank */
@@ -165,11 +166,11 @@ struct plan_input {
      * the first gather of a step, so that later gathers of the step stay among them. Divides
      * `world`; 0: all ranks take part in every gather. The CPU device only */
     uint32_t within;
-    uint32_t
-        group; /* micro-batches that a command does one after another; 0 and 1: one. All figures of
-                * a micro-batch are then for a group, except a block's `kept_bytes` and scratch: recomputed
-                * activations and temporaries exist for one micro-batch at a time, unless the block
-                * comes by sections */
+    /* micro-batches that a command does one after another; 0 and 1: one. All figures of a
+     * micro-batch are then for a group, except a block's `kept_bytes` and scratch: recomputed
+     * activations and temporaries exist for one micro-batch at a time, unless the block comes by
+     * sections. */
+    uint32_t group;
 };
 
 /* ---- answers ---- */

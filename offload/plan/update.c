@@ -46,7 +46,7 @@ static struct plan_piece gradient_in_slot(const struct plan_step *step, const st
                                         step->input->blocks[chunk->block].format.grad_bytes};
 }
 
-/* Where a chunk is kept between steps. */
+/* The place where a chunk is kept between steps. */
 static struct plan_piece chunk_kept(const struct plan_step *step, enum plan_stream stream,
                                     const struct chunk *chunk)
 {
@@ -186,7 +186,7 @@ static int save(struct plan_step *step, const struct chunk *made)
     return plan_builder_add(step->builder, &command);
 }
 
-/* Where the working weights of a block are while it is updated. */
+/* The places of a block's working weights while the block is updated. */
 struct stand {
     uint32_t place; /* buffer in which the update changes them; PLAN_NONE: state slots */
     uint32_t above; /* buffer to which each updated chunk is copied, or PLAN_NONE */

@@ -13,7 +13,8 @@ struct run_position {
     uint64_t steps;
     uint64_t updates;
     struct run_scale scale;
-    uint64_t base;        /* identity of the base model, if it is apart (blocks.h) */
+    uint64_t base;        /* identity of the base model, if checkpoints do not contain it
+                           * (blocks.h) */
     const char *products; /* what computes a card's matrix products; NULL: the device is the CPU.
                              Borrowed from the engine */
 };

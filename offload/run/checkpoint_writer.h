@@ -26,8 +26,8 @@ void run_checkpoint_writer_open(struct run_checkpoint_writer *writer,
 bool run_checkpoint_writer_is_open(const struct run_checkpoint_writer *writer);
 /* Whether a checkpoint of this step is open and not accepted yet. */
 bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, uint64_t step);
-/* Accepts the open checkpoint with the manifest that it gets, whose memory is taken over: it is
- * finished when all lanes have written what they expect. Without this it is removed. */
+/* Accepts the open checkpoint and takes over the memory of its manifest: the checkpoint is finished
+ * when all lanes have written what they expect. A checkpoint that is not accepted is removed. */
 int run_checkpoint_writer_accept(struct run_checkpoint_writer *writer,
                                  struct store_manifest *manifest);
 /* Waits for what the lanes have begun, and closes the checkpoint. 0: it is published, or was not

@@ -1,5 +1,5 @@
 /* chunks.h: chunks of a rank's weights and states while no tape runs: where each is kept, the slots
- * of the host that chunks pass through in rotation, and the moves between both. For load.c,
+ * of the host that chunks pass through in rotation, and the moves between the two. For load.c,
  * read_out.c, logits.c and, between steps, the optimizer. The thread of the rank enters. */
 #ifndef OFFLOAD_RUN_CHUNKS_H
 #define OFFLOAD_RUN_CHUNKS_H
@@ -33,8 +33,8 @@ int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *
 
 /* ---- blocks that are brought by pages ---- */
 
-/* A part of such a block, in STORE, that passes through its slot for pages: half of the slot if that has room
- * for a cut. The device is the host. */
+/* A part of a block in STORE that compute reads by pages. Parts pass through the block's slot for
+ * pages: each takes half of it, or all of it if it has no room for two. The device is the host. */
 struct run_pages {
     uint32_t block;
     char *slot;
@@ -54,8 +54,8 @@ bool run_pages_next(struct run_pages *pages);
 int run_pages_put(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
 int run_pages_get(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
 
-/* Reads `bytes` of whole pages, from byte `first` of this rank's shard of such a block in STORE on, and waits for
- * them. */
+/* Reads `bytes` of whole pages, from byte `first` of this rank's shard of the block in STORE on,
+ * and waits for them. */
 int run_pages_read(struct run_rank *rank, uint32_t block, uint64_t first, uint64_t bytes,
                    char *memory);
 
@@ -65,8 +65,8 @@ int run_pages_read(struct run_rank *rank, uint32_t block, uint64_t first, uint64
 struct run_slot {
     char *memory;
     struct core_fence moved; /* reached: the last move into or out of the slot is done */
-    uint64_t
-        mark; /* for the slots' user; 0 at first. What else has to end before the slot is free */
+    /* 0 at first. Set by the slots' user: what it must also wait for before the slot is free. */
+    uint64_t mark;
 };
 
 /* Slots that are used in turn, so that some are filled while others are emptied. */

@@ -74,7 +74,8 @@ int run_engine_create(const struct run_engine_options *options, struct run_engin
     return 0;
 }
 
-/* Ends the engines of the other processes, while this one's rank ends: they wait for each other. */
+/* Ends the engines of the other processes at the same time as this process's rank, because they
+ * wait for each other. */
 static void begin_destroy_remote(struct run_engine *engine)
 {
     for (uint32_t r = 1; engine->called && r < engine->world; r++) {
@@ -443,7 +444,8 @@ int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weigh
                        void *context)
 {
     const struct run_options *options = engine->given.options;
-    const uint32_t parts = options->stage == 3 ? engine->world : 1; /* else each rank has all */
+    const uint32_t parts = options->stage == 3 ? engine->world : 1; /* at other stages each rank has
+                                                                     * all weights */
     int rc = run_engine_drain(engine);
     if (rc == 0 && engine->given.prepared->shapes->stored[block] != NULL) {
         return base_weights(engine, block, take, context);

@@ -22,8 +22,10 @@ struct run_engine_options {
     const struct run_options *options;
     const struct model *model;
     struct model_files *files;
-    const char *checkpoint; /* the folder of the checkpoint to begin from; NULL: the files */
-    bool *damaged;          /* set if it was the checkpoint that could not be read; may be NULL */
+    const char *checkpoint; /* the folder of the checkpoint to begin from; NULL: begins from the
+                             * model's files */
+    bool *damaged;          /* set if the error is that the checkpoint could not be read; may be
+                             * NULL */
     const char *trace;      /* a file for the timeline of a few steps; NULL: none */
     struct coll_peers
         *peers;         /* each rank is a process of its own; NULL: ranks are threads of this one */
@@ -45,8 +47,8 @@ bool run_engine_destroy(struct run_engine *engine);
 struct run_step {
     uint64_t step; /* from 1; skipped ones count */
     double loss;
-    double chosen, rejected,
-        right; /* of pairs: mean rewards, and the share with the larger one for chosen */
+    /* With pairs: mean rewards, and the share of pairs whose chosen row has the larger one. */
+    double chosen, rejected, right;
     double norm;
     double loss_scale; /* of this step */
     bool skipped;
@@ -63,8 +65,8 @@ struct run_step {
     double imbalance_seconds;
 };
 
-/* `count` micro-batches, rank by rank; if there are fewer than world x micro_batches, the rest is
- * padding. */
+/* Takes a step with `count` micro-batches, rank by rank; if there are fewer than world x
+ * micro_batches, the rest is padding. */
 int run_engine_step(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
                     double lr, struct run_step *out);
 /* Sets the betas from the next step on; until then those of the options hold. */
@@ -78,7 +80,7 @@ int run_engine_evaluate(struct run_engine *engine, const struct model_batch *bat
 int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t length, float *out);
 /* Does the pending updates of all ranks, and waits for everything. */
 int run_engine_drain(struct run_engine *engine);
-/* Waits for work that the ranks have begun; begins nothing. */
+/* Waits for the work that the ranks have begun. Does not begin pending updates. */
 int run_engine_quiesce(struct run_engine *engine);
 /* The working weights of a block, in order. Drains. */
 int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,

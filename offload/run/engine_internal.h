@@ -50,10 +50,11 @@ struct run_engine {
     struct run_scale scale;
     double betas[2]; /* of the next step */
     uint64_t run;    /* the same in all its checkpoints */
-    struct model_sums
-        *sums; /* owned; in the first process while the ranks load. NULL: the base is not apart */
+    /* owned; in the first process while the ranks load. NULL: the base is not apart. */
+    struct model_sums *sums;
     struct model_kept *kept;             /* owned: the file of the base; NULL: none */
-    uint64_t base;                       /* identity of the base model, if it is apart */
+    uint64_t base;                       /* identity of the base model, if checkpoints do not
+                                          * contain it */
     double drive_bytes[STORE_PATHS_MAX]; /* per second, of each store; 0: unknown */
     struct run_speculation speculation;
     uint64_t steps;
@@ -78,7 +79,7 @@ int run_engine_call_ranks(struct run_engine *engine, enum run_call call, const v
 /* Waits for a rank of another process, and keeps its results. */
 int run_engine_wait_remote(struct run_engine *engine, uint32_t index, struct run_reply *reply);
 
-/* ---- engine_base.c: for models whose base is apart from checkpoints ---- */
+/* ---- engine_base.c: for models whose base is not in their checkpoints ---- */
 
 /* Opens the file in which the base is kept beside the first store, if there is one or it is to be written. */
 int run_engine_base_open(struct run_engine *engine);
@@ -95,7 +96,7 @@ int run_engine_base_identify(struct run_engine *engine);
 int run_engine_make(struct run_engine *engine);
 /* Makes the rank `index` in this process; `run` is the number of the run. */
 int run_engine_make_rank(struct run_engine *engine, uint32_t index, uint64_t run);
-/* What a rank does in RUN_CALL_LOAD. */
+/* The function that each rank runs in RUN_CALL_LOAD. */
 run_engine_work run_engine_load_rank;
 
 #endif

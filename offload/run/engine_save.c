@@ -104,7 +104,8 @@ static bool is_among(const struct run_engine *engine, uint32_t rank, enum which 
     return (leader_of(engine, rank) == rank ? LEADERS : MEMBERS) & which;
 }
 
-/* Waits for those of the first `called` ranks. Returns the first error, which may be that of a call. */
+/* Waits for the replies of those among the first `called` ranks that `which` names. Returns the
+ * first error, also that of a call (`rc`). */
 static int wait_others(struct run_engine *engine, enum which which, uint32_t called, int rc)
 {
     struct core_err first = core_err_keep(rc);
@@ -364,7 +365,8 @@ static int begin(struct run_engine *engine, const struct run_save_options *optio
         .recipe = options->recipe,
     };
     struct store_manifest manifest = {.step = 0};
-    int rc = run_engine_release_checkpoint(engine); /* the new one may replace its files */
+    int rc = run_engine_release_checkpoint(engine); /* the new checkpoint may replace the files of
+                                                     * the adopted one */
     if (rc != 0) {
         return rc;
     }

@@ -28,8 +28,8 @@ struct run_executor_options {
     struct run_lane lanes[PLAN_Q_COUNT]; /* submit NULL: no tape has commands there */
     struct core_bell *bell;              /* borrowed: the bell of every lane's line */
     uint32_t commands_max;               /* of the longest tape */
-    int64_t
-        stall_limit_ns; /* -ETIMEDOUT, naming a queue, if nothing moves for so long; 0: no limit */
+    /* -ETIMEDOUT, naming a queue, if nothing moves for so long; 0: no limit. */
+    int64_t stall_limit_ns;
 
     _Atomic uint64_t *pulse; /* borrowed: grows whenever anything moved; NULL: nobody reads it */
 

@@ -28,8 +28,8 @@ struct follower {
     struct run_prepared *prepared; /* owned */
     struct run_engine *engine;     /* owned; NULL: the first process has none */
     bool leads; /* `save` is this machine's own part; false: files that another process has begun */
-    struct store_shelf
-        *shelf; /* owned: of the part of this machine; NULL: another process has it */
+    /* owned: of the part of this machine; NULL: another process has it. */
+    struct store_shelf *shelf;
     struct store_checkpoint_write *save; /* owned; NULL: none is being written */
     void *batches;                       /* owned: a micro-batch that is received */
     size_t batch_bytes;

@@ -188,7 +188,7 @@ static void copy_rows(int32_t *to, const struct run_inputs *inputs, const int32_
     }
 }
 
-/* With pairs, copies the rows for the reference, which computes the same ones. */
+/* With pairs, copies the policy's rows for the reference, which computes the same rows. */
 static void repeat_rows(const struct run_inputs *inputs, uint32_t micro)
 {
     const int64_t count = given_rows(inputs) * inputs->length;

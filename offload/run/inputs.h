@@ -18,8 +18,8 @@ struct run_inputs {
     struct dev_device *device; /* borrowed */
     int64_t stall_limit_ns;
     int64_t rows, length;
-    int64_t
-        copies; /* of each row of a micro-batch: with pairs 2, for the policy and the reference; else 1 */
+    /* Of each row of a micro-batch: with pairs 2, for the policy and the reference; else 1. */
+    int64_t copies;
     uint32_t micro_batches;
     bool rope;
     char *device_base; /* owned: dev_memory_free */
@@ -29,8 +29,8 @@ struct run_inputs {
     bool *positions;         /* owned, [micro_batches]: the batch has positions */
     bool *starts;            /* owned, [micro_batches]: the batch has starts of documents */
     struct model_rows table; /* the embedding's */
-    struct model_rows_used
-        *used; /* owned, [micro_batches]; NULL: the embedding's table is used whole */
+    /* owned, [micro_batches]; NULL: the embedding's table is used whole. */
+    struct model_rows_used *used;
     struct model_pages *ranges; /* owned: of `used` */
     int32_t *sorted;            /* owned: for one micro-batch */
 };
@@ -58,7 +58,7 @@ int run_inputs_init(struct run_inputs *inputs, const struct model *model,
                     struct dev_queue *queue);
 /* From now on only the rows that a micro-batch uses are brought to compute. */
 int run_inputs_use_rows(struct run_inputs *inputs);
-/* A zeroed one is fine. */
+/* Accepts a zeroed struct. */
 void run_inputs_fini(struct run_inputs *inputs);
 
 /* Writes micro-batch `micro` into the host's copy, padded to the shape with tokens that are not trained

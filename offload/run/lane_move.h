@@ -86,7 +86,7 @@ int run_collect_pages(struct run_collect *collect, const struct run_collect_page
 int run_collect_init(struct run_collect *collect, const struct run_options *options,
                      const struct plan_input *input, const struct run_memory *memory,
                      struct coll *coll);
-/* A zeroed one is fine. */
+/* Accepts a zeroed struct. */
 void run_collect_fini(struct run_collect *collect);
 struct run_lane run_collect_lane(struct run_collect *collect);
 

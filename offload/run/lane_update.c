@@ -21,8 +21,8 @@ enum { QUEUE_DEPTH = 64 };
 /* A trained block. */
 struct update_block {
     struct adam *adam; /* owned; NULL: the block is frozen */
-    struct adam *
-        *of_nodes; /* owned, [node_count]: for the queue of each node; NULL: there are none */
+    /* owned, [node_count]: for the queue of each node; NULL: there are none. */
+    struct adam **of_nodes;
     const uint32_t *groups; /* in `groups` of the update: of each group of `adam` */
     size_t group_count;
 };
@@ -506,7 +506,7 @@ static int set_groups(const struct update_block *block, struct adam *adam,
     return rc;
 }
 
-/* What copy_part copies. */
+/* Arguments of copy_part. */
 struct copying {
     char *to;
     const char *from;
@@ -614,7 +614,7 @@ int run_update_pieces(struct run_update *update, const struct plan_command *comm
     return rc != 0 ? rc : adam_pieces(block->adam, &window, take, context);
 }
 
-/* What a job carries. */
+/* Arguments of a job of the update's queue. */
 struct update_job {
     const struct plan_command *command; /* borrowed from the tape, which outlives the job */
     uint64_t number;                    /* in the order of all queues */

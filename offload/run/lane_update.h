@@ -48,7 +48,7 @@ int run_update_wait(struct run_update *update, int64_t limit_ns);
 struct run_lane run_update_lane(struct run_update *update);
 struct core_team *run_update_team(struct run_update *update);
 
-/* What an update is computed with. */
+/* Settings of an update. */
 struct run_update_terms {
     const struct adam_group *groups; /* as many as the options have; copied */
     double scale;                    /* gradients are multiplied by it */
@@ -58,10 +58,10 @@ struct run_update_terms {
 void run_update_set_speculative(struct run_update *update, const struct run_update_terms *terms);
 void run_update_set_deferred(struct run_update *update, const struct run_update_terms *terms);
 
-/* What the last NORM found. */
+/* Results of the last NORM. */
 struct run_verdict {
     double norm;   /* of the unscaled gradients, before clipping */
-    double factor; /* that clips it */
+    double factor; /* clips the norm */
     bool finite;
     uint32_t bad_block; /* the first block with a gradient that is not finite */
 };

@@ -13,28 +13,28 @@
 struct run_lent_part {
     uint64_t first; /* element of the block */
     uint64_t count;
-    uint64_t inside; /* elements of the parameter before it: another process has them */
+    uint64_t inside; /* elements of the parameter that precede this part; another process has
+                      * them */
     uint64_t whole;  /* elements of the parameter */
-    uint32_t index;  /* of all parameters: its group in the update's terms */
+    uint32_t index;  /* index among all parameters, also of its group in the update's terms */
     char *weights;   /* borrowed for the whole run */
-    const char
-        *gradient; /* borrowed until it is used; NULL: it has none in this step, and then it is not
-                           * updated */
+    /* borrowed until it is used; NULL: it has none in this step, and then it is not updated. */
+    const char *gradient;
 };
 
 struct run_lent_block {
     enum core_update_master master;
     enum core_update_type gradients; /* as they are submitted */
-    struct run_lent_part *parts;     /* ascending, without gaps but padding */
+    struct run_lent_part *parts;     /* ascending; gaps between parts are padding */
     size_t part_count;
 };
 
 struct run_lent {
     struct run_lent_block *blocks; /* owned by whoever made it */
     size_t part_count;             /* of all blocks */
-    bool
-        sums; /* gradients are summed in fp32 in buffers of the plan; `gradient` only says whether there
-                * is one */
+    /* Gradients are summed in fp32 in buffers of the plan; `gradient` only says whether there is
+     * one. */
+    bool sums;
 };
 
 /* The elements of a part that are in a chunk of its block, counted in the block; there may be none. */
@@ -69,8 +69,8 @@ struct run_lent_step {
     const struct adam_arrays *chunk; /* the states, and the sums of gradients if there are */
     const struct adam_group *groups; /* of all parameters */
     double scale;                    /* of gradients */
-    double
-        *tiles; /* gets the chunk's sums of squares, of a block with one part; NULL: not summed */
+    /* Gets the chunk's sums of squares, of a block with one part; NULL: not summed. */
+    double *tiles;
 };
 
 /* Updates the parameters of a chunk that have a gradient; the others keep weights and states. */

@@ -19,8 +19,8 @@
 
 /* A chunk that is being read into a slot, and the place that it is moved to from there. */
 struct arrival {
-    uint64_t
-        point; /* point of the checkpoint's reads: once it is reached, the chunk has been read */
+    /* Point of the checkpoint's reads: once it is reached, the chunk has been read. */
+    uint64_t point;
     struct store_place place;
     struct plan_span span; /* of the block */
     char *memory;
@@ -36,8 +36,8 @@ struct loading {
     struct model_sums *sums;         /* of frozen blocks that are read from files; NULL: none */
     struct model_kept *kept;         /* borrowed: of the base; NULL: none */
     bool based;                      /* the store can read from the kept file */
-    struct store_checkpoint
-        *checkpoint; /* of all blocks, or of those that are trained; NULL: none */
+    /* Of all blocks, or of those that are trained; NULL: none. */
+    struct store_checkpoint *checkpoint;
     struct run_slots chunks;
     struct run_slots weights[PLAN_SIZE_COUNT]; /* for whole blocks, if the device is the host */
     struct run_slots stored[PLAN_SIZE_COUNT];  /* the same for what is stored in fewer bits */

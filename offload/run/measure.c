@@ -557,19 +557,21 @@ done:
 
 enum { CODE_TURNS = 3 };
 
-/* The numbers of 16 bits per second that a collective's thread turns into codes: those of weights; and those of
+/* Measures how many 16-bit numbers per second a collective's thread turns into codes: weights, and
  * gradients, which it also sums. */
 static int measure_packing(uint64_t bytes, struct plan_rates *out)
 {
     const uint64_t groups = bytes / sizeof(uint16_t) / COLL_CODES;
     const uint64_t count = groups * COLL_CODES;
     uint16_t *numbers = malloc(count * sizeof *numbers);
-    uint8_t *codes = malloc(count * sizeof *numbers); /* more than either form takes */
+    uint8_t *codes = malloc(count * sizeof *numbers); /* larger than the codes of weights or of
+                                                       * gradients */
     int rc = numbers != NULL && codes != NULL
                  ? 0
                  : core_err_set(-ENOMEM, "no memory to measure codes of numbers");
     for (uint64_t i = 0; rc == 0 && i < count; i++) {
-        numbers[i] = (uint16_t)(0x3c00 + i % 1000); /* small numbers of either sign or type */
+        numbers[i] = (uint16_t)(0x3c00 + i % 1000); /* small numbers, whether read as bf16 or
+                                                     * fp16 */
     }
     for (int turn = 0; rc == 0 && turn < CODE_TURNS; turn++) {
         const int64_t start_ns = core_clock_now_ns();

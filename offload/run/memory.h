@@ -27,17 +27,18 @@ struct run_memory {
     uint32_t count;
 };
 
-/* What memory is made from; all borrowed, `place` and `team` during the call. */
+/* Options of run_memory_create. All pointers are borrowed, `place` and `team` only during the
+ * call. */
 struct run_memory_options {
     const struct plan *plan;
     const struct plan_input *input;
     struct dev_device *device;
     const struct run_place *place; /* where chunks belong; NULL: anywhere */
-    struct core_team
-        *team; /* touches pages; its members are on the nodes of `place`; NULL: the caller */
+    /* Touches pages; its members are on the nodes of `place`; NULL: the caller. */
+    struct core_team *team;
 };
 int run_memory_init(struct run_memory *memory, const struct run_memory_options *options);
-/* A zeroed one is fine. */
+/* Accepts a zeroed struct. */
 void run_memory_fini(struct run_memory *memory);
 
 /* The first operand with this role; NULL: the command has none. For a speculative command this is in

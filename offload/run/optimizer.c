@@ -44,7 +44,7 @@ static int step_job(void *context, const void *arguments)
     return run_optimizer_take_step(context, *step);
 }
 
-/* From here on the application may see the error; the queue takes no step any more. */
+/* From here on the application may see the error; the queue accepts no more steps. */
 static void step_failed(void *context, int rc)
 {
     struct run_optimizer *optimizer = context;
@@ -59,8 +59,8 @@ static void *zeroed(size_t count, size_t bytes)
     return calloc(count > 0 ? count : 1, bytes);
 }
 
-/* Keeps the groups as they are now for the updates of a step. The updates of the step before have theirs: the
- * thread that calls has waited for one of them. */
+/* Copies the groups' settings for the updates of a step. The worker has already read the copy for
+ * the step before, because the calling thread has waited for an update of that step. */
 static void take_groups(struct run_optimizer *optimizer)
 {
     memcpy(optimizer->step_groups, optimizer->groups,

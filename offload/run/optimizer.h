@@ -37,10 +37,10 @@ struct run_optimizer_options {
     uint64_t block_elements; /* smaller parameters share a block until it has as many; 0: 512 Ki */
     const struct adam_group *groups; /* `step` is not used: each parameter counts its own */
     uint32_t group_count;
-    struct run_options
-        options; /* budgets, stores, threads, rule, moments, clip, may_skip; its strings
-                                 * outlive the optimizer */
-    bool sums;   /* several gradients of a parameter are summed in a step */
+    /* Budgets, stores, threads, rule, moments, clip, may_skip; its strings outlive the
+     * optimizer. */
+    struct run_options options;
+    bool sums;                     /* several gradients of a parameter are summed in a step */
     const struct run_rates *rates; /* NULL: measured, or found in the cache of `options` */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;

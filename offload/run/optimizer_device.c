@@ -28,8 +28,8 @@ struct run_optimizer_device {
     struct dev_queue *up;   /* owned */
     struct dev_queue *down; /* owned */
     struct moved *moved;    /* owned, [parameters] */
-    struct core_fence
-        *taken; /* owned, [blocks]: last copies of gradients; written before a block is ready */
+    /* owned, [blocks]: last copies of gradients; written before a block is ready. */
+    struct core_fence *taken;
     struct core_fence *shown; /* owned, [blocks]: last copies of weights */
 };
 

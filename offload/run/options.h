@@ -36,9 +36,9 @@ struct run_options {
     /* Rates of collectives that several processes have measured together; 0: measured with threads. */
     double coll_bytes, within_bytes;
     bool numa_off; /* nothing is placed on NUMA nodes */
-    const char *
-        topology; /* a folder with copies of /proc and /sys of another machine, by whose nodes memory and
-                           * threads are placed; NULL: this one. For tests */
+    /* A folder with copies of /proc and /sys of another machine, by whose nodes memory and
+     * threads are placed; NULL: this one. For tests. */
+    const char *topology;
     uint32_t rank, world, stage;
     bool packs;      /* stage 3 gathers weights as codes of 8 bits */
     bool codes;      /* stages 1 to 3 reduce gradients as codes of 4 bits */
@@ -68,8 +68,8 @@ struct run_options {
 
     struct plan_wishes wishes; /* prepare.c sets micro_batches, may_clip and may_skip */
     struct plan_budgets budgets;
-    uint64_t
-        card_bytes; /* memory of the card, whatever else uses it now; 0: budgets.device_bytes */
+    /* Memory of the card, whatever else uses it now; 0: budgets.device_bytes. */
+    uint64_t card_bytes;
     struct store_path stores[STORE_PATHS_MAX];
     unsigned store_count;
     struct model_lora lora; /* of the model, for checkpoints; rank 0: no adapters */

@@ -31,7 +31,7 @@ struct coll_peers;
 /* Nothing is placed. */
 extern const struct run_place run_place_none;
 
-/* What the placement of a rank depends on. */
+/* Inputs of a rank's placement. */
 struct run_place_wish {
     uint32_t rank, ranks; /* of those on this machine */
     unsigned threads;     /* of the rank */

@@ -322,7 +322,8 @@ static int name_device(const struct run_rank *rank, char name[DEV_NAME_BYTES])
     return dev_name_of_rank(options->device, index, ranks, name);
 }
 
-/* What computes: the device's ops and queues, with memory for inputs; or nothing, for an application. */
+/* Opens what computes: the device's ops and queues, with memory for inputs. Does nothing if an
+ * application computes. */
 static int make_device(struct run_rank *rank)
 {
     const bool computes = rank->application == NULL;

@@ -1,5 +1,6 @@
-/* rates_file.c: one table of all numbers that are measured; the file of all rates, for planning on
- * another machine, and the cached file of each part. */
+/* rates_file.c: a table of all measured numbers, from which it reads and writes two kinds of files:
+ * the file of all rates, for planning on another machine, and one cached file for each part of this
+ * machine. */
 #include "offload/run/rates_file.h"
 #include "offload/model/model.h"
 
@@ -19,11 +20,11 @@
 
 enum { FILE_VERSION = 1, CACHE_VERSION = 3 };
 
-/* What a number may be in the file of all rates. */
+/* Kinds of numbers in the file of all rates. */
 enum kind {
     POSITIVE,
     OPTIONAL, /* positive; if absent it is 0: the work costs nothing or is not done */
-    SECONDS,  /* 0 or more, in an object that may be absent: 0, flops count */
+    SECONDS,  /* seconds, 0 or more, in an object that may be absent; 0: estimated from flops */
     FLAG,     /* a bool */
     DELAY,    /* positive seconds */
     COUNT,    /* a positive integer */
@@ -478,7 +479,7 @@ bool run_rates_cache_read(const struct run_rates_cached *cached, void *rates)
     return rc == 0;
 }
 
-/* What put_cached writes. */
+/* Arguments of put_cached. */
 struct cached_numbers {
     const struct run_rates_cached *cached;
     const void *rates;

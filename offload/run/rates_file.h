@@ -16,12 +16,12 @@ struct run_rates {
     double forward_seconds[3];
     double recompute_seconds[3];
     double backward_seconds[3];
-    /* Of each store, reading and writing at once; 0: not measured. Extents are spread over stores in
-     * proportion. */
+    /* Rates of each store while it is read and written at once; 0: not measured. Extents are spread
+     * over stores in proportion. */
     double drive_bytes[STORE_PATHS_MAX];
 };
 
-/* Of one drive. */
+/* Rates of one drive. */
 struct run_drive_rates {
     double read_bytes;
     double write_bytes;

@@ -160,8 +160,8 @@ struct job_head {
     struct run_rates rates;
     double drive_bytes[STORE_PATHS_MAX];
     uint64_t run;
-    struct model_options
-        model_options; /* its pointers are those of the sender: only counts are used */
+    /* Its pointers are those of the sender: only counts are used. */
+    struct model_options model_options;
     struct model_lora_options lora;
     uint32_t has_io, has_checkpoint, has_adapter, has_lora;
 };

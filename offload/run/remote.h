@@ -87,7 +87,7 @@ int run_remote_save(struct coll_peers *peers, uint32_t rank, const struct run_re
 int run_remote_sums(struct coll_peers *peers, uint32_t rank, void *memory, uint32_t block,
                     const struct store_arrays *sums, uint64_t elements);
 
-/* What another process makes its rank from. */
+/* Arguments of CREATE, from which another process makes its rank. */
 struct run_remote_job {
     const struct run_options *options;
     const struct run_rates *rates;
@@ -122,7 +122,7 @@ int run_remote_send_range(struct coll_peers *peers, void *memory, const struct p
 /* The same of a range's checksums, one for each cut of each stream. */
 int run_remote_send_sums(struct coll_peers *peers, void *memory, const struct store_arrays *sums,
                          uint64_t first, uint64_t count);
-/* Receives those of a whole block into `memory`. */
+/* Receives the checksums of a whole block into `memory`. */
 int run_remote_receive_sums(struct coll_peers *peers, void *memory, struct store_arrays *sums);
 /* Reads the arguments of CREATE, which stay in `memory`. `out` must not be moved. */
 enum { RUN_NAMES_MAX = 1024 };
@@ -132,8 +132,8 @@ struct run_remote_made {
     double drive_bytes[STORE_PATHS_MAX];
     uint64_t run;
     const char *model;
-    const char
-        *names[RUN_NAMES_MAX]; /* frozen, targets, modules to save: what the next two point to */
+    /* Frozen, targets, modules to save: what the next two point to. */
+    const char *names[RUN_NAMES_MAX];
     struct model_options model_options;
     struct model_lora_options lora;
     const char *adapter;

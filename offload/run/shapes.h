@@ -10,12 +10,11 @@
 #include "offload/run/options.h"
 
 struct run_shapes {
-    const struct model
-        *model; /* borrowed; NULL: an application computes, and only `blocks` counts */
+    /* borrowed; NULL: an application computes, and only `blocks` counts. */
+    const struct model *model;
     uint32_t block_count;
-    struct model_program *
-        *programs; /* each owned if block->like is the block itself; else shared; NULL: a data
-                    * block */
+    /* Each owned if block->like is the block itself; else shared; NULL: a data block. */
+    struct model_program **programs;
     struct model_sections *
         *sections;             /* the same for the programs' sections; NULL: a block has none */
     struct model_program *one; /* owned: the head for one token, in tiles (logits.c) */
@@ -28,7 +27,7 @@ struct run_shapes {
 
 int run_shapes_create(const struct model *model, const struct run_options *options,
                       struct run_shapes **out);
-/* Of parameters that an application computes with. */
+/* Creates the shapes of parameters that an application computes with. */
 int run_shapes_create_lent(const struct blocks *blocks, const struct run_lent *lent,
                            const struct run_options *options, struct run_shapes **out);
 void run_shapes_destroy(struct run_shapes *shapes);

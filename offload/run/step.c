@@ -9,7 +9,7 @@
 #include "offload/plan/shard.h"
 #include "offload/run/rank_internal.h"
 
-/* What a rank is asked to run. */
+/* Requests of the rank's functions; next_tape has the tape that serves each. */
 enum request {
     REQUEST_STEP,
     REQUEST_STEP_SPECULATIVE, /* a step whose update does not wait for its norm */

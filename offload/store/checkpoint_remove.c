@@ -89,7 +89,7 @@ static bool is_own(const struct store_manifest *manifest, const char *name)
     return own;
 }
 
-/* What removal finds in a folder: files that are not the checkpoint's, and whether removals
+/* Findings of a removal in a folder: files that are not the checkpoint's, and removals that
  * failed. */
 struct entries {
     char foreign[NAME_MAX + 1]; /* one of them; "": none */

@@ -27,8 +27,8 @@ enum store_stream {
 
 enum {
     STORE_CUT_BYTES_MAX = 65536 * 4,
-    /* Of one file: the limit of safetensors' own readers. It holds 200,000 blocks with names of 255
-     * bytes, or 500,000 with short ones. */
+    /* The longest header of a file, which is the limit of safetensors' own readers. It holds
+     * 200,000 blocks with names of 255 bytes, or 500,000 with short ones. */
     STORE_HEADER_BYTES_MAX = 100 * 1000 * 1000,
 };
 
@@ -52,7 +52,7 @@ const char *store_stream_name(enum store_stream stream);
  * header; each with a message. */
 int store_image_init(struct store_image *image, const struct plan_format *format,
                      const char *weight_dtype, const struct blocks *blocks);
-/* A zeroed one is fine. */
+/* Accepts a zeroed struct. */
 void store_image_fini(struct store_image *image);
 
 /* The type of a block's weights as safetensors names it; NULL: that of the run. */
@@ -78,7 +78,7 @@ struct store_cut {
 struct store_cut store_image_cut(const struct store_image *image, enum store_stream stream,
                                  uint32_t block, uint64_t index);
 
-/* Where each stream of a range of elements is in memory; NULL: not moved. */
+/* Addresses of a range of elements, by stream; NULL: the stream is not moved. */
 struct store_arrays {
     char *at[STORE_STREAM_COUNT];
 };

@@ -67,7 +67,8 @@ struct store_manifest {
     char weight_dtype[8];        /* of blocks whose weights have the run's type */
     const struct blocks *blocks; /* borrowed from the run, or `parsed` */
     struct blocks *parsed;       /* owned: one run per block */
-    uint64_t base;               /* identity of the base model, if it is apart (blocks.h) */
+    uint64_t base;               /* identity of the base model, if checkpoints do not contain it
+                                  * (blocks.h) */
     struct store_file *files;    /* owned */
     uint32_t file_count;
     struct store_file sums; /* sums.safetensors */
@@ -91,7 +92,7 @@ int store_manifest_parse(const char *text, size_t bytes, const char *source,
  * config.json describes, even if the checksum is right. */
 int store_manifest_check_tensors(const char *text, size_t bytes, const char *source,
                                  const struct blocks *blocks);
-/* A zeroed one is fine. */
+/* Accepts a zeroed struct. */
 void store_manifest_fini(struct store_manifest *manifest);
 
 #endif

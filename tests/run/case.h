@@ -50,11 +50,11 @@ struct case_outcome {
     unsigned steps;
     uint64_t state_hash;  /* of weights, master and moments of all blocks */
     uint64_t weight_hash; /* of weights alone */
-    uint64_t
-        still_groups; /* of 256 elements that never had a gradient: fp32 moments of the engine; not compared */
+    /* Of 256 elements that never had a gradient: fp32 moments of the engine; not compared. */
+    uint64_t still_groups;
     bool under_way; /* a save was still going on after the call; not compared */
-    uint64_t
-        received_bytes; /* from other ranks, by all of them; like the next one, as core/coll counts */
+    /* From other ranks, by all of them; like the next one, as core/coll counts. */
+    uint64_t received_bytes;
     uint64_t summed_bytes; /* of these, in sums */
     uint64_t gather_bytes; /* the same as steps report them; not compared */
     uint64_t reduce_bytes;

@@ -93,7 +93,7 @@ static void desk_open(struct desk *desk, const char *family, uint32_t micro_batc
 static void desk_close(struct desk *desk)
 {
     run_inputs_fini(&desk->inputs);
-    run_inputs_fini(&desk->inputs); /* a zeroed one is fine */
+    run_inputs_fini(&desk->inputs); /* accepts a zeroed struct */
     dev_queue_destroy(desk->queue);
     dev_close(desk->device);
     case_model_free(&desk->made);
@@ -449,7 +449,7 @@ static void memory_by_buffer(void)
     check_true(run_memory_of(&memory, &command, PLAN_AS_IN) == NULL);
     check_true(run_memory_slot_of(&memory, &command, PLAN_AS_IN) == NULL);
     run_memory_fini(&memory);
-    run_memory_fini(&memory); /* a zeroed one is fine */
+    run_memory_fini(&memory); /* accepts a zeroed struct */
     dev_close(device);
     run_prepared_destroy(prepared);
     case_model_free(&made);

@@ -34,8 +34,8 @@ struct text_row {
     size_t completion_bytes;
     const char *rejected; /* PAIR: the rejected answer */
     size_t rejected_bytes;
-    const struct core_json_value
-        *messages; /* borrowed, like the following; CHAT_PAIR: with chosen */
+    /* borrowed, like the following; CHAT_PAIR: with chosen. */
+    const struct core_json_value *messages;
     const struct core_json_value *rejected_messages; /* CHAT_PAIR: with rejected */
     const struct core_json_value *tools;             /* NULL: none */
     const struct core_json_value *documents;         /* NULL: none */
