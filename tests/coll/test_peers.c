@@ -1,0 +1,260 @@
+/* test_peers.c: processes over an MPI library whose calls fail, one after another, that loses messages, or that does
+ * not belong to the launcher. The other process is a mirror of this one (fake_mpi.h). */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/coll/peers.h"
+#include "tests/coll/fake_mpi.h"
+#include "tests/coll/ranks.h"
+#include "tests/harness/child.h"
+#include "tests/harness/fail_alloc.h"
+#include "tests/harness/test.h"
+
+/* What a child ends with: the world could not be opened; a collective failed and the library ended the process. */
+enum { WORKED, NOT_OPENED = 41, ENDED_WORLD = 42 };
+
+static char message[1024];
+
+static void remember(void)
+{
+    snprintf(message, sizeof message, "%s", core_err_message());
+}
+
+static int open_peers(const char *identity, struct coll_peers **out)
+{
+    const struct coll_peers_options options = {
+        .launch = {.launcher = "fakerun", .flavour = COLL_FLAVOUR_OPENMPI, .rank = 1, .world = 2},
+        .identity = identity};
+    const int rc = coll_peers_open(&options, out);
+    remember();
+    return rc;
+}
+
+static int open_coll(struct coll_peers *peers, int64_t limit_ns, struct coll **out)
+{
+    const struct coll_options options = {
+        .kind = "mpi", .rank = 1, .world = 2, .peers = peers, .limit_ns = limit_ns};
+    return coll_open(&options, out);
+}
+
+/* All collectives, with data that come with the heads and data that follow. */
+static int collectives(struct coll *coll)
+{
+    enum { LONG = 4000 };
+    static float from[LONG];
+    static float to[LONG];
+    for (uint64_t count = 8; count <= LONG; count *= LONG / 8) {
+        const struct coll_command commands[] = {
+            {.op = COLL_BARRIER},
+            {.op = COLL_REDUCE_SCATTER, .from = from, .to = to, .count = count},
+            {.op = COLL_ALL_REDUCE, .from = from, .to = to, .count = count},
+            {.op = COLL_GATHER, .from = from, .to = to, .count = count},
+            {.op = COLL_BROADCAST, .root = 1, .from = from, .to = to, .count = count},
+        };
+        for (size_t i = 0; i < count; i++) {
+            from[i] = (float)i;
+        }
+        for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+            const int rc = submit_wait(coll, &commands[i]);
+            if (rc != 0) {
+                return rc;
+            }
+            if (commands[i].op == COLL_REDUCE_SCATTER) {
+                /* This rank's part begins in the middle; the mirror has sent the first half. */
+                check_double((double)to[1], ==, (double)(count / 2 + 1 + 1));
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- calls that fail ---- */
+
+/* Opens a world, uses it and closes it. After a failure every call reports it, and the process ends. */
+static int life(void *argument)
+{
+    struct coll_peers *peers = NULL;
+    struct coll *coll = NULL;
+    (void)argument;
+    if (open_peers("test", &peers) != 0) {
+        check_contains(message, "broken");
+        return NOT_OPENED;
+    }
+    int rc = open_coll(peers, LONG_NS, &coll);
+    check_int(rc, ==, 0);
+    rc = collectives(coll);
+    if (rc != 0) {
+        check_int(rc, ==, -EIO);
+        check_string(core_err_message(), "fake MPI failed: broken");
+        check_int(collectives(coll), ==, -EIO);
+        check_int(coll_peers_error(peers), ==, -EIO);
+    }
+    coll_close(coll);
+    coll_peers_close(peers, ENDED_WORLD);
+    return rc; /* not reached after a failure */
+}
+
+/* The n-th call of each kind fails, until a run is clean: the process ends with the code that it was closed with, or
+ * could not be opened. */
+static void failing_calls(void)
+{
+    static const struct {
+        enum fake_call call;
+        unsigned least; /* of the calls of a clean run */
+    } kinds[] = {
+        {FAKE_OPEN, 1}, {FAKE_SEND, 14}, {FAKE_RECEIVE, 14}, {FAKE_TEST, 28}, {FAKE_CANCEL, 1}};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        unsigned n = 0;
+        int status = -1;
+        while (status != WORKED) {
+            fake_mpi = (struct fake_mpi){.rank = 1, .fails = kinds[i].call, .nth = ++n};
+            status = test_child(life, NULL);
+            check_true(n < 200);
+            check_true(status == WORKED || status == NOT_OPENED || status == ENDED_WORLD);
+        }
+        check_int(n - 1, >=, kinds[i].least);
+    }
+}
+
+/* MPI that does not end cleanly is only a warning: all is done by then. */
+static void failing_close(void)
+{
+    fake_mpi = (struct fake_mpi){.rank = 1, .fails = FAKE_CLOSE, .nth = 1};
+    check_int(test_child(life, NULL), ==, WORKED);
+}
+
+static int life_here(void)
+{
+    struct coll_peers *peers = NULL;
+    struct coll *coll = NULL;
+    int rc = open_peers("test", &peers);
+    if (rc == 0) {
+        rc = open_coll(peers, LONG_NS, &coll);
+    }
+    if (rc == 0) {
+        rc = collectives(coll);
+    }
+    coll_close(coll);
+    coll_peers_close(peers, 0);
+    return rc;
+}
+
+/* If memory or a thread is missing, opening reports it, frees everything, and can be repeated. */
+static void failing_allocations(void)
+{
+    fake_mpi = (struct fake_mpi){.rank = 1};
+    check_int(test_fail_nth(life_here), >=, 15);
+}
+
+/* ---- processes that do not answer ---- */
+
+/* A rank whose messages do not arrive ends the world at the limit of the collective. */
+static int lost_heads(void *argument)
+{
+    struct coll_peers *peers = NULL;
+    struct coll *coll = NULL;
+    (void)argument;
+    check_int(open_peers("test", &peers), ==, 0);
+    check_int(open_coll(peers, 100000000, &coll), ==, 0);
+    check_int(submit_wait(coll, &(struct coll_command){.op = COLL_BARRIER}), ==, -ETIMEDOUT);
+    check_contains(core_err_message(), "rank 0 did not reach collective 1 (barrier) within 0.1");
+    coll_close(coll);
+    coll_peers_close(peers, ENDED_WORLD);
+    return 1;
+}
+
+static void lost_messages(void)
+{
+    fake_mpi = (struct fake_mpi){.rank = 1, .lost_tag_min = 16};
+    check_int(test_child(lost_heads, NULL), ==, ENDED_WORLD);
+}
+
+static bool stop_now(void *user)
+{
+    (void)user;
+    return true;
+}
+
+/* The mirror answers, but not as rank 0: its request to stop is heard, and then rank 0 counts as silent. */
+static int silent_rank(void *argument)
+{
+    struct coll_peers *peers = NULL;
+    const struct coll_peers_options options = {
+        .launch = {.launcher = "fakerun", .rank = 1, .world = 2},
+        .silence_ns = 1000000000,
+        .stop = stop_now};
+    (void)argument;
+    check_int(coll_peers_open(&options, &peers), ==, 0);
+    while (!coll_peers_stopping(peers) && coll_peers_error(peers) == 0) {
+        pause_ms(1);
+    }
+    check_true(coll_peers_stopping(peers));
+    while (coll_peers_error(peers) == 0) {
+        pause_ms(1);
+    }
+    check_int(coll_peers_error(peers), ==, -ETIMEDOUT);
+    check_contains(core_err_message(), "rank 0 on ");
+    check_contains(core_err_message(), " has not responded for 1 s");
+    check_true(!coll_peers_told(peers));
+    coll_peers_close(peers, 0); /* a failed world never ends with 0 */
+    return WORKED;
+}
+
+static void silence(void)
+{
+    fake_mpi = (struct fake_mpi){.rank = 1};
+    check_int(test_child(silent_rank, NULL), ==, 1);
+}
+
+/* ---- a library that does not fit ---- */
+
+static void check_refused(int rc, const char *text)
+{
+    struct coll_peers *peers = NULL;
+    check_int(open_peers("test", &peers), ==, rc);
+    check_contains(message, text);
+}
+
+/* Each reason why a world cannot be opened has its message. */
+static void refused_worlds(void)
+{
+    fake_mpi = (struct fake_mpi){.rank = 1, .missing = true};
+    check_refused(-ENOTSUP, "ranks in several processes need tide's module for Open MPI");
+    fake_mpi = (struct fake_mpi){.rank = 1, .unloadable = true};
+    check_refused(-ENOTSUP, "cannot load ");
+    fake_mpi = (struct fake_mpi){.rank = 1, .version = 99};
+    check_refused(-ENOTSUP, "is of another version of tide (99, expected ");
+    fake_mpi = (struct fake_mpi){.rank = 0};
+    check_refused(-EPROTO, "fakerun started rank 1 of 2 processes, but fake MPI connects it as "
+                           "rank 0 of 2");
+    fake_mpi = (struct fake_mpi){.rank = 1, .change_at = offsetof(struct coll_peer, identity)};
+    check_refused(-EPROTO, " is test, and rank 0 on ");
+}
+
+/* A coll of another rank or another world than the process's is refused, and the world goes on. */
+static void other_rank(void)
+{
+    struct coll_peers *peers = NULL;
+    struct coll *coll = NULL;
+    fake_mpi = (struct fake_mpi){.rank = 1};
+    check_int(open_peers("test", &peers), ==, 0);
+    struct coll_options options = {.kind = "mpi", .rank = 1, .world = 3, .peers = peers};
+    check_int(coll_open(&options, &coll), ==, -EINVAL);
+    check_string(core_err_message(), "rank 1 of 3 is not this process's rank over MPI");
+    options = (struct coll_options){.kind = "mpi", .rank = 0, .world = 2, .peers = peers};
+    check_int(coll_open(&options, &coll), ==, -EINVAL);
+    options = (struct coll_options){.kind = "mpi", .rank = 1, .world = 2};
+    check_int(coll_open(&options, &coll), ==, -EINVAL);
+    fake_mpi.missing = true;
+    check_int(coll_open(&options, &coll), ==, -ENOTSUP);
+    check_contains(core_err_message(), "mpi: ranks in several processes need tide's module");
+    coll_peers_close(peers, 0);
+}
+
+TEST_MAIN({"failing_calls", failing_calls}, {"failing_close", failing_close},
+          {"failing_allocations", failing_allocations}, {"lost_messages", lost_messages},
+          {"silence", silence}, {"refused_worlds", refused_worlds}, {"other_rank", other_rank})
