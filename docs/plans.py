@@ -174,7 +174,7 @@ PUBLISHED = [
 
 
 def needed(sentence):
-    """What a refusal says would be enough, as GB of each GPU's memory."""
+    """Returns the budgets that a refusal says would be enough, as text."""
     found = re.search(r"(?:any one of|the least memory[^:]*): (.*?)(;|$)", sentence)
     return found.group(1) if found else sentence
 

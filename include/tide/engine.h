@@ -438,8 +438,8 @@ struct tide_engine_wait {
 TIDE_API int tide_engine_wait_at(const struct tide_engine *engine, unsigned index,
                                  struct tide_engine_wait *out);
 
-/* What all ranks moved between memory and one of `stores` from the end of the previous step to the
- * end of the last one. */
+/* Bytes that all ranks moved between memory and one of `stores`, from the end of the previous step
+ * to the end of the last one. */
 struct tide_engine_drive {
     size_t struct_bytes;
     const char *directory; /* valid as long as the engine */

@@ -109,7 +109,7 @@ static int stats_run(const struct dev_launch *where, const struct kern_loss_argu
     return 0;
 }
 
-/* -log p of the labels of tokens, and how many there are. */
+/* Sums -log p of the labels of some tokens, and counts these labels. */
 static struct kern_loss sum_labels(const struct kern_loss_arguments *a, const struct arrays *arrays,
                                    int64_t first, int64_t count)
 {

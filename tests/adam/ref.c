@@ -71,7 +71,7 @@ static uint16_t bf16_by_chance(float x, uint32_t bits16)
     return (uint16_t)((core_f32_bits(x) + bits16) >> 16);
 }
 
-/* Of an 8-bit moment: c, the smallest and the largest code. */
+/* c, the smallest code and the largest code of an 8-bit moment. */
 struct kind {
     float c;
     uint32_t least;

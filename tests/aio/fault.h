@@ -43,7 +43,7 @@ struct aio_fault_rule {
     uint64_t offset_from, offset_end; /* only operations that begin here; 0, 0: all */
 };
 
-/* What to inject. Owned by the test; outlives the drives that use it. */
+/* The faults to inject. Owned by the test; outlives the drives that use it. */
 struct aio_fault {
     const struct aio_backend *inner; /* NULL: mem if the drive has a disk, otherwise by probing */
     uint64_t seed;

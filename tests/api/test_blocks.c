@@ -386,7 +386,7 @@ static void killed_anywhere(void)
         nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
         check_int(kill(child, SIGKILL), ==, 0);
         check_int(waitpid(child, NULL, 0), ==, child);
-        if (i % 3 == 0) { /* what it may have said */
+        if (i % 3 == 0) { /* the child may have written a byte before it was killed */
             struct pollfd ready = {.fd = said[0], .events = POLLIN};
             check_true(poll(&ready, 1, 0) == 0 || read(said[0], &byte, 1) == 1);
         }

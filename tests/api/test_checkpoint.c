@@ -147,8 +147,8 @@ static void begins_with_the_model(void)
     tide_engine_destroy(engine);
 }
 
-/* The newest checkpoint that verifies is used. If none does, that is an error: a run that silently
- * began anew would be a surprise. */
+/* The newest checkpoint that verifies is used. If none does, that is an error: a run must not
+ * silently begin with the model. */
 static void damaged_ones_are_passed_over(void)
 {
     struct tide_resumed resumed;
@@ -332,7 +332,7 @@ static void check_same_files(const char *left, const char *right, const char *na
     check_int(system(command), ==, 0);
 }
 
-/* A checkpoint in which layers are partly frozen is exported and verified like all. */
+/* A checkpoint in which layers are partly frozen is exported and verified like any other. */
 static void exports_parts(void)
 {
     static const char *const frozen[] = {"*.mlp.*", "*norm*"};

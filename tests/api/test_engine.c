@@ -32,7 +32,8 @@ static void waits_have_names(void)
     tide_engine_destroy(engine);
 }
 
-/* The bytes of a store are those that the steps report: the drive reads some of them before its step. */
+/* The bytes of a store are those that the steps report; the drive reads some of a step's bytes
+ * before the step begins. */
 static void drives_are_counted(void)
 {
     struct tide_engine_drive drive = {.struct_bytes = sizeof drive};

@@ -530,7 +530,8 @@ static void damaged_ones_are_refused(void)
     }
 }
 
-/* A scale that no float has: PEFT would write weights that are infinite or NaN. Nothing is left behind. */
+/* A scale beyond the largest float: PEFT would write weights that are infinite or NaN. Nothing is
+ * left behind. */
 static void infinite_weights_are_refused(void)
 {
     char base[600];

@@ -405,7 +405,7 @@ enum {
     NARROW = 999
 };
 
-/* What processes that share states have in common. */
+/* Memory that the processes of a run share. */
 struct common {
     pthread_barrier_t barrier;
     double sums[WORLD_MAX][8];
@@ -417,7 +417,8 @@ static const uint64_t elements_of[2] = {WIDE, NARROW};
 /* A run of one or several processes. */
 struct world {
     uint32_t size, rank;
-    uint32_t loads; /* checkpoints of so many processes; 0: it begins */
+    uint32_t loads; /* processes that saved the checkpoints to begin with; 0: the run begins without
+                     * one */
     int first, end; /* steps */
 };
 

@@ -502,7 +502,8 @@ static void what_has_no_meaning(void)
     refuse(&options, -EINVAL, "--freeze has no use with --lora");
 }
 
-/* Budgets that the machine does not have are planned with, as the user asked, and told with the numbers. */
+/* A plan uses budgets that the machine does not have, as the user asked, and a warning has the
+ * numbers. */
 static void budgets_beyond_the_machine(void)
 {
     world_init(&world);

@@ -9,7 +9,7 @@
 
 enum { PRODUCTS = 4, BLOCK_STEPS = 32, BLOCK_ROWS = 4 };
 
-/* One of its products, y[tokens][n] = x w^T, and the places of its gradients. */
+/* A product of the block, y[tokens][n] = x w^T, with the arrays of its gradients. */
 struct layer {
     int64_t n, k;
     char *x, *w, *y, *dy, *dx, *dw;

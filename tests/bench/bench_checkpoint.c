@@ -57,7 +57,7 @@ static struct {
     struct run_options options;
     struct run_prepared *prepared;
     struct store_image image;
-    struct core_region slot; /* what every chunk is written from and read into */
+    struct core_region slot; /* every chunk is written from here and read into here */
     double bytes;            /* of a checkpoint's arrays */
     bool fio;
 } bench;
@@ -81,7 +81,7 @@ static void rest(void)
     sleep(bench.rest_seconds);
 }
 
-/* ---- what is measured with ---- */
+/* ---- the model and the checkpoint ---- */
 
 static void make_model(const char *text)
 {
@@ -145,7 +145,7 @@ static void make_slot(void)
     }
 }
 
-/* All blocks, chunk after chunk out of the same slot. */
+/* Writes all blocks; every chunk has the bytes of the same slot. */
 static void put_all(struct store_checkpoint_write *checkpoint, struct store_flow *flow)
 {
     const struct store_arrays arrays = arrays_of();
@@ -188,9 +188,9 @@ static void make_checkpoint(void)
     }
 }
 
-/* ---- what is measured: bytes a second ---- */
+/* ---- measurements, in bytes per second ---- */
 
-/* The checkpoint's files, written over with what is in them, and made durable. */
+/* Overwrites the checkpoint's files with their own contents and makes them durable. */
 static double write_all(void)
 {
     struct store_flow *flow = NULL;
@@ -218,7 +218,7 @@ static double verify_all(void)
     return rate;
 }
 
-/* When the engine's memory and store were there, and its states in the store. */
+/* When the engine had its memory and store, and when its states were in the store. */
 static int64_t there_ns, loaded_ns;
 
 static int note(void *user, const char *phase, uint64_t done, uint64_t total)

@@ -56,7 +56,7 @@ static uint16_t *array(uint64_t bytes, int byte)
     return at;
 }
 
-/* Of twelve parameters, four are large and hold nearly everything, as in a transformer. */
+/* A third of the parameters are large and hold nearly all elements, as in a transformer. */
 static void make_arrays(void)
 {
     const unsigned large = (setting.parameters + 2) / 3;

@@ -80,7 +80,8 @@ static void copies_follow_their_blocks(void)
             check_int(case_put(cache, block, memory, BYTES, kind == 0), ==, 0);
             check_true(!is_on_device(cache, block));
         } else if (kind ==
-                   10) { /* written on the device: by the copy's release, or put before it */
+                   10) { /* a block written on the device is stored by its release, or by a put
+                          * before the release */
             const bool puts = case_random(&seed, 2) == 0;
             check_int(get_on_device(cache, block, &result), ==, 0);
             versions[block] = i + 1;
@@ -127,7 +128,7 @@ static void copies_follow_their_blocks(void)
     aio_mem_destroy(disk);
 }
 
-/* Pinned copies fill the device; what cannot be done says why. */
+/* Pinned copies fill the device; an operation that is refused says why. */
 static void refusals(void)
 {
     unsigned char *memory = case_memory(BYTES);

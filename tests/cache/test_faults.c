@@ -11,7 +11,7 @@
 
 enum { BLOCKS = 12, BYTES = 96 << 10 };
 
-/* What one run of the n-th-failure test did. */
+/* Results of one run of the n-th-failure test. */
 struct tally {
     unsigned failures;
     uint64_t operations;

@@ -27,8 +27,9 @@ static float scale_of(const unsigned char *group)
     return scale;
 }
 
-/* Each number is apart from its code's by half of a step at most, the largest one of a group by a rounding; zeros are
- * exact, and so are those that fill the last group, after which nothing is written. */
+/* A decoded number differs from the original by half of a step at most, and the largest one of a
+ * group only by a rounding. Zeros are exact, also those that fill the last group. Nothing is
+ * written after the last group. */
 static void bounds(void)
 {
     static const enum coll_type types[] = {COLL_F32, COLL_BF16, COLL_FP16};

@@ -398,7 +398,7 @@ static void failures(void)
     check_world("goes_on", 2);
 }
 
-/* A rank that does not come ends all processes. */
+/* If a rank does not arrive at a collective, all processes end. */
 static void hanging_rank(void)
 {
     static char text[16384];
@@ -407,7 +407,7 @@ static void hanging_rank(void)
     check_contains(text, "rank 1 did not reach collective 1 (barrier) within 0.3");
 }
 
-/* A process that does not run ends all processes. */
+/* If a process is stopped, all processes end. */
 static void stopped_rank(void)
 {
     static char text[16384];

@@ -14,7 +14,7 @@
 #include "tests/cuda/card.h"
 #include "tests/dev/fake_cuda.h"
 
-/* What the opaque structs contain here. */
+/* Contents of the opaque structs. */
 struct desc {
     int32_t compute, scale, a_turned, b_turned, bias_type;
     uint32_t epilogue;

@@ -1,11 +1,12 @@
-/* fake_nccl.c: a played NCCL, which ranks find as libnccl.so.2: the functions that core/coll/coll_nccl.c calls, between
- * threads and processes of one machine whose cards are emulated (tests/dev/fake_cuda.h). Data move when the streams of
- * sender and receiver have come to them; a group that a rank does not begin leaves the others waiting, as real kernels
- * wait. Nothing blocks, and calls return ncclInProgress first.
+/* fake_nccl.c: an imitation of NCCL, which ranks find as libnccl.so.2: the functions that
+ * core/coll/coll_nccl.c calls, between threads and processes of one machine whose cards are
+ * emulated (tests/dev/fake_cuda.h). Data move when the streams of sender and receiver have reached
+ * them; a group that a rank does not begin leaves the others waiting, as real kernels wait. Nothing
+ * blocks, and calls return ncclInProgress first.
  *
- * FAKE_NCCL=KIND:RANK:NUMBER in the environment makes the NUMBER-th group of that rank (counted from 1) go wrong:
- * "remote" reports that another process is gone, "hang" never ends, "start" is refused when it is put on the stream;
- * "absent" is a rank that never joins. */
+ * FAKE_NCCL=KIND:RANK:NUMBER in the environment makes the NUMBER-th group of that rank (counted
+ * from 1) go wrong: "remote" reports that another process is gone, "hang" never ends, "start" is
+ * refused when it is put on the stream; "absent" is a rank that never joins. */
 #include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>
@@ -27,7 +28,7 @@
 
 enum { RANKS_MAX = 8, OPS_MAX = 4 * RANKS_MAX };
 
-/* What one rank has for another one. */
+/* Data that one rank sends to another one. */
 struct box {
     _Atomic uint64_t posted,
         taken; /* released after the members below, or after the bytes are read */
@@ -69,7 +70,7 @@ struct group {
     struct op ops[OPS_MAX];
 };
 
-/* Of the thread that began it. */
+/* The depth of this thread's group calls, and the group that it has begun. */
 static _Thread_local int depth;
 static _Thread_local struct group *open_group;
 
@@ -152,7 +153,7 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
     const int error = atomic_load(&comm->error);
     comm->joined = comm->joined || atomic_load(&comm->room->arrived) == comm->ranks;
     const bool settled =
-        comm->settled; /* what was asked for is under way until the second question */
+        comm->settled; /* the first question after a call always gets "in progress" */
     comm->settled = true;
     *out = error != ncclSuccess        ? (ncclResult_t)error
            : !comm->joined || !settled ? ncclInProgress

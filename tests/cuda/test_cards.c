@@ -1,6 +1,7 @@
-/* Proves, on emulated cards and a played NCCL (fake_nccl.c), what ranks with a card each do: which card a rank has; that
- * collectives of arrays on cards have the results of other back ends, to the bit; that training on several cards has the same
- * bits for every placement, and the losses of the CPU's ranks up to roundings; and that a rank that fails ends the others. */
+/* Proves, on emulated cards and an imitation of NCCL (fake_nccl.c), what ranks with a card each do:
+ * which card a rank has; that collectives of arrays on cards have the results of other back ends,
+ * to the bit; that training on several cards has the same bits for every placement, and the losses
+ * of the CPU's ranks up to roundings; and that a rank that fails ends the others. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -455,7 +456,7 @@ static void a_run_ends(void)
 
 /* ---- through the public API ---- */
 
-/* What users write: the cards are found, measured and planned for. */
+/* As users write it: cards are found, measured and planned for. */
 static void engines(void)
 {
     static const struct {

@@ -181,8 +181,8 @@ static void stored(void)
     case_model_free(&made);
 }
 
-/* Where bytes are does not depend on the family, so one family runs all ways, and the others run one
- * on the card and one through the store. */
+/* The place of bytes does not depend on the family. So one family runs in all ways, and the others
+ * run once on the card and once through the store. */
 static void family(const char *name)
 {
     const struct run_options base = case_options();
@@ -235,7 +235,8 @@ static void checkpoints(void)
     case_model_free(&made);
 }
 
-/* Under a sanitizer without the ways of `frozen`, which has the same model and two of them. */
+/* Under a sanitizer the ways of `frozen` are left out, because that case trains the same model in
+ * two of them. */
 static void llama(void)
 {
     const struct run_options base = case_options();
@@ -259,7 +260,7 @@ static void qwen3_tied(void)
     family("qwen3 tied");
 }
 
-/* What a real card runs; too much for an emulated one. */
+/* Combinations for a real card; they would take minutes on an emulated one. */
 static void all_of(const struct run_options *base, const char *what)
 {
     static const char *const names[] = {"llama", "gpt2", "qwen3 tied", "llama tied"};

@@ -12,7 +12,7 @@
 #include "tests/kernels/rig.h"
 #include "tests/run/optimizer_case.h"
 
-/* What a stream does at its own pace. */
+/* Work that a stream does at its own pace: fills bytes. */
 struct fill {
     void *to;
     const void *from; /* NULL: bytes that are no numbers */

@@ -144,7 +144,7 @@ static void fp16_goes_without(void)
     rig_close();
 }
 
-/* What the environment variable excludes is not even checked. */
+/* Kernels that the environment variable excludes are not even checked. */
 static void it_can_be_left_out(void)
 {
     if (RIG_SANITIZED) {

@@ -147,8 +147,8 @@ static void a_well_set_machine(void)
     check_cures(text);
 }
 
-/* The limit of a cgroup is told beside the machine's memory; if it leaves too little to measure with, that is told with a cure
- * and the rest is still examined. */
+/* The limit of a cgroup is reported beside the machine's memory. If it leaves too little to measure
+ * with, a finding with a cure says so, and the rest is still examined. */
 static void a_small_cgroup(void)
 {
     static const char *const files[][2] = {
@@ -168,7 +168,8 @@ static void a_small_cgroup(void)
     check_cures(text);
 }
 
-/* Less than the buffers that are measured. One processor needs no other thread, whose stack would not fit either. */
+/* The limit is below the buffers that are measured. One processor needs no other thread, whose
+ * stack would not fit either. */
 static int limit_address_space(void)
 {
     cpu_set_t cpus;
@@ -196,7 +197,8 @@ static int limit_threads(void)
            setresuid(65534, 65534, 65534);
 }
 
-/* A process that may start no thread, or map no memory, hears of the limit and how to raise it. */
+/* If a process may start no thread, or map no memory, a finding names the limit and how to raise
+ * it. */
 static void limits_of_the_process(void)
 {
     if (TEST_SLOW) {

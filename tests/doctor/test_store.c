@@ -190,7 +190,7 @@ static int look_within(void *argument)
     return 0;
 }
 
-/* Limits of the process that a store runs into are told with the command that raises them. */
+/* Limits of the process that a store runs into are reported with the command that raises them. */
 static void limits_of_the_process(void)
 {
     static const struct limit limits[] = {

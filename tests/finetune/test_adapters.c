@@ -35,8 +35,9 @@ static size_t entries_like(const char *begin)
     "--lora 4 --lora-alpha 6 --lora-dropout 0.25 --lora-targets q_proj,v_proj "                    \
     "--modules-to-save lm_head "
 
-/* A folder that is continued without learning comes out as it was, to the bit of its fp32 masters. One that is
- * continued has the same bits wherever its data are, and so has the rest of it if it is resumed. */
+/* Continuing from a PEFT folder with a learning rate of 0 writes the same folder, to the bit of its
+ * fp32 masters. A continued run has the same bits wherever its data is kept, also if it is stopped
+ * and resumed. */
 static void continued(void)
 {
     rig_train_begin();
@@ -107,7 +108,8 @@ static void exported(void)
     rig_end();
 }
 
-/* Flags that agree with the folder are fine; others are refused before anything is written, with flag and file. */
+/* Flags that agree with the folder are accepted; others are refused before anything is written,
+ * with flag and file. */
 static void contradicted(void)
 {
     static const struct {
@@ -283,7 +285,7 @@ static void quantised(void)
     rig_end();
 }
 
-/* A folder that bitsandbytes quantised is a base as it is. */
+/* A folder that bitsandbytes quantised can be the base without any conversion. */
 static void of_bitsandbytes(void)
 {
 #define FOLDER "%M/../../../run/bnb/llama_nested "

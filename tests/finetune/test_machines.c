@@ -120,7 +120,7 @@ static double what_if(const char *part)
     return value;
 }
 
-/* What --what-if says is what a plan for that machine says. */
+/* --what-if predicts the same step as a plan for a machine with that part doubled. */
 static void one_part_is_doubled(void)
 {
 #define SMALL PLAN "--model %T/small --machine 4090-workstation --batch 2 --accum 1 "
@@ -148,8 +148,9 @@ static void one_part_is_doubled(void)
 #undef SMALL
 }
 
-/* The text says whose figures it has, and lists the parts of the machine from the one that shortens a step most to those
- * that do not; a plan for one rank on this machine names neither a machine nor other ranks. */
+/* The text says which ranks the figures are of, and lists the parts of the machine, those that
+ * shorten a step most first. A plan for one rank on this machine names neither a machine nor other
+ * ranks. */
 static void text_names_ranks_and_parts(void)
 {
 #define TEXT "plan --seq-len 1024 -q --accum 1 --batch 4 "

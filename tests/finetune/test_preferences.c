@@ -71,8 +71,8 @@ static void learns(void)
     rig_end();
 }
 
-/* The adapters have the same bits wherever data lie, and after a run that was resumed, which warns of another beta; ranks, of which each has whole pairs,
- * end with nearly the same loss. */
+/* The adapters have the same bits wherever data is kept, also after a run that was resumed, which
+ * warns if beta differs. Ranks, of which each has whole pairs, end with nearly the same loss. */
 static void same_results(void)
 {
     rig_train_begin();

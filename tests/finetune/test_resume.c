@@ -160,9 +160,9 @@ static void resumed_texts(void)
     }
 }
 
-/* An output folder belongs to a run from before it reads rows; a run that comes meanwhile leaves
- * nothing. A signal before the first step ends a run at once, as any other. The test closes the
- * pipe after the signal because TSan runs a handler only once read() has returned. */
+/* A run takes its output folder before it reads rows; a second run that starts meanwhile is refused
+ * and leaves nothing. A signal before the first step ends a run at once. The test closes the pipe
+ * after the signal because TSan runs a handler only once read() has returned. */
 static void stopped_at_once(void)
 {
     rig_train_begin();

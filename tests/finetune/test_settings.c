@@ -471,7 +471,7 @@ static void every_flag_tells(void)
     static const struct {
         const char *config; /* besides the batch size */
         const char *flag;
-        const char *key; /* NULL: nothing is told */
+        const char *key; /* NULL: no warning */
     } cases[] = {
         {"\"train_micro_batch_size_per_gpu\": 2", "--batch 1", "train_micro_batch_size_per_gpu: 2"},
         {"\"gradient_accumulation_steps\": 2", "--accum 1", "gradient_accumulation_steps: 2"},

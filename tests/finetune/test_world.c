@@ -341,7 +341,7 @@ static void apart(void)
     rig_end();
 }
 
-/* Wrong input is said once, by the first process. */
+/* Wrong input is reported once, by the first process. */
 static void refused(void)
 {
     if (TEST_SLOW) {

@@ -343,8 +343,8 @@ def state_dict(folder):
 
 
 def states_of_torch(_):
-    """torch's states go on in tide and tide's in torch, through state_dicts; full_state_dict() is refused beyond
-    its limit; what is not AdamW's is refused."""
+    """Training continues from torch's states in tide and from tide's in torch, through state_dicts. full_state_dict()
+    is refused beyond its limit; a state_dict that is not AdamW's is refused."""
     a = network(16, 64, 4)
     settings = {"lr": LR, "weight_decay": DECAY}
     a.unused = torch.nn.Parameter(torch.ones(3))

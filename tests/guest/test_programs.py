@@ -46,7 +46,7 @@ def needs(*names):
 
 
 def talks(case):
-    """What libraries print is no TAP."""
+    """Redirects the output of libraries to stderr, because stdout must be TAP."""
     @functools.wraps(case)
     def quiet(folder):
         with contextlib.redirect_stdout(sys.stderr):

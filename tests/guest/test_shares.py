@@ -41,7 +41,7 @@ def train_alone(model, optimizer, first, end):
 
 
 def process(rank, folder):
-    """What each of the two processes does; the checkpoint of one process is there."""
+    """Runs in each of the two processes, when the checkpoint of one process already exists."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=WORLD)
     model = network()

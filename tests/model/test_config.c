@@ -330,8 +330,8 @@ static void refuses(void)
     check_contains(core_err_message(), "/nonexistent/config.json");
 }
 
-/* What is quantised by config.json alone, which a plan without weights has: all linear layers but those whose names
- * begin or end with an entry of the list. */
+/* A plan without weights knows from config.json alone what is quantised: all linear layers except
+ * those whose names begin or end with an entry of the list. */
 static void quantised(void)
 {
     static const struct {

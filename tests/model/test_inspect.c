@@ -170,8 +170,8 @@ static int killed_with_blocks(void *argument)
     return 1;
 }
 
-/* What a killed application's block store has left says what it is: the file, its folder, and the folder that
- * was given to the store. */
+/* Files that a killed application's block store has left are recognised, by the path of the file,
+ * of its folder, or of the folder that was given to the store. */
 static void left_blocks(void)
 {
     static const char *const parts[] = {"", "/", "/tide-blocks", "/tide-blocks/",

@@ -239,8 +239,9 @@ static void read_pairs(struct text_feed *feed, int32_t *ids, int32_t *labels)
     }
 }
 
-/* The larger of the relative difference and what there was before. TRL's rewards are differences of fp32 sums of
- * about -60: below 1, their difference counts instead. */
+/* The larger of `before` and the relative difference. If `theirs` is below `least`, the difference
+ * is divided by `least` instead: TRL's rewards are differences of fp32 sums of about -60, so small
+ * ones have few exact digits. */
 static double apart(double before, double ours, double theirs, double least)
 {
     return fmax(before, fabs(ours - theirs) / fmax(fabs(theirs), least));

@@ -107,7 +107,8 @@ def random_rows(kind, rng, count):
         elif kind == "implicit":
             first = text()
             row = {"chosen": first + text(), "rejected": first + text()}
-            # TRL takes a row apart at its end if its answers differ at once and the first ends with a space
+            # TRL splits the end of a row differently if its answers differ at once and the first
+            # ends with a space
             if row["chosen"][0] != row["rejected"][0] and row["chosen"].endswith(" "):
                 row["chosen"] += "."
             out.append(row)

@@ -151,13 +151,14 @@ struct machine_cells machine_part(const struct machine *machine, uint32_t block)
 
 /* ---- rows ---- */
 
-/* How many updates the weights have had with which a step computes. */
+/* The number of updates that were made to a block's weights before the step that computes with
+ * them. */
 static uint32_t updates_before(const struct machine *machine, uint32_t block, uint32_t step)
 {
     return machine->input->blocks[block].trained ? step : 0;
 }
 
-/* What a frozen block's rows are for a micro-batch. */
+/* The value that a frozen block's rows must have for a micro-batch. */
 static uint64_t rows_value(const struct machine *machine, const struct plan_command *command)
 {
     uint64_t digest = 0;
@@ -385,7 +386,7 @@ static void leave_gradients(struct machine *machine, const struct plan_command *
     }
 }
 
-/* The gradient that an application leaves. */
+/* Stores the gradient that the application would submit. */
 static void submit(struct machine *machine, const struct plan_command *command, uint32_t step)
 {
     const uint32_t block = command->block;

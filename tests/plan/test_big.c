@@ -142,7 +142,7 @@ static void large_models_fit_small_memory(void)
     }
 }
 
-/* Many small blocks of an application: what STORE has beyond their bytes is at most 2 %. */
+/* Many small blocks of an application: STORE takes at most 2 % more than their bytes. */
 static void many_small_blocks(void)
 {
     enum { MANY = TEST_COUNT(10000, 1500), ELEMENTS = 20000 };

@@ -478,7 +478,8 @@ static void stored_blocks_train(void)
     check_uint(expanded[1], >, 0);
 }
 
-/* What is read of a stored block is what is stored, and its slot is as small; compute's slot is one. */
+/* Only the stored form of a block is read, and slots for it have that size. One slot is enough for
+ * expanded weights. */
 static void stored_blocks_are_small(void)
 {
     struct world world;
@@ -502,7 +503,8 @@ static void stored_blocks_are_small(void)
         const bool layer = command->block > 0 && command->block + 1 < BLOCKS;
         bytes += command->op == PLAN_READ && layer ? command->bytes : 0;
     }
-    /* Forward reads each once; backward all but the last one, whose weights are still in the slot. */
+    /* Forward reads each block once. Backward reads all of them again except the last one, whose
+     * weights are still in the slot. */
     check_uint(bytes, ==, (2 * LAYERS - 1) * UINT64_C(2) * (UNIT + 64));
     plan_destroy(plan);
     world.shapes[1].trained = true;
@@ -644,7 +646,7 @@ static void groups_gather_inside(void)
     world_init(&world, false, 1);
     world.input.budgets.device_is_host = true;
     world.input.world = 4;
-    world.input.rank = 3; /* the one that predictions are of */
+    world.input.rank = 3; /* predictions are those of the last rank */
     world.input.local = 2;
     world.input.stage = 3;
     world.input.wishes.weights = PLAN_WHERE_HOST;

@@ -105,7 +105,7 @@ static void run_pair(const struct plan_rates *rates, bool device_is_host,
     check_int(plan_sim_run(rates, device_is_host, tapes, 1, times_of, &end), ==, 0);
 }
 
-/* What a collective's thread computes comes on top of what it receives. */
+/* The time in which a collective's thread computes codes is added to the time of its transfers. */
 static void codes_take_time(void)
 {
     struct plan_rates rates = {.coll_bytes = 100};

@@ -26,9 +26,10 @@ struct truth_cell truth_update(struct truth_cell was, uint64_t gradient, uint64_
 
 bool truth_by_norm(const struct machine_truth *truth, uint32_t step);
 
-/* What ranks add of a rank's gradient if they exchange codes. */
+/* The value that ranks add for a rank's gradient if they exchange codes. */
 uint64_t truth_coded(const struct plan_input *input, uint64_t gradient);
-/* What a forward or backward computes with if a block's weight is this: packed weights are rounded. */
+/* The value with which forward and backward compute for this weight of a block: packed weights are
+ * rounded. */
 uint64_t truth_rounded(const struct plan_input *input, uint32_t block, uint64_t weight);
 
 /* The cell after `steps` updates. */

@@ -45,7 +45,7 @@ struct turn {
     bool last;
 };
 
-/* Where the gradient of a block's own parameter goes. */
+/* The destination of the gradient of a block's own parameter. */
 static struct kern_grad own_grad(const struct plain *plain, unsigned index, const struct turn *turn)
 {
     const enum kern_type type = plain->options.shape.type;

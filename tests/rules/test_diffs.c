@@ -6,7 +6,7 @@
 #include "tests/harness/test.h"
 #include "tests/rules/tree.h"
 
-/* Where a document's diff is being read. */
+/* The position in a document's diff. */
 struct reading {
     struct rules_report *report;
     const struct rules_file *document;

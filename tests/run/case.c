@@ -115,7 +115,8 @@ static void shorten(struct batches *out, unsigned i, bool whole, int length)
     out->list[i].labels = out->labels[i];
 }
 
-/* One target in each micro-batch. */
+/* Gives each micro-batch of a step a single target, so that the step's norm is much larger than
+ * that of others. */
 static void make_loud(struct batches *batches, unsigned count)
 {
     for (unsigned i = 0; i < count; i++) {
@@ -134,7 +135,7 @@ static int evaluate(const struct case_model *made, struct run_engine *engine)
     return run_engine_evaluate(engine, &batch, &loss);
 }
 
-/* `whole`: batches of the shape, as many as a step has. */
+/* Makes the batches of a step; with `whole`, of the full shape and count. */
 static void make_batches(const struct case_model *made, unsigned step, unsigned count, bool whole,
                          struct batches *out)
 {

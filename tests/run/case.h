@@ -95,8 +95,9 @@ int case_try_part(const struct case_model *made, const struct run_options *optio
 /* The same; an error fails the test and names `what`. */
 void case_run_part(const struct case_model *made, const struct run_options *options,
                    const struct case_part *part, struct case_outcome *out, const char *what);
-/* Sets DEVICE to about the least that is enough: the block then comes by sections, as it does not if there is
- * more. `check`, if any, is called with every plan made that has sections of the block. */
+/* Sets DEVICE to about the least memory in which the block fits if its weights come by sections;
+ * with more memory they would come whole. `check`, if any, is called with every plan that has
+ * sections of the block. */
 void case_squeeze(const struct case_model *made, struct run_options *options, unsigned block,
                   void (*check)(const struct case_model *made,
                                 const struct run_prepared *prepared));

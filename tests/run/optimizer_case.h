@@ -23,14 +23,14 @@ enum {
     SHARED = TEST_COUNT(5, 2) << 16 /* elements of a block of several */
 };
 
-/* The parameters; a test may change them for its time. */
+/* The parameters; a test may change them while it runs. */
 extern struct form {
     uint64_t elements;
     enum core_update_type weights, gradients;
 } forms[PARAMETERS];
 extern const struct adam_group groups[GROUPS];
 
-/* What varies between runs that must give the same bits. */
+/* Options that runs may differ in without a change of bits. */
 struct way {
     const char *name;
     enum plan_where states;
@@ -43,7 +43,7 @@ struct way {
     const char *device; /* of weights and gradients */
 };
 
-/* What varies and changes bits. */
+/* Options that change bits. */
 struct rules {
     enum core_update_rule rule;
     enum core_update_type moments;

@@ -129,7 +129,8 @@ static void run_folder(const struct quantised *folder, bool dora)
     case_model_free(&made);
 }
 
-/* Losses and norms of LoRA and DoRA, whose magnitudes begin with the norms of the dequantised rows. */
+/* Runs with LoRA and with DoRA have the losses and norms of runs on the dequantised weights, from
+ * whose rows DoRA's magnitudes begin. */
 static void runs_have_the_bits_of_dequantised_weights(void)
 {
     for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {
@@ -192,7 +193,7 @@ static void compare_logits(const struct quantised *folder)
     case_model_free(&made);
 }
 
-/* In fp32 the logits of transformers with bitsandbytes. */
+/* In fp32 the logits equal those of transformers with bitsandbytes. */
 static void logits_are_those_of_transformers(void)
 {
     for (size_t f = 0; f < sizeof folders / sizeof folders[0]; f++) {

@@ -182,7 +182,7 @@ static void threads_read_what_program_order_reads(void)
     }
 }
 
-/* What a watcher has seen. */
+/* The commands that a watcher has seen. */
 struct seen {
     uint32_t tapes[3][PLAN_Q_COUNT];
     int64_t end_ns[PLAN_Q_COUNT];

@@ -54,7 +54,7 @@ static const struct way ways[] = {
      KERN_BF16, 3, 3, CASE_SHORT, "mem"},
 };
 
-/* The first ones; the others are for sections alone. */
+/* The number of ways that whole blocks are tested in; the ways after these are for sections. */
 enum { WAYS = 7 };
 
 static struct run_options options_of(const struct way *way)
@@ -293,8 +293,8 @@ static void parts_have_the_same_bits(void)
     }
 }
 
-/* What a layer trains has small slots of its own beside those of its frozen part, which is read for forward
- * and for backward of each micro-batch, unless a slot still has it. */
+/* The trained part of a layer has small slots of its own. The frozen part is read for forward and
+ * again for backward of each micro-batch, unless a slot still has it. */
 static void parts_are_read_twice(void)
 {
     static const char *const frozen[] = {"*proj*"};
@@ -401,7 +401,7 @@ static void only_used_rows_are_read(void)
             check_int(run_engine_step(engine, batches, options.micro_batches, 1e-3, &step), ==, 0);
             check_int(run_engine_quiesce(engine), ==, 0);
             store_stats_take(store, &after);
-            uint64_t other = 0; /* what a step after a drain reads besides rows */
+            uint64_t other = 0; /* bytes that a step after a drain reads besides rows */
             tape = plan_tape(prepared->plan, s == 0 ? PLAN_KIND_COUNT : PLAN_DRAIN, PLAN_FIRST);
             for (uint32_t i = 0; i < tape->count; i++) {
                 const struct plan_command *command = &tape->commands[i];
@@ -560,7 +560,7 @@ static void evaluated_and_resumed(void)
     resume(ends, 3, true);
 }
 
-/* ---- a base that is apart ---- */
+/* ---- checkpoints without the base ---- */
 
 /* Changes one byte of the model's file; all tensors but the last are frozen. */
 static void change_base(const struct case_model *made)

@@ -129,7 +129,8 @@ static void spoil_model(const struct case_model *made)
     close(fd);
 }
 
-/* Losses and norms; hashes of states have the weights of the model's files, which some cases overwrite. */
+/* Compares losses and norms. Hashes of states would include the weights of the model's files, which
+ * some cases overwrite. */
 static void check_same(const struct case_outcome *a, const struct case_outcome *b, const char *what)
 {
     for (unsigned s = 0; s < STEPS; s++) {
@@ -154,7 +155,8 @@ static void run_kept(struct case_model *made, const struct way *way, struct case
     run_kept_for(made, way, STEPS, out);
 }
 
-/* Whether a store reads the file where it is: with direct I/O, on its own file system. */
+/* Whether a store can read the file in place: it needs direct I/O and must be on the store's file
+ * system. */
 static bool store_reads(const char *path)
 {
     struct stat mine;
@@ -169,8 +171,8 @@ static bool store_reads(const char *path)
 
 /* ---- the same bits ---- */
 
-/* A run that makes the base, one that does not keep it, and those that read it, with a model whose tensors are
- * gone. */
+/* A run that makes the base, a run that does not keep it, and later runs that read the kept file
+ * all have the same bits. The later runs use a model folder whose tensors were overwritten. */
 static void later_runs_read_only_what_was_kept(void)
 {
     struct case_model made;
@@ -197,7 +199,7 @@ static void later_runs_read_only_what_was_kept(void)
     case_model_free(&made);
 }
 
-/* A run resumes on a base that it reads: its identity was kept, too. */
+/* A run can resume on a kept base, because the file also has the base's identity. */
 static void runs_resume_on_a_kept_base(void)
 {
     struct case_model made;
@@ -263,7 +265,8 @@ static void sections_are_read_where_they_are_kept(void)
     case_run_part(&made, &whole, &part, &outcomes[0], "whole layers");
     check_uint(kept_files("", path), ==, 1);
     const uint64_t layers =
-        made.model->blocks[made.model->blocks[1].data].elements; /* two, in half a byte each */
+        made.model->blocks[made.model->blocks[1].data].elements; /* both layers, at half a byte for
+                                                                  * each element */
     check_uint(bytes_written(&made, &sections), >, layers);
     case_run_part(&made, &sections, &part, &outcomes[1], "sections of a copy");
     remove_kept();
@@ -282,8 +285,9 @@ static void sections_are_read_where_they_are_kept(void)
 
 /* ---- made again ---- */
 
-/* Where the weights are read when a run begins, damage costs only that the base is made again. A store that reads the
- * file ends the run. In both cases the file is gone. */
+/* If a rank finds damage while it loads weights, it makes the base again, with the same results. If
+ * a store that reads the file in place finds damage during the run, the run fails. In both cases
+ * the file is removed. */
 static void a_damaged_file_is_removed(void)
 {
     struct case_model made;
@@ -314,7 +318,8 @@ static void a_damaged_file_is_removed(void)
     case_model_free(&made);
 }
 
-/* The header, the tables, a file that is cut: the run itself makes and keeps the base again. */
+/* If the header or the tables are damaged or the file is cut, the same run makes and keeps the base
+ * again. */
 static void a_damaged_beginning_is_made_again(void)
 {
     static const int64_t at[] = {9, 100, -10};
@@ -376,7 +381,7 @@ static void what_is_not_ours_is_not_used(void)
     check_int(unlink(elsewhere), ==, 0);
 
     check_int(unlink(path), ==, 0);
-    check_int(mkfifo(path, 0600), ==, 0); /* that nobody writes to */
+    check_int(mkfifo(path, 0600), ==, 0); /* nobody writes to this pipe */
     test_listen(CORE_LOG_WARN);
     run_kept_for(&made, &ways[0], 0, &outcome);
     check_contains(test_heard(), "is not used: it is damaged");
@@ -442,7 +447,7 @@ static struct model_kept_options kept_options(const struct case_model *made,
         .room_bytes = UINT64_C(1) << 30};
 }
 
-/* Writes bytes that depend on their number to the first `count` blocks. */
+/* Writes the first `count` blocks; the bytes of each depend on its number. */
 static void write_blocks(const struct case_model *made, struct model_kept *kept,
                          const struct run_prepared *prepared, unsigned count)
 {
@@ -470,8 +475,8 @@ static struct model_kept_options begin_writing(struct case_model *made,
     return kept_options(made, *prepared);
 }
 
-/* A process that is killed while it writes, before and after each block and once it has written all, leaves nothing
- * that a later one reads; that one writes the whole file. */
+/* A process is killed while it writes: before and after each block, and once it has written all. No
+ * later process reads what it left; the next one writes the whole file. */
 static void killed_runs_leave_nothing_that_is_read(void)
 {
     struct case_model made;
@@ -518,8 +523,8 @@ static void killed_runs_leave_nothing_that_is_read(void)
     case_model_free(&made);
 }
 
-/* Of two runs at the same time one writes; one that ends early leaves no file; a drive that is too small is
- * reported with numbers. */
+/* If two runs make the base at the same time, only one writes it. A writer that ends early leaves
+ * no file. A drive that is too small is reported with numbers. */
 static void one_run_writes(void)
 {
     struct case_model made;
@@ -582,7 +587,8 @@ static void one_run_writes(void)
     case_model_free(&made);
 }
 
-/* What a writer does between another run's opening of its file and locking it. */
+/* The writer's actions between the moment at which another run opens its file and the moment at
+ * which that run locks it. */
 static struct {
     bool ends;
     int rc;
@@ -643,7 +649,8 @@ static void limit_files(rlim_t bytes)
     check_int(setrlimit(RLIMIT_FSIZE, &limit), ==, 0);
 }
 
-/* A file that cannot be created at its size, or not be written to its end: a line says so, and nothing is left. */
+/* If the space of a file cannot be reserved, or a write to it fails, a log line says so, and no
+ * file is left. */
 static void a_file_that_cannot_be_written_is_no_error(void)
 {
     struct case_model made;
@@ -688,8 +695,9 @@ static void check_not_kept(const struct model_kept_options *given, const char *w
     check_uint(test_heard_lines(""), ==, 1);
 }
 
-/* A directory that is none, a folder or a file of the model that is gone: one line says why the base is not kept, and the run
- * makes it as if there were no file. A run that does not write says nothing of a directory that is not there. */
+/* If the directory is not a directory, or the model's folder or a file of it is gone, one log line
+ * says why the base is not kept, and the run makes the base as if there were no file. A run that
+ * only reads does not report a missing directory. */
 static void what_prevents_keeping_is_no_error(void)
 {
     struct case_model made;

@@ -34,8 +34,8 @@ static void end(void)
 static struct store_shelf *shelf;
 static struct run_engine *saving;
 
-/* One checkpoint that is announced and written by updates, and one that is read out. The engine
- * stays. */
+/* Saves one checkpoint that was announced and is written by updates, and one that is read out. Does
+ * not destroy the engine. */
 static int save_life(void)
 {
     const struct run_save_options save = {.shelf = shelf, .keep = 1};
@@ -50,7 +50,8 @@ static int save_life(void)
     const int ended = run_engine_save_wait(saving);
     rc = rc != 0 ? rc : ended;
     check_int(run_engine_drain(saving), ==, 0);
-    if (rc != 0 || TEST_SLOW) { /* a sanitizer is slow: test_save.c reads out under it */
+    if (rc != 0 || TEST_SLOW) { /* under a sanitizer only test_save.c reads states out, to save
+                                 * time */
         return rc;
     }
     return run_engine_save(saving, &save, RUN_SAVE_NOW);
@@ -90,7 +91,7 @@ static int resume_life(void)
     return rc;
 }
 
-/* The same of a run that begins at a checkpoint. */
+/* The same holds for a run that begins from a checkpoint. */
 static void resumes(void)
 {
     struct case_outcome outcome = {.steps = 0};

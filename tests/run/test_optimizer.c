@@ -10,7 +10,8 @@
 #include "core/base/err.h"
 #include "tests/run/optimizer_case.h"
 
-/* Settings that no update may see. */
+/* Settings that are made after a step was closed and replaced before the next one begins, so that
+ * no update may use them. */
 static const struct adam_group wild = {.lr = 7, .eps = 1};
 
 /* The sum of two gradients, as fp32. */
@@ -156,8 +157,8 @@ static void gradients_are_summed(void)
     all_ways(&(struct rules){CORE_UPDATE_ADAGRAD, CORE_UPDATE_F32, 0.5, 8, false, true, 5}, 2);
 }
 
-/* In the middle of a step the caller may wait for weights of the last one and, if the norm does not count, for
- * the update of a block that has all its gradients, whichever that is. */
+/* In the middle of a step the caller may wait for a parameter's weights of the last step and, if
+ * the norm does not count, for the update of any block that has all its gradients. */
 static void waits_in_the_middle(void)
 {
     enum { ALONE = 2 }; /* it has a block of its own */

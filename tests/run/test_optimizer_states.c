@@ -321,8 +321,8 @@ static void states_are_shared(void)
     }
 }
 
-/* What cannot be shared is refused. A process without any part of a parameter takes its gradients and states as if
- * it had one. */
+/* Options with which states cannot be shared are refused. A process whose share of a parameter is
+ * empty still accepts its gradients and states. */
 static void wrong_shares_are_refused(void)
 {
     struct arrays arrays;

@@ -99,7 +99,7 @@ static void desk_close(struct desk *desk)
     case_model_free(&desk->made);
 }
 
-/* What compute will read of a micro-batch. */
+/* Sends the inputs to the device and returns the binding with which compute reads a micro-batch. */
 static struct model_binding sent(struct desk *desk, uint32_t micro, float scale)
 {
     struct model_binding binding = {0};

@@ -255,8 +255,9 @@ static void threads_are_bound(void)
     const struct run_engine_options engine_options = {
         .prepared = prepared, .options = &options, .model = made.model, .files = made.files};
     check_int(run_engine_create(&engine_options, &engine), ==, 0);
-    /* Of the team of all: 1 member besides its queue, and 3. Of the nodes: a queue and 1 member, a queue and
-     * 2. */
+    /* First node: the queue of the team of all threads and 1 member, then the node's own queue and
+     * 1 member. Second node: 3 members of the team of all threads, then the node's own queue and 2
+     * members. */
     check_uint(count_threads(cpus[0]), ==, 2 + 2);
     check_uint(count_threads(cpus[1]), ==, 3 + 3);
     run_engine_destroy(engine);

@@ -79,8 +79,8 @@ static void compare(const char *family, enum kern_type type, double bound,
     case_model_free(&made);
 }
 
-/* Reductions over ranks are in fp32 and in order: only the order of sums differs. Ranks treat blocks
- * of all families alike: under a sanitizer one is enough. */
+/* Ranks reduce in fp32 and in rank order, so only the order of sums differs. Ranks treat all
+ * families alike, so one is enough under a sanitizer. */
 static void fp32(void)
 {
     compare("llama", KERN_F32, 1e-5, NULL);
@@ -158,7 +158,8 @@ static void again(void)
     case_model_free(&made);
 }
 
-/* What steps report is what ranks received. Stages 1 and 2 gather the weights of the last step when the run ends. */
+/* The bytes that steps report are those that ranks received. Stages 1 and 2 gather the weights of
+ * the last step when the run ends. */
 static void check_counted(const struct case_outcome *outcome, const struct run_options *options)
 {
     const uint64_t gathered = outcome->received_bytes - outcome->summed_bytes;

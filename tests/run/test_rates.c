@@ -171,7 +171,8 @@ static void put_drive(const char *path, const char *key, const char *last)
     put_text(path, text);
 }
 
-/* One part, written and read in every way that it can be wrong. */
+/* A cached part is read back as it was written, and every kind of damage or mismatch makes it
+ * invalid. */
 static void parts_count_for_their_keys(void)
 {
     struct run_drive_rates rates = {.read_bytes = 1.0 / 3, .window_bytes = 2e9};

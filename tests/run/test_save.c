@@ -55,10 +55,10 @@ static struct run_options options_of(int place, int timing)
     return options;
 }
 
-/* How a checkpoint is saved. */
+/* A way to save a checkpoint. */
 struct way {
     bool ahead;
-    bool reads_out; /* it cannot be written under the next step */
+    bool reads_out; /* states are read out, because no update can write them */
     uint64_t evaluated;
 };
 
@@ -95,7 +95,7 @@ static void hold(const struct case_model *made, const struct run_options *from,
     store_shelf_close(shelf);
 }
 
-/* With every timing, from every placement to another one. */
+/* Saves with every timing of updates, and resumes from every placement in another one. */
 static void every_timing(void)
 {
     static const char *const families[] = {"llama tied", "gpt2"};

@@ -142,8 +142,9 @@ static void check_losses(const struct case_outcome *a, const struct case_outcome
     }
 }
 
-/* Every way has the same bits, and the losses of a plain run with the expanded weights; the weights of the
- * run are the model's. Under a sanitizer one way runs. */
+/* All ways have the same bits. The losses are those of a plain run with the expanded weights, and
+ * the weights that the run returns are those of the model's files. Under a sanitizer only one way
+ * runs. */
 static void run_made(struct case_model *made, const char *family, enum model_storage base,
                      enum kern_quant quant)
 {
@@ -188,7 +189,7 @@ static void int8_has_the_bits_of_expanded_weights(void)
     run("llama tied", layers, 1, MODEL_STORAGE_INT8, KERN_QUANT_INT8);
 }
 
-/* Data blocks of layers that are partly frozen. */
+/* Layers that are partly frozen: their data blocks are stored. */
 static void parts_of_layers_too(void)
 {
     run("llama", parts, 4, MODEL_STORAGE_NF4, KERN_QUANT_NF4);
@@ -382,7 +383,8 @@ static void memory_is_that_of_stored_bytes(void)
     case_model_free(&made);
 }
 
-/* Whether each expansion of the sections of a layer is of a tensor as that layer stores it. */
+/* Whether every expansion in a layer's sections uses the format in which this layer stores the
+ * tensor. */
 static bool fits_stored(const struct run_shapes *shapes, uint32_t block)
 {
     const struct model_sections *sections = shapes->sections[block];

@@ -102,7 +102,7 @@ static void bench_close(struct bench *bench)
     case_model_free(&bench->made);
 }
 
-/* What check_piece compares with, and where it is. */
+/* The expected result of check_piece, and the element that it has reached. */
 struct expected {
     const struct bench *bench;
     const struct block *block;

@@ -13,7 +13,7 @@ enum { STEPS = 3 };
 
 /* ---- placements ---- */
 
-/* Without wishes: the planner chooses. */
+/* Options of a placement; 0: the planner chooses. */
 static struct run_options placed(const struct run_options *base, int placement)
 {
     struct run_options options = *base;

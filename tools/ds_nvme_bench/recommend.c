@@ -47,8 +47,8 @@ double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op)
 
 enum { IN_FLIGHT_ENOUGH = 16 << 20 };
 
-/* What a point can reach, estimated by its fastest sample: other users may slow a drive down now
- * and then, but nothing makes it faster. */
+/* Estimates what a point can reach by its fastest sample: other users may slow a drive down now and
+ * then, but nothing makes it faster. */
 static double capability(const struct bench_point *point)
 {
     double most = 0;

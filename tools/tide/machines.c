@@ -15,7 +15,7 @@
 
 static const char suffix[] = ".json";
 
-/* Where machines are, from the folder of the command: in a build, and installed. */
+/* Folders of machine files, relative to the folder of the command: in a build, and installed. */
 static const char *const folders[] = {"machines", TIDE_MACHINES};
 enum { FOLDERS = sizeof folders / sizeof folders[0] };
 

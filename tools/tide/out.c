@@ -202,7 +202,7 @@ static bool is_copy(int folder, const char *model, const char *name)
     return same;
 }
 
-/* What an output folder contains before a run is resumed in it. */
+/* Contents of an output folder before a run is resumed in it. */
 struct content {
     unsigned entries;
     bool checkpoint;

@@ -47,7 +47,7 @@ size_t text_pack_rows(const struct text_pack *pack);
 size_t text_pack_documents(const struct text_pack *pack, size_t row);
 struct text_document text_pack_document(const struct text_pack *pack, size_t row, size_t index);
 
-/* What was cut, split and dropped since the beginning. */
+/* Sets the counts of what was cut, split and dropped since the beginning. */
 void text_pack_count(const struct text_pack *pack, struct text_counts *counts);
 
 #endif

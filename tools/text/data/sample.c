@@ -1,4 +1,4 @@
-/* sample.c: tokens in a growing array; and reads the tokens of a row that has ids. */
+/* sample.c: a growing array of tokens, and the reader of rows that consist of ids. */
 #include "tools/text/data/sample.h"
 
 #include <errno.h>

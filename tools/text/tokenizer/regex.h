@@ -8,7 +8,7 @@
 #include "tools/text/tokenizer/pcre.h"
 #include "tools/text/tokenizer/unicode.h"
 
-/* What is searched for: a literal, a pattern, or an expression of PCRE2. */
+/* A search: a literal, a pattern, or an expression of PCRE2. */
 struct token_search {
     char *literal; /* owned */
     size_t literal_bytes;

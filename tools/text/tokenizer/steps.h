@@ -189,7 +189,8 @@ bool token_added_find(const struct text_tokenizer *tokenizer, const struct token
                       const char *text, size_t bytes, size_t *from, size_t done, size_t bounds[2],
                       uint32_t *added);
 
-/* What loaders of sections need. Sequences are expanded; types are strings. */
+/* A section that is being loaded. token_section_walk calls the member function for each object in
+ * it: sequences are expanded, and `type` is the object's. */
 struct token_section {
     struct text_tokenizer *tokenizer;
     const struct core_json *doc;

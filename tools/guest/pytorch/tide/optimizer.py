@@ -272,7 +272,8 @@ class AdamW(torch.optim.Optimizer):
             if not self._open:
                 self._begin()
             held = self._held
-            # Those of this step are needed until it is closed, unless updates run inside backward.
+            # Gradients of this step are needed until it is closed, unless updates run inside
+            # backward.
             while held and (self._closed or self._inside) and check(
                     lib.tide_optim_poll(self._handle, held[0][0])) == 1:
                 held.popleft()

@@ -68,17 +68,17 @@ class Shares:
             raise RuntimeError(f"the processes have loaded checkpoints of different steps: {steps}")
 
     def directory(self, directory):
-        """Where this process saves."""
+        """Returns the directory where this process saves."""
         return pathlib.Path(directory) / f"rank-{self.rank}"
 
 
 def _processes(checkpoint):
-    """How many processes saved."""
+    """Returns the number of processes that saved."""
     return int(json.loads((checkpoint / "manifest.json").read_text())["parameters"]["ranks"])
 
 
 def paths(path):
-    """The checkpoints, or their directories, of all processes that saved to or below `path`."""
+    """Returns the checkpoints, or their directories, of all processes that saved to or below `path`."""
     path = pathlib.Path(path)
     if (path / "manifest.json").exists():
         count = _processes(path) if path.parent.name.startswith("rank-") else 1

@@ -10,7 +10,8 @@ import torch
 from . import library
 from .library import check, lib
 
-# Of a state_dict: "master" are the fp32 weights of a 16-bit parameter, which torch does not have and ignores.
+# In a state_dict, "master" is the fp32 weights of a 16-bit parameter; torch does not have it and
+# ignores it.
 _MOMENTS = {"exp_avg": "m", "exp_avg_sq": "v"}
 _REFUSED = {"amsgrad": "AMSGrad", "maximize": "maximize"}
 
