@@ -56,18 +56,42 @@ size_t kern_cuda_scratch_bytes(enum kern_op op, const void *arguments)
     return bytes_of[op] != NULL ? bytes_of[op](arguments) : 0;
 }
 
-/* TIDE_ATTENTION=mma disables the Hopper kernels, for cards on which they fault (docs/cuda.md). */
+/* TIDE_ATTENTION disables the Hopper kernels, for cards on which they fault (docs/cuda.md): mma both, mma-forward
+ * and mma-gradient one each. */
 static int choose_attention(struct kern_cuda *cuda)
 {
     const char *wanted = getenv("TIDE_ATTENTION");
     if (wanted == NULL) {
         return 0;
     }
-    if (strcmp(wanted, "mma") != 0) {
-        return core_err_set(-EINVAL, "invalid TIDE_ATTENTION \"%s\" (expected mma, or unset)",
+    const bool both = strcmp(wanted, "mma") == 0;
+    const bool forward = both || strcmp(wanted, "mma-forward") == 0;
+    const bool gradient = both || strcmp(wanted, "mma-gradient") == 0;
+    if (!forward && !gradient) {
+        return core_err_set(-EINVAL,
+                            "invalid TIDE_ATTENTION \"%s\" (expected mma, mma-forward or "
+                            "mma-gradient, or unset)",
                             wanted);
     }
-    cuda->sm90 = cuda->sm90_grad = KERN_SM90_LEFT_OUT;
+    if (forward) {
+        cuda->sm90 = KERN_SM90_LEFT_OUT;
+    }
+    if (gradient) {
+        cuda->sm90_grad = KERN_SM90_LEFT_OUT;
+    }
+    return 0;
+}
+
+/* TIDE_PRODUCTS=plain computes products without cuBLASLt and tensor cores, to find out whether a fault comes
+ * from there. */
+static int choose_products(const struct kern_options *options, bool *plain)
+{
+    const char *wanted = getenv("TIDE_PRODUCTS");
+    if (wanted != NULL && strcmp(wanted, "plain") != 0) {
+        return core_err_set(-EINVAL, "invalid TIDE_PRODUCTS \"%s\" (expected plain, or unset)",
+                            wanted);
+    }
+    *plain = wanted != NULL || options->products == KERN_PRODUCTS_PLAIN;
     return 0;
 }
 
@@ -77,12 +101,16 @@ int kern_cuda_create(const struct kern_options *options, struct kern_cuda **out)
     if (cuda == NULL) {
         return core_err_set(-ENOMEM, "no memory for the ops of a CUDA device");
     }
+    bool plain = false;
     int rc = choose_attention(cuda);
+    if (rc == 0) {
+        rc = choose_products(options, &plain);
+    }
     if (rc != 0) {
         kern_cuda_destroy(cuda);
         return rc;
     }
-    if (options->products != KERN_PRODUCTS_PLAIN) {
+    if (!plain) {
         rc = kern_lt_create(&cuda->lt);
         if (rc == -ENOTSUP) {
             core_log(CORE_LOG_WARN, "%s; products run without tensor cores and are slow",

@@ -1,6 +1,8 @@
 /* Proves, on the emulated card with the emulated cuBLASLt, which algorithm computes a product: the
  * first usable one that the library proposes, which is asked once for each shape; without one, the
  * plain kernel. */
+#include <stdlib.h>
+
 #include "core/base/log.h"
 #include "tests/cuda/card.h"
 #include "tests/harness/heard.h"
@@ -123,8 +125,21 @@ static void the_oldest_shape_is_replaced(void)
     rig_close();
 }
 
+/* TIDE_PRODUCTS=plain leaves the library out. */
+static void products_can_be_plain(void)
+{
+    setenv("TIDE_PRODUCTS", "plain", 1);
+    rig_open(NULL, 1);
+    unsetenv("TIDE_PRODUCTS");
+    const unsigned before = card_lt_asked;
+    linear_over(16, 5);
+    check_uint(card_lt_asked, ==, before);
+    rig_close();
+}
+
 RIG_MAIN({"shapes_are_asked_once", shapes_are_asked_once},
          {"strides_and_alignments_are_asked_alone", strides_and_alignments_are_asked_alone},
          {"the_first_proposal_is_taken", the_first_proposal_is_taken},
          {"shapes_without_an_algorithm_warn_once", shapes_without_an_algorithm_warn_once},
-         {"the_oldest_shape_is_replaced", the_oldest_shape_is_replaced})
+         {"the_oldest_shape_is_replaced", the_oldest_shape_is_replaced},
+         {"products_can_be_plain", products_can_be_plain})

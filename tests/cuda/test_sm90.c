@@ -144,19 +144,24 @@ static void fp16_goes_without(void)
     rig_close();
 }
 
-/* Kernels that the environment variable excludes are not even checked. */
+/* Kernels that the environment variable excludes are not even checked: both, or one of them. */
 static void it_can_be_left_out(void)
 {
+    static const struct {
+        const char *value;
+        bool forward, gradient; /* of these Hopper's kernels are used */
+    } ways[] = {{"mma", false, false}, {"mma-forward", false, true}, {"mma-gradient", true, false}};
     if (RIG_SANITIZED) {
         test_skip("the other kernels are those of emulated_attention");
     }
-    setenv("TIDE_ATTENTION", "mma", 1);
-    rig_open(NULL, 1);
-    unsetenv("TIDE_ATTENTION");
-    check_uint(products_of(WIDTH), ==, 0);
-    check_uint(grad_products_of(WIDTH), ==, 0);
-    check_uint(grad_products_of(128), ==, 0);
-    rig_close();
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        setenv("TIDE_ATTENTION", ways[i].value, 1);
+        rig_open(NULL, 1);
+        unsetenv("TIDE_ATTENTION");
+        check_true((products_of(WIDTH) > 0) == ways[i].forward);
+        check_true((grad_products_of(WIDTH) > 0) == ways[i].gradient);
+        rig_close();
+    }
 }
 
 /* An unknown value is refused; the message has it and what is expected. */
@@ -166,7 +171,12 @@ static void other_values_are_refused(void)
     setenv("TIDE_ATTENTION", "cudnn", 1);
     check_int(kern_cuda_create(&(const struct kern_options){0}, &cuda), ==, -EINVAL);
     unsetenv("TIDE_ATTENTION");
-    check_string(core_err_message(), "invalid TIDE_ATTENTION \"cudnn\" (expected mma, or unset)");
+    check_string(core_err_message(), "invalid TIDE_ATTENTION \"cudnn\" (expected mma, mma-forward "
+                                     "or mma-gradient, or unset)");
+    setenv("TIDE_PRODUCTS", "fast", 1);
+    check_int(kern_cuda_create(&(const struct kern_options){0}, &cuda), ==, -EINVAL);
+    unsetenv("TIDE_PRODUCTS");
+    check_string(core_err_message(), "invalid TIDE_PRODUCTS \"fast\" (expected plain, or unset)");
     check_true(cuda == NULL);
 }
 
