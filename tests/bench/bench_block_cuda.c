@@ -15,6 +15,8 @@ struct layer {
     char *x, *w, *y, *dy, *dx, *dw;
 };
 
+static const struct card_shape *shape;
+
 static struct {
     size_t taken[CARD_BENCH_ARRAYS];
     struct card_bench_step steps[BLOCK_STEPS];
@@ -39,7 +41,7 @@ static char *take(int64_t count)
 {
     const size_t bytes = ((size_t)count * 2 + 255) / 256 * 256;
     for (int i = 0; i < CARD_BENCH_ARRAYS - 1; i++) {
-        if (CARD_BENCH_ARRAY_BYTES - block.taken[i] >= bytes) {
+        if (shape->array_bytes - block.taken[i] >= bytes) {
             char *at = (char *)bench.arrays[i] + block.taken[i];
             block.taken[i] += bytes;
             return at;
@@ -121,15 +123,15 @@ static void norm_of(int which, void *x, void *add, void *y)
         .type = KERN_BF16,
         .tokens = bench.tokens,
         .heads = 1,
-        .width = HIDDEN,
+        .width = shape->hidden,
         .eps = 1e-5f,
         .x = x,
-        .x_stride = HIDDEN,
+        .x_stride = shape->hidden,
         .add = add,
         .sum = add,
-        .weight = take(HIDDEN),
+        .weight = take(shape->hidden),
         .y = y,
-        .y_stride = HIDDEN,
+        .y_stride = shape->hidden,
         .rstd = (float *)(void *)take(2 * bench.tokens)};
     step(KERN_NORM, &block.norms[which]);
 }
@@ -141,17 +143,17 @@ static void norm_grad_of(int which, const void *s, const void *dy, const void *p
         .type = KERN_BF16,
         .tokens = bench.tokens,
         .heads = 1,
-        .width = HIDDEN,
+        .width = shape->hidden,
         .dy = dy,
-        .dy_stride = HIDDEN,
+        .dy_stride = shape->hidden,
         .s = s,
-        .s_stride = HIDDEN,
+        .s_stride = shape->hidden,
         .weight = block.norms[which].weight,
         .rstd = block.norms[which].rstd,
         .add = past,
         .dx = dx,
-        .dx_stride = HIDDEN,
-        .dweight = gradient_of(take(HIDDEN))};
+        .dx_stride = shape->hidden,
+        .dweight = gradient_of(take(shape->hidden))};
     step(KERN_NORM_GRAD, &block.norm_grads[which]);
 }
 
@@ -159,11 +161,11 @@ static void rope_of(int which, char *qk, const float *angles)
 {
     block.ropes[which] = (struct kern_rope_arguments){.type = KERN_BF16,
                                                       .tokens = bench.tokens,
-                                                      .heads = HEADS + KV_HEADS,
-                                                      .head_dim = DIM,
-                                                      .rotary = DIM,
+                                                      .heads = shape->heads + shape->kv_heads,
+                                                      .head_dim = shape->dim,
+                                                      .rotary = shape->dim,
                                                       .x = qk,
-                                                      .stride = QKV,
+                                                      .stride = shape->qkv,
                                                       .cos = angles,
                                                       .sin = angles,
                                                       .length = bench.tokens / BLOCK_ROWS,
@@ -171,8 +173,16 @@ static void rope_of(int which, char *qk, const float *angles)
     step(KERN_ROPE, &block.ropes[which]);
 }
 
-static const size_t k_at = (size_t)HEADS * DIM * 2;
-static const size_t v_at = (size_t)(HEADS + KV_HEADS) * DIM * 2;
+/* Bytes from a token's queries to its keys and values. */
+static size_t k_at(void)
+{
+    return (size_t)shape->heads * (size_t)shape->dim * 2;
+}
+
+static size_t v_at(void)
+{
+    return k_at() + (size_t)shape->kv_heads * (size_t)shape->dim * 2;
+}
 
 static void block_forward(char *x, const float *angles)
 {
@@ -183,37 +193,41 @@ static void block_forward(char *x, const float *angles)
         .type = KERN_BF16,
         .rows = BLOCK_ROWS,
         .length = bench.tokens / BLOCK_ROWS,
-        .heads = HEADS,
-        .kv_heads = KV_HEADS,
-        .head_dim = DIM,
+        .heads = shape->heads,
+        .kv_heads = shape->kv_heads,
+        .head_dim = shape->dim,
         .scale = 0.088388f,
         .q = block.qkv.y,
-        .q_stride = QKV,
-        .k = block.qkv.y + k_at,
-        .k_stride = QKV,
-        .v = block.qkv.y + v_at,
-        .v_stride = QKV,
+        .q_stride = shape->qkv,
+        .k = block.qkv.y + k_at(),
+        .k_stride = shape->qkv,
+        .v = block.qkv.y + v_at(),
+        .v_stride = shape->qkv,
         .o = block.out.x,
-        .o_stride = HIDDEN,
-        .lse = (float *)(void *)take(2 * bench.tokens * HEADS)};
+        .o_stride = shape->hidden,
+        .lse = (float *)(void *)take(2 * bench.tokens * shape->heads)};
     step(KERN_ATTENTION, &block.attention);
     linear(&block.out);
     norm_of(1, x, block.out.y, block.up.x);
     linear(&block.up);
     block.act = (struct kern_act_arguments){.type = KERN_BF16,
                                             .tokens = bench.tokens,
-                                            .width = INNER,
+                                            .width = shape->inner,
                                             .gate = block.up.y,
-                                            .gate_stride = 2 * INNER,
-                                            .up = block.up.y + (size_t)INNER * 2,
-                                            .up_stride = 2 * INNER,
+                                            .gate_stride = 2 * shape->inner,
+                                            .up = block.up.y + (size_t)shape->inner * 2,
+                                            .up_stride = 2 * shape->inner,
                                             .y = block.down.x,
-                                            .y_stride = INNER};
+                                            .y_stride = shape->inner};
     step(KERN_ACT, &block.act);
     linear(&block.down);
-    block.add = (struct kern_add_arguments){
-        bench.tokens * HIDDEN, KERN_BF16, block.out.y, KERN_BF16,
-        block.down.y,          KERN_BF16, block.down.y};
+    block.add = (struct kern_add_arguments){bench.tokens * shape->hidden,
+                                            KERN_BF16,
+                                            block.out.y,
+                                            KERN_BF16,
+                                            block.down.y,
+                                            KERN_BF16,
+                                            block.down.y};
     step(KERN_ADD, &block.add);
 }
 
@@ -222,53 +236,55 @@ static void block_backward(char *x, const float *angles)
     linear_grads(&block.down);
     block.act_grad = (struct kern_act_grad_arguments){.type = KERN_BF16,
                                                       .tokens = bench.tokens,
-                                                      .width = INNER,
+                                                      .width = shape->inner,
                                                       .gate = block.up.y,
-                                                      .gate_stride = 2 * INNER,
-                                                      .up = block.up.y + (size_t)INNER * 2,
-                                                      .up_stride = 2 * INNER,
+                                                      .gate_stride = 2 * shape->inner,
+                                                      .up = block.up.y + (size_t)shape->inner * 2,
+                                                      .up_stride = 2 * shape->inner,
                                                       .dy = block.down.dx,
-                                                      .dy_stride = INNER,
+                                                      .dy_stride = shape->inner,
                                                       .dgate = block.up.dy,
-                                                      .dgate_stride = 2 * INNER,
-                                                      .dup = block.up.dy + (size_t)INNER * 2,
-                                                      .dup_stride = 2 * INNER};
+                                                      .dgate_stride = 2 * shape->inner,
+                                                      .dup = block.up.dy + (size_t)shape->inner * 2,
+                                                      .dup_stride = 2 * shape->inner};
     step(KERN_ACT_GRAD, &block.act_grad);
     linear_grads(&block.up);
     norm_grad_of(1, block.out.y, block.up.dx, block.down.dy, block.out.dy);
     linear_grads(&block.out);
     block.attention_grad = (struct kern_attention_grad_arguments){.forward = block.attention,
                                                                   .d_o = block.out.dx,
-                                                                  .d_o_stride = HIDDEN,
+                                                                  .d_o_stride = shape->hidden,
                                                                   .dq = block.qkv.dy,
-                                                                  .dq_stride = QKV,
-                                                                  .dk = block.qkv.dy + k_at,
-                                                                  .dk_stride = QKV,
-                                                                  .dv = block.qkv.dy + v_at,
-                                                                  .dv_stride = QKV};
+                                                                  .dq_stride = shape->qkv,
+                                                                  .dk = block.qkv.dy + k_at(),
+                                                                  .dk_stride = shape->qkv,
+                                                                  .dv = block.qkv.dy + v_at(),
+                                                                  .dv_stride = shape->qkv};
     step(KERN_ATTENTION_GRAD, &block.attention_grad);
     rope_of(1, block.qkv.dy, angles);
     linear_grads(&block.qkv);
-    norm_grad_of(0, x, block.qkv.dx, block.out.dy, take(bench.tokens * HIDDEN));
+    norm_grad_of(0, x, block.qkv.dx, block.out.dy, take(bench.tokens * shape->hidden));
 }
 
 int main(int argc, char **argv)
 {
     card_bench_open(argc, argv);
-    block.qkv = layer_of(QKV, HIDDEN);
-    block.out = layer_of(HIDDEN, HIDDEN);
-    block.up = layer_of(2 * INNER, HIDDEN);
-    block.down = layer_of(HIDDEN, INNER);
-    char *x = take(bench.tokens * HIDDEN);
-    const float *angles = (const float *)(const void *)take(bench.tokens * DIM);
+    shape = bench.shape;
+    block.qkv = layer_of(shape->qkv, shape->hidden);
+    block.out = layer_of(shape->hidden, shape->hidden);
+    block.up = layer_of(2 * shape->inner, shape->hidden);
+    block.down = layer_of(shape->hidden, shape->inner);
+    char *x = take(bench.tokens * shape->hidden);
+    const float *angles = (const float *)(const void *)take(bench.tokens * shape->dim);
     block_forward(x, angles);
     block_backward(x, angles);
     const double tokens = (double)bench.tokens;
-    const double weights = (double)HIDDEN * (QKV + HIDDEN + 3 * INNER);
-    const double pairs = HEADS * tokens * tokens / BLOCK_ROWS / 2.0;
+    const double weights = (double)shape->hidden * (shape->qkv + shape->hidden + 3 * shape->inner);
+    const double pairs = shape->heads * tokens * tokens / BLOCK_ROWS / 2.0;
     const double seconds = card_bench_best(block.steps, block.length);
-    printf("block %.1f TFLOP/s\nblock_tokens %.0f token/s\n",
-           (6.0 * tokens * weights + 12.0 * DIM * pairs) / seconds * 1e-12, tokens / seconds);
+    printf("block %.4g TFLOP/s\nblock_tokens %.1f token/s\n",
+           (6.0 * tokens * weights + 12.0 * shape->dim * pairs) / seconds * 1e-12,
+           tokens / seconds);
     card_bench_close();
     return 0;
 }

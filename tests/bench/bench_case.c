@@ -2,7 +2,7 @@
  *
  *     bench_case SIZE OUT [--rows N] [--length N]
  *
- * SIZE is tiny, 158m, 1b, 4b, 8b or 14b, or the path of a config.json. OUT/model becomes a Hugging Face
+ * SIZE is nano, tiny, 158m, 1b, 4b, 8b or 14b, or the path of a config.json. OUT/model becomes a Hugging Face
  * folder with random weights in bf16, and OUT/data.jsonl gets rows of token ids, in which sequences of
  * tokens repeat, so that there is something to learn. The same arguments make the same files. */
 #include <errno.h>
@@ -23,6 +23,10 @@ static const struct {
     const char *name;
     const char *config;
 } sizes[] = {
+    {"nano", "{\"model_type\": \"llama\", \"vocab_size\": 64, \"hidden_size\": 32,"
+             " \"intermediate_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 1,"
+             " \"num_key_value_heads\": 1, \"max_position_embeddings\": 64,"
+             " \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false}"},
     {"tiny", "{\"model_type\": \"llama\", \"vocab_size\": 512, \"hidden_size\": 128,"
              " \"intermediate_size\": 320, \"num_hidden_layers\": 3, \"num_attention_heads\": 2,"
              " \"num_key_value_heads\": 1, \"max_position_embeddings\": 512,"

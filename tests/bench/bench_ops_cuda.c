@@ -1,6 +1,7 @@
 /* bench_ops_cuda.c: how fast a card's ops are, on the shapes of one layer and the head of an 8B Llama
  * (hidden 4096, inner 14336, 32 heads of 128, 8 key heads, vocabulary 128256), bf16, 16384 tokens, and
  * the products of larger models. torch_ops.py prints torch's lines of the same names.
+ * It is also built as a library, for torch_ops.py.
  * Prints `name value unit` lines: GB/s read and written, with `_ratio` to those of copies within the
  * card's memory (twice the bytes copied per second), or TFLOP/s. Options: card_bench.h. */
 #include <stdio.h>
@@ -10,18 +11,20 @@
 #include "kernels/quant.h"
 #include "tests/bench/card_bench.h"
 
+static const struct card_shape *shape;
+
 static void moves(const char *name, enum kern_op op, const void *arguments, double bytes)
 {
     if (card_bench_wanted(name)) {
         const double rate = bytes / card_bench_best(&(struct card_bench_step){op, arguments}, 1);
-        printf("%s %.1f GB/s\n%s_ratio %.3f of_copy\n", name, rate * 1e-9, name, rate / bench.copy);
+        printf("%s %.4g GB/s\n%s_ratio %.3f of_copy\n", name, rate * 1e-9, name, rate / bench.copy);
     }
 }
 
 static void computes(const char *name, enum kern_op op, const void *arguments, double flops)
 {
     if (card_bench_wanted(name)) {
-        printf("%s %.1f TFLOP/s\n", name,
+        printf("%s %.4g TFLOP/s\n", name,
                flops / card_bench_best(&(struct card_bench_step){op, arguments}, 1) * 1e-12);
     }
 }
@@ -35,17 +38,17 @@ static struct kern_grad gradient(void *out)
 
 static void norms(void)
 {
-    const double row = 2.0 * (double)bench.tokens * HIDDEN;
+    const double row = 2.0 * (double)bench.tokens * shape->hidden;
     struct kern_norm_arguments y = {.type = KERN_BF16,
                                     .tokens = bench.tokens,
                                     .heads = 1,
-                                    .width = HIDDEN,
+                                    .width = shape->hidden,
                                     .eps = 1e-5f,
                                     .x = bench.arrays[0],
-                                    .x_stride = HIDDEN,
+                                    .x_stride = shape->hidden,
                                     .weight = bench.arrays[4],
                                     .y = bench.arrays[1],
-                                    .y_stride = HIDDEN,
+                                    .y_stride = shape->hidden,
                                     .rstd = bench.arrays[5]};
     moves("norm_rms", KERN_NORM, &y, 2 * row);
     y.add = bench.arrays[2];
@@ -54,89 +57,99 @@ static void norms(void)
     const struct kern_norm_grad_arguments d = {.type = KERN_BF16,
                                                .tokens = bench.tokens,
                                                .heads = 1,
-                                               .width = HIDDEN,
+                                               .width = shape->hidden,
                                                .dy = bench.arrays[1],
-                                               .dy_stride = HIDDEN,
+                                               .dy_stride = shape->hidden,
                                                .s = bench.arrays[0],
-                                               .s_stride = HIDDEN,
+                                               .s_stride = shape->hidden,
                                                .weight = bench.arrays[4],
                                                .rstd = bench.arrays[5],
                                                .add = bench.arrays[2],
                                                .dx = bench.arrays[3],
-                                               .dx_stride = HIDDEN,
+                                               .dx_stride = shape->hidden,
                                                .dweight = gradient(bench.arrays[6])};
     moves("norm_rms_grad", KERN_NORM_GRAD, &d, 4 * row);
     const struct kern_norm_arguments qk = {.type = KERN_BF16,
                                            .tokens = bench.tokens,
-                                           .heads = HEADS,
-                                           .width = DIM,
+                                           .heads = shape->heads,
+                                           .width = shape->dim,
                                            .eps = 1e-6f,
                                            .x = bench.arrays[0],
-                                           .x_stride = QKV,
+                                           .x_stride = shape->qkv,
                                            .weight = bench.arrays[4],
                                            .y = bench.arrays[0],
-                                           .y_stride = QKV,
+                                           .y_stride = shape->qkv,
                                            .rstd = bench.arrays[5]};
     moves("norm_qk", KERN_NORM, &qk, 2 * row);
     const struct kern_norm_grad_arguments qk_grad = {.type = KERN_BF16,
                                                      .tokens = bench.tokens,
-                                                     .heads = HEADS,
-                                                     .width = DIM,
+                                                     .heads = shape->heads,
+                                                     .width = shape->dim,
                                                      .dy = bench.arrays[1],
-                                                     .dy_stride = QKV,
+                                                     .dy_stride = shape->qkv,
                                                      .s = bench.arrays[0],
-                                                     .s_stride = QKV,
+                                                     .s_stride = shape->qkv,
                                                      .weight = bench.arrays[4],
                                                      .rstd = bench.arrays[5],
                                                      .dx = bench.arrays[1],
-                                                     .dx_stride = QKV,
+                                                     .dx_stride = shape->qkv,
                                                      .dweight = gradient(bench.arrays[6])};
     moves("norm_qk_grad", KERN_NORM_GRAD, &qk_grad, 3 * row);
 }
 
 static void pointwise(void)
 {
-    const double wide = 2.0 * (double)bench.tokens * INNER;
+    const double wide = 2.0 * (double)bench.tokens * shape->inner;
     char *both = bench.arrays[0];
     const struct kern_act_arguments y = {.type = KERN_BF16,
                                          .tokens = bench.tokens,
-                                         .width = INNER,
+                                         .width = shape->inner,
                                          .gate = both,
-                                         .gate_stride = 2 * INNER,
-                                         .up = both + (size_t)INNER * 2,
-                                         .up_stride = 2 * INNER,
+                                         .gate_stride = 2 * shape->inner,
+                                         .up = both + (size_t)shape->inner * 2,
+                                         .up_stride = 2 * shape->inner,
                                          .y = bench.arrays[1],
-                                         .y_stride = INNER};
+                                         .y_stride = shape->inner};
     moves("swiglu", KERN_ACT, &y, 3 * wide);
     const struct kern_act_grad_arguments d = {.type = KERN_BF16,
                                               .tokens = bench.tokens,
-                                              .width = INNER,
+                                              .width = shape->inner,
                                               .gate = both,
-                                              .gate_stride = 2 * INNER,
+                                              .gate_stride = 2 * shape->inner,
                                               .up = y.up,
-                                              .up_stride = 2 * INNER,
+                                              .up_stride = 2 * shape->inner,
                                               .dy = bench.arrays[1],
-                                              .dy_stride = INNER,
+                                              .dy_stride = shape->inner,
                                               .dgate = bench.arrays[2],
-                                              .dgate_stride = 2 * INNER,
-                                              .dup = (char *)bench.arrays[2] + (size_t)INNER * 2,
-                                              .dup_stride = 2 * INNER};
+                                              .dgate_stride = 2 * shape->inner,
+                                              .dup = (char *)bench.arrays[2] +
+                                                     (size_t)shape->inner * 2,
+                                              .dup_stride = 2 * shape->inner};
     moves("swiglu_grad", KERN_ACT_GRAD, &d, 5 * wide);
     const struct kern_rope_arguments rope = {.type = KERN_BF16,
                                              .tokens = bench.tokens,
-                                             .heads = HEADS + KV_HEADS,
-                                             .head_dim = DIM,
-                                             .rotary = DIM,
+                                             .heads = shape->heads + shape->kv_heads,
+                                             .head_dim = shape->dim,
+                                             .rotary = shape->dim,
                                              .x = bench.arrays[0],
-                                             .stride = QKV,
+                                             .stride = shape->qkv,
                                              .cos = bench.arrays[3],
                                              .sin = bench.arrays[4],
                                              .length = 2048};
-    moves("rope", KERN_ROPE, &rope, 4.0 * (double)bench.tokens * (HEADS + KV_HEADS) * DIM);
-    const int64_t count = bench.tokens * INNER;
+    moves("rope", KERN_ROPE, &rope,
+          4.0 * (double)bench.tokens * (shape->heads + shape->kv_heads) * shape->dim);
+    const int64_t count = bench.tokens * shape->inner;
     const struct kern_add_arguments add = {count,           KERN_BF16, bench.arrays[0], KERN_BF16,
                                            bench.arrays[1], KERN_BF16, bench.arrays[2]};
     moves("add", KERN_ADD, &add, 3 * wide);
+    const struct kern_dropout_arguments drop = {.type = KERN_BF16,
+                                                .rate = 0.1f,
+                                                .count = count,
+                                                .x = bench.arrays[0],
+                                                .y = bench.arrays[1],
+                                                .seed = bench.arrays[2],
+                                                .stream = 1};
+    moves("dropout", KERN_DROPOUT, &drop, 2 * wide);
 }
 
 /* Copies integers to an array of the card: random tokens of the whole vocabulary, or the first
@@ -147,36 +160,45 @@ static const int32_t *numbers(int array, const int32_t *values, size_t count)
     return bench.arrays[array];
 }
 
-/* The gradients of an embedding and of a bias. Both read dy; the first writes the whole table, the
- * second one row. */
+/* An embedding, its gradient and that of a bias. Both gradients read dy; the first writes the whole
+ * table, the second one row. */
 static void sums(void)
 {
     int32_t ids[TOKENS_MAX];
-    const double row = 2.0 * (double)bench.tokens * HIDDEN;
+    const double row = 2.0 * (double)bench.tokens * shape->hidden;
     for (int64_t t = 0; t < bench.tokens; t++) {
-        ids[t] = (int32_t)(core_rng_philox(2, 0, (uint64_t)t).word[0] % VOCAB);
+        ids[t] = (int32_t)(core_rng_philox(2, 0, (uint64_t)t).word[0] % (uint32_t)shape->vocab);
     }
+    const int32_t *tokens = numbers(8, ids, (size_t)bench.tokens);
+    const struct kern_embed_arguments rows = {.type = KERN_BF16,
+                                              .tokens = bench.tokens,
+                                              .width = shape->hidden,
+                                              .vocab = shape->vocab,
+                                              .ids = tokens,
+                                              .table = bench.arrays[1],
+                                              .y = bench.arrays[0]};
+    moves("embed", KERN_EMBED, &rows, 2 * row);
     const struct kern_embed_grad_arguments embed = {.type = KERN_BF16,
                                                     .tokens = bench.tokens,
-                                                    .width = HIDDEN,
-                                                    .vocab = VOCAB,
-                                                    .ids = numbers(8, ids, (size_t)bench.tokens),
+                                                    .width = shape->hidden,
+                                                    .vocab = shape->vocab,
+                                                    .ids = tokens,
                                                     .dy = bench.arrays[0],
                                                     .dtable = gradient(bench.arrays[1])};
-    moves("embed_grad", KERN_EMBED_GRAD, &embed, row + 2.0 * VOCAB * HIDDEN);
+    moves("embed_grad", KERN_EMBED_GRAD, &embed, row + 2.0 * shape->vocab * shape->hidden);
     const struct kern_bias_grad_arguments bias = {.type = KERN_BF16,
                                                   .m = bench.tokens,
-                                                  .n = QKV,
+                                                  .n = shape->qkv,
                                                   .dy = bench.arrays[0],
-                                                  .dy_stride = QKV,
+                                                  .dy_stride = shape->qkv,
                                                   .db = gradient(bench.arrays[1])};
-    moves("bias_grad", KERN_BIAS_GRAD, &bias, 2.0 * (double)bench.tokens * QKV);
+    moves("bias_grad", KERN_BIAS_GRAD, &bias, 2.0 * (double)bench.tokens * shape->qkv);
 }
 
 static void arrays(void)
 {
     enum { SUM_RANKS = 8 };
-    const uint64_t count = (uint64_t)1 << 27;
+    const uint64_t count = shape->updated;
     struct kern_update_arguments update = {.update = {.rule = CORE_UPDATE_ADAMW,
                                                       .master = CORE_UPDATE_MASTER_SPLIT,
                                                       .gradients = CORE_UPDATE_BF16,
@@ -237,9 +259,9 @@ static void expands(void)
         struct kern_expand_arguments expand = {.type = KERN_BF16,
                                                .quant = forms[i].quant,
                                                .from = KERN_BF16,
-                                               .rows = 2 * INNER,
-                                               .cols = HIDDEN,
-                                               .count = (int64_t)2 * INNER * HIDDEN,
+                                               .rows = 2 * shape->inner,
+                                               .cols = shape->hidden,
+                                               .count = (int64_t)2 * shape->inner * shape->hidden,
                                                .y = bench.arrays[0]};
         const struct kern_quant_layout layout = kern_quant_layout_of(expand.quant, expand.from,
                                                                      expand.rows, expand.cols);
@@ -277,7 +299,7 @@ static void products(const char *layer, int64_t m, int64_t n, int64_t k)
                                                         .dx_stride = k,
                                                         .first = true,
                                                         .last = true};
-    if (n == QKV) {
+    if (n == shape->qkv) {
         struct kern_linear_arguments biased = y;
         biased.bias = bench.arrays[3];
         computes("linear_qkv_bias", KERN_LINEAR, &biased, flops);
@@ -300,14 +322,15 @@ static void products(const char *layer, int64_t m, int64_t n, int64_t k)
     computes(name, KERN_LINEAR_GRAD_WEIGHT, &dw, flops);
 }
 
-/* 64 heads of queries and 8 of keys, of size `dim`. With `documents` per row, that many times fewer
+/* Up to 8 heads of queries, of size `dim`, for each head of keys. With `documents` per row, that many times fewer
  * pairs of tokens see each other. */
-static void attention(const char *name, const int64_t shape[2], int64_t dim, int64_t documents)
+static void attention(const char *name, const int64_t size[2], int64_t dim, int64_t documents)
 {
     int32_t starts[TOKENS_MAX];
-    const int64_t rows = shape[0];
-    const int64_t length = shape[1];
-    const int64_t heads = 64;
+    const int64_t rows = size[0];
+    const int64_t length = size[1];
+    const int64_t heads = shape->attention_heads;
+    const int64_t kv_heads = heads < 8 ? 1 : heads / 8;
     const int64_t width = heads * dim;
     const int64_t document = length / documents;
     for (int64_t t = 0; t < rows * length; t++) {
@@ -318,16 +341,16 @@ static void attention(const char *name, const int64_t shape[2], int64_t dim, int
         .rows = rows,
         .length = length,
         .heads = heads,
-        .kv_heads = 8,
+        .kv_heads = kv_heads,
         .head_dim = dim,
-        .scale = dim == DIM ? 0.088388f : 0.125f,
+        .scale = dim == shape->dim ? 0.088388f : 0.125f,
         .starts = documents > 1 ? numbers(9, starts, (size_t)(rows * length)) : NULL,
         .q = bench.arrays[0],
         .q_stride = width,
         .k = bench.arrays[1],
-        .k_stride = 8 * dim,
+        .k_stride = kv_heads * dim,
         .v = bench.arrays[2],
-        .v_stride = 8 * dim,
+        .v_stride = kv_heads * dim,
         .o = bench.arrays[3],
         .o_stride = width,
         .lse = bench.arrays[4]};
@@ -341,9 +364,9 @@ static void attention(const char *name, const int64_t shape[2], int64_t dim, int
                                                     .dq = bench.arrays[6],
                                                     .dq_stride = width,
                                                     .dk = bench.arrays[7],
-                                                    .dk_stride = 8 * dim,
+                                                    .dk_stride = kv_heads * dim,
                                                     .dv = bench.arrays[8],
-                                                    .dv_stride = 8 * dim};
+                                                    .dv_stride = kv_heads * dim};
     snprintf(line, sizeof line, "attention_grad_%s", name);
     computes(line, KERN_ATTENTION_GRAD, &g, 10.0 * (double)dim * pairs);
 }
@@ -352,50 +375,69 @@ static void loss(void)
 {
     struct kern_loss_arguments a = {.type = KERN_BF16,
                                     .tokens = bench.tokens,
-                                    .vocab = VOCAB,
-                                    .width = HIDDEN,
-                                    .logits_bytes = (uint64_t)6 << 30,
+                                    .vocab = shape->vocab,
+                                    .width = shape->hidden,
+                                    .logits_bytes = shape->scratch_bytes,
                                     .x = bench.arrays[0],
-                                    .x_stride = HIDDEN,
+                                    .x_stride = shape->hidden,
                                     .w = bench.arrays[1],
                                     .labels = bench.arrays[9], /* zeros: class 0 */
                                     .scale = bench.arrays[3],
                                     .loss = bench.arrays[4],
                                     .dx = bench.arrays[5],
-                                    .dx_stride = HIDDEN,
+                                    .dx_stride = shape->hidden,
                                     .dw = gradient(bench.arrays[6])};
-    const double flops = 6.0 * (double)bench.tokens * VOCAB * HIDDEN;
+    const double flops = 6.0 * (double)bench.tokens * shape->vocab * shape->hidden;
     computes("loss_and_gradients", KERN_LOSS, &a, flops);
     a.logits_bytes = 0; /* by tiles, if memory is short */
     computes("loss_and_gradients_by_tile", KERN_LOSS, &a, flops);
 }
 
-int main(int argc, char **argv)
+static void all_products(void)
+{
+    const int64_t d = shape->divisor;
+    products("8192", 8192 / d, 8192 / d, 8192 / d);
+    products("qkv", bench.tokens, shape->qkv, shape->hidden);
+    products("up", bench.tokens, 2 * shape->inner, shape->hidden);
+    products("down", bench.tokens, shape->hidden, shape->inner);
+    products("head", bench.tokens / 4, shape->vocab, shape->hidden);
+    products("14b_up", bench.tokens, 2 * 17408 / d, 5120 / d);
+    products("14b_down", bench.tokens, 5120 / d, 17408 / d);
+    products("32b_up", bench.tokens, 2 * 25600 / d, 5120 / d);
+    products("32b_down", bench.tokens, 5120 / d, 25600 / d);
+}
+
+static void all_attention(void)
+{
+    const bool quick = bench.tokens < shape->tokens;
+    const int64_t middle[2] = {quick ? 1 : 2, 4096 / shape->divisor};
+    const int64_t large[2] = {1, (quick ? 8192 : 16384) / shape->divisor};
+    attention("4k", middle, 128, 1);
+    attention(quick ? "8k" : "16k", large, 128, 1);
+    attention("4k_64", middle, 64, 1);
+    attention(quick ? "8k_64" : "16k_64", large, 64, 1);
+    attention("4k_documents", middle, 128, 8); /* replaces the zeros, which the loss reads */
+}
+
+/* torch_ops.py calls it from a shared library, so that both are measured in one process. */
+__attribute__((visibility("default"))) int bench_ops_cuda(int argc, char **argv);
+int bench_ops_cuda(int argc, char **argv)
 {
     card_bench_open(argc, argv);
+    shape = bench.shape;
     norms();
     pointwise();
     sums();
     arrays();
     expands();
-    products("8192", 8192, 8192, 8192);
-    products("qkv", bench.tokens, QKV, HIDDEN);
-    products("up", bench.tokens, 2 * INNER, HIDDEN);
-    products("down", bench.tokens, HIDDEN, INNER);
-    products("14b_up", bench.tokens, 2 * 17408, 5120);
-    products("14b_down", bench.tokens, 5120, 17408);
-    products("32b_up", bench.tokens, 2 * 25600, 5120);
-    products("32b_down", bench.tokens, 5120, 25600);
-    const bool quick = bench.tokens < TOKENS_MAX;
-    const int64_t middle[2] = {quick ? 1 : 2, 4096};
-    const int64_t large[2] = {1, quick ? 8192 : 16384};
-    attention("4k", middle, DIM, 1);
-    attention(quick ? "8k" : "16k", large, DIM, 1);
-    attention("4k_64", middle, 64, 1);
-    attention(quick ? "8k_64" : "16k_64", large, 64, 1);
+    all_products();
     loss();
-    attention("4k_documents", middle, DIM,
-              8); /* its integers replace the zeros, which the loss reads */
+    all_attention();
     card_bench_close();
     return 0;
+}
+
+int main(int argc, char **argv)
+{
+    return bench_ops_cuda(argc, argv);
 }

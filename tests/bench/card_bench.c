@@ -12,9 +12,41 @@
 #include "core/base/rng.h"
 #include "kernels/table.h"
 
-enum { FILL_BYTES = 32 << 20 };
+static const size_t FILL_BYTES = (size_t)32 << 20;
 
-struct card_bench bench = {.tokens = TOKENS_MAX, .batches = 5};
+static const struct card_shape llama_8b = {.name = "an 8B Llama",
+                                           .tokens = TOKENS_MAX,
+                                           .hidden = 4096,
+                                           .inner = 14336,
+                                           .vocab = 128256,
+                                           .heads = 32,
+                                           .kv_heads = 8,
+                                           .dim = 128,
+                                           .qkv = 6144,
+                                           .attention_heads = 64,
+                                           .divisor = 1,
+                                           .updated = (uint64_t)1 << 27,
+                                           .array_bytes = (size_t)2 << 30,
+                                           .scratch_bytes = (size_t)6 << 30,
+                                           .copy_bytes = (size_t)1 << 30};
+
+static const struct card_shape tiny = {.name = "a tiny model: the figures mean nothing",
+                                       .tokens = 64,
+                                       .hidden = 128,
+                                       .inner = 192,
+                                       .vocab = 320,
+                                       .heads = 1,
+                                       .kv_heads = 1,
+                                       .dim = 128,
+                                       .qkv = 384,
+                                       .attention_heads = 2,
+                                       .divisor = 128,
+                                       .updated = (uint64_t)1 << 13,
+                                       .array_bytes = (size_t)4 << 20,
+                                       .scratch_bytes = (size_t)48 << 20,
+                                       .copy_bytes = (size_t)1 << 20};
+
+struct card_bench bench;
 
 static void must(int rc)
 {
@@ -62,9 +94,24 @@ double card_bench_best(const struct card_bench_step *steps, int length)
     return least;
 }
 
+/* Whether `name` contains one of the words of `list`, which commas separate. */
+static bool contains_one(const char *name, const char *list)
+{
+    char word[64];
+    while (*list != '\0') {
+        const size_t length = strcspn(list, ",");
+        snprintf(word, sizeof word, "%.*s", (int)length, list);
+        if (strstr(name, word) != NULL) {
+            return true;
+        }
+        list += length + (list[length] == ',');
+    }
+    return false;
+}
+
 bool card_bench_wanted(const char *name)
 {
-    return bench.only == NULL || strstr(name, bench.only) != NULL;
+    return bench.only == NULL || contains_one(name, bench.only);
 }
 
 static void copy(enum dev_copy_direction direction, void *to, const void *from, size_t bytes)
@@ -90,22 +137,23 @@ static float normal(uint64_t position)
  * more bits change. The last array is zeros. */
 static void fill(void)
 {
-    uint16_t *host = malloc(FILL_BYTES);
+    const size_t bytes = bench.shape->array_bytes;
+    const size_t piece = bytes < FILL_BYTES ? bytes : FILL_BYTES;
+    uint16_t *host = malloc(piece);
     if (host == NULL) {
         exit(1);
     }
-    for (size_t i = 0; i < FILL_BYTES / 2; i++) {
+    for (size_t i = 0; i < piece / 2; i++) {
         host[i] = core_f32_to_bf16(normal(i));
     }
     for (int array = 0; array < CARD_BENCH_ARRAYS; array++) {
-        must(dev_memory_alloc(bench.device, CARD_BENCH_ARRAY_BYTES, &bench.arrays[array]));
+        must(dev_memory_alloc(bench.device, bytes, &bench.arrays[array]));
         if (array == CARD_BENCH_ARRAYS - 1) {
-            memset(host, 0, FILL_BYTES);
+            memset(host, 0, piece);
         }
-        copy(DEV_COPY_UP, bench.arrays[array], host, FILL_BYTES);
-        for (size_t at = FILL_BYTES; at < CARD_BENCH_ARRAY_BYTES; at += FILL_BYTES) {
-            copy(DEV_COPY_WITHIN, (char *)bench.arrays[array] + at, bench.arrays[array],
-                 FILL_BYTES);
+        copy(DEV_COPY_UP, bench.arrays[array], host, piece);
+        for (size_t at = piece; at < bytes; at += piece) {
+            copy(DEV_COPY_WITHIN, (char *)bench.arrays[array] + at, bench.arrays[array], piece);
         }
     }
     free(host);
@@ -119,21 +167,24 @@ void card_bench_fill(int array, const void *values, size_t bytes)
 void card_bench_zero(int array)
 {
     const void *zeros = bench.arrays[CARD_BENCH_ARRAYS - 1];
-    copy(DEV_COPY_WITHIN, bench.arrays[array], zeros, CARD_BENCH_ARRAY_BYTES);
+    copy(DEV_COPY_WITHIN, bench.arrays[array], zeros, bench.shape->array_bytes);
 }
 
 static void begin(const struct kern_options *options)
 {
     struct dev_rates rates;
-    const struct dev_options memory = {.memory_bytes = (size_t)28 << 30};
+    const size_t arrays = CARD_BENCH_ARRAYS * bench.shape->array_bytes;
+    const struct dev_options memory = {.memory_bytes = arrays + bench.shape->scratch_bytes +
+                                                       2 * bench.shape->copy_bytes};
     must(dev_open("cuda", &memory, &bench.device));
-    must(dev_rates_measure(bench.device, (size_t)1 << 30, &rates));
+    must(dev_rates_measure(bench.device, bench.shape->copy_bytes, &rates));
     bench.copy = 2.0 * rates.within;
     must(kern_ops_attach(bench.device, options, &bench.ops));
     const struct dev_queue_options queue = {
-        .kind = DEV_QUEUE_COMPUTE, .depth = 512, .scratch_bytes = (size_t)6 << 30};
+        .kind = DEV_QUEUE_COMPUTE, .depth = 512, .scratch_bytes = bench.shape->scratch_bytes};
     must(dev_queue_create(bench.device, &queue, &bench.queue));
-    printf("# %s; %s\n", dev_properties(bench.device)->description, kern_ops_describe(bench.ops));
+    printf("# %s; %s; shapes of %s, %lld tokens\n", dev_properties(bench.device)->description,
+           kern_ops_describe(bench.ops), bench.shape->name, (long long)bench.tokens);
     printf("copy_within %.1f GB/s\ncopy_up %.1f GB/s\ncopy_down %.1f GB/s\n"
            "copy_up_and_down %.1f GB/s_each\n",
            bench.copy * 1e-9, rates.up * 1e-9, rates.down * 1e-9, rates.both * 1e-9);
@@ -144,18 +195,23 @@ void card_bench_open(int argc, char **argv)
 {
     (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a run that is interrupted keeps its lines */
     const struct kern_options options = {.products = KERN_PRODUCTS_BEST};
+    bool quick = false;
+    bench = (struct card_bench){.shape = &llama_8b, .batches = 5};
     bench.name = strrchr(argv[0], '/') != NULL ? strrchr(argv[0], '/') + 1 : argv[0];
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
-            bench.tokens = 4096;
-            bench.batches = 2;
+            quick = true;
+        } else if (strcmp(argv[i], "--tiny") == 0) {
+            bench.shape = &tiny;
         } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
             bench.only = argv[++i];
         } else {
-            fprintf(stderr, "%s [--quick] [--only WORD]\n", bench.name);
+            fprintf(stderr, "%s [--quick] [--tiny] [--only WORD[,WORD...]]\n", bench.name);
             exit(2);
         }
     }
+    bench.tokens = quick ? bench.shape->tokens / 4 : bench.shape->tokens;
+    bench.batches = quick ? 2 : bench.batches;
     begin(&options);
 }
 

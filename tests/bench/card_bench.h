@@ -1,7 +1,8 @@
 /* card_bench.h: shared by the measurements of a card: the card with a queue and large arrays of
  * small numbers, the shapes of an 8B Llama, and the time of an op that runs repeatedly. One thread.
- * `--quick` takes a quarter of the tokens and fewer runs; `--only WORD` measures only the lines
- * whose name contains WORD. A failure ends the program with a message. */
+ * `--quick` takes a quarter of the tokens and fewer runs; `--only WORD[,WORD...]` measures only the
+ * lines whose name contains one of the words; `--tiny` takes shapes that an emulated card can
+ * compute, whose figures mean nothing. A failure ends the program with a message. */
 #ifndef TESTS_BENCH_CARD_BENCH_H
 #define TESTS_BENCH_CARD_BENCH_H
 
@@ -12,14 +13,23 @@
 #include "core/dev/dev.h"
 #include "kernels/kern.h"
 
-enum { HIDDEN = 4096, INNER = 14336, VOCAB = 128256, HEADS = 32, KV_HEADS = 8, DIM = 128 };
-enum { TOKENS_MAX = 16384 };
-enum { QKV = (HEADS + 2 * KV_HEADS) * DIM, CARD_BENCH_ARRAYS = 10 };
+enum { TOKENS_MAX = 16384, CARD_BENCH_ARRAYS = 10 };
 
-#define CARD_BENCH_ARRAY_BYTES ((size_t)2 << 30)
+/* Sizes of the model whose ops are measured, and of what is copied and updated. */
+struct card_shape {
+    const char *name;
+    int32_t tokens; /* at most TOKENS_MAX */
+    int32_t hidden, inner, vocab, heads, kv_heads, dim;
+    int32_t qkv;             /* width of queries, keys and values together */
+    int32_t attention_heads; /* of the lines of attention; one of 8 is a head of keys */
+    int32_t divisor;         /* of sizes that are written out */
+    uint64_t updated;        /* weights */
+    size_t array_bytes, scratch_bytes, copy_bytes;
+};
 
 extern struct card_bench {
     const char *name; /* of the program */
+    const struct card_shape *shape;
     struct dev_device *device;
     struct dev_queue *queue;
     struct kern_ops *ops;
