@@ -1,0 +1,279 @@
+/* test_card_queues.c: order, limits and faults of the queues of a CUDA device, on the emulated runtime and, where
+ * a GPU is, on the real one. Ops are functions of the host in the queue's stream. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "core/base/err.h"
+#include "core/dev/dev.h"
+#include "tests/dev/runtime.h"
+#include "tests/harness/test.h"
+
+enum { OP_MIX = 1, OP_FAIL = 2, QUEUES = 4, CELLS = 300, SOURCES = 3 };
+static const int64_t LONG_NS = 20000000000;
+
+struct mix_arguments {
+    uint64_t *to;
+    const uint64_t *from[SOURCES];
+    uint64_t value;
+};
+
+static uint64_t mix(const struct mix_arguments *a)
+{
+    uint64_t sum = a->value;
+    for (int i = 0; i < SOURCES; i++) {
+        sum = (sum ^ *a->from[i]) * 0x9e3779b97f4a7c15U;
+    }
+    return sum ^ (sum >> 29);
+}
+
+static int run_mix(void *context, const void *arguments)
+{
+    (void)context;
+    const struct mix_arguments *a = arguments;
+    *a->to = mix(a);
+    return 0;
+}
+
+static int op_mix(const struct dev_launch *where, const struct mix_arguments *a)
+{
+    return runtime_stream_run(where->stream, run_mix, a, sizeof *a);
+}
+DEV_OP_LAUNCH(op_mix, mix_arguments)
+
+struct fail_arguments {
+    int code;
+};
+
+static int op_fail(const struct dev_launch *where, const struct fail_arguments *a)
+{
+    (void)where;
+    return core_err_set(a->code, "no such shape");
+}
+DEV_OP_LAUNCH(op_fail, fail_arguments)
+
+static const struct dev_op ops[] = {
+    {OP_MIX, "mix", sizeof(struct mix_arguments), op_mix_launch},
+    {OP_FAIL, "fail", sizeof(struct fail_arguments), op_fail_launch},
+};
+
+static struct dev_device *open_card(size_t budget_bytes)
+{
+    struct dev_device *device = NULL;
+    runtime_reset();
+    const int rc = dev_open("cuda", &(struct dev_options){.memory_bytes = budget_bytes}, &device);
+    if (rc == -ENODEV || rc == -ENOTSUP) {
+        test_skip("%s", core_err_message());
+    }
+    check_int(rc, ==, 0);
+    check_int(dev_ops_register(device, ops, 2, NULL), ==, 0);
+    return device;
+}
+
+static struct dev_queue *make_queue(struct dev_device *device, enum dev_queue_kind kind)
+{
+    struct dev_queue *queue = NULL;
+    struct dev_queue_options options = {.kind = kind, .depth = 8};
+    check_int(dev_queue_create(device, &options, &queue), ==, 0);
+    return queue;
+}
+
+static void *alloc(struct dev_device *device, size_t bytes)
+{
+    void *memory = NULL;
+    check_int(dev_memory_alloc(device, bytes, &memory), ==, 0);
+    return memory;
+}
+
+static struct core_fence copy(struct dev_queue *queue, struct dev_copy command)
+{
+    struct core_fence fence = {0};
+    int rc;
+    while ((rc = dev_queue_copy(queue, &command, &fence)) == -EAGAIN) {
+    }
+    check_int(rc, ==, 0);
+    return fence;
+}
+
+static uint64_t next_random(uint64_t *state)
+{
+    *state = *state * 6364136223846793005U + 1442695040888963407U;
+    return *state >> 33;
+}
+
+/* Each command reads three cells that earlier commands of any queue have written, after waiting for
+ * each of those commands. */
+static void run_graph(struct dev_queue **queues, uint64_t seed)
+{
+    uint64_t cells[CELLS] = {0};
+    uint64_t expected[CELLS] = {0};
+    struct core_fence written[CELLS] = {{0}};
+    for (size_t i = 0; i < CELLS; i++) {
+        struct mix_arguments a = {.to = &cells[i], .value = seed + i};
+        struct mix_arguments serial = {.value = seed + i};
+        struct dev_command command = {.op = OP_MIX, .arguments = &a, .arguments_bytes = sizeof a};
+        for (size_t k = 0; k < SOURCES; k++) {
+            size_t source = i == 0 ? 0 : next_random(&seed) % i;
+            a.from[k] = &cells[source];
+            serial.from[k] = &expected[source];
+            check_int(core_fence_wait(written[source], LONG_NS), ==, 0);
+        }
+        expected[i] = mix(&serial);
+        struct dev_queue *queue = queues[next_random(&seed) % QUEUES];
+        int rc;
+        while ((rc = dev_queue_launch(queue, &command, &written[i])) == -EAGAIN) {
+        }
+        check_int(rc, ==, 0);
+    }
+    for (size_t i = 0; i < QUEUES; i++) {
+        check_int(core_fence_wait(dev_queue_tail(queues[i]), LONG_NS), ==, 0);
+    }
+    check_memory(cells, expected, sizeof expected);
+}
+
+/* Fences of several queues, whose rings of events are reused many times: results are those of the
+ * serial order. */
+static void random_graphs(void)
+{
+    struct dev_device *device = open_card(1 << 20);
+    struct dev_queue *queues[QUEUES];
+    for (size_t i = 0; i < QUEUES; i++) {
+        queues[i] = make_queue(device, (enum dev_queue_kind)i);
+    }
+    for (uint64_t seed = 1; seed <= TEST_COUNT(20, 4); seed++) {
+        run_graph(queues, seed);
+    }
+    for (size_t i = 0; i < QUEUES; i++) {
+        dev_queue_destroy(queues[i]);
+    }
+    dev_close(device);
+    check_int(runtime_live(), ==, 0);
+}
+
+enum { PIECES = 24, PIECE_BYTES = 40000, ROUNDS = 20 };
+
+/* Pieces go up, to another place of the card and down again, each on another queue after the fence of the one
+ * before; what comes down is what went up, from pinned memory and from other memory, at any alignment. */
+static void copies_follow_fences(void)
+{
+    struct dev_device *device = open_card((size_t)4 << 20);
+    struct dev_queue *queues[QUEUES];
+    const size_t bytes = (size_t)PIECES * PIECE_BYTES;
+    unsigned char *up = NULL;
+    unsigned char *down = malloc(bytes);
+    check_true(down != NULL && posix_memalign((void **)&up, 4096, bytes) == 0);
+    unsigned char *one = alloc(device, bytes);
+    unsigned char *other = alloc(device, bytes);
+    uint64_t random = 1;
+    for (size_t i = 0; i < QUEUES; i++) {
+        queues[i] = make_queue(device, (enum dev_queue_kind)i);
+    }
+    check_int(dev_host_register(device, up, bytes), ==, 0);
+    for (int round = 0; round < TEST_COUNT(ROUNDS, 3); round++) {
+        struct core_fence last[PIECES];
+        for (size_t i = 0; i < bytes; i++) {
+            up[i] = (unsigned char)next_random(&random);
+        }
+        memset(down, 0, bytes);
+        for (size_t i = 0; i < PIECES; i++) {
+            const size_t at = i * PIECE_BYTES + next_random(&random) % 100;
+            const size_t count = 1 + next_random(&random) % (PIECE_BYTES - 100);
+            memset(up + i * PIECE_BYTES, 0, at - i * PIECE_BYTES);
+            memset(up + at + count, 0, (i + 1) * PIECE_BYTES - at - count);
+            struct core_fence fence = copy(
+                queues[i % QUEUES],
+                (struct dev_copy){
+                    .direction = DEV_COPY_UP, .to = one + at, .from = up + at, .bytes = count});
+            check_int(core_fence_wait(fence, LONG_NS), ==, 0);
+            fence = copy(queues[(i + 1) % QUEUES], (struct dev_copy){.direction = DEV_COPY_WITHIN,
+                                                                     .to = other + at,
+                                                                     .from = one + at,
+                                                                     .bytes = count});
+            check_int(core_fence_wait(fence, LONG_NS), ==, 0);
+            last[i] = copy(queues[(i + 2) % QUEUES], (struct dev_copy){.direction = DEV_COPY_DOWN,
+                                                                       .to = down + at,
+                                                                       .from = other + at,
+                                                                       .bytes = count});
+        }
+        for (size_t i = 0; i < PIECES; i++) {
+            check_int(core_fence_wait(last[i], LONG_NS), ==, 0);
+        }
+        check_memory(down, up, bytes);
+    }
+    dev_host_unregister(device, up);
+    for (size_t i = 0; i < QUEUES; i++) {
+        dev_queue_destroy(queues[i]);
+    }
+    dev_memory_free(device, one);
+    dev_memory_free(device, other);
+    dev_close(device);
+    free(up);
+    free(down);
+    check_int(runtime_live(), ==, 0);
+}
+
+/* At most 64 launches plus the unit in progress are in flight: the runtime's own queue never fills
+ * up, which would make it wait with its lock held. A longer unit is still taken as a whole. */
+static void launches_in_flight_are_bounded(void)
+{
+    enum { LAUNCHES = 3000, IN_FLIGHT_MAX = 64 };
+    static const unsigned units[] = {1, 30, 700};
+    for (size_t u = 0; u < sizeof units / sizeof units[0]; u++) {
+        struct dev_device *device = open_card(1 << 20);
+        struct dev_queue *queue = NULL;
+        const struct dev_queue_options options = {.kind = DEV_QUEUE_COMPUTE, .depth = 1024};
+        check_int(dev_queue_create(device, &options, &queue), ==, 0);
+        uint64_t cell[2] = {0};
+        const struct mix_arguments a = {.to = &cell[1], .from = {cell, cell, cell}};
+        struct core_fence fence = {0};
+        for (unsigned i = 1; i <= LAUNCHES / units[u] * units[u]; i++) {
+            const struct dev_command command = {.op = OP_MIX,
+                                                .arguments = &a,
+                                                .arguments_bytes = sizeof a,
+                                                .more = i % units[u] != 0};
+            int rc;
+            while ((rc = dev_queue_launch(queue, &command, &fence)) == -EAGAIN) {
+            }
+            check_int(rc, ==, 0);
+            const uint64_t reached = fence.line->reached;
+            check_uint(i - reached * units[u], <=, IN_FLIGHT_MAX + units[u]);
+        }
+        check_int(core_fence_wait(fence, LONG_NS), ==, 0);
+        dev_queue_destroy(queue);
+        dev_close(device);
+    }
+    check_int(runtime_live(), ==, 0);
+}
+
+/* An op that refuses its arguments ends its queue; the other queues continue. So does abandoning a
+ * queue. */
+static void failing_op(void)
+{
+    struct dev_device *device = open_card(1 << 20);
+    struct dev_queue *queue = make_queue(device, DEV_QUEUE_COMPUTE);
+    struct dev_queue *other = make_queue(device, DEV_QUEUE_DOWN);
+    unsigned char *memory = alloc(device, 64);
+    unsigned char host[64];
+    struct fail_arguments a = {.code = -EDOM};
+    struct dev_command command = {.op = OP_FAIL, .arguments = &a, .arguments_bytes = sizeof a};
+    struct core_fence fence;
+    check_int(dev_queue_launch(queue, &command, &fence), ==, -EDOM);
+    check_contains(core_err_message(), "op fail: no such shape");
+    core_err_clear();
+    check_int(dev_queue_launch(queue, &command, &fence), ==, -EDOM);
+    check_contains(core_err_message(), "op fail: no such shape");
+    struct dev_copy down = {
+        .direction = DEV_COPY_DOWN, .to = host, .from = memory, .bytes = sizeof host};
+    check_int(core_fence_wait(copy(other, down), LONG_NS), ==, 0);
+    core_err_set(-ECANCELED, "stop");
+    dev_queue_abandon(other, -ECANCELED);
+    check_int(dev_queue_copy(other, &down, &fence), ==, -ECANCELED);
+    dev_queue_destroy(queue);
+    dev_queue_destroy(other);
+    dev_memory_free(device, memory);
+    dev_close(device);
+    check_int(runtime_live(), ==, 0);
+}
+
+TEST_MAIN({"random_graphs", random_graphs}, {"copies_follow_fences", copies_follow_fences},
+          {"launches_in_flight_are_bounded", launches_in_flight_are_bounded},
+          {"failing_op", failing_op})
