@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
 """torch_ops.py: times torch on the operations of bench_ops_cuda, on a machine with a GPU.
 
-  torch_ops.py [--quick] [--only WORD] [--seconds N] [--ours FILE]
+  torch_ops.py [--quick] [--only WORD] [--seconds N] [--ours FILE] [--library FILE]
 
 Prints one `name value unit` line per figure: `torch_<name>` for eager mode and, for some operations, `torch_<name>_compiled` for
 torch.compile. FILE contains the lines of bench_ops_cuda from the same machine; with it a table of both and their ratio (ours over
-theirs, higher is better) is printed last. An operation that fails is reported, and the others still run. After N seconds (600) no
+theirs, higher is better) is printed last. With --library, which names libbench_ops_cuda.so, our lines are measured in this process,
+those of each part right after torch's, with the same cuBLASLt and the same clock. An operation that fails is reported, and the others still run. After N seconds (600) no
 further operation is started."""
 import argparse
+import ctypes
 import math
+import os
 import statistics
 import sys
+import tempfile
 import time
 
 HIDDEN, INNER, VOCAB, HEADS, KV_HEADS, DIM = 4096, 14336, 128256, 32, 8, 128
 QKV = (HEADS + 2 * KV_HEADS) * DIM
-SHAPES = {"qkv": (QKV, HIDDEN), "up": (2 * INNER, HIDDEN), "down": (HIDDEN, INNER), "14b_up": (2 * 17408, 5120),
+SHAPES = {"qkv": (QKV, HIDDEN), "up": (2 * INNER, HIDDEN), "down": (HIDDEN, INNER), "head": (VOCAB, HIDDEN), "14b_up": (2 * 17408, 5120),
           "14b_down": (5120, 17408), "32b_up": (2 * 25600, 5120), "32b_down": (5120, 25600)}
 
 
@@ -27,6 +31,30 @@ class Bench:
         self.began = time.monotonic()
         self.figures = {}
         self.end = self.began + a.seconds
+        self.library = ctypes.CDLL(a.library) if a.library else None
+        self.mine = {}
+
+    def ours(self, words):
+        """Runs our measurements whose names contain one of the words; prints and keeps their lines."""
+        if self.library is None or time.monotonic() > self.end + 60:
+            return
+        self.torch.cuda.synchronize()
+        self.torch.cuda.empty_cache()
+        sys.stdout.flush()
+        arguments = [b"bench_ops_cuda", b"--only", words.encode()] + ([b"--quick"] if self.a.quick else [])
+        with tempfile.TemporaryFile() as file:
+            kept = os.dup(1)
+            os.dup2(file.fileno(), 1)
+            try:
+                self.library.bench_ops_cuda(len(arguments), (ctypes.c_char_p * len(arguments))(*arguments))
+                ctypes.CDLL(None).fflush(None)
+            finally:
+                os.dup2(kept, 1)
+                os.close(kept)
+            file.seek(0)
+            text = file.read().decode()
+        print(text, end="", flush=True)
+        self.mine.update(lines_of(text.splitlines()))
 
     def seconds(self, f):
         """Median seconds of a call, measured with events around batches of about 20 ms."""
@@ -161,8 +189,9 @@ def products(b):
     cube = b.rand(8192, 8192), b.rand(8192, 8192)
     b.say("linear_8192", 2.0 * 8192 ** 3, "TFLOP/s", lambda: lambda: cube[0] @ cube[1].T)
     for name, (n, k) in SHAPES.items():
-        flops = 2.0 * b.tokens * n * k
-        x, w, dy = b.rand(b.tokens, k), b.rand(n, k), b.rand(b.tokens, n)
+        m = b.tokens // 4 if name == "head" else b.tokens
+        flops = 2.0 * m * n * k
+        x, w, dy = b.rand(m, k), b.rand(n, k), b.rand(m, n)
         b.say(f"linear_{name}", flops, "TFLOP/s", lambda: lambda: x @ w.T)
         if name == "qkv":
             bias = b.rand(n)
@@ -250,13 +279,17 @@ def block(b):
     b.say("block_compiled", flops, "TFLOP/s", lambda: step(torch.compile(layer, dynamic=False)))
 
 
-def table(figures, path):
-    ours = {}
-    with open(path, encoding="utf-8") as file:
-        for line in file:
-            words = line.split()
-            if len(words) == 3 and not line.startswith("#"):
-                ours[words[0]] = float(words[1])
+def lines_of(lines):
+    """The figures of `name value unit` lines."""
+    found = {}
+    for line in lines:
+        words = line.split()
+        if len(words) == 3 and not line.startswith("#"):
+            found[words[0]] = float(words[1])
+    return found
+
+
+def table(figures, ours):
     print(f"\n{'name':28} {'ours':>10} {'torch':>10} {'ratio':>7} {'compiled':>10} {'ratio':>7}")
     for name in ours:
         eager, made = figures.get(name, math.nan), figures.get(name + "_compiled", math.nan)
@@ -270,6 +303,7 @@ def main():
     p.add_argument("--only")
     p.add_argument("--seconds", type=float, default=600)
     p.add_argument("--ours")
+    p.add_argument("--library")
     a = p.parse_args()
     try:
         import torch
@@ -280,16 +314,25 @@ def main():
     b = Bench(a)
     print(f"# torch {torch.__version__}, {torch.cuda.get_device_name()}, cuDNN {torch.backends.cudnn.version()}, {b.tokens} tokens")
     rows, length = (1, 8192) if a.quick else (2, 16384)
-    for part in (memory_bound, sums, products, lambda b: attention(b, rows, 4096, DIM), lambda b: attention(b, 1, length, DIM),
-                 lambda b: attention(b, rows, 4096, 64), lambda b: attention(b, 1, length, 64), loss, block):
+    middle, large = "attention_4k,attention_grad_4k", f"attention_{length // 1024}k,attention_grad_{length // 1024}k"
+    parts = ((memory_bound, "norm_rms,swiglu,rope,add,adamw"), (sums, "norm_qk,embed,bias_grad"), (products, "linear_"),
+             (lambda b: attention(b, rows, 4096, DIM), ""), (lambda b: attention(b, rows, 4096, 64), middle),
+             (lambda b: attention(b, 1, length, DIM), ""), (lambda b: attention(b, 1, length, 64), large),
+             (loss, "loss_"), (block, "squares,sum_ranks,expand,dropout"))
+    for part, words in parts:
         try:
             part(b)
         except Exception as error:
             print(f"# {getattr(part, '__name__', 'attention')}: {type(error).__name__}: {str(error)[:300]}", flush=True)
         torch.cuda.empty_cache()
         torch._dynamo.reset()
+        if words:
+            b.ours(words)
     if a.ours:
-        table(b.figures, a.ours)
+        with open(a.ours, encoding="utf-8") as file:
+            b.mine.update(lines_of(file))
+    if b.mine:
+        table(b.figures, b.mine)
 
 
 main()
