@@ -1,6 +1,6 @@
 /* channel.c: chooses the channel that is served next and cuts pieces off its requests.
  * Stride scheduling: each channel counts the bytes it was served, divided by its weight, and the one with
- * the least goes next. A channel that was idle starts at the present, so it cannot save up service. The
+ * the least goes next. A channel that was idle gets no service for the time before. The
  * drive's thread. */
 #include <assert.h>
 

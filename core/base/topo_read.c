@@ -170,7 +170,7 @@ static int check_nodes(const struct core_topo *topo)
         }
     }
     if (count == 0 || count != core_cpus_count(&topo->cpus)) {
-        return core_err_set(-EINVAL, "%s: %u processors may be used and the nodes have %u",
+        return core_err_set(-EINVAL, "%s: %u processors may be used, but the nodes have %u",
                             topo->source, core_cpus_count(&topo->cpus), count);
     }
     return 0;
@@ -181,8 +181,8 @@ static int check_cores(const struct core_topo *topo)
     for (unsigned cpu = 0; cpu < CORE_CPUS_MAX; cpu++) {
         bool known = topo->core_of[cpu] < topo->core_count;
         if (known != core_cpus_has(&topo->cpus, cpu)) {
-            return core_err_set(-EINVAL, "%s: processor %u has core %u of %u", topo->source, cpu,
-                                topo->core_of[cpu], topo->core_count);
+            return core_err_set(-EINVAL, "%s: processor %u is on core %u, and there are %u cores",
+                                topo->source, cpu, topo->core_of[cpu], topo->core_count);
         }
     }
     return 0;

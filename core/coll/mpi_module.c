@@ -105,7 +105,8 @@ static int module_send(unsigned slot, unsigned to, int tag, const void *from, si
                        char *why)
 {
     if (bytes > INT_MAX) {
-        snprintf(why, COLL_MPI_WHY_BYTES, "a message of %zu bytes", bytes);
+        snprintf(why, COLL_MPI_WHY_BYTES, "a message of %zu bytes is longer than MPI allows",
+                 bytes);
         return -EINVAL;
     }
     return check(MPI_Isend(from, (int)bytes, MPI_BYTE, (int)to, tag, comm, &requests[slot]),
@@ -115,7 +116,8 @@ static int module_send(unsigned slot, unsigned to, int tag, const void *from, si
 static int module_receive(unsigned slot, int from, int tag, void *to, size_t bytes, char *why)
 {
     if (bytes > INT_MAX) {
-        snprintf(why, COLL_MPI_WHY_BYTES, "a message of %zu bytes", bytes);
+        snprintf(why, COLL_MPI_WHY_BYTES, "a message of %zu bytes is longer than MPI allows",
+                 bytes);
         return -EINVAL;
     }
     return check(MPI_Irecv(to, (int)bytes, MPI_BYTE, from == COLL_MPI_ANY ? MPI_ANY_SOURCE : from,

@@ -145,7 +145,7 @@ static int alloc_locked(struct dev_arena *arena, size_t bytes, void **out)
 int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out)
 {
     if (bytes == 0) {
-        return core_err_set(-EINVAL, "an allocation of 0 bytes");
+        return core_err_set(-EINVAL, "0 bytes cannot be allocated");
     }
     pthread_mutex_lock(&arena->lock);
     int rc = alloc_locked(arena, bytes, out);

@@ -313,7 +313,7 @@ size_t kern_cuda_loss_bytes(const struct kern_loss_arguments *a)
 int kern_cuda_loss(const struct dev_launch *where, const struct kern_loss_arguments *a)
 {
     if (a->pairs > 0) {
-        return core_err_set(-ENOTSUP, "a card has no loss of pairs");
+        return core_err_set(-ENOTSUP, "a card cannot compute the loss of pairs");
     }
     return is_whole(a) ? loss_whole(where, a) : loss_by_tile(where, a);
 }

@@ -45,7 +45,8 @@ extern "C" int kern_cuda_sum(const struct dev_launch *where, const struct core_s
     const int64_t groups = kern_div_up(static_cast<int64_t>(a->count), KERN_GROUP);
     const kern_grid grid = kern_grid_of(kern_div_up(groups, THREADS), THREADS);
     if (a->own >= a->ranks) {
-        return core_err_set(-EINVAL, "op sum of rank %u, and there are %u", a->own, a->ranks);
+        return core_err_set(-EINVAL, "op sum: rank %u does not exist; there are %u ranks", a->own,
+                            a->ranks);
     }
     return kern_by_type("sum", static_cast<enum kern_type>(a->type), [&](auto type) {
         using element = decltype(type);

@@ -166,7 +166,7 @@ begin(struct tide_blocks *blocks, const struct tide_block_io *given, struct cach
 {
     struct tide_block_io io = {0};
     if (token == NULL) {
-        return core_err_set(-EINVAL, "block %s: there is no place for the token",
+        return core_err_set(-EINVAL, "block %s: `token` is NULL",
                             request->name != NULL ? request->name : "NULL");
     }
     int rc = given != NULL ? abi_struct_read("tide_block_io", given, &io, sizeof io) : 0;
@@ -174,9 +174,9 @@ begin(struct tide_blocks *blocks, const struct tide_block_io *given, struct cach
         return rc;
     }
     if (io.place > TIDE_HOST) {
-        return core_err_set(
-            -EINVAL, "place of a block is %" PRIu64 "; TIDE_DEVICE and TIDE_HOST are possible",
-            io.place);
+        return core_err_set(-EINVAL,
+                            "place of a block is %" PRIu64 "; expected TIDE_DEVICE or TIDE_HOST",
+                            io.place);
     }
     request->on_device = io.place == TIDE_DEVICE;
     request->background = io.background != 0;

@@ -220,7 +220,7 @@ static int prepare(struct tide_engine *engine, const struct tide_checkpoint_opti
 {
     int rc = abi_struct_read("tide_checkpoint_options", from, options, sizeof *options);
     if (rc == 0 && options->application_bytes > 0 && options->application == NULL) {
-        rc = core_err_set(-EINVAL, "%zu bytes of the application at NULL",
+        rc = core_err_set(-EINVAL, "application_bytes is %zu, but application is NULL",
                           options->application_bytes);
     }
     if (rc != 0) {

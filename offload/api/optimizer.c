@@ -108,7 +108,8 @@ static int check_choices(const struct tide_optim_options *given)
 {
     if (given->optimizer > TIDE_SGD || given->moments > TIDE_MOMENTS_8BIT) {
         return core_err_set(-EINVAL,
-                            "optimizer %" PRIu32 " with moments %" PRIu32 " does not exist",
+                            "optimizer %" PRIu32 " or moments %" PRIu32
+                            " is unknown to this version of libtide",
                             given->optimizer, given->moments);
     }
     if (given->states != TIDE_AUTO && given->states != TIDE_HOST && given->states != TIDE_STORE) {
@@ -121,7 +122,7 @@ static int check_choices(const struct tide_optim_options *given)
     }
     return given->clip >= 0 && given->clip < 1e300
                ? 0
-               : core_err_set(-EINVAL, "clip %g is not a limit of a norm", given->clip);
+               : core_err_set(-EINVAL, "clip is %g; expected 0 (no clipping) or more", given->clip);
 }
 
 static void fill_run(struct tide_optim *optim, const struct tide_optim_options *given)
@@ -289,8 +290,9 @@ static int check_parameter(const struct tide_optim *optim, uint64_t parameter)
 {
     return parameter < optim->parameters
                ? 0
-               : core_err_set(-EINVAL, "parameter %" PRIu64 " of %" PRIu64, parameter,
-                              optim->parameters);
+               : core_err_set(-EINVAL,
+                              "parameter %" PRIu64 " does not exist; the optimizer has %" PRIu64,
+                              parameter, optim->parameters);
 }
 
 /* Enters for a call about one parameter. */

@@ -118,8 +118,9 @@ static int get_begin(struct cache *cache, const struct cache_request *request, u
                                         .background = request->background,
                                         .on_device = request->on_device};
     if (request->on_device && (cache->device == NULL || request->to != NULL)) {
-        return core_err_set(-EINVAL, "block %s cannot be got on the device: %s", request->name,
-                            cache->device == NULL ? "there is none" : "there is a buffer");
+        return core_err_set(-EINVAL, "block %s cannot be copied to the device: %s", request->name,
+                            cache->device == NULL ? "the store has no device"
+                                                  : "a buffer was given");
     }
     pthread_mutex_lock(&cache->lock);
     struct block *block = find(cache, request->name, &rc);

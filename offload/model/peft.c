@@ -272,7 +272,7 @@ static int check_entry(const struct model_peft *peft, const struct model_peft_en
                             entry->a == NULL   ? "lora_A"
                             : entry->b == NULL ? "lora_B"
                             : peft->dora       ? "lora_magnitude_vector"
-                                               : "use for its lora_magnitude_vector without DoRA");
+                                         : "use_dora in its config, but a lora_magnitude_vector");
     }
     if (!is_matrix(entry->a, rank, 0) || !is_matrix(entry->b, 0, rank)) {
         return core_err_set(-EINVAL,

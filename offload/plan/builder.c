@@ -216,7 +216,7 @@ static int append(struct plan_builder *builder, const struct plan_command *comma
     }
     line->clocks = clocks;
     if (builder->lent && tape->count == builder->tape_room) {
-        return core_err_set(-EINVAL, "a tape of more than %" PRIu32 " commands",
+        return core_err_set(-EINVAL, "a tape has more than %" PRIu32 " commands",
                             builder->tape_room);
     }
     struct plan_command *commands = grow(tape->commands, tape->count, &builder->tape_room,

@@ -58,10 +58,11 @@ static int check_shapes(const struct plan_input *input)
                                 shape->trained ? "is trained" : "borrows blocks");
         }
         if (shape->stored_elements > 0 && (shape->trained || shape->rows_bytes > 0)) {
-            return core_err_set(-EINVAL,
-                                "block %u (%s) is stored in fewer bits, so that it must be frozen "
-                                "and read whole",
-                                b, shape->name);
+            return core_err_set(
+                -EINVAL,
+                "block %u (%s) is stored in fewer bits, so it must be frozen and read "
+                "whole",
+                b, shape->name);
         }
         int rc = check_borrows(input, b);
         if (rc != 0) {
@@ -160,19 +161,20 @@ static int check_application(const struct plan_input *input)
     const bool own_gradients = wishes->grads == PLAN_WHERE_HOST;
     if (!input->budgets.device_is_host || input->world > 1 || wishes->micro_batches != 1) {
         return core_err_set(-EINVAL,
-                            "an application's weights and gradients are updated by one rank "
-                            "of the CPU device, in one micro-batch");
+                            "a plan for an application needs one rank on the CPU device and one "
+                            "micro-batch per step");
     }
     if (wishes->timing != PLAN_TIMING_AUTO || wishes->acts != PLAN_ACTS_AUTO ||
         wishes->order != PLAN_ORDER_AUTO) {
         return core_err_set(-EINVAL,
-                            "an application decides itself about activations and the order "
-                            "of its micro-batches; updates wait for the norm if it counts");
+                            "a plan for an application takes no request for activations or order, "
+                            "which the application decides, nor for timing: updates wait for the "
+                            "norm if it counts");
     }
     if (wishes->weights != PLAN_WHERE_AUTO ||
         (wishes->grads != PLAN_WHERE_AUTO && !own_gradients)) {
-        return core_err_set(-EINVAL, "the application's weights stay where they are, and its "
-                                     "gradients there or in HOST");
+        return core_err_set(-EINVAL, "a plan for an application places no weights, and gradients "
+                                     "only in HOST");
     }
     return 0;
 }

@@ -406,7 +406,7 @@ static int serve(struct follower *follower, enum run_call call, size_t bytes,
         return measure(follower);
     }
     if (follower->engine == NULL) {
-        return core_err_set(-EPROTO, "call %d without an engine", (int)call);
+        return core_err_set(-EPROTO, "call %d needs an engine, and none was created", (int)call);
     }
     if (call < RUN_CALL_RANKS) {
         return run_engine_serve(follower->engine, call, follower->memory, reply);

@@ -230,8 +230,9 @@ static int check_shape(const struct run_inputs *inputs, const struct model_batch
                             batch->rows, batch->length, given_rows(inputs), inputs->length);
     }
     if (batch->rows % inputs->copies != 0) {
-        return core_err_set(-EINVAL, "a micro-batch of %" PRId64 " rows; each pair has two (dpo)",
-                            batch->rows);
+        return core_err_set(
+            -EINVAL, "a micro-batch has %" PRId64 " rows; with dpo it needs two for each pair",
+            batch->rows);
     }
     for (int64_t t = 0; batch->positions != NULL && t < batch->rows * batch->length; t++) {
         if (batch->positions[t] >= inputs->length) {

@@ -115,8 +115,9 @@ static int make_block_tables(struct run_optimizer *optimizer)
 static int check_world(const struct run_optimizer_options *options)
 {
     if (options->rank > 0 && options->rank >= options->world) {
-        return core_err_set(-EINVAL, "process %" PRIu32 " of %" PRIu32, options->rank,
-                            options->world);
+        return core_err_set(-EINVAL,
+                            "the rank %" PRIu32 " must be below the number of processes, %" PRIu32,
+                            options->rank, options->world);
     }
     const bool counts = options->options.clip > 0 || options->options.may_skip;
     return options->world <= 1 || options->sum != NULL || !counts
@@ -306,8 +307,8 @@ int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
     struct core_update_scalars scalars;
     struct adam_group checked = *group;
     if (index >= optimizer->group_count) {
-        return core_err_set(-EINVAL, "group %" PRIu32 " of %" PRIu32, index,
-                            optimizer->group_count);
+        return core_err_set(-EINVAL, "group %" PRIu32 " does not exist; the optimizer has %" PRIu32,
+                            index, optimizer->group_count);
     }
     checked.step = 1;
     int rc = adam_scalars(optimizer->options.rule, &checked, 1, &scalars);
@@ -538,8 +539,8 @@ int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token)
 {
     const uint32_t count = optimizer->blocks->count;
     if (!optimizer->open) {
-        return core_err_set(-ENODATA, "a step without a gradient: none was submitted since the "
-                                      "last one");
+        return core_err_set(-ENODATA, "the step has no gradient: none was submitted since the "
+                                      "last step");
     }
     const uint64_t step = ++optimizer->steps;
     optimizer->open = false;

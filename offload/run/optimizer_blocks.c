@@ -52,8 +52,10 @@ static int check_parameter(const struct run_optimizer_options *options, size_t i
     }
     return parameter->group < options->group_count
                ? 0
-               : core_err_set(-EINVAL, "%s is in group %" PRIu32 " of %" PRIu32, parameter->name,
-                              parameter->group, options->group_count);
+               : core_err_set(-EINVAL,
+                              "%s is in group %" PRIu32
+                              ", which does not exist; there are %" PRIu32,
+                              parameter->name, parameter->group, options->group_count);
 }
 
 static int compare_names(const void *one, const void *other)

@@ -1,5 +1,5 @@
 /* optimizer_step.c: a step on the worker's thread: puts blocks on tapes as they become ready, and meanwhile
- * fetches the states of those that the order of the step before lets it expect (docs/decisions/065). */
+ * fetches the states of those that the order of the step before lets it expect (docs/decisions/063). */
 #include <stdatomic.h>
 #include <string.h>
 

@@ -299,7 +299,7 @@ static int read_sourced(const struct core_json *doc, const struct number *number
     rc = core_json_get_string(doc, object, "source", &source);
     if (rc == 0 && source[0] == '\0') {
         rc = core_json_refuse(doc, object, "source", 0, -EINVAL,
-                              "empty; expected where the number comes from");
+                              "empty; expected the source of the number");
     }
     return rc;
 }

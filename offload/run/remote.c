@@ -276,7 +276,7 @@ int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out)
     const char *end = (const char *)memory + bytes;
     size_t names = 0;
     if (bytes < sizeof head) {
-        return core_err_set(-EPROTO, "a job of %zu bytes", bytes);
+        return core_err_set(-EPROTO, "a received job of %zu bytes is too short", bytes);
     }
     memcpy(&head, memory, sizeof head);
     *out = (struct run_remote_made){.options = head.options,
@@ -305,7 +305,7 @@ int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out)
                       end, last);
     last = take_names(out, &names, out->lora.target_count, &out->lora.targets, &at, end, last);
     last = take_names(out, &names, out->lora.saved_count, &out->lora.saved, &at, end, last);
-    return last != NULL ? 0 : core_err_set(-EPROTO, "a job without its strings");
+    return last != NULL ? 0 : core_err_set(-EPROTO, "a received job has no names at its end");
 }
 
 /* ---- rates of collectives ---- */

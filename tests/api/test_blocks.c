@@ -144,7 +144,7 @@ static void round_trip(void)
     check_int(tide_blocks_poll(blocks, 99999, NULL), ==, -ENOENT);
     check_int(tide_blocks_put_begin(blocks, "b", from, 1, NULL, NULL), ==, -EINVAL);
     check_int(tide_blocks_get_begin(blocks, "b2", to, sizeof to, NULL, NULL), ==, -EINVAL);
-    check_contains(tide_last_error(), "block b2: there is no place for the token");
+    check_contains(tide_last_error(), "block b2: `token` is NULL");
     io.struct_bytes = 3;
     check_int(tide_blocks_put_begin(blocks, "b", from, 1, &io, tokens), ==, -EINVAL);
     check_int(tide_blocks_stats(blocks, &stats), ==, 0);

@@ -257,7 +257,7 @@ static void wrong_calls(void)
     saving.directory = directory;
     saving.application = NULL;
     check_int(tide_engine_checkpoint(engine, &saving), ==, -EINVAL);
-    check_contains(tide_last_error(), "7 bytes of the application at NULL");
+    check_contains(tide_last_error(), "application_bytes is 7, but application is NULL");
     saving.application = "";
     saving.application_bytes = (1 << 20) + 1;
     check_int(tide_engine_checkpoint(engine, &saving), <, 0);

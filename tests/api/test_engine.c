@@ -245,7 +245,7 @@ static void pairs(void)
     check_uint(evaluation.reward_right, ==, 1);
     struct tide_batch odd = world.batch;
     odd.rows = 1;
-    refuse_batch(engine, &odd, -EINVAL, "each pair has two");
+    refuse_batch(engine, &odd, -EINVAL, "needs two for each pair");
     odd = world.batch;
     odd.labels = labels;
     for (int i = 0; i < WORLD_ROWS * WORLD_LENGTH; i++) {

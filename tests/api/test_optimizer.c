@@ -91,7 +91,7 @@ static void wrong_options(void)
     options.states = TIDE_DEVICE;
     refuse(-EINVAL, "expected TIDE_AUTO");
     options.clip = -1;
-    refuse(-EINVAL, "clip -1");
+    refuse(-EINVAL, "clip is -1");
     parameters[1].weights = NULL;
     refuse(-EINVAL, "parameter 1 has no weights");
     parameters[1].weights = (char *)weights[1] + 1;
@@ -101,7 +101,7 @@ static void wrong_options(void)
     parameters[2].precision = 7;
     refuse(-EINVAL, "parameter 2: 7 is not a precision");
     parameters[0].group = 1;
-    refuse(-EINVAL, "a is in group 1 of 1");
+    refuse(-EINVAL, "a is in group 1, which does not exist; there are 1");
     parameters[1].name = "a";
     refuse(-EINVAL, "\"a\"");
     group.beta1 = 1.5;

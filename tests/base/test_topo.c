@@ -210,7 +210,7 @@ static void check_finds_contradictions(void)
     *bad = *good;
     bad->core_of[9] = 5000;
     check_int(core_topo_check(bad), ==, -EINVAL);
-    check_contains(core_err_message(), "processor 9 has core 5000 of 32");
+    check_contains(core_err_message(), "processor 9 is on core 5000, and there are 32 cores");
     *bad = *good;
     bad->devices[2].node = 77;
     check_int(core_topo_check(bad), ==, -EINVAL);
@@ -224,7 +224,7 @@ static void check_finds_contradictions(void)
     *bad = *good;
     bad->nodes[0].cpus = (struct core_cpus){0};
     check_int(core_topo_check(bad), ==, -EINVAL);
-    check_contains(core_err_message(), "64 processors may be used and the nodes have 56");
+    check_contains(core_err_message(), "64 processors may be used, but the nodes have 56");
     free(bad);
     core_topo_destroy(good);
 }

@@ -158,7 +158,7 @@ static void text_names_ranks_and_parts(void)
     expect(0, TEXT "--model %T/small --machine dgx-2 --nodes 2 --what-if");
     check_contains(rig_out, "a step has 32 x 4 rows of 1024 tokens over all ranks; ");
     check_contains(rig_out,
-                   "dgx-2.json, 2 x 16 ranks; tiers below are of a node, their parts of a rank\n");
+                   "dgx-2.json, 2 x 16 ranks; tiers below are per node, their parts per rank\n");
     check_contains(rig_out, "\nranks: each receives ");
     const char *list = strstr(rig_out, "\na step with twice as much of one part:\n");
     check_true(list != NULL);

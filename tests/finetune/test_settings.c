@@ -601,7 +601,7 @@ static void refusals(void)
         {NULL, "--place weights=disk", "invalid \"weights=disk\"; allowed: weights"},
         {NULL, "--place acts=device", "invalid \"acts=device\""},
         {NULL, "--place weights", "invalid \"weights\""},
-        {NULL, "--place weights=host,weights=device", "--place gives weights twice"},
+        {NULL, "--place weights=host,weights=device", "--place sets weights twice"},
         {NULL, "--place states=store", "--place needs a store: give --store DIR"},
         {NULL, "--store :1G", "--store :1G: allowed: the path"},
         {NULL, "--store a:0", "a store of 0 bytes"},

@@ -260,7 +260,7 @@ static void bad_calls_are_refused(void)
     make_arrays(&arrays);
     struct run_optimizer *optimizer = make_optimizer(&ways[0], &plain, &arrays);
     check_int(run_optimizer_step(optimizer, &token), ==, -ENODATA);
-    check_contains(core_err_message(), "without a gradient");
+    check_contains(core_err_message(), "the step has no gradient");
     check_int(run_optimizer_submit(optimizer, PARAMETERS, arrays.gradients[0], true, &token), ==,
               -EINVAL);
     check_int(run_optimizer_submit(optimizer, 0, NULL, true, &token), ==, -EINVAL);

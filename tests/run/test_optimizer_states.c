@@ -333,7 +333,7 @@ static void wrong_shares_are_refused(void)
     share.world = 2;
     share.rank = 2;
     check_int(try_optimizer(&ways[0], &rules, &arrays, NULL, &optimizer), ==, -EINVAL);
-    check_contains(core_err_message(), "process 2 of 2");
+    check_contains(core_err_message(), "rank 2 must be below the number of processes, 2");
     share.rank = 1;
     rules.clip = 1;
     check_int(try_optimizer(&ways[0], &rules, &arrays, NULL, &optimizer), ==, -EINVAL);

@@ -323,7 +323,7 @@ static void refuses(void)
     options.seq_len = 1 << 26;
     options.batch_rows = 17;
     check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
-    check_contains(core_err_message(), "a micro-batch of more than 2^30 tokens");
+    check_contains(core_err_message(), "a micro-batch has more than 2^30 tokens");
     options.seq_len = options.batch_rows = INT64_MAX; /* their product is not computed */
     check_int(text_feed_open(&options, NULL, &feed), ==, -EINVAL);
     check_contains(core_err_message(), "--seq-len");

@@ -121,17 +121,17 @@ static void errors_have_lines(void)
         {"{{ 99999999999999999999 }}", "too large"},
         {"\n{{ x.y }}", "t:2: 'x' is undefined"},
         {"{{ 1 // 0 }}", "division by zero"},
-        {"{{ 9223372036854775807 + 1 }}", "more than 64 bits"},
+        {"{{ 9223372036854775807 + 1 }}", "does not fit into 64 bits"},
         {"{{ 'a' | frob }}", "unknown filter 'frob'"},
         {"{{ 1 is frob }}", "unknown test 'frob'"},
         {"{{ 'a' | upper(1) }}", "upper takes 0 arguments, but 1 were given"},
         {"{{ 'a' | trim(x=1) }}", "trim has no argument 'x'"},
         {"{{ raise_exception('no ' ~ 'way') }}", "t:1: the template raised an exception: no way"},
-        {"{{ [].append(1) }}", "the method append of a list is not supported"},
+        {"{{ [].append(1) }}", "the method append of 'list' is not supported"},
         {"{{ 'a'.encode() }}", "encode"},
         {"{{ x[] }}", "t:1: expected an index"},
         {"{% break %}", "only in loops"},
-        {"{{ 5() }}", "a int cannot be called"},
+        {"{{ 5() }}", "'int' cannot be called"},
         {"{% set x.y = 1 %}", "non-namespace"},
         {"{{ namespace(_x=1) }}", "begins with _"},
         {"{{ range(1000000) }}", "more than 100000"},
@@ -439,7 +439,7 @@ static void searches(void)
         check_string(out, rows[i].want);
     }
     check_int(render("{{ '%d' % 1e300 }}", NULL, NULL, 0, out, sizeof out), ==, -EINVAL);
-    check_contains(out, "a number of more than 64 bits");
+    check_contains(out, "the result does not fit into 64 bits");
 }
 
 /* Whichever allocation fails, rendering returns an error and frees everything. */

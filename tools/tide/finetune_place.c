@@ -66,7 +66,7 @@ static int take_place(const char *part, size_t length, unsigned *seen,
         }
         const unsigned bit = 1u << (unsigned char)(choices[i].stream[0] - 'a');
         if ((*seen & bit) != 0) {
-            return core_err_set(-EINVAL, "--place gives %s twice", choices[i].stream);
+            return core_err_set(-EINVAL, "--place sets %s twice", choices[i].stream);
         }
         *seen |= bit;
         switch (choices[i].stream[0]) {

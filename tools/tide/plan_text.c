@@ -126,7 +126,7 @@ static void print_machine(const struct tide_engine_options *options, FILE *strea
     if (options->machine != NULL) {
         fprintf(stream,
                 "machine: %s, %" PRIu64 " x %" PRIu64
-                " ranks; tiers below are of a node, their parts of a rank\n\n",
+                " ranks; tiers below are per node, their parts per rank\n\n",
                 options->machine, options->nodes, options->ranks / options->nodes);
     }
 }

@@ -94,7 +94,7 @@ static int take_file(struct text_records *records, size_t index, struct text_lin
 static int add_file(struct text_records *records, const char *path)
 {
     if (records->count == TEXT_FILES_MAX) {
-        return core_err_set(-E2BIG, "more than %d files of data", TEXT_FILES_MAX);
+        return core_err_set(-E2BIG, "there are more than %d data files", TEXT_FILES_MAX);
     }
     if (records->count == records->room) {
         const size_t room = records->room * 2 + 16;

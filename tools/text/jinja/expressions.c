@@ -189,7 +189,7 @@ void jinja_evaluate_arguments(struct jinja_run *run, const struct jinja_node *fi
         } else if (node->kind == JINJA_NODE_KEYWORD) {
             add_named(run, out, run->names->items[node->name], value);
         } else if (value.kind != JINJA_DICT) {
-            jinja_fail(run, -EINVAL, "** needs a dict, found a %s", jinja_type_name(value));
+            jinja_fail(run, -EINVAL, "** needs a dict, found '%s'", jinja_type_name(value));
         } else {
             for (size_t i = 0; i < value.as.dict->count && run->rc == 0; i++) {
                 add_named(run, out, value.as.dict->pairs[i].key, value.as.dict->pairs[i].value);
@@ -241,7 +241,7 @@ struct jinja_value jinja_apply_filters(struct jinja_run *run, const struct jinja
 static struct jinja_value negate(struct jinja_run *run, struct jinja_value value, bool negative)
 {
     if (!jinja_is_number(value)) {
-        return jinja_fail(run, -EINVAL, "a %s has no sign", jinja_type_name(value));
+        return jinja_fail(run, -EINVAL, "'%s' has no sign", jinja_type_name(value));
     }
     if (value.kind == JINJA_REAL) {
         return jinja_real(negative ? -value.as.real : value.as.real);

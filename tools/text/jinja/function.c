@@ -87,7 +87,7 @@ int64_t jinja_argument_integer(struct jinja_run *run, const struct jinja_argumen
         return value.as.truth;
     }
     if (value.kind != JINJA_INTEGER) {
-        jinja_fail(run, -EINVAL, "%s must be an int, found a %s", name, jinja_type_name(value));
+        jinja_fail(run, -EINVAL, "%s must be an int, found '%s'", name, jinja_type_name(value));
         return otherwise;
     }
     return value.as.integer;
@@ -101,7 +101,7 @@ struct jinja_value jinja_argument_text(struct jinja_run *run,
         arguments, index, name,
         otherwise != NULL ? jinja_string(otherwise, strlen(otherwise)) : jinja_undefined(name));
     if (value.kind != JINJA_STRING) {
-        jinja_fail(run, -EINVAL, "%s must be a str, found a %s", name, jinja_type_name(value));
+        jinja_fail(run, -EINVAL, "%s must be a str, found '%s'", name, jinja_type_name(value));
         return jinja_string("", 0);
     }
     return value;

@@ -26,7 +26,7 @@ static struct jinja_value call_range(struct jinja_run *run, struct jinja_value s
     for (int64_t at = bounds[0];
          run->rc == 0 && (bounds[2] > 0 ? at < bounds[1] : at > bounds[1]);) {
         if (list.as.list->count == RANGE_MAX) {
-            return jinja_fail(run, -E2BIG, "a range of more than %d numbers", RANGE_MAX);
+            return jinja_fail(run, -E2BIG, "a range has more than %d numbers", RANGE_MAX);
         }
         jinja_list_add(run, list.as.list, jinja_integer(at));
         if (__builtin_add_overflow(at, bounds[2], &at)) {

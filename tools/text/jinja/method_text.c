@@ -224,7 +224,7 @@ static struct jinja_value justify(struct jinja_run *run, struct jinja_value self
     /* If both the width and the padding are odd, Python puts the extra space to the left. */
     const int64_t left = where < 0 ? 0 : where > 0 ? room : room / 2 + (room & width & 1);
     if (room > (int64_t)run->bytes_max) {
-        return jinja_fail(run, -E2BIG, "a text of %lld characters", (long long)width);
+        return jinja_fail(run, -E2BIG, "a text of %lld characters is too long", (long long)width);
     }
     const size_t mark = jinja_capture_begin(run);
     for (int64_t i = 0; i <= room && run->rc == 0; i++) {

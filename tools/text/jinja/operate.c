@@ -16,7 +16,7 @@ static int64_t integer_of(struct jinja_value value)
 
 static struct jinja_value overflow(struct jinja_run *run)
 {
-    return jinja_fail(run, -EINVAL, "a number of more than 64 bits");
+    return jinja_fail(run, -EINVAL, "the result does not fit into 64 bits");
 }
 
 /* Divides, rounding down; the remainder has the sign of the divisor. */
@@ -232,7 +232,7 @@ struct jinja_value jinja_attribute(struct jinja_run *run, struct jinja_value val
         return jinja_bind(run, value, method);
     }
     if (is_refused(value.kind, name, bytes)) {
-        return jinja_fail(run, -EINVAL, "the method %.*s of a %s is not supported", (int)bytes,
+        return jinja_fail(run, -EINVAL, "the method %.*s of '%s' is not supported", (int)bytes,
                           name, jinja_type_name(value));
     }
     if (value.kind == JINJA_DICT || value.kind == JINJA_NAMESPACE) {
@@ -305,7 +305,7 @@ static bool read_bounds(struct jinja_run *run, const struct jinja_value bounds[3
     for (int i = 0; i < 3; i++) {
         if (bounds[i].kind != JINJA_NONE && bounds[i].kind != JINJA_INTEGER &&
             bounds[i].kind != JINJA_BOOL) {
-            jinja_fail(run, -EINVAL, "a slice needs whole numbers, found a %s",
+            jinja_fail(run, -EINVAL, "a slice needs whole numbers, found '%s'",
                        jinja_type_name(bounds[i]));
             return false;
         }

@@ -177,7 +177,7 @@ void jinja_write_repr(struct jinja_run *run, struct jinja_value value)
     case JINJA_GLOBAL:
     case JINJA_CYCLER:
     case JINJA_JOINER:
-        jinja_fail(run, -EINVAL, "a %s cannot be written as text", jinja_type_name(value));
+        jinja_fail(run, -EINVAL, "'%s' cannot be written as text", jinja_type_name(value));
         break;
     }
     run->depth--;
@@ -349,7 +349,7 @@ static void write_key(struct writer *writer, struct jinja_value key)
         return;
     }
     if (!jinja_is_number(key) && key.kind != JINJA_NONE) {
-        jinja_fail(writer->run, -EINVAL, "a key of JSON cannot be a %s", jinja_type_name(key));
+        jinja_fail(writer->run, -EINVAL, "a key of JSON cannot be '%s'", jinja_type_name(key));
         return;
     }
     append_text(writer, "\"");

@@ -63,7 +63,7 @@ bool jinja_step_bytes(struct jinja_run *run, size_t bytes)
 bool jinja_deeper(struct jinja_run *run)
 {
     if (run->depth >= JINJA_DEPTH_MAX) {
-        jinja_fail(run, -E2BIG, "more than %d levels of nesting", JINJA_DEPTH_MAX);
+        jinja_fail(run, -E2BIG, "nested deeper than %d levels", JINJA_DEPTH_MAX);
         return false;
     }
     run->depth++;

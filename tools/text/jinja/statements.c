@@ -261,7 +261,7 @@ struct jinja_value jinja_call_value(struct jinja_run *run, struct jinja_value ca
     if (callee.kind == JINJA_UNDEFINED) {
         return jinja_fail(run, -EINVAL, "'%s' is undefined", callee.as.text);
     }
-    return jinja_fail(run, -EINVAL, "a %s cannot be called", jinja_type_name(callee));
+    return jinja_fail(run, -EINVAL, "'%s' cannot be called", jinja_type_name(callee));
 }
 
 static struct jinja_value make_macro(struct jinja_run *run, const struct jinja_node *node)

@@ -37,7 +37,7 @@ struct jinja_value jinja_whole(struct jinja_run *run, double real)
 {
     return real >= -0x1p63 && real < 0x1p63
                ? jinja_integer((int64_t)real)
-               : jinja_fail(run, -EINVAL, "a number of more than 64 bits");
+               : jinja_fail(run, -EINVAL, "the result does not fit into 64 bits");
 }
 
 struct jinja_value jinja_string(const char *text, size_t bytes)
@@ -49,7 +49,7 @@ struct jinja_value jinja_string_room(struct jinja_run *run, size_t bytes, char *
 {
     *text = bytes < UINT32_MAX ? jinja_alloc(run, bytes + 1) : NULL;
     if (*text == NULL) {
-        return jinja_fail(run, -E2BIG, "a text of %zu bytes", bytes);
+        return jinja_fail(run, -E2BIG, "a text of %zu bytes is too long", bytes);
     }
     return jinja_string(*text, bytes);
 }
@@ -121,7 +121,7 @@ const struct jinja_value *jinja_dict_find(struct jinja_run *run, const struct ji
                                           struct jinja_value key)
 {
     if (key.kind == JINJA_LIST || key.kind == JINJA_DICT) {
-        jinja_fail(run, -EINVAL, "a %s cannot be a key of a dict", jinja_type_name(key));
+        jinja_fail(run, -EINVAL, "'%s' cannot be a key of a dict", jinja_type_name(key));
         return NULL;
     }
     jinja_step(run, dict->count / 8);
