@@ -528,13 +528,14 @@ static void run_world(uint32_t size, uint32_t loads, int first, int end)
     pthread_barrierattr_init(&shared);
     pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
     check_int(pthread_barrier_init(&common->barrier, &shared, size), ==, 0);
+    fflush(stdout);
     for (uint32_t r = 0; r < size; r++) {
         struct world world = {size, r, loads, first, end};
         children[r] = fork();
         check_int(children[r], >=, 0);
         if (children[r] == 0) {
             process(&world);
-            _exit(0);
+            test_child_end(0);
         }
     }
     bool failed = false;
@@ -576,9 +577,12 @@ static void a_child_is_refused(void)
     options.states = TIDE_STORE;
     struct tide_optim *optim = create();
     submit_all(optim);
+    fflush(stdout);
     const pid_t child = fork();
     if (child == 0) {
+        const char *saved = test_path("of a child");
         struct tide_optim_result result = {.struct_bytes = sizeof result};
+        struct tide_optim_info info = {.struct_bytes = sizeof info};
         bool refused = tide_optim_submit(optim, 0, gradients[0], 1, &token) == -ECHILD &&
                        tide_optim_step(optim, &token) == -ECHILD &&
                        tide_optim_wait(optim, 1) == -ECHILD &&
@@ -589,9 +593,16 @@ static void a_child_is_refused(void)
                        tide_optim_get_states(optim, 0, NULL, &token) == -ECHILD &&
                        tide_optim_share(optim, 0, &token, &token) == -ECHILD &&
                        tide_optim_set_states(optim, 0, NULL, 1) == -ECHILD &&
+                       tide_optim_set_stream(optim, NULL) == -ECHILD &&
+                       tide_optim_set_group(optim, 0, NULL) == -ECHILD &&
+                       tide_optim_set_loss_scale(optim, 1) == -ECHILD &&
+                       tide_optim_save(optim, saved, 0) == -ECHILD &&
+                       tide_optim_load(optim, saved, &token) == -ECHILD &&
+                       tide_optim_describe(optim, &info) == -ECHILD &&
+                       access(saved, F_OK) != 0 &&
                        strstr(tide_last_error(), "was forked from") != NULL;
         tide_optim_destroy(optim);
-        _exit(refused ? 0 : 1);
+        test_child_end(refused ? 0 : 1);
     }
     int status = 0;
     check_int(waitpid(child, &status, 0), ==, child);

@@ -11,7 +11,7 @@ enum { TEST_STOP_MS = 2500 };
  * that fails in the child fails the case of the caller. */
 int test_child(int (*run)(void *argument), void *argument);
 
-/* Ends this process like _exit(). In a build that measures coverage it first writes the counters, which _exit() drops. */
+/* Ends this process like _exit(). In a build that measures coverage it is exit(), because _exit() drops the counters. */
 _Noreturn void test_child_end(int code);
 
 /* A process that has a child which outlives it: what ends with the process must not be kept by the child. */
