@@ -10,7 +10,9 @@
 #include "core/base/cpus.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/base/queue.h"
 #include "core/base/team.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
 static void count_part(void *argument, unsigned index, unsigned count)
@@ -75,6 +77,30 @@ static void members_are_pinned(void)
     options.count = CORE_TEAM_MAX + 1;
     check_int(core_team_create(&options, &team), ==, -EINVAL);
     core_team_destroy(NULL);
+}
+
+/* Processors that the machine does not have are a warning of each thread; the threads work without them. */
+static void no_such_processor(void)
+{
+    struct core_cpus none = {{0}};
+    struct core_team *team = NULL;
+    struct core_queue *queue = NULL;
+    core_cpus_add(&none, CORE_CPUS_MAX - 1);
+    const struct core_cpus sets[2] = {none, none};
+    const struct core_team_options options = {.name = "pin", .sets = sets, .count = 2};
+    struct core_cpus where[2] = {{{0}}};
+    test_listen(CORE_LOG_WARN);
+    check_int(core_team_create(&options, &team), ==, 0);
+    core_team_run(team, pinned_part, where);
+    core_team_destroy(team);
+    check_int(test_heard_lines("the thread is left unpinned"), ==, 1);
+    check_int(core_cpus_count(&where[1]), >=, 1);
+    check_int(core_queue_create(
+                  &(struct core_queue_options){.name = "q", .depth = 4, .cpus = &none}, &queue),
+              ==, 0);
+    core_queue_destroy(queue);
+    test_listen_end();
+    check_int(test_heard_lines("left unpinned"), ==, 2);
 }
 
 /* Shares cover everything once, begin at multiples of the grain, and are as even as the grain
@@ -187,6 +213,12 @@ static void messages(void)
     check_string(core_err_message(), "file a: disk 7");
     check_int(core_err_prefix(-EIO, "%s", longer), ==, -EIO);
     check_int(strlen(core_err_message()), <, CORE_ERR_MESSAGE_BYTES);
+    memset(longer, 'm', CORE_ERR_MESSAGE_BYTES - 4);
+    longer[CORE_ERR_MESSAGE_BYTES - 4] = '\0';
+    check_int(core_err_set(-EIO, "%s", longer), ==, -EIO);
+    check_int(core_err_prefix(-EIO, "file a"), ==, -EIO);
+    check_contains(core_err_message(), "file a: mmm");
+    check_contains(core_err_message(), "mmm...");
     check_int(core_err_adopt(-EPERM, "other"), ==, -EPERM);
     check_string(core_err_message(), "other");
     core_err_clear();
@@ -208,7 +240,7 @@ static void first_error(void)
 }
 
 TEST_MAIN({"every_member_runs", every_member_runs}, {"members_are_pinned", members_are_pinned},
-          {"shares_cover", shares_cover}, {"cpu_lists", cpu_lists},
-          {"cpu_flags_are_masked", cpu_flags_are_masked},
+          {"no_such_processor", no_such_processor}, {"shares_cover", shares_cover},
+          {"cpu_lists", cpu_lists}, {"cpu_flags_are_masked", cpu_flags_are_masked},
           {"log_binding_is_inherited", log_binding_is_inherited}, {"messages", messages},
           {"first_error", first_error})

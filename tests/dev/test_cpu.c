@@ -5,6 +5,7 @@
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "tests/dev/device.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
 /* The kinds are listed, there is one CPU device, and an unknown name is refused with the list of
@@ -42,6 +43,49 @@ static void registry(void)
     dev_close(NULL);
 }
 
+/* The device of each rank: ranks share the CPU, and a list of cards must have one for each rank. */
+static void ranks(void)
+{
+    static const struct {
+        const char *name, *message;
+    } wrong[] = {
+        {"gpu", "unknown device \"gpu\""},
+        {"cuda:1,x", "\"cuda:1,x\""},
+        {"cuda:2,2", "device 2 is listed twice in \"cuda:2,2\""},
+        {"cuda:0,1", "device \"cuda:0,1\" lists 2 cards for 3 ranks of this machine"},
+    };
+    char name[DEV_NAME_BYTES];
+    check_int(dev_name_of_rank("cpu", 2, 3, name), ==, 0);
+    check_string(name, "cpu");
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        check_int(dev_name_of_rank(wrong[i].name, 0, 3, name), ==, -EINVAL);
+        check_contains(core_err_message(), wrong[i].message);
+    }
+    if (!dev_kind_built(1)) {
+        check_int(dev_name_of_rank("cuda", 0, 3, name), ==, -ENOTSUP);
+        check_contains(core_err_message(), "this build has no device cuda");
+    }
+}
+
+/* Memory that is still allocated when a device is closed is reported; a CPU queue has no stream of its own. */
+static void left_memory(void)
+{
+    struct dev_device *device = device_open(1 << 16);
+    struct dev_queue *queue = device_queue(device, DEV_QUEUE_COMPUTE, 4);
+    struct dev_launch launch;
+    unsigned char *memory = device_alloc(device, 300);
+    check_true(dev_memory_holds(device, memory, 300));
+    check_true(!dev_memory_holds(device, &launch, 1));
+    check_int(dev_queue_enter(queue, &launch), ==, -ENOTSUP);
+    check_string(core_err_message(), "cpu has no streams");
+    dev_queue_destroy(queue);
+    test_listen(CORE_LOG_WARN);
+    dev_close(device);
+    test_listen_end();
+    check_int(test_heard_lines("cpu is closed with 512 bytes in 1 allocations still in use"), ==,
+              1);
+}
+
 /* Allocations are exact to 256 bytes, freed memory is reused, and the budget is never exceeded. */
 static void budget(void)
 {
@@ -75,6 +119,8 @@ static void budget(void)
     check_uint(memory.used_bytes, ==, 1 << 19);
     check_uint(memory.peak_bytes, ==, 1 << 20);
     check_uint(memory.largest_bytes, >=, 256);
+    check_int(dev_memory_alloc(device, memory.largest_bytes + 1, &more), ==, -ENOMEM);
+    check_contains(core_err_message(), "524288 of the budget of 1048576 bytes are in use");
     for (int i = 1; i < 4096; i += 2) {
         check_int(*(unsigned char *)parts[i], ==, i % 256);
         dev_memory_free(device, parts[i]);
@@ -209,5 +255,6 @@ static void rates(void)
     dev_close(device);
 }
 
-TEST_MAIN({"registry", registry}, {"budget", budget}, {"copies", copies},
-          {"copies_refused", copies_refused}, {"host_memory", host_memory}, {"rates", rates})
+TEST_MAIN({"registry", registry}, {"ranks", ranks}, {"left_memory", left_memory},
+          {"budget", budget}, {"copies", copies}, {"copies_refused", copies_refused},
+          {"host_memory", host_memory}, {"rates", rates})
