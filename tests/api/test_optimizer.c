@@ -598,8 +598,7 @@ static void a_child_is_refused(void)
                        tide_optim_set_loss_scale(optim, 1) == -ECHILD &&
                        tide_optim_save(optim, saved, 0) == -ECHILD &&
                        tide_optim_load(optim, saved, &token) == -ECHILD &&
-                       tide_optim_describe(optim, &info) == -ECHILD &&
-                       access(saved, F_OK) != 0 &&
+                       tide_optim_describe(optim, &info) == -ECHILD && access(saved, F_OK) != 0 &&
                        strstr(tide_last_error(), "was forked from") != NULL;
         tide_optim_destroy(optim);
         test_child_end(refused ? 0 : 1);
