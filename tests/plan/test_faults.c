@@ -1,5 +1,6 @@
 /* Proves that planning ends with a message and frees everything if any allocation fails. */
 #include "core/base/err.h"
+#include "offload/plan/flow.h"
 #include "offload/plan/trace.h"
 #include "tests/harness/fail_alloc.h"
 #include "tests/harness/test.h"
@@ -53,5 +54,57 @@ static void ranks_plan_or_fail(void)
     }
 }
 
-TEST_MAIN({"every_request_fails_once", every_request_fails_once},
+/* An automatic choice under a budget that not everything fits into. */
+static void tight_world(void)
+{
+    world_init(&world, true, 1);
+    world.input.budgets.host_bytes = 9 * world_parameters(&world);
+    world.input.wishes.acts = PLAN_ACTS_RECOMPUTE;
+    world.input.wishes.order = PLAN_ORDER_LAYER;
+    world.input.wishes.chunk_elements = 8 * UNIT;
+}
+
+static int choice_life(void)
+{
+    struct plan *plan = NULL;
+    const int rc = plan_create(&world.input, &plan);
+    plan_destroy(plan);
+    return rc;
+}
+
+/* The same while plans are tried one after another and compared; every 31st request. */
+static void a_search_ends(void)
+{
+    if (TEST_SLOW) {
+        test_skip("the rank of ranks_plan_or_fail makes the same requests");
+    }
+    tight_world();
+    const unsigned failed = test_fail_every(choice_life, 31);
+    test_note("%u requests", failed);
+    check_int(failed, >=, 500);
+}
+
+static int flow_life(void)
+{
+    struct plan *plan = NULL;
+    struct plan_flow *flow = NULL;
+    int rc = plan_create(&world.input, &plan);
+    if (rc == 0) {
+        rc = plan_flow_create(&world.input, plan, &flow);
+    }
+    plan_flow_destroy(flow);
+    plan_destroy(plan);
+    return rc;
+}
+
+/* Tapes for an application that computes itself. */
+static void flows_end(void)
+{
+    world_lend(&world, 1);
+    world.input.wishes.states = PLAN_WHERE_STORE;
+    check_int(test_fail_nth(flow_life), >=, 20);
+}
+
+TEST_MAIN({"a_search_ends", a_search_ends}, {"flows_end", flows_end},
+          {"every_request_fails_once", every_request_fails_once},
           {"ranks_plan_or_fail", ranks_plan_or_fail})
