@@ -108,6 +108,32 @@ static void types_of_blocks(void)
     store_shelf_close(shelf);
 }
 
+static int stop_at_the_second(void *user, uint64_t done, uint64_t total)
+{
+    *(uint64_t *)user = done;
+    check_uint(total, ==, CASE_BLOCKS);
+    return done == 2;
+}
+
+/* A check of a checkpoint stops when it is asked to, and can be made again. */
+static void stopped_check(void)
+{
+    struct store_shelf *shelf = case_shelf();
+    struct store_checkpoint *checkpoint = NULL;
+    char path[700];
+    uint64_t done = 0;
+    case_shrink(true);
+    check_int(case_write(shelf, 9, 0, NULL), ==, 0);
+    store_shelf_path(store_shelf_directory(shelf), 9, path, sizeof path);
+    check_int(store_checkpoint_open(path, "threads", NULL, &checkpoint), ==, 0);
+    check_int(store_checkpoint_verify(checkpoint, NULL, stop_at_the_second, &done), ==, -ECANCELED);
+    check_uint(done, ==, 2);
+    check_contains(core_err_message(), "stopped while ");
+    check_int(store_checkpoint_verify(checkpoint, NULL, NULL, NULL), ==, 0);
+    check_int(store_checkpoint_close(checkpoint), ==, 0);
+    store_shelf_close(shelf);
+}
+
 /* A manifest reads back what was written to it. */
 static void manifest(void)
 {
@@ -617,8 +643,8 @@ static void a_child_holds_no_lock(void)
 TEST_MAIN({"a_child_holds_no_lock", a_child_holds_no_lock}, {"round_trip", round_trip},
           {"read_ahead", read_ahead}, {"told_at_the_end", told_at_the_end},
           {"others_can_read_it", others_can_read_it}, {"types_of_blocks", types_of_blocks},
-          {"manifest", manifest}, {"cuts", cuts}, {"reserved_names", reserved_names},
-          {"rotation", rotation},
+          {"manifest", manifest}, {"stopped_check", stopped_check}, {"cuts", cuts},
+          {"reserved_names", reserved_names}, {"rotation", rotation},
           {"rotation_in_front_of_a_damaged_one", rotation_in_front_of_a_damaged_one},
           {"a_spare", a_spare}, {"a_spare_in_use", a_spare_in_use}, {"one_writer", one_writer},
           {"files_of_others", files_of_others}, {"half_removed", half_removed},
