@@ -249,7 +249,9 @@ struct kern_rope_arguments {
  * score matrix is never stored whole. Query head h reads key head h / (heads / kv_heads). Within a
  * row, query i sees key j if starts[i] <= j <= i and, with a window, i - j < window. A row with
  * several documents gives the same bits as one call per document if all of its numbers are finite;
- * otherwise a masked pair may add 0 times a NaN of another document. */
+ * otherwise a masked pair may add 0 times a NaN of another document.
+ * With `gaps`, a row is a prompt and two answers to it: queries from gaps[row][1] on, the second answer, do not see
+ * the keys from gaps[row][0] up to there, the first one, and i - j does not count these. */
 struct kern_attention_arguments {
     enum kern_type type;
     int64_t rows, length;
@@ -258,6 +260,7 @@ struct kern_attention_arguments {
     float scale;
     const int32_t *starts; /* [rows * length]: position in the row of the first token of the token's
                               document, 0 <= starts[t] <= t, ascending; NULL: a row is a document */
+    const int32_t *gaps;   /* [rows][2], without `starts`; NULL: none; a card: -ENOTSUP */
     const void *q;
     int64_t q_stride;
     const void *k;
@@ -391,10 +394,11 @@ struct kern_loss {
  * token t predicts. A label that is neither KERN_LABEL_IGNORED nor in 0 .. vocab - 1 is -EINVAL on
  * the CPU.
  *
- * With `pairs` (DPO; not on cards): the tokens are those of 4 pairs rows of equal length: chosen 0, rejected 0,
- * chosen 1 ... of the policy, and then the same rows of the reference, with the same labels. The reward of a row is
- * beta (log p(labels) of the policy - log p(labels) of the reference), and the loss of a pair is
- * -log sigmoid(reward of chosen - reward of rejected). A pair counts if both of its rows have labels. Only the
+ * With `pairs` (DPO; not on cards): the tokens are those of 2 pairs rows of equal length: a row for each pair of the
+ * policy, and then the same rows of the reference, with the same labels. In the row of pair i, tokens from
+ * gaps[2 i + 1] on are of the rejected answer, and those before it of the prompt and the chosen one. The reward of an
+ * answer is beta (log p(labels) of the policy - log p(labels) of the reference), and the loss of a pair is
+ * -log sigmoid(reward of chosen - reward of rejected). A pair counts if both answers have labels. Only the
  * policy's half of dx is written; gradients are those of the policy. */
 struct kern_loss_arguments {
     enum kern_type type;
@@ -417,9 +421,10 @@ struct kern_loss_arguments {
      * parts has no `dx` and computes statistics, and its last launch writes *loss; the second pass
      * has `dx`, which its last launch writes. */
     int64_t first_row, row_count;
-    void *state;   /* memory of kern_loss_parts.state_bytes that these launches share */
-    int64_t pairs; /* 0: cross-entropy */
-    double beta;   /* of pairs */
+    void *state;         /* memory of kern_loss_parts.state_bytes that these launches share */
+    int64_t pairs;       /* 0: cross-entropy */
+    double beta;         /* of pairs */
+    const int32_t *gaps; /* [pairs][2], of kern_attention_arguments */
 };
 
 /* How a loss is computed by parts of w. */

@@ -217,6 +217,11 @@ struct tide_engine_options {
      * weights, which later gathers of the step use. Must divide the number of ranks; 0 and 1: every
      * gather is over all ranks. Results do not change. More than 1 is -ENOTSUP on a GPU */
     uint64_t gather_within;
+
+    /* With TIDE_LOSS_DPO, the most tokens of a pair, of which those that both rows begin with count once:
+     * tide_pair_length. Compute and memory are those of this many tokens for each pair. 0: 2 * length, which
+     * is enough for all pairs. A longer pair is refused when it is given to a step */
+    uint64_t pair_length;
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof:
@@ -367,6 +372,10 @@ struct tide_batch {
      * document only. NULL: 0 */
     const int32_t *starts;
 };
+
+/* Writes the tokens of the longest pair of a batch with TIDE_LOSS_DPO, for `pair_length`: tokens that both rows
+ * begin with count once, and those after a row's last target do not count. -EINVAL: no rows of pairs. */
+TIDE_API int tide_pair_length(const struct tide_batch *batch, uint32_t *out);
 
 struct tide_step {
     size_t struct_bytes;

@@ -135,24 +135,27 @@ static void fill_scales(const struct arrays *arrays, int64_t first, int64_t coun
 static struct kern_loss settle_pairs(const struct kern_loss_arguments *a,
                                      const struct arrays *arrays)
 {
-    const int64_t length = a->tokens / (4 * a->pairs);
+    const int64_t length = a->tokens / (2 * a->pairs);
     const double beta = a->beta;
     struct kern_loss loss = {0};
     for (int64_t pair = 0; pair < a->pairs; pair++) {
-        const int64_t at = 2 * pair * length;
+        const int64_t begin = pair * length;
+        const int64_t rejected = begin + a->gaps[2 * pair + 1];
+        const int64_t firsts[2] = {begin, rejected};
+        const int64_t counts_of[2] = {rejected - begin, begin + length - rejected};
         double reward[2];
         bool counts = true;
         for (int side = 0; side < 2; side++) {
-            const int64_t first = at + side * length;
-            const struct kern_loss policy = sum_labels(a, arrays, first, length);
-            const struct kern_loss base = sum_labels(a, arrays, a->tokens / 2 + first, length);
+            const struct kern_loss policy = sum_labels(a, arrays, firsts[side], counts_of[side]);
+            const struct kern_loss base = sum_labels(a, arrays, a->tokens / 2 + firsts[side],
+                                                     counts_of[side]);
             reward[side] = beta * (base.sum - policy.sum);
             counts = counts && policy.count > 0;
         }
         const double margin = reward[0] - reward[1];
         const double factor = counts ? beta / (1 + exp(margin)) * (double)*a->scale : 0;
-        fill_scales(arrays, at, length, factor);
-        fill_scales(arrays, at + length, length, -factor);
+        fill_scales(arrays, firsts[0], counts_of[0], factor);
+        fill_scales(arrays, firsts[1], counts_of[1], -factor);
         if (counts) {
             loss.sum += log1p(exp(-fabs(margin))) + fmax(-margin, 0);
             loss.count++;

@@ -332,6 +332,9 @@ extern "C" int kern_cuda_attention_grad(const struct dev_launch *where,
     if (a->rows * a->length * a->heads == 0) {
         return 0;
     }
+    if (a->gaps != NULL) {
+        return core_err_set(-ENOTSUP, "a card has no attention of pairs");
+    }
     if (!kern_cuda_attention_grad_fits(g)) {
         float *delta = static_cast<float *>(where->scratch);
         int rc = kern_cuda_delta(where, g, delta);

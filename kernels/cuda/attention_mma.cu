@@ -138,6 +138,9 @@ extern "C" int kern_cuda_attention(const struct dev_launch *where,
     if (a->rows * a->length * a->heads == 0) {
         return 0;
     }
+    if (a->gaps != NULL) {
+        return core_err_set(-ENOTSUP, "a card has no attention of pairs");
+    }
     if (!kern_cuda_attention_fits(a)) {
         return kern_cuda_attention_plain(where, a);
     }

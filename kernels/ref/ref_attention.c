@@ -21,12 +21,24 @@ static int64_t key_head(const struct query *q)
 
 static int64_t first_key(const struct query *q)
 {
+    return q->a->starts != NULL ? q->a->starts[token_of(q, q->position)] : 0;
+}
+
+/* Whether the query sees key j of its document, which is not after it. */
+static bool is_seen(const struct query *q, int64_t j)
+{
     const struct kern_attention_arguments *a = q->a;
-    int64_t first = a->starts != NULL ? a->starts[token_of(q, q->position)] : 0;
-    if (a->window > 0 && q->position - a->window + 1 > first) {
-        first = q->position - a->window + 1;
+    int64_t apart = q->position - j;
+    if (a->gaps != NULL) {
+        const int32_t *gap = a->gaps + 2 * q->row;
+        if (q->position >= gap[1] && j < gap[1]) {
+            if (j >= gap[0]) {
+                return false;
+            }
+            apart -= gap[1] - gap[0];
+        }
     }
-    return first;
+    return a->window == 0 || apart < a->window;
 }
 
 static double dot(const struct query *q, const void *x, int64_t x_at, const void *y, int64_t y_at)
@@ -38,7 +50,8 @@ static double dot(const struct query *q, const void *x, int64_t x_at, const void
     return sum;
 }
 
-/* Probabilities p[first_key .. position]; returns the log of the sum of exponentials. */
+/* Probabilities p[first_key .. position], 0 for keys that are not seen; returns the log of the sum of
+ * exponentials. */
 static double probabilities(const struct query *q, double *p)
 {
     const struct kern_attention_arguments *a = q->a;
@@ -46,7 +59,7 @@ static double probabilities(const struct query *q, double *p)
     double top = -HUGE_VAL;
     for (int64_t j = first_key(q); j <= q->position; j++) {
         const int64_t k_at = token_of(q, j) * a->k_stride + key_head(q) * a->head_dim;
-        p[j] = (double)a->scale * dot(q, a->q, q_at, a->k, k_at);
+        p[j] = is_seen(q, j) ? (double)a->scale * dot(q, a->q, q_at, a->k, k_at) : -HUGE_VAL;
         top = fmax(top, p[j]);
     }
     double sum = 0.0;
@@ -69,7 +82,7 @@ static void forward_query(const struct query *q, double *p)
         double sum = 0.0;
         for (int64_t j = first_key(q); j <= q->position; j++) {
             const int64_t v_at = token_of(q, j) * a->v_stride + key_head(q) * a->head_dim;
-            sum += p[j] * kern_ref_load(a->type, a->v, v_at + i);
+            sum += is_seen(q, j) ? p[j] * kern_ref_load(a->type, a->v, v_at + i) : 0.0;
         }
         kern_ref_store(a->type, a->o, token * a->o_stride + q->head * a->head_dim + i, sum);
     }
@@ -110,6 +123,9 @@ static void grad_query(const struct kern_attention_grad_arguments *g, const stru
     const double delta = dot(q, g->d_o, do_at, a->o, token * a->o_stride + q->head * d);
     probabilities(q, p);
     for (int64_t j = first_key(q); j <= q->position; j++) {
+        if (!is_seen(q, j)) {
+            continue;
+        }
         const int64_t key = token_of(q, j);
         const int64_t k_at = key * a->k_stride + key_head(q) * d;
         const int64_t v_at = key * a->v_stride + key_head(q) * d;

@@ -62,20 +62,21 @@ static int64_t labels_sum(const struct kern_loss_arguments *a, const double *log
 static struct kern_loss pairs_loss(const struct kern_loss_arguments *a, const double *log_p,
                                    double *factors)
 {
-    const int64_t length = a->tokens / (4 * a->pairs);
+    const int64_t length = a->tokens / (2 * a->pairs);
     const int64_t half = a->tokens / 2;
     struct kern_loss loss = {0};
     for (int64_t i = 0; i < a->pairs; i++) {
-        const int64_t chosen = 2 * i * length;
-        const int64_t rejected = chosen + length;
+        const int64_t chosen = i * length;
+        const int64_t rejected = chosen + a->gaps[2 * i + 1];
+        const int64_t end = chosen + length;
         double sums[4];
-        const bool counts = labels_sum(a, log_p, chosen, length, &sums[0]) > 0 &&
-                            labels_sum(a, log_p, rejected, length, &sums[1]) > 0;
+        const bool counts = labels_sum(a, log_p, chosen, rejected - chosen, &sums[0]) > 0 &&
+                            labels_sum(a, log_p, rejected, end - rejected, &sums[1]) > 0;
         if (!counts) {
             continue;
         }
-        (void)labels_sum(a, log_p, half + chosen, length, &sums[2]);
-        (void)labels_sum(a, log_p, half + rejected, length, &sums[3]);
+        (void)labels_sum(a, log_p, half + chosen, rejected - chosen, &sums[2]);
+        (void)labels_sum(a, log_p, half + rejected, end - rejected, &sums[3]);
         const double good = a->beta * (sums[0] - sums[2]);
         const double bad = a->beta * (sums[1] - sums[3]);
         loss.sum += log(1.0 + exp(bad - good));
@@ -83,9 +84,8 @@ static struct kern_loss pairs_loss(const struct kern_loss_arguments *a, const do
         loss.chosen += good;
         loss.rejected += bad;
         loss.right += good > bad ? 1 : 0;
-        for (int64_t t = 0; t < length; t++) {
-            factors[chosen + t] = a->beta / (1.0 + exp(good - bad));
-            factors[rejected + t] = -factors[chosen + t];
+        for (int64_t t = chosen; t < end; t++) {
+            factors[t] = (t < rejected ? 1.0 : -1.0) * a->beta / (1.0 + exp(good - bad));
         }
     }
     return loss;

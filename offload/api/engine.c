@@ -2,6 +2,7 @@
 #include <tide/engine.h>
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,6 +140,31 @@ static int read_batch(const struct tide_batch *batch, struct model_batch *out)
                                 .labels = batch->labels,
                                 .positions = batch->positions,
                                 .starts = batch->starts};
+    return 0;
+}
+
+int tide_pair_length(const struct tide_batch *batch, uint32_t *out)
+{
+    struct tide_batch given;
+    struct model_batch rows;
+    int rc = abi_struct_read("tide_batch", batch, &given, sizeof given);
+    rc = rc != 0 ? rc : read_batch(&given, &rows);
+    if (rc == 0 && (rows.rows % 2 != 0 || out == NULL)) {
+        rc = core_err_set(-EINVAL,
+                          out == NULL ? "the length's place is NULL"
+                                      : "pairs have two rows each, not %" PRId64 " in all",
+                          rows.rows);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    int64_t longest = 0;
+    for (int64_t i = 0; i < rows.rows / 2; i++) {
+        const struct model_pair pair = model_batch_pair(&rows, i);
+        const int64_t tokens = model_pair_tokens(&pair);
+        longest = tokens > longest ? tokens : longest;
+    }
+    *out = (uint32_t)longest;
     return 0;
 }
 

@@ -107,8 +107,7 @@ int tide_plan_describe(const struct tide_plan *from, struct tide_plan_info *out)
     const struct plan *plan = prepared->plan;
     const struct plan_prediction *predicted = plan_predicted(plan);
     const struct plan_layout *layout = plan_layout_of(plan);
-    const double full_tokens = (setup->options.pairs > 0 ? 2.0 : 1.0) *
-                               (double)setup->options.length;
+    const double full_tokens = (setup->options.pairs > 0 ? 2.0 : 1.0) * (double)setup->given.length;
     const double row_tokens = setup->given.tokens_per_row > 0 ? setup->given.tokens_per_row
                                                               : full_tokens;
     const double tokens = setup->given.batch * row_tokens * setup->options.micro_batches *

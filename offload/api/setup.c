@@ -70,9 +70,14 @@ static void fill_training(const struct tide_engine_options *given, struct run_op
         [TIDE_BF16] = KERN_BF16, [TIDE_FP16] = KERN_FP16, [TIDE_FP32] = KERN_F32};
     out->seed = given->seed;
     out->pairs = given->loss == TIDE_LOSS_DPO ? given->batch : 0;
-    out->rows = out->pairs > 0 ? 4 * out->pairs : given->batch;
+    out->rows = out->pairs > 0 ? 2 * out->pairs : given->batch;
     out->beta = given->dpo_beta > 0 ? given->dpo_beta : 0.1;
     out->length = given->length;
+    if (out->pairs > 0) {
+        const int64_t both = given->pair_length > 0 ? (int64_t)given->pair_length : 2 * out->length;
+        out->row_length = out->length;
+        out->length = both > out->row_length ? both : out->row_length;
+    }
     out->micro_batches = given->accum > 0 ? given->accum : 1;
     out->tile_bytes = given->tile_bytes;
     out->type = types[given->precision];

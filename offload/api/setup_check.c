@@ -156,8 +156,10 @@ static int check_lora(const struct tide_engine_options *given)
 static int check_loss(const struct tide_engine_options *given)
 {
     if (given->loss != TIDE_LOSS_DPO) {
-        return given->dpo_beta > 0
-                   ? core_err_set(-EINVAL, "dpo_beta (--beta) needs the loss of pairs (--loss dpo)")
+        return given->dpo_beta > 0 ? core_err_set(-EINVAL, "dpo_beta (--beta) needs the loss of "
+                                                           "pairs (--loss dpo)")
+               : given->pair_length > 0
+                   ? core_err_set(-EINVAL, "pair_length needs the loss of pairs (--loss dpo)")
                    : 0;
     }
     if (given->lora_rank == 0 && given->adapter == NULL) {

@@ -26,4 +26,31 @@ int model_batch_check(const struct model_batch *batch, const struct model_config
  * document; -100: none. Returns how many are not -100. */
 int64_t model_batch_shift(const struct model_batch *batch, int32_t *out);
 
+/* Two rows of a batch that begin alike are put together as one: `shared` tokens of both, which no target follows; the
+ * chosen row's tokens up to its last target; those of the rejected row. Tokens after the last target change nothing
+ * and are left out. */
+struct model_pair {
+    int64_t shared;
+    int64_t ends[2]; /* tokens of the chosen and the rejected row up to their last target */
+};
+
+/* Finds how rows 2 pair and 2 pair + 1 are put together. The batch has neither positions nor documents. */
+struct model_pair model_batch_pair(const struct model_batch *batch, int64_t pair);
+
+/* Tokens of the one row. */
+int64_t model_pair_tokens(const struct model_pair *pair);
+
+/* One row of `length` tokens for each pair: ids, shifted labels, positions, and gaps[pairs][2] as attention and loss
+ * take them (kern.h). */
+struct model_pair_rows {
+    int64_t pairs;
+    int64_t length;
+    int32_t *ids, *labels, *positions;
+    int32_t *gaps;
+};
+
+/* Puts the rows of a batch, which may have fewer pairs, together, and fills the rest with padding. Returns how many pairs have targets
+ * in both rows, as the loss counts them; -EINVAL: a pair does not fit into the length. */
+int64_t model_batch_put_pairs(const struct model_batch *batch, const struct model_pair_rows *out);
+
 #endif

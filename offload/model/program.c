@@ -178,16 +178,17 @@ static int check_shape(const struct model *model, const struct model_shape *shap
         return core_err_set(-EINVAL, "invalid micro-batch of %lld rows of %lld tokens",
                             (long long)shape->rows, (long long)shape->length);
     }
-    if (shape->pairs > 0 && (shape->rows != 4 * shape->pairs || model->lora.rank == 0)) {
+    if (shape->pairs > 0 && (shape->rows != 2 * shape->pairs || model->lora.rank == 0)) {
         return core_err_set(-EINVAL, "%lld pairs in %lld rows of a model %s adapters",
                             (long long)shape->pairs, (long long)shape->rows,
                             model->lora.rank == 0 ? "without" : "with");
     }
-    if (shape->length > model->config.length_max) {
+    const int64_t row_length = shape->pairs > 0 ? shape->row_length : shape->length;
+    if (row_length > model->config.length_max) {
         return core_err_set(-EINVAL,
                             "rows of %lld tokens are longer than the %lld positions that "
                             "the model has",
-                            (long long)shape->length, (long long)model->config.length_max);
+                            (long long)row_length, (long long)model->config.length_max);
     }
     return 0;
 }

@@ -437,6 +437,9 @@ static void attention_grad(struct model_build *build, const struct model_op_row 
     struct model_step *step = model_build_step(build, KERN_ATTENTION_GRAD, &arguments);
     step->flops = 2.5 * model_build_attention_flops(build);
     model_build_base(build, step, AT(attention_grad, forward.starts), MODEL_BASE_STARTS);
+    if (build->shape.pairs > 0) {
+        model_build_base(build, step, AT(attention_grad, forward.gaps), MODEL_BASE_GAPS);
+    }
     const struct {
         size_t field;
         size_t grad_field;

@@ -29,6 +29,16 @@ static double products(const struct loss *loss, int64_t rows)
     return 2.0 * (double)loss->build->tokens * (double)rows * (double)loss->param->cols;
 }
 
+static void point_inputs(struct model_build *build, struct model_step *step)
+{
+    model_build_base(build, step, AT(loss, labels), MODEL_BASE_LABELS);
+    model_build_base(build, step, AT(loss, scale), MODEL_BASE_SCALE);
+    model_build_base(build, step, AT(loss, loss), MODEL_BASE_LOSS);
+    if (build->shape.pairs > 0) {
+        model_build_base(build, step, AT(loss, gaps), MODEL_BASE_GAPS);
+    }
+}
+
 /* Adds the loss in one step. */
 static void loss_step(const struct loss *loss, int64_t tile, bool grads)
 {
@@ -51,9 +61,7 @@ static void loss_step(const struct loss *loss, int64_t tile, bool grads)
                   (1.0 + grad_share(loss) * ((grads ? 1.0 : 0.0) + (trained ? 1.0 : 0.0)));
     model_build_point(build, step, AT(loss, x), loss->x, 0);
     model_build_param(build, step, AT(loss, w), loss->weight, 0, loss->param->rows);
-    model_build_base(build, step, AT(loss, labels), MODEL_BASE_LABELS);
-    model_build_base(build, step, AT(loss, scale), MODEL_BASE_SCALE);
-    model_build_base(build, step, AT(loss, loss), MODEL_BASE_LOSS);
+    point_inputs(build, step);
     if (grads) {
         model_build_write(build, step, AT(loss, dx), loss->x, 0);
         model_build_weight_grad(build, step, AT(loss, dw), loss->weight, 0);
@@ -84,9 +92,7 @@ static void loss_part(const struct loss *loss, int state, struct loss_rows rows,
     model_build_point(build, step, AT(loss, x), loss->x, 0);
     model_build_param(build, step, AT(loss, w), loss->weight, 0, rows.count);
     step->row = rows.first;
-    model_build_base(build, step, AT(loss, labels), MODEL_BASE_LABELS);
-    model_build_base(build, step, AT(loss, scale), MODEL_BASE_SCALE);
-    model_build_base(build, step, AT(loss, loss), MODEL_BASE_LOSS);
+    point_inputs(build, step);
     model_build_write(build, step, AT(loss, state), state, 0);
     if (grads) {
         model_build_write(build, step, AT(loss, dx), loss->x, 0);

@@ -12,8 +12,10 @@
 enum { MODEL_STEP_BYTES = 256, MODEL_PATCHES_MAX = 14, MODEL_GRADS_MAX = 2 };
 
 struct model_shape {
-    int64_t rows;        /* of a micro-batch; of pairs: 4 for each, see kern_loss_arguments */
-    int64_t length;      /* tokens per row */
+    int64_t rows;   /* of a micro-batch; of pairs: 2 for each, see kern_loss_arguments */
+    int64_t length; /* tokens per row */
+    int64_t
+        row_length; /* with pairs, the tokens of each of the two rows that one row is made of; else 0 */
     enum kern_type type; /* of weights and activations */
     /* weights in one product; larger linears are computed by tiles; 0: no limit */
     uint64_t tile_bytes;
@@ -43,6 +45,7 @@ enum model_base {
     MODEL_BASE_LABELS,
     MODEL_BASE_POSITIONS, /* may be NULL */
     MODEL_BASE_STARTS,    /* may be NULL */
+    MODEL_BASE_GAPS,      /* with pairs alone */
     MODEL_BASE_COS,
     MODEL_BASE_SIN,
     MODEL_BASE_SCALE,

@@ -88,7 +88,7 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     add(manifest, "threads", "%u", options->threads);
     add(manifest, "ranks", "%" PRIu32, options->world > 0 ? options->world : 1);
     add(manifest, "batch", "%" PRId64, options->pairs > 0 ? options->pairs : options->rows);
-    add(manifest, "length", "%" PRId64, options->length);
+    add(manifest, "length", "%" PRId64, options->pairs > 0 ? options->row_length : options->length);
     add(manifest, "accum", "%" PRIu32, options->micro_batches);
     add(manifest, "tile_bytes", "%" PRIu64, options->tile_bytes);
     add(manifest, "gradients_fp32", "%d", options->gradients_fp32);

@@ -1,5 +1,5 @@
 /* inputs.c: the layout of the inputs, one row of arrays per micro-batch: ids, labels, positions,
- * starts; then losses, the scale and the tables. */
+ * starts (with pairs: gaps); then losses, the scale and the tables. */
 #include "offload/run/inputs.h"
 
 #include <errno.h>
@@ -39,9 +39,14 @@ static uint64_t angles_bytes(const struct model *model, int64_t length)
     return config->family->rope ? core_round_up(floats * sizeof(float), ALIGN_BYTES) : 0;
 }
 
+static int64_t row_length(const struct run_options *options)
+{
+    return options->pairs > 0 ? options->row_length : options->length;
+}
+
 uint64_t run_inputs_bytes(const struct model *model, const struct run_options *options)
 {
-    return step_bytes(options) + 2 * angles_bytes(model, options->length);
+    return step_bytes(options) + 2 * angles_bytes(model, row_length(options));
 }
 
 static uint64_t array_offset(const struct run_inputs *inputs, uint32_t micro, int array)
@@ -87,14 +92,14 @@ static int send_angles(struct run_inputs *inputs, struct dev_queue *queue)
     float *tables = calloc(2, bytes);
     if (tables == NULL) {
         return core_err_set(-ENOMEM, "no memory for the angles of %" PRId64 " positions",
-                            inputs->length);
+                            inputs->row_length);
     }
     float *sines = (float *)(void *)((char *)tables + bytes);
     const struct dev_copy move = {.direction = DEV_COPY_UP,
                                   .to = inputs->device_base + inputs->step_bytes,
                                   .from = tables,
                                   .bytes = 2 * bytes};
-    int rc = kern_rope_build(&config->rope, inputs->length, inputs->length, tables, sines);
+    int rc = kern_rope_build(&config->rope, inputs->row_length, inputs->row_length, tables, sines);
     if (rc == 0) {
         rc = copy_and_wait(inputs, queue, &move);
     }
@@ -112,11 +117,12 @@ int run_inputs_init(struct run_inputs *inputs, const struct model *model,
         .stall_limit_ns = run_options_stall_ns(options),
         .rows = options->rows,
         .length = options->length,
-        .copies = options->pairs > 0 ? 2 : 1,
+        .pairs = options->pairs,
+        .row_length = row_length(options),
         .micro_batches = options->micro_batches,
         .rope = model->config.family->rope,
         .step_bytes = step_bytes(options),
-        .angles_bytes = angles_bytes(model, options->length),
+        .angles_bytes = angles_bytes(model, row_length(options)),
         .table = run_shapes_rows(model, options),
     };
     void *base = NULL;
@@ -170,17 +176,18 @@ void run_inputs_fini(struct run_inputs *inputs)
 
 /* ---- a step ---- */
 
-/* Rows of a micro-batch. */
+/* Rows of a micro-batch that is given. With pairs, the policy's half of the shape's rows, and the reference's, have one
+ * for two of these. */
 static int64_t given_rows(const struct run_inputs *inputs)
 {
-    return inputs->rows / inputs->copies;
+    return inputs->pairs > 0 ? 2 * inputs->pairs : inputs->rows;
 }
 
 /* Copies rows of `width` into rows of the shape, padded with `padding`. */
 static void copy_rows(int32_t *to, const struct run_inputs *inputs, const int32_t *from,
                       int64_t rows, int64_t width, int32_t padding)
 {
-    for (int64_t r = 0; r < given_rows(inputs); r++) {
+    for (int64_t r = 0; r < inputs->rows; r++) {
         const int64_t given = r < rows ? width : 0;
         for (int64_t i = 0; i < inputs->length; i++) {
             *to++ = i < given ? from[r * width + i] : padding;
@@ -188,59 +195,30 @@ static void copy_rows(int32_t *to, const struct run_inputs *inputs, const int32_
     }
 }
 
-/* With pairs, copies the policy's rows for the reference, which computes the same rows. */
-static void repeat_rows(const struct run_inputs *inputs, uint32_t micro)
-{
-    const int64_t count = given_rows(inputs) * inputs->length;
-    for (int array = 0; inputs->copies > 1 && array < ARRAYS; array++) {
-        int32_t *rows = host_array(inputs, micro, array);
-        memcpy(rows + count, rows, (size_t)count * sizeof *rows);
-    }
-}
-
-static bool has_label(const int32_t *labels, int64_t length)
-{
-    for (int64_t i = 0; i < length; i++) {
-        if (labels[i] != KERN_LABEL_IGNORED) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Pairs of which both rows have labels, as the loss counts them. */
-static int64_t count_pairs(const struct run_inputs *inputs, const int32_t *labels)
-{
-    const int64_t length = inputs->length;
-    int64_t count = 0;
-    for (int64_t r = 0; r < given_rows(inputs); r += 2) {
-        count += has_label(labels + r * length, length) &&
-                 has_label(labels + (r + 1) * length, length);
-    }
-    return count;
-}
-
 static int check_shape(const struct run_inputs *inputs, const struct model_batch *batch)
 {
-    if (batch->rows > given_rows(inputs) || batch->length > inputs->length || batch->rows < 1 ||
+    if (batch->rows > given_rows(inputs) || batch->length > inputs->row_length || batch->rows < 1 ||
         batch->length < 1) {
         return core_err_set(-EINVAL,
                             "a micro-batch of %" PRId64 " rows of %" PRId64
                             " tokens does not fit into %" PRId64 " rows of %" PRId64,
-                            batch->rows, batch->length, given_rows(inputs), inputs->length);
+                            batch->rows, batch->length, given_rows(inputs), inputs->row_length);
     }
-    if (batch->rows % inputs->copies != 0) {
+    if (inputs->pairs > 0 && batch->rows % 2 != 0) {
         return core_err_set(
             -EINVAL, "a micro-batch has %" PRId64 " rows; with dpo it needs two for each pair",
             batch->rows);
     }
+    if (inputs->pairs > 0 && (batch->positions != NULL || batch->starts != NULL)) {
+        return core_err_set(-EINVAL, "rows of pairs (dpo) have neither positions nor starts");
+    }
     for (int64_t t = 0; batch->positions != NULL && t < batch->rows * batch->length; t++) {
-        if (batch->positions[t] >= inputs->length) {
+        if (batch->positions[t] >= inputs->row_length) {
             return core_err_set(-EINVAL,
                                 "token %" PRId64 " of row %" PRId64 " has position %" PRId32
                                 "; rows of %" PRId64 " tokens have positions below that",
                                 t % batch->length, t / batch->length, batch->positions[t],
-                                inputs->length);
+                                inputs->row_length);
         }
     }
     return model_batch_check(batch, &inputs->model->config);
@@ -259,15 +237,9 @@ static void place_ids(struct run_inputs *inputs, uint32_t micro)
     }
 }
 
-int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
-                   int64_t *targets)
+/* Copies a batch into the shape, and shifts its labels. Returns the targets. */
+static int64_t put_rows(struct run_inputs *inputs, uint32_t micro, const struct model_batch *from)
 {
-    static const struct model_batch nothing = {0};
-    int rc = batch != NULL ? check_shape(inputs, batch) : 0;
-    if (rc != 0) {
-        return rc;
-    }
-    const struct model_batch *from = batch != NULL ? batch : &nothing;
     int32_t *labels = host_array(inputs, micro, LABELS);
     const int32_t *given = from->labels != NULL ? from->labels : from->ids;
     copy_rows(host_array(inputs, micro, IDS), inputs, from->ids, from->rows, from->length, 0);
@@ -278,9 +250,8 @@ int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model
         copy_rows(host_array(inputs, micro, POSITIONS), inputs, from->positions, from->rows,
                   from->length, 0);
     }
-    struct model_batch whole = {.rows = given_rows(inputs),
-                                .length = inputs->length,
-                                .ids = host_array(inputs, micro, IDS)};
+    struct model_batch whole = {
+        .rows = inputs->rows, .length = inputs->length, .ids = host_array(inputs, micro, IDS)};
     if (from->starts != NULL) { /* padding after a row is a document of its own */
         int32_t *starts = host_array(inputs, micro, STARTS);
         copy_rows(starts, inputs, from->starts, from->rows, from->length, 0);
@@ -293,9 +264,44 @@ int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model
     }
     /* In place: a token's label is read before it is overwritten. */
     whole.labels = labels;
-    const int64_t tokens = model_batch_shift(&whole, labels);
-    *targets += inputs->copies > 1 ? count_pairs(inputs, labels) : tokens;
-    repeat_rows(inputs, micro);
+    return model_batch_shift(&whole, labels);
+}
+
+/* Puts the rows of each pair together, and repeats these for the reference, which computes the same ones. Returns the
+ * pairs that count. */
+static int64_t put_pairs(struct run_inputs *inputs, uint32_t micro, const struct model_batch *from)
+{
+    const int64_t count = inputs->pairs * inputs->length;
+    const struct model_pair_rows rows = {.pairs = inputs->pairs,
+                                         .length = inputs->length,
+                                         .ids = host_array(inputs, micro, IDS),
+                                         .labels = host_array(inputs, micro, LABELS),
+                                         .positions = host_array(inputs, micro, POSITIONS),
+                                         .gaps = host_array(inputs, micro, STARTS)};
+    const int64_t targets = model_batch_put_pairs(from, &rows);
+    for (int array = IDS; array <= POSITIONS; array++) {
+        int32_t *first = host_array(inputs, micro, array);
+        memcpy(first + count, first, (size_t)count * sizeof *first);
+    }
+    inputs->positions[micro] = true;
+    return targets;
+}
+
+int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
+                   int64_t *targets)
+{
+    static const struct model_batch nothing = {0};
+    int rc = batch != NULL ? check_shape(inputs, batch) : 0;
+    if (rc != 0) {
+        return rc;
+    }
+    const struct model_batch *from = batch != NULL ? batch : &nothing;
+    const int64_t count = inputs->pairs > 0 ? put_pairs(inputs, micro, from)
+                                            : put_rows(inputs, micro, from);
+    if (count < 0) {
+        return (int)count;
+    }
+    *targets += count;
     place_ids(inputs, micro);
     return 0;
 }
@@ -325,6 +331,9 @@ void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro, struct mod
     binding->base[MODEL_BASE_STARTS] = inputs->starts[micro]
                                            ? device + array_offset(inputs, micro, STARTS)
                                            : NULL;
+    binding->base[MODEL_BASE_GAPS] = inputs->pairs > 0
+                                         ? device + array_offset(inputs, micro, STARTS)
+                                         : NULL;
     binding->base[MODEL_BASE_COS] = inputs->rope ? angles : NULL;
     binding->base[MODEL_BASE_SIN] = inputs->rope ? angles + inputs->angles_bytes : NULL;
     binding->base[MODEL_BASE_LOSS] = device + losses_offset(inputs) +

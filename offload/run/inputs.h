@@ -18,8 +18,8 @@ struct run_inputs {
     struct dev_device *device; /* borrowed */
     int64_t stall_limit_ns;
     int64_t rows, length;
-    /* Of each row of a micro-batch: with pairs 2, for the policy and the reference; else 1. */
-    int64_t copies;
+    int64_t pairs;      /* of a micro-batch; 0: its rows are no pairs */
+    int64_t row_length; /* tokens of a row that is given; their positions are below that */
     uint32_t micro_batches;
     bool rope;
     char *device_base; /* owned: dev_memory_free */

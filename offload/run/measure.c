@@ -166,6 +166,7 @@ static uint64_t lay_out(const struct run_shapes *shapes, const struct run_option
                                                                 : program->out_bytes;
     const uint64_t tokens = (uint64_t)(options->rows * options->length) * sizeof(int32_t);
     const uint64_t angles = (uint64_t)(options->length * model->config.rope.rotary) * sizeof(float);
+    const bool pairs = options->pairs > 0;
     uint64_t total = 0;
     const uint64_t weights = place_array(&total, block->elements * width);
     const uint64_t grads = place_array(&total, block->elements * width);
@@ -187,6 +188,9 @@ static uint64_t lay_out(const struct run_shapes *shapes, const struct run_option
         [MODEL_BASE_SIN] = place_array(&total, angles),
         [MODEL_BASE_SCALE] = place_array(&total, sizeof(float)),
         [MODEL_BASE_LOSS] = place_array(&total, sizeof(struct kern_loss)),
+        /* Zeros: the whole row is one answer, which the other one does not see. */
+        [MODEL_BASE_GAPS] = pairs ? place_array(&total, tokens) : 0,
+        [MODEL_BASE_POSITIONS] = pairs ? place_array(&total, tokens) : 0,
     };
     if (memory == NULL) {
         return total;
@@ -200,8 +204,8 @@ static uint64_t lay_out(const struct run_shapes *shapes, const struct run_option
                                &none);
     }
     for (int b = 0; b < MODEL_BASE_COUNT; b++) {
-        const bool absent = b == MODEL_BASE_POSITIONS || b == MODEL_BASE_STARTS ||
-                            b == MODEL_BASE_PARAM;
+        const bool absent = bases[b] == 0 && (b == MODEL_BASE_POSITIONS || b == MODEL_BASE_STARTS ||
+                                              b == MODEL_BASE_GAPS || b == MODEL_BASE_PARAM);
         binding->base[b] = absent ? NULL : memory + bases[b];
     }
     for (unsigned i = 0; i < block->param_count; i++) {
@@ -349,7 +353,7 @@ static bool halve(struct run_options *options, bool tokens)
 {
     if (options->pairs > 1) {
         options->pairs /= 2;
-        options->rows = 4 * options->pairs;
+        options->rows = 2 * options->pairs;
     } else if (options->pairs == 0 && options->rows > 1) {
         options->rows /= 2;
     } else if (tokens && options->length > 1) {

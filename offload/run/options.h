@@ -47,10 +47,12 @@ struct run_options {
                      * nodes is planned for */
     uint64_t seed;
 
-    int64_t rows;   /* of a micro-batch; with pairs, 4 for each: model_shape */
+    int64_t rows;   /* of a micro-batch; with pairs, 2 for each: model_shape */
     int64_t pairs;  /* of chosen and rejected rows (DPO); 0: rows of tokens */
     double beta;    /* of the loss of pairs */
     int64_t length; /* tokens per row */
+    int64_t
+        row_length; /* with pairs, of each of their rows, while `length` is of both: model_batch_pair; else 0 */
     uint32_t micro_batches;
     uint64_t tile_bytes;
 

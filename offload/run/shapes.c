@@ -54,7 +54,7 @@ uint64_t run_shapes_kept_offset(const struct model_program *program)
 struct model_rows run_shapes_rows(const struct model *model, const struct run_options *options)
 {
     return model_rows_of(model, kern_type_bytes(options->type), options->rows * options->length,
-                         options->length);
+                         options->pairs > 0 ? options->row_length : options->length);
 }
 
 _Static_assert((int)MODEL_BORROWS_MAX == (int)PLAN_BORROWS_MAX, "a plan has what a model borrows");
@@ -269,6 +269,7 @@ static int make_programs(struct run_shapes *shapes, const struct run_options *op
     const struct model *model = shapes->model;
     struct model_shape shape = {.rows = options->rows,
                                 .length = options->length,
+                                .row_length = options->row_length,
                                 .type = options->type,
                                 .tile_bytes = options->tile_bytes,
                                 .logits_bytes = logits_bytes(options),

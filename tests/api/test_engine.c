@@ -257,6 +257,54 @@ static void pairs(void)
     tide_engine_destroy(engine);
 }
 
+/* What both rows of a pair begin with counts once, and so does nothing after a last target. The engine takes pairs of
+ * this length, and refuses longer ones and what pairs do not have. */
+static void long_pairs(void)
+{
+    enum { PROMPT = 4 };
+    int32_t ids[WORLD_ROWS * WORLD_LENGTH];
+    int32_t labels[WORLD_ROWS * WORLD_LENGTH];
+    uint32_t length = 0;
+    world_init(&world);
+    struct tide_batch batch = world.batch;
+    batch.ids = ids;
+    batch.labels = labels;
+    for (int t = 0; t < 2 * WORLD_LENGTH; t++) {
+        const int at = t % WORLD_LENGTH;
+        const bool padding = at == WORLD_LENGTH - 1;
+        ids[t] = world.ids[at < PROMPT ? at : t];
+        labels[t] = at < PROMPT || padding ? -100 : ids[t];
+    }
+    ids[WORLD_LENGTH + PROMPT] = (ids[PROMPT] + 1) % 64;
+    labels[WORLD_LENGTH + PROMPT] = ids[WORLD_LENGTH + PROMPT];
+    batch.rows = 2;
+    check_int(tide_pair_length(&batch, &length), ==, 0);
+    /* The prompt's last token predicts both answers. */
+    check_uint(length, ==, 2 * (WORLD_LENGTH - 2) - (PROMPT - 1));
+    world.options.pair_length = length;
+    refuse_options(&world.options, -EINVAL, "pair_length needs the loss of pairs");
+    world.options.loss = TIDE_LOSS_DPO;
+    world.options.lora_rank = 2;
+    world.options.batch = 1;
+    struct tide_step step = {.struct_bytes = sizeof step};
+    struct tide_engine *engine = world_engine(&world.options);
+    check_int(tide_engine_step(engine, &batch, 1, 1e-3, &step), ==, 0);
+    check_uint(step.targets, ==, 1);
+    check_double(fabs(step.loss - log(2)), <, 1e-12);
+    tide_engine_destroy(engine);
+    world.options.pair_length = WORLD_LENGTH;
+    engine = world_engine(&world.options);
+    refuse_batch(engine, &batch, -EINVAL, "of which 3 are of both rows; pair_length is ");
+    labels[WORLD_LENGTH + PROMPT] = -100;
+    batch.positions = ids;
+    refuse_batch(engine, &batch, -EINVAL, "neither positions nor starts");
+    tide_engine_destroy(engine);
+    batch.rows = 1;
+    check_int(tide_pair_length(&batch, &length), ==, -EINVAL);
+    check_contains(tide_last_error(), "not 1 in all");
+    check_int(tide_pair_length(&world.batch, NULL), ==, -EINVAL);
+}
+
 /* The model continues rows that it has memorized. A row that is too long or has a token
  * outside the vocabulary is refused. */
 static void what_comes_next(void)
@@ -588,7 +636,7 @@ static void stopping(void)
 
 TEST_MAIN({"refusals_do_no_harm", refusals_do_no_harm},
           {"evaluation_changes_nothing", evaluation_changes_nothing}, {"pairs", pairs},
-          {"what_comes_next", what_comes_next},
+          {"long_pairs", long_pairs}, {"what_comes_next", what_comes_next},
           {"weights_that_are_no_numbers", weights_that_are_no_numbers},
           {"memory_of_ranks", memory_of_ranks}, {"betas_move", betas_move},
           {"fp16_overflows", fp16_overflows},

@@ -70,7 +70,8 @@ static void put_counts(const char *path, const char *numbers)
     check_true(
         fprintf(
             file,
-            "{\"whole\": 1, \"rows\": 9, \"longest\": %s, \"read\": 9, \"wrong\": 0, "
+            "{\"whole\": 1, \"rows\": 9, \"longest_pair\": 0, \"longest\": %s, \"read\": 9, "
+            "\"wrong\": 0, "
             "\"cut\": 0, \"untrained\": 0, \"equal\": 0, \"now\": 0, \"dated\": 0, \"memory\": 1, "
             "\"row_memory\": 9000000}",
             numbers) > 0);

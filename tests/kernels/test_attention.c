@@ -77,11 +77,10 @@ static struct rig_bound output_bound(enum kern_type type)
     return rig_rounds_tiles(type) ? (struct rig_bound){2.0, noise[type]} : bounds;
 }
 
-static void one_attention(enum kern_type type, const struct shape *s, bool documents)
+static void check_both(const struct kern_attention_arguments *arguments)
 {
-    int32_t starts[1024];
-    documents_draw(starts, s->rows, s->length);
-    const struct kern_attention_arguments a = arguments_of(type, s, documents ? starts : NULL);
+    const struct kern_attention_arguments a = *arguments;
+    const enum kern_type type = a.type;
     rig_check(KERN_ATTENTION, &a, output_bound(type), a.o, NULL);
     rig_compare("lse", a.lse, bounds);
     const struct kern_attention_grad_arguments g = grad_of(&a);
@@ -89,6 +88,14 @@ static void one_attention(enum kern_type type, const struct shape *s, bool docum
     const struct rig_bound loose = {2.0, noise[type]};
     /* The gradient computes delta from the stored o, and each side uses its own o. */
     rig_check(KERN_ATTENTION_GRAD, &g, loose, g.dq, g.dk, g.dv, NULL);
+}
+
+static void one_attention(enum kern_type type, const struct shape *s, bool documents)
+{
+    int32_t starts[1024];
+    documents_draw(starts, s->rows, s->length);
+    const struct kern_attention_arguments a = arguments_of(type, s, documents ? starts : NULL);
+    check_both(&a);
 }
 
 /* The number of cases under a sanitizer; TSan and an emulated GPU are slower still. */
@@ -165,6 +172,32 @@ static void blocks_go_on(void)
 static void attention_is_right(void)
 {
     rig_each_kernel(attention_sizes);
+}
+
+/* Answers within a tile, of several tiles, that begin and end at its borders, without a prompt, and none; with and
+ * without a window. */
+static void answers_case(void)
+{
+    static const int32_t gaps[][2] = {{20, 33},   {70, 140}, {64, 128}, {0, 100},
+                                      {129, 129}, {0, 0},    {1, 149}};
+    enum { ROWS = sizeof gaps / sizeof gaps[0] };
+    const struct shape shapes[] = {{ROWS, 150, 2, 1, 16, 0}, {ROWS, 150, 1, 1, 24, 50}};
+    for (size_t i = 0; i < (RIG_SANITIZED ? 2 : 4); i++) {
+        rig_case(i + 70);
+        struct kern_attention_arguments a = arguments_of((enum kern_type)(i % 3), &shapes[i % 2],
+                                                         NULL);
+        a.gaps = rig_ints(gaps[0], 2 * ROWS);
+        check_both(&a);
+    }
+}
+
+/* Two answers after one prompt do not see each other. */
+static void answers_are_apart(void)
+{
+    if (rig_is_card()) {
+        test_skip("a card has no attention of pairs");
+    }
+    rig_each(answers_case);
 }
 
 /* The rows of tokens [first, first + count) in a fetched array. */
@@ -266,6 +299,6 @@ static void bits_do_not_depend_on_threads(void)
 }
 
 RIG_MAIN({"attention_is_right", attention_is_right}, {"tiles_are_right", tiles_are_right},
-         {"blocks_go_on", blocks_go_on},
+         {"blocks_go_on", blocks_go_on}, {"answers_are_apart", answers_are_apart},
          {"documents_have_their_own_bits", documents_have_their_own_bits},
          {"bits_do_not_depend_on_threads", bits_do_not_depend_on_threads})

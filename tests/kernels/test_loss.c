@@ -33,17 +33,23 @@ static struct kern_loss_arguments arguments_of(enum kern_type type, int64_t toke
 }
 
 /* Makes the rows those of pairs; the reference's have other inputs and the same labels. Of the last pair, if there
- * are several, one row has no labels. */
+ * are several, the rejected answer has no labels. */
 static void make_pairs(struct kern_loss_arguments *a, int64_t pairs)
 {
     int32_t labels[256];
-    const int64_t length = a->tokens / (4 * pairs);
+    const int64_t length = a->tokens / (2 * pairs);
+    int32_t gaps[2 * 3] = {0};
+    check_int(pairs, <=, 3);
     memcpy(labels, a->labels, (size_t)a->tokens / 2 * sizeof *labels);
-    for (int64_t t = 0; pairs > 1 && t < length; t++) {
-        labels[(2 * pairs - 1) * length + t] = KERN_LABEL_IGNORED;
+    for (int64_t i = 0; i < pairs; i++) {
+        gaps[2 * i + 1] = (int32_t)rig_int(1, length - 1);
+    }
+    for (int64_t t = gaps[2 * pairs - 1]; pairs > 1 && t < length; t++) {
+        labels[(pairs - 1) * length + t] = KERN_LABEL_IGNORED;
     }
     memcpy(labels + a->tokens / 2, labels, (size_t)a->tokens / 2 * sizeof *labels);
     a->labels = rig_ints(labels, a->tokens);
+    a->gaps = rig_ints(gaps, 2 * pairs);
     a->pairs = pairs;
     a->beta = 0.25;
 }
@@ -121,7 +127,7 @@ static void pairs_case(void)
         const enum kern_type type = (enum kern_type)(seed % 3);
         rig_case(seed);
         const int64_t pairs = rig_int(1, 3);
-        struct kern_loss_arguments a = arguments_of(type, 4 * pairs * rig_int(1, 7), 150, 24);
+        struct kern_loss_arguments a = arguments_of(type, 2 * pairs * rig_int(2, 14), 150, 24);
         make_pairs(&a, pairs);
         a.tile = seed < 5 ? 64 : 0;
         rig_check(KERN_LOSS, &a, bound_of(type), a.dx, a.dw.out, NULL);

@@ -262,7 +262,10 @@ static void follow_pairs(const char *name)
         one++;
     }
     options.shape.pairs = BATCH;
-    options.shape.rows = 4 * BATCH;
+    options.shape.rows = 2 * BATCH;
+    options.shape.row_length = LENGTH;
+    options.shape.length = LENGTH - 1 + PAIR_SHORT -
+                           PAIR_PROMPT; /* the prompt's last token predicts both answers */
     options.shape.beta = 0.25;
     options.recompute = true;
     trainer_open(&trainer, one, true, &options);

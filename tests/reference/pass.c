@@ -126,41 +126,32 @@ static void bind(const struct plain *plain, unsigned index, const struct turn *t
     binding->base[MODEL_BASE_STREAM] = model_stream_of(index, turn->micro);
 }
 
-/* Copies of each row: with pairs, the policy's and the reference's. */
-static int64_t copies_of(const struct plain *plain)
+/* Copies rows into the device's memory while the queue is idle. With pairs, the rows of each are put together, once
+ * for the policy and once for the reference. Returns the targets: tokens, or pairs that count; -EINVAL: a pair
+ * is too long. */
+static int64_t place_inputs(struct plain *plain, const struct model_batch *batch,
+                            struct model_binding *binding)
 {
-    return plain->options.shape.pairs > 0 ? 2 : 1;
-}
-
-/* Writes shifted labels. Returns the targets: tokens, or pairs of which both rows have any. */
-static int64_t shift_labels(const struct plain *plain, const struct model_batch *batch,
-                            int32_t *labels)
-{
-    const int64_t tokens = model_batch_shift(batch, labels);
-    int64_t pairs = 0;
-    for (int64_t row = 0; row + 1 < batch->rows; row += 2) {
-        int64_t counts[2] = {0, 0};
-        for (int64_t t = 0; t < 2 * batch->length; t++) {
-            counts[t / batch->length] += labels[row * batch->length + t] != KERN_LABEL_IGNORED;
-        }
-        pairs += counts[0] > 0 && counts[1] > 0;
-    }
-    return copies_of(plain) > 1 ? pairs : tokens;
-}
-
-/* Copies rows into the device's memory while the queue is idle. */
-static void place_inputs(struct plain *plain, const struct model_batch *batch,
-                         struct model_binding *binding)
-{
-    const size_t once = (size_t)(batch->rows * batch->length) * sizeof(int32_t);
-    const size_t bytes = once * (size_t)copies_of(plain);
+    const struct model_shape *shape = &plain->options.shape;
+    const size_t bytes = (size_t)(shape->rows * shape->length) * sizeof(int32_t);
     char *to = plain->inputs.memory;
-    memcpy(to, batch->ids, once);
-    shift_labels(plain, batch, (int32_t *)(void *)(to + bytes));
-    if (bytes > once) {
-        memcpy(to + once, to, once);
-        memcpy(to + bytes + once, to + bytes, once);
+    if (shape->pairs > 0) {
+        const struct model_pair_rows rows = {.pairs = shape->pairs,
+                                             .length = shape->length,
+                                             .ids = (int32_t *)(void *)to,
+                                             .labels = (int32_t *)(void *)(to + bytes),
+                                             .positions = (int32_t *)(void *)(to + 2 * bytes),
+                                             .gaps = (int32_t *)(void *)(to + 3 * bytes)};
+        const int64_t pairs = model_batch_put_pairs(batch, &rows);
+        for (int array = 0; array < 3; array++, to += bytes) {
+            memcpy(to + bytes / 2, to, bytes / 2);
+        }
+        binding->base[MODEL_BASE_POSITIONS] = rows.positions;
+        binding->base[MODEL_BASE_GAPS] = rows.gaps;
+        return pairs;
     }
+    memcpy(to, batch->ids, bytes);
+    const int64_t targets = model_batch_shift(batch, (int32_t *)(void *)(to + bytes));
     if (batch->positions != NULL) {
         memcpy(to + 2 * bytes, batch->positions, bytes);
         binding->base[MODEL_BASE_POSITIONS] = to + 2 * bytes;
@@ -169,16 +160,17 @@ static void place_inputs(struct plain *plain, const struct model_batch *batch,
         memcpy(to + 3 * bytes, batch->starts, bytes);
         binding->base[MODEL_BASE_STARTS] = to + 3 * bytes;
     }
+    return targets;
 }
 
 static int check_batch(const struct plain *plain, const struct model_batch *batch)
 {
-    if (copies_of(plain) * batch->rows != plain->options.shape.rows ||
-        batch->length != plain->options.shape.length) {
+    const struct model_shape *shape = &plain->options.shape;
+    const int64_t length = shape->pairs > 0 ? shape->row_length : shape->length;
+    if (batch->rows != shape->rows || batch->length != length) {
         return core_err_set(-EINVAL, "a micro-batch of %lld x %lld where %lld x %lld was promised",
                             (long long)batch->rows, (long long)batch->length,
-                            (long long)plain->options.shape.rows,
-                            (long long)plain->options.shape.length);
+                            (long long)shape->rows, (long long)length);
     }
     return model_batch_check(batch, &plain->model->config);
 }
@@ -252,7 +244,11 @@ static int count_targets(struct plain *plain, const struct model_batch *batches,
         if (rc != 0) {
             return rc;
         }
-        *targets += shift_labels(plain, &batches[i], (int32_t *)(void *)plain->inputs.memory);
+        const int64_t found = place_inputs(plain, &batches[i], &plain->binding);
+        if (found < 0) {
+            return (int)found;
+        }
+        *targets += found;
     }
     return 0;
 }

@@ -149,8 +149,9 @@ static int make_angles(struct plain *plain)
     }
     float *cosines = (float *)(void *)plain->angles.memory;
     float *sines = cosines + config->length_max * config->rope.rotary / 2;
-    return kern_rope_build(&config->rope, config->length_max, plain->options.shape.length, cosines,
-                           sines);
+    const struct model_shape *shape = &plain->options.shape;
+    const int64_t length = shape->pairs > 0 ? shape->row_length : shape->length;
+    return kern_rope_build(&config->rope, config->length_max, length, cosines, sines);
 }
 
 /* The runs of a block, for groups 0 (decay) and 1 (none). */

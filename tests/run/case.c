@@ -99,6 +99,20 @@ static void pack(struct batches *out, unsigned i)
     out->list[i].starts = out->starts;
 }
 
+/* Rows of a pair begin with the same PROMPT tokens, which are not trained on. */
+static void pair(struct batches *out, unsigned i)
+{
+    enum { PROMPT = 6, ANSWER_END = 13 };
+    for (int t = 0; t < TOKENS; t++) {
+        const int at = t % CASE_LENGTH;
+        const bool second = t / CASE_LENGTH % 2 == 1;
+        out->ids[i][t] = second && at < PROMPT ? out->ids[i][t - CASE_LENGTH] : out->ids[i][t];
+        out->labels[i][t] = at < PROMPT || (second && at >= ANSWER_END) ? KERN_LABEL_IGNORED
+                                                                        : out->ids[i][t];
+    }
+    out->list[i].labels = out->labels[i];
+}
+
 /* The first row, cut short; or, for the plain trainer, which takes whole rows only, padded. */
 static void shorten(struct batches *out, unsigned i, bool whole, int length)
 {
@@ -144,6 +158,8 @@ static void make_batches(const struct case_model *made, unsigned step, unsigned 
         out->list[i] = case_batch(made, step, i, out->ids[i]);
         if (made->rows == CASE_PACKED) {
             pack(out, i);
+        } else if (made->rows == CASE_PAIRS) {
+            pair(out, i);
         } else if (made->rows == CASE_SHORT) {
             shorten(out, i, whole, SHORT_LENGTH);
         } else if (fewer && whole && i + 1 == count) {
@@ -207,6 +223,7 @@ void case_run_plain(const struct case_model *made, const struct run_options *opt
     const struct plain_options plain_options = {
         .shape = {.rows = options->rows,
                   .length = options->length,
+                  .row_length = options->row_length,
                   .type = options->type,
                   .tile_bytes = options->tile_bytes,
                   .pairs = options->pairs,

@@ -14,6 +14,7 @@ enum case_rows {
     CASE_SHORT,  /* one row less, and shorter */
     CASE_PACKED, /* several documents per row, with positions; some tokens are not trained on */
     CASE_FEWER,  /* one micro-batch less than a step's */
+    CASE_PAIRS, /* two answers to the prompt that each two rows begin with, the second one shorter */
 };
 
 struct run_prepared;

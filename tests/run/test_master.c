@@ -138,6 +138,7 @@ static void hold_ways(const struct run_options *base, const char *what, size_t s
         if (adapters != NULL) {
             case_model_adapt(&made, adapters);
         }
+        made.rows = base->pairs > 0 ? CASE_PAIRS : made.rows;
         case_run_plain(&made, base, steps, &plain);
         for (size_t w = first_way; w < sizeof ways / sizeof ways[0]; w += way_stride) {
             char name[200];
@@ -262,7 +263,9 @@ static void pairs(void)
 {
     struct run_options options = case_options();
     options.pairs = CASE_ROWS / 2;
-    options.rows = 4 * options.pairs;
+    options.rows = 2 * options.pairs;
+    options.row_length = CASE_LENGTH;
+    options.length = 2 * CASE_LENGTH;
     options.beta = 0.5;
     adapters = &plain;
     hold_ways(&options, "pairs", 2, 0, 3);

@@ -126,10 +126,13 @@ static void pairs(void)
     struct case_outcome both;
     case_model_make(&made, "llama");
     case_model_adapt(&made, &lora);
+    made.rows = CASE_PAIRS;
     for (uint32_t world = 1; world <= 2; world++) {
         struct run_options options = options_of(world, 2, KERN_F32);
         options.pairs = CASE_ROWS / 2;
-        options.rows = 4 * options.pairs;
+        options.rows = 2 * options.pairs;
+        options.row_length = CASE_LENGTH;
+        options.length = 2 * CASE_LENGTH;
         options.beta = 0.5;
         case_run_engine(&made, &options, STEPS, world == 1 ? &alone : &both);
     }

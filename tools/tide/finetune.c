@@ -192,6 +192,10 @@ static int open_inputs(struct job *job)
             return rc;
         }
         job->settings.engine.application_bytes += finetune_data_memory(job->eval);
+        finetune_data_describe(job->eval, &info);
+        if ((uint64_t)info.longest_pair > engine->pair_length) {
+            job->settings.engine.pair_length = (uint64_t)info.longest_pair;
+        }
     }
     return 0;
 }

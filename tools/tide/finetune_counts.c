@@ -26,6 +26,7 @@ static const struct {
 } fields[] = {
     {"rows", offsetof(struct finetune_data_info, rows)},
     {"longest", offsetof(struct finetune_data_info, longest)},
+    {"longest_pair", offsetof(struct finetune_data_info, longest_pair)},
     {"tokens", offsetof(struct finetune_data_info, tokens)},
     {"targets", offsetof(struct finetune_data_info, targets)},
     {"read", offsetof(struct finetune_data_info, read)},
@@ -175,6 +176,7 @@ static bool fit_together(const struct finetune_data_info *info)
 {
     int64_t most;
     return info->targets <= info->tokens && info->longest <= info->tokens &&
+           info->longest_pair <= info->tokens &&
            (__builtin_mul_overflow(info->rows, info->longest, &most) || info->tokens <= most);
 }
 

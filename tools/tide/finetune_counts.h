@@ -40,16 +40,17 @@ struct finetune_data_options {
 
 /* Figures of an epoch, or of its beginning if fewer rows are trained on. */
 struct finetune_data_info {
-    bool whole;        /* figures of the whole epoch */
-    int64_t rows;      /* of batches; with `pairs`, the number of pairs */
-    int64_t longest;   /* tokens of the longest row, at most length_max */
-    int64_t tokens;    /* with `pairs`, those of both rows */
-    int64_t targets;   /* with `pairs`, the number of pairs */
-    int64_t read;      /* rows of the file without bad ones */
-    int64_t wrong;     /* bad rows, left out */
-    int64_t cut;       /* longer rows */
-    int64_t untrained; /* rows or pieces dropped because nothing in them is trained on */
-    int64_t equal;     /* pairs whose two answers have the same tokens */
+    bool whole;           /* figures of the whole epoch */
+    int64_t rows;         /* of batches; with `pairs`, the number of pairs */
+    int64_t longest;      /* tokens of the longest row, at most length_max */
+    int64_t longest_pair; /* with pairs: tide_pair_length of the longest one */
+    int64_t tokens;       /* with `pairs`, those of both rows */
+    int64_t targets;      /* with `pairs`, the number of pairs */
+    int64_t read;         /* rows of the file without bad ones */
+    int64_t wrong;        /* bad rows, left out */
+    int64_t cut;          /* longer rows */
+    int64_t untrained;    /* rows or pieces dropped because nothing in them is trained on */
+    int64_t equal;        /* pairs whose two answers have the same tokens */
     int64_t micro_batches;
     int64_t dated;      /* 1: rows depend on `now` */
     int64_t memory;     /* bytes that reading the rows takes, without batches */

@@ -73,6 +73,19 @@ static int64_t rows_each(const struct finetune_data_options *options)
     return options->pairs ? 2 : 1;
 }
 
+static int measure_pair(const struct text_batch *batch, struct finetune_data_info *info)
+{
+    const struct tide_batch pair = {.struct_bytes = sizeof pair,
+                                    .rows = (uint32_t)batch->rows,
+                                    .length = (uint32_t)batch->length,
+                                    .ids = batch->ids,
+                                    .labels = batch->labels};
+    uint32_t length = 0;
+    int rc = tide_pair_length(&pair, &length);
+    info->longest_pair = length > info->longest_pair ? length : info->longest_pair;
+    return rc != 0 ? core_err_adopt(rc, tide_last_error()) : 0;
+}
+
 /* Reads the rows once: their number, and the longest one. */
 static int scan(struct finetune_data *data)
 {
@@ -89,11 +102,11 @@ static int scan(struct finetune_data *data)
     options.shuffle = options.shuffle && (options.pack || most < INT64_MAX);
     int rc = text_feed_open(&options, NULL, &feed);
     while (rc == 0 && info->rows < most && (rc = text_feed_next(feed, &batch)) == 1) {
+        rc = data->options.pairs ? measure_pair(&batch, info) : 0;
         info->rows += batch.rows / options.batch_rows;
         info->longest = batch.length > info->longest ? batch.length : info->longest;
         info->tokens += batch.tokens;
         info->targets += batch.targets;
-        rc = 0;
         if (data->options.progress != NULL && batch.part >= 0) {
             data->options.progress(data->options.user, batch.part);
         }

@@ -818,6 +818,7 @@ int finetune_settings_fit(struct finetune_settings *settings, const struct finet
                                                                 : FINETUNE_LENGTH_UNKNOWN;
     }
     settings->engine.length = (uint32_t)length;
+    settings->engine.pair_length = (uint64_t)info->longest_pair;
     if (info->rows > 0) {
         settings->engine.tokens_per_row = (double)info->tokens / (double)info->rows;
     }

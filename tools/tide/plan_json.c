@@ -34,6 +34,7 @@ static void write_asked(struct core_json_write *json, const struct tide_engine_o
                          options->tokens_per_row > 0 ? options->tokens_per_row / (pairs ? 2 : 1)
                                                      : options->length);
     core_json_write_string(json, "loss", pairs ? "dpo" : "tokens");
+    core_json_write_unsigned(json, "pair_length", cli_plan_pair_length(options));
     core_json_write_string(json, "precision", precisions[options->precision]);
     core_json_write_string(json, "optimizer", optimizers[options->optimizer]);
     core_json_write_string(json, "moments", moments[options->moments]);

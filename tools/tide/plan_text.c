@@ -131,6 +131,13 @@ static void print_machine(const struct tide_engine_options *options, FILE *strea
     }
 }
 
+uint64_t cli_plan_pair_length(const struct tide_engine_options *options)
+{
+    const uint64_t given = options->pair_length > 0 ? options->pair_length
+                                                    : 2 * (uint64_t)options->length;
+    return options->loss == TIDE_LOSS_DPO ? given : 0;
+}
+
 int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_options *options,
                    FILE *stream)
 {
@@ -140,6 +147,7 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
     char sections[64] = "";
     const bool pairs = options->loss == TIDE_LOSS_DPO;
     char mean[96] = "without --data, rows are assumed to be full";
+    char together[64] = "";
     int rc = tide_plan_describe(plan, &info);
     if (rc != 0) {
         return core_err_adopt(rc, tide_last_error());
@@ -148,12 +156,16 @@ int cli_plan_print(const struct tide_plan *plan, const struct tide_engine_option
         snprintf(mean, sizeof mean, "the data has %.1f tokens per %s on average",
                  options->tokens_per_row, pairs ? "pair" : "row");
     }
+    if (pairs) {
+        snprintf(together, sizeof together, " (a pair takes %" PRIu64 ")",
+                 cli_plan_pair_length(options));
+    }
     fprintf(stream,
             "%s: %s parameters, %s of them trained; a step has %" PRIu32 " x %" PRIu32
-            " %s of %" PRIu32 " tokens%s; %s\n\n",
+            " %s of %" PRIu32 " tokens%s%s; %s\n\n",
             options->model, cli_count_print(info.parameters, all),
             cli_count_print(info.trained_parameters, trained), options->accum * options->ranks,
-            options->batch, pairs ? "pairs of rows" : "rows", options->length,
+            options->batch, pairs ? "pairs of rows" : "rows", options->length, together,
             options->ranks > 1 ? " over all ranks" : "", mean);
     print_machine(options, stream);
     rc = print_tiers(plan, &info, stream);

@@ -183,7 +183,7 @@ static void keys_tile(struct work *w, int64_t first, int64_t keys)
                                            .rows = w->queries,
                                            .columns = keys});
         for (int64_t i = 0; i < w->queries; i++) {
-            row_softmax(w, h, i, keys_seen(a, w->item->begin + i, first, keys));
+            row_softmax(w, h, i, keys_seen(a, w->item->row, w->item->begin + i, first, keys));
         }
         kern_panel_multiply(&(struct tile){.a = w->p,
                                            .layout = LAYOUT_DENSE,
@@ -228,7 +228,10 @@ void kern_attention_run(const struct kern_attention_arguments *a,
          first += KEYS) {
         /* Always a tile up to its border, so that the order of sums does not depend on later
          * keys. */
-        keys_tile(&w, first, smaller(item->stop - first, KEYS));
+        const int64_t keys = smaller(item->stop - first, KEYS);
+        if (!tile_is_hidden(a, item->row, item->begin, first, keys)) {
+            keys_tile(&w, first, keys);
+        }
     }
 #define BODY(t) rows_write(&w, t)
     KERN_TYPE_CASES(a->type, BODY);

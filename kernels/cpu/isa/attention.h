@@ -12,19 +12,56 @@ enum {
     VECTORS = KEYS / LANES,
 };
 
-/* The query at `position` sees the keys [low, high) of the tile that starts at key `first`. */
+/* The query at a position sees the keys [low, high) of the tile that starts at key `first`, except [gap[0], gap[1]). */
 struct seen {
     int64_t low, high;
+    int64_t gap[2]; /* equal, or both between low and high */
 };
 
-VF_INLINE struct seen keys_seen(const struct kern_attention_arguments *a, int64_t position,
-                                int64_t first, int64_t keys)
+/* Leaves out the keys of the first answer for a query of the second one. */
+VF_INLINE struct seen keys_beside_gap(const struct kern_attention_arguments *a, const int32_t *gap,
+                                      int64_t position, int64_t first, struct seen seen)
 {
-    struct seen seen = {0, smaller(position - first + 1, keys)};
+    if (a->window > 0 && position - a->window + 1 < gap[1]) {
+        const int64_t low = position - a->window + 1 - (gap[1] - gap[0]) - first;
+        seen.low = low > 0 ? low : 0;
+    }
+    const int64_t begin = gap[0] - first;
+    const int64_t end = gap[1] - first;
+    if (end <= seen.low || begin >= seen.high) {
+        return seen;
+    }
+    if (begin <= seen.low) {
+        seen.low = smaller(end, seen.high);
+    } else if (end >= seen.high) {
+        seen.high = begin;
+    } else {
+        seen.gap[0] = begin;
+        seen.gap[1] = end;
+    }
+    return seen;
+}
+
+VF_INLINE struct seen keys_seen(const struct kern_attention_arguments *a, int64_t row,
+                                int64_t position, int64_t first, int64_t keys)
+{
+    struct seen seen = {0, smaller(position - first + 1, keys), {0, 0}};
     if (a->window > 0 && position - a->window + 1 > first) {
         seen.low = position - a->window + 1 - first;
     }
+    if (a->gaps != NULL && position >= a->gaps[2 * row + 1]) {
+        return keys_beside_gap(a, a->gaps + 2 * row, position, first, seen);
+    }
     return seen;
+}
+
+/* Whether no query from `position` on sees any of the keys [first, first + keys), because these are of the other
+ * answer. */
+VF_INLINE bool tile_is_hidden(const struct kern_attention_arguments *a, int64_t row,
+                              int64_t position, int64_t first, int64_t keys)
+{
+    const int32_t *gap = a->gaps != NULL ? a->gaps + 2 * row : NULL;
+    return gap != NULL && position >= gap[1] && first >= gap[0] && first + keys <= gap[1];
 }
 
 /* The start of the first tile of keys that a query at `position` sees. Tiles are counted from the
@@ -32,13 +69,13 @@ VF_INLINE struct seen keys_seen(const struct kern_attention_arguments *a, int64_
 VF_INLINE int64_t first_tile(const struct kern_attention_arguments *a, int64_t start,
                              int64_t position)
 {
-    if (a->window > 0 && position - a->window + 1 > start) {
+    if (a->window > 0 && a->gaps == NULL && position - a->window + 1 > start) {
         return start + (position - a->window + 1 - start) / KEYS * KEYS;
     }
     return start;
 }
 
-/* -1 in lanes low <= first + lane < high. */
+/* -1 in lanes that are seen; the first one is that of key `first` of the tile. */
 VF_INLINE vi lanes_seen(int64_t first, struct seen seen)
 {
     _Alignas(64) static const int32_t count[16] = {0, 1, 2,  3,  4,  5,  6,  7,
@@ -46,7 +83,8 @@ VF_INLINE vi lanes_seen(int64_t first, struct seen seen)
     vi lane;
     memcpy(&lane, count, sizeof lane);
     lane += (int32_t)first;
-    return (lane >= (int32_t)seen.low) & (lane < (int32_t)seen.high);
+    return (lane >= (int32_t)seen.low) & (lane < (int32_t)seen.high) &
+           ((lane < (int32_t)seen.gap[0]) | (lane >= (int32_t)seen.gap[1]));
 }
 
 VF_INLINE int64_t rows_of_group(const struct kern_attention_arguments *a)

@@ -156,7 +156,7 @@ VF_INLINE struct turned row_turn(const struct work *w, int64_t h, int64_t i, con
 {
     const struct kern_attention_arguments *a = w->a;
     const int64_t position = from[0] + i;
-    const struct seen seen = keys_seen(a, position, from[1], keys);
+    const struct seen seen = keys_seen(a, w->item->row, position, from[1], keys);
     const vf lse = vf_set(a->lse[head_of(w, h) * a->rows * a->length + token_of(w, position)]);
     const vf delta = vf_set(w->delta[h * w->tokens + position - w->item->start]);
     struct turned row;
@@ -304,15 +304,17 @@ static void keys_tile(const struct work *w, int64_t first)
     const struct kern_attention_arguments *a = w->a;
     const struct kern_attention_item *item = w->item;
     const int64_t keys = smaller(item->stop - first, KEYS);
-    const int64_t last = a->window > 0 ? smaller(first + keys - 1 + a->window, item->stop)
-                                       : item->stop;
+    const bool windowed = a->window > 0 && a->gaps == NULL;
+    const int64_t last = windowed ? smaller(first + keys - 1 + a->window, item->stop) : item->stop;
     keys_pack(w, first, keys);
     for (int64_t h = 0; h < w->heads; h++) {
         int64_t query = item->start + (first - item->start) / QUERIES * QUERIES;
         for (; query < last; query += QUERIES) {
             const int64_t from[2] = {query, first};
             const int64_t size[2] = {smaller(item->stop - query, QUERIES), keys};
-            tile_run(w, h, from, size);
+            if (!tile_is_hidden(a, item->row, query, first, keys)) {
+                tile_run(w, h, from, size);
+            }
         }
     }
     const int64_t token = token_of(w, first);
