@@ -80,7 +80,7 @@ struct io_piece {
     bool warned;
     int64_t retry_ns;     /* READY: not submitted before this time */
     int64_t start_ns;     /* when it was cut */
-    int64_t start_ran_ns; /* the same, by the clock of the limits */
+    int64_t start_ran_ns; /* when it was cut, by the clock of the limits */
 };
 
 struct piece_list {

@@ -75,9 +75,9 @@ struct aio_extent_part {
 };
 int aio_extent_adopt(struct aio_store *store, const struct aio_extent_part *parts, unsigned count,
                      uint64_t owner, struct aio_extent **out);
-/* The same from one part, whole pages, of a file whose checksums are known: of each MiB, or, with `pages`, of each
- * page, from the beginning of the part on. Checksum i is core_hash(data, bytes, core_hash_seed(0, owner, first + i,
- * 1)), with the owner and first unit here. */
+/* Adopts one part, in whole pages, of a file whose checksums are known: of each MiB, or, with
+ * `pages`, of each page, counted from the beginning of the part. Checksum i is core_hash(data,
+ * bytes, core_hash_seed(0, owner, first + i, 1)), with the owner and the first unit given here. */
 struct aio_known_sums {
     const uint64_t *values; /* borrowed during the call */
     uint64_t owner, first;

@@ -237,7 +237,7 @@ static float encode_int8_row(const float *weights, int64_t cols, bool halves, ui
     return most;
 }
 
-/* ---- all ---- */
+/* ---- entry points for both forms ---- */
 
 bool kern_quant_encode(enum kern_quant quant, int64_t cols, const float *weights, int64_t count,
                        uint8_t *codes, float *scales)

@@ -17,7 +17,7 @@ enum { CORE_LINE_NAME_BYTES = 32, CORE_LINE_MESSAGE_BYTES = 512 };
 
 struct core_line {
     _Atomic uint64_t issued;  /* written by the queue; acquire pairs with its release */
-    _Atomic uint64_t reached; /* the same; never above issued */
+    _Atomic uint64_t reached; /* written by the queue with release, like `issued`; never above it */
     _Atomic int error;        /* 0, or the -errno with which the line failed, after the message */
     _Atomic bool failing;     /* set by the first that fails the line; it alone writes the rest */
     struct core_bell own;     /* used if no shared bell was given */

@@ -34,7 +34,8 @@ struct core_region_options {
     enum core_pages pages;  /* the best kind to try; smaller kinds are tried after it */
     bool lazy;              /* do not touch: pages are allocated at first use */
     struct core_team *team; /* borrowed during the call: touches in parallel; NULL: the caller */
-    /* In order, the first begins at 0; NULL: any member touches any page. */
+    /* In ascending order from 0 on; each part is touched by its own members. NULL: any member
+     * touches any page. */
     const struct core_region_part *parts;
     size_t part_count;
 };

@@ -38,7 +38,7 @@ static const uint64_t transfer_max = UINT64_C(64) << 20;
 /* How long a rank that closes waits for the others to close. */
 static const int64_t close_ns = INT64_C(3) * 1000000000;
 
-/* Transfers of one turn, with each other rank. */
+/* The transfers of one turn: one each way with every other rank. */
 struct turn {
     struct coll_transfer *out, *in; /* [world] */
     unsigned char *pieces;          /* [world][piece_bytes]: received */

@@ -98,7 +98,7 @@ int coll_nccl_find(void)
     return load(&unused);
 }
 
-/* ---- a rank ---- */
+/* ---- communicators of a rank ---- */
 
 struct nccl {
     struct coll base;
@@ -324,8 +324,8 @@ static int gather(struct nccl *nccl, const struct coll_work *work)
     return rc != 0 ? rc : exchange(nccl, work, 0, parts_of);
 }
 
-/* Elements of every part that are summed at a time: the scratch has room for as many of each other
- * rank. */
+/* The number of elements that are summed at a time. The scratch has room for that many from every
+ * other rank. */
 static uint64_t piece_elements(const struct nccl *nccl, const struct coll_work *work)
 {
     const uint64_t room = nccl->where.scratch_bytes / (nccl->base.world - 1);

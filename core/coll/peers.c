@@ -57,7 +57,8 @@ struct coll_peers {
     char message[MESSAGE_BYTES];
     _Atomic int opened; /* 1: it is; below 0: failed. Released after `place` or the message */
     _Atomic int
-        error; /* of the world; released after the message, when no transfer moves any more */
+        error; /* the world's error; released after the message, when no transfer moves data any
+                * more */
     _Atomic bool ending;
     _Atomic bool stopping;
 

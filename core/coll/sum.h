@@ -9,8 +9,8 @@
 void coll_sum(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
               uint64_t count, void *to);
 
-/* The same of COLL_INT4, from group `first` on: sums what the codes of `count` numbers stand for, and writes numbers of
- * `type`. `to` does not overlap. */
+/* Sums COLL_INT4 codes from group `first` on: adds up the numbers that the codes of `count` numbers
+ * stand for, and writes numbers of `type`. `to` does not overlap `from`. */
 void coll_sum_codes(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
                     uint64_t count, void *to);
 

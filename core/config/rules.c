@@ -120,7 +120,7 @@ static void apply_precision(struct core_cfg_detail *detail)
         for (size_t i = 0; i < 2; i++) {
             if (value_of(detail, above[i])->integer <= 0) {
                 core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, core_cfg_index(above[i]),
-                              "found %" PRId64 "; allowed: an integer from 1 up, because the loss "
+                              "found %" PRId64 "; allowed: an integer of at least 1, because the loss "
                               "scale adapts (loss_scale 0)",
                               value_of(detail, above[i])->integer);
             }
@@ -253,7 +253,7 @@ static void apply_scheduler(struct core_cfg_detail *detail)
         return;
     }
     if (type->integer == CORE_CFG_ONE_CYCLE) {
-        require(detail, "scheduler.params.cycle_min_lr", "a number from 0 up");
+        require(detail, "scheduler.params.cycle_min_lr", "a number of at least 0");
         require(detail, "scheduler.params.cycle_max_lr", "a number above 0");
     }
     if (type->integer == CORE_CFG_WARMUP_DECAY || type->integer == CORE_CFG_WARMUP_COSINE) {
@@ -261,7 +261,7 @@ static void apply_scheduler(struct core_cfg_detail *detail)
         if (!total->given && detail->options->total_steps > 0) {
             derive(total, detail->options->total_steps, "as requested");
         }
-        require(detail, "scheduler.params.total_num_steps", "an integer from 1 up");
+        require(detail, "scheduler.params.total_num_steps", "an integer of at least 1");
         if (!total->is_none &&
             total->integer < value_of(detail, "scheduler.params.warmup_num_steps")->integer) {
             warn(detail, "scheduler.params.total_num_steps",

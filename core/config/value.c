@@ -11,20 +11,23 @@
 #include "core/config/internal.h"
 #include "core/json/write.h"
 
-/* Appends " from LOW to HIGH" to a text that may be full. */
+/* Appends " from LOW to HIGH" or " of at least LOW" to a text that may be full. */
 static void add_range(const struct core_cfg_row *row, char *out, size_t bytes)
 {
-    const char *from = (row->flags & CORE_CFG_LOW_OPEN) != 0 ? " above" : " from";
+    const char *from = " from";
     const char *to = (row->flags & CORE_CFG_HIGH_OPEN) != 0 ? " to below" : " to";
     size_t used = strlen(out);
+    if ((row->flags & CORE_CFG_LOW_OPEN) != 0) {
+        from = " above";
+    } else if (isnan(row->high)) {
+        from = " of at least";
+    }
     if (!isnan(row->low)) {
         snprintf(out + used, bytes - used, "%s %.15g", from, row->low);
         used = strlen(out);
     }
     if (!isnan(row->high)) {
         snprintf(out + used, bytes - used, "%s %.15g", to, row->high);
-    } else if (!isnan(row->low) && (row->flags & CORE_CFG_LOW_OPEN) == 0) {
-        snprintf(out + used, bytes - used, " up");
     }
 }
 

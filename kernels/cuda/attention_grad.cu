@@ -271,7 +271,8 @@ __global__ void __launch_bounds__(THREADS, 2) attend_dq(struct kern_grad_job j)
     }
 }
 
-constexpr size_t SHARED_MAX = 99 << 10; /* limit of a block on sm_89, the smallest of all cards */
+constexpr size_t SHARED_MAX = 99 << 10; /* shared memory of a block on sm_89, which has the least of
+                                         * all supported cards */
 
 template <typename T, int D>
 int launch(const struct dev_launch *where, const struct kern_grad_job &j)

@@ -46,7 +46,7 @@ static int64_t tile_columns(const struct kern_loss_arguments *a)
     return n < a->vocab ? n : a->vocab;
 }
 
-/* ---- By tile ---- */
+/* ---- logits in tiles of the vocabulary ---- */
 
 static struct arrays arrays_of(const struct kern_loss_arguments *a, void *scratch)
 {
@@ -214,7 +214,7 @@ static int loss_by_tile(const struct dev_launch *where, const struct kern_loss_a
     return 0;
 }
 
-/* ---- Whole ---- */
+/* ---- all logits of a run of tokens ---- */
 
 static int64_t smaller(int64_t a, int64_t b)
 {

@@ -418,7 +418,7 @@ static int merge_tensor(struct merge *merge, const struct tensor *tensor, void *
     return rc;
 }
 
-/* ---- all of it ---- */
+/* ---- the public function ---- */
 
 static int open_all(struct merge *merge, const char *base, const char *adapter)
 {

@@ -271,7 +271,7 @@ void tide_optim_destroy(struct tide_optim *optim)
     context_leave(&before);
 }
 
-/* ---- calls ---- */
+/* ---- public functions of a step ---- */
 
 /* 0: this process may use the optimizer, and `before` is set. */
 static int enter(const struct tide_optim *optim, struct context_before *before)

@@ -196,7 +196,7 @@ int tide_world_describe(const struct tide_world *world, struct tide_world_info *
     return abi_struct_write("tide_world_info", &info, sizeof info, out);
 }
 
-/* ---- the end ---- */
+/* ---- the end of a world ---- */
 
 int tide_world_follow(struct tide_world *world, struct tide_context *context, int *code)
 {

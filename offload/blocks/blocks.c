@@ -47,7 +47,7 @@ void blocks_destroy(struct blocks *blocks)
     free(blocks);
 }
 
-/* ---- making ---- */
+/* ---- creating a list ---- */
 
 /* Returns `array` with room for one more element, or NULL without memory; then `array` is unchanged. */
 static void *reserve(void *array, size_t count, size_t *room, size_t bytes)

@@ -84,7 +84,7 @@ struct blocks {
     size_t list_room, run_room, span_room, tensor_room;
 };
 
-/* ---- making ---- */
+/* ---- creating a list ---- */
 
 /* Creates an empty list. */
 int blocks_create(struct blocks **out);

@@ -13,7 +13,7 @@
 #include "core/base/thread.h"
 #include "offload/cache/cache_internal.h"
 
-/* ---- calls ---- */
+/* ---- public functions ---- */
 
 static int check_name(const char *name)
 {

@@ -356,7 +356,7 @@ static int read_int8_scales(const struct model_codes *codes, uint8_t *to)
                : rc;
 }
 
-/* ---- all ---- */
+/* ---- both forms ---- */
 
 int model_codes_check(const struct model_codes *codes)
 {
@@ -407,7 +407,7 @@ bool model_codes_weights_name(const char *name, char *out, size_t bytes)
     return false;
 }
 
-/* ---- finding ---- */
+/* ---- finding a tensor's codes ---- */
 
 static bool has_codes(const struct model_codes *codes)
 {

@@ -203,7 +203,7 @@ bool model_linear_next(const struct model_config *config, struct model_linear *l
     return false;
 }
 
-/* ---- windows ---- */
+/* ---- sliding windows ---- */
 
 int model_read_layer_types(const struct core_json *doc, struct model_config *config)
 {

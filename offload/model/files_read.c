@@ -15,7 +15,7 @@
 #include "offload/model/codes.h"
 #include "offload/model/kept.h"
 
-/* ---- sums ---- */
+/* ---- checksums ---- */
 
 struct part_sum {
     _Atomic uint64_t value; /* relaxed: read when all reads have ended */
@@ -317,7 +317,7 @@ static int read_turned(struct piece *piece)
     return 0;
 }
 
-/* ---- magnitudes ---- */
+/* ---- magnitudes of adapters ---- */
 
 /* The tensor whose rows have magnitudes, in the form in which the run keeps it. */
 struct normed {
@@ -631,7 +631,7 @@ int model_files_read(const struct model_files *files, const struct model_block *
     return rc;
 }
 
-/* ---- with a team ---- */
+/* ---- reading a block with a team ---- */
 
 struct job {
     const struct model_files *files;

@@ -340,7 +340,7 @@ void model_kept_close(struct model_kept *kept)
     free(kept);
 }
 
-/* ---- what it has ---- */
+/* ---- the contents of the file ---- */
 
 const struct model_kept_block *model_kept_find(const struct model_kept *kept, unsigned block)
 {

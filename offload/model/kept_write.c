@@ -18,7 +18,7 @@
 
 static const char partial[] = ".part";
 
-/* ---- beginning ---- */
+/* ---- beginning a file ---- */
 
 static bool is_partial(const char *name)
 {
@@ -191,7 +191,7 @@ void model_kept_write(struct model_kept *kept, unsigned block, const void *from,
     }
 }
 
-/* ---- the end ---- */
+/* ---- finishing a file ---- */
 
 static bool is_complete(const struct model_kept *kept)
 {

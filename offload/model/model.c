@@ -543,7 +543,7 @@ static bool same_programs(const struct model_block *a, const struct model_block 
     return true;
 }
 
-/* ---- all of it ---- */
+/* ---- creating a model ---- */
 
 static bool names_any(const struct blocks *blocks, const char *pattern)
 {

@@ -357,7 +357,7 @@ static int make_modules(struct model_peft *peft)
     return rc == 0 ? list_modules(peft, true, &peft->saved) : rc;
 }
 
-/* ---- all of it ---- */
+/* ---- opening a folder ---- */
 
 int model_peft_open(const char *folder, struct model_peft **out)
 {
@@ -410,7 +410,7 @@ const struct model_peft_entry *model_peft_find(const struct model_peft *peft, co
     return bsearch(&key, peft->entries, peft->count, sizeof *peft->entries, by_base);
 }
 
-/* ---- with a model ---- */
+/* ---- comparing with a model ---- */
 
 void model_peft_options(const struct model_peft *peft, struct model_lora_options *out)
 {

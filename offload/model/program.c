@@ -12,7 +12,7 @@
 #include "kernels/table.h"
 #include "offload/model/program_rows.h"
 
-/* ---- places ---- */
+/* ---- places of buffers ---- */
 
 static uint64_t padded(const struct model_buffer *buffer)
 {

@@ -209,7 +209,8 @@ static void apply_factor(struct model_build *build, const struct model_op_row *r
     }
 }
 
-/* The same in all columns; those without an adapter and rows of the reference have no factor. */
+/* Applies factors to all columns. Columns without an adapter and rows of the reference have
+ * none. */
 static void apply_factors(struct model_build *build, const struct model_op_row *row, int out)
 {
     struct model_columns columns = {.count = 0};

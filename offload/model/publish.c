@@ -144,7 +144,7 @@ void model_folder_remove(const char *path)
     rmdir(path);
 }
 
-/* ---- the list ---- */
+/* ---- the list of files ---- */
 
 static int failed(const char *folder, const char *name, const char *what)
 {

@@ -478,7 +478,7 @@ int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint
     return rc;
 }
 
-/* ---- ending ---- */
+/* ---- finishing a file ---- */
 
 /* Fills the buffer from byte `at` of a file, or up to its end. */
 static ssize_t read_full(int fd, char *buffer, uint64_t at)

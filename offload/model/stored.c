@@ -132,7 +132,7 @@ void model_stored_destroy(struct model_stored *stored)
     }
 }
 
-/* ---- making ---- */
+/* ---- creating stored weights ---- */
 
 enum { PIECE_ELEMENTS = 1 << 18, SUM_BYTES = 1 << 16 };
 

@@ -250,7 +250,7 @@ static int refuse(struct search *search)
     return rc == 0 ? plan_needs_refuse(search->input, &advice) : rc;
 }
 
-/* ---- deciding ---- */
+/* ---- choosing a plan ---- */
 
 /* The fastest candidate of each timing climbs if it is near the fastest of all. Speculative ones do
  * not count for that: they are fast only while their guesses are right. */

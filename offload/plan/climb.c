@@ -84,7 +84,7 @@ static bool shift_pending(struct plan_choice *choice, int by)
     return may;
 }
 
-/* Chunks of half the size, in `times` as many slots. */
+/* Halves the size of chunks, and multiplies the number of slots by `times`. */
 static bool halve_chunks(const struct plan_wishes *wishes, uint32_t times,
                          struct plan_choice *choice)
 {
@@ -207,7 +207,7 @@ int plan_climb_up(const struct plan_input *input, struct plan_needs *needs, stru
     return 0;
 }
 
-/* ---- down ---- */
+/* ---- smaller candidates ---- */
 
 static double staged_bytes(const struct plan *plan)
 {

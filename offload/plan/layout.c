@@ -807,7 +807,7 @@ static int add_acts(struct plan_layout *layout, const struct plan_input *input,
     return rc;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole layout ---- */
 
 /* Temporaries of a block and activations that are recomputed: of one micro-batch, or of all of a group if a
  * command does one section of each, because the next section needs them. */
@@ -1066,7 +1066,7 @@ void plan_layout_destroy(struct plan_layout *layout)
     free(layout);
 }
 
-/* ---- lookup ---- */
+/* ---- finding extents and chunks ---- */
 
 static struct plan_piece extent_at(uint32_t buffer, uint64_t index, uint64_t full_bytes,
                                    uint64_t bytes)

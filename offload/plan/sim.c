@@ -172,7 +172,7 @@ static bool edge_holds(const struct sim *sim, uint32_t tape, struct plan_edge ed
 }
 
 /* Whether the step of a tape has begun: the tape before it has its norm and its updates. Until then
- * the tape only reads, and not even that after a speculative one. */
+ * the tape may only read; after a speculative tape it may not even read. */
 static bool begun(const struct sim *sim, uint32_t tape)
 {
     return tape <= sim->retired || sim->reached[(tape - 1) * PLAN_Q_COUNT + PLAN_Q_UPDATE] ==

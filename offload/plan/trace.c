@@ -146,7 +146,7 @@ static void write_tape(const struct plan_input *input, struct writing *writing,
     }
 }
 
-/* ---- measured ---- */
+/* ---- timelines of measured steps ---- */
 
 struct recorded {
     const struct plan_tape *tape; /* borrowed from the plan; NULL: not pushed yet */
@@ -250,7 +250,7 @@ int plan_trace_write(const struct plan_trace *trace, const struct plan_input *in
     return close_file(&writing);
 }
 
-/* ---- simulated ---- */
+/* ---- timelines of simulated steps ---- */
 
 /* The tapes of a run of `steps` steps; returns how many. */
 static uint32_t tapes_of_run(const struct plan *plan, uint32_t steps,

@@ -173,7 +173,7 @@ struct plan_input {
     uint32_t group;
 };
 
-/* ---- answers ---- */
+/* ---- results ---- */
 
 struct plan_block_place {
     uint8_t weights; /* enum plan_tier, PLAN_APPLICATION included */

@@ -293,8 +293,9 @@ static int read_into(struct plan_step *step, uint32_t slot, struct chunk *chunk)
     return slot_move(step, PLAN_READ, chunk);
 }
 
-/* Gives a chunk its state slot, and reads it unless it was fetched into that slot. The slots of other chunks that
- * were fetched are taken in turn like all, so that this block has as many as ever. */
+/* Gives a chunk its state slot, and reads the chunk unless it was fetched into that slot. Slots
+ * into which other chunks were fetched are used in their turn like all others, so the block has no
+ * fewer slots. */
 static int stage(struct plan_step *step, struct chunk *chunk)
 {
     const uint32_t count = step->choice->state_slots;

@@ -12,7 +12,7 @@
 #include "core/base/log.h"
 #include "core/json/write.h"
 
-/* ---- describing ---- */
+/* ---- describing a run ---- */
 
 static void add(struct store_manifest *manifest, const char *name, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -141,7 +141,7 @@ void run_checkpoint_describe(const struct run_options *options, const struct blo
     *out = manifest;
 }
 
-/* ---- comparing ---- */
+/* ---- comparing a checkpoint with a run ---- */
 
 static int check_blocks(const struct blocks *found, const struct blocks *mine)
 {

@@ -7,7 +7,7 @@
 #include "core/dev/dev.h"
 #include "offload/plan/shard.h"
 
-/* ---- places ---- */
+/* ---- places of chunks ---- */
 
 static struct plan_chunk chunk_at(const struct run_rank *rank, enum plan_stream stream,
                                   uint32_t block, uint32_t index)
@@ -50,7 +50,7 @@ char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chun
                                                        : NULL;
 }
 
-/* ---- moves ---- */
+/* ---- copies of chunks ---- */
 
 /* Between the host's memory and the card that keeps the whole block. */
 static int card_copy(struct run_rank *rank, enum dev_copy_direction direction,

@@ -151,7 +151,7 @@ enum run_save_when {
      * write it, at the latest with the next step or drain. Otherwise, and after a skipped step, all
      * states are read out now. Waits for an earlier checkpoint; if that one failed, logs a warning. */
     RUN_SAVE_LATER,
-    /* The same, and waits until it is published. */
+    /* Like RUN_SAVE_LATER, and waits until the checkpoint is published. */
     RUN_SAVE_NOW,
 };
 

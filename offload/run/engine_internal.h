@@ -49,7 +49,7 @@ struct run_engine {
     void *piece;                  /* owned, RUN_PIECE_BYTES; NULL: all ranks are in this process */
     struct run_scale scale;
     double betas[2]; /* of the next step */
-    uint64_t run;    /* the same in all its checkpoints */
+    uint64_t run;    /* number of the run, which all its checkpoints have */
     /* owned; in the first process while the ranks load. NULL: the base is not apart. */
     struct model_sums *sums;
     struct model_kept *kept;             /* owned: the file of the base; NULL: none */

@@ -128,7 +128,7 @@ int run_executor_push(struct run_executor *executor, const struct plan_tape *tap
     return 0;
 }
 
-/* ---- edges ---- */
+/* ---- edges between tapes ---- */
 
 /* The tape and the place in it that an edge of tape `*n` names. False: there is no edge, or it points
  * before the first tape. */
@@ -252,7 +252,7 @@ static int report_stall(const struct run_executor *executor)
                         (double)executor->stall_limit_ns / 1e9);
 }
 
-/* ---- the loop ---- */
+/* ---- the executor's loop ---- */
 
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place);
 

@@ -69,7 +69,7 @@ static uint64_t scale_offset(const struct run_inputs *inputs)
     return losses_offset(inputs) + losses_bytes(inputs->micro_batches);
 }
 
-/* ---- making ---- */
+/* ---- creating the buffers ---- */
 
 static int copy_and_wait(const struct run_inputs *inputs, struct dev_queue *queue,
                          const struct dev_copy *move)
@@ -174,7 +174,7 @@ void run_inputs_fini(struct run_inputs *inputs)
     *inputs = (struct run_inputs){0};
 }
 
-/* ---- a step ---- */
+/* ---- the inputs of a step ---- */
 
 /* Rows of a micro-batch that is given. With pairs, the policy's half of the shape's rows, and the reference's, have one
  * for two of these. */

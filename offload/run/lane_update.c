@@ -88,7 +88,7 @@ static enum core_update_type gradients_of(const struct run_update *update, uint3
                                 : update->lent->blocks[block].gradients;
 }
 
-/* ---- making ---- */
+/* ---- creating a lane ---- */
 
 static uint32_t group_of(const struct block_run *run, const struct run_options *options)
 {

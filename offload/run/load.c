@@ -45,7 +45,7 @@ struct loading {
     uint64_t begun, arrived;
 };
 
-/* ---- arrivals ---- */
+/* ---- data that arrives ---- */
 
 /* 1: the store takes the chunk over in the checkpoint's files, because an update will write it. 0:
  * it has to be written. Frozen chunks would stay in those files for good, so they are always
@@ -247,7 +247,7 @@ static int read_states(struct loading *load, const struct run_chunk *chunk, char
                                        &streams);
 }
 
-/* ---- a block ---- */
+/* ---- loading a block ---- */
 
 static int load_state_chunk(struct loading *load, const struct run_chunk *chunk, char *weights)
 {

@@ -25,7 +25,7 @@ static double seconds_since(int64_t start_ns)
     return (double)(core_clock_now_ns() - start_ns) * 1e-9;
 }
 
-/* ---- what measuring may take ---- */
+/* ---- limits on memory and files ---- */
 
 /* Limits of the file that a drive is measured with. */
 static const uint64_t file_bytes_min = UINT64_C(64) << 20;
@@ -480,8 +480,9 @@ static int time_update(struct adam *adam, const struct adam_arrays *arrays, doub
     return rc;
 }
 
-/* All ranks of this machine update at the same time and share the rate of its memory, so this measures with as many
- * threads as they have together and processors there are. */
+/* The number of threads to measure with. All ranks of this machine update at the same time and
+ * share the rate of its memory, so it is the sum of their threads, but no more than there are
+ * processors, and no less than this rank has. */
 static unsigned crew_of(const struct run_options *options)
 {
     struct core_cpus cpus;
@@ -635,7 +636,7 @@ int run_measure_copies(const struct run_shapes *shapes, const struct run_options
     return rc;
 }
 
-/* ---- a card ---- */
+/* ---- the ops of a card ---- */
 
 /* So many launches in a row that the time to start them does not matter. */
 enum { CARD_LAUNCHES = 8, CARD_TURNS = 3 };
@@ -745,7 +746,8 @@ static const struct model_stored_part *largest_part(const struct run_shapes *sha
     return most;
 }
 
-/* Expands as many rows of a tensor, again and again, as measuring may have in memory. */
+/* Expands part of a tensor again and again: as many rows as fit in the memory that measuring may
+ * use. */
 int run_measure_expand(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out)
 {

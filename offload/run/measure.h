@@ -19,7 +19,7 @@ uint64_t run_measure_spare(const struct run_shapes *shapes, const struct run_opt
  * power of two. A smaller file might be read from a cache in front of the drive. */
 uint64_t run_measure_file_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
-/* ---- parts ---- */
+/* ---- kinds of rates ---- */
 
 /* Seconds of the model's own blocks, each measured within the budgets; a layer that does not fit is
  * measured over fewer rows. *whole: all blocks fit, so the result holds for this shape with any

@@ -52,7 +52,7 @@ static void step_failed(void *context, int rc)
     core_line_fail(&optimizer->settled, rc, core_err_message());
 }
 
-/* ---- making ---- */
+/* ---- creating an optimizer ---- */
 
 static void *zeroed(size_t count, size_t bytes)
 {

@@ -20,7 +20,7 @@ enum { PATH_BYTES = 4096 };
 struct source {
     struct store_checkpoint *checkpoint; /* owned; NULL: it was not given */
     uint32_t whole; /* index of a block among all; it only grows while states are loaded */
-    uint32_t block; /* the same, among those of the checkpoint */
+    uint32_t block; /* the block's index among those of the checkpoint */
     bool needed;    /* it has elements of this process */
 };
 

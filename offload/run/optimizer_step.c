@@ -151,7 +151,7 @@ static int add_update(struct run_optimizer *optimizer, uint32_t block)
     return plan_flow_update(optimizer->flow, block, false);
 }
 
-/* ---- the step ---- */
+/* ---- an update of all blocks ---- */
 
 /* Waits until more than `taken` blocks are ready in all steps. *out says how many. */
 static int wait_ready(struct run_optimizer *optimizer, uint64_t taken, uint64_t *out)

@@ -30,8 +30,8 @@ struct run_options {
     unsigned threads; /* threads of compute and of the update */
     /* For plans: what the slowest rank does by itself takes this many times as long; 0: 1. */
     double straggler;
-    /* What the planner divides, because rates are those of a rank that has the machine to itself: ranks
-     * that share the drives, and threads of all ranks per processor. 0: 1. */
+    /* Rates are measured by a rank that has the machine to itself. The planner divides them by
+     * these: the ranks that share the drives, and the threads of all ranks per processor. 0: 1. */
     double drive_ranks, crowding;
     /* Rates of collectives that several processes have measured together; 0: measured with threads. */
     double coll_bytes, within_bytes;
@@ -94,7 +94,7 @@ void run_options_groups(const struct run_options *options, double lr, const doub
                         uint64_t step, struct adam_group groups[MODEL_GROUP_COUNT]);
 /* Bytes per element of each stream. */
 struct plan_format run_options_format(const struct run_options *options);
-/* The same for arrays with another master and other gradients. */
+/* The format with another master and gradients of another type. */
 struct plan_format run_options_format_of(const struct run_options *options,
                                          enum core_update_master master,
                                          enum core_update_type gradients);

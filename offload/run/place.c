@@ -16,7 +16,7 @@
 
 const struct run_place run_place_none = {0};
 
-/* ---- deciding ---- */
+/* ---- deciding without a machine ---- */
 
 static unsigned least(unsigned a, unsigned b)
 {
@@ -119,7 +119,7 @@ int run_place_decide(const struct core_topo *topo, const struct run_place_wish *
     return 0;
 }
 
-/* ---- this machine ---- */
+/* ---- the places on this machine ---- */
 
 /* Ranks that may use the same processors share them: threads of this process, or processes of this host that
  * the launcher bound alike. */
@@ -189,7 +189,7 @@ void run_place_create(const struct run_options *options, const struct coll_peers
     }
 }
 
-/* ---- using ---- */
+/* ---- using the places ---- */
 
 uint32_t run_place_of_chunk(const struct run_place *place, uint64_t block, uint64_t chunk)
 {

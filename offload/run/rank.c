@@ -41,7 +41,7 @@ enum { SUM_BYTES_MAX = 64 << 20 };
 
 static uint64_t sum_bytes(const struct run_shapes *shapes, const struct run_options *options)
 {
-    enum { SUM_BYTES_RANK = 4096 }; /* at least, for each other rank */
+    enum { SUM_BYTES_RANK = 4096 }; /* sums take at least this much for each rank */
     uint64_t most = (uint64_t)SUM_BYTES_RANK * options->world;
     if (options->world <= 1 || dev_is_cpu(options->device)) {
         return 0;
@@ -301,7 +301,7 @@ static int make_executor(struct run_rank *rank)
     return run_executor_create(&options, &rank->executor);
 }
 
-/* ---- the whole ---- */
+/* ---- creating and stopping a rank ---- */
 
 /* Finds the name of this rank's device by its index among the ranks of its machine. */
 static int name_device(const struct run_rank *rank, char name[DEV_NAME_BYTES])

@@ -116,7 +116,7 @@ static void name_drive(const struct run_shapes *shapes, const struct run_options
              (int)(run_measure_spare(shapes, options) >> 20));
 }
 
-/* ---- parts ---- */
+/* ---- measuring one kind of rates ---- */
 
 static bool is_cached(const struct run_options *options, const struct run_rates_cached *cached,
                       void *rates)
@@ -250,7 +250,7 @@ static int find_drives(const struct run_shapes *shapes, const struct run_options
     return 0;
 }
 
-/* ---- all ---- */
+/* ---- measuring all rates ---- */
 
 int run_rates_measure(const struct run_shapes *shapes, const struct run_options *options,
                       struct run_rates *out)

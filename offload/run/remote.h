@@ -21,11 +21,12 @@ enum run_call {
     RUN_CALL_DRAIN,
     RUN_CALL_QUIESCE,
     RUN_CALL_RELEASE,
-    RUN_CALL_RANKS,                   /* the number of those */
+    RUN_CALL_RANKS,                   /* the number of calls above */
     RUN_CALL_CREATE = RUN_CALL_RANKS, /* with struct run_remote_job */
     RUN_CALL_FEED,                    /* with the number of micro-batches; each follows */
     RUN_CALL_WEIGHTS,                 /* with a block; pieces precede the reply */
-    RUN_CALL_MASTERS,                 /* the same, as floats */
+    RUN_CALL_MASTERS,                 /* with a block; pieces of its master weights, as floats,
+                                       * precede the reply */
     RUN_CALL_SUMS, /* pieces with the sums of what was read of a base model precede the reply */
     RUN_CALL_SAVE, /* with struct run_remote_save */
     RUN_CALL_SAVE_BLOCK, /* with a block; a piece of checksums precedes the reply */
@@ -83,7 +84,7 @@ struct run_remote_save {
 };
 int run_remote_save(struct coll_peers *peers, uint32_t rank, const struct run_remote_save *save,
                     const char *folder, const void *application);
-/* Calls a rank with the checksums of a whole block. */
+/* Sends a rank the checksums of a whole block, with RUN_CALL_SAVE_SUMS. */
 int run_remote_sums(struct coll_peers *peers, uint32_t rank, void *memory, uint32_t block,
                     const struct store_arrays *sums, uint64_t elements);
 
@@ -109,7 +110,7 @@ struct run_remote_measure {
 /* Measures collectives between all processes: coll_bytes and within_bytes. */
 int run_remote_measure(struct coll_peers *peers, uint32_t within, struct plan_rates *out);
 
-/* ---- the others ---- */
+/* ---- the other processes ---- */
 
 /* Receives the next call into `memory` of RUN_PIECE_BYTES. */
 int run_remote_next(struct coll_peers *peers, void *memory, enum run_call *call, size_t *bytes);
@@ -119,7 +120,7 @@ int run_remote_batch(struct coll_peers *peers, void *memory, size_t room, struct
 /* Sends a range of streams in pieces, and an empty one at the end (count 0). */
 int run_remote_send_range(struct coll_peers *peers, void *memory, const struct plan_format *format,
                           const struct store_arrays *arrays, uint64_t first, uint64_t count);
-/* The same of a range's checksums, one for each cut of each stream. */
+/* Sends the checksums of a range, one for each cut of each stream. */
 int run_remote_send_sums(struct coll_peers *peers, void *memory, const struct store_arrays *sums,
                          uint64_t first, uint64_t count);
 /* Receives the checksums of a whole block into `memory`. */

@@ -31,8 +31,8 @@ int store_checkpoint_begin(const struct store_checkpoint_options *options,
  * cover everything once. */
 int store_checkpoint_put(struct store_checkpoint_write *checkpoint, uint32_t block, uint64_t first,
                          uint64_t count, const struct store_arrays *arrays);
-/* Begins the same. The caller may change `arrays` after it has waited for a tail that was read
- * after this call. */
+/* Like put, but returns before the range is written. The caller may change `arrays` after it has
+ * read put_tail and waited for that point with put_wait. */
 int store_checkpoint_put_begin(struct store_checkpoint_write *checkpoint, uint32_t block,
                                uint64_t first, uint64_t count, const struct store_arrays *arrays);
 uint64_t store_checkpoint_put_tail(const struct store_checkpoint_write *checkpoint);

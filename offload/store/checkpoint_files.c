@@ -98,7 +98,7 @@ int store_file_check(int folder, const char *where, const struct store_file *fil
     return 0;
 }
 
-/* ---- sums ---- */
+/* ---- checksums ---- */
 
 /* Finds where each stream's checksums begin after the header. */
 static int print_header(const struct store_image *image, struct core_json_write *write)

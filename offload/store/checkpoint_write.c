@@ -33,7 +33,7 @@ struct store_checkpoint_write {
     struct store_marks marks; /* owned: cuts that this process reads back */
 };
 
-/* ---- beginning ---- */
+/* ---- beginning a checkpoint ---- */
 
 static enum model_dtype dtype_of(const char *name)
 {
@@ -339,7 +339,7 @@ void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
     store_manifest_fini(manifest);
 }
 
-/* ---- finishing ---- */
+/* ---- finishing a checkpoint ---- */
 
 static int write_sums(struct store_checkpoint_write *checkpoint)
 {

@@ -165,7 +165,7 @@ static int open_file(struct store_flow *flow, const struct store_flow_options *o
     return aio_drive_attach(flow->drive, &file, &flow->files[stream]);
 }
 
-/* ---- all ---- */
+/* ---- opening and closing a flow ---- */
 
 static int start_drive(struct store_flow *flow, const struct store_flow_options *options)
 {

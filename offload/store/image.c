@@ -225,7 +225,7 @@ static int make_header(struct store_image *image, enum store_stream stream)
     return rc;
 }
 
-/* ---- making ---- */
+/* ---- creating an image ---- */
 
 /* Names of a file's other tensors. */
 static bool is_reserved(const char *name)

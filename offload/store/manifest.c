@@ -21,7 +21,7 @@ void store_manifest_fini(struct store_manifest *manifest)
     *manifest = (struct store_manifest){.step = 0};
 }
 
-/* ---- filling in ---- */
+/* ---- filling in a manifest ---- */
 
 int store_manifest_set_application(struct store_manifest *manifest, const void *bytes, size_t count)
 {

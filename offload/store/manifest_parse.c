@@ -75,7 +75,7 @@ static int get_file(const struct core_json *doc, const struct core_json_value *o
     return rc == 0 ? get_hex(doc, object, "xxh3", &out->hash) : rc;
 }
 
-/* ---- parts ---- */
+/* ---- parts of a manifest ---- */
 
 static int parse_scale(const struct core_json *doc, const struct core_json_value *root,
                        struct store_scale *out)
@@ -416,7 +416,7 @@ static int parse_part(const struct core_json *doc, const struct core_json_value 
                : core_json_refuse(doc, root, "part", 0, -EINVAL, "has no ranks");
 }
 
-/* ---- all ---- */
+/* ---- the whole manifest ---- */
 
 static int parse_version(const struct core_json *doc, const struct core_json_value *root)
 {

@@ -58,7 +58,7 @@ static int for_each(const char *directory, void (*each)(void *context, unsigned 
     return 0;
 }
 
-/* ---- clearing ---- */
+/* ---- removing old files ---- */
 
 struct clearing {
     const char *directory;

@@ -221,7 +221,7 @@ static void disorder_is_harmless(void)
     rig_close(&rig);
 }
 
-/* ---- time ----------------------------------------------------------------------------------- */
+/* ---- clocks and stalls ---- */
 
 static int64_t told_clock(void *user)
 {

@@ -352,7 +352,7 @@ static void news(void)
     expect_news(tide_doctor(NULL, &asking), "tide_doctor_options");
 }
 
-/* The same for structs that a run takes. */
+/* A new member of a struct that a run takes is refused, too. */
 static void news_in_a_run(void)
 {
     struct tide_engine_options options;
@@ -367,7 +367,7 @@ static void news_in_a_run(void)
     tide_engine_destroy(engine);
 }
 
-/* The same for a block store. */
+/* A new member of a struct of a block store is refused, too. */
 static void news_in_blocks(void)
 {
     struct tide_blocks *store = NULL;

@@ -244,7 +244,7 @@ static void precision(void)
     rig_expect("{" BATCH ", \"fp16\": {\"enabled\": true},\n\"bf16\": {\"enabled\": true}}",
                REFUSED, "fp16.enabled", 1, "line 2");
     rig_expect("{" BATCH ", \"fp16\": {\"enabled\": true, \"loss_scale_window\": 0}}", REFUSED,
-               "fp16.loss_scale_window", 1, "allowed: an integer from 1 up");
+               "fp16.loss_scale_window", 1, "allowed: an integer of at least 1");
     rig_expect("{" BATCH ", \"bf16\": {\"enabled\": true, \"bf16_optimizer_states\": true}}",
                REFUSED, "bf16.bf16_optimizer_states", 1, "bf16_master_weights_and_grads");
     struct core_cfg *cfg = rig_accept("{" BATCH ", \"fp16\": {\"enabled\": true, \"loss_scale\": "
@@ -434,7 +434,7 @@ static void bad_files(void)
     expect_load(test_file("c.json", "[1]", 3), -EINVAL,
                 "c.json:1:1: found an array; expected an object");
     expect_load(test_file("d.json", "{\"train_batch_size\": 1e308}", 27), -EINVAL,
-                "d.json:1:2: train_batch_size: found 1e+308; allowed: an integer from 1 up");
+                "d.json:1:2: train_batch_size: found 1e+308; allowed: an integer of at least 1");
     expect_load(test_file("e.json", "{\"train_batch_size\": 1e309}", 27), -EINVAL,
                 "e.json:1:22: 1e309");
     expect_load(test_file("n.json", "{\n\"a\\u0000b\": 1}", 16), -EINVAL,
@@ -518,7 +518,7 @@ static void lines(void)
 {
     static const char text[] = "// a\n{ # b\n /* c\n */ \"train_batch_size\": 0, // d\n"
                                " \"fp16\": {\"enabled\": 3,},\n}";
-    rig_expect(text, REFUSED, "train_batch_size", 4, "found 0; allowed: an integer from 1 up");
+    rig_expect(text, REFUSED, "train_batch_size", 4, "found 0; allowed: an integer of at least 1");
     rig_expect(text, REFUSED, "fp16.enabled", 5, "found 3; allowed: true or false");
     struct core_cfg *cfg = rig_parse(text, NULL);
     check_int(core_cfg_check(cfg), ==, -EINVAL);

@@ -417,7 +417,7 @@ static void stopped_rank(void)
     check_contains(text, "has not responded for ");
 }
 
-/* The same over MPICH. */
+/* The same tests with MPICH. */
 static void other_library(void)
 {
     if (coll_peers_find(COLL_FLAVOUR_MPICH) != 0 ||

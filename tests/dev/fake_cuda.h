@@ -10,7 +10,8 @@
 
 /* A working machine with one GPU of `memory_bytes`; nothing fails. */
 void fake_reset(size_t memory_bytes);
-/* As many GPUs, each with that memory, until the next reset. */
+/* Until the next reset the machine has `count` GPUs, each with the memory that fake_reset was
+ * given. */
 void fake_cards(int count);
 /* Sets the generation of the GPU, also for later resets; initially 9 (Hopper). */
 void fake_generation(int major);

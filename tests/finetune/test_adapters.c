@@ -59,8 +59,8 @@ static void continued(void)
     rig_end();
 }
 
-/* With several ranks, the folder has the same bytes at each stage of ZeRO, also the identity of the base, which ranks of
- * stage 3 read in parts. */
+/* With several ranks, the files in the folder have the same bytes at each stage of ZeRO. So does
+ * the identity of the base, although ranks of stage 3 read it in parts. */
 static void ranks(void)
 {
     rig_train_begin();

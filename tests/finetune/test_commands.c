@@ -180,9 +180,9 @@ static void usage(void)
     const char *warned = strstr(rig_err, "1 of 1 rows are cut to 64 tokens; --split keeps");
     check_true(warned != NULL && strstr(warned, "warn") == NULL);
     expect(0, "finetune --model %M --data %T/d.jsonl --out %T/wide --batch 9");
-    check_contains(rig_err, "d.jsonl has 7 rows and a micro-batch 9: ");
+    check_contains(rig_err, "d.jsonl has 7 rows and a micro-batch takes 9: ");
     expect(0, "finetune --model %M --data %T/d.jsonl --out %T/deep --batch 2 --accum 5");
-    check_contains(rig_err, "d.jsonl has 4 micro-batches and a step 5: ");
+    check_contains(rig_err, "d.jsonl has 4 micro-batches and a step takes 5: ");
     check_contains(rig_err, "--accum 4 ");
     expect(0, "finetune --model %M --data %T/d.jsonl --out %T/deep --overwrite --batch 2 "
               "--accum 2 --ranks 2");

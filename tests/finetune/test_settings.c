@@ -694,8 +694,8 @@ static void stores(void)
     check_uint(options.acts, ==, TIDE_ACTS_KEEP);
 }
 
-/* The drive of a path whose mount point has a space, which the kernel writes as \040; of a folder that is yet to be made in
- * it; and of a relative path, which is that of the current folder. */
+/* Finds the drive of a path whose mount point has a space, which the kernel writes as \040; of a
+ * folder that does not exist yet; and of a relative path, which begins at the current folder. */
 static void mount_points(void)
 {
     struct cli_mount mount;

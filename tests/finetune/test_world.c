@@ -377,7 +377,7 @@ static void signalled(void)
     rig_end();
 }
 
-/* ---- a storm ---- */
+/* ---- signals at random times ---- */
 
 static uint64_t draw(uint64_t *state, uint64_t below)
 {

@@ -51,7 +51,7 @@ static void one_writer(void)
     model_save_close(save);
     check_int(access(partial, F_OK), !=, 0);
     model_claim_drop(&first);
-    /* The same folder under another spelling. */
+    /* the same folder, spelled another way */
     snprintf(other, sizeof other, "%s/./claimed", test_directory());
     check_int(model_claim_take(out, &first), ==, 0);
     check_true(model_claim_holds(&first, other));

@@ -284,7 +284,7 @@ static void joint_limit_holds(void)
     check_int(plan_create(&world.input, &plan), ==, -EFBIG);
 }
 
-/* The same input has the same hash, another wish another one. */
+/* The same input has the same hash; an input with another wish has another hash. */
 static void hash_tells_plans_apart(void)
 {
     struct world world;

@@ -24,7 +24,7 @@ static enum core_update_type vec_type_of(enum kern_type type)
                                : CORE_UPDATE_FP16;
 }
 
-/* ---- making ---- */
+/* ---- creating the reference ---- */
 
 static int make_programs(struct plain *plain)
 {
@@ -353,7 +353,7 @@ int plain_save(struct plain *plain, const struct model_save_options *options)
     return rc;
 }
 
-/* ---- looking ---- */
+/* ---- reading its data ---- */
 
 const void *plain_weights(const struct plain *plain, unsigned block)
 {

@@ -152,7 +152,7 @@ static void refused(void)
         {"[1]\n", "l.jsonl:1: not a JSON object"},
         {"hello\n", "l.jsonl:1:1:"},
         {"{\"step\":1}\n{\"a\":1}\n", "l.jsonl:2: has neither key \"step\" nor"},
-        {"{\"step\":0}\n", "l.jsonl:1: key \"step\" is not a whole number from 1 up"},
+        {"{\"step\":0}\n", "l.jsonl:1: key \"step\" is not a whole number of at least 1"},
         {"{\"step\":1.5}\n", "key \"step\" is not"},
         {"{\"step\":\"1\"}\n", "key \"step\" is not"},
         {"{\"step\":1}\n{\"step\":2,\"loss\":\"x\"}\n", "l.jsonl:2: key \"loss\" is not a number"},

@@ -428,7 +428,8 @@ static bool has_code(const char *folder, int code)
     return has;
 }
 
-/* A map of scales that is not ours: scales become fp32, with a line of the log. The values of the map are used. */
+/* A map of scales other than ours is read: the scales are kept in fp32 with the map's values, and a
+ * line of the log says so. */
 static void other_maps_are_read(void)
 {
     static const char name[] = "model.layers.0.self_attn.q_proj.weight.nested_quant_map";

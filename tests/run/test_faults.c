@@ -24,7 +24,7 @@ enum { STEPS = 2, PATIENCE_SECONDS = 60, TRIES = 16 };
 /* After this long the drive gives up a stalled block. */
 static const int64_t short_limit_ns = 150000000;
 
-/* ---- settings ---- */
+/* ---- options ---- */
 
 struct setting {
     const char *name;
@@ -103,7 +103,7 @@ static struct run_options options_of(const struct setting *setting, struct aio_f
     return options;
 }
 
-/* ---- bad days ---- */
+/* ---- faults that are drawn at random ---- */
 
 enum outcome { EQUAL, ERROR, EITHER };
 
@@ -195,7 +195,7 @@ static void watch(const char *name)
     alarm(PATIENCE_SECONDS);
 }
 
-/* ---- runs ---- */
+/* ---- runs with faults ---- */
 
 /* The results of a setting without a fault, and its number of operations. */
 struct good_day {

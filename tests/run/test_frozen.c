@@ -330,7 +330,7 @@ static void parts_are_read_twice(void)
     case_model_free(&made);
 }
 
-/* ---- what is read ---- */
+/* ---- which bytes are read ---- */
 
 static int by_number(const void *a, const void *b)
 {

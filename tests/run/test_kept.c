@@ -283,7 +283,7 @@ static void sections_are_read_where_they_are_kept(void)
     case_model_free(&made);
 }
 
-/* ---- made again ---- */
+/* ---- files that are made again ---- */
 
 /* If a rank finds damage while it loads weights, it makes the base again, with the same results. If
  * a store that reads the file in place finds damage during the run, the run fails. In both cases

@@ -115,7 +115,7 @@ static void wrong_files_are_refused(void)
     check_int(run_machine_read("/nowhere/machine.json", &machine), ==, -ENOENT);
 }
 
-/* ---- shares ---- */
+/* ---- how ranks share a machine ---- */
 
 static struct run_options options_of(uint32_t world, uint32_t local)
 {

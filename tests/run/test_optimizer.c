@@ -137,7 +137,8 @@ static void without_a_norm(void)
     all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0, 1, false, false, 0}, 1);
 }
 
-/* Updates wait for the norm, which clips each step, or none. */
+/* A norm is computed, and updates wait for it: in the first run it clips every step, in the second
+ * one none. */
 static void with_a_norm(void)
 {
     all_ways(&(struct rules){CORE_UPDATE_ADAMW, CORE_UPDATE_F32, 0.5, 1024, false, false, 0}, 1);
@@ -193,7 +194,7 @@ static void waits_in_the_middle(void)
     }
 }
 
-/* ---- what may go wrong ---- */
+/* ---- errors of a step and of calls ---- */
 
 /* A step whose norm is not finite changes nothing, and the next one is the first. */
 static void a_step_is_skipped(void)
@@ -358,7 +359,7 @@ static void a_drive_fails(void)
 
 /* ---- many parameters ---- */
 
-/* 100,000 parameters share few blocks, and are updated each with its own count. */
+/* 100,000 parameters share few blocks, but each is updated with its own count of steps. */
 static void a_hundred_thousand_parameters(void)
 {
     enum { MANY = TEST_SLOW ? 5000 : 100000, EACH = 40 };

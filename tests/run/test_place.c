@@ -197,7 +197,7 @@ static void odd_nodes(void)
     core_topo_destroy(topo);
 }
 
-/* ---- a run ---- */
+/* ---- placement of a run ---- */
 
 /* This machine as one with two nodes; skips the case if there is one processor. */
 static const char *split_machine(const char *name, char text[2][16])

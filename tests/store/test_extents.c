@@ -48,7 +48,7 @@ static void plan_end(void)
     case_model_free(&made);
 }
 
-/* ---- places ---- */
+/* ---- writing to every place ---- */
 
 struct spot {
     struct store_place place;

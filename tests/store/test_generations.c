@@ -105,7 +105,7 @@ static void what_is_borrowed_goes(void)
     }
 }
 
-/* ---- in a store ---- */
+/* ---- chunks in a store ---- */
 
 struct bench {
     struct case_model made;

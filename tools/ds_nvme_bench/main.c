@@ -137,7 +137,7 @@ static int run_directory(const struct bench_options *options, const char *path,
     return rc;
 }
 
-/* ---- conclusions ---- */
+/* ---- recommendation, files and comparison ---- */
 
 /* Chooses one setting for all directories, because DeepSpeed has one aio block: of their
  * recommendations, the one with the most bytes in flight, which is enough for each of them. */

@@ -146,7 +146,7 @@ static int run_grid(struct search *search)
     return 0;
 }
 
-/* ---- adaptive ---- */
+/* ---- the adaptive sweep ---- */
 
 static uint32_t scan_depth(const struct bench_sweep_options *options, uint32_t block_bytes)
 {

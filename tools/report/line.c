@@ -120,7 +120,7 @@ static int take_step(struct reading *reading, const struct core_json_token *toke
     const int64_t step = token->kind == CORE_JSON_TOKEN_INTEGER ? core_json_token_integer(token)
                                                                 : 0;
     if (step < 1 || step > INT64_C(1) << 53) {
-        return refuse_key(reading->line, NULL, "step", "a whole number from 1 up");
+        return refuse_key(reading->line, NULL, "step", "a whole number of at least 1");
     }
     reading->values->step = (uint64_t)step;
     reading->has_step = true;

@@ -142,14 +142,14 @@ static void warn_of_padding(const struct job *job, const struct finetune_data_in
     const int64_t accum = (info->micro_batches + engine->ranks - 1) / engine->ranks;
     if (info->rows < engine->batch) {
         core_log(CORE_LOG_WARN,
-                 "%s has %" PRId64 " %s and a micro-batch %" PRIu32 ": %s; --batch %" PRId64
+                 "%s has %" PRId64 " %s and a micro-batch takes %" PRIu32 ": %s; --batch %" PRId64
                  " gives the same result in less time and memory",
                  job->flags.data, info->rows, engine->loss == TIDE_LOSS_DPO ? "pairs" : "rows",
                  engine->batch, means, info->rows);
     }
     if (accum < engine->accum) {
         core_log(CORE_LOG_WARN,
-                 "%s has %" PRId64 " micro-batches and a step %" PRIu32 ": %s; --accum %" PRId64
+                 "%s has %" PRId64 " micro-batches and a step takes %" PRIu32 ": %s; --accum %" PRId64
                  " learns from the same rows in less time",
                  job->flags.data, info->micro_batches, engine->accum * engine->ranks, means, accum);
     }

@@ -16,7 +16,7 @@ void cli_plan_print_short(const struct tide_plan *plan, const struct tide_engine
 /* Prints what a step would take with twice as much of each part of the machine, the most useful one first. */
 int cli_plan_print_what_if(const struct tide_plan *plan, FILE *stream);
 
-/* Fills in the same, sorted. */
+/* Writes these predictions into `out` instead, in the same order. */
 enum { CLI_WHAT_IFS_MAX = 16 };
 int cli_plan_what_ifs(const struct tide_plan *plan, struct tide_plan_what_if out[CLI_WHAT_IFS_MAX],
                       size_t *count);

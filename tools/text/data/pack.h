@@ -35,8 +35,8 @@ void text_pack_destroy(struct text_pack *pack);
 
 /* Fills the next window with documents of the reader. Returns 1; 0 at the end of the epoch; -errno. */
 int text_pack_fill(struct text_pack *pack, struct text_reader *reader);
-/* The same in steps: clear empties the window; add adds one row of the files (1; 0 at the end of the
- * epoch; -errno), until is_full; arrange puts the documents into rows. */
+/* Fills a window step by step: clear empties it; add adds one row of the files (1; 0 at the end of
+ * the epoch; -errno) until is_full; arrange puts the documents into rows. */
 void text_pack_clear(struct text_pack *pack);
 int text_pack_add(struct text_pack *pack, struct text_reader *reader);
 bool text_pack_is_full(const struct text_pack *pack);

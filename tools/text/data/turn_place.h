@@ -12,7 +12,8 @@ struct text_added;
 struct jinja_rendering;
 struct text_tokenizer;
 
-/* The same place in the text of the whole conversation and in the text of its first messages. */
+/* One place, as an offset in the text of the whole conversation and as one in the text of its first
+ * messages. */
 struct text_turn_place {
     bool known;
     size_t whole;

@@ -152,7 +152,7 @@ static void split_space(struct jinja_run *run, struct jinja_value text, int64_t 
     }
 }
 
-/* The same from the end; the words come in reverse order. */
+/* Splits from the end; the words come in reverse order. */
 static void split_space_back(struct jinja_run *run, struct jinja_value text, int64_t most,
                              struct jinja_list *out)
 {
