@@ -1,10 +1,12 @@
 /* bench_case.c: makes a model and data for measuring whole runs, where nothing can be downloaded:
  *
- *     bench_case SIZE OUT [--rows N] [--length N]
+ *     bench_case SIZE OUT [--rows N] [--length N] [--nf4 1]
  *
- * SIZE is nano, tiny, 158m, 1b, 4b, 8b or 14b, or the path of a config.json. OUT/model becomes a Hugging Face
+ * SIZE is nano, tiny, 158m, 1b, 4b, 8b, 14b or 32b, or the path of a config.json. OUT/model becomes a Hugging Face
  * folder with random weights in bf16, and OUT/data.jsonl gets rows of token ids, in which sequences of
- * tokens repeat, so that there is something to learn. The same arguments make the same files. */
+ * tokens repeat, so that there is something to learn. With --nf4 1 the linear weights of layers are random codes, in
+ * the files that transformers writes for a model that bitsandbytes quantised with double quantisation; OUT/model
+ * then takes 0.52 bytes for each of them. The same arguments make the same files. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,12 +14,15 @@
 #include <sys/stat.h>
 
 #include "core/base/err.h"
+#include "core/base/file.h"
 #include "core/base/half.h"
 #include "core/base/team.h"
+#include "kernels/quant_values.h"
 #include "offload/model/config_read.h"
 #include "offload/model/save.h"
 
 enum { RUNS = 64, RUN_MAX = 9, PIECE = 1 << 22 };
+enum { BLOCK = 64, NESTED = 256, ENTRIES_MAX = 128 };
 
 static const struct {
     const char *name;
@@ -54,6 +59,11 @@ static const struct {
     {"14b", "{\"model_type\": \"qwen3\", \"vocab_size\": 151936, \"hidden_size\": 5120,"
             " \"intermediate_size\": 17408, \"num_hidden_layers\": 40,"
             " \"num_attention_heads\": 40, \"num_key_value_heads\": 8, \"head_dim\": 128,"
+            " \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-6, \"rope_theta\": 1e6,"
+            " \"tie_word_embeddings\": false}"},
+    {"32b", "{\"model_type\": \"qwen3\", \"vocab_size\": 151936, \"hidden_size\": 5120,"
+            " \"intermediate_size\": 25600, \"num_hidden_layers\": 64,"
+            " \"num_attention_heads\": 64, \"num_key_value_heads\": 8, \"head_dim\": 128,"
             " \"max_position_embeddings\": 32768, \"rms_norm_eps\": 1e-6, \"rope_theta\": 1e6,"
             " \"tie_word_embeddings\": false}"},
 };
@@ -141,6 +151,220 @@ static void write_model(const struct model *model, const char *folder, const cha
     free(piece);
 }
 
+/* ---- codes ---- */
+
+static const float nf4_values[16] = {KERN_NF4_VALUES};
+static const float map_values[256] = {KERN_DYNAMIC_VALUES};
+
+/* A tensor of a file. Its bytes are random, unless it has values, or repeats one number. */
+struct entry {
+    char name[256];
+    const char *type;
+    char shape[48];
+    uint64_t bytes;
+    const void *values; /* NULL: none */
+    float repeated;     /* 0: none; F32 or BF16 */
+    char state[256];
+};
+
+struct shard {
+    struct entry entries[ENTRIES_MAX];
+    size_t count;
+};
+
+static struct entry *add_entry(struct shard *shard, const char *type, uint64_t bytes,
+                               const struct model_part *part, const char *end)
+{
+    if (shard->count == ENTRIES_MAX) {
+        must(core_err_set(-E2BIG, "%s: a block has more than %d tensors", part->name, ENTRIES_MAX));
+    }
+    struct entry *entry = &shard->entries[shard->count++];
+    *entry = (struct entry){.type = type, .bytes = bytes};
+    snprintf(entry->name, sizeof entry->name, "%s%s", part->name, end);
+    return entry;
+}
+
+static void add_flat(struct shard *shard, const char *type, uint64_t count,
+                     const struct model_part *part, const char *end)
+{
+    const uint64_t width = strcmp(type, "F32") == 0 ? 4 : 1;
+    struct entry *entry = add_entry(shard, type, count * width, part, end);
+    snprintf(entry->shape, sizeof entry->shape, "%llu", (unsigned long long)count);
+}
+
+/* Codes whose scales are 0.04 to 0.06. */
+static void add_codes(struct shard *shard, const struct model_param *param,
+                      const struct model_part *part)
+{
+    const uint64_t elements = (uint64_t)(part->rows * param->cols);
+    const uint64_t scales = (elements + BLOCK - 1) / BLOCK;
+    struct entry *entry = add_entry(shard, "U8", (elements + 1) / 2, part, "");
+    snprintf(entry->shape, sizeof entry->shape, "%llu, 1", (unsigned long long)entry->bytes);
+    add_flat(shard, "U8", scales, part, ".absmax");
+    add_flat(shard, "F32", (scales + NESTED - 1) / NESTED, part, ".nested_absmax");
+    shard->entries[shard->count - 1].repeated = 0.01f;
+    add_flat(shard, "F32", 256, part, ".nested_quant_map");
+    shard->entries[shard->count - 1].values = map_values;
+    add_flat(shard, "F32", 16, part, ".quant_map");
+    shard->entries[shard->count - 1].values = nf4_values;
+    char state[256];
+    const int length = snprintf(state, sizeof state,
+                                "{\"quant_type\": \"nf4\", \"blocksize\": %d, \"dtype\": "
+                                "\"bfloat16\", \"shape\": [%lld, %lld], \"nested_blocksize\": %d, "
+                                "\"nested_dtype\": \"float32\", \"nested_offset\": 0.05}",
+                                BLOCK, (long long)part->rows, (long long)param->cols, NESTED);
+    add_flat(shard, "U8", (uint64_t)length, part, ".quant_state.bitsandbytes__nf4");
+    memcpy(shard->entries[shard->count - 1].state, state, sizeof state);
+}
+
+static void add_plain(struct shard *shard, const struct model_param *param,
+                      const struct model_part *part)
+{
+    const bool vector = param->rows == 1 || param->cols == 1;
+    const uint64_t elements = (uint64_t)(part->rows * param->cols);
+    struct entry *entry = add_entry(shard, "BF16", elements * 2, part, "");
+    if (vector) {
+        entry->repeated = 1.0f;
+        snprintf(entry->shape, sizeof entry->shape, "%llu", (unsigned long long)elements);
+    } else {
+        snprintf(entry->shape, sizeof entry->shape, "%lld, %lld", (long long)part->rows,
+                 (long long)param->cols);
+    }
+}
+
+static void list_block(const struct model_block *block, struct shard *shard)
+{
+    shard->count = 0;
+    for (unsigned p = 0; p < block->param_count; p++) {
+        const struct model_param *param = &block->params[p];
+        const bool matrix = param->rows > 1 && param->cols > 1;
+        for (unsigned k = 0; k < param->part_count; k++) {
+            if (matrix && block->kind == MODEL_BLOCK_LAYER) {
+                add_codes(shard, param, &param->parts[k]);
+            } else {
+                add_plain(shard, param, &param->parts[k]);
+            }
+        }
+    }
+}
+
+/* Fills words [at, at + count) of a tensor of random bytes: of bf16 with numbers of about 0.02. */
+static void fill_random(const struct entry *entry, uint64_t seed, uint64_t at, size_t count,
+                        uint64_t *to)
+{
+    const bool numbers = strcmp(entry->type, "BF16") == 0;
+    for (size_t i = 0; i < count; i++) {
+        const uint64_t bits = mixed(seed + at + i);
+        to[i] = bits;
+        for (unsigned lane = 0; numbers && lane < 64; lane += 16) {
+            const float value = (float)((int)(bits >> lane & 0xff) - 127) * 0x1p-12f;
+            to[i] &= ~(UINT64_C(0xffff) << lane);
+            to[i] |= (uint64_t)core_f32_to_bf16(value) << lane;
+        }
+    }
+}
+
+static void write_entry(FILE *file, const struct entry *entry, uint64_t seed, uint64_t *piece)
+{
+    const void *values = entry->state[0] != '\0' ? entry->state : entry->values;
+    for (uint64_t at = 0; at < entry->bytes; at += PIECE) {
+        const uint64_t left = entry->bytes - at;
+        const size_t bytes = left < PIECE ? left : PIECE;
+        const float number = entry->repeated;
+        const bool halves = strcmp(entry->type, "BF16") == 0;
+        const uint16_t half = core_f32_to_bf16(number);
+        if (values == NULL && !(number > 0)) {
+            fill_random(entry, seed, at / 8, (bytes + 7) / 8, piece);
+        }
+        for (size_t i = 0; number > 0 && i < bytes; i += halves ? 2 : 4) {
+            memcpy((char *)piece + i, halves ? (const void *)&half : &number, halves ? 2 : 4);
+        }
+        const size_t wrote = fwrite(values != NULL ? values : piece, 1, bytes, file);
+        must(wrote == bytes ? 0 : core_err_set(-EIO, "%s: %s", entry->name, strerror(errno)));
+    }
+}
+
+/* Writes one file and its part of the index. */
+static void write_shard(const struct shard *shard, const char *folder, unsigned number, FILE *index,
+                        uint64_t *piece)
+{
+    char name[64];
+    char *header = NULL;
+    size_t bytes = 0;
+    uint64_t at = 0;
+    snprintf(name, sizeof name, "model-%05u.safetensors", number);
+    FILE *file = file_open(folder, name);
+    FILE *text = open_memstream(&header, &bytes);
+    must(text != NULL ? 0 : core_err_set(-ENOMEM, "no memory for the header of %s", name));
+    fputs("{\"__metadata__\": {\"format\": \"pt\"}", text);
+    for (size_t i = 0; i < shard->count; i++) {
+        const struct entry *entry = &shard->entries[i];
+        fprintf(text,
+                ", \"%s\": {\"dtype\": \"%s\", \"shape\": [%s], \"data_offsets\": [%llu, %llu]}",
+                entry->name, entry->type, entry->shape, (unsigned long long)at,
+                (unsigned long long)(at + entry->bytes));
+        fprintf(index, "%s\"%s\": \"%s\"", number + i > 0 ? ",\n" : "", entry->name, name);
+        at += entry->bytes;
+    }
+    fputs("}", text);
+    must(fclose(text) == 0 ? 0 : core_err_set(-ENOMEM, "no memory for the header of %s", name));
+    const uint64_t length = (bytes + 7) / 8 * 8;
+    fwrite(&length, sizeof length, 1, file);
+    fprintf(file, "%-*s", (int)length, header);
+    free(header);
+    for (size_t i = 0; i < shard->count; i++) {
+        const uint64_t seed = ((uint64_t)number << 48) + ((uint64_t)i << 36) + 1;
+        write_entry(file, &shard->entries[i], seed, piece);
+    }
+    must(fclose(file) == 0 ? 0 : core_err_set(-EIO, "%s: %s", name, strerror(errno)));
+}
+
+/* config.json with the keys of bitsandbytes. */
+static void write_config(const char *folder, const char *source)
+{
+    char path[4096 + 16];
+    char *text = NULL;
+    size_t bytes = 0;
+    snprintf(path, sizeof path, "%s/config.json", source);
+    must(core_file_read(path, 1 << 20, &text, &bytes));
+    FILE *file = file_open(folder, "config.json");
+    const char *end = strrchr(text, '}');
+    must(end != NULL ? 0 : core_err_set(-EINVAL, "%s is no object", path));
+    fprintf(file,
+            "%.*s, \"quantization_config\": {\"quant_method\": \"bitsandbytes\", \"load_in_4bit\": "
+            "true, \"bnb_4bit_quant_type\": \"nf4\", \"bnb_4bit_use_double_quant\": true, "
+            "\"llm_int8_skip_modules\": [\"lm_head\"]}}",
+            (int)(end - text), text);
+    fclose(file);
+    free(text);
+}
+
+/* Each block is a file, so that memory is that of a piece. */
+static void write_codes(const struct model *model, const char *folder, const char *source)
+{
+    struct shard *shard = malloc(sizeof *shard);
+    uint64_t *piece = malloc(PIECE);
+    must(shard != NULL && piece != NULL
+             ? 0
+             : core_err_set(-ENOMEM, "no memory for a piece of the codes"));
+    (void)mkdir(folder, 0777);
+    write_config(folder, source);
+    FILE *index = file_open(folder, "model.safetensors.index.json");
+    fputs("{\"metadata\": {}, \"weight_map\": {", index);
+    for (unsigned b = 0; b < model->block_count; b++) {
+        list_block(&model->blocks[b], shard);
+        if (shard->count > 0) {
+            write_shard(shard, folder, b, index, piece);
+        }
+    }
+    fputs("}}", index);
+    must(fclose(index) == 0 ? 0 : core_err_set(-EIO, "%s: %s", folder, strerror(errno)));
+    free(piece);
+    free(shard);
+}
+
+/* ---- rows ---- */
+
 /* Writes rows that consist of sequences of tokens, each one of RUNS different sequences. */
 static void write_rows(FILE *file, int64_t vocab, long rows, long length)
 {
@@ -184,6 +408,7 @@ int main(int argc, char **argv)
 {
     long rows = 64;
     long length = 512;
+    bool codes = false;
     char source[4096];
     char folder[4096];
     struct model_config config;
@@ -191,9 +416,11 @@ int main(int argc, char **argv)
     for (int i = 3; i + 1 < argc; i += 2) {
         rows = strcmp(argv[i], "--rows") == 0 ? strtol(argv[i + 1], NULL, 10) : rows;
         length = strcmp(argv[i], "--length") == 0 ? strtol(argv[i + 1], NULL, 10) : length;
+        codes = strcmp(argv[i], "--nf4") == 0 ? argv[i + 1][0] == '1' : codes;
     }
     if (argc < 3 || argc % 2 == 0 || rows < 1 || length < 1) {
-        fprintf(stderr, "bench_case tiny|158m|1b|4b|8b|14b|CONFIG OUT [--rows N] [--length N]\n");
+        fprintf(stderr, "bench_case tiny|158m|1b|4b|8b|14b|32b|CONFIG OUT [--rows N] [--length N] "
+                        "[--nf4 1]\n");
         return 2;
     }
     (void)mkdir(argv[2], 0777);
@@ -201,7 +428,11 @@ int main(int argc, char **argv)
     must(model_config_load(source, &config));
     must(model_create(&config, NULL, &model));
     snprintf(folder, sizeof folder, "%s/model", argv[2]);
-    write_model(model, folder, source);
+    if (codes) {
+        write_codes(model, folder, source);
+    } else {
+        write_model(model, folder, source);
+    }
     FILE *file = file_open(argv[2], "data.jsonl");
     write_rows(file, config.vocab, rows, length);
     fclose(file);
