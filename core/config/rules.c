@@ -120,7 +120,8 @@ static void apply_precision(struct core_cfg_detail *detail)
         for (size_t i = 0; i < 2; i++) {
             if (value_of(detail, above[i])->integer <= 0) {
                 core_cfg_tell(detail, CORE_CFG_NOTE_REFUSED, core_cfg_index(above[i]),
-                              "found %" PRId64 "; allowed: an integer of at least 1, because the loss "
+                              "found %" PRId64
+                              "; allowed: an integer of at least 1, because the loss "
                               "scale adapts (loss_scale 0)",
                               value_of(detail, above[i])->integer);
             }

@@ -149,8 +149,8 @@ static void warn_of_padding(const struct job *job, const struct finetune_data_in
     }
     if (accum < engine->accum) {
         core_log(CORE_LOG_WARN,
-                 "%s has %" PRId64 " micro-batches and a step takes %" PRIu32 ": %s; --accum %" PRId64
-                 " learns from the same rows in less time",
+                 "%s has %" PRId64 " micro-batches and a step takes %" PRIu32
+                 ": %s; --accum %" PRId64 " learns from the same rows in less time",
                  job->flags.data, info->micro_batches, engine->accum * engine->ranks, means, accum);
     }
 }
