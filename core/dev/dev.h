@@ -89,7 +89,10 @@ int dev_memory_alloc(struct dev_device *device, size_t bytes, void **out);
 void dev_memory_free(struct dev_device *device, void *memory);
 void dev_memory_report(struct dev_device *device, struct dev_memory *out);
 /* Whether [memory, memory + bytes) is memory of this device. */
-bool dev_memory_holds(const struct dev_device *device, const void *memory, size_t bytes);
+bool dev_memory_holds(struct dev_device *device, const void *memory, size_t bytes);
+/* Whether each allocation is one of the runtime, too, so that its tools see accesses outside of it:
+ * on a GPU with TIDE_DEVICE_MEMORY=separate in the environment. */
+bool dev_memory_is_separate(const struct dev_device *device);
 
 /* Prepares host memory for asynchronous copies: a GPU pins it, the CPU device only records the
  * range. The range starts at a page, is not registered yet and stays mapped until

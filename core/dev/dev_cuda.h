@@ -24,7 +24,8 @@ enum { DEV_CUDA_BORDER_MAX = 64 };
 struct cuda_device {
     struct dev_device base;
     int index;
-    void *range; /* owned: the memory of the arena */
+    bool has_memory; /* the arena was made */
+    void *range;     /* owned: the memory of the arena; NULL: its parts are separate */
 
     /* The addresses at which two pinned pieces meet. Changed under base.lock. Read when copies are
      * submitted, which does not happen while their memory is being registered or unregistered. */

@@ -166,6 +166,29 @@ static void sections(void)
     }
 }
 
+/* With TIDE_DEVICE_MEMORY=separate each buffer is an allocation of its own, and the bits are the same; no
+ * command reaches over the end of a buffer, which an emulated card would see. */
+static void separate_memory(void)
+{
+    const struct run_options base = case_options();
+    struct case_model made;
+    card_or_skip();
+    case_model_make(&made, "llama");
+    for (size_t w = 1; w < TEST_COUNT(3, 2); w++) { /* states in STORE; all in DEVICE */
+        const struct run_options options = options_of(&ways[w], &base);
+        struct case_outcome one;
+        struct case_outcome separate;
+        (void)rig_machine();
+        case_run_engine(&made, &options, STEPS, &one);
+        check_int(setenv("TIDE_DEVICE_MEMORY", "separate", 1), ==, 0);
+        (void)rig_machine();
+        case_run_engine(&made, &options, STEPS, &separate);
+        check_int(unsetenv("TIDE_DEVICE_MEMORY"), ==, 0);
+        case_check_equal(&one, &separate, ways[w].name);
+    }
+    case_model_free(&made);
+}
+
 /* Frozen layers that are stored as nf4, which the card expands. */
 static void stored(void)
 {
@@ -312,6 +335,6 @@ static void tiled(void)
 }
 
 TEST_MAIN({"llama", llama}, {"gpt2", gpt2}, {"qwen3_tied", qwen3_tied}, {"frozen", frozen},
-          {"sections", sections}, {"stored", stored}, {"checkpoints", checkpoints},
-          {"micro_batches", micro_batches}, {"unclipped", unclipped}, {"fp32", fp32},
-          {"fp16", fp16}, {"tiled", tiled})
+          {"sections", sections}, {"separate_memory", separate_memory}, {"stored", stored},
+          {"checkpoints", checkpoints}, {"micro_batches", micro_batches}, {"unclipped", unclipped},
+          {"fp32", fp32}, {"fp16", fp16}, {"tiled", tiled})

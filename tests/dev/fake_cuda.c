@@ -13,7 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/poison.h"
 #include "core/base/queue.h"
+#include "core/base/size.h"
 
 struct CUstream_st {
     struct core_queue *jobs;
@@ -30,13 +32,27 @@ struct range {
     size_t bytes;
 };
 
-enum { PINS_MAX = 16, FRESH_BYTES = 16 << 20, CARDS_MAX = 8 };
+/* An allocation on a card ends with a page that nobody may touch. */
+struct allocation {
+    char *map; /* NULL: a free entry */
+    size_t map_bytes;
+    void *memory;
+    int card;
+};
+
+enum {
+    PINS_MAX = 16,
+    FRESH_BYTES = 16 << 20,
+    ALLOCATIONS_MAX = 4096,
+    PAGE_BYTES = 4096,
+    ALIGN_BYTES = 256, /* of what cudaMalloc returns */
+};
 
 static struct {
     pthread_mutex_t lock;
     size_t memory_bytes;
     size_t in_use_bytes;
-    struct range memory[CARDS_MAX]; /* of each card; bytes 0: none */
+    struct allocation allocations[ALLOCATIONS_MAX];
     struct range pins[PINS_MAX];
     int cards;
     int driver;
@@ -232,9 +248,9 @@ static int set_bits_file(void)
 }
 
 /* Fresh memory of a GPU is not zero: its set bits read as NaN. */
-static void *fresh_memory(size_t bytes)
+static char *fresh_memory(size_t bytes)
 {
-    char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+    char *map = mmap(NULL, bytes + PAGE_BYTES, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     for (size_t at = 0; map != MAP_FAILED && at < bytes; at += FRESH_BYTES) {
         const size_t left = bytes - at;
@@ -246,35 +262,62 @@ static void *fresh_memory(size_t bytes)
     return map;
 }
 
+/* The entry of an allocation; NULL: a free one. */
+static struct allocation *find_allocation(const void *memory)
+{
+    for (size_t i = 0; i < ALLOCATIONS_MAX; i++) {
+        struct allocation *one = &fake.allocations[i];
+        if (memory != NULL ? one->map != NULL && one->memory == memory : one->map == NULL) {
+            return one;
+        }
+    }
+    return NULL;
+}
+
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     cudaError_t error = due();
     if (error != cudaSuccess) {
         return error;
     }
-    void *map = fresh_memory(bytes);
+    const size_t pages = core_round_up(bytes, PAGE_BYTES);
+    char *map = fresh_memory(pages);
     if (map == MAP_FAILED) {
         return say(cudaErrorMemoryAllocation);
     }
-    if (fake.memory[current].bytes != 0) {
-        abort(); /* a device takes its memory once */
+    pthread_mutex_lock(&fake.lock);
+    struct allocation *one = find_allocation(NULL);
+    if (one == NULL) {
+        abort();
     }
-    fake.memory[current] = (struct range){map, bytes};
+    *one = (struct allocation){.map = map,
+                               .map_bytes = pages + PAGE_BYTES,
+                               .memory = map + pages - core_round_up(bytes, ALIGN_BYTES),
+                               .card = current};
+    *memory = one->memory;
+    pthread_mutex_unlock(&fake.lock);
+    core_poison(map, (size_t)((char *)*memory - map));
+    core_poison((char *)*memory + bytes, core_round_up(bytes, ALIGN_BYTES) - bytes);
     atomic_fetch_add(&fake.live, 1);
-    *memory = map;
     return cudaSuccess;
 }
 
 cudaError_t cudaFree(void *memory)
 {
-    struct range *own = &fake.memory[current];
-    if (own->bytes == 0 || memory != own->base) {
-        return say(cudaErrorInvalidValue);
+    if (memory == NULL) {
+        return cudaSuccess;
     }
-    munmap(memory, own->bytes);
-    own->bytes = 0;
-    atomic_fetch_sub(&fake.live, 1);
-    return cudaSuccess;
+    pthread_mutex_lock(&fake.lock);
+    struct allocation *one = find_allocation(memory);
+    const bool own = one != NULL && one->card == current;
+    if (own) {
+        core_unpoison(one->map, one->map_bytes);
+        munmap(one->map, one->map_bytes);
+        one->map = NULL;
+        atomic_fetch_sub(&fake.live, 1);
+    }
+    pthread_mutex_unlock(&fake.lock);
+    return own ? cudaSuccess : say(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)

@@ -1,8 +1,11 @@
 /* test_cuda.c: the CUDA device on a runtime that threads emulate: order, limits and faults of our
  * side, on machines without a GPU. It proves nothing about a real GPU; test_card_queues.c runs on one, too. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/dev/dev.h"
@@ -121,6 +124,79 @@ static void budget(void)
               ==, -ENOMEM);
     check_contains(core_err_message(), "4294967296 of its 4294967296 bytes free");
     check_int(fake_live(), ==, 0);
+}
+
+/* A write just after an allocation, by a child that must not survive it. */
+static void overrun(void *memory, size_t bytes)
+{
+    const pid_t child = fork();
+    check_int(child, >=, 0);
+    if (child == 0) {
+        (void)freopen("/dev/null", "w", stderr); /* a sanitizer's report */
+        ((volatile char *)memory)[bytes] = 1;
+        _exit(0);
+    }
+    int status = 0;
+    check_int(waitpid(child, &status, 0), ==, child);
+    check_true(!WIFEXITED(status) || WEXITSTATUS(status) != 0);
+}
+
+/* With TIDE_DEVICE_MEMORY=separate each allocation is one of the runtime, so that an overrun is seen,
+ * under the same budget. Nothing else may reach over its end, either. */
+static void separate_memory(void)
+{
+    enum { COUNT = 5, BYTES = 1024, LAST = COUNT - 1 };
+    struct dev_device *device = NULL;
+    char *parts[COUNT];
+    struct dev_memory memory;
+    fake_reset((size_t)4 << 30);
+    check_int(setenv("TIDE_DEVICE_MEMORY", "apart", 1), ==, 0);
+    check_int(dev_open("cuda", &(struct dev_options){.memory_bytes = 1 << 20}, &device), ==,
+              -EINVAL);
+    check_contains(core_err_message(), "TIDE_DEVICE_MEMORY \"apart\" (expected separate");
+    check_int(setenv("TIDE_DEVICE_MEMORY", "separate", 1), ==, 0);
+    device = open_card(COUNT * BYTES);
+    check_true(dev_memory_is_separate(device));
+    const int live = fake_live();
+    for (int i = 0; i < COUNT; i++) {
+        parts[i] = alloc(device, BYTES);
+        memset(parts[i], i, BYTES);
+        check_int(fake_live(), ==, live + i + 1);
+        check_true(dev_memory_holds(device, parts[i], BYTES));
+        check_true(dev_memory_holds(device, parts[i] + BYTES - 1, 1));
+        check_true(!dev_memory_holds(device, parts[i], BYTES + 1));
+        check_true(!dev_memory_holds(device, parts[i] - 1, 1));
+    }
+    overrun(parts[1], BYTES);
+    dev_memory_report(device, &memory);
+    check_uint(memory.used_bytes, ==, COUNT * BYTES);
+    check_uint(memory.largest_bytes, ==, 0);
+    void *more = NULL;
+    check_int(dev_memory_alloc(device, 1, &more), ==, -ENOMEM);
+    check_contains(core_err_message(), "1 bytes do not fit");
+    dev_memory_free(device, parts[2]);
+    check_int(fake_live(), ==, live + LAST);
+    fake_fail(2, OUT_OF_MEMORY); /* the first call sets the GPU */
+    check_int(dev_memory_alloc(device, 1, &more), ==, -ENOMEM);
+    check_contains(core_err_message(), "cudaMalloc of 1 bytes failed: out of memory");
+    struct dev_queue *queue = make_queue(device, DEV_QUEUE_UP);
+    char host[2 * BYTES] = {0};
+    struct dev_copy up = {.to = parts[3], .from = host, .bytes = sizeof host};
+    struct core_fence fence = {0};
+    check_int(dev_queue_copy(queue, &up, &fence), ==, -EINVAL);
+    check_contains(core_err_message(), "leaves the memory of cuda:0");
+    up.bytes = BYTES;
+    check_int(core_fence_wait(copy(queue, up), LONG_NS), ==, 0);
+    dev_queue_destroy(queue);
+    for (int i = 0; i < COUNT - 1; i++) { /* the last one is freed with the device */
+        dev_memory_free(device, i == 2 ? NULL : parts[i]);
+    }
+    dev_close(device);
+    check_int(fake_live(), ==, 0);
+    check_int(unsetenv("TIDE_DEVICE_MEMORY"), ==, 0);
+    device = open_card(1 << 20);
+    check_true(!dev_memory_is_separate(device));
+    dev_close(device);
 }
 
 /* Launches up to the one without `more` are one unit of work: one event, one step of the line;
@@ -299,6 +375,7 @@ static void every_call_fails(void)
     check_int(n, >, 10);
 }
 
-TEST_MAIN({"absence", absence}, {"budget", budget}, {"a_unit_has_one_event", a_unit_has_one_event},
-          {"lost_card", lost_card}, {"lost_while_waiting", lost_while_waiting}, {"pieces", pieces},
+TEST_MAIN({"absence", absence}, {"budget", budget}, {"separate_memory", separate_memory},
+          {"a_unit_has_one_event", a_unit_has_one_event}, {"lost_card", lost_card},
+          {"lost_while_waiting", lost_while_waiting}, {"pieces", pieces},
           {"every_call_fails", every_call_fails})
