@@ -326,6 +326,11 @@ int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct 
     return queue->device->backend->copy(queue, copy, out);
 }
 
+int dev_queue_time(struct dev_queue *queue, const struct dev_timing *timing)
+{
+    return queue->device->backend->time(queue, timing);
+}
+
 int dev_queue_enter(struct dev_queue *queue, struct dev_launch *out)
 {
     struct dev_device *device = queue->device;

@@ -188,6 +188,17 @@ int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
                      struct core_fence *out);
 int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
 
+/* Receives how long launches took. `op` is the op's name; times are those of core_clock_now_ns(). */
+struct dev_timing {
+    void (*timed)(void *user, const char *op, int64_t begin_ns, int64_t end_ns);
+    void *user;
+};
+/* Reports the launches that are submitted from now on to `timing`, in their order, each before its fence
+ * is reached, on a thread of the device. `timing` is borrowed until the queue is destroyed. NULL: reports
+ * no more of them. A GPU is slowed down by two events for each launch, and leaves out launches of which
+ * 510 others are in flight. Called by the thread that submits. */
+int dev_queue_time(struct dev_queue *queue, const struct dev_timing *timing);
+
 /* Lets a library put its own work on the queue's stream, in order with the queue's commands. Called
  * on the thread that submits to the queue: makes the device current for that thread and sets *out
  * to what an op would be given. To wait for the work, submit a copy of 0 bytes after it and wait

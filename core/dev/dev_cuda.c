@@ -353,6 +353,7 @@ const struct dev_backend dev_backend_cuda = {
     .queue_destroy = dev_cuda_queue_destroy,
     .launch = dev_cuda_launch,
     .copy = dev_cuda_copy,
+    .time = dev_cuda_time,
     .tail = dev_cuda_tail,
     .abandon = dev_cuda_abandon,
 };

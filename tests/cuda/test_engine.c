@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/dev/dev.h"
+#include "core/json/json.h"
 #include "kernels/table.h"
 #include "tests/harness/test.h"
 #include "tests/kernels/rig.h"
@@ -189,6 +190,59 @@ static void separate_memory(void)
     case_model_free(&made);
 }
 
+/* The timeline of a run has the times of the card's ops, which ran while the compute queue's commands did, one
+ * after another; the results are those of a run without a timeline. */
+static void ops_are_timed(void)
+{
+    const struct run_options base = case_options();
+    struct case_model made;
+    struct case_outcome plain;
+    struct case_outcome traced = {0};
+    struct core_json *doc = NULL;
+    char path[600];
+    card_or_skip();
+    snprintf(path, sizeof path, "%s/timeline.json", test_directory());
+    case_model_make(&made, "llama");
+    const struct run_options options = options_of(&ways[2], &base);
+    (void)rig_machine();
+    case_run_engine(&made, &options, STEPS, &plain);
+    (void)rig_machine();
+    const struct case_part all = {.end = STEPS, .trace = path};
+    case_run_part(&made, &options, &all, &traced, "a traced run");
+    case_check_equal(&plain, &traced, "traced");
+    check_int(core_json_load(path, NULL, &doc), ==, 0);
+    const struct core_json_value *root = core_json_root(doc);
+    const struct core_json_value *ops = core_json_find(core_json_find(root, "otherData"), "ops");
+    const struct core_json_value *events = core_json_find(root, "traceEvents");
+    double end_us = 0, sum_us = 0, total_us = 0;
+    unsigned bars = 0, counted = 0;
+    for (size_t i = 0; i < core_json_count(events); i++) {
+        const struct core_json_value *event = core_json_at(events, i);
+        const struct core_json_value *begin = core_json_find(event, "ts");
+        if (begin != NULL && core_json_integer(core_json_find(event, "tid")) == PLAN_Q_COUNT) {
+            const double took_us = core_json_real(core_json_find(event, "dur"));
+            check_double(core_json_real(begin), >=,
+                         end_us - 10); /* roundings of the card's clock */
+            check_double(took_us, >=, 0);
+            end_us = core_json_real(begin) + took_us;
+            sum_us += took_us;
+            bars++;
+        }
+    }
+    for (size_t i = 0; i < core_json_count(ops); i++) {
+        const struct core_json_value *op = core_json_at(ops, i);
+        total_us += core_json_real(core_json_find(op, "us"));
+        counted += (unsigned)core_json_integer(core_json_find(op, "count"));
+    }
+    check_uint(bars, >, 50);
+    check_uint(counted, ==, bars);
+    check_uint(core_json_count(ops), >, 8); /* products, norms, attention ... */
+    check_double(sum_us, >, 0);
+    check_double(fabs(total_us - sum_us), <, 1);
+    core_json_destroy(doc);
+    case_model_free(&made);
+}
+
 /* Frozen layers that are stored as nf4, which the card expands. */
 static void stored(void)
 {
@@ -335,6 +389,7 @@ static void tiled(void)
 }
 
 TEST_MAIN({"llama", llama}, {"gpt2", gpt2}, {"qwen3_tied", qwen3_tied}, {"frozen", frozen},
-          {"sections", sections}, {"separate_memory", separate_memory}, {"stored", stored},
-          {"checkpoints", checkpoints}, {"micro_batches", micro_batches}, {"unclipped", unclipped},
-          {"fp32", fp32}, {"fp16", fp16}, {"tiled", tiled})
+          {"sections", sections}, {"separate_memory", separate_memory},
+          {"ops_are_timed", ops_are_timed}, {"stored", stored}, {"checkpoints", checkpoints},
+          {"micro_batches", micro_batches}, {"unclipped", unclipped}, {"fp32", fp32},
+          {"fp16", fp16}, {"tiled", tiled})

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/clock.h"
 #include "core/base/poison.h"
 #include "core/base/queue.h"
 #include "core/base/size.h"
@@ -25,6 +26,8 @@ struct CUstream_st {
 struct CUevent_st {
     pthread_mutex_t lock;
     struct core_fence fence;
+    bool timed;
+    _Atomic int64_t ns; /* when the stream reached it */
 };
 
 struct range {
@@ -63,7 +66,6 @@ static struct {
     _Atomic int failed;
     _Atomic int broken;
     _Atomic int live;
-    _Atomic int timed;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local cudaError_t sticky;
@@ -391,7 +393,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
-    (void)flags;
     cudaError_t error = due();
     if (error != cudaSuccess) {
         return error;
@@ -401,9 +402,15 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
         abort();
     }
     pthread_mutex_init(&event->lock, NULL);
+    event->timed = (flags & cudaEventDisableTiming) == 0;
     atomic_fetch_add(&fake.live, 1);
     *out = event;
     return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *out)
+{
+    return cudaEventCreateWithFlags(out, cudaEventDefault);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
@@ -429,9 +436,22 @@ unsigned fake_events_recorded(void)
     return atomic_load_explicit(&recorded, memory_order_relaxed);
 }
 
+static int run_stamp(void *context, const void *arguments)
+{
+    (void)arguments;
+    cudaEvent_t event = context;
+    atomic_store(&event->ns, core_clock_now_ns());
+    return 0;
+}
+
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     cudaError_t error = due();
+    const struct core_job stamp = {.run = run_stamp, .context = event};
+    struct core_fence fence;
+    if (event->timed && core_queue_submit(stream->jobs, &stamp, &fence) != 0) {
+        abort();
+    }
     pthread_mutex_lock(&event->lock);
     event->fence = core_queue_tail(stream->jobs);
     pthread_mutex_unlock(&event->lock);
@@ -446,12 +466,15 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     return error;
 }
 
-/* Each measurement is longer than the one before, so that the first is the shortest. */
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
-    (void)begin;
-    (void)end;
-    *ms = (float)(1 + atomic_fetch_add(&fake.timed, 1));
+    if (!begin->timed || !end->timed) {
+        return say(cudaErrorInvalidResourceHandle);
+    }
+    if (core_fence_poll(fence_of(begin)) <= 0 || core_fence_poll(fence_of(end)) <= 0) {
+        return say(cudaErrorNotReady);
+    }
+    *ms = (float)((double)(atomic_load(&end->ns) - atomic_load(&begin->ns)) / 1e6);
     return due();
 }
 
