@@ -15,7 +15,6 @@
 /* The size of one registration is limited, so memory is pinned in pieces; a copy is split at the
  * borders between them. */
 static const size_t PIECE_BYTES = (size_t)64 << 30;
-static const size_t SPARE_BYTES = (size_t)1 << 30; /* left free if no budget is given */
 
 /* ---- Errors: translates codes of the runtime to -errno. ---- */
 
@@ -196,7 +195,8 @@ static int take_memory(struct cuda_device *device, size_t budget_bytes)
         return dev_cuda_fail(name_of(device), "cudaMemGetInfo", 0, error, NULL);
     }
     if (budget_bytes == 0) {
-        budget_bytes = free_bytes > SPARE_BYTES ? free_bytes - SPARE_BYTES : free_bytes / 2;
+        budget_bytes = free_bytes > DEV_CUDA_SPARE_BYTES ? free_bytes - DEV_CUDA_SPARE_BYTES
+                                                         : free_bytes / 2;
     }
     if (budget_bytes > free_bytes) {
         return core_err_set(-ENOMEM,

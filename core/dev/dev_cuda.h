@@ -38,7 +38,12 @@ struct cuda_queue {
     _Atomic(struct cuda_times *) times; /* owned; NULL: nobody ever asked. Read by the watch */
 };
 
-enum { DEV_CUDA_BORDER_MAX = 64 };
+enum {
+    DEV_CUDA_BORDER_MAX = 64,
+    /* Left free if no budget is given: for code, stacks and libraries, which are loaded later
+     * (tests/cuda/test_spare.c). */
+    DEV_CUDA_SPARE_BYTES = 1 << 30,
+};
 
 struct cuda_device {
     struct dev_device base;
