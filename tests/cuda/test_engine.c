@@ -10,6 +10,7 @@
 #include "core/dev/dev.h"
 #include "core/json/json.h"
 #include "kernels/table.h"
+#include "offload/model/adapter.h"
 #include "tests/harness/test.h"
 #include "tests/kernels/rig.h"
 #include "tests/run/case.h"
@@ -258,6 +259,79 @@ static void stored(void)
     case_model_free(&made);
 }
 
+/* Adapters beside a base in bf16, int8 and nf4: their states are on the card or in STORE with the same
+ * bits, and the losses are the CPU's up to roundings. The card expands the base. */
+static void adapters(void)
+{
+    static const char *const head[] = {"lm_head"};
+    static const struct {
+        const char *name;
+        struct model_lora_options lora;
+        enum model_storage base;
+    } cases[] = {
+        {"nf4, DoRA", {.rank = 4, .alpha = 8, .dora = true, .seed = 3}, MODEL_STORAGE_NF4},
+        {"bf16, dropout, a module saved",
+         {.rank = 4, .alpha = 8, .dropout = 0.2, .saved = head, .saved_count = 1, .seed = 3},
+         MODEL_STORAGE_PLAIN},
+        {"int8", {.rank = 3, .alpha = 6, .rslora = true, .seed = 3}, MODEL_STORAGE_INT8},
+    };
+    card_or_skip();
+    for (size_t c = 0; c < TEST_COUNT(sizeof cases / sizeof cases[0], 1); c++) {
+        struct run_options base = case_options();
+        struct case_model made;
+        struct case_outcome cpu;
+        struct case_outcome first;
+        base.base = cases[c].base;
+        case_model_make(&made, "llama");
+        case_model_adapt(&made, &cases[c].lora);
+        case_run_engine(&made, &base, STEPS, &cpu);
+        for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w += 4) { /* the card, STORE */
+            struct case_outcome engine;
+            (void)rig_machine();
+            const struct run_options options = options_of(&ways[w], &base);
+            case_run_engine(&made, &options, STEPS, &engine);
+            for (unsigned s = 0; s < STEPS; s++) {
+                test_note("%s, %s: step %u: loss %.6f, the CPU's %.6f; norm %.5f, %.5f",
+                          cases[c].name, ways[w].name, s, engine.loss[s], cpu.loss[s],
+                          engine.norm[s], cpu.norm[s]);
+                check_double(fabs(engine.loss[s] - cpu.loss[s]), <=, 0.01 * cpu.loss[s]);
+                check_double(fabs(engine.norm[s] - cpu.norm[s]), <=, 0.05 * cpu.norm[s]);
+            }
+            if (w == 0) {
+                first = engine;
+            }
+            case_check_equal(&first, &engine, ways[w].name);
+        }
+        case_model_free(&made);
+    }
+}
+
+/* Stored layers of which the card has room for a part at a time: it expands each section, with the bits of whole
+ * layers. */
+static void stored_sections(void)
+{
+    const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
+    struct run_options base = case_options();
+    struct case_model made;
+    card_or_skip();
+    base.tile_bytes = 16 << 10;
+    case_model_make(&made, "llama, whole");
+    case_model_adapt(&made, &lora);
+    for (size_t w = 3; w < TEST_COUNT(5, 4); w++) { /* from HOST, and from STORE through HOST */
+        struct case_outcome whole;
+        struct case_outcome sections;
+        base.base = w == 3 ? MODEL_STORAGE_NF4 : MODEL_STORAGE_INT8;
+        struct run_options options = options_of(&ways[w], &base);
+        (void)rig_machine();
+        case_run_engine(&made, &options, STEPS, &whole);
+        case_squeeze(&made, &options, 1, NULL);
+        (void)rig_machine();
+        case_run_engine(&made, &options, STEPS, &sections);
+        case_check_equal(&whole, &sections, ways[w].name);
+    }
+    case_model_free(&made);
+}
+
 /* The place of bytes does not depend on the family. So one family runs in all ways, and the others
  * run once on the card and once through the store. */
 static void family(const char *name)
@@ -390,6 +464,7 @@ static void tiled(void)
 
 TEST_MAIN({"llama", llama}, {"gpt2", gpt2}, {"qwen3_tied", qwen3_tied}, {"frozen", frozen},
           {"sections", sections}, {"separate_memory", separate_memory},
-          {"ops_are_timed", ops_are_timed}, {"stored", stored}, {"checkpoints", checkpoints},
+          {"ops_are_timed", ops_are_timed}, {"stored", stored}, {"adapters", adapters},
+          {"stored_sections", stored_sections}, {"checkpoints", checkpoints},
           {"micro_batches", micro_batches}, {"unclipped", unclipped}, {"fp32", fp32},
           {"fp16", fp16}, {"tiled", tiled})
