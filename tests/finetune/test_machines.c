@@ -30,7 +30,7 @@ static void write_model(const char *name, int layers, int width)
 static void begin(void)
 {
     rig_program = "tools/tide";
-    write_model("small", 6, 2048);
+    write_model("small", TEST_COUNT(6, 2), TEST_COUNT(2048, 1024));
     write_model("deep", 200, 25600);
     write_model("wide", 2, 25600);
 }

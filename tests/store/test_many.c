@@ -171,6 +171,9 @@ static void many_blocks(void)
 /* More names than the header of a safetensors file may hold. */
 static void long_header(void)
 {
+    if (TEST_SLOW) {
+        test_skip("long_manifest is refused in the same way");
+    }
     struct blocks *blocks = make_blocks(3 * MANY);
     struct store_manifest manifest = describe(blocks);
     struct store_image image;
