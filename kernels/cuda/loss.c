@@ -13,7 +13,8 @@
 #include "kernels/cuda/loss_rows.h"
 #include "kernels/cuda/product.h"
 
-enum { LOGITS_BYTES = 256 << 20, TILE_GRAIN = 64, TILE_MIN = 512 };
+/* A tile has TILE_GOOD words if `logits_bytes` are enough for their logits: products with fewer are slower. */
+enum { LOGITS_BYTES = 256 << 20, TILE_GRAIN = 64, TILE_MIN = 512, TILE_GOOD = 4096 };
 /* The logits of a run take at most RUN_BYTES, unless those of RUN_GRAIN tokens take more. */
 enum { RUN_BYTES = 512 << 20, RUN_GRAIN = 128 };
 
@@ -41,7 +42,9 @@ static int64_t tile_columns(const struct kern_loss_arguments *a)
 {
     const int64_t row_bytes = (a->tokens > 0 ? a->tokens : 1) * (int64_t)sizeof(float);
     const int64_t held = LOGITS_BYTES / row_bytes / TILE_GRAIN * TILE_GRAIN;
-    const int64_t chosen = held > TILE_MIN ? held : TILE_MIN;
+    const bool good = a->logits_bytes / (uint64_t)row_bytes >= TILE_GOOD;
+    const int64_t least = good ? TILE_GOOD : TILE_MIN;
+    const int64_t chosen = held > least ? held : least;
     const int64_t n = a->tile > 0 ? a->tile : chosen;
     return n < a->vocab ? n : a->vocab;
 }

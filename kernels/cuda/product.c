@@ -4,7 +4,8 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/product_lt.h"
 
-enum { SUM_BYTES = 64 << 20, SUM_GRAIN = 256 };
+/* Results of a run of rows. */
+enum { SUM_BYTES = 256 << 20, SUM_GRAIN = 256 };
 
 int kern_cuda_product(const struct dev_launch *where, const char *op,
                       const struct kern_cuda_product *product)

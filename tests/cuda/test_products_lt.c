@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "core/base/log.h"
+#include "kernels/table.h"
 #include "tests/cuda/card.h"
 #include "tests/harness/heard.h"
 #include "tests/kernels/rig.h"
@@ -27,6 +28,21 @@ static unsigned asked_by(int64_t n, int64_t k)
     const unsigned before = card_lt_asked;
     linear_over(n, k);
     return card_lt_asked - before;
+}
+
+/* Scratch of a loss by tile over 32,768 tokens: 256 MiB of logits are 2,048 words, and 4,096 words are taken if
+ * `logits_bytes` are enough for them. Nothing is computed. */
+static void tiles_of_logits_are_wide_enough(void)
+{
+    enum { TOKENS = 32768, WORDS = 4096 };
+    const uint64_t wide = (uint64_t)TOKENS * WORDS * sizeof(float);
+    struct kern_loss_arguments a = {
+        .type = KERN_BF16, .tokens = TOKENS, .vocab = 128256, .width = 4096};
+    const size_t narrow = kern_scratch_bytes("cuda", KERN_LOSS, &a, 1);
+    a.logits_bytes = wide - 1;
+    check_uint(kern_scratch_bytes("cuda", KERN_LOSS, &a, 1), ==, narrow);
+    a.logits_bytes = wide;
+    check_uint(kern_scratch_bytes("cuda", KERN_LOSS, &a, 1) - narrow, ==, wide / 2);
 }
 
 static void shapes_are_asked_once(void)
@@ -137,7 +153,8 @@ static void products_can_be_plain(void)
     rig_close();
 }
 
-RIG_MAIN({"shapes_are_asked_once", shapes_are_asked_once},
+RIG_MAIN({"tiles_of_logits_are_wide_enough", tiles_of_logits_are_wide_enough},
+         {"shapes_are_asked_once", shapes_are_asked_once},
          {"strides_and_alignments_are_asked_alone", strides_and_alignments_are_asked_alone},
          {"the_first_proposal_is_taken", the_first_proposal_is_taken},
          {"shapes_without_an_algorithm_warn_once", shapes_without_an_algorithm_warn_once},
