@@ -394,7 +394,8 @@ static void trains(uint32_t world, uint32_t stage)
     base.stage = stage;
     case_model_make(&made, "llama");
     case_run_engine(&made, &base, STEPS, &cpu);
-    for (size_t w = 0; w < TEST_COUNT(sizeof ways / sizeof ways[0], 2); w++) {
+    const size_t from = TEST_COUNT(0, 1);
+    for (size_t w = from; w < TEST_COUNT(sizeof ways / sizeof ways[0], 2); w++) {
         struct case_outcome cards;
         const struct run_options options = options_of(&ways[w], &base);
         if (stage < 3 && ways[w].weights == PLAN_WHERE_STORE) {
@@ -408,7 +409,7 @@ static void trains(uint32_t world, uint32_t stage)
             check_double(fabs(cards.loss[s] - cpu.loss[s]), <=, 0.01 * cpu.loss[s]);
             check_double(fabs(cards.norm[s] - cpu.norm[s]), <=, 0.05 * cpu.norm[s]);
         }
-        first = w == 0 ? cards : first;
+        first = w == from ? cards : first;
         case_check_equal(&first, &cards, ways[w].name);
         check_int(fake_live(), ==, 0);
     }
@@ -456,7 +457,8 @@ static void a_run_ends(void)
 
 /* ---- through the public API ---- */
 
-/* As users write it: cards are found, measured and planned for. */
+/* As users write it: cards are found, measured and planned for. The second engine has the rates of the first. Under a
+ * sanitizer emulated_before measures a card, and all rates are given. */
 static void engines(void)
 {
     static const struct {
@@ -474,7 +476,8 @@ static void engines(void)
     double losses[2];
     world_init(&world);
     world.options.device = machine(CARDS);
-    world.options.rates = NULL;
+    world.options.rates = TEST_SLOW ? world.options.rates : NULL;
+    world.options.cache = test_path("cache");
     world.options.store_count = 0;
     world.options.weights = world.options.states = TIDE_AUTO;
     world.options.zero_stage = 3;
