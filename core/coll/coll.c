@@ -12,6 +12,7 @@
 #include "core/coll/backend.h"
 #include "core/coll/peers.h"
 #include "core/coll/sum.h"
+#include "core/coll/transport.h"
 #include "core/dev/dev.h"
 
 static const int64_t LIMIT_NS_DEFAULT = 600000000000;
@@ -52,7 +53,7 @@ bool coll_kind_built(unsigned index)
     }
     const bool mpi = kinds[index].backend == &coll_backend_mpi;
     const bool nccl = strcmp(kinds[index].name, "nccl") == 0;
-    return (!mpi || coll_peers_find(COLL_FLAVOUR_ANY) == 0) && (!nccl || coll_nccl_find() == 0);
+    return (!mpi || coll_transport_find(COLL_FLAVOUR_ANY) == 0) && (!nccl || coll_nccl_find() == 0);
 }
 
 const char *coll_op_name(enum coll_op op)

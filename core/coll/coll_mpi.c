@@ -731,10 +731,6 @@ static struct mpi *alloc_mpi(size_t world)
 static int mpi_open(const struct coll_options *options, struct coll *base, struct coll **out)
 {
     struct coll_peers *peers = options->peers;
-    int rc = coll_peers_find(COLL_FLAVOUR_ANY);
-    if (rc != 0) {
-        return core_err_prefix(rc, "mpi");
-    }
     if (peers == NULL || coll_peers_world(peers) != base->world ||
         coll_peers_rank(peers) != base->rank) {
         return core_err_set(-EINVAL, "rank %u of %u is not this process's rank over MPI",

@@ -2,9 +2,12 @@
 #include "core/coll/launch.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/hash.h"
 
 /* The most specific first: several may be set, for example by srun around Open MPI's processes. Slurm sets
  * SLURM_PROCID also for the batch script itself, which is one process; only a step has STEP variables. */
@@ -43,6 +46,44 @@ static bool is_set(const char *(*get)(const char *name), const struct row *row)
 {
     return get(row->rank) != NULL && (row->world == NULL || get(row->world) != NULL) &&
            (row->step == NULL || get(row->step) != NULL);
+}
+
+/* Reads what torchrun says besides rank and world. */
+static int read_torchrun(const char *(*get)(const char *name), struct coll_launch *found)
+{
+    static const char *const same[] = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+                                       "MASTER_ADDR", "MASTER_PORT"};
+    const char *host = get("MASTER_ADDR");
+    const bool ported = get("MASTER_PORT") != NULL;
+    unsigned local[2] = {0};
+    unsigned port = 0;
+    int rc = read_number(get, "LOCAL_RANK", &local[0]);
+    if (rc == 0 && get("LOCAL_WORLD_SIZE") != NULL) {
+        rc = read_number(get, "LOCAL_WORLD_SIZE", &local[1]);
+        if (rc == 0 && (local[0] >= local[1] || local[1] > found->world)) {
+            rc = core_err_set(
+                -EINVAL,
+                "LOCAL_RANK is %u, LOCAL_WORLD_SIZE is %u and WORLD_SIZE is %u: local "
+                "ranks count from 0, and are not more than all",
+                local[0], local[1], found->world);
+        }
+    }
+    if (rc == 0 && ported) {
+        rc = read_number(get, "MASTER_PORT", &port);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (host != NULL && host[0] != '\0' && ported && port > 0 && port < UINT16_MAX) {
+        snprintf(found->rendezvous, sizeof found->rendezvous,
+                 strchr(host, ':') != NULL ? "[%.255s]:%u" : "%.255s:%u", host, port + 1);
+    }
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        const char *text = get(same[i]);
+        found->run = core_hash(text != NULL ? text : "", text != NULL ? strlen(text) : 0,
+                               found->run);
+    }
+    return 0;
 }
 
 int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *out)
@@ -93,8 +134,11 @@ int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *o
                                 row->launcher);
         }
     }
-    *out = found;
-    return 0;
+    const int rc = found.torchrun ? read_torchrun(get, &found) : 0;
+    if (rc == 0) {
+        *out = found;
+    }
+    return rc;
 }
 
 unsigned coll_launch_rank(const char *(*get)(const char *name))

@@ -4,15 +4,23 @@
 #define CORE_COLL_LAUNCH_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* An MPI library that the launcher belongs to, or that it can start. */
 enum coll_flavour { COLL_FLAVOUR_ANY, COLL_FLAVOUR_OPENMPI, COLL_FLAVOUR_MPICH };
+
+enum { COLL_RENDEZVOUS_BYTES = 288 };
 
 struct coll_launch {
     const char *launcher; /* "mpirun (Open MPI)"; NULL: this process was started alone */
     enum coll_flavour flavour;
     bool torchrun; /* torchrun alone, which starts processes but does not connect them over MPI */
     unsigned rank, world;
+    /* torchrun: where its processes meet, "HOST:PORT": MASTER_ADDR and the port after MASTER_PORT, which its agent
+     * uses itself. "": these variables do not name one */
+    char rendezvous[COLL_RENDEZVOUS_BYTES];
+    uint64_t
+        run; /* torchrun: a hash of what the environment of all its processes says of this run */
 };
 
 /* `get` is getenv, or a test's. -EINVAL names two variables that contradict each other, or one that is not a

@@ -1,5 +1,5 @@
 /* mpi_module.c: the wrapper file of MPI: sends and receives bytes between the processes that a launcher
- * started. Built as a module of its own for each MPI library; it uses nothing else of tide. The thread of
+ * started. Built as a module of its own for each MPI library; it uses no other code of tide. The thread of
  * peers.c enters, and no other thread calls MPI. */
 #include <errno.h>
 #include <limits.h>
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/coll/mpi_functions.h"
+#include "core/coll/transport.h"
 
 /* MPI has one state in a process, and so has this module. */
 static MPI_Comm comm = MPI_COMM_NULL;
@@ -24,7 +24,7 @@ static int check(int code, const char *call, char *why)
         return 0;
     }
     MPI_Error_string(code, text, &length);
-    snprintf(why, COLL_MPI_WHY_BYTES, "%s: %.200s", call, text);
+    snprintf(why, COLL_TRANSPORT_WHY_BYTES, "%s: %.200s", call, text);
     return -EIO;
 }
 
@@ -43,7 +43,7 @@ static int initialise(char *why)
     }
     MPI_Query_thread(&level);
     if (level < MPI_THREAD_MULTIPLE) {
-        snprintf(why, COLL_MPI_WHY_BYTES,
+        snprintf(why, COLL_TRANSPORT_WHY_BYTES,
                  "the application has initialised MPI without MPI_THREAD_MULTIPLE, so no thread of "
                  "tide may call it");
         return -EIO;
@@ -51,9 +51,10 @@ static int initialise(char *why)
     return 0;
 }
 
-static int module_open(unsigned slots, struct coll_mpi_place *out, char *why)
+static int module_open(const struct coll_transport_options *options, struct coll_place *out,
+                       char *why)
 {
-    struct coll_mpi_place place = {.rank = 0};
+    struct coll_place place = {.rank = 0};
     char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int rank = 0;
     int world = 0;
@@ -62,9 +63,9 @@ static int module_open(unsigned slots, struct coll_mpi_place *out, char *why)
     if (rc != 0) {
         return rc;
     }
-    requests = calloc(slots, sizeof *requests);
+    requests = calloc(options->slots, sizeof *requests);
     if (requests == NULL) {
-        snprintf(why, COLL_MPI_WHY_BYTES, "no memory for %u messages", slots);
+        snprintf(why, COLL_TRANSPORT_WHY_BYTES, "no memory for %u messages", options->slots);
         return -ENOMEM;
     }
     rc = check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup", why);
@@ -105,7 +106,7 @@ static int module_send(unsigned slot, unsigned to, int tag, const void *from, si
                        char *why)
 {
     if (bytes > INT_MAX) {
-        snprintf(why, COLL_MPI_WHY_BYTES, "a message of %zu bytes is longer than MPI allows",
+        snprintf(why, COLL_TRANSPORT_WHY_BYTES, "a message of %zu bytes is longer than MPI allows",
                  bytes);
         return -EINVAL;
     }
@@ -116,13 +117,21 @@ static int module_send(unsigned slot, unsigned to, int tag, const void *from, si
 static int module_receive(unsigned slot, int from, int tag, void *to, size_t bytes, char *why)
 {
     if (bytes > INT_MAX) {
-        snprintf(why, COLL_MPI_WHY_BYTES, "a message of %zu bytes is longer than MPI allows",
+        snprintf(why, COLL_TRANSPORT_WHY_BYTES, "a message of %zu bytes is longer than MPI allows",
                  bytes);
         return -EINVAL;
     }
-    return check(MPI_Irecv(to, (int)bytes, MPI_BYTE, from == COLL_MPI_ANY ? MPI_ANY_SOURCE : from,
-                           tag, comm, &requests[slot]),
+    return check(MPI_Irecv(to, (int)bytes, MPI_BYTE,
+                           from == COLL_TRANSPORT_ANY ? MPI_ANY_SOURCE : from, tag, comm,
+                           &requests[slot]),
                  "MPI_Irecv", why);
+}
+
+/* MPI_Test moves what can be moved. */
+static int module_progress(char *why)
+{
+    (void)why;
+    return 0;
 }
 
 static int module_test(unsigned slot, size_t *bytes, char *why)
@@ -154,16 +163,17 @@ static int module_cancel(unsigned slot, char *why)
     return rc != 0 ? rc : cancelled;
 }
 
-__attribute__((visibility("default"))) const struct coll_mpi_functions *coll_mpi_module(void);
-const struct coll_mpi_functions *coll_mpi_module(void)
+__attribute__((visibility("default"))) const struct coll_transport *coll_mpi_module(void);
+const struct coll_transport *coll_mpi_module(void)
 {
-    static const struct coll_mpi_functions functions = {
-        .version = COLL_MPI_VERSION,
+    static const struct coll_transport functions = {
+        .version = COLL_TRANSPORT_VERSION,
         .open = module_open,
         .close = module_close,
         .abort = module_abort,
         .send = module_send,
         .receive = module_receive,
+        .progress = module_progress,
         .test = module_test,
         .cancel = module_cancel,
     };

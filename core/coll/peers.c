@@ -1,9 +1,8 @@
-/* peers.c: the thread that calls MPI: it begins what others post, tests what is under way, and listens for signs
- * of life. */
+/* peers.c: the thread that calls the transport: it begins what others post, tests what is under way, and listens for
+ * signs of life. */
 #include "core/coll/peers.h"
 
 #include <assert.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -19,7 +18,7 @@
 #include "core/base/fence.h"
 #include "core/base/log.h"
 #include "core/base/thread.h"
-#include "core/coll/mpi_functions.h"
+#include "core/coll/transport.h"
 
 enum { TAG_SERVICE = 1, TAG_CALL = 2, TAG_FIRST = 16, TAG_MAX = 32000 };
 enum { MESSAGE_BYTES = 1024 };
@@ -39,9 +38,8 @@ struct service {
 
 struct coll_peers {
     struct coll_peers_options given;
-    void *module; /* owned: dlopen */
-    const struct coll_mpi_functions *mpi;
-    struct coll_mpi_place place;
+    const struct coll_transport *transport;
+    struct coll_place place;
     struct coll_peer *list; /* owned, [world] */
     int64_t silence_ns;
     int next_tag;
@@ -78,83 +76,6 @@ struct coll_peers {
     bool leader_ended; /* the first process said that the world ended, and will end this one */
 };
 
-/* ---- the module of an MPI library ---- */
-
-static const char *const module_names[] = {
-    [COLL_FLAVOUR_OPENMPI] = "tide_mpi_openmpi.so", [COLL_FLAVOUR_MPICH] = "tide_mpi_mpich.so"};
-static const char *const flavour_names[] = {
-    [COLL_FLAVOUR_OPENMPI] = "Open MPI", [COLL_FLAVOUR_MPICH] = "MPICH"};
-
-/* Folders of modules: of an installed library, and of a build. */
-static const char *const module_places[] = {"tide", "../../core/coll"};
-
-/* The module's path; false if the file does not exist. */
-static bool find_module(enum coll_flavour flavour, char path[PATH_MAX])
-{
-    Dl_info info;
-    if (dladdr(module_names, &info) == 0 || info.dli_fname == NULL) {
-        return false;
-    }
-    const char *slash = strrchr(info.dli_fname, '/');
-    const int folder = slash != NULL ? (int)(slash - info.dli_fname) : 0;
-    for (size_t i = 0; i < sizeof module_places / sizeof module_places[0]; i++) {
-        snprintf(path, PATH_MAX, "%.*s/%s/%s", folder > 0 ? folder : 1,
-                 folder > 0 ? info.dli_fname : ".", module_places[i], module_names[flavour]);
-        if (access(path, R_OK) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The library that the launcher belongs to; a launcher of both gets the one that was built. */
-static int choose_module(enum coll_flavour flavour, char path[PATH_MAX])
-{
-    for (int f = COLL_FLAVOUR_OPENMPI; f <= COLL_FLAVOUR_MPICH; f++) {
-        if ((flavour == COLL_FLAVOUR_ANY || flavour == (enum coll_flavour)f) &&
-            find_module((enum coll_flavour)f, path)) {
-            return 0;
-        }
-    }
-    return core_err_set(
-        -ENOTSUP,
-        "ranks in several processes need tide's module for %s, which is not beside tide: install "
-        "its "
-        "development files and build all of tide (meson setup --reconfigure build; ninja -C build)",
-        flavour == COLL_FLAVOUR_ANY ? "Open MPI or MPICH" : flavour_names[flavour]);
-}
-
-int coll_peers_find(enum coll_flavour flavour)
-{
-    char path[PATH_MAX];
-    return choose_module(flavour, path);
-}
-
-static int load_module(struct coll_peers *peers)
-{
-    typedef const struct coll_mpi_functions *entry(void);
-    char path[PATH_MAX];
-    union {
-        void *object;
-        entry *function;
-    } symbol;
-    int rc = choose_module(peers->given.launch.flavour, path);
-    if (rc != 0) {
-        return rc;
-    }
-    /* GLOBAL: Open MPI loads modules of its own that look for its symbols. */
-    peers->module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    symbol.object = peers->module != NULL ? dlsym(peers->module, COLL_MPI_SYMBOL) : NULL;
-    if (symbol.object == NULL) {
-        return core_err_set(-ENOTSUP, "cannot load %s: %s", path, dlerror());
-    }
-    peers->mpi = symbol.function();
-    return peers->mpi->version == COLL_MPI_VERSION
-               ? 0
-               : core_err_set(-ENOTSUP, "%s is of another version of tide (%d, expected %d)", path,
-                              peers->mpi->version, COLL_MPI_VERSION);
-}
-
 /* ---- the end of the world ---- */
 
 int coll_peers_error(struct coll_peers *peers)
@@ -172,9 +93,9 @@ static void set_error(struct coll_peers *peers, int code, const char *message)
     }
 }
 
-static void end_by_mpi(struct coll_peers *peers, const char *why)
+static void end_by_transport(struct coll_peers *peers, const char *why)
 {
-    char text[COLL_MPI_WHY_BYTES + 64];
+    char text[COLL_TRANSPORT_WHY_BYTES + 64];
     snprintf(text, sizeof text, "%s failed: %s", peers->place.library, why);
     set_error(peers, -EIO, text);
 }
@@ -183,20 +104,20 @@ static void end_by_mpi(struct coll_peers *peers, const char *why)
 
 static bool begin_transfer(struct coll_peers *peers, struct coll_transfer *transfer)
 {
-    char why[COLL_MPI_WHY_BYTES] = "";
+    char why[COLL_TRANSPORT_WHY_BYTES] = "";
     if (peers->free_count == 0) {
         return false;
     }
     transfer->slot = peers->free_slots[--peers->free_count];
     const int rc = transfer->sends
-                       ? peers->mpi->send(transfer->slot, transfer->peer, transfer->tag,
-                                          transfer->at, transfer->bytes, why)
-                       : peers->mpi->receive(transfer->slot,
-                                             transfer->peer == UINT_MAX ? COLL_MPI_ANY
-                                                                        : (int)transfer->peer,
-                                             transfer->tag, transfer->at, transfer->bytes, why);
+                       ? peers->transport->send(transfer->slot, transfer->peer, transfer->tag,
+                                                transfer->at, transfer->bytes, why)
+                       : peers->transport->receive(
+                             transfer->slot,
+                             transfer->peer == UINT_MAX ? COLL_TRANSPORT_ANY : (int)transfer->peer,
+                             transfer->tag, transfer->at, transfer->bytes, why);
     if (rc != 0) {
-        end_by_mpi(peers, why);
+        end_by_transport(peers, why);
     }
     peers->active[peers->active_count++] = transfer;
     return true;
@@ -232,13 +153,16 @@ static void end_transfer(struct coll_peers *peers, unsigned index, enum coll_tra
 /* Tests everything that is under way. Returns the number that is done. */
 static unsigned test_active(struct coll_peers *peers)
 {
-    char why[COLL_MPI_WHY_BYTES] = "";
+    char why[COLL_TRANSPORT_WHY_BYTES] = "";
     unsigned done = 0;
+    if (peers->transport->progress(why) != 0) {
+        end_by_transport(peers, why);
+    }
     for (unsigned i = peers->active_count; i-- > 0 && peers->failed == 0;) {
         size_t bytes = 0;
-        const int rc = peers->mpi->test(peers->active[i]->slot, &bytes, why);
+        const int rc = peers->transport->test(peers->active[i]->slot, &bytes, why);
         if (rc < 0) {
-            end_by_mpi(peers, why);
+            end_by_transport(peers, why);
         } else if (rc == 1) {
             peers->active[i]->received = bytes;
             end_transfer(peers, i, COLL_TRANSFER_DONE);
@@ -250,12 +174,12 @@ static unsigned test_active(struct coll_peers *peers)
 
 static void withdraw(struct coll_peers *peers, const struct coll_transfer *transfer)
 {
-    char why[COLL_MPI_WHY_BYTES] = "";
+    char why[COLL_TRANSPORT_WHY_BYTES] = "";
     for (unsigned i = 0; i < peers->active_count; i++) {
         if (peers->active[i] == transfer) {
-            const int rc = peers->mpi->cancel(transfer->slot, why);
+            const int rc = peers->transport->cancel(transfer->slot, why);
             if (rc < 0) {
-                end_by_mpi(peers, why);
+                end_by_transport(peers, why);
             }
             end_transfer(peers, i, rc == 0 ? COLL_TRANSFER_DONE : COLL_TRANSFER_FREE);
             return;
@@ -376,7 +300,7 @@ static void keep_alive(struct coll_peers *peers)
 static void spread_end(struct coll_peers *peers)
 {
     const int64_t until_ns = core_clock_now_ns() + second_ns;
-    char why[COLL_MPI_WHY_BYTES] = "";
+    char why[COLL_TRANSPORT_WHY_BYTES] = "";
     for (unsigned r = 0; r < peers->place.world; r++) {
         if (r != peers->place.rank) {
             (void)tell(peers, r, SERVICE_ENDED);
@@ -387,7 +311,9 @@ static void spread_end(struct coll_peers *peers)
         const struct coll_transfer *send = &peers->sends[r];
         size_t bytes = 0;
         while (r != peers->place.rank && core_clock_now_ns() < until_ns &&
-               peers->mpi->test(send->slot, &bytes, why) == 0) {
+               peers->transport->test(send->slot, &bytes, why) == 0) {
+            (void)peers->transport->progress(
+                why); /* one process may be gone; the others are told */
             core_clock_relax();
         }
     }
@@ -400,16 +326,20 @@ static unsigned slots_of(unsigned world)
     return 8 * world + 64;
 }
 
-static int open_mpi(struct coll_peers *peers)
+static int open_transport(struct coll_peers *peers)
 {
-    char why[COLL_MPI_WHY_BYTES] = "";
-    unsigned slots = slots_of(COLL_PEERS_MAX);
-    int rc = peers->mpi->open(slots, &peers->place, why);
+    char why[COLL_TRANSPORT_WHY_BYTES] = "";
+    const struct coll_launch *launch = &peers->given.launch;
+    const struct coll_transport_options options = {.launch = launch,
+                                                   .slots = slots_of(COLL_PEERS_MAX),
+                                                   .limit_ns = 2 * peers->silence_ns,
+                                                   .stop = peers->given.stop,
+                                                   .user = peers->given.user};
+    const int rc = peers->transport->open(&options, &peers->place, why);
     if (rc != 0) {
-        return core_err_set(rc, "MPI does not start: %s", why);
+        return core_err_set(rc, "%s%s", launch->torchrun ? "" : "MPI does not start: ", why);
     }
     const unsigned world = peers->place.world;
-    const struct coll_launch *launch = &peers->given.launch;
     if (world > COLL_PEERS_MAX || peers->place.rank != launch->rank ||
         (launch->world > 0 && world != launch->world)) {
         return core_err_set(
@@ -486,25 +416,25 @@ static void turn(struct coll_peers *peers)
     }
 }
 
-/* Signs of life that nobody takes any more must not keep MPI from ending. */
-static void close_mpi(struct coll_peers *peers)
+/* Signs of life that nobody takes any more must not keep the transport from closing. */
+static void close_transport(struct coll_peers *peers)
 {
-    char why[COLL_MPI_WHY_BYTES] = "";
+    char why[COLL_TRANSPORT_WHY_BYTES] = "";
     const int64_t until_ns = core_clock_now_ns() + 10 * second_ns;
     withdraw(peers, &peers->listen);
     while (peers->active_count > 0 && core_clock_now_ns() < until_ns && peers->failed == 0) {
         (void)test_active(peers);
     }
-    if (peers->failed == 0 && peers->mpi->close(why) != 0) {
-        core_log(CORE_LOG_WARN, "MPI was not closed cleanly: %s", why);
+    if (peers->failed == 0 && peers->transport->close(why) != 0) {
+        core_log(CORE_LOG_WARN, "%s was not closed cleanly: %s", peers->place.library, why);
     }
 }
 
 static void *peers_main(void *argument)
 {
     struct coll_peers *peers = argument;
-    pthread_setname_np(pthread_self(), "mpi");
-    int rc = open_mpi(peers);
+    pthread_setname_np(pthread_self(), "peers");
+    int rc = open_transport(peers);
     if (rc != 0) {
         snprintf(peers->message, sizeof peers->message, "%s", core_err_message());
     } else {
@@ -529,7 +459,7 @@ static void *peers_main(void *argument)
             }
         }
     } else {
-        close_mpi(peers);
+        close_transport(peers);
     }
     return NULL;
 }
@@ -706,7 +636,7 @@ static void free_peers(struct coll_peers *peers)
     free(peers->list);
     free(peers->said);
     free(peers->sends);
-    free(peers); /* the module stays loaded: MPI cannot be unloaded */
+    free(peers);
 }
 
 static void join(struct coll_peers *peers)
@@ -730,13 +660,13 @@ int coll_peers_open(const struct coll_peers_options *options, struct coll_peers 
     pthread_mutex_init(&peers->lock, NULL);
     core_bell_init(&peers->work);
     core_bell_init(&peers->done);
-    int rc = load_module(peers);
+    int rc = coll_transport_load(&options->launch, &peers->transport);
     if (rc != 0) {
         goto fail;
     }
     rc = core_thread_start(&peers->thread, peers_main, peers);
     if (rc != 0) {
-        rc = core_err_set(-rc, "cannot start the thread that calls MPI: %s", strerror(rc));
+        rc = core_err_set(-rc, "cannot start the thread that connects processes: %s", strerror(rc));
         goto fail;
     }
     for (int opened = 0; opened == 0;) { /* a launcher ends processes that wait in vain */
@@ -774,7 +704,7 @@ static _Noreturn void end_all(struct coll_peers *peers, int code)
     if (peers->leader_ended) {
         sleep(PATIENCE_S);
     }
-    peers->mpi->abort(code > 0 ? code : 1);
+    peers->transport->abort(code > 0 ? code : 1);
     for (;;) {
         pause(); /* until the launcher ends this process */
     }
@@ -811,6 +741,23 @@ const struct coll_peer *coll_peers_at(const struct coll_peers *peers, unsigned r
 {
     assert(rank < peers->place.world);
     return &peers->list[rank];
+}
+
+void coll_peers_host(const struct coll_peers *peers, unsigned rank, struct coll_host *out)
+{
+    struct coll_host host = {.first = rank};
+    for (unsigned r = 0; r < peers->place.world; r++) {
+        const struct coll_peer *peer = &peers->list[r];
+        if (strcmp(peer->host, peers->list[rank].host) == 0) {
+            for (size_t i = 0; i < sizeof host.cpus.bits / sizeof host.cpus.bits[0]; i++) {
+                host.cpus.bits[i] |= peer->cpus.bits[i];
+            }
+            host.first = r < host.first ? r : host.first;
+            host.index += r < rank;
+            host.ranks++;
+        }
+    }
+    *out = host;
 }
 
 bool coll_peers_stopping(const struct coll_peers *peers)

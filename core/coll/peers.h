@@ -1,6 +1,6 @@
 /* peers.h: the processes of a run, which a launcher started together, one rank each. One thread of
- * this process calls the MPI library (mpi_functions.h) and never blocks in it; other threads post
- * transfers to it and wait for them. Only the first process and each other one check that the other
+ * this process calls the transport (transport.h: MPI, or TCP under torchrun) and never blocks in it; other threads
+ * post transfers to it and wait for them. Only the first process and each other one check that the other
  * is alive.
  *
  * A process that does not respond within the limit, for example because it was killed or its
@@ -27,16 +27,14 @@ struct coll_peers_options {
     struct coll_launch launch;
     const char *identity; /* of the program's build: all processes must have the same */
     int64_t silence_ns;   /* limit of a process's silence; 0: 60 s */
-    /* Called at least ten times a second on the thread that calls MPI; true requests a stop, which
+    /* Called at least ten times a second on the thread that calls the transport; true requests a stop, which
      * coll_peers_stopping then reports in the first process. NULL: never. */
     bool (*stop)(void *user);
     void *user;
 };
 
-/* 0 if the module of an MPI library exists; otherwise -errno with a message that says why not. */
-int coll_peers_find(enum coll_flavour flavour);
-
-/* Waits for the other processes. -ENOTSUP if no MPI library can be loaded, -EPROTO if they differ. */
+/* Waits for the other processes. -ENOTSUP if no MPI library can be loaded, -EPROTO if they differ. Over TCP, twice the
+ * limit of silence is the limit for all to arrive. */
 int coll_peers_open(const struct coll_peers_options *options, struct coll_peers **out);
 /* All processes have to call it, the first with the code that the others get. NULL is fine. Does not
  * return if the world ended with an error: it ends all processes, with `code` or 1. */
@@ -54,6 +52,15 @@ struct coll_peer {
 };
 const struct coll_peer *coll_peers_at(const struct coll_peers *peers, unsigned rank);
 
+/* The ranks on the host of a rank: those that gave the same name of their host. */
+struct coll_host {
+    unsigned ranks;
+    unsigned first;        /* the lowest of them */
+    unsigned index;        /* of the rank among them, from 0 */
+    struct core_cpus cpus; /* that they may use together */
+};
+void coll_peers_host(const struct coll_peers *peers, unsigned rank, struct coll_host *out);
+
 /* Whether this or any other process was asked to stop. The first process only. */
 bool coll_peers_stopping(const struct coll_peers *peers);
 /* 0, or the error that ended the world, with its message. After it no transfer moves any more. */
@@ -67,7 +74,7 @@ int coll_peers_fail(struct coll_peers *peers, int code);
 
 enum coll_transfer_state { COLL_TRANSFER_FREE, COLL_TRANSFER_POSTED, COLL_TRANSFER_DONE };
 
-/* A transfer under way: it belongs to the thread that calls MPI until it is done. */
+/* A transfer under way: it belongs to the thread that calls the transport until it is done. */
 struct coll_transfer {
     bool sends;
     unsigned peer;

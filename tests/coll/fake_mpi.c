@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/coll/mpi_functions.h"
+#include "core/coll/transport.h"
 #include "tests/harness/child.h"
 
 enum { SLOTS = 16384, MESSAGES = 64, MESSAGE_BYTES = 64 << 10 };
@@ -35,15 +35,16 @@ static int fake_fail(enum fake_call call, char *why)
     if (fake_mpi.fails != call || ++calls[call] != fake_mpi.nth) {
         return 0;
     }
-    snprintf(why, COLL_MPI_WHY_BYTES, "broken");
+    snprintf(why, COLL_TRANSPORT_WHY_BYTES, "broken");
     return -EIO;
 }
 
-static int fake_open(unsigned count, struct coll_mpi_place *out, char *why)
+static int fake_open(const struct coll_transport_options *options, struct coll_place *out,
+                     char *why)
 {
-    assert(count <= SLOTS);
+    assert(options->slots <= SLOTS);
     memset(messages, 0, sizeof messages);
-    *out = (struct coll_mpi_place){.rank = fake_mpi.rank, .world = 2, .library = "fake MPI"};
+    *out = (struct coll_place){.rank = fake_mpi.rank, .world = 2, .library = "fake MPI"};
     return fake_fail(FAKE_OPEN, why);
 }
 
@@ -74,7 +75,7 @@ static int fake_send(unsigned slot, unsigned to, int tag, const void *from, size
 
 static int fake_receive(unsigned slot, int from, int tag, void *to, size_t bytes, char *why)
 {
-    assert(from == 0 || from == COLL_MPI_ANY);
+    assert(from == 0 || from == COLL_TRANSPORT_ANY);
     slots[slot].receives = true;
     slots[slot].tag = tag;
     slots[slot].to = to;
@@ -98,6 +99,12 @@ static bool fake_deliver(unsigned slot, size_t *bytes)
     return false;
 }
 
+static int fake_progress(char *why)
+{
+    (void)why;
+    return 0;
+}
+
 static int fake_test(unsigned slot, size_t *bytes, char *why)
 {
     if (slots[slot].receives && !fake_deliver(slot, bytes)) {
@@ -114,16 +121,17 @@ static int fake_cancel(unsigned slot, char *why)
     return rc != 0 ? rc : !fake_deliver(slot, &bytes);
 }
 
-static const struct coll_mpi_functions *fake_module(void)
+static const struct coll_transport *fake_module(void)
 {
-    static struct coll_mpi_functions functions = {.open = fake_open,
-                                                  .close = fake_close,
-                                                  .abort = fake_abort,
-                                                  .send = fake_send,
-                                                  .receive = fake_receive,
-                                                  .test = fake_test,
-                                                  .cancel = fake_cancel};
-    functions.version = fake_mpi.version != 0 ? fake_mpi.version : COLL_MPI_VERSION;
+    static struct coll_transport functions = {.open = fake_open,
+                                              .close = fake_close,
+                                              .abort = fake_abort,
+                                              .send = fake_send,
+                                              .receive = fake_receive,
+                                              .progress = fake_progress,
+                                              .test = fake_test,
+                                              .cancel = fake_cancel};
+    functions.version = fake_mpi.version != 0 ? fake_mpi.version : COLL_TRANSPORT_VERSION;
     return &functions;
 }
 
@@ -160,7 +168,7 @@ void *__wrap_dlopen(const char *path, int flags)
 void *__wrap_dlsym(void *handle, const char *name)
 {
     union {
-        const struct coll_mpi_functions *(*function)(void);
+        const struct coll_transport *(*function)(void);
         void *object;
     } symbol = {.function = fake_module};
     return handle == &fake_mpi ? symbol.object : __real_dlsym(handle, name);

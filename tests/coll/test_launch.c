@@ -79,12 +79,39 @@ static void torchrun(void)
                                         NULL};
     static const char *const some[] = {"RANK",        "1",     "WORLD_SIZE", "2",
                                        "MASTER_ADDR", "node1", NULL};
+    static const char *const restarted[] = {"RANK",
+                                            "3",
+                                            "WORLD_SIZE",
+                                            "4",
+                                            "LOCAL_RANK",
+                                            "1",
+                                            "MASTER_ADDR",
+                                            "node1",
+                                            "MASTER_PORT",
+                                            "29500",
+                                            "TORCHELASTIC_RUN_ID",
+                                            "7",
+                                            "TORCHELASTIC_RESTART_COUNT",
+                                            "1",
+                                            NULL};
+    static const char *const v6[] = {"RANK",        "0",    "WORLD_SIZE",  "2",
+                                     "LOCAL_RANK",  "0",    "MASTER_ADDR", "fe80::1",
+                                     "MASTER_PORT", "1234", NULL};
+    static const char *const beyond[] = {"RANK",        "0",     "WORLD_SIZE",  "2",
+                                         "LOCAL_RANK",  "0",     "MASTER_ADDR", "a",
+                                         "MASTER_PORT", "65535", NULL};
+    static const char *const mute[] = {"RANK", "0", "WORLD_SIZE", "2", "LOCAL_RANK", "0", NULL};
     static const char *const inside[] = {
         "OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2", "RANK", "1",
         "WORLD_SIZE",           "2", "LOCAL_RANK",           "1", NULL};
     check_string(find(agent).launcher, "torchrun");
     check_uint(find(agent).rank, ==, 3);
     check_uint(find(agent).world, ==, 4);
+    check_string(find(agent).rendezvous, "node1:29501");
+    check_true(find(agent).run != find(restarted).run);
+    check_string(find(v6).rendezvous, "[fe80::1]:1235");
+    check_string(find(beyond).rendezvous, "");
+    check_string(find(mute).rendezvous, "");
     check_true(find(some).launcher == NULL);
     check_string(find(inside).launcher, "mpirun (Open MPI)");
     check_true(!find(inside).torchrun);
@@ -111,6 +138,15 @@ static void contradictions(void)
     static const char *const empty[] = {"RANK", "0", "WORLD_SIZE", "", "LOCAL_RANK", "0", NULL};
     static const char *const beyond[] = {"PMI_RANK", "2", "PMI_SIZE", "2", NULL};
     static const char *const words[] = {"PMI_RANK", "two", "PMI_SIZE", "2", NULL};
+    static const char *const many[] = {
+        "RANK", "0", "WORLD_SIZE", "2", "LOCAL_RANK", "3", "LOCAL_WORLD_SIZE", "4", NULL};
+    static const char *const local[] = {
+        "RANK", "0", "WORLD_SIZE", "2", "LOCAL_RANK", "2", "LOCAL_WORLD_SIZE", "2", NULL};
+    static const char *const port[] = {"RANK", "0",           "WORLD_SIZE", "2", "LOCAL_RANK",
+                                       "0",    "MASTER_PORT", "http",       NULL};
+    refused(many, "LOCAL_WORLD_SIZE is 4", "WORLD_SIZE is 2");
+    refused(local, "LOCAL_RANK is 2", "LOCAL_WORLD_SIZE is 2");
+    refused(port, "MASTER_PORT", "\"http\"");
     refused(worlds, "OMPI_COMM_WORLD_SIZE=4", "WORLD_SIZE=2");
     refused(ranks, "PMI_RANK=0", "PMIX_RANK=1");
     refused(torch, "PMI_RANK=1", "RANK=0; start tide with one of mpiexec (PMI) and torchrun");

@@ -1,5 +1,6 @@
-/* test_mpi.c: ranks that are processes under mpirun. Each case starts this program again as every rank of a world;
- * a rank does its checks itself, because its results are in its memory. Skipped without an MPI library. */
+/* test_mpi.c: ranks that are processes under mpirun, or with the environment of torchrun, over TCP. Each case starts this
+ * program again as every rank of a world; a rank does its checks itself, because its results are in its memory.
+ * Cases of MPI are skipped without an MPI library. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,9 +12,11 @@
 #include "core/base/half.h"
 #include "core/coll/peers.h"
 #include "core/coll/sum.h"
+#include "core/coll/transport.h"
 #include "tests/coll/contract.h"
 #include "tests/harness/mpi.h"
 #include "tests/harness/test.h"
+#include "tests/harness/torchrun.h"
 
 /* ---- ranks ---- */
 
@@ -272,6 +275,24 @@ static void rank_stops(void)
     fprintf(stderr, "%s\n", rank->message);
 }
 
+static int is_killed(struct rank *rank)
+{
+    const struct coll_command barrier = {.op = COLL_BARRIER};
+    const int rc = submit_wait(rank->coll, &barrier);
+    if (rank->index == 1) {
+        raise(SIGKILL);
+    }
+    return rc != 0 ? rc : submit_wait(rank->coll, &barrier);
+}
+
+static void rank_killed(void)
+{
+    struct run run = {.limit_ns = LONG_NS, .body = is_killed};
+    const struct rank *rank = run_rank(&run);
+    check_int(rank->rc, ==, -EIO);
+    fprintf(stderr, "%s\n", rank->message);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -281,6 +302,7 @@ static const struct {
     {"long", rank_long, 0},       {"codes", rank_codes, 0},     {"within", rank_within, 0},
     {"differs", rank_differs, 0}, {"leaves", rank_leaves, 0},   {"aborts", rank_aborts, 0},
     {"goes_on", rank_goes_on, 0}, {"hangs", rank_hangs, 0},     {"stops", rank_stops, 1500000000},
+    {"killed", rank_killed, 0},
 };
 
 static const char *environment(const char *name)
@@ -316,6 +338,7 @@ static char self[4096];
 
 static const char openmpi[] = "mpirun.openmpi --oversubscribe --bind-to none";
 static const char mpich[] = "mpiexec.hydra";
+static const char torchrun[] = "torchrun";
 
 /* Runs a body on every rank of a world. Returns the launcher's status; *text is what all processes wrote. */
 static int run_world(const char *launcher, const char *name, unsigned world, char *text,
@@ -323,6 +346,10 @@ static int run_world(const char *launcher, const char *name, unsigned world, cha
 {
     char command[8192];
     size_t length = 0;
+    if (launcher == torchrun) {
+        snprintf(command, sizeof command, "exec %s --body %s", self, name);
+        return test_torchrun(command, world, NULL, text, bytes);
+    }
     snprintf(command, sizeof command, "timeout 60 %s -n %u %s --body %s 2>&1", launcher, world,
              self, name);
     FILE *pipe = popen(command, "r");
@@ -420,7 +447,7 @@ static void stopped_rank(void)
 /* The same tests with MPICH. */
 static void other_library(void)
 {
-    if (coll_peers_find(COLL_FLAVOUR_MPICH) != 0 ||
+    if (coll_transport_find(COLL_FLAVOUR_MPICH) != 0 ||
         system("command -v mpiexec.hydra >/dev/null") != 0) {
         test_skip("no MPICH");
     }
@@ -429,6 +456,34 @@ static void other_library(void)
     check_launched(mpich, "results", 2);
     check_launched(mpich, "long", 2);
     check_launched(mpich, "goes_on", 2);
+}
+
+/* Without MPI, over TCP: results, long arrays, failures that the world survives. */
+static void over_tcp(void)
+{
+    check_launched(torchrun, "results", 3);
+    check_launched(torchrun, "borders", 4);
+    check_launched(torchrun, "long", 3);
+    check_launched(torchrun, "within", 4);
+    check_launched(torchrun, "pipelined", 2);
+    check_launched(torchrun, "differs", 3);
+    check_launched(torchrun, "leaves", 3);
+    check_launched(torchrun, "aborts", 3);
+    check_launched(torchrun, "goes_on", 2);
+}
+
+/* Processes that do not come, stop or die end the others over TCP, too. */
+static void ends_over_tcp(void)
+{
+    static char text[16384];
+    check_int(run_world(torchrun, "hangs", 3, text, sizeof text), !=, 0);
+    check_contains(text, "rank 1 did not reach collective 1 (barrier) within 0.3");
+    check_int(run_world(torchrun, "stops", 3, text, sizeof text), !=, 0);
+    check_contains(text, "rank 1 on ");
+    check_contains(text, "has not responded for ");
+    check_int(run_world(torchrun, "killed", 3, text, sizeof text), !=, 0);
+    check_contains(text, "TCP failed: rank 1 on ");
+    check_contains(text, "has closed its connection: its process has ended");
 }
 
 int main(int argc, char **argv)
@@ -444,6 +499,8 @@ int main(int argc, char **argv)
         {"hanging_rank", hanging_rank},
         {"stopped_rank", stopped_rank},
         {"other_library", other_library},
+        {"over_tcp", over_tcp},
+        {"ends_over_tcp", ends_over_tcp},
     };
     if (argc == 3 && strcmp(argv[1], "--body") == 0) {
         return rank_main(argv[2]);

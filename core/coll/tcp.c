@@ -1,0 +1,648 @@
+/* tcp.c: the transport of processes that torchrun started: a connection with each other process (tcp_meet.c), over which
+ * frames go. A short message goes at once, and waits in memory if it comes before its receive; a longer one is
+ * announced, and goes when its receive is there, directly into its buffer. The thread of peers.c enters. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "core/base/clock.h"
+#include "core/coll/tcp_meet.h"
+
+enum { SHORT_BYTES = 4096 };         /* of messages that go at once */
+enum { EARLY_BYTES_MAX = 64 << 20 }; /* of those that wait for their receives, of one process */
+enum { TURN_BYTES_MAX = 4 << 20 };   /* that are read from one process in a turn */
+static const int64_t close_ns = INT64_C(10) * 1000000000;
+static const int64_t cancel_ns = INT64_C(1) * 1000000000;
+
+enum frame_kind {
+    FRAME_SHORT = 0x7464, /* the message follows */
+    FRAME_ASK,            /* announces the longer message of slot `from` */
+    FRAME_GO,             /* its receive is there, in slot `to` */
+    FRAME_DATA,           /* the longer message for slot `to` follows */
+    FRAME_BYE             /* no frame follows: the process closes */
+};
+
+struct frame {
+    uint32_t kind;
+    int32_t tag;
+    uint64_t bytes;    /* of the message */
+    uint32_t from, to; /* slots of the sender and of the receiver of the message */
+};
+
+/* A frame that is to be written, and what follows it. */
+struct out {
+    struct out *next;
+    struct frame frame;
+    const unsigned char *data; /* borrowed */
+    uint64_t data_bytes, done; /* done: of frame and data together */
+    bool ends;                 /* the transfer of its slot is done with it */
+    unsigned slot;
+};
+
+enum slot_state { SLOT_FREE, SLOT_SENDS, SLOT_WANTED, SLOT_MATCHED, SLOT_DONE };
+
+struct slot {
+    enum slot_state state; /* WANTED: a receive without a message; MATCHED: its message comes */
+    int peer;              /* a rank, or COLL_TRANSPORT_ANY */
+    int tag;
+    unsigned char *at; /* borrowed */
+    uint64_t bytes, received;
+    struct slot *next; /* of the wanted ones, in the order of the calls */
+    struct out out;
+};
+
+/* A message, or the announcement of one, that came before its receive. */
+struct early {
+    struct early *next;
+    struct frame frame;
+    unsigned char data[];
+};
+
+struct peer {
+    int fd; /* owned; -1: closed, or this process itself */
+    bool closes;
+    char host[64];
+    struct out *first, **last; /* to write */
+    struct out bye;
+    struct frame in; /* being read */
+    size_t in_done;
+    unsigned char *to; /* where its message goes; NULL: no message is being read */
+    uint64_t left;
+    struct slot *slot;                 /* of that message; NULL: */
+    struct early *fresh;               /* owned: it comes before its receive */
+    struct early *early, **early_last; /* owned */
+    uint64_t early_bytes;
+};
+
+/* A process has one world. */
+static struct {
+    unsigned world, slot_count;
+    struct peer *peers;    /* owned, [world] */
+    struct pollfd *polled; /* owned, [world] */
+    struct slot *slots;    /* owned, [slot_count] */
+    struct slot *wanted, **wanted_last;
+} tcp;
+
+/* ---- failures ---- */
+
+static void close_peer(struct peer *peer)
+{
+    if (peer->fd >= 0) {
+        close(peer->fd);
+        peer->fd = -1;
+    }
+}
+
+/* Closes the connection; `code` 0: the other side did. */
+static int fail_peer(struct peer *peer, int code, char *why)
+{
+    const bool gone = code == 0 || code == ECONNRESET || code == EPIPE;
+    snprintf(why, COLL_TRANSPORT_WHY_BYTES, "rank %u on %s %s%s", (unsigned)(peer - tcp.peers),
+             peer->host,
+             gone ? "has closed its connection: its process has ended" : "is out of reach: ",
+             gone ? "" : strerror(code));
+    close_peer(peer);
+    return -EPIPE;
+}
+
+static int fail_frame(struct peer *peer, const char *what, char *why)
+{
+    snprintf(why, COLL_TRANSPORT_WHY_BYTES,
+             "rank %u on %s sent a frame (kind %u, tag %d, %llu bytes, slots %u and %u) %s",
+             (unsigned)(peer - tcp.peers), peer->host, peer->in.kind, peer->in.tag,
+             (unsigned long long)peer->in.bytes, peer->in.from, peer->in.to, what);
+    close_peer(peer);
+    return -EPROTO;
+}
+
+/* ---- writing ---- */
+
+static void queue_frame(struct peer *peer, struct out *out)
+{
+    out->next = NULL;
+    out->done = 0;
+    *peer->last = out;
+    peer->last = &out->next;
+}
+
+static void end_frame(struct peer *peer)
+{
+    const struct out *out = peer->first;
+    if (out->ends) {
+        tcp.slots[out->slot].state = SLOT_DONE;
+    }
+    peer->first = out->next;
+    if (peer->first == NULL) {
+        peer->last = &peer->first;
+    }
+}
+
+/* Writes what the connection takes. */
+static int write_frames(struct peer *peer, char *why)
+{
+    while (peer->first != NULL && peer->fd >= 0) {
+        struct out *out = peer->first;
+        const size_t head = sizeof out->frame;
+        const bool in_head = out->done < head;
+        struct iovec parts[2] = {
+            {.iov_base = (char *)&out->frame + (in_head ? out->done : head),
+             .iov_len = in_head ? head - out->done : 0},
+            {.iov_base = (void *)(uintptr_t)(out->data + (in_head ? 0 : out->done - head)),
+             .iov_len = out->data_bytes - (in_head ? 0 : out->done - head)}};
+        const struct msghdr message = {.msg_iov = parts, .msg_iovlen = out->data_bytes > 0 ? 2 : 1};
+        const ssize_t wrote = sendmsg(peer->fd, &message, MSG_NOSIGNAL);
+        if (wrote < 0 && errno != EINTR) {
+            return errno == EAGAIN ? 0 : fail_peer(peer, errno, why);
+        }
+        out->done += wrote > 0 ? (uint64_t)wrote : 0;
+        if (out->done == head + out->data_bytes) {
+            end_frame(peer);
+        }
+    }
+    return 0;
+}
+
+/* ---- receives and their messages ---- */
+
+static bool fits(const struct slot *slot, unsigned from, int tag)
+{
+    return slot->tag == tag && (slot->peer == COLL_TRANSPORT_ANY || slot->peer == (int)from);
+}
+
+static void want(struct slot *slot)
+{
+    slot->state = SLOT_WANTED;
+    slot->next = NULL;
+    *tcp.wanted_last = slot;
+    tcp.wanted_last = &slot->next;
+}
+
+/* Takes a receive from those that wait for a message. */
+static void unlink_wanted(struct slot **at)
+{
+    *at = (*at)->next;
+    for (tcp.wanted_last = &tcp.wanted; *tcp.wanted_last != NULL;) {
+        tcp.wanted_last = &(*tcp.wanted_last)->next;
+    }
+}
+
+/* Takes the first receive for a message; NULL: there is none yet. */
+static struct slot *take_wanted(unsigned from, int tag)
+{
+    for (struct slot **at = &tcp.wanted; *at != NULL; at = &(*at)->next) {
+        struct slot *slot = *at;
+        if (fits(slot, from, tag)) {
+            unlink_wanted(at);
+            slot->state = SLOT_MATCHED;
+            slot->peer = (int)from;
+            return slot;
+        }
+    }
+    return NULL;
+}
+
+/* Takes the first message for a receive, from one process; NULL: there is none. */
+static struct early *take_early(struct peer *peer, int tag)
+{
+    for (struct early **at = &peer->early; *at != NULL; at = &(*at)->next) {
+        struct early *early = *at;
+        if (early->frame.tag == tag) {
+            *at = early->next;
+            for (peer->early_last = &peer->early; *peer->early_last != NULL;) {
+                peer->early_last = &(*peer->early_last)->next;
+            }
+            peer->early_bytes -= early->frame.kind == FRAME_SHORT ? early->frame.bytes : 0;
+            return early;
+        }
+    }
+    return NULL;
+}
+
+/* Tells the sender of a longer message that its receive is there. */
+static void answer_ask(struct peer *peer, struct slot *slot, const struct frame *ask)
+{
+    slot->received = ask->bytes;
+    slot->out = (struct out){.frame = {.kind = FRAME_GO,
+                                       .tag = ask->tag,
+                                       .bytes = ask->bytes,
+                                       .from = ask->from,
+                                       .to = (uint32_t)(slot - tcp.slots)}};
+    queue_frame(peer, &slot->out);
+}
+
+static int check_room(struct peer *peer, const struct slot *slot, uint64_t bytes, char *why)
+{
+    if (bytes <= slot->bytes) {
+        return 0;
+    }
+    snprintf(why, COLL_TRANSPORT_WHY_BYTES,
+             "rank %u on %s sent %llu bytes to a receive of at most %llu",
+             (unsigned)(peer - tcp.peers), peer->host, (unsigned long long)bytes,
+             (unsigned long long)slot->bytes);
+    return -EPROTO;
+}
+
+/* ---- reading ---- */
+
+/* Where the message that follows a frame goes. */
+static void read_into(struct peer *peer, struct slot *slot, unsigned char *to)
+{
+    peer->slot = slot;
+    peer->to = to;
+    peer->left = peer->in.bytes;
+}
+
+static int keep_early(struct peer *peer, char *why)
+{
+    const uint64_t bytes = peer->in.kind == FRAME_SHORT ? peer->in.bytes : 0;
+    struct early *early = peer->early_bytes + bytes <= EARLY_BYTES_MAX
+                              ? malloc(sizeof *early + bytes)
+                              : NULL;
+    if (early == NULL) {
+        return fail_frame(peer, "too many of which wait for their receives", why);
+    }
+    *early = (struct early){.frame = peer->in};
+    peer->early_bytes += bytes;
+    if (bytes > 0) {
+        peer->fresh = early;
+        read_into(peer, NULL, early->data);
+        return 0;
+    }
+    *peer->early_last = early;
+    peer->early_last = &early->next;
+    return 0;
+}
+
+/* A message begins, or is announced. */
+static int begin_message(struct peer *peer, char *why)
+{
+    const bool is_short = peer->in.kind == FRAME_SHORT;
+    if (is_short != (peer->in.bytes <= SHORT_BYTES)) {
+        return fail_frame(peer, "whose size is not that of its kind", why);
+    }
+    struct slot *slot = take_wanted((unsigned)(peer - tcp.peers), peer->in.tag);
+    if (slot == NULL) {
+        return keep_early(peer, why);
+    }
+    const int rc = check_room(peer, slot, peer->in.bytes, why);
+    if (rc != 0) {
+        return rc;
+    }
+    if (!is_short) {
+        answer_ask(peer, slot, &peer->in);
+        return 0;
+    }
+    slot->received = peer->in.bytes;
+    if (peer->in.bytes == 0) {
+        slot->state = SLOT_DONE;
+        return 0;
+    }
+    read_into(peer, slot, slot->at);
+    return 0;
+}
+
+/* The slot that a frame names, if it is in that state and of this process. */
+static struct slot *named_slot(const struct peer *peer, uint32_t index, enum slot_state state)
+{
+    struct slot *slot = index < tcp.slot_count ? &tcp.slots[index] : NULL;
+    return slot != NULL && slot->state == state && slot->peer == (int)(peer - tcp.peers) ? slot
+                                                                                         : NULL;
+}
+
+static int begin_frame(struct peer *peer, char *why)
+{
+    struct slot *slot = NULL;
+    switch (peer->in.kind) {
+    case FRAME_SHORT:
+    case FRAME_ASK: return begin_message(peer, why);
+    case FRAME_GO:
+        slot = named_slot(peer, peer->in.from, SLOT_SENDS);
+        if (slot == NULL || slot->bytes != peer->in.bytes || slot->out.ends) {
+            return fail_frame(peer, "that answers nothing", why);
+        }
+        slot->out = (struct out){.frame = peer->in,
+                                 .data = slot->at,
+                                 .data_bytes = slot->bytes,
+                                 .ends = true,
+                                 .slot = (unsigned)(slot - tcp.slots)};
+        slot->out.frame.kind = FRAME_DATA;
+        queue_frame(peer, &slot->out);
+        return 0;
+    case FRAME_DATA:
+        slot = named_slot(peer, peer->in.to, SLOT_MATCHED);
+        if (slot == NULL || slot->received != peer->in.bytes) {
+            return fail_frame(peer, "that nothing waits for", why);
+        }
+        read_into(peer, slot, slot->at);
+        return 0;
+    case FRAME_BYE: peer->closes = true; return 0;
+    default: return fail_frame(peer, "of no known kind", why);
+    }
+}
+
+static void end_message(struct peer *peer)
+{
+    if (peer->slot != NULL) {
+        peer->slot->state = SLOT_DONE;
+    } else { /* its receive may have come meanwhile */
+        struct early *early = peer->fresh;
+        struct slot *slot = take_wanted((unsigned)(peer - tcp.peers), early->frame.tag);
+        peer->fresh = NULL;
+        if (slot != NULL && early->frame.bytes <= slot->bytes) {
+            memcpy(slot->at, early->data, early->frame.bytes);
+            slot->received = early->frame.bytes;
+            slot->state = SLOT_DONE;
+            peer->early_bytes -= early->frame.bytes;
+            free(early);
+        } else {
+            *peer->early_last = early;
+            peer->early_last = &early->next;
+        }
+    }
+    peer->to = NULL;
+    peer->slot = NULL;
+}
+
+/* Reads once. 1: something came. 0: nothing is there. */
+static int read_some(struct peer *peer, uint64_t *bytes, char *why)
+{
+    const bool message = peer->to != NULL;
+    unsigned char *to = message ? peer->to : (unsigned char *)&peer->in + peer->in_done;
+    const size_t room = message ? peer->left : sizeof peer->in - peer->in_done;
+    const ssize_t got = recv(peer->fd, to, room, 0);
+    if (got == 0 && peer->closes) {
+        close_peer(peer);
+        return 0;
+    }
+    if (got <= 0) {
+        const bool nothing = got < 0 && (errno == EAGAIN || errno == EINTR);
+        return nothing ? 0 : fail_peer(peer, got == 0 ? 0 : errno, why);
+    }
+    *bytes += (uint64_t)got;
+    if (message) {
+        peer->to += got;
+        peer->left -= (uint64_t)got;
+        if (peer->left == 0) {
+            end_message(peer);
+        }
+        return 1;
+    }
+    peer->in_done += (size_t)got;
+    if (peer->in_done < sizeof peer->in) {
+        return 1;
+    }
+    peer->in_done = 0;
+    const int rc = begin_frame(peer, why);
+    return rc != 0 ? rc : 1;
+}
+
+static int read_frames(struct peer *peer, char *why)
+{
+    int rc = 1;
+    for (uint64_t bytes = 0; rc == 1 && peer->fd >= 0 && bytes < TURN_BYTES_MAX;) {
+        rc = read_some(peer, &bytes, why);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+/* ---- the transport ---- */
+
+static int tcp_progress(char *why)
+{
+    int failed = 0;
+    for (unsigned r = 0; r < tcp.world; r++) {
+        const struct peer *peer = &tcp.peers[r];
+        tcp.polled[r] = (struct pollfd){
+            .fd = peer->fd, .events = (short)(POLLIN | (peer->first != NULL ? POLLOUT : 0))};
+    }
+    if (poll(tcp.polled, tcp.world, 0) <= 0) {
+        return 0;
+    }
+    for (unsigned r = 0; r < tcp.world; r++) {
+        struct peer *peer = &tcp.peers[r];
+        int rc = tcp.polled[r].revents != 0 ? read_frames(peer, why) : 0;
+        if (rc == 0) {
+            rc = write_frames(peer, why);
+        }
+        failed = failed != 0 ? failed : rc;
+    }
+    return failed;
+}
+
+static int tcp_send(unsigned index, unsigned to, int tag, const void *from, size_t bytes, char *why)
+{
+    struct slot *slot = &tcp.slots[index];
+    struct peer *peer = &tcp.peers[to];
+    const bool is_short = bytes <= SHORT_BYTES;
+    *slot = (struct slot){.state = SLOT_SENDS,
+                          .peer = (int)to,
+                          .tag = tag,
+                          .at = (unsigned char *)(uintptr_t)from,
+                          .bytes = bytes};
+    slot->out = (struct out){.frame = {.kind = is_short ? FRAME_SHORT : FRAME_ASK,
+                                       .tag = tag,
+                                       .bytes = bytes,
+                                       .from = index},
+                             .data = from,
+                             .data_bytes = is_short ? bytes : 0,
+                             .ends = is_short,
+                             .slot = index};
+    queue_frame(peer, &slot->out);
+    return write_frames(peer, why);
+}
+
+/* Gives a message that came early to its receive. */
+static int end_early(struct peer *peer, struct slot *slot, struct early *early, char *why)
+{
+    const int rc = check_room(peer, slot, early->frame.bytes, why);
+    slot->peer = (int)(peer - tcp.peers);
+    slot->state = SLOT_MATCHED;
+    if (rc == 0 && early->frame.kind == FRAME_ASK) {
+        answer_ask(peer, slot, &early->frame);
+    } else if (rc == 0) {
+        memcpy(slot->at, early->data, early->frame.bytes);
+        slot->received = early->frame.bytes;
+        slot->state = SLOT_DONE;
+    }
+    free(early);
+    return rc != 0 ? rc : write_frames(peer, why);
+}
+
+static int tcp_receive(unsigned index, int from, int tag, void *to, size_t bytes, char *why)
+{
+    struct slot *slot = &tcp.slots[index];
+    *slot = (struct slot){.peer = from, .tag = tag, .at = to, .bytes = bytes};
+    for (unsigned r = 0; r < tcp.world; r++) {
+        struct early *early = fits(slot, r, tag) ? take_early(&tcp.peers[r], tag) : NULL;
+        if (early != NULL) {
+            return end_early(&tcp.peers[r], slot, early, why);
+        }
+    }
+    want(slot);
+    return 0;
+}
+
+static int tcp_test(unsigned index, size_t *bytes, char *why)
+{
+    struct slot *slot = &tcp.slots[index];
+    if (slot->state == SLOT_DONE) {
+        slot->state = SLOT_FREE;
+        *bytes = slot->received;
+        return 1;
+    }
+    if (slot->peer != COLL_TRANSPORT_ANY && tcp.peers[slot->peer].fd < 0) {
+        snprintf(why, COLL_TRANSPORT_WHY_BYTES, "rank %d on %s has left", slot->peer,
+                 tcp.peers[slot->peer].host);
+        return -EPIPE;
+    }
+    return 0;
+}
+
+static int tcp_cancel(unsigned index, char *why)
+{
+    struct slot *slot = &tcp.slots[index];
+    const int64_t until_ns = core_clock_now_ns() + cancel_ns;
+    for (struct slot **at = &tcp.wanted; slot->state == SLOT_WANTED && *at != NULL;
+         at = &(*at)->next) {
+        if (*at == slot) {
+            unlink_wanted(at);
+            slot->state = SLOT_FREE;
+            return 1;
+        }
+    }
+    while (slot->state != SLOT_DONE) { /* its message is being read */
+        const int rc = tcp_progress(why);
+        if (rc != 0) {
+            return rc;
+        }
+        if (core_clock_now_ns() > until_ns) {
+            snprintf(why, COLL_TRANSPORT_WHY_BYTES, "half a message came from rank %d on %s",
+                     slot->peer, tcp.peers[slot->peer].host);
+            return -ETIMEDOUT;
+        }
+    }
+    slot->state = SLOT_FREE;
+    return 0;
+}
+
+static void free_tcp(void)
+{
+    for (unsigned r = 0; tcp.peers != NULL && r < tcp.world; r++) {
+        struct peer *peer = &tcp.peers[r];
+        close_peer(peer);
+        free(peer->fresh);
+        while (peer->early != NULL) {
+            struct early *next = peer->early->next;
+            free(peer->early);
+            peer->early = next;
+        }
+    }
+    free(tcp.peers);
+    free(tcp.polled);
+    free(tcp.slots);
+    memset(&tcp, 0, sizeof tcp);
+}
+
+/* Whether everything is written and the others close, too. */
+static bool is_over(void)
+{
+    for (unsigned r = 0; r < tcp.world; r++) {
+        const struct peer *peer = &tcp.peers[r];
+        if (peer->fd >= 0 && (peer->first != NULL || !peer->closes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int tcp_close(char *why)
+{
+    const int64_t until_ns = core_clock_now_ns() + close_ns;
+    int rc = 0;
+    for (unsigned r = 0; r < tcp.world; r++) {
+        struct peer *peer = &tcp.peers[r];
+        peer->bye = (struct out){.frame = {.kind = FRAME_BYE}};
+        queue_frame(peer, &peer->bye);
+        const int wrote = write_frames(peer, why);
+        rc = rc != 0 ? rc : wrote;
+    }
+    while (rc == 0 && !is_over()) {
+        (void)poll(NULL, 0, 1);
+        rc = tcp_progress(why);
+        if (rc == 0 && core_clock_now_ns() > until_ns) {
+            snprintf(why, COLL_TRANSPORT_WHY_BYTES,
+                     "the other processes did not close within %.0f s", (double)close_ns * 1e-9);
+            rc = -ETIMEDOUT;
+        }
+    }
+    free_tcp();
+    return rc;
+}
+
+static void tcp_abort(int code)
+{
+    _exit(code);
+}
+
+static int alloc_tcp(const struct coll_transport_options *options, char *why)
+{
+    const unsigned world = options->launch->world;
+    tcp.world = world;
+    tcp.slot_count = options->slots;
+    tcp.wanted_last = &tcp.wanted;
+    tcp.peers = calloc(world, sizeof *tcp.peers);
+    tcp.polled = calloc(world, sizeof *tcp.polled);
+    tcp.slots = calloc(options->slots, sizeof *tcp.slots);
+    for (unsigned r = 0; tcp.peers != NULL && r < world; r++) {
+        tcp.peers[r].fd = -1;
+        tcp.peers[r].last = &tcp.peers[r].first;
+        tcp.peers[r].early_last = &tcp.peers[r].early;
+    }
+    if (tcp.peers == NULL || tcp.polled == NULL || tcp.slots == NULL) {
+        snprintf(why, COLL_TRANSPORT_WHY_BYTES, "no memory for %u processes", world);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+static int tcp_open(const struct coll_transport_options *options, struct coll_place *out, char *why)
+{
+    const struct coll_launch *launch = options->launch;
+    struct coll_tcp_member members[COLL_TCP_WORLD_MAX];
+    if (launch->world > COLL_TCP_WORLD_MAX) {
+        snprintf(why, COLL_TRANSPORT_WHY_BYTES, "%u processes are too many (at most %d)",
+                 launch->world, COLL_TCP_WORLD_MAX);
+        return -EINVAL;
+    }
+    int rc = alloc_tcp(options, why);
+    if (rc == 0) {
+        rc = coll_tcp_meet(options, members, why);
+    }
+    if (rc != 0) {
+        free_tcp();
+        return rc;
+    }
+    for (unsigned r = 0; r < launch->world; r++) {
+        tcp.peers[r].fd = members[r].fd;
+        memcpy(tcp.peers[r].host, members[r].host, sizeof tcp.peers[r].host);
+    }
+    *out = (struct coll_place){.rank = launch->rank, .world = launch->world, .library = "TCP"};
+    return 0;
+}
+
+const struct coll_transport coll_transport_tcp = {
+    .version = COLL_TRANSPORT_VERSION,
+    .open = tcp_open,
+    .close = tcp_close,
+    .abort = tcp_abort,
+    .send = tcp_send,
+    .receive = tcp_receive,
+    .progress = tcp_progress,
+    .test = tcp_test,
+    .cancel = tcp_cancel,
+};

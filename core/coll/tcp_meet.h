@@ -1,0 +1,19 @@
+/* tcp_meet.h: connects each process of a run with each other one over TCP. The thread of peers.c. */
+#ifndef CORE_COLL_TCP_MEET_H
+#define CORE_COLL_TCP_MEET_H
+
+#include "core/coll/transport.h"
+
+enum { COLL_TCP_WORLD_MAX = 1024 };
+
+struct coll_tcp_member {
+    int fd; /* owned by the caller; it does not block. -1: this process itself */
+    char host[64];
+};
+
+/* Waits until all processes have met at launch->rendezvous. Writes [world] members; on failure none is left open.
+ * -EPROTO if a process of this run is refused, for example because it was started with another world. */
+int coll_tcp_meet(const struct coll_transport_options *options, struct coll_tcp_member *members,
+                  char *why);
+
+#endif

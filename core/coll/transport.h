@@ -1,0 +1,63 @@
+/* transport.h: what moves bytes between the processes of a run. mpi_module.c implements it over an MPI library and is
+ * built as a loadable module once for each library (Open MPI and MPICH are not compatible), because a program that
+ * is linked with one does not start where that one is missing; tcp.c implements it over TCP for torchrun, which
+ * does not connect the processes that it starts. transport.c chooses one. A process has one at a time, and one
+ * thread enters, that of peers.c. Functions that fail return -errno and write the reason to `why`. */
+#ifndef CORE_COLL_TRANSPORT_H
+#define CORE_COLL_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/coll/launch.h"
+
+enum { COLL_TRANSPORT_VERSION = 2, COLL_TRANSPORT_WHY_BYTES = 512, COLL_TRANSPORT_ANY = -1 };
+
+/* What a process is opened with. */
+struct coll_transport_options {
+    const struct coll_launch *launch;
+    unsigned slots; /* transfers that can be under way */
+    /* TCP, because launchers of MPI end processes that wait in vain: the limit for all processes to arrive, and
+     * whether to give up before */
+    int64_t limit_ns;
+    bool (*stop)(void *user);
+    void *user;
+};
+
+struct coll_place {
+    unsigned rank, world;
+    char library[128]; /* what connects the processes, and its version */
+};
+
+struct coll_transport {
+    int version; /* COLL_TRANSPORT_VERSION */
+    /* Connects this process with the others. MPI: initialises it unless the application has, and duplicates the
+     * communicator of all processes. */
+    int (*open)(const struct coll_transport_options *options, struct coll_place *out, char *why);
+    /* Ends what open began. All processes have to call it. No transfer may be under way. */
+    int (*close)(char *why);
+    /* Ends this process, and over MPI all others, too. TCP: the others see the closed connection. */
+    void (*abort)(int code);
+    /* Begin a transfer in a free slot. Transfers with the same tag between two processes keep their order. */
+    int (*send)(unsigned slot, unsigned to, int tag, const void *from, size_t bytes, char *why);
+    int (*receive)(unsigned slot, int from, int tag, void *to, size_t bytes, char *why);
+    /* Moves what can be moved without waiting. */
+    int (*progress)(char *why);
+    /* 1: the transfer of the slot is done, which is free again; *bytes were received. 0: it is not. */
+    int (*test)(unsigned slot, size_t *bytes, char *why);
+    /* Cancels a receive, whose slot is free again: 1: it was cancelled; 0: it was done already. */
+    int (*cancel)(unsigned slot, char *why);
+};
+
+/* The symbol that a module exports: const struct coll_transport *coll_mpi_module(void). */
+#define COLL_MPI_SYMBOL "coll_mpi_module"
+
+extern const struct coll_transport coll_transport_tcp;
+
+/* 0 if the module of an MPI library exists; otherwise -ENOTSUP with a message that says why not. */
+int coll_transport_find(enum coll_flavour flavour);
+/* What connects the processes of a launcher. The module of an MPI library stays loaded. */
+int coll_transport_load(const struct coll_launch *launch, const struct coll_transport **out);
+
+#endif

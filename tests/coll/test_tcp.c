@@ -1,0 +1,399 @@
+/* test_tcp.c: how processes of torchrun meet, and what they refuse: other addresses, runs, worlds and programs, and bytes
+ * that no process of tide sends. Each process of a case is a child; what coll_peers_open said there comes back through a
+ * pipe. What they do when they have met is tested by test_mpi.c. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/base/err.h"
+#include "core/coll/peers.h"
+#include "tests/harness/test.h"
+#include "tests/harness/torchrun.h"
+
+enum { SHORT_MS = 400, LONG_MS = 20000 };
+
+/* What a process is started with. */
+struct start {
+    unsigned rank, world;
+    const char *at; /* the rendezvous */
+    uint64_t run;
+    int silence_ms; /* half of the limit for all to arrive */
+    const char *identity;
+    bool stops; /* it is asked to stop */
+    /* waits for a message of rank 1, which may never come */
+    bool receives;
+};
+
+struct outcome {
+    int rc;
+    char message[512];
+};
+
+struct child {
+    pid_t pid;
+    int from;
+};
+
+static bool asked_to_stop(void *user)
+{
+    return ((const struct start *)user)->stops;
+}
+
+static struct outcome open_and_close(struct start *start)
+{
+    struct outcome out = {.rc = 0};
+    struct coll_peers *peers = NULL;
+    struct coll_peers_options options = {.launch = {.launcher = "torchrun",
+                                                    .torchrun = true,
+                                                    .rank = start->rank,
+                                                    .world = start->world,
+                                                    .run = start->run},
+                                         .identity = start->identity != NULL ? start->identity
+                                                                             : "test",
+                                         .silence_ns = start->silence_ms * INT64_C(1000000),
+                                         .stop = asked_to_stop,
+                                         .user = start};
+    snprintf(options.launch.rendezvous, sizeof options.launch.rendezvous, "%s", start->at);
+    out.rc = coll_peers_open(&options, &peers);
+    if (out.rc == 0 && start->receives) {
+        char byte;
+        size_t bytes;
+        out.rc = coll_peers_receive(peers, 1, &byte, 1, &bytes);
+    }
+    snprintf(out.message, sizeof out.message, "%s", out.rc != 0 ? core_err_message() : "");
+    if (!start->receives) {
+        coll_peers_close(peers, 1);
+    }
+    return out;
+}
+
+static struct child begin(struct start start)
+{
+    int ends[2];
+    check_int(pipe(ends), ==, 0);
+    const struct child child = {.pid = fork(), .from = ends[0]};
+    check_int(child.pid, >=, 0);
+    if (child.pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        const struct outcome out = open_and_close(&start);
+        _exit(write(ends[1], &out, sizeof out) == (ssize_t)sizeof out ? 0 : 1);
+    }
+    close(ends[1]);
+    return child;
+}
+
+static struct outcome end(struct child child)
+{
+    struct outcome out = {.rc = 1};
+    check_int(read(child.from, &out, sizeof out), ==, (ssize_t)sizeof out);
+    close(child.from);
+    waitpid(child.pid, NULL, 0);
+    test_note("%d: %s", out.rc, out.message);
+    return out;
+}
+
+static void ends_with(struct child child, int rc, const char *message)
+{
+    const struct outcome out = end(child);
+    check_int(out.rc, ==, rc);
+    check_contains(out.message, message);
+}
+
+/* A free port at `host`, as a rendezvous. */
+static const char *place(const char *host, unsigned *port)
+{
+    static char text[128];
+    *port = test_port_free();
+    snprintf(text, sizeof text, "%s:%u", host, *port);
+    return text;
+}
+
+static int make_socket(const char *host, unsigned port, struct sockaddr_in *address)
+{
+    *address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    check_int(inet_pton(AF_INET, host, &address->sin_addr), ==, 1);
+    return socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+}
+
+/* Connects to 127.0.0.1 when something listens there. */
+static int connect_to(unsigned port)
+{
+    struct sockaddr_in address;
+    for (;;) {
+        const int fd = make_socket("127.0.0.1", port, &address);
+        if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0) {
+            return fd;
+        }
+        close(fd);
+        usleep(2000);
+    }
+}
+
+/* Reads until the other side closes or `bytes` have come. */
+static size_t read_all(int fd, void *to, size_t bytes)
+{
+    size_t done = 0;
+    for (ssize_t got = 1; got > 0 && done < bytes;) {
+        got = read(fd, (char *)to + done, bytes - done);
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return done;
+}
+
+/* ---- cases ---- */
+
+static void meets_at(const char *host, unsigned world)
+{
+    unsigned port;
+    struct child children[4];
+    struct start start = {
+        .world = world, .at = place(host, &port), .run = 7, .silence_ms = LONG_MS};
+    for (unsigned r = 0; r < world; r++) {
+        start.rank = world - 1 - r; /* rank 0 comes last */
+        children[r] = begin(start);
+    }
+    for (unsigned r = 0; r < world; r++) {
+        check_int(end(children[r]).rc, ==, 0);
+    }
+}
+
+/* An address of IPv4, a name, and an address of IPv6. */
+static void addresses(void)
+{
+    meets_at("127.0.0.1", 4);
+    meets_at("localhost", 2);
+    if (access("/proc/net/if_inet6", R_OK) == 0) {
+        char first = 0;
+        FILE *list = fopen("/proc/net/if_inet6", "r");
+        if (list != NULL && fread(&first, 1, 1, list) == 1) {
+            meets_at("[::1]", 3);
+        }
+        fclose(list);
+    }
+}
+
+/* Only the address that was given listens. */
+static void one_address_listens(void)
+{
+    unsigned port;
+    struct sockaddr_in address;
+    struct start start = {
+        .world = 2, .at = place("127.0.0.2", &port), .run = 7, .silence_ms = LONG_MS};
+    const struct child first = begin(start);
+    int fd = -1;
+    for (int rc = -1; rc != 0;) { /* until it listens */
+        close(fd);
+        fd = make_socket("127.0.0.2", port, &address);
+        rc = connect(fd, (struct sockaddr *)&address, sizeof address);
+        usleep(rc != 0 ? 2000 : 0);
+    }
+    close(fd);
+    fd = make_socket("127.0.0.1", port, &address);
+    check_int(connect(fd, (struct sockaddr *)&address, sizeof address), ==, -1);
+    check_int(errno, ==, ECONNREFUSED);
+    close(fd);
+    start.rank = 1;
+    const struct child second = begin(start);
+    check_int(end(first).rc, ==, 0);
+    check_int(end(second).rc, ==, 0);
+}
+
+static void bad_addresses(void)
+{
+    static const struct {
+        const char *at;
+        int rc;
+        const char *message;
+    } cases[] = {
+        {"localhost", -EINVAL, "the rendezvous \"localhost\" is not HOST:PORT"},
+        {":29501", -EINVAL, "is not HOST:PORT"},
+        {"::1:29501", -EINVAL, "an IPv6 address is written as [::1]:29501"},
+        {"[::1:29501", -EINVAL, "is not HOST:PORT"},
+        {"[]:29501", -EINVAL, "is not HOST:PORT"},
+        {"127.0.0.1:http", -EINVAL, "cannot resolve the rendezvous 127.0.0.1:http"},
+        {"no.such.host.invalid:29501", -EINVAL, "cannot resolve the rendezvous no.such.host"},
+        {"192.0.2.1:29501", -EADDRNOTAVAIL,
+         "rank 0 cannot listen at the rendezvous 192.0.2.1:29501: Cannot assign requested address; "
+         "give all processes --rendezvous HOST:PORT"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ends_with(begin((struct start){.world = 2, .at = cases[i].at, .silence_ms = SHORT_MS}),
+                  cases[i].rc, cases[i].message);
+    }
+}
+
+/* Connections that are not of the run are refused, and the run's own processes still meet. */
+static void strangers(void)
+{
+    unsigned port;
+    char answer[512];
+    struct start start = {
+        .world = 3, .at = place("127.0.0.1", &port), .run = 7, .silence_ms = LONG_MS};
+    struct start other = start;
+    const struct child first = begin(start);
+    const int silent = connect_to(port);
+    const int half = connect_to(port);
+    const int rude = connect_to(port);
+    check_int(write(half, "tide-tcp", 8), ==, 8);
+    memset(answer, 'x', sizeof answer);
+    check_int(send(rude, answer, sizeof answer, MSG_NOSIGNAL), >, 0);
+    (void)read_all(rude, answer, sizeof answer); /* ends: it is closed */
+    close(half);
+    other.rank = 1;
+    other.run = 8;
+    ends_with(begin(other), -EPROTO, "rank 0 refuses rank 1: it is a process of another run");
+    other.run = 7;
+    other.world = 2;
+    ends_with(begin(other), -EPROTO, "it is one of 2 processes, and rank 0 is one of 3");
+    start.rank = 1;
+    const struct child second = begin(start);
+    /* One of two with the same rank is refused, whichever comes later. */
+    const struct child twice = begin(start);
+    usleep(100000);
+    start.rank = 2;
+    const struct child third = begin(start);
+    check_int(end(first).rc, ==, 0);
+    const struct outcome a = end(second);
+    const struct outcome b = end(twice);
+    check_int(a.rc + b.rc, ==, -EPROTO);
+    check_contains(a.rc != 0 ? a.message : b.message, "rank 1 is there already");
+    check_int(end(third).rc, ==, 0);
+    close(silent);
+    close(rude);
+}
+
+/* Limits name who is missing and where. */
+static void limits(void)
+{
+    unsigned port;
+    struct start start = {
+        .world = 3, .at = place("127.0.0.1", &port), .run = 7, .silence_ms = SHORT_MS};
+    const struct child first = begin(start);
+    start.rank = 1;
+    const struct child second = begin(start);
+    ends_with(first, -ETIMEDOUT, "the arrival of rank 2 of 3 at 127.0.0.1:");
+    const struct outcome out = end(second);
+    check_true(out.rc == -ETIMEDOUT || out.rc == -EPIPE);
+    start.at = place("127.0.0.1", &port);
+    ends_with(begin(start), -ETIMEDOUT, "rank 1 cannot reach rank 0 at the rendezvous 127.0.0.1:");
+    start.stops = true;
+    start.silence_ms = LONG_MS;
+    ends_with(begin(start), -ECANCELED, "stopped by a signal before it reached rank 0");
+    start.rank = 0;
+    ends_with(begin(start), -ECANCELED, "stopped by a signal before the arrival of rank 1");
+}
+
+/* Another program has the port. */
+static void another_program(void)
+{
+    unsigned port;
+    char garbage[1024];
+    struct sockaddr_in address;
+    struct start start = {
+        .world = 2, .at = place("127.0.0.1", &port), .run = 7, .silence_ms = LONG_MS};
+    const int listener = make_socket("127.0.0.1", port, &address);
+    const int yes = 1;
+    (void)setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    check_int(bind(listener, (struct sockaddr *)&address, sizeof address), ==, 0);
+    check_int(listen(listener, 8), ==, 0);
+    ends_with(begin(start), -EADDRINUSE, "cannot listen at the rendezvous 127.0.0.1:");
+    start.rank = 1;
+    const struct child second = begin(start);
+    const int fd = accept(listener, NULL, NULL);
+    memset(garbage, 'x', sizeof garbage);
+    check_int(send(fd, garbage, sizeof garbage, MSG_NOSIGNAL), >, 0);
+    ends_with(second, -EPROTO, "another program than tide answers at 127.0.0.1:");
+    close(fd);
+    const struct child third = begin(start);
+    close(accept(listener, NULL, NULL));
+    ends_with(third, -EPIPE, "rank 0 closed the connection before all processes were there");
+    close(listener);
+}
+
+/* Processes of other builds. */
+static void builds(void)
+{
+    unsigned port;
+    struct start start = {
+        .world = 2, .at = place("127.0.0.1", &port), .run = 7, .silence_ms = LONG_MS};
+    const struct child first = begin(start);
+    start.rank = 1;
+    start.identity = "another";
+    const struct child second = begin(start);
+    ends_with(first, -EPROTO, "is another, and rank 0 on ");
+    ends_with(second, -EPROTO, "is another, and rank 0 on ");
+}
+
+/* The structs of tcp_meet.c and tcp.c. */
+struct hello {
+    char magic[8];
+    uint32_t version, world, rank, port;
+    uint64_t key[2];
+    char host[64];
+};
+struct frame {
+    uint32_t kind;
+    int32_t tag;
+    uint64_t bytes;
+    uint32_t from, to;
+};
+enum { ANSWER_BYTES = 232, ENTRY_BYTES = 92, SHORT_KIND = 0x7464, ASK_KIND, GO_KIND, DATA_KIND };
+
+/* Becomes rank 1 of the world of a child, and sends it a frame. */
+static void after_meeting(struct frame frame, const char *message)
+{
+    unsigned port;
+    char answer[ANSWER_BYTES + 2 * ENTRY_BYTES];
+    const struct start start = {.world = 2,
+                                .at = place("127.0.0.1", &port),
+                                .run = 7,
+                                .silence_ms = LONG_MS,
+                                .receives = true};
+    struct hello hello = {.magic = {'t', 'i', 'd', 'e', '-', 't', 'c', 'p'},
+                          .version = 1,
+                          .world = 2,
+                          .rank = 1,
+                          .key = {7, 0},
+                          .host = "fake"};
+    const struct child first = begin(start);
+    const int fd = connect_to(port);
+    check_int(write(fd, &hello, sizeof hello), ==, (ssize_t)sizeof hello);
+    check_uint(read_all(fd, answer, sizeof answer), ==, sizeof answer);
+    if (frame.kind != 0) {
+        check_int(write(fd, &frame, sizeof frame), ==, (ssize_t)sizeof frame);
+    } else {
+        close(fd);
+    }
+    const struct outcome out = end(first);
+    check_int(out.rc, ==, -EIO);
+    check_contains(out.message, "TCP failed: rank 1 on fake ");
+    check_contains(out.message, message);
+    close(fd);
+}
+
+/* A process that sends what none of tide sends ends the world, and is named. */
+static void frames(void)
+{
+    after_meeting((struct frame){.kind = 99}, "of no known kind");
+    after_meeting((struct frame){.kind = SHORT_KIND, .tag = 2, .bytes = 1 << 20},
+                  "whose size is not that of its kind");
+    after_meeting((struct frame){.kind = ASK_KIND, .tag = 2, .bytes = 10},
+                  "whose size is not that of its kind");
+    after_meeting((struct frame){.kind = GO_KIND, .from = 3}, "that answers nothing");
+    after_meeting((struct frame){.kind = GO_KIND, .from = UINT32_MAX}, "that answers nothing");
+    after_meeting((struct frame){.kind = DATA_KIND, .to = 1}, "that nothing waits for");
+    after_meeting((struct frame){.kind = ASK_KIND, .tag = 2, .bytes = UINT64_C(1) << 40},
+                  "to a receive of at most");
+    after_meeting((struct frame){.kind = 0}, "has closed its connection: its process has ended");
+}
+
+TEST_MAIN({"addresses", addresses}, {"one_address_listens", one_address_listens},
+          {"bad_addresses", bad_addresses}, {"strangers", strangers}, {"limits", limits},
+          {"another_program", another_program}, {"builds", builds}, {"frames", frames})

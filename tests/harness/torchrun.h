@@ -1,0 +1,16 @@
+/* torchrun.h: starts processes with the environment that torchrun's agent gives them. */
+#ifndef TESTS_HARNESS_TORCHRUN_H
+#define TESTS_HARNESS_TORCHRUN_H
+
+#include <stddef.h>
+
+/* A port of 127.0.0.1 that was free a moment ago. */
+unsigned test_port_free(void);
+
+/* Starts `world` processes of a shell command; they meet at 127.0.0.1, or at `address`, at a free port. When one has
+ * failed, the others get some seconds to end, as the agent gives them, and are killed then. Returns the exit status of
+ * the first one that failed (128 and more: a signal ended it), or 0; *text is what all wrote. */
+int test_torchrun(const char *command, unsigned world, const char *address, char *text,
+                  size_t bytes);
+
+#endif
