@@ -86,13 +86,11 @@ static int merge_sums(void *context, uint64_t first, uint64_t count,
 /* The first rank of a rank's machine; 0 if all machines share the folder of checkpoints. */
 static uint32_t leader_of(const struct run_engine *engine, uint32_t rank)
 {
-    const struct coll_peers *peers = engine->given.peers;
-    uint32_t first = 0;
-    while (engine->given.local && first < rank &&
-           strcmp(coll_peers_at(peers, first)->host, coll_peers_at(peers, rank)->host) != 0) {
-        first++;
+    struct coll_host host = {.first = 0};
+    if (engine->given.local) {
+        coll_peers_host(engine->given.peers, rank, &host);
     }
-    return first;
+    return host.first;
 }
 
 /* Sets of the other processes. LEADERS: the first one of each machine that has a part of its own;

@@ -308,18 +308,12 @@ static int name_device(const struct run_rank *rank, char name[DEV_NAME_BYTES])
 {
     const struct coll_peers *peers = rank->given.peers;
     const struct run_options *options = rank->options;
-    unsigned index = options->rank;
-    unsigned ranks = options->world > 0 ? options->world : 1;
+    struct coll_host host = {.ranks = options->world > 0 ? options->world : 1,
+                             .index = options->rank};
     if (peers != NULL) {
-        const char *host = coll_peers_at(peers, options->rank)->host;
-        index = ranks = 0;
-        for (unsigned r = 0; r < coll_peers_world(peers); r++) {
-            const bool beside = strcmp(coll_peers_at(peers, r)->host, host) == 0;
-            ranks += beside;
-            index += beside && r < options->rank;
-        }
+        coll_peers_host(peers, options->rank, &host);
     }
-    return dev_name_of_rank(options->device, index, ranks, name);
+    return dev_name_of_rank(options->device, host.index, host.ranks, name);
 }
 
 /* Opens what computes: the device's ops and queues, with memory for inputs. Does nothing if an
@@ -501,6 +495,7 @@ bool run_rank_destroy(struct run_rank *rank)
     }
     run_executor_destroy(rank->executor);
     run_checkpoint_lane_destroy(rank->checkpoint_lane);
+    plan_trace_destroy(rank->trace);
     coll_close(rank->coll);
     run_collect_fini(&rank->collect);
     for (int i = 0; i < RANK_IO_QUEUES; i++) {
@@ -515,7 +510,6 @@ bool run_rank_destroy(struct run_rank *rank)
     dev_queue_destroy(rank->compute_queue);
     dev_queue_destroy(rank->up_queue);
     dev_queue_destroy(rank->down_queue);
-    plan_trace_destroy(rank->trace); /* the compute queue reports ops to it */
     run_update_destroy(rank->update);
     int closed = store_close(rank->store);
     if (closed != 0) {
