@@ -1,4 +1,4 @@
-/* world.h: ranks in several processes, which a launcher (mpirun, srun) has started together. C17 and C++11; the
+/* world.h: ranks in several processes, which a launcher (mpirun, srun, torchrun) has started together. C17 and C++11; the
  * rules of tide.h apply.
  *
  * The first process creates an engine with the option `world` and uses it as if all ranks were its own. The
@@ -26,13 +26,21 @@ struct tide_world_options {
      * never */
     int (*stop)(void *user);
     void *user;
+    /* 1: engines of this world compute on cards, one for each rank. torchrun's processes need it,
+     * because torchrun does not connect them: cards are connected by NCCL, all else goes over TCP */
+    uint64_t cards;
+    /* torchrun: where its processes meet, "HOST:PORT", an address of the first one's machine. The
+     * same in all processes. NULL: MASTER_ADDR and the port after MASTER_PORT */
+    const char *rendezvous;
 };
 
 /* Connects the processes that were started together, over the MPI library that their launcher
- * belongs to, and waits until all are there. *out is NULL if this process was started alone.
- * Returns 0; -EINVAL if variables of the environment contradict each other; -ENOTSUP if torchrun
- * started the processes, or if tide's module for that MPI library is missing; -EPROTO if the
- * processes differ; or -EIO for an error of MPI. */
+ * belongs to (torchrun: over TCP), and waits until all are there. *out is NULL if this process was
+ * started alone. Returns 0; -EINVAL if variables of the environment contradict each other or name
+ * no rendezvous; -ENOTSUP if torchrun started the processes and they have no cards or no NCCL, or
+ * if tide's module for that MPI library is missing; -EPROTO if the processes differ; -ETIMEDOUT if
+ * processes of torchrun do not meet within twice silence_seconds; or the error of MPI or a
+ * socket. */
 TIDE_API int tide_world_open(const struct tide_world_options *options, struct tide_world **out);
 
 struct tide_world_info {

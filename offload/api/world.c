@@ -6,6 +6,7 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
+#include "core/coll/coll.h"
 #include "offload/api/abi.h"
 #include "offload/api/build.h"
 #include "offload/api/context.h"
@@ -23,16 +24,46 @@ static bool asked_to_stop(void *user)
     return world->given.stop != NULL && world->given.stop(world->given.user) != 0;
 }
 
+/* torchrun starts processes and does not connect them: cards are connected by NCCL, and the rest goes over TCP. */
+static int check_torchrun(struct tide_world *world)
+{
+    struct coll_launch *launch = &world->launch;
+    const char *given = world->given.rendezvous;
+    if (!world->given.cards) {
+        return core_err_set(-ENOTSUP,
+                            "torchrun started %u processes, but does not connect them on the CPU; "
+                            "use mpirun -n %u instead, or a card for each with --dev cuda",
+                            launch->world, launch->world);
+    }
+    const int rc = coll_nccl_find();
+    if (rc != 0) {
+        return core_err_prefix(rc,
+                               "torchrun started %u processes; mpirun -n %u needs no NCCL on "
+                               "the CPU",
+                               launch->world, launch->world);
+    }
+    if (given != NULL && strlen(given) >= sizeof launch->rendezvous) {
+        return core_err_set(-EINVAL, "--rendezvous is longer than %zu bytes",
+                            sizeof launch->rendezvous - 1);
+    }
+    if (given != NULL) {
+        snprintf(launch->rendezvous, sizeof launch->rendezvous, "%s", given);
+    }
+    return launch->rendezvous[0] != '\0'
+               ? 0
+               : core_err_set(-EINVAL,
+                              "torchrun's processes have no place to meet: MASTER_ADDR and "
+                              "MASTER_PORT do not name a host and a port below 65535; give all "
+                              "processes --rendezvous HOST:PORT");
+}
+
 static int open_peers(struct tide_world *world)
 {
     char identity[128];
     const struct coll_launch *launch = &world->launch;
-    if (launch->torchrun) {
-        return core_err_set(
-            -ENOTSUP,
-            "torchrun started %u processes, but does not connect them on the CPU; use "
-            "mpirun -n %u instead",
-            launch->world, launch->world);
+    const int rc = launch->torchrun ? check_torchrun(world) : 0;
+    if (rc != 0) {
+        return rc;
     }
     snprintf(identity, sizeof identity, "tide %s (%s, %s)", api_build_version, api_build_commit,
              api_build_compiler);
@@ -91,62 +122,31 @@ unsigned tide_world_rank(void)
 
 /* ---- hosts ---- */
 
-static bool same_host(const struct coll_peers *peers, unsigned a, unsigned b)
-{
-    return strcmp(coll_peers_at(peers, a)->host, coll_peers_at(peers, b)->host) == 0;
-}
-
-/* Whether a rank is the first one on its host. */
-static bool is_first(const struct coll_peers *peers, unsigned rank)
-{
-    unsigned r = 0;
-    while (!same_host(peers, r, rank)) {
-        r++;
-    }
-    return r == rank;
-}
-
-/* The ranks on a rank's host, and the processors that they may use together. */
-static unsigned count_host(const struct coll_peers *peers, unsigned rank, struct core_cpus *cpus)
-{
-    unsigned count = 0;
-    *cpus = (struct core_cpus){{0}};
-    for (unsigned r = 0; r < coll_peers_world(peers); r++) {
-        if (same_host(peers, r, rank)) {
-            const struct core_cpus *more = &coll_peers_at(peers, r)->cpus;
-            for (size_t i = 0; i < sizeof cpus->bits / sizeof cpus->bits[0]; i++) {
-                cpus->bits[i] |= more->bits[i];
-            }
-            count++;
-        }
-    }
-    return count;
-}
-
 unsigned world_ranks_per_host(const struct coll_peers *peers)
 {
-    struct core_cpus cpus;
     unsigned most = 0;
     for (unsigned r = 0; r < coll_peers_world(peers); r++) {
-        const unsigned count = is_first(peers, r) ? count_host(peers, r, &cpus) : 0;
-        most = count > most ? count : most;
+        struct coll_host host;
+        coll_peers_host(peers, r, &host);
+        most = host.ranks > most ? host.ranks : most;
     }
     return most;
 }
 
 unsigned world_ranks_of_host(const struct coll_peers *peers)
 {
-    struct core_cpus cpus;
-    return count_host(peers, coll_peers_rank(peers), &cpus);
+    struct coll_host host;
+    coll_peers_host(peers, coll_peers_rank(peers), &host);
+    return host.ranks;
 }
 
 unsigned world_threads(const struct coll_peers *peers)
 {
     unsigned least = CORE_CPUS_MAX;
     for (unsigned r = 0; r < coll_peers_world(peers); r++) {
-        struct core_cpus cpus;
-        const unsigned ranks = count_host(peers, r, &cpus);
-        const unsigned each = core_cpus_count(&cpus) / ranks;
+        struct coll_host host;
+        coll_peers_host(peers, r, &host);
+        const unsigned each = core_cpus_count(&host.cpus) / host.ranks;
         least = each < least ? each : least;
     }
     return least > 0 ? least : 1;
@@ -156,12 +156,12 @@ double world_crowding(const struct coll_peers *peers, unsigned threads)
 {
     double most = 1;
     for (unsigned r = 0; r < coll_peers_world(peers); r++) {
-        struct core_cpus cpus;
-        const unsigned ranks = count_host(peers, r, &cpus);
+        struct coll_host host;
+        coll_peers_host(peers, r, &host);
         const unsigned own = core_cpus_count(&coll_peers_at(peers, r)->cpus);
-        const unsigned all = core_cpus_count(&cpus);
+        const unsigned all = core_cpus_count(&host.cpus);
         const double alone = threads < own || own == 0 ? threads : own;
-        const double together = alone * ranks / (all > 0 ? all : 1);
+        const double together = alone * host.ranks / (all > 0 ? all : 1);
         most = together > most ? together : most;
     }
     return most;
@@ -184,14 +184,17 @@ void world_check_binding(const struct coll_peers *peers, unsigned threads)
 int tide_world_describe(const struct tide_world *world, struct tide_world_info *out)
 {
     const struct coll_peers *peers = world->peers;
+    struct coll_host host;
+    coll_peers_host(peers, coll_peers_rank(peers), &host);
     struct tide_world_info info = {.rank = coll_peers_rank(peers),
                                    .ranks = coll_peers_world(peers),
                                    .ranks_per_host = world_ranks_per_host(peers),
-                                   .first_on_host = is_first(peers, coll_peers_rank(peers)),
+                                   .first_on_host = host.index == 0,
                                    .launcher = world->launch.launcher,
                                    .library = coll_peers_library(peers)};
     for (unsigned r = 0; r < info.ranks; r++) {
-        info.hosts += is_first(peers, r);
+        coll_peers_host(peers, r, &host);
+        info.hosts += host.first == r;
     }
     return abi_struct_write("tide_world_info", &info, sizeof info, out);
 }

@@ -3,11 +3,14 @@
  * to the bit; that training on several cards has the same bits for every placement, and the losses
  * of the CPU's ranks up to roundings; and that a rank that fails ends the others. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <tide/world.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
+#include "core/base/hash.h"
 #include "core/coll/peers.h"
 #include "core/dev/dev.h"
 #include "kernels/table.h"
@@ -16,6 +19,7 @@
 #include "tests/dev/fake_cuda.h"
 #include "tests/harness/mpi.h"
 #include "tests/harness/test.h"
+#include "tests/harness/torchrun.h"
 #include "tests/kernels/rig.h"
 #include "tests/run/case.h"
 
@@ -320,13 +324,13 @@ static int rank_main(void)
 static char self[4096];
 
 /* Returns mpirun's status; *text is what all ranks wrote. */
-static int run_processes(unsigned world, char *text, size_t bytes)
+static int run_processes(unsigned world, const char *program, char *text, size_t bytes)
 {
-    char command[8192];
+    char command[10000];
     test_mpi_begin();
     snprintf(command, sizeof command,
-             "timeout 60 mpirun.openmpi --oversubscribe --bind-to none -n %u %s --rank 2>&1", world,
-             self);
+             "timeout 60 mpirun.openmpi --oversubscribe --bind-to none -n %u %s 2>&1", world,
+             program);
     FILE *pipe = popen(command, "r");
     check_true(pipe != NULL);
     text[fread(text, 1, bytes - 1, pipe)] = '\0';
@@ -337,11 +341,13 @@ static int run_processes(unsigned world, char *text, size_t bytes)
 static void processes(void)
 {
     static char text[16384];
-    int status = run_processes(3, text, sizeof text);
+    char program[4200];
+    snprintf(program, sizeof program, "%s --rank", self);
+    int status = run_processes(3, program, text, sizeof text);
     test_note("%s", text);
     check_int(status, ==, 0);
     setenv("FAKE_NCCL", "remote:1:3", 1);
-    status = run_processes(3, text, sizeof text);
+    status = run_processes(3, program, text, sizeof text);
     unsetenv("FAKE_NCCL");
     check_int(status, !=, 0);
     check_contains(text, "rank 1 on ");
@@ -504,16 +510,150 @@ static void engines(void)
     check_double(losses[0], ==, losses[1]);
 }
 
+/* ---- training in processes ---- */
+
+/* Trains, and writes all that was computed: losses, norms and a hash of the trained weights. `processes` NULL: ranks are
+ * threads. */
+static int train(struct tide_world *processes, const char *model, uint32_t ranks, uint32_t stage,
+                 char *line, size_t bytes)
+{
+    static unsigned count;
+    struct world world;
+    struct tide_engine *engine = NULL;
+    char folder[600];
+    char file[700];
+    size_t at = 0;
+    world_init(&world);
+    struct tide_engine_options *options = &world.options;
+    options->model = model;
+    options->device = machine(CARDS);
+    options->store_count = 0;
+    options->weights = options->states = TIDE_AUTO;
+    options->zero_stage = stage;
+    options->ranks = ranks;
+    options->world = processes;
+    int rc = tide_engine_create(NULL, options, &engine);
+    for (unsigned s = 0; rc == 0 && s < STEPS; s++) {
+        const struct tide_batch batches[] = {world.batch, world.batch, world.batch};
+        struct tide_step step = {.struct_bytes = sizeof step};
+        rc = tide_engine_step(engine, batches, ranks, 1e-3, &step);
+        at += (size_t)snprintf(line + at, bytes - at, "%a %a ", step.loss, step.grad_norm);
+    }
+    snprintf(folder, sizeof folder, "%.500s/trained%u", test_directory(), count++);
+    rc = rc == 0 ? tide_engine_save(engine, folder, 1) : rc;
+    if (rc == 0) {
+        static unsigned char weights[8 << 20];
+        snprintf(file, sizeof file, "%s/model.safetensors", folder);
+        FILE *stream = fopen(file, "r");
+        const size_t length = stream != NULL ? fread(weights, 1, sizeof weights, stream) : 0;
+        check_uint(length, >, 100000);
+        fclose(stream);
+        snprintf(line + at, bytes - at, "%016" PRIx64, core_hash(weights, length, 0));
+    }
+    tide_engine_destroy(engine);
+    return rc;
+}
+
+/* A process of a world: the first one trains, the others serve it. */
+static int train_main(const char *model, const char *stage)
+{
+    char line[512] = "";
+    int code = 1;
+    struct tide_world *world = NULL;
+    const struct tide_world_options options = {.struct_bytes = sizeof options, .cards = 1};
+    (void)machine(CARDS);
+    int rc = tide_world_open(&options, &world);
+    if (rc == 0 && world != NULL) {
+        struct tide_world_info info = {.struct_bytes = sizeof info};
+        (void)tide_world_describe(world, &info);
+        rc = info.rank > 0
+                 ? tide_world_follow(world, NULL, &code)
+                 : train(world, model, info.ranks, (uint32_t)atoi(stage), line, sizeof line);
+        code = info.rank == 0 ? rc != 0 : code;
+    }
+    if (rc != 0) {
+        fprintf(stderr, "%s\n", tide_last_error());
+    } else if (line[0] != '\0') {
+        printf("computed %s over %s\n", line, getenv("TORCHELASTIC_RUN_ID") ? "TCP" : "MPI");
+        fflush(stdout);
+    }
+    tide_world_close(world, code);
+    return code;
+}
+
+/* What processes print is what threads compute. */
+static void check_processes(const struct world *world, uint32_t ranks, uint32_t stage, bool mpi)
+{
+    static char text[16384];
+    char line[512] = "";
+    char command[9000];
+    if (train(NULL, world->model, ranks, stage, line, sizeof line) != 0) {
+        test_fail(__FILE__, __LINE__, "%s", tide_last_error());
+    }
+    snprintf(command, sizeof command, "%s --train '%s' %u", self, world->model, stage);
+    const int status = mpi ? run_processes(ranks, command, text, sizeof text)
+                           : test_torchrun(command, ranks, NULL, text, sizeof text);
+    if (status != 0) {
+        test_note("%s", text);
+    }
+    check_int(status, ==, 0);
+    check_contains(text, line);
+}
+
+/* Training over MPI and over torchrun's TCP has the bits of training with threads. */
+static void trains_over_mpi(void)
+{
+    struct world world;
+    world_init(&world);
+    check_processes(&world, 2, 1, true);
+}
+
+static void trains_under_torchrun(void)
+{
+    struct world world;
+    world_init(&world);
+    check_processes(&world, 3, 3, false);
+}
+
+/* A card that fails in the middle of a step ends all processes of torchrun, and is named. */
+static void ends_under_torchrun(void)
+{
+    static char text[16384];
+    struct world world;
+    char command[9000];
+    world_init(&world);
+    snprintf(command, sizeof command, "%s --train '%s' 3", self, world.model);
+    setenv("FAKE_NCCL", "remote:1:7", 1);
+    const int status = test_torchrun(command, 2, NULL, text, sizeof text);
+    unsetenv("FAKE_NCCL");
+    check_int(status, !=, 0);
+    check_contains(text, "rank 1 on ");
+    check_contains(text, ": cuda:1: ");
+    check_contains(text, "failed: remote process exited");
+}
+
 int main(int argc, char **argv)
 {
     static const struct test_case cases[] = {
-        {"engines", engines},         {"each_rank_has_a_card", each_rank_has_a_card},
-        {"results", results},         {"uneven_borders", uneven_borders},
-        {"host_memory", host_memory}, {"a_failure_ends_all", a_failure_ends_all},
-        {"processes", processes},     {"stage_0", stage_0},
-        {"stage_1", stage_1},         {"stage_2", stage_2},
-        {"stage_3", stage_3},         {"a_run_ends", a_run_ends},
+        {"engines", engines},
+        {"each_rank_has_a_card", each_rank_has_a_card},
+        {"results", results},
+        {"uneven_borders", uneven_borders},
+        {"host_memory", host_memory},
+        {"a_failure_ends_all", a_failure_ends_all},
+        {"processes", processes},
+        {"stage_0", stage_0},
+        {"stage_1", stage_1},
+        {"stage_2", stage_2},
+        {"stage_3", stage_3},
+        {"a_run_ends", a_run_ends},
+        {"trains_over_mpi", trains_over_mpi},
+        {"trains_under_torchrun", trains_under_torchrun},
+        {"ends_under_torchrun", ends_under_torchrun},
     };
+    if (argc == 4 && strcmp(argv[1], "--train") == 0) {
+        return train_main(argv[2], argv[3]);
+    }
     if (argc == 2 && strcmp(argv[1], "--rank") == 0) {
         return rank_main();
     }

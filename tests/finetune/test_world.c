@@ -352,13 +352,21 @@ static void refused(void)
     check_contains(rig_err, "--ranks 3 contradicts mpirun (Open MPI), which started 2 processes");
     check_true(strstr(strstr(rig_err, "contradicts") + 1, "contradicts") == NULL);
     world(2, 2, RANKS "--steps 1 --out %T/none --dev cuda");
+    check_contains(rig_err, "cuda");
     expect_with(2, "LOCAL_RANK=0", RANKS "--steps 0 --out %T/none");
     setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "2", 1);
     expect_with(2, "LOCAL_RANK=0", RANKS "--steps 1 --out %T/none");
     check_contains(rig_err, "use mpirun -n 2 instead");
+    /* With cards it has no place to meet, or no NCCL. */
+    expect_with(2, "LOCAL_RANK=0", RANKS "--steps 1 --out %T/none --dev cuda");
+    check_contains(rig_err, "torchrun");
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
+    expect(2, RANKS "--steps 1 --out %T/none --rendezvous localhost:29501");
+    check_contains(rig_err, "--rendezvous is for processes that torchrun started");
+    world(2, 2, RANKS "--steps 1 --out %T/none --rendezvous localhost:29501");
+    check_contains(rig_err, "mpirun or srun started these and connects them");
     check_true(!rig_has("none"));
     rig_end();
 }

@@ -364,6 +364,19 @@ static int check_arguments(const struct cli_command *command, char **arguments, 
     return -1;
 }
 
+const char *cli_find(int argc, char **argv, const char *name)
+{
+    const char *found = NULL;
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const char *text = strncmp(argv[i], "--", 2) == 0 ? argv[i] + 2 : "";
+        const size_t length = strcspn(text, "=");
+        if (length > 0 && same_name(name, text, length)) {
+            found = text[length] == '=' ? text + length + 1 : i + 1 < argc ? argv[++i] : found;
+        }
+    }
+    return found;
+}
+
 bool cli_is_given(const struct cli_given *given, size_t index)
 {
     return (given->bits[index / 64] >> index % 64 & 1) != 0;

@@ -464,7 +464,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
 {
     struct tide_world *world = NULL;
     finetune_stop_early(NULL, NULL);
-    int code = finetune_world_open(command, &world);
+    int code = finetune_world_open(command, argc, argv, &world);
     if (code >= 0) {
         finetune_stop_end();
         return code;

@@ -58,10 +58,15 @@ static int follow(const struct cli_command *command, struct tide_world *world)
     return code;
 }
 
-int finetune_world_open(const struct cli_command *command, struct tide_world **out)
+int finetune_world_open(const struct cli_command *command, int argc, char **argv,
+                        struct tide_world **out)
 {
+    /* The flags are parsed when the world is open, so that errors are the first process's. */
+    const char *dev = cli_find(argc, argv, "dev");
     const struct tide_world_options options = {.struct_bytes = sizeof options,
-                                               .stop = asked_to_stop};
+                                               .stop = asked_to_stop,
+                                               .cards = dev != NULL && strncmp(dev, "cuda", 4) == 0,
+                                               .rendezvous = cli_find(argc, argv, "rendezvous")};
     struct tide_world *world = NULL;
     const bool leads = tide_world_rank() == 0;
     if (!leads) {
@@ -70,7 +75,13 @@ int finetune_world_open(const struct cli_command *command, struct tide_world **o
     const int rc = tide_world_open(&options, &world);
     if (rc != 0) {
         core_err_adopt(rc, tide_last_error());
-        return leads ? cli_fail(command, finetune_exit_code(rc), NULL) : finetune_exit_code(rc);
+        /* Every process finds the errors of flags and of the environment. */
+        const bool same = rc == -EINVAL || rc == -ENOTSUP || rc == -EPIPE || rc == -ECANCELED;
+        if (!leads && !same) {
+            core_err_prefix(rc, "rank %u", tide_world_rank());
+        }
+        return leads || !same ? cli_fail(command, finetune_exit_code(rc), NULL)
+                              : finetune_exit_code(rc);
     }
     if (!leads && world != NULL) {
         return follow(command, world);
@@ -82,10 +93,17 @@ int finetune_world_open(const struct cli_command *command, struct tide_world **o
 
 int finetune_world_count(const struct tide_world *world, struct finetune_flags *flags)
 {
+    const struct tide_world_info info = world != NULL ? describe(world)
+                                                      : (struct tide_world_info){.ranks = 1};
+    const bool torchrun = world != NULL && strcmp(info.launcher, "torchrun") == 0;
+    if (flags->rendezvous != NULL && !torchrun) {
+        return core_err_set(-EINVAL, "--rendezvous is for processes that torchrun started, but %s",
+                            world == NULL ? "this one was started alone"
+                                          : "mpirun or srun started these and connects them");
+    }
     if (world == NULL) {
         return 0;
     }
-    const struct tide_world_info info = describe(world);
     if (FINETUNE_GIVEN(flags, ranks) && flags->ranks != info.ranks) {
         return core_err_set(-EINVAL,
                             "--ranks %" PRId64 " contradicts %s, which started %" PRIu32

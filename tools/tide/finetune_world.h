@@ -9,9 +9,10 @@
 
 /* Connects the processes that a launcher started. Returns -1 if this process is the first one, or alone (*out is
  * NULL); else the exit code: there was an error, or this process has served until the end of the run. */
-int finetune_world_open(const struct cli_command *command, struct tide_world **out);
+int finetune_world_open(const struct cli_command *command, int argc, char **argv,
+                        struct tide_world **out);
 
-/* Sets --ranks to the number of processes: -EINVAL if another number was given. */
+/* Sets --ranks to the number of processes: -EINVAL if another number was given, or a rendezvous without torchrun. */
 int finetune_world_count(const struct tide_world *world, struct finetune_flags *flags);
 
 /* Prints one line about the world. */
