@@ -283,8 +283,11 @@ static void dropout(void)
     case_model_make(&made, "llama");
     case_model_adapt(&made, &lora);
     interrupt(&made, &options, &ways[0], &ways[1], "dropout");
+    made.rows = CASE_PAIRS;
     options.pairs = CASE_ROWS / 2;
-    options.rows = 4 * options.pairs;
+    options.rows = 2 * options.pairs;
+    options.row_length = CASE_LENGTH;
+    options.length = 2 * CASE_LENGTH;
     options.beta = 0.5;
     interrupt(&made, &options, &ways[0], &ways[1], "pairs");
     case_model_free(&made);
