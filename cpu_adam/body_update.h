@@ -4,6 +4,7 @@
 #ifndef CPU_ADAM_BODY_UPDATE_H
 #define CPU_ADAM_BODY_UPDATE_H
 
+#include <float.h>
 #include <stdbool.h>
 
 #include "cpu_adam/body_convert.h"
@@ -24,6 +25,7 @@ struct factors {
     vf decay;
     vf rate;
     bool decays;
+    bool divides; /* Adam's divisor is never 0 */
 };
 
 struct element {
@@ -45,6 +47,7 @@ V_INLINE struct factors factors_of(const struct core_update_scalars *s)
         .decay = v_set(s->decay),
         .rate = v_set(s->rate),
         .decays = s->decays != 0,
+        .divides = s->eps >= FLT_MIN, /* smaller ones are flushed to 0 */
     };
 }
 
@@ -60,12 +63,12 @@ V_INLINE struct pair master_load(const struct core_update_args *u, uint64_t i)
     return (struct pair){v_float(even), v_float(odd)};
 }
 
-/* Writes master and working weight. */
+/* Writes master and working weight. A split master keeps the bits of a NaN until finish(). */
 V_INLINE void master_store(const struct core_update_args *u, uint64_t i, struct pair p)
 {
     if (u->master == CORE_UPDATE_MASTER_SPLIT) {
-        vu even = v_bits(v_canonical(p.even));
-        vu odd = v_bits(v_canonical(p.odd));
+        vu even = v_bits(p.even);
+        vu odd = v_bits(p.odd);
         vu half = u_set(0x8000);
         u_store(u->w16 + i, halves_of(u_add(even, half), u_add(odd, half)));
         u_store(u->lo16 + i, u_pick(u_set(0xffff), even, u_shl(odd, 16)));
@@ -87,7 +90,7 @@ V_INLINE void adam_rule(struct element *e, vf g, const struct factors *f, bool d
     e->m = v_fma(g, f->one_minus_beta1, v_mul(e->m, f->beta1));
     e->v = v_fma(v_mul(g, g), f->one_minus_beta2, v_mul(e->v, f->beta2));
     vf size = v_fma(v_sqrt(e->v), f->root_scale, f->eps);
-    vf direction = v_div_or_zero(e->m, size);
+    vf direction = f->divides ? v_div(e->m, size) : v_div_or_zero(e->m, size);
     if (f->decays && decoupled) { /* one rounding of the weight, not two */
         e->p = v_add(e->p, v_fma(direction, f->rate, v_mul(e->p, f->decay)));
     } else {
@@ -165,6 +168,25 @@ V_INLINE unsigned met_flags(const struct met *met, enum core_update_master maste
            (most >= working_limit(master) ? CORE_NONFINITE_WORKING : 0u);
 }
 
+/* Gives each NaN of a split master the same bits on every processor. */
+__attribute__((noinline)) static void canonical_split(const struct core_update_args *u)
+{
+    for (uint64_t i = 0; i < u->count; i += PAIR) {
+        const struct pair p = master_load(u, i);
+        master_store(u, i, (struct pair){v_canonical(p.even), v_canonical(p.odd)});
+    }
+}
+
+/* Ends a pass and returns its flags. */
+V_INLINE unsigned finish(const struct core_update_args *u, const struct met *met)
+{
+    const unsigned flags = met_flags(met, u->master);
+    if (u->master == CORE_UPDATE_MASTER_SPLIT && (flags & CORE_NONFINITE_MASTER) != 0) {
+        canonical_split(u);
+    }
+    return flags;
+}
+
 /* Prefetches the elements of `x`, each of `wide` bytes, some hundred elements after the pair at
  * element i; the address may be beyond the array. The processor's own prefetch does not reach far
  * enough for five streams. */
@@ -177,12 +199,8 @@ V_INLINE void ahead(const void *x, uint64_t i, unsigned wide)
     }
 }
 
-/* One pair: gradient and master from memory, moments from and to `m` and `v`. */
-V_INLINE void update_pair(const struct core_update_args *u, enum core_update_rule rule,
-                          const struct factors *f, uint64_t i, struct pair *m, struct pair *v,
-                          struct met *met)
+V_INLINE void ahead_of_inputs(const struct core_update_args *u, uint64_t i)
 {
-    const vf zero = v_set(0.0f);
     ahead(u->g, i, u->gradients == CORE_UPDATE_F32 ? 4 : 2);
     if (u->master == CORE_UPDATE_MASTER_SPLIT) {
         ahead(u->w16, i, 2);
@@ -190,6 +208,15 @@ V_INLINE void update_pair(const struct core_update_args *u, enum core_update_rul
     } else {
         ahead(u->w32, i, 4);
     }
+}
+
+/* One pair: gradient and master from memory, moments from and to `m` and `v`. */
+V_INLINE void update_pair(const struct core_update_args *u, enum core_update_rule rule,
+                          const struct factors *f, uint64_t i, struct pair *m, struct pair *v,
+                          struct met *met)
+{
+    const vf zero = v_set(0.0f);
+    ahead_of_inputs(u, i);
     struct pair g = pair_load(u->g, u->gradients, i);
     struct pair p = master_load(u, i);
     g.even = v_mul(g.even, f->gradient_scale);
@@ -215,16 +242,6 @@ V_INLINE bool has_v(enum core_update_rule rule)
     return rule != CORE_UPDATE_LION && rule != CORE_UPDATE_SGD;
 }
 
-V_INLINE void moment_store(void *x, enum core_update_type type, uint64_t i, struct pair a,
-                           vu chance)
-{
-    if (type == CORE_UPDATE_BF16) {
-        pair_store_chance((uint16_t *)x + i, a, chance);
-    } else {
-        v_store_pair((float *)x + i, a.even, a.odd);
-    }
-}
-
 /* Sums the squares of gradients that the update is about to read. Not inline: its sums would take the registers of the
  * loop around it. */
 __attribute__((noinline)) static void add_squares(const struct core_update_args *u, uint64_t at,
@@ -234,9 +251,100 @@ __attribute__((noinline)) static void add_squares(const struct core_update_args 
     squares((const unsigned char *)u->g + at * bytes, u->gradients, count, lanes);
 }
 
-/* Moments in fp32 or bf16. */
-V_INLINE unsigned update_plain(enum core_update_rule rule, enum core_update_type moments,
-                               const struct core_update_args *in, double *lanes)
+/* The master of V_LANES elements in order. */
+V_INLINE vf weights_load(const struct core_update_args *u, uint64_t i)
+{
+    if (u->master != CORE_UPDATE_MASTER_SPLIT) {
+        return v_load(u->w32 + i);
+    }
+    return v_float(u_add(u_shl(u_load16(u->w16 + i), 16), u_load_signed16(u->lo16 + i)));
+}
+
+/* Writes master and working weight of two vectors of elements in order, as master_store() does. */
+V_INLINE void weights_store(const struct core_update_args *u, uint64_t i, vf first, vf second)
+{
+    if (u->master == CORE_UPDATE_MASTER_SPLIT) {
+        const vu half = u_set(0x8000);
+        u_store16_two(u->lo16 + i, v_bits(first), v_bits(second));
+        u_store16_upper_two(u->w16 + i, u_add(v_bits(first), half), u_add(v_bits(second), half));
+        return;
+    }
+    v_store(u->w32 + i, first);
+    v_store(u->w32 + i + V_LANES, second);
+    if (u->master == CORE_UPDATE_MASTER_BF16) {
+        u_store16_upper_two(u->w16 + i, bf16_of(first), bf16_of(second));
+    } else if (u->master == CORE_UPDATE_MASTER_FP16) {
+        v_store_fp16(u->w16 + i, first);
+        v_store_fp16(u->w16 + i + V_LANES, second);
+    }
+}
+
+/* V_LANES elements in order, with moments in fp32. Returns the new master; `raw` is the gradient before its scale. */
+V_INLINE vf update_vector(const struct core_update_args *u, enum core_update_rule rule,
+                          const struct factors *f, uint64_t i, vf raw, struct met *met)
+{
+    float *const m = (float *)u->m + i;
+    float *const v = (float *)u->v + i;
+    const vf zero = v_set(0.0f);
+    const vf g = v_mul(raw, f->gradient_scale);
+    struct element e = {.p = weights_load(u, i),
+                        .m = has_m(rule) ? v_load(m) : zero,
+                        .v = has_v(rule) ? v_load(v) : zero};
+    apply(rule, &e, g, f);
+    if (has_m(rule)) {
+        v_store(m, e.m);
+    }
+    if (has_v(rule)) {
+        v_store(v, e.v);
+    }
+    met->gradient = v_fma(g, zero, met->gradient);
+    met->master = u_max(met->master, u_and(v_bits(e.p), u_set(0x7fffffffu)));
+    return e.p;
+}
+
+/* Moments in fp32, the default: no random numbers are needed, so elements stay in order, which saves instructions. `usual`:
+ * weights decay and the divisor is never 0. Squares are summed from the same registers. */
+V_INLINE unsigned update_wide(enum core_update_rule rule, bool usual,
+                              const struct core_update_args *in, double *lanes)
+{
+    enum { EACH = V_LANES / V_DOUBLES, SUMS = ADAM_NORM_LANES / V_DOUBLES };
+    const double none[ADAM_NORM_LANES] = {0};
+    const struct core_update_args u = *in;
+    struct factors f = factors_of(&u.scalars);
+    f.decays |= usual;
+    f.divides |= usual;
+    struct met met = {v_set(0.0f), u_set(0)};
+    vd sum[SUMS];
+    for (int k = 0; k < SUMS; k++) {
+        sum[k] = d_load((lanes != NULL ? lanes : none) + k * V_DOUBLES);
+    }
+    for (uint64_t group = 0; group < u.count; group += CORE_UPDATE_GROUP) {
+        for (int k = 0; k < GROUP_PAIRS; k++) {
+            const uint64_t i = group + (uint64_t)(k * PAIR);
+            vf p[2];
+            ahead(u.m, i, 4);
+            ahead(u.v, i, 4);
+            ahead_of_inputs(&u, i);
+            for (int half = 0; half < 2; half++) {
+                const uint64_t at = i + (uint64_t)(half * V_LANES);
+                const vf raw = load_any(u.g, u.gradients, at);
+                if (lanes != NULL) {
+                    d_add_squares(sum + (2 * k + half) * EACH % SUMS, raw);
+                }
+                p[half] = update_vector(&u, rule, &f, at, raw, &met);
+            }
+            weights_store(&u, i, p[0], p[1]);
+        }
+    }
+    for (int k = 0; lanes != NULL && k < SUMS; k++) {
+        d_store(lanes + k * V_DOUBLES, sum[k]);
+    }
+    return finish(in, &met);
+}
+
+/* Moments in bf16. */
+V_INLINE unsigned update_bf16(enum core_update_rule rule, const struct core_update_args *in,
+                              double *lanes)
 {
     const struct core_update_args u = *in;
     const struct factors f = factors_of(&u.scalars);
@@ -247,26 +355,23 @@ V_INLINE unsigned update_plain(enum core_update_rule rule, enum core_update_type
         if (lanes != NULL) {
             add_squares(&u, group, CORE_UPDATE_GROUP, lanes);
         }
-        if (moments == CORE_UPDATE_BF16) {
-            group_chances(u.seed, u.stream, u.first + group, chance);
-        }
+        group_chances(u.seed, u.stream, u.first + group, chance);
         for (int k = 0; k < GROUP_PAIRS; k++) {
             const uint64_t i = group + (uint64_t)(k * PAIR);
-            const vu part = moments == CORE_UPDATE_BF16 ? chance[k] : u_set(0);
-            ahead(u.m, i, moments == CORE_UPDATE_BF16 ? 2 : 4);
-            ahead(u.v, i, moments == CORE_UPDATE_BF16 ? 2 : 4);
-            struct pair m = has_m(rule) ? pair_load(u.m, moments, i) : none;
-            struct pair v = has_v(rule) ? pair_load(u.v, moments, i) : none;
+            ahead(u.m, i, 2);
+            ahead(u.v, i, 2);
+            struct pair m = has_m(rule) ? pair_load(u.m, CORE_UPDATE_BF16, i) : none;
+            struct pair v = has_v(rule) ? pair_load(u.v, CORE_UPDATE_BF16, i) : none;
             update_pair(&u, rule, &f, i, &m, &v, &met);
             if (has_m(rule)) {
-                moment_store(u.m, moments, i, m, part);
+                pair_store_chance((uint16_t *)u.m + i, m, chance[k]);
             }
             if (has_v(rule)) {
-                moment_store(u.v, moments, i, v, part);
+                pair_store_chance((uint16_t *)u.v + i, v, chance[k]);
             }
         }
     }
-    return met_flags(&met, u.master);
+    return finish(in, &met);
 }
 
 /* Moments in 8 bits: a block is updated whole, then encoded. */
@@ -305,23 +410,23 @@ V_INLINE unsigned update_q8(enum core_update_rule rule, const struct core_update
         group_chances(u.seed, u.stream, u.first + at, chance);
         q8_encode_block(has_m(rule) ? &m : NULL, has_v(rule) ? &v : NULL, chance, &out, at);
     }
-    return met_flags(&met, u.master);
+    return finish(in, &met);
 }
 
-V_INLINE unsigned update_any(enum core_update_rule rule, const struct core_update_args *u,
-                             double *lanes)
+V_INLINE unsigned update_any(enum core_update_rule rule, bool usual,
+                             const struct core_update_args *u, double *lanes)
 {
     switch (u->moments) {
-    case CORE_UPDATE_BF16: return update_plain(rule, CORE_UPDATE_BF16, u, lanes);
+    case CORE_UPDATE_BF16: return update_bf16(rule, u, lanes);
     case CORE_UPDATE_Q8: return update_q8(rule, u, lanes);
     case CORE_UPDATE_F32:
     case CORE_UPDATE_FP16:
-    default: return update_plain(rule, CORE_UPDATE_F32, u, lanes);
+    default: return update_wide(rule, usual, u, lanes);
     }
 }
 
-/* The default formats have a copy of the pass in which they are constants: it has no branches and
- * its values fit into registers. */
+/* The default formats have copies of the pass in which they, and most parameters' settings, are constants: these have no
+ * branches, and their values fit into registers. */
 V_INLINE unsigned update_formats(enum core_update_rule rule, const struct core_update_args *u,
                                  double *lanes)
 {
@@ -329,9 +434,13 @@ V_INLINE unsigned update_formats(enum core_update_rule rule, const struct core_u
         struct core_update_args usual = *u;
         usual.master = CORE_UPDATE_MASTER_SPLIT;
         usual.gradients = CORE_UPDATE_BF16;
-        return update_any(rule, &usual, lanes);
+        if (u->scalars.decays == 0 || u->scalars.eps < FLT_MIN) {
+            return update_any(rule, false, &usual, lanes);
+        }
+        return lanes != NULL ? update_any(rule, true, &usual, lanes)
+                             : update_any(rule, true, &usual, NULL);
     }
-    return update_any(rule, u, lanes);
+    return update_any(rule, false, u, lanes);
 }
 
 __attribute__((unused)) static unsigned update_adam(const struct core_update_args *u, double *lanes)

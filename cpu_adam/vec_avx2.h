@@ -49,6 +49,11 @@ V_INLINE vf v_sqrt(vf a)
     return _mm256_sqrt_ps(a);
 }
 
+V_INLINE vf v_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
+
 V_INLINE vf v_div_or_zero(vf a, vf b)
 {
     vf zero = _mm256_cmp_ps(b, _mm256_setzero_ps(), _CMP_EQ_OQ);
@@ -99,10 +104,21 @@ V_INLINE vu u_load16(const uint16_t *from)
     return _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)from));
 }
 
+V_INLINE vu u_load_signed16(const uint16_t *from)
+{
+    return _mm256_cvtepi16_epi32(_mm_loadu_si128((const __m128i *)(const void *)from));
+}
+
 V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 {
     const vu low = _mm256_set1_epi32(0xffff);
     vu packed = _mm256_packus_epi32(_mm256_and_si256(a, low), _mm256_and_si256(b, low));
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permute4x64_epi64(packed, 0xd8));
+}
+
+V_INLINE void u_store16_upper_two(uint16_t *to, vu a, vu b)
+{
+    vu packed = _mm256_packus_epi32(_mm256_srli_epi32(a, 16), _mm256_srli_epi32(b, 16));
     _mm256_storeu_si256((__m256i *)(void *)to, _mm256_permute4x64_epi64(packed, 0xd8));
 }
 

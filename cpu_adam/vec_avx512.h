@@ -49,6 +49,11 @@ V_INLINE vf v_sqrt(vf a)
     return _mm512_sqrt_ps(a);
 }
 
+V_INLINE vf v_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+
 V_INLINE vf v_div_or_zero(vf a, vf b)
 {
     __mmask16 some = _mm512_cmp_ps_mask(b, _mm512_setzero_ps(), _CMP_NEQ_UQ);
@@ -100,11 +105,24 @@ V_INLINE vu u_load16(const uint16_t *from)
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)from));
 }
 
+V_INLINE vu u_load_signed16(const uint16_t *from)
+{
+    return _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)from));
+}
+
 V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 {
     const vu low = _mm512_set_epi16(62, 60, 58, 56, 54, 52, 50, 48, 46, 44, 42, 40, 38, 36, 34, 32,
                                     30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, low, b));
+}
+
+V_INLINE void u_store16_upper_two(uint16_t *to, vu a, vu b)
+{
+    const vu upper = _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35,
+                                      33, 31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3,
+                                      1);
+    _mm512_storeu_si512(to, _mm512_permutex2var_epi16(a, upper, b));
 }
 
 V_INLINE vu u_add(vu a, vu b)

@@ -50,6 +50,11 @@ V_INLINE vf v_sqrt(vf a)
     return vsqrtq_f32(a);
 }
 
+V_INLINE vf v_div(vf a, vf b)
+{
+    return vdivq_f32(a, b);
+}
+
 V_INLINE vf v_div_or_zero(vf a, vf b)
 {
     uint32x4_t quotient = vreinterpretq_u32_f32(vdivq_f32(a, b));
@@ -78,6 +83,11 @@ V_INLINE vf v_load_fp16(const uint16_t *from)
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from)));
 }
 
+V_INLINE void v_store_fp16(uint16_t *to, vf a)
+{
+    vst1_u16(to, vreinterpret_u16_f16(vcvt_f16_f32(v_canonical(a))));
+}
+
 V_INLINE vu u_set(uint32_t x)
 {
     return vdupq_n_u32(x);
@@ -94,9 +104,19 @@ V_INLINE vu u_load16(const uint16_t *from)
     return vmovl_u16(vld1_u16(from));
 }
 
+V_INLINE vu u_load_signed16(const uint16_t *from)
+{
+    return vreinterpretq_u32_s32(vmovl_s16(vreinterpret_s16_u16(vld1_u16(from))));
+}
+
 V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 {
     vst1q_u16(to, vuzp1q_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b)));
+}
+
+V_INLINE void u_store16_upper_two(uint16_t *to, vu a, vu b)
+{
+    vst1q_u16(to, vuzp2q_u16(vreinterpretq_u16_u32(a), vreinterpretq_u16_u32(b)));
 }
 
 V_INLINE vu u_add(vu a, vu b)

@@ -54,6 +54,11 @@ V_INLINE vf v_sqrt(vf a)
     return sqrtf(a);
 }
 
+V_INLINE vf v_div(vf a, vf b)
+{
+    return a / b;
+}
+
 /* a / b, and 0 where b is 0. */
 V_INLINE vf v_div_or_zero(vf a, vf b)
 {
@@ -111,6 +116,12 @@ V_INLINE vu u_load16(const uint16_t *from)
     return x;
 }
 
+/* 16-bit elements with their sign. */
+V_INLINE vu u_load_signed16(const uint16_t *from)
+{
+    return (u_load16(from) ^ 0x8000u) - 0x8000u;
+}
+
 V_INLINE void u_store16(uint16_t *to, vu a)
 {
     uint16_t x = (uint16_t)a;
@@ -122,6 +133,12 @@ V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 {
     u_store16(to, a);
     u_store16(to + 1, b);
+}
+
+/* The same with the upper halves of the elements. */
+V_INLINE void u_store16_upper_two(uint16_t *to, vu a, vu b)
+{
+    u_store16_two(to, a >> 16, b >> 16);
 }
 
 V_INLINE vu u_add(vu a, vu b)
