@@ -203,6 +203,28 @@ static void nonfinite_is_reported(void)
     adam_destroy(adam);
 }
 
+/* A weight that is NaN with any payload has one pattern after a step, by its sign. */
+static void nan_has_one_pattern(void)
+{
+    static const uint64_t places[] = {5, 300, ROOM_COUNT - 1};
+    for (size_t k = 0; k < 3 * sizeof moment_types / sizeof *moment_types; k++) {
+        const struct adam_options options = room_options(moment_types[k / 3]);
+        const struct adam_arrays arrays = room_arrays(&ours);
+        const uint64_t at = places[k % 3];
+        const uint16_t sign = k % 2 == 0 ? 0x8000 : 0;
+        struct adam *adam = room_adam(&options);
+        unsigned nonfinite = 0;
+        room_fill(&ours, &options);
+        ours.w16[at] = sign | 0x7fc1;
+        ours.lo16[at] = 0x1234;
+        check_int(adam_step(adam, &arrays, 0, ROOM_COUNT, 1.0, &nonfinite), ==, 0);
+        check_uint(nonfinite & CORE_NONFINITE_MASTER, ==, CORE_NONFINITE_MASTER);
+        check_uint(ours.w16[at], ==, sign | 0x7fc0u);
+        check_uint(ours.lo16[at], ==, 0);
+        adam_destroy(adam);
+    }
+}
+
 /* An fp16 working weight that overflows is reported, although its master is finite. */
 static void working_overflow_is_reported(void)
 {
@@ -452,6 +474,7 @@ TEST_MAIN({"cuts_change_nothing", cuts_change_nothing},
           {"groups_are_their_own", groups_are_their_own},
           {"mode_changes_nothing", mode_changes_nothing},
           {"nonfinite_is_reported", nonfinite_is_reported},
+          {"nan_has_one_pattern", nan_has_one_pattern},
           {"working_overflow_is_reported", working_overflow_is_reported},
           {"halves_are_converted_exactly", halves_are_converted_exactly},
           {"zero_over_zero_is_zero", zero_over_zero_is_zero},
