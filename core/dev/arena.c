@@ -1,4 +1,5 @@
-/* arena.c: first-fit allocation over a sorted list of live parts. */
+/* arena.c: first-fit allocation over a sorted list of live parts. Parts of a source are in the same list,
+ * with a base of NULL. */
 #include "core/dev/arena.h"
 
 #include <assert.h>
@@ -51,8 +52,26 @@ void dev_arena_init(struct dev_arena *arena, void *base, size_t budget_bytes, bo
     poison(arena, 0, arena->range_bytes);
 }
 
+void dev_arena_init_source(struct dev_arena *arena, const struct dev_arena_source *source,
+                           size_t budget_bytes)
+{
+    *arena = (struct dev_arena){
+        .budget_bytes = budget_bytes / DEV_ALIGN_BYTES * DEV_ALIGN_BYTES,
+        .source = *source,
+    };
+    pthread_mutex_init(&arena->lock, NULL);
+}
+
+static void *address_of(const struct dev_arena *arena, const struct dev_arena_part *part)
+{
+    return (void *)((uintptr_t)arena->base + part->offset);
+}
+
 void dev_arena_fini(struct dev_arena *arena)
 {
+    for (size_t i = 0; arena->source.alloc != NULL && i < arena->count; i++) {
+        arena->source.free(arena->source.context, address_of(arena, &arena->parts[i]));
+    }
     unpoison(arena, 0, arena->range_bytes);
     free(arena->parts);
     pthread_mutex_destroy(&arena->lock);
@@ -71,7 +90,7 @@ static void gap_at(const struct dev_arena *arena, size_t index, size_t *begin, s
 
 static size_t largest_bytes(const struct dev_arena *arena)
 {
-    size_t largest = 0;
+    size_t largest = arena->source.alloc != NULL ? SIZE_MAX : 0;
     for (size_t i = 0; i <= arena->count; i++) {
         size_t begin, end;
         gap_at(arena, i, &begin, &end);
@@ -112,47 +131,6 @@ static size_t find_gap(const struct dev_arena *arena, size_t bytes, size_t *offs
     return arena->count + 1;
 }
 
-static int alloc_locked(struct dev_arena *arena, size_t bytes, void **out)
-{
-    size_t left = arena->budget_bytes - arena->used_bytes;
-    size_t rounded = bytes > left ? bytes : core_round_up(bytes, DEV_ALIGN_BYTES);
-    size_t offset = 0;
-    size_t index = rounded > left ? SIZE_MAX : find_gap(arena, rounded, &offset);
-    if (index > arena->count) {
-        return core_err_set(-ENOMEM,
-                            "%zu bytes do not fit: %zu of the budget of %zu bytes are in use by "
-                            "%zu allocations, the largest gap is %zu bytes",
-                            bytes, arena->used_bytes, arena->budget_bytes, arena->count,
-                            largest_bytes(arena));
-    }
-    int rc = grow(arena);
-    if (rc != 0) {
-        return rc;
-    }
-    struct dev_arena_part *at = &arena->parts[index];
-    memmove(at + 1, at, (arena->count - index) * sizeof *at);
-    *at = (struct dev_arena_part){.offset = offset, .bytes = rounded};
-    arena->count++;
-    arena->used_bytes += rounded;
-    if (arena->used_bytes > arena->peak_bytes) {
-        arena->peak_bytes = arena->used_bytes;
-    }
-    unpoison(arena, offset, bytes);
-    *out = arena->base + offset;
-    return 0;
-}
-
-int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out)
-{
-    if (bytes == 0) {
-        return core_err_set(-EINVAL, "0 bytes cannot be allocated");
-    }
-    pthread_mutex_lock(&arena->lock);
-    int rc = alloc_locked(arena, bytes, out);
-    pthread_mutex_unlock(&arena->lock);
-    return rc;
-}
-
 /* The last part that begins at or before `memory`; `count` if there is none. */
 static size_t find_part(const struct dev_arena *arena, const void *memory)
 {
@@ -171,6 +149,67 @@ static size_t find_part(const struct dev_arena *arena, const void *memory)
     return low > 0 ? low - 1 : arena->count;
 }
 
+/* As find_gap for a new allocation of the source; *rc: its error. */
+static size_t take_part(const struct dev_arena *arena, size_t bytes, size_t *offset, int *rc)
+{
+    void *memory = NULL;
+    *rc = arena->source.alloc(arena->source.context, bytes, &memory);
+    if (*rc != 0) {
+        return arena->count + 1;
+    }
+    assert((uintptr_t)memory % DEV_ALIGN_BYTES == 0);
+    *offset = (uintptr_t)memory;
+    const size_t before = find_part(arena, memory);
+    return before < arena->count ? before + 1 : 0;
+}
+
+static int alloc_locked(struct dev_arena *arena, size_t bytes, void **out)
+{
+    size_t left = arena->budget_bytes - arena->used_bytes;
+    size_t rounded = bytes > left ? bytes : core_round_up(bytes, DEV_ALIGN_BYTES);
+    size_t offset = 0;
+    int rc = grow(arena);
+    if (rc != 0) {
+        return rc;
+    }
+    const bool apart = arena->source.alloc != NULL;
+    size_t index = rounded > left ? SIZE_MAX
+                   : apart        ? take_part(arena, bytes, &offset, &rc)
+                                  : find_gap(arena, rounded, &offset);
+    if (rc != 0) {
+        return rc;
+    }
+    if (index > arena->count) {
+        return core_err_set(-ENOMEM,
+                            "%zu bytes do not fit: %zu of the budget of %zu bytes are in use by "
+                            "%zu allocations, the largest gap is %zu bytes",
+                            bytes, arena->used_bytes, arena->budget_bytes, arena->count,
+                            largest_bytes(arena));
+    }
+    struct dev_arena_part *at = &arena->parts[index];
+    memmove(at + 1, at, (arena->count - index) * sizeof *at);
+    *at = (struct dev_arena_part){.offset = offset, .bytes = rounded};
+    arena->count++;
+    arena->used_bytes += rounded;
+    if (arena->used_bytes > arena->peak_bytes) {
+        arena->peak_bytes = arena->used_bytes;
+    }
+    unpoison(arena, offset, bytes);
+    *out = address_of(arena, at);
+    return 0;
+}
+
+int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out)
+{
+    if (bytes == 0) {
+        return core_err_set(-EINVAL, "0 bytes cannot be allocated");
+    }
+    pthread_mutex_lock(&arena->lock);
+    int rc = alloc_locked(arena, bytes, out);
+    pthread_mutex_unlock(&arena->lock);
+    return rc;
+}
+
 void dev_arena_free(struct dev_arena *arena, void *memory)
 {
     if (memory == NULL) {
@@ -178,8 +217,11 @@ void dev_arena_free(struct dev_arena *arena, void *memory)
     }
     pthread_mutex_lock(&arena->lock);
     size_t index = find_part(arena, memory);
-    assert(index < arena->count && arena->base + arena->parts[index].offset == memory);
+    assert(index < arena->count && address_of(arena, &arena->parts[index]) == memory);
     struct dev_arena_part *part = &arena->parts[index];
+    if (arena->source.alloc != NULL) {
+        arena->source.free(arena->source.context, memory);
+    }
     poison(arena, part->offset, part->bytes);
     arena->used_bytes -= part->bytes;
     arena->count--;
@@ -200,8 +242,17 @@ void dev_arena_report(struct dev_arena *arena, struct dev_memory *out)
     pthread_mutex_unlock(&arena->lock);
 }
 
-bool dev_arena_holds(const struct dev_arena *arena, const void *memory, size_t bytes)
+bool dev_arena_holds(struct dev_arena *arena, const void *memory, size_t bytes)
 {
+    if (arena->source.alloc != NULL) {
+        pthread_mutex_lock(&arena->lock);
+        const size_t index = find_part(arena, memory);
+        const struct dev_arena_part *part = index < arena->count ? &arena->parts[index] : NULL;
+        const bool holds = part != NULL && (uintptr_t)memory - part->offset <= part->bytes &&
+                           bytes <= part->bytes - ((uintptr_t)memory - part->offset);
+        pthread_mutex_unlock(&arena->lock);
+        return holds;
+    }
     uintptr_t into = (uintptr_t)memory - (uintptr_t)arena->base;
     return into <= arena->range_bytes && bytes <= arena->range_bytes - into;
 }

@@ -1,5 +1,5 @@
-/* arena.h: hands out parts of one address range under a hard budget.
- * Its bookkeeping is outside the range, because the range may be memory of a GPU. Any thread; a
+/* arena.h: hands out parts of one address range under a hard budget; or, to find overruns, parts that a
+ * source allocates one by one, under the same budget. Its bookkeeping is outside the range, because the range may be memory of a GPU. Any thread; a
  * lock is acceptable because nothing is allocated during a step. If the range is host memory,
  * AddressSanitizer sees everything outside the live parts as poisoned, with a red zone after each
  * part. */
@@ -13,16 +13,26 @@
 #include "core/dev/dev.h"
 
 struct dev_arena_part {
-    size_t offset;
-    size_t bytes; /* rounded up */
+    size_t offset; /* in the range; of a source's part: its address */
+    size_t bytes;  /* rounded up */
+};
+
+/* Where parts come from that are allocations of their own. */
+struct dev_arena_source {
+    int (*alloc)(void *context, size_t bytes, void **out); /* aligned to DEV_ALIGN_BYTES */
+    void (*free)(void *context, void *memory);
+    void *context;
 };
 
 struct dev_arena {
     pthread_mutex_t lock;
-    unsigned char *base; /* borrowed from the device; it and the next three members do not change */
+    unsigned char
+        *base; /* borrowed from the device; NULL if there is a source. It and the next four
+                            members do not change */
     size_t range_bytes;
     size_t budget_bytes;
-    bool host; /* the range is host memory */
+    bool host;                      /* the range is host memory */
+    struct dev_arena_source source; /* alloc NULL: parts are in the range */
     size_t used_bytes;
     size_t peak_bytes;
     struct dev_arena_part *parts; /* owned, [capacity], sorted by offset */
@@ -34,13 +44,18 @@ struct dev_arena {
 size_t dev_arena_range_bytes(size_t budget_bytes, bool host);
 
 void dev_arena_init(struct dev_arena *arena, void *base, size_t budget_bytes, bool host);
+/* Each part is an allocation of the source, of exactly the bytes requested. */
+void dev_arena_init_source(struct dev_arena *arena, const struct dev_arena_source *source,
+                           size_t budget_bytes);
+/* Gives parts that are still allocated back to the source. */
 void dev_arena_fini(struct dev_arena *arena);
 
 /* -EINVAL for 0 bytes; -ENOMEM with the numbers. The caller (the device) prefixes its name. */
 int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out);
 void dev_arena_free(struct dev_arena *arena, void *memory);
 void dev_arena_report(struct dev_arena *arena, struct dev_memory *out);
-/* Whether [memory, memory + bytes) lies inside the range. Takes no lock. */
-bool dev_arena_holds(const struct dev_arena *arena, const void *memory, size_t bytes);
+/* Whether [memory, memory + bytes) lies inside the range, without taking the lock; or inside one
+ * allocation of the source. */
+bool dev_arena_holds(struct dev_arena *arena, const void *memory, size_t bytes);
 
 #endif

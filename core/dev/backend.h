@@ -29,6 +29,7 @@ struct dev_backend {
     int (*launch)(struct dev_queue *queue, const struct dev_command *command,
                   struct core_fence *out);
     int (*copy)(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
+    int (*time)(struct dev_queue *queue, const struct dev_timing *timing);
     struct core_fence (*tail)(const struct dev_queue *queue);
     void (*abandon)(struct dev_queue *queue, int code);
 };

@@ -68,9 +68,14 @@ void dev_memory_report(struct dev_device *device, struct dev_memory *out)
     dev_arena_report(&device->arena, out);
 }
 
-bool dev_memory_holds(const struct dev_device *device, const void *memory, size_t bytes)
+bool dev_memory_holds(struct dev_device *device, const void *memory, size_t bytes)
 {
     return dev_arena_holds(&device->arena, memory, bytes);
+}
+
+bool dev_memory_is_separate(const struct dev_device *device)
+{
+    return device->arena.source.alloc != NULL;
 }
 
 static int check_range(const struct dev_device *device, const unsigned char *base, size_t bytes)
@@ -281,7 +286,7 @@ int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
 
 static int check_copy(const struct dev_queue *queue, const struct dev_copy *copy)
 {
-    const struct dev_device *device = queue->device;
+    struct dev_device *device = queue->device;
     static const char *const names[] = {"up", "down", "within", "of zeros"};
     if ((unsigned)copy->direction >= DEV_COPY_DIRECTIONS) {
         return core_err_set(-EINVAL, "unknown copy direction %u", (unsigned)copy->direction);
@@ -319,6 +324,11 @@ int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct 
         return rc;
     }
     return queue->device->backend->copy(queue, copy, out);
+}
+
+int dev_queue_time(struct dev_queue *queue, const struct dev_timing *timing)
+{
+    return queue->device->backend->time(queue, timing);
 }
 
 int dev_queue_enter(struct dev_queue *queue, struct dev_launch *out)

@@ -89,7 +89,10 @@ int dev_memory_alloc(struct dev_device *device, size_t bytes, void **out);
 void dev_memory_free(struct dev_device *device, void *memory);
 void dev_memory_report(struct dev_device *device, struct dev_memory *out);
 /* Whether [memory, memory + bytes) is memory of this device. */
-bool dev_memory_holds(const struct dev_device *device, const void *memory, size_t bytes);
+bool dev_memory_holds(struct dev_device *device, const void *memory, size_t bytes);
+/* Whether each allocation is one of the runtime, too, so that its tools see accesses outside of it:
+ * on a GPU with TIDE_DEVICE_MEMORY=separate in the environment. */
+bool dev_memory_is_separate(const struct dev_device *device);
 
 /* Prepares host memory for asynchronous copies: a GPU pins it, the CPU device only records the
  * range. The range starts at a page, is not registered yet and stays mapped until
@@ -184,6 +187,17 @@ struct dev_copy {
 int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
                      struct core_fence *out);
 int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
+
+/* Receives how long launches took. `op` is the op's name; times are those of core_clock_now_ns(). */
+struct dev_timing {
+    void (*timed)(void *user, const char *op, int64_t begin_ns, int64_t end_ns);
+    void *user;
+};
+/* Reports the launches that are submitted from now on to `timing`, in their order, each before its fence
+ * is reached, on a thread of the device. `timing` is borrowed until the queue is destroyed. NULL: reports
+ * no more of them. A GPU is slowed down by two events for each launch, and leaves out launches of which
+ * 510 others are in flight. Called by the thread that submits. */
+int dev_queue_time(struct dev_queue *queue, const struct dev_timing *timing);
 
 /* Lets a library put its own work on the queue's stream, in order with the queue's commands. Called
  * on the thread that submits to the queue: makes the device current for that thread and sets *out

@@ -2,12 +2,14 @@
  * Its DEVICE tier is a mapping with a budget. Each queue is a thread (core_queue) with a team for
  * ops and large copies. An op or a copy runs to its end on its queue's thread. */
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/log.h"
 #include "core/base/mem_limits.h"
@@ -34,6 +36,8 @@ struct cpu_queue {
     struct dev_queue base;
     struct core_queue *jobs; /* owned */
     struct core_team *team;  /* owned; run by the queue's thread */
+    /* Borrowed; NULL: nobody is told. Set by the thread that submits, read by the queue's. */
+    _Atomic(const struct dev_timing *) timing;
     struct cpu_op ops[DEV_OP_MAX];
 };
 
@@ -216,7 +220,13 @@ static int run_op(void *context, const void *arguments)
     const struct dev_op_entry *entry = &op->queue->base.device->ops[op->op];
     struct dev_launch where = op->queue->base.where;
     where.context = entry->context;
+    const struct dev_timing *timing = atomic_load_explicit(&op->queue->timing,
+                                                           memory_order_acquire);
+    const int64_t begin_ns = timing != NULL ? core_clock_now_ns() : 0;
     int rc = entry->row.launch(&where, arguments);
+    if (timing != NULL && rc == 0) {
+        timing->timed(timing->user, entry->row.name, begin_ns, core_clock_now_ns());
+    }
     return rc == 0 ? 0 : core_err_prefix(rc, "op %s", entry->row.name);
 }
 
@@ -292,6 +302,13 @@ static int cpu_copy(struct dev_queue *base, const struct dev_copy *copy, struct 
     return core_queue_submit(queue->jobs, &job, out);
 }
 
+static int cpu_time(struct dev_queue *base, const struct dev_timing *timing)
+{
+    struct cpu_queue *queue = (struct cpu_queue *)base;
+    atomic_store_explicit(&queue->timing, timing, memory_order_release);
+    return 0;
+}
+
 static struct core_fence cpu_tail(const struct dev_queue *queue)
 {
     return core_queue_tail(((const struct cpu_queue *)queue)->jobs);
@@ -313,6 +330,7 @@ const struct dev_backend dev_backend_cpu = {
     .queue_destroy = cpu_queue_destroy,
     .launch = cpu_launch,
     .copy = cpu_copy,
+    .time = cpu_time,
     .tail = cpu_tail,
     .abandon = cpu_abandon,
 };

@@ -1,6 +1,6 @@
 /* dev_cuda.c: a CUDA GPU as a device: its properties, its memory, pinned host memory.
  * This file and dev_cuda_queue.c are the wrapper of the CUDA runtime. The DEVICE tier is one
- * cudaMalloc of the budget. Any thread enters. */
+ * cudaMalloc of the budget, or, for compute-sanitizer, one for each allocation. Any thread enters. */
 #include <ctype.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -15,7 +15,6 @@
 /* The size of one registration is limited, so memory is pinned in pieces; a copy is split at the
  * borders between them. */
 static const size_t PIECE_BYTES = (size_t)64 << 30;
-static const size_t SPARE_BYTES = (size_t)1 << 30; /* left free if no budget is given */
 
 /* ---- Errors: translates codes of the runtime to -errno. ---- */
 
@@ -142,8 +141,53 @@ static int describe(struct cuda_device *device)
                      name_of(device), card.name, card.major, card.minor);
 }
 
+static const char *const less_memory =
+    "lower --device-memory, or end other programs that use the card (nvidia-smi)";
+
+static int part_alloc(void *context, size_t bytes, void **out)
+{
+    struct cuda_device *device = context;
+    void *memory = NULL;
+    int rc = dev_cuda_enter(device);
+    if (rc != 0) {
+        return rc;
+    }
+    const cudaError_t error = cudaMalloc(&memory, bytes);
+    if (error != cudaSuccess) {
+        return dev_cuda_fail(name_of(device), "cudaMalloc", bytes, error, less_memory);
+    }
+    *out = memory;
+    return 0;
+}
+
+static void part_free(void *context, void *memory)
+{
+    const struct cuda_device *device = context;
+    (void)cudaSetDevice(device->index);
+    (void)cudaFree(memory);
+    (void)cudaGetLastError();
+}
+
+/* compute-sanitizer sees only accesses outside of a cudaMalloc: with one for all memory, no overrun from one
+ * array into the next (docs/cuda.md). */
+static int choose_separate(bool *out)
+{
+    const char *wanted = getenv("TIDE_DEVICE_MEMORY");
+    *out = wanted != NULL;
+    return wanted == NULL || strcmp(wanted, "separate") == 0
+               ? 0
+               : core_err_set(-EINVAL,
+                              "invalid TIDE_DEVICE_MEMORY \"%s\" (expected separate, or unset)",
+                              wanted);
+}
+
 static int take_memory(struct cuda_device *device, size_t budget_bytes)
 {
+    bool separate = false;
+    int rc = choose_separate(&separate);
+    if (rc != 0) {
+        return rc;
+    }
     size_t free_bytes = 0;
     size_t total_bytes = 0;
     cudaError_t error = cudaMemGetInfo(&free_bytes, &total_bytes);
@@ -151,7 +195,8 @@ static int take_memory(struct cuda_device *device, size_t budget_bytes)
         return dev_cuda_fail(name_of(device), "cudaMemGetInfo", 0, error, NULL);
     }
     if (budget_bytes == 0) {
-        budget_bytes = free_bytes > SPARE_BYTES ? free_bytes - SPARE_BYTES : free_bytes / 2;
+        budget_bytes = free_bytes > DEV_CUDA_SPARE_BYTES ? free_bytes - DEV_CUDA_SPARE_BYTES
+                                                         : free_bytes / 2;
     }
     if (budget_bytes > free_bytes) {
         return core_err_set(-ENOMEM,
@@ -159,14 +204,19 @@ static int take_memory(struct cuda_device *device, size_t budget_bytes)
                             "--device-memory, or end other programs that use the card (nvidia-smi)",
                             name_of(device), free_bytes, total_bytes, budget_bytes);
     }
+    if (separate) {
+        const struct dev_arena_source source = {part_alloc, part_free, device};
+        dev_arena_init_source(&device->base.arena, &source, budget_bytes);
+        device->has_memory = true;
+        return 0;
+    }
     error = cudaMalloc(&device->range, dev_arena_range_bytes(budget_bytes, false));
     if (error != cudaSuccess) {
         device->range = NULL;
-        return dev_cuda_fail(
-            name_of(device), "cudaMalloc", budget_bytes, error,
-            "lower --device-memory, or end other programs that use the card (nvidia-smi)");
+        return dev_cuda_fail(name_of(device), "cudaMalloc", budget_bytes, error, less_memory);
     }
     dev_arena_init(&device->base.arena, device->range, budget_bytes, false);
+    device->has_memory = true;
     return 0;
 }
 
@@ -174,10 +224,10 @@ static void cuda_close(struct dev_device *base)
 {
     struct cuda_device *device = (struct cuda_device *)base;
     dev_cuda_watch_stop(device);
-    if (device->range != NULL) {
+    if (device->has_memory) {
         dev_arena_fini(&base->arena);
         (void)cudaSetDevice(device->index);
-        (void)cudaFree(device->range);
+        (void)cudaFree(device->range); /* NULL is fine */
         (void)cudaGetLastError();
     }
     pthread_mutex_destroy(&device->watch_lock);
@@ -303,6 +353,7 @@ const struct dev_backend dev_backend_cuda = {
     .queue_destroy = dev_cuda_queue_destroy,
     .launch = dev_cuda_launch,
     .copy = dev_cuda_copy,
+    .time = dev_cuda_time,
     .tail = dev_cuda_tail,
     .abandon = dev_cuda_abandon,
 };

@@ -8,6 +8,23 @@
 struct CUstream_st;
 struct CUevent_st;
 
+/* Launches that are timed, in a ring. The submitting thread adds them, the watch takes them. An entry
+ * stays valid until the one after it was taken, because that one's times count from its end. */
+enum { DEV_CUDA_TIMES_MAX = 512 };
+struct cuda_times {
+    struct {
+        struct CUevent_st *begin; /* owned */
+        struct CUevent_st *end;   /* owned */
+        const char *op;           /* borrowed from the op's row */
+    } ring[DEV_CUDA_TIMES_MAX];
+    struct CUevent_st *start; /* owned: the origin, on the host at start_ns */
+    int64_t start_ns;
+    _Atomic uint64_t added;      /* released after the entry's events are on the stream */
+    _Atomic uint64_t taken;      /* released by the watch */
+    double last_ns;              /* the watch only: end of the entry taken last, since start_ns */
+    const struct dev_timing *to; /* borrowed; of all entries */
+};
+
 struct cuda_queue {
     struct dev_queue base;
     struct core_line line;      /* issued: written by the owner; reached: by the watch */
@@ -17,14 +34,22 @@ struct cuda_queue {
     uint64_t launches;          /* submitted since the queue was created */
     uint64_t *ends; /* owned, [depth]; ends[(v - 1) % depth] is `launches` at the end of unit v */
     uint32_t depth;
+    bool timed;                         /* new launches are added to `times` */
+    _Atomic(struct cuda_times *) times; /* owned; NULL: nobody ever asked. Read by the watch */
 };
 
-enum { DEV_CUDA_BORDER_MAX = 64 };
+enum {
+    DEV_CUDA_BORDER_MAX = 64,
+    /* Left free if no budget is given: for code, stacks and libraries, which are loaded later
+     * (tests/cuda/test_spare.c). */
+    DEV_CUDA_SPARE_BYTES = 1 << 30,
+};
 
 struct cuda_device {
     struct dev_device base;
     int index;
-    void *range; /* owned: the memory of the arena */
+    bool has_memory; /* the arena was made */
+    void *range;     /* owned: the memory of the arena; NULL: its parts are separate */
 
     /* The addresses at which two pinned pieces meet. Changed under base.lock. Read when copies are
      * submitted, which does not happen while their memory is being registered or unregistered. */
@@ -58,6 +83,7 @@ void dev_cuda_queue_destroy(struct dev_queue *queue);
 int dev_cuda_launch(struct dev_queue *queue, const struct dev_command *command,
                     struct core_fence *out);
 int dev_cuda_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
+int dev_cuda_time(struct dev_queue *queue, const struct dev_timing *timing);
 struct core_fence dev_cuda_tail(const struct dev_queue *queue);
 void dev_cuda_abandon(struct dev_queue *queue, int code);
 

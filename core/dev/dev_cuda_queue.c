@@ -43,6 +43,35 @@ static void fail_all(struct cuda_device *device, int code, const char *message)
     }
 }
 
+/* Reports launches that are done, in order; a launch is done before the event of its unit of work. */
+static void report_times(struct cuda_times *times)
+{
+    const uint64_t added = atomic_load_explicit(&times->added, memory_order_acquire);
+    uint64_t taken = atomic_load_explicit(&times->taken, memory_order_relaxed);
+    struct CUevent_st *last = taken > 0 ? times->ring[(taken - 1) % DEV_CUDA_TIMES_MAX].end
+                                        : times->start;
+    for (; taken < added; taken++) {
+        struct CUevent_st *begin = times->ring[taken % DEV_CUDA_TIMES_MAX].begin;
+        struct CUevent_st *end = times->ring[taken % DEV_CUDA_TIMES_MAX].end;
+        float pause_ms = 0;
+        float ran_ms = 0;
+        if (cudaEventQuery(end) != cudaSuccess ||
+            cudaEventElapsedTime(&pause_ms, last, begin) != cudaSuccess ||
+            cudaEventElapsedTime(&ran_ms, begin, end) != cudaSuccess) {
+            (void)cudaGetLastError(); /* not done yet; the unit's event reports a lost card */
+            break;
+        }
+        /* A float has too few digits for a time since the start of a long run. */
+        const double begin_ns = times->last_ns + (double)pause_ms * 1e6;
+        times->last_ns = begin_ns + (double)ran_ms * 1e6;
+        times->to->timed(times->to->user, times->ring[taken % DEV_CUDA_TIMES_MAX].op,
+                         times->start_ns + (int64_t)begin_ns,
+                         times->start_ns + (int64_t)times->last_ns);
+        last = end;
+        atomic_store_explicit(&times->taken, taken + 1, memory_order_release);
+    }
+}
+
 /* Advances one line. Returns whether it moved; sets *in_flight if work is still in flight. */
 static bool watch_queue(struct cuda_device *device, struct cuda_queue *queue, bool *in_flight)
 {
@@ -70,6 +99,10 @@ static bool watch_queue(struct cuda_device *device, struct cuda_queue *queue, bo
                 "shows an Xid if the hardware failed");
             fail_all(device, rc, core_err_message());
             return true;
+        }
+        struct cuda_times *times = atomic_load_explicit(&queue->times, memory_order_acquire);
+        if (times != NULL) {
+            report_times(times);
         }
         core_line_reach(line, ++reached);
     }
@@ -153,6 +186,22 @@ static void list_swap(struct cuda_device *device, struct cuda_queue *before,
     pthread_mutex_unlock(&device->watch_lock);
 }
 
+static void times_destroy(struct cuda_times *times)
+{
+    for (size_t i = 0; times != NULL && i < DEV_CUDA_TIMES_MAX; i++) {
+        struct CUevent_st *const events[] = {times->ring[i].begin, times->ring[i].end};
+        for (int e = 0; e < 2; e++) {
+            if (events[e] != NULL) {
+                (void)cudaEventDestroy(events[e]);
+            }
+        }
+    }
+    if (times != NULL && times->start != NULL) {
+        (void)cudaEventDestroy(times->start);
+    }
+    free(times);
+}
+
 void dev_cuda_queue_destroy(struct dev_queue *base)
 {
     struct cuda_queue *queue = (struct cuda_queue *)base;
@@ -177,6 +226,7 @@ void dev_cuda_queue_destroy(struct dev_queue *base)
     for (uint32_t i = 0; i < queue->event_count; i++) {
         (void)cudaEventDestroy(queue->events[i]);
     }
+    times_destroy(atomic_load_explicit(&queue->times, memory_order_relaxed));
     if (queue->stream != NULL) {
         (void)cudaStreamDestroy(queue->stream);
     }
@@ -309,6 +359,94 @@ static int submit_end(struct cuda_queue *queue, cudaStream_t stream, int rc, boo
     return 0;
 }
 
+/* ---- Times of launches ---- */
+
+/* The times if the ring has room for one more launch, else NULL: then it is not timed. */
+static struct cuda_times *times_room(struct cuda_queue *queue)
+{
+    struct cuda_times *times = atomic_load_explicit(&queue->times, memory_order_relaxed);
+    const uint64_t added = atomic_load_explicit(&times->added, memory_order_relaxed);
+    const uint64_t taken = atomic_load_explicit(&times->taken, memory_order_acquire);
+    return added - taken < DEV_CUDA_TIMES_MAX - 1 ? times : NULL;
+}
+
+/* Records the event before a launch or, with `end`, the one after it, which adds the launch. */
+static int times_record(struct cuda_queue *queue, struct cuda_times *times, const char *op,
+                        bool end)
+{
+    const uint64_t added = atomic_load_explicit(&times->added, memory_order_relaxed);
+    const size_t at = added % DEV_CUDA_TIMES_MAX;
+    const cudaError_t error = cudaEventRecord(end ? times->ring[at].end : times->ring[at].begin,
+                                              queue->stream);
+    if (error != cudaSuccess) {
+        return dev_cuda_fail(queue->base.name, "cudaEventRecord", 0, error, NULL);
+    }
+    if (end) {
+        times->ring[at].op = op;
+        atomic_store_explicit(&times->added, added + 1, memory_order_release);
+    }
+    return 0;
+}
+
+/* Creates the events, and finds the origin by one on an idle stream. */
+static int times_create(struct cuda_times *times)
+{
+    cudaError_t error = cudaEventCreate(&times->start);
+    for (size_t i = 0; i < DEV_CUDA_TIMES_MAX && error == cudaSuccess; i++) {
+        error = cudaEventCreate(&times->ring[i].begin);
+        error = error == cudaSuccess ? cudaEventCreate(&times->ring[i].end) : error;
+    }
+    cudaStream_t idle = NULL;
+    if (error == cudaSuccess) {
+        error = cudaStreamCreateWithPriority(&idle, cudaStreamNonBlocking, 0);
+    }
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(times->start, idle);
+    }
+    if (error == cudaSuccess) {
+        error = cudaEventSynchronize(times->start);
+        times->start_ns = core_clock_now_ns();
+    }
+    if (idle != NULL) {
+        (void)cudaStreamDestroy(idle);
+    }
+    return (int)error;
+}
+
+int dev_cuda_time(struct dev_queue *base, const struct dev_timing *timing)
+{
+    struct cuda_queue *queue = (struct cuda_queue *)base;
+    queue->timed = false;
+    if (timing == NULL) {
+        return 0;
+    }
+    struct cuda_times *times = atomic_load_explicit(&queue->times, memory_order_relaxed);
+    if (times != NULL && times->to != timing) {
+        return core_err_set(-EBUSY, "launches of queue %s are reported elsewhere already",
+                            base->name);
+    }
+    if (times == NULL) {
+        int rc = dev_cuda_enter((const struct cuda_device *)base->device);
+        if (rc != 0) {
+            return rc;
+        }
+        times = calloc(1, sizeof *times);
+        if (times == NULL) {
+            return core_err_set(-ENOMEM, "no memory for the times of queue %s", base->name);
+        }
+        const cudaError_t error = (cudaError_t)times_create(times);
+        if (error != cudaSuccess) {
+            times_destroy(times);
+            return dev_cuda_fail(base->name, "events that time launches: cudaEventCreate", 0, error,
+                                 NULL);
+        }
+        times->to = timing;
+        atomic_store_explicit(&queue->times, times, memory_order_release);
+    }
+    queue->timed = true;
+    return 0;
+}
+
 int dev_cuda_launch(struct dev_queue *base, const struct dev_command *command,
                     struct core_fence *out)
 {
@@ -318,6 +456,13 @@ int dev_cuda_launch(struct dev_queue *base, const struct dev_command *command,
         return rc;
     }
     const struct dev_op_entry *entry = &base->device->ops[command->op];
+    struct cuda_times *times = queue->timed ? times_room(queue) : NULL;
+    if (times != NULL) {
+        rc = times_record(queue, times, entry->row.name, false);
+        if (rc != 0) {
+            return fail_queue(queue, rc);
+        }
+    }
     struct dev_launch where = base->where;
     where.context = entry->context;
     _Alignas(16) unsigned char arguments[DEV_ARGUMENT_BYTES];
@@ -327,6 +472,8 @@ int dev_cuda_launch(struct dev_queue *base, const struct dev_command *command,
     rc = entry->row.launch(&where, arguments);
     if (rc != 0) {
         core_err_prefix(rc, "op %s", entry->row.name);
+    } else if (times != NULL) {
+        rc = times_record(queue, times, entry->row.name, true);
     }
     return submit_end(queue, queue->stream, rc, command->more, out);
 }

@@ -227,6 +227,7 @@ __device__ __forceinline__ void keys_tile(const kern_grad_job &j, const kern_til
             }
             kern_wg_pack<T>(p_packed, p);
             kern_wg_settle(dv);
+            kern_wg_settle(p_packed);
             kern_wg_begin();
             kern_wg_gather_begin<T>(dv, p_packed, d_o);
             kern_wg_batch();
@@ -242,6 +243,7 @@ __device__ __forceinline__ void keys_tile(const kern_grad_job &j, const kern_til
             }
             kern_wg_pack<T>(dp_packed, dp);
             kern_wg_settle(dk);
+            kern_wg_settle(dp_packed);
             kern_wg_begin();
             kern_wg_gather_begin<T>(dk, dp_packed, q);
             kern_wg_batch();
@@ -445,6 +447,7 @@ __device__ __forceinline__ void queries_tile(const kern_grad_job &j, const kern_
         }
         kern_wg_pack<T>(packed, dp);
         kern_wg_settle(dq);
+        kern_wg_settle(packed);
         kern_wg_begin();
         kern_wg_gather_begin<T>(dq, packed, keys);
         kern_wg_batch();

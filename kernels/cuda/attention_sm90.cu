@@ -136,6 +136,7 @@ __device__ __forceinline__ void attend_tile(const kern_attention_arguments &a,
     const auto gather_begin = [&] {
         const uint32_t at = kern_uniform(shared + room<D>::values +
                                          ring.values.stage * room<D>::key_bytes);
+        kern_wg_settle(p);
         kern_wg_begin();
         kern_wg_gather_begin<T>(s.o, p, kern_wg_tile_at<KEYS>(at, 0));
         kern_wg_batch();
@@ -160,6 +161,7 @@ __device__ __forceinline__ void attend_tile(const kern_attention_arguments &a,
         ring.keys.wait_full();
         kern_wg_settle(scores);
         kern_wg_settle(s.o);
+        kern_wg_settle(p);
         scores_begin();
         ring.values.wait_full();
         gather_begin();

@@ -103,14 +103,12 @@ static double best_rate(struct core_team *team, core_team_part *part, struct pas
     return (double)bytes * 1e9 / (double)(best > 0 ? best : 1);
 }
 
-/* Each buffer is larger than the last-level cache, so that memory is measured and not the cache. */
+/* Each buffer is larger than the last-level caches, so that memory is measured and not they. */
 static uint64_t buffer_bytes(const struct doctor *doctor, const struct core_mem_limits *limits)
 {
-    long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    uint64_t bytes = 128 * MIB;
-    if (cache > 0 && 2 * (uint64_t)cache > bytes) {
-        bytes = 2 * (uint64_t)cache;
-    }
+    struct core_cpus cpus;
+    const uint64_t cache = core_cpus_allowed(&cpus) == 0 ? core_cpus_cache_bytes(&cpus, "") : 0;
+    uint64_t bytes = 128 * MIB > 2 * cache ? 128 * MIB : 2 * cache;
     bytes = bytes < doctor->memory_bytes ? bytes : doctor->memory_bytes;
     return bytes < limits->usable_bytes / 8 ? bytes : limits->usable_bytes / 8;
 }

@@ -85,6 +85,10 @@ void model_sums_add_part(struct model_sums *sums, const struct model_block *bloc
  * Does not depend on the precision and layout of the run; differs from model to model. */
 uint64_t model_sums_identity(const struct model_sums *sums, const struct model_files *files);
 
+/* Starts to read these elements into the page cache, so that model_files_read soon finds them there. */
+void model_files_expect(const struct model_files *files, const struct model_block *block,
+                        uint64_t begin, uint64_t count);
+
 /* Reads elements [begin, begin + count) of a block's flat array and converts them to `type`; padding is
  * zero. Uses up to MODEL_FILES_BUFFER_BYTES besides the destination. Call model_files_check first. If `sums`
  * is not NULL and the block is frozen, the checksums get these elements, too; `begin` and the end of all reads of

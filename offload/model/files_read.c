@@ -606,6 +606,14 @@ static uint64_t run_end(const struct model_block *block, uint64_t at, uint64_t m
     return end < most ? end : most;
 }
 
+void model_files_expect(const struct model_files *files, const struct model_block *block,
+                        uint64_t begin, uint64_t count)
+{
+    assert(begin <= block->elements && count <= block->elements - begin);
+    const struct range range = {files, block, begin, begin + count, NULL};
+    expect_range(&range);
+}
+
 int model_files_read(const struct model_files *files, const struct model_block *block,
                      uint64_t begin, uint64_t count, enum model_dtype type, void *to,
                      struct model_sums *sums)

@@ -134,7 +134,7 @@ void model_stored_destroy(struct model_stored *stored)
 
 /* ---- creating stored weights ---- */
 
-enum { PIECE_ELEMENTS = 1 << 18, SUM_BYTES = 1 << 16 };
+enum { PIECE_ELEMENTS = 1 << 18, SUM_BYTES = 1 << 16, AHEAD_ELEMENTS = 32 * PIECE_ELEMENTS };
 
 struct model_stored_reader {
     struct model_stored_source source;
@@ -145,8 +145,9 @@ struct model_stored_reader {
     enum model_dtype type; /* of `window`: the run's, or that of the storage */
     char *window;          /* owned: elements [first, last) of the block */
     uint64_t first, last;
-    float *wide;   /* owned: a piece of weights */
-    float *scales; /* owned: of the part */
+    uint64_t expected; /* the drive was asked for the block's elements up to this one */
+    float *wide;       /* owned: a piece of weights */
+    float *scales;     /* owned: of the part */
 };
 
 static int64_t elements_of(const struct model_stored_part *part)
@@ -255,6 +256,69 @@ static int encode(struct model_stored_reader *reader, const struct model_stored_
     return 0;
 }
 
+/* A window that a team reads. */
+struct reading {
+    struct model_stored_reader *reader;
+    uint64_t from, count; /* elements of the block */
+    _Atomic int code;     /* the first error; relaxed: the team's return orders `failed` */
+    struct core_err failed;
+};
+
+static void read_share(void *argument, unsigned index, unsigned count)
+{
+    struct reading *reading = argument;
+    struct model_stored_reader *reader = reading->reader;
+    const struct model_stored_source *source = &reader->source;
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    int none = 0;
+    core_team_share(reading->count, BLOCKS_ALIGN_ELEMENTS, index, count, &begin, &end);
+    const int rc = begin < end
+                       ? model_files_read(source->files, source->block, reading->from + begin,
+                                          end - begin, reader->type,
+                                          reader->window + begin * model_dtype_bytes(reader->type),
+                                          source->sums)
+                       : 0;
+    if (rc != 0 && atomic_compare_exchange_strong_explicit(
+                       &reading->code, &none, rc, memory_order_relaxed, memory_order_relaxed)) {
+        reading->failed = core_err_keep(rc);
+    }
+}
+
+/* Whether a tensor is turned while it is read: every share would read all of it. */
+static bool is_turned(const struct model_block *block)
+{
+    for (unsigned i = 0; i < block->param_count; i++) {
+        if (block->params[i].transposed) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Reads the window of the elements from `from` on, up to `end`, and lets the drive read what follows while this one is
+ * encoded. */
+static int read_window(struct model_stored_reader *reader, uint64_t from, uint64_t end)
+{
+    const struct model_stored_source *source = &reader->source;
+    const uint64_t count = end - from < PIECE_ELEMENTS ? end - from : PIECE_ELEMENTS;
+    struct reading reading = {.reader = reader, .from = from, .count = count};
+    const uint64_t ahead = end - from < AHEAD_ELEMENTS ? end : from + AHEAD_ELEMENTS;
+    const uint64_t known = reader->expected > from ? reader->expected : from;
+    if (known < ahead && (ahead == end || ahead - known >= AHEAD_ELEMENTS / 2)) {
+        model_files_expect(source->files, source->block, known, ahead - known);
+        reader->expected = ahead;
+    }
+    if (is_turned(source->block)) {
+        read_share(&reading, 0, 1);
+    } else {
+        core_team_run(source->team, read_share, &reading);
+    }
+    reader->first = from;
+    reader->last = from + count;
+    return core_err_first(&reading.failed, 0);
+}
+
 /* Reads the next elements of a part. Every element is read once, in order, in pieces that begin
  * where model_files_read requires. If the files are quantised, each part is read by itself, because
  * tensors with codes, which cannot be read here, may be between the parts. */
@@ -270,15 +334,10 @@ static int take(struct model_stored_reader *reader, const struct model_stored_pa
     char *next = to;
     while (at < end) {
         if (at >= reader->last) {
-            const uint64_t from = given ? at : reader->last;
-            const uint64_t piece = all - from < PIECE_ELEMENTS ? all - from : PIECE_ELEMENTS;
-            int rc = model_files_read(source->files, source->block, from, piece, reader->type,
-                                      reader->window, source->sums);
+            int rc = read_window(reader, given ? at : reader->last, all);
             if (rc != 0) {
                 return rc;
             }
-            reader->first = from;
-            reader->last = from + piece;
             continue;
         }
         const uint64_t ready = (reader->last < end ? reader->last : end) - at;

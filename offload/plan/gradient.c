@@ -120,11 +120,12 @@ static int reduce(struct plan_step *step, uint32_t block)
                : plan_move_together(step, PLAN_REDUCE, block, whole, to);
 }
 
+/* A card sums the gradient that it has just made; then the processor need not read all of it from host memory. */
 static int sums_of_squares(struct plan_step *step, uint32_t block)
 {
     struct plan_span span = plan_state_span(step->input, block);
     const struct plan_block_layout *where = plan_move_block(step, block);
-    const bool on_card = where->on_card;
+    const bool on_card = step->layout->tile_sums_card != PLAN_NONE;
     struct plan_command sums = plan_move_command(
         PLAN_SUMS, on_card ? PLAN_Q_COMPUTE : PLAN_Q_UPDATE, block, PLAN_NONE);
     uint64_t tile = where->first_tile + span.first / PLAN_TILE_ELEMENTS;
@@ -133,9 +134,10 @@ static int sums_of_squares(struct plan_step *step, uint32_t block)
                                .bytes = plan_chunk_count(span.count, PLAN_TILE_ELEMENTS) *
                                         PLAN_TILE_SUM_BYTES};
     sums.elements = span.count;
-    plan_move_operand(
-        &sums, PLAN_AS_GRAD, PLAN_READS,
-        own_piece(step, block, step->gradient, plan_layout_gradient_first(step->input, block)));
+    plan_move_operand(&sums, PLAN_AS_GRAD, PLAN_READS,
+                      on_card ? own_piece(step, block, step->gradient_whole, 0)
+                              : own_piece(step, block, step->gradient,
+                                          plan_layout_gradient_first(step->input, block)));
     struct plan_piece made = tiles;
     made.buffer = on_card ? step->layout->tile_sums_card : tiles.buffer;
     plan_move_operand(&sums, PLAN_AS_TILE_SUMS, PLAN_WRITES, made);

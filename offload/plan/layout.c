@@ -76,6 +76,12 @@ bool plan_layout_moves_gradients(const struct plan_input *input)
     return !input->budgets.device_is_host || (plan_shards_states(input) && input->stage >= 2);
 }
 
+bool plan_layout_sums_on_card(const struct plan_input *input)
+{
+    return !input->budgets.device_is_host && input->world <= 1 &&
+           input->rates.card_sums_elements > 0;
+}
+
 uint64_t plan_layout_gradient_first(const struct plan_input *input, uint32_t block)
 {
     return plan_layout_moves_gradients(input) ? plan_state_span(input, block).first : 0;
@@ -825,11 +831,9 @@ static int add_common(struct plan_layout *layout, const struct plan_input *input
 {
     uint64_t scratch = 0;
     uint64_t tiles = 0;
-    bool on_card = false;
     for (uint32_t b = 0; b < input->block_count; b++) {
         layout->blocks[b].first_tile = tiles;
         tiles += plan_chunk_count(input->blocks[b].elements, PLAN_TILE_ELEMENTS);
-        on_card = on_card || layout->blocks[b].on_card;
         if (b < input->compute_count) {
             scratch = larger(scratch, scratch_bytes(layout, input, b));
         }
@@ -840,7 +844,7 @@ static int add_common(struct plan_layout *layout, const struct plan_input *input
         rc = add_buffer(layout, "tile-sums", PLAN_HOST, PLAN_FOR_SCRATCH,
                         tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums);
     }
-    if (rc == 0 && on_card) {
+    if (rc == 0 && plan_layout_sums_on_card(input)) {
         rc = add_buffer(layout, "tile-sums-card", PLAN_DEVICE, PLAN_FOR_SCRATCH,
                         tiles * PLAN_TILE_SUM_BYTES, &layout->tile_sums_card);
     }

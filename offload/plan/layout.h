@@ -116,7 +116,7 @@ struct plan_layout {
     uint32_t *out_grads;  /* owned, [in_flight] */
     uint32_t scratch;
     uint32_t tile_sums;      /* HOST: sums of squares */
-    uint32_t tile_sums_card; /* DEVICE: of blocks on the card, before they are copied to HOST */
+    uint32_t tile_sums_card; /* DEVICE: those that a card sums, before they are copied to HOST */
     uint32_t tile_sums_all;  /* of all ranks, if each rank computes only its own */
     uint32_t norm;           /* HOST: norm, factor, verdict */
 };
@@ -184,6 +184,10 @@ bool plan_layout_has_sums(const struct plan_input *input);
 /* Whether whole gradients are computed in other buffers than those that wait for the update: if the
  * update cannot access DEVICE memory, or if stage 2 keeps only a shard. */
 bool plan_layout_moves_gradients(const struct plan_input *input);
+
+/* Whether a card computes the sums of squares of all gradients: its rate is known, and there is one
+ * rank. With several, its compute queue would wait for each reduction. */
+bool plan_layout_sums_on_card(const struct plan_input *input);
 
 /* The first element of a stored gradient's buffer. */
 uint64_t plan_layout_gradient_first(const struct plan_input *input, uint32_t block);

@@ -49,8 +49,7 @@ bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier)
 bool plan_policy_may_update_on_card(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;
-    return !input->budgets.device_is_host && input->world <= 1 &&
-           input->rates.card_update_elements > 0 && input->rates.card_sums_elements > 0 &&
+    return plan_layout_sums_on_card(input) && input->rates.card_update_elements > 0 &&
            (wishes->weights == PLAN_WHERE_AUTO || wishes->weights == PLAN_WHERE_DEVICE) &&
            (wishes->grads == PLAN_WHERE_AUTO || wishes->grads == PLAN_WHERE_DEVICE) &&
            (wishes->states == PLAN_WHERE_AUTO || wishes->states == PLAN_WHERE_DEVICE);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,9 @@
 #include "offload/plan/sim.h"
 
 enum { EVENT_BYTES = 2048, NAME_BYTES = 512 /* escaped */ };
+enum { OPS_ROW = PLAN_Q_COUNT, OP_NAMES_MAX = 128 };
+/* Tapes that are under way at a time; the executor starts no third one. */
+enum { UNDER_WAY_MAX = 2 };
 
 /* ---- file ---- */
 
@@ -42,10 +46,9 @@ static int open_file(const char *path, struct writing *out)
                                             strerror(error));
 }
 
-/* Ends the JSON. Removes a file that could not be written completely: it is not JSON. */
+/* Removes a file that could not be written completely: it is not JSON. */
 static int close_file(struct writing *writing)
 {
-    write_text(writing, "\n]}\n");
     struct stat info;
     const bool regular = fstat(fileno(writing->file), &info) == 0 && S_ISREG(info.st_mode);
     if (fclose(writing->file) != 0 && writing->error == 0) {
@@ -74,14 +77,15 @@ static const char *escape(const char *name, char text[NAME_BYTES])
     return text;
 }
 
-static void write_row(struct writing *writing, uint32_t rank, enum plan_queue queue)
+/* `order` sorts the rows. */
+static void write_row(struct writing *writing, uint32_t rank, int row, const char *name, int order)
 {
     char text[EVENT_BYTES];
     snprintf(text, sizeof text,
              ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":%d,"
              "\"args\":{\"name\":\"%s\"}},\n{\"name\":\"thread_sort_index\",\"ph\":\"M\","
              "\"pid\":%u,\"tid\":%d,\"args\":{\"sort_index\":%d}}",
-             rank, queue, plan_queue_name(queue), rank, queue, queue);
+             rank, row, name, rank, row, order);
     write_text(writing, text);
 }
 
@@ -94,7 +98,7 @@ static void write_head(const struct plan_input *input, struct writing *writing)
              input->rank, input->rank);
     write_text(writing, text);
     for (int q = 0; q < PLAN_Q_COUNT; q++) {
-        write_row(writing, input->rank, (enum plan_queue)q);
+        write_row(writing, input->rank, q, plan_queue_name((enum plan_queue)q), 2 * q);
     }
 }
 
@@ -153,7 +157,16 @@ struct recorded {
     struct plan_time *times;      /* owned, [commands_max] */
 };
 
+/* An op of the compute queue. */
+struct recorded_op {
+    const char *name; /* borrowed from the device's table */
+    int64_t begin_ns;
+    int64_t end_ns;
+};
+
 struct plan_trace {
+    struct recorded_op *ops;    /* owned, [PLAN_TRACE_OPS_MAX] */
+    _Atomic uint32_t ops_count; /* released by the thread that reports ops, also if `ops` is full */
     uint64_t first;
     uint64_t pushed;
     uint32_t count;
@@ -171,6 +184,11 @@ int plan_trace_create(uint64_t first, uint32_t tapes, uint32_t commands_max,
     }
     trace->first = first;
     trace->count = tapes;
+    trace->ops = malloc(PLAN_TRACE_OPS_MAX * sizeof *trace->ops);
+    if (trace->ops == NULL) {
+        plan_trace_destroy(trace);
+        return core_err_set(-ENOMEM, "no memory for the ops of a timeline");
+    }
     trace->commands_max = commands_max;
     for (uint32_t i = 0; i < tapes; i++) {
         struct recorded *one = &trace->recorded[i];
@@ -195,6 +213,7 @@ void plan_trace_destroy(struct plan_trace *trace)
     for (uint32_t i = 0; i < trace->count; i++) {
         free(trace->recorded[i].times);
     }
+    free(trace->ops);
     free(trace);
 }
 
@@ -235,6 +254,114 @@ void plan_trace_watch(void *user, uint64_t tape, const struct plan_command *comm
         .end_seconds = (double)(end_ns - trace->start_ns) * 1e-9};
 }
 
+bool plan_trace_wants_ops(const struct plan_trace *trace)
+{
+    return trace->pushed > trace->first &&
+           trace->pushed < trace->first + trace->count + UNDER_WAY_MAX;
+}
+
+void plan_trace_op(void *user, const char *op, int64_t begin_ns, int64_t end_ns)
+{
+    struct plan_trace *trace = user;
+    const uint32_t count = atomic_load_explicit(&trace->ops_count, memory_order_relaxed);
+    if (count < PLAN_TRACE_OPS_MAX) {
+        trace->ops[count] = (struct recorded_op){op, begin_ns, end_ns};
+        atomic_store_explicit(&trace->ops_count, count + 1, memory_order_release);
+    }
+}
+
+/* When the first command of the compute queue began and the last one ended. False: none was recorded. */
+static bool compute_span(const struct plan_trace *trace, struct plan_time *out)
+{
+    *out = (struct plan_time){.begin_seconds = HUGE_VAL, .end_seconds = -HUGE_VAL};
+    for (uint32_t t = 0; t < trace->count && trace->recorded[t].tape != NULL; t++) {
+        const struct plan_tape *tape = trace->recorded[t].tape;
+        for (uint32_t i = 0; i < tape->count; i++) {
+            const struct plan_time time = trace->recorded[t].times[i];
+            if (tape->commands[i].queue == PLAN_Q_COMPUTE &&
+                time.end_seconds >= time.begin_seconds) {
+                out->begin_seconds = fmin(out->begin_seconds, time.begin_seconds);
+                out->end_seconds = fmax(out->end_seconds, time.end_seconds);
+            }
+        }
+    }
+    return out->end_seconds >= out->begin_seconds;
+}
+
+/* All ops of one name. */
+struct op_total {
+    const char *name; /* borrowed */
+    uint64_t count;
+    double seconds;
+};
+
+/* Adds an op to the total of its name; returns how many names there are. */
+static uint32_t add_op(struct op_total *totals, uint32_t count, const char *name, double seconds)
+{
+    uint32_t at = 0;
+    while (at < count && strcmp(totals[at].name, name) != 0) {
+        at++;
+    }
+    if (at == OP_NAMES_MAX) {
+        return count;
+    }
+    if (at == count) {
+        totals[at] = (struct op_total){.name = name};
+        count++;
+    }
+    totals[at].count++;
+    totals[at].seconds += seconds;
+    return count;
+}
+
+static int by_seconds(const void *left, const void *right)
+{
+    const double a = ((const struct op_total *)left)->seconds;
+    const double b = ((const struct op_total *)right)->seconds;
+    return (a < b) - (a > b);
+}
+
+/* The ops that ran while the recorded commands of the compute queue did, and their totals. */
+static void write_ops(const struct plan_trace *trace, uint32_t rank, struct writing *writing)
+{
+    struct op_total totals[OP_NAMES_MAX];
+    char text[EVENT_BYTES];
+    char begin[32];
+    char length[32];
+    struct plan_time span;
+    uint32_t names = 0;
+    const uint32_t count = atomic_load_explicit(&trace->ops_count, memory_order_acquire);
+    const bool any = compute_span(trace, &span) && count > 0;
+    if (any) {
+        write_row(writing, rank, OPS_ROW, "ops of compute", 2 * PLAN_Q_COMPUTE + 1);
+    }
+    for (uint32_t i = 0; any && i < count; i++) {
+        const struct recorded_op *op = &trace->ops[i];
+        const double from = (double)(op->begin_ns - trace->start_ns) * 1e-9;
+        const double seconds = (double)(op->end_ns - op->begin_ns) * 1e-9;
+        if (from + seconds > span.begin_seconds && from < span.end_seconds) {
+            snprintf(text, sizeof text,
+                     ",\n{\"name\":\"%.64s\",\"cat\":\"op\",\"ph\":\"X\",\"pid\":%u,\"tid\":%d,"
+                     "\"ts\":%s,\"dur\":%s}",
+                     op->name, rank, OPS_ROW, print_micros(from, begin),
+                     print_micros(seconds, length));
+            write_text(writing, text);
+            names = add_op(totals, names, op->name, seconds);
+        }
+    }
+    qsort(totals, names, sizeof totals[0], by_seconds);
+    write_text(writing, "\n],\"otherData\":{\"ops\":[");
+    for (uint32_t i = 0; i < names; i++) {
+        snprintf(text, sizeof text, "%s\n{\"op\":\"%.64s\",\"count\":%" PRIu64 ",\"us\":%s}",
+                 i > 0 ? "," : "", totals[i].name, totals[i].count,
+                 print_micros(totals[i].seconds, length));
+        write_text(writing, text);
+    }
+    snprintf(text, sizeof text, "],\"ops_complete\":%s}}\n",
+             count < PLAN_TRACE_OPS_MAX ? "true" : "false");
+    write_text(writing, text);
+}
+
 int plan_trace_write(const struct plan_trace *trace, const struct plan_input *input,
                      const char *path)
 {
@@ -247,6 +374,7 @@ int plan_trace_write(const struct plan_trace *trace, const struct plan_input *in
     for (uint32_t i = 0; i < trace->count && trace->recorded[i].tape != NULL; i++) {
         write_tape(input, &writing, trace->recorded[i].tape, trace->recorded[i].times);
     }
+    write_ops(trace, input->rank, &writing);
     return close_file(&writing);
 }
 
@@ -328,6 +456,7 @@ int plan_trace_predict(const struct plan_input *input, const struct plan *plan, 
     for (uint32_t t = 0; t < simulated.count; t++) {
         write_tape(input, &writing, simulated.tapes[t], simulated.times[t]);
     }
+    write_text(&writing, "\n]}\n");
     rc = close_file(&writing);
 end:
     simulated_fini(&simulated);

@@ -1,6 +1,7 @@
 /* trace.h: timelines as files for Chrome's or Perfetto's viewer: the simulated one of a plan, and the
- * measured one of a few tapes of a run, with the same names. Each queue is a row, each command a bar.
- * A recorder is used by its rank's thread; nothing is allocated between create and write. */
+ * measured one of a few tapes of a run, with the same names. Each queue is a row, each command a bar. The
+ * measured one has one more row, with a bar for each op of the compute queue. A recorder is used by its
+ * rank's thread, except that one other thread reports ops; nothing is allocated between create and write. */
 #ifndef OFFLOAD_PLAN_TRACE_H
 #define OFFLOAD_PLAN_TRACE_H
 
@@ -23,6 +24,14 @@ void plan_trace_withdraw(struct plan_trace *trace);
 /* Records one command. A callback for the executor's options; `user` is the recorder. */
 void plan_trace_watch(void *user, uint64_t tape, const struct plan_command *command,
                       int64_t begin_ns, int64_t end_ns);
+
+/* Whether ops are wanted now: from the push of the first tape that is recorded until all of them have retired. */
+bool plan_trace_wants_ops(const struct plan_trace *trace);
+/* Records one op. A callback for dev_queue_time; `user` is the recorder, `op` outlives it. At most
+ * PLAN_TRACE_OPS_MAX are kept, the first ones. Called by one thread at a time; a queue's fence that is reached after
+ * the call makes the op visible to the rank's thread. */
+enum { PLAN_TRACE_OPS_MAX = 1 << 18 };
+void plan_trace_op(void *user, const char *op, int64_t begin_ns, int64_t end_ns);
 
 /* Writes what was recorded; commands that never ran are left out. All tapes must have retired. If
  * the file cannot be written completely, it is removed. */

@@ -122,9 +122,10 @@ struct plan_rates {
     double both_bytes; /* each direction while both are busy; 0: as fast as alone */
     double flops;
     double update_elements;
-    double memory_bytes; /* what an update reads and writes at `update_elements`: the host memory's
-                       * rate, of which a card's copies take a share; 0: copies cost the update
-                       * nothing */
+    double
+        memory_bytes; /* copies of a card at this rate would stop the update, and slower ones take
+                       * their share of its speed: about the host memory's rate; 0: copies cost
+                       * the update nothing */
     double sums_elements;
     double card_update_elements; /* of a card, in its own memory; 0: unknown, and nothing is updated
                                   * there */

@@ -5,12 +5,15 @@
 #include "offload/run/place.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/clock.h"
+#include "core/base/cpus.h"
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/coll/sum.h"
 #include "core/dev/dev.h"
@@ -459,25 +462,92 @@ static struct adam_arrays chunk_arrays(const struct plan_format *format, char *m
                              states + plan_state_bytes(format, elements));
 }
 
-/* Parameters that the update is measured with. */
+/* Of the processors that may be used. */
+static uint64_t cache_bytes(void)
+{
+    struct core_cpus cpus;
+    return core_cpus_allowed(&cpus) == 0 ? core_cpus_cache_bytes(&cpus, "") : 0;
+}
+
+/* Parameters that the update is measured with. They should not fit into caches into which those of the model do not
+ * fit. */
 static uint64_t update_elements(const struct run_shapes *shapes, const struct run_options *options)
 {
     const struct plan_format format = run_options_format(options);
     const uint64_t each = 8 + plan_state_bytes(&format, CORE_UPDATE_TILE) / CORE_UPDATE_TILE;
-    const uint64_t spare = spare_within(shapes, options, update_bytes_max);
+    const uint64_t model = kept_bytes(shapes, options);
+    const uint64_t most = model < budget_bytes(options) / 4 ? model : budget_bytes(options) / 4;
+    const uint64_t least = 2 * cache_bytes() < most ? 2 * cache_bytes() : most;
+    const uint64_t given = spare_within(shapes, options, update_bytes_max);
+    const uint64_t spare = given > least ? given : least;
     return clamp(spare / each, UPDATE_ELEMENTS_MIN, update_bytes_max / each) / CORE_UPDATE_TILE *
            CORE_UPDATE_TILE;
 }
 
-static int time_update(struct adam *adam, const struct adam_arrays *arrays, double *per_second)
+/* An update of whole arrays. */
+struct updating {
+    struct adam *adam;
+    const struct adam_arrays *arrays;
+};
+
+static int do_update(void *context)
+{
+    const struct updating *updating = context;
+    return adam_step(updating->adam, updating->arrays, 0, updating->arrays->count, 1, NULL);
+}
+
+static int time_update(struct updating *updating, double *seconds)
 {
     int rc = 0;
     for (int turn = 0; rc == 0 && turn < UPDATE_TURNS; turn++) {
         const int64_t start_ns = core_clock_now_ns();
-        rc = adam_step(adam, arrays, 0, arrays->count, 1, NULL);
-        *per_second = (double)arrays->count / seconds_since(start_ns);
+        rc = do_update(updating);
+        *seconds = seconds_since(start_ns);
     }
     return rc;
+}
+
+/* Bytes per second of copies that would stop the update: its loss of speed beside copies tells. On the CPU device
+ * copies are work of the processor, which is counted otherwise. */
+static int time_beside(const struct run_shapes *shapes, const struct run_options *options,
+                       struct updating *updating, double alone, struct plan_rates *out)
+{
+    const double least_loss = 0.01; /* below it is noise: the update hardly uses memory */
+    const struct run_beside with = {.work = do_update,
+                                    .context = updating,
+                                    .seconds = alone,
+                                    .link_bytes = out->up_bytes,
+                                    .spare_bytes = run_measure_spare(shapes, options)};
+    double seconds = 0;
+    double copied = 0;
+    out->memory_bytes = 0;
+    if (dev_is_cpu(options->device)) {
+        return 0;
+    }
+    const int rc = run_measure_beside(options, &with, &seconds, &copied);
+    const double loss = rc == 0 ? 1 - alone / seconds : 0;
+    if (rc == 0 && copied > 0) {
+        out->memory_bytes = copied / (loss > least_loss ? loss : least_loss);
+    } else if (rc == 0) { /* no copy ended during so small an update: its own bytes tell */
+        const struct plan_format format = run_options_format(options);
+        out->memory_bytes = (double)updating->arrays->count / alone *
+                            run_options_touched_bytes(&format);
+    }
+    return rc;
+}
+
+/* Warns if small budgets have made it so. */
+static void tell_cache(const struct run_shapes *shapes, const struct run_options *options,
+                       uint64_t bytes)
+{
+    const uint64_t cache = cache_bytes();
+    if (bytes <= cache && kept_bytes(shapes, options) > cache) {
+        core_log(CORE_LOG_WARN,
+                 "the rate of the update is measured with %" PRIu64
+                 " MiB, which fit into the processors' caches of %" PRIu64
+                 " MiB: the plan may be too fast; a larger --host-memory measures with more",
+                 bytes >> 20, cache >> 20);
+    }
 }
 
 /* The number of threads to measure with. All ranks of this machine update at the same time and
@@ -496,7 +566,6 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
                        struct plan_rates *out)
 {
     const struct plan_format format = run_options_format(options);
-    const bool host = dev_is_cpu(options->device);
     const uint64_t elements = update_elements(shapes, options);
     struct core_region_options memory = {.name = "the measured update",
                                          .bytes = chunk_bytes(&format, elements)};
@@ -537,12 +606,18 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     if (rc != 0) {
         goto done;
     }
-    rc = time_update(adam, &arrays, &out->update_elements);
+    struct updating updating = {adam, &arrays};
+    double seconds = 0;
+    rc = time_update(&updating, &seconds);
+    if (rc == 0) {
+        rc = time_beside(shapes, options, &updating, seconds, out);
+    }
     if (rc != 0) {
         goto done;
     }
-    out->update_elements *= own;
-    out->memory_bytes = host ? 0 : out->update_elements * run_options_touched_bytes(&format);
+    out->update_elements = (double)elements / seconds * own;
+    out->memory_bytes *= own;
+    tell_cache(shapes, options, memory.bytes);
     struct adam_norm norm;
     adam_norm_init(&norm, team, CORE_CPU_ALL);
     const struct core_squares_args squares = {

@@ -27,12 +27,24 @@ uint64_t run_measure_file_bytes(const struct run_shapes *shapes, const struct ru
 int run_measure_blocks(const struct run_shapes *shapes, const struct run_options *options,
                        struct run_rates *out, bool *whole);
 
-/* The update and the sums of squares on the processor. */
+/* The update and the sums of squares on the processor, and what a card's copies cost them. Call it after
+ * run_measure_copies. */
 int run_measure_update(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out);
 /* Copies between HOST and DEVICE, and within a device. */
 int run_measure_copies(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out);
+/* Work of the processor that is timed while a card copies both ways. */
+struct run_beside {
+    int (*work)(void *context);
+    void *context;
+    double seconds;       /* what the work takes about, alone */
+    double link_bytes;    /* per second of a copy; 0: unknown, and few are made */
+    uint64_t spare_bytes; /* of memory for the copies, on both sides together */
+};
+/* *seconds: what the work took; *copied_bytes: bytes per second that were copied meanwhile, both ways together. */
+int run_measure_beside(const struct run_options *options, const struct run_beside *with,
+                       double *seconds, double *copied_bytes);
 /* Ranks of this process among all ranks that measure collectives. */
 struct run_coll_ranks {
     uint32_t first, count, world;

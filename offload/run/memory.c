@@ -1,4 +1,5 @@
-/* memory.c: one allocation per tier; buffers are offsets in it. */
+/* memory.c: one allocation per tier; buffers are offsets in it. Of a device whose allocations are separate, each
+ * buffer is one. */
 #include "offload/run/memory.h"
 
 #include <errno.h>
@@ -10,6 +11,20 @@
 #include "offload/plan/layout.h"
 #include "offload/run/place.h"
 
+static int alloc_buffers(struct run_memory *memory)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < memory->count; i++) {
+        const struct plan_buffer *buffer = plan_buffer(memory->plan, i);
+        void *at = NULL;
+        if (buffer->tier == PLAN_DEVICE && buffer->bytes > 0) {
+            rc = dev_memory_alloc(memory->device, buffer->bytes, &at);
+            memory->at[i] = at;
+        }
+    }
+    return rc;
+}
+
 /* Aligned to pages and not only to DEV_ALIGN_BYTES: if the device's memory is the host's, drives move
  * bytes from and to it. */
 static int alloc_device(struct run_memory *memory, uint64_t bytes)
@@ -17,6 +32,10 @@ static int alloc_device(struct run_memory *memory, uint64_t bytes)
     void *block = NULL;
     if (bytes == 0) {
         return 0;
+    }
+    if (dev_memory_is_separate(memory->device)) {
+        memory->separate = true;
+        return alloc_buffers(memory);
     }
     int rc = dev_memory_alloc(memory->device, bytes + RUN_MEMORY_SPARE_BYTES, &block);
     if (rc != 0) {
@@ -210,7 +229,9 @@ int run_memory_init(struct run_memory *memory, const struct run_memory_options *
         const struct plan_buffer *buffer = plan_buffer(plan, i);
         char *const bases[PLAN_TIER_COUNT + 1] = {
             [PLAN_DEVICE] = memory->device_base, [PLAN_HOST] = (char *)memory->host.base};
-        memory->at[i] = bases[buffer->tier] != NULL ? bases[buffer->tier] + buffer->offset : NULL;
+        if (bases[buffer->tier] != NULL) {
+            memory->at[i] = bases[buffer->tier] + buffer->offset;
+        }
     }
     return 0;
 fail:
@@ -226,6 +247,11 @@ void run_memory_fini(struct run_memory *memory)
     core_region_free(&memory->host);
     if (memory->device_block != NULL) {
         dev_memory_free(memory->device, memory->device_block);
+    }
+    for (uint32_t i = 0; memory->separate && i < memory->count; i++) {
+        if (plan_buffer(memory->plan, i)->tier == PLAN_DEVICE) {
+            dev_memory_free(memory->device, memory->at[i]);
+        }
     }
     free(memory->at);
     *memory = (struct run_memory){0};

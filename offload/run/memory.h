@@ -18,7 +18,8 @@ struct run_memory {
     const struct plan *plan;   /* borrowed */
     struct dev_device *device; /* borrowed */
     void *device_block;        /* owned: dev_memory_free; NULL: the plan has none */
-    char *device_base;         /* the first page in it */
+    char *device_base;         /* the first page in it; NULL: each buffer is an allocation */
+    bool separate;             /* then `at` owns those of DEVICE */
     uint64_t device_bytes;
     struct core_region host; /* owned */
     bool registered;         /* the host's region is pinned for the device */

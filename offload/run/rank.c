@@ -495,7 +495,6 @@ bool run_rank_destroy(struct run_rank *rank)
     }
     run_executor_destroy(rank->executor);
     run_checkpoint_lane_destroy(rank->checkpoint_lane);
-    plan_trace_destroy(rank->trace);
     coll_close(rank->coll);
     run_collect_fini(&rank->collect);
     for (int i = 0; i < RANK_IO_QUEUES; i++) {
@@ -510,6 +509,7 @@ bool run_rank_destroy(struct run_rank *rank)
     dev_queue_destroy(rank->compute_queue);
     dev_queue_destroy(rank->up_queue);
     dev_queue_destroy(rank->down_queue);
+    plan_trace_destroy(rank->trace); /* the compute queue reports ops to it */
     run_update_destroy(rank->update);
     int closed = store_close(rank->store);
     if (closed != 0) {

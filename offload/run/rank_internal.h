@@ -4,6 +4,7 @@
 #define OFFLOAD_RUN_RANK_INTERNAL_H
 
 #include "core/base/bell.h"
+#include "core/dev/dev.h"
 #include "offload/plan/trace.h"
 #include "offload/run/checkpoint_writer.h"
 #include "offload/run/lane_compute.h"
@@ -61,6 +62,8 @@ struct run_rank {
     struct run_checkpoint_lane *checkpoint_lane; /* owned; NULL: no tape saves */
     struct run_executor *executor;
     struct plan_trace *trace; /* owned; NULL: not asked for */
+    struct dev_timing timing; /* of ops, to the timeline */
+    bool times_ops;           /* now */
     bool traced;              /* the timeline was written, or could not be */
 
     enum plan_kind last;   /* kind of the tape released last; PLAN_KIND_COUNT: none yet */

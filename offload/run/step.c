@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "offload/plan/layout.h"
 #include "offload/plan/shard.h"
 #include "offload/run/rank_internal.h"
@@ -28,6 +29,20 @@ static const enum plan_kind next_tape[RUN_PENDING_COUNT][REQUEST_COUNT] = {
 
 /* ---- tapes ---- */
 
+/* Lets the device report its ops while the timeline records tapes. Without them it has only commands. */
+static void time_ops(struct run_rank *rank)
+{
+    const bool wanted = plan_trace_wants_ops(rank->trace);
+    if (rank->compute_queue == NULL || wanted == rank->times_ops) {
+        return;
+    }
+    rank->times_ops = wanted;
+    rank->timing = (struct dev_timing){.timed = plan_trace_op, .user = rank->trace};
+    if (dev_queue_time(rank->compute_queue, wanted ? &rank->timing : NULL) != 0) {
+        core_log(CORE_LOG_WARN, "the timeline has no ops: %s", core_err_message());
+    }
+}
+
 /* Appends the tape of `kind` to the one released last. Its gate stays closed. */
 static int push_tape(struct run_rank *rank, enum plan_kind kind)
 {
@@ -45,6 +60,7 @@ static int push_tape(struct run_rank *rank, enum plan_kind kind)
     }
     if (rc == 0 && rank->trace != NULL) {
         plan_trace_push(rank->trace, tape);
+        time_ops(rank);
     }
     return rc;
 }

@@ -189,6 +189,36 @@ static void odd_devices(void)
     core_topo_destroy(topo);
 }
 
+/* A cache that processors share counts once, for those of the set; without files or with odd ones it is 0. */
+static void caches_count_once(void)
+{
+    static const struct {
+        unsigned cpu;
+        const char *size, *shared;
+    } files[] = {{0, "32768K\n", "0-1\n"}, {1, "32768K\n", "0-1\n"}, {2, "1024K\n", "2-3\n"},
+                 {3, "1024K\n", "2-3\n"},  {4, "16M\n", "4\n"},      {5, "8192K\n", "5-x\n"}};
+    const char *root = machine_root("caches");
+    struct core_cpus set = {0};
+    char path[128];
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/cache/index3/size",
+                 files[i].cpu);
+        machine_file(root, path, files[i].size);
+        snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%u/cache/index3/shared_cpu_list",
+                 files[i].cpu);
+        machine_file(root, path, files[i].shared);
+    }
+    check_uint(core_cpus_cache_bytes(&set, root), ==, 0);
+    core_cpus_add(&set, 1);
+    check_uint(core_cpus_cache_bytes(&set, root), ==, 32 << 20);
+    core_cpus_add(&set, 0);
+    check_uint(core_cpus_cache_bytes(&set, root), ==, 32 << 20);
+    for (unsigned cpu = 3; cpu < 8; cpu++) {
+        core_cpus_add(&set, cpu);
+    }
+    check_uint(core_cpus_cache_bytes(&set, root), ==, 33 << 20);
+}
+
 /* Each violated invariant is named. */
 static void check_finds_contradictions(void)
 {
@@ -372,6 +402,7 @@ static void odd_placements(void)
 TEST_MAIN({"dgx_from_files", dgx_from_files}, {"dgx_from_xml", dgx_from_xml},
           {"synthetic", synthetic}, {"live_agrees", live_agrees},
           {"cpuset_is_honoured", cpuset_is_honoured}, {"without_sysfs", without_sysfs},
-          {"odd_devices", odd_devices}, {"check_finds_contradictions", check_finds_contradictions},
+          {"odd_devices", odd_devices}, {"caches_count_once", caches_count_once},
+          {"check_finds_contradictions", check_finds_contradictions},
           {"names_and_numbers", names_and_numbers}, {"drive_of_a_path", drive_of_a_path},
           {"ranks_on_a_dgx", ranks_on_a_dgx}, {"odd_placements", odd_placements})

@@ -59,6 +59,8 @@ static void a_card_is_measured(void)
     check_int(run_rates_measure(shapes, &options, &rates), ==, 0);
     const double numbers[] = {rates.machine.up_bytes,
                               rates.machine.down_bytes,
+                              rates.machine.both_bytes,
+                              rates.machine.memory_bytes,
                               rates.machine.flops,
                               rates.machine.card_update_elements,
                               rates.machine.card_sums_elements,

@@ -8,7 +8,9 @@
 
 #include "core/base/err.h"
 #include "core/dev/dev.h"
+#include "core/json/json.h"
 #include "kernels/table.h"
+#include "offload/model/adapter.h"
 #include "tests/harness/test.h"
 #include "tests/kernels/rig.h"
 #include "tests/run/case.h"
@@ -166,6 +168,82 @@ static void sections(void)
     }
 }
 
+/* With TIDE_DEVICE_MEMORY=separate each buffer is an allocation of its own, and the bits are the same; no
+ * command reaches over the end of a buffer, which an emulated card would see. */
+static void separate_memory(void)
+{
+    const struct run_options base = case_options();
+    struct case_model made;
+    card_or_skip();
+    case_model_make(&made, "llama");
+    for (size_t w = 1; w < TEST_COUNT(3, 2); w++) { /* states in STORE; all in DEVICE */
+        const struct run_options options = options_of(&ways[w], &base);
+        struct case_outcome one;
+        struct case_outcome separate;
+        (void)rig_machine();
+        case_run_engine(&made, &options, STEPS, &one);
+        check_int(setenv("TIDE_DEVICE_MEMORY", "separate", 1), ==, 0);
+        (void)rig_machine();
+        case_run_engine(&made, &options, STEPS, &separate);
+        check_int(unsetenv("TIDE_DEVICE_MEMORY"), ==, 0);
+        case_check_equal(&one, &separate, ways[w].name);
+    }
+    case_model_free(&made);
+}
+
+/* The timeline of a run has the times of the card's ops, which ran while the compute queue's commands did, one
+ * after another; the results are those of a run without a timeline. */
+static void ops_are_timed(void)
+{
+    const struct run_options base = case_options();
+    struct case_model made;
+    struct case_outcome plain;
+    struct case_outcome traced = {0};
+    struct core_json *doc = NULL;
+    char path[600];
+    card_or_skip();
+    snprintf(path, sizeof path, "%s/timeline.json", test_directory());
+    case_model_make(&made, "llama");
+    const struct run_options options = options_of(&ways[2], &base);
+    (void)rig_machine();
+    case_run_engine(&made, &options, STEPS, &plain);
+    (void)rig_machine();
+    const struct case_part all = {.end = STEPS, .trace = path};
+    case_run_part(&made, &options, &all, &traced, "a traced run");
+    case_check_equal(&plain, &traced, "traced");
+    check_int(core_json_load(path, NULL, &doc), ==, 0);
+    const struct core_json_value *root = core_json_root(doc);
+    const struct core_json_value *ops = core_json_find(core_json_find(root, "otherData"), "ops");
+    const struct core_json_value *events = core_json_find(root, "traceEvents");
+    double end_us = 0, sum_us = 0, total_us = 0;
+    unsigned bars = 0, counted = 0;
+    for (size_t i = 0; i < core_json_count(events); i++) {
+        const struct core_json_value *event = core_json_at(events, i);
+        const struct core_json_value *begin = core_json_find(event, "ts");
+        if (begin != NULL && core_json_integer(core_json_find(event, "tid")) == PLAN_Q_COUNT) {
+            const double took_us = core_json_real(core_json_find(event, "dur"));
+            check_double(core_json_real(begin), >=,
+                         end_us - 10); /* roundings of the card's clock */
+            check_double(took_us, >=, 0);
+            end_us = core_json_real(begin) + took_us;
+            sum_us += took_us;
+            bars++;
+        }
+    }
+    for (size_t i = 0; i < core_json_count(ops); i++) {
+        const struct core_json_value *op = core_json_at(ops, i);
+        total_us += core_json_real(core_json_find(op, "us"));
+        counted += (unsigned)core_json_integer(core_json_find(op, "count"));
+    }
+    check_uint(bars, >, 50);
+    check_uint(counted, ==, bars);
+    check_uint(core_json_count(ops), >, 8); /* products, norms, attention ... */
+    check_double(sum_us, >, 0);
+    check_double(fabs(total_us - sum_us), <, 1);
+    core_json_destroy(doc);
+    case_model_free(&made);
+}
+
 /* Frozen layers that are stored as nf4, which the card expands. */
 static void stored(void)
 {
@@ -178,6 +256,79 @@ static void stored(void)
     case_model_freeze(&made, patterns, sizeof patterns / sizeof patterns[0]);
     hold_made(&made, "llama", &base, "stored as nf4", &ways[2],
               TEST_COUNT(sizeof ways / sizeof ways[0] - 2, 1));
+    case_model_free(&made);
+}
+
+/* Adapters beside a base in bf16, int8 and nf4: their states are on the card or in STORE with the same
+ * bits, and the losses are the CPU's up to roundings. The card expands the base. */
+static void adapters(void)
+{
+    static const char *const head[] = {"lm_head"};
+    static const struct {
+        const char *name;
+        struct model_lora_options lora;
+        enum model_storage base;
+    } cases[] = {
+        {"nf4, DoRA", {.rank = 4, .alpha = 8, .dora = true, .seed = 3}, MODEL_STORAGE_NF4},
+        {"bf16, dropout, a module saved",
+         {.rank = 4, .alpha = 8, .dropout = 0.2, .saved = head, .saved_count = 1, .seed = 3},
+         MODEL_STORAGE_PLAIN},
+        {"int8", {.rank = 3, .alpha = 6, .rslora = true, .seed = 3}, MODEL_STORAGE_INT8},
+    };
+    card_or_skip();
+    for (size_t c = 0; c < TEST_COUNT(sizeof cases / sizeof cases[0], 1); c++) {
+        struct run_options base = case_options();
+        struct case_model made;
+        struct case_outcome cpu;
+        struct case_outcome first;
+        base.base = cases[c].base;
+        case_model_make(&made, "llama");
+        case_model_adapt(&made, &cases[c].lora);
+        case_run_engine(&made, &base, STEPS, &cpu);
+        for (size_t w = 0; w < sizeof ways / sizeof ways[0]; w += 4) { /* the card, STORE */
+            struct case_outcome engine;
+            (void)rig_machine();
+            const struct run_options options = options_of(&ways[w], &base);
+            case_run_engine(&made, &options, STEPS, &engine);
+            for (unsigned s = 0; s < STEPS; s++) {
+                test_note("%s, %s: step %u: loss %.6f, the CPU's %.6f; norm %.5f, %.5f",
+                          cases[c].name, ways[w].name, s, engine.loss[s], cpu.loss[s],
+                          engine.norm[s], cpu.norm[s]);
+                check_double(fabs(engine.loss[s] - cpu.loss[s]), <=, 0.01 * cpu.loss[s]);
+                check_double(fabs(engine.norm[s] - cpu.norm[s]), <=, 0.05 * cpu.norm[s]);
+            }
+            if (w == 0) {
+                first = engine;
+            }
+            case_check_equal(&first, &engine, ways[w].name);
+        }
+        case_model_free(&made);
+    }
+}
+
+/* Stored layers of which the card has room for a part at a time: it expands each section, with the bits of whole
+ * layers. */
+static void stored_sections(void)
+{
+    const struct model_lora_options lora = {.rank = 4, .alpha = 8, .seed = 3};
+    struct run_options base = case_options();
+    struct case_model made;
+    card_or_skip();
+    base.tile_bytes = 16 << 10;
+    case_model_make(&made, "llama, whole");
+    case_model_adapt(&made, &lora);
+    for (size_t w = 3; w < TEST_COUNT(5, 4); w++) { /* from HOST, and from STORE through HOST */
+        struct case_outcome whole;
+        struct case_outcome sections;
+        base.base = w == 3 ? MODEL_STORAGE_NF4 : MODEL_STORAGE_INT8;
+        struct run_options options = options_of(&ways[w], &base);
+        (void)rig_machine();
+        case_run_engine(&made, &options, STEPS, &whole);
+        case_squeeze(&made, &options, 1, NULL);
+        (void)rig_machine();
+        case_run_engine(&made, &options, STEPS, &sections);
+        case_check_equal(&whole, &sections, ways[w].name);
+    }
     case_model_free(&made);
 }
 
@@ -312,6 +463,8 @@ static void tiled(void)
 }
 
 TEST_MAIN({"llama", llama}, {"gpt2", gpt2}, {"qwen3_tied", qwen3_tied}, {"frozen", frozen},
-          {"sections", sections}, {"stored", stored}, {"checkpoints", checkpoints},
+          {"sections", sections}, {"separate_memory", separate_memory},
+          {"ops_are_timed", ops_are_timed}, {"stored", stored}, {"adapters", adapters},
+          {"stored_sections", stored_sections}, {"checkpoints", checkpoints},
           {"micro_batches", micro_batches}, {"unclipped", unclipped}, {"fp32", fp32},
           {"fp16", fp16}, {"tiled", tiled})

@@ -13,7 +13,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/clock.h"
+#include "core/base/poison.h"
 #include "core/base/queue.h"
+#include "core/base/size.h"
 
 struct CUstream_st {
     struct core_queue *jobs;
@@ -23,6 +26,8 @@ struct CUstream_st {
 struct CUevent_st {
     pthread_mutex_t lock;
     struct core_fence fence;
+    bool timed;
+    _Atomic int64_t ns; /* when the stream reached it */
 };
 
 struct range {
@@ -30,13 +35,27 @@ struct range {
     size_t bytes;
 };
 
-enum { PINS_MAX = 16, FRESH_BYTES = 16 << 20, CARDS_MAX = 8 };
+/* An allocation on a card ends with a page that nobody may touch. */
+struct allocation {
+    char *map; /* NULL: a free entry */
+    size_t map_bytes;
+    void *memory;
+    int card;
+};
+
+enum {
+    PINS_MAX = 16,
+    FRESH_BYTES = 16 << 20,
+    ALLOCATIONS_MAX = 4096,
+    PAGE_BYTES = 4096,
+    ALIGN_BYTES = 256, /* of what cudaMalloc returns */
+};
 
 static struct {
     pthread_mutex_t lock;
     size_t memory_bytes;
     size_t in_use_bytes;
-    struct range memory[CARDS_MAX]; /* of each card; bytes 0: none */
+    struct allocation allocations[ALLOCATIONS_MAX];
     struct range pins[PINS_MAX];
     int cards;
     int driver;
@@ -47,7 +66,6 @@ static struct {
     _Atomic int failed;
     _Atomic int broken;
     _Atomic int live;
-    _Atomic int timed;
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local cudaError_t sticky;
@@ -232,9 +250,9 @@ static int set_bits_file(void)
 }
 
 /* Fresh memory of a GPU is not zero: its set bits read as NaN. */
-static void *fresh_memory(size_t bytes)
+static char *fresh_memory(size_t bytes)
 {
-    char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+    char *map = mmap(NULL, bytes + PAGE_BYTES, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     for (size_t at = 0; map != MAP_FAILED && at < bytes; at += FRESH_BYTES) {
         const size_t left = bytes - at;
@@ -246,35 +264,62 @@ static void *fresh_memory(size_t bytes)
     return map;
 }
 
+/* The entry of an allocation; NULL: a free one. */
+static struct allocation *find_allocation(const void *memory)
+{
+    for (size_t i = 0; i < ALLOCATIONS_MAX; i++) {
+        struct allocation *one = &fake.allocations[i];
+        if (memory != NULL ? one->map != NULL && one->memory == memory : one->map == NULL) {
+            return one;
+        }
+    }
+    return NULL;
+}
+
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     cudaError_t error = due();
     if (error != cudaSuccess) {
         return error;
     }
-    void *map = fresh_memory(bytes);
+    const size_t pages = core_round_up(bytes, PAGE_BYTES);
+    char *map = fresh_memory(pages);
     if (map == MAP_FAILED) {
         return say(cudaErrorMemoryAllocation);
     }
-    if (fake.memory[current].bytes != 0) {
-        abort(); /* a device takes its memory once */
+    pthread_mutex_lock(&fake.lock);
+    struct allocation *one = find_allocation(NULL);
+    if (one == NULL) {
+        abort();
     }
-    fake.memory[current] = (struct range){map, bytes};
+    *one = (struct allocation){.map = map,
+                               .map_bytes = pages + PAGE_BYTES,
+                               .memory = map + pages - core_round_up(bytes, ALIGN_BYTES),
+                               .card = current};
+    *memory = one->memory;
+    pthread_mutex_unlock(&fake.lock);
+    core_poison(map, (size_t)((char *)*memory - map));
+    core_poison((char *)*memory + bytes, core_round_up(bytes, ALIGN_BYTES) - bytes);
     atomic_fetch_add(&fake.live, 1);
-    *memory = map;
     return cudaSuccess;
 }
 
 cudaError_t cudaFree(void *memory)
 {
-    struct range *own = &fake.memory[current];
-    if (own->bytes == 0 || memory != own->base) {
-        return say(cudaErrorInvalidValue);
+    if (memory == NULL) {
+        return cudaSuccess;
     }
-    munmap(memory, own->bytes);
-    own->bytes = 0;
-    atomic_fetch_sub(&fake.live, 1);
-    return cudaSuccess;
+    pthread_mutex_lock(&fake.lock);
+    struct allocation *one = find_allocation(memory);
+    const bool own = one != NULL && one->card == current;
+    if (own) {
+        core_unpoison(one->map, one->map_bytes);
+        munmap(one->map, one->map_bytes);
+        one->map = NULL;
+        atomic_fetch_sub(&fake.live, 1);
+    }
+    pthread_mutex_unlock(&fake.lock);
+    return own ? cudaSuccess : say(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned flags)
@@ -348,7 +393,6 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
-    (void)flags;
     cudaError_t error = due();
     if (error != cudaSuccess) {
         return error;
@@ -358,9 +402,15 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
         abort();
     }
     pthread_mutex_init(&event->lock, NULL);
+    event->timed = (flags & cudaEventDisableTiming) == 0;
     atomic_fetch_add(&fake.live, 1);
     *out = event;
     return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *out)
+{
+    return cudaEventCreateWithFlags(out, cudaEventDefault);
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
@@ -386,9 +436,22 @@ unsigned fake_events_recorded(void)
     return atomic_load_explicit(&recorded, memory_order_relaxed);
 }
 
+static int run_stamp(void *context, const void *arguments)
+{
+    (void)arguments;
+    cudaEvent_t event = context;
+    atomic_store(&event->ns, core_clock_now_ns());
+    return 0;
+}
+
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     cudaError_t error = due();
+    const struct core_job stamp = {.run = run_stamp, .context = event};
+    struct core_fence fence;
+    if (event->timed && core_queue_submit(stream->jobs, &stamp, &fence) != 0) {
+        abort();
+    }
     pthread_mutex_lock(&event->lock);
     event->fence = core_queue_tail(stream->jobs);
     pthread_mutex_unlock(&event->lock);
@@ -406,12 +469,15 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     return error;
 }
 
-/* Each measurement is longer than the one before, so that the first is the shortest. */
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
 {
-    (void)begin;
-    (void)end;
-    *ms = (float)(1 + atomic_fetch_add(&fake.timed, 1));
+    if (!begin->timed || !end->timed) {
+        return say(cudaErrorInvalidResourceHandle);
+    }
+    if (core_fence_poll(fence_of(begin)) <= 0 || core_fence_poll(fence_of(end)) <= 0) {
+        return say(cudaErrorNotReady);
+    }
+    *ms = (float)((double)(atomic_load(&end->ns) - atomic_load(&begin->ns)) / 1e6);
     return due();
 }
 

@@ -1,9 +1,14 @@
 /* test_cuda.c: the CUDA device on a runtime that threads emulate: order, limits and faults of our
  * side, on machines without a GPU. It proves nothing about a real GPU; test_card_queues.c runs on one, too. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "tests/dev/fake_cuda.h"
@@ -123,6 +128,79 @@ static void budget(void)
     check_int(fake_live(), ==, 0);
 }
 
+/* A write just after an allocation, by a child that must not survive it. */
+static void overrun(void *memory, size_t bytes)
+{
+    const pid_t child = fork();
+    check_int(child, >=, 0);
+    if (child == 0) {
+        (void)freopen("/dev/null", "w", stderr); /* a sanitizer's report */
+        ((volatile char *)memory)[bytes] = 1;
+        _exit(0);
+    }
+    int status = 0;
+    check_int(waitpid(child, &status, 0), ==, child);
+    check_true(!WIFEXITED(status) || WEXITSTATUS(status) != 0);
+}
+
+/* With TIDE_DEVICE_MEMORY=separate each allocation is one of the runtime, so that an overrun is seen,
+ * under the same budget. Nothing else may reach over its end, either. */
+static void separate_memory(void)
+{
+    enum { COUNT = 5, BYTES = 1024, LAST = COUNT - 1 };
+    struct dev_device *device = NULL;
+    char *parts[COUNT];
+    struct dev_memory memory;
+    fake_reset((size_t)4 << 30);
+    check_int(setenv("TIDE_DEVICE_MEMORY", "apart", 1), ==, 0);
+    check_int(dev_open("cuda", &(struct dev_options){.memory_bytes = 1 << 20}, &device), ==,
+              -EINVAL);
+    check_contains(core_err_message(), "TIDE_DEVICE_MEMORY \"apart\" (expected separate");
+    check_int(setenv("TIDE_DEVICE_MEMORY", "separate", 1), ==, 0);
+    device = open_card(COUNT * BYTES);
+    check_true(dev_memory_is_separate(device));
+    const int live = fake_live();
+    for (int i = 0; i < COUNT; i++) {
+        parts[i] = alloc(device, BYTES);
+        memset(parts[i], i, BYTES);
+        check_int(fake_live(), ==, live + i + 1);
+        check_true(dev_memory_holds(device, parts[i], BYTES));
+        check_true(dev_memory_holds(device, parts[i] + BYTES - 1, 1));
+        check_true(!dev_memory_holds(device, parts[i], BYTES + 1));
+        check_true(!dev_memory_holds(device, parts[i] - 1, 1));
+    }
+    overrun(parts[1], BYTES);
+    dev_memory_report(device, &memory);
+    check_uint(memory.used_bytes, ==, COUNT * BYTES);
+    check_uint(memory.largest_bytes, ==, 0);
+    void *more = NULL;
+    check_int(dev_memory_alloc(device, 1, &more), ==, -ENOMEM);
+    check_contains(core_err_message(), "1 bytes do not fit");
+    dev_memory_free(device, parts[2]);
+    check_int(fake_live(), ==, live + LAST);
+    fake_fail(2, OUT_OF_MEMORY); /* the first call sets the GPU */
+    check_int(dev_memory_alloc(device, 1, &more), ==, -ENOMEM);
+    check_contains(core_err_message(), "cudaMalloc of 1 bytes failed: out of memory");
+    struct dev_queue *queue = make_queue(device, DEV_QUEUE_UP);
+    char host[2 * BYTES] = {0};
+    struct dev_copy up = {.to = parts[3], .from = host, .bytes = sizeof host};
+    struct core_fence fence = {0};
+    check_int(dev_queue_copy(queue, &up, &fence), ==, -EINVAL);
+    check_contains(core_err_message(), "leaves the memory of cuda:0");
+    up.bytes = BYTES;
+    check_int(core_fence_wait(copy(queue, up), LONG_NS), ==, 0);
+    dev_queue_destroy(queue);
+    for (int i = 0; i < COUNT - 1; i++) { /* the last one is freed with the device */
+        dev_memory_free(device, i == 2 ? NULL : parts[i]);
+    }
+    dev_close(device);
+    check_int(fake_live(), ==, 0);
+    check_int(unsetenv("TIDE_DEVICE_MEMORY"), ==, 0);
+    device = open_card(1 << 20);
+    check_true(!dev_memory_is_separate(device));
+    dev_close(device);
+}
+
 /* Launches up to the one without `more` are one unit of work: one event, one step of the line;
  * another queue's copy that waits for it sees the results of all. */
 static void a_unit_has_one_event(void)
@@ -160,6 +238,88 @@ static void a_unit_has_one_event(void)
     dev_queue_destroy(queue);
     dev_queue_destroy(other);
     dev_memory_free(device, cells);
+    dev_close(device);
+    check_int(fake_live(), ==, 0);
+}
+
+/* ---- times of launches ---- */
+
+/* Times that were reported. One thread at a time: the watch, then the test. */
+struct reported {
+    unsigned count, waits;
+    int64_t first_ns, last_ns;
+    bool in_order;
+};
+
+static void note_time(void *user, const char *op, int64_t begin_ns, int64_t end_ns)
+{
+    struct reported *reported = user;
+    const int64_t slack_ns = 1000; /* of roundings of floats */
+    reported->in_order = reported->in_order && begin_ns + slack_ns >= reported->last_ns &&
+                         end_ns >= begin_ns;
+    reported->first_ns = reported->count++ == 0 ? begin_ns : reported->first_ns;
+    reported->waits += strcmp(op, "wait") == 0;
+    reported->last_ns = end_ns;
+}
+
+static int op_wait(const struct dev_launch *where, const struct mix_arguments *a)
+{
+    return fake_stream_run(where->stream, run_mix, a, sizeof *a);
+}
+DEV_OP_LAUNCH(op_wait, mix_arguments)
+
+/* Each launch of a queue that is asked for times is reported once, in order, before its fence is reached, and at
+ * the time of the host's clock when it ran; none before, and none after. If an event cannot be made, nothing is
+ * left. */
+static void launches_are_timed(void)
+{
+    enum { OP_WAIT = 3, UNIT = 5, UNITS = 300 };
+    const struct dev_op wait = {OP_WAIT, "wait", sizeof(struct mix_arguments), op_wait_launch};
+    struct dev_device *device = open_card(1 << 20);
+    check_int(dev_ops_register(device, &wait, 1, NULL), ==, 0);
+    struct dev_queue *queue = make_queue(device, DEV_QUEUE_COMPUTE);
+    uint64_t *cell = alloc(device, 16);
+    struct reported reported = {.in_order = true};
+    const struct dev_timing timing = {note_time, &reported};
+    const struct mix_arguments a = {.to = &cell[1], .from = {cell, cell, cell}};
+    struct dev_command command = {.op = OP_WAIT, .arguments = &a, .arguments_bytes = sizeof a};
+    static const int failing[] = {1, 2, 500, 1026, 1027, 1028};
+    struct core_fence fence = {0};
+    const int live = fake_live();
+    cell[0] = 1;
+    for (size_t i = 0; i < sizeof failing / sizeof failing[0]; i++) {
+        fake_fail(failing[i], OUT_OF_MEMORY);
+        check_int(dev_queue_time(queue, &timing), ==, -ENOMEM);
+        check_int(fake_failed(), ==, 1);
+        check_int(fake_live(), ==, live);
+        check_int(fake_sticky(), ==, 0);
+    }
+    fake_fail(0, 0);
+    for (int turn = 0; turn < 3; turn++) {
+        const int64_t before_ns = core_clock_now_ns();
+        reported = (struct reported){.in_order = true, .last_ns = before_ns};
+        check_int(dev_queue_time(queue, turn == 1 ? &timing : NULL), ==, 0);
+        for (unsigned i = 0; i < UNIT * UNITS; i++) {
+            command.op = i % UNIT == 0 ? OP_WAIT : OP_MIX;
+            command.more = i % UNIT != UNIT - 1;
+            int rc;
+            while ((rc = dev_queue_launch(queue, &command, &fence)) == -EAGAIN) {
+            }
+            check_int(rc, ==, 0);
+        }
+        check_int(core_fence_wait(fence, LONG_NS), ==, 0);
+        check_uint(reported.count, ==, turn == 1 ? UNIT * UNITS : 0);
+        check_uint(reported.waits, ==, turn == 1 ? UNITS : 0);
+        check_true(reported.in_order);
+        if (turn == 1) {
+            check_int(reported.first_ns, >=, before_ns);
+            check_int(reported.last_ns, <=, core_clock_now_ns() + 1000000);
+        }
+    }
+    const struct dev_timing other = {note_time, NULL};
+    check_int(dev_queue_time(queue, &other), ==, -EBUSY);
+    dev_queue_destroy(queue);
+    dev_memory_free(device, cell);
     dev_close(device);
     check_int(fake_live(), ==, 0);
 }
@@ -299,6 +459,8 @@ static void every_call_fails(void)
     check_int(n, >, 10);
 }
 
-TEST_MAIN({"absence", absence}, {"budget", budget}, {"a_unit_has_one_event", a_unit_has_one_event},
-          {"lost_card", lost_card}, {"lost_while_waiting", lost_while_waiting}, {"pieces", pieces},
+TEST_MAIN({"absence", absence}, {"budget", budget}, {"separate_memory", separate_memory},
+          {"a_unit_has_one_event", a_unit_has_one_event},
+          {"launches_are_timed", launches_are_timed}, {"lost_card", lost_card},
+          {"lost_while_waiting", lost_while_waiting}, {"pieces", pieces},
           {"every_call_fails", every_call_fails})

@@ -32,11 +32,12 @@ static struct {
     const char *kind;
     struct array arrays[RIG_ARRAYS_MAX];
     unsigned count;
+    size_t tail_bytes; /* zeros after each array on the device */
     uint64_t seed, drawn;
 } rig;
 
-enum { TAIL_BYTES = 64, ENUM_LIMIT = 4096 }; /* zeros after each array on the device */
-enum { PLACES_MAX = 64 };                    /* attempts to place an array */
+enum { TAIL_BYTES = 64, ENUM_LIMIT = 4096 };
+enum { PLACES_MAX = 64 }; /* attempts to place an array */
 
 /* If device memory is host memory, a sanitizer detects accesses to the tail. */
 static void tail_watch(const struct array *array, bool on)
@@ -45,9 +46,9 @@ static void tail_watch(const struct array *array, bool on)
         return;
     }
     if (on) {
-        core_poison(array->device + array->bytes, TAIL_BYTES);
+        core_poison(array->device + array->bytes, rig.tail_bytes);
     } else {
-        core_unpoison(array->device + array->bytes, TAIL_BYTES);
+        core_unpoison(array->device + array->bytes, rig.tail_bytes);
     }
 }
 
@@ -78,6 +79,7 @@ void rig_open(const struct kern_options *options, unsigned threads)
         test_skip("%s", core_err_message());
     }
     must(rc);
+    rig.tail_bytes = dev_memory_is_separate(rig.device) ? 0 : TAIL_BYTES; /* a tool guards them */
     must(kern_ops_attach(rig.device, options, &rig.ops));
     const struct dev_queue_options queue = {
         .kind = DEV_QUEUE_COMPUTE, .threads = threads, .scratch_bytes = SCRATCH_BYTES};
@@ -224,10 +226,10 @@ static struct array *array_add(enum kern_type type, int64_t count, size_t bytes)
     }
     struct array *array = &rig.arrays[rig.count];
     *array = (struct array){.bytes = bytes, .type = type, .count = count};
-    array->host = host_alloc(bytes + TAIL_BYTES);
-    array->fetched = calloc(1, bytes + TAIL_BYTES);
+    array->host = host_alloc(bytes + rig.tail_bytes);
+    array->fetched = calloc(1, bytes + rig.tail_bytes);
     void *device = NULL;
-    must(dev_memory_alloc(rig.device, bytes + TAIL_BYTES, &device));
+    must(dev_memory_alloc(rig.device, bytes > 0 ? bytes + rig.tail_bytes : TAIL_BYTES, &device));
     array->device = device;
     rig.count++;
     return array;
@@ -245,7 +247,7 @@ static void copy(enum dev_copy_direction direction, void *to, const void *from, 
 
 static void array_up(const struct array *array)
 {
-    copy(DEV_COPY_UP, array->device, array->host, array->bytes + TAIL_BYTES);
+    copy(DEV_COPY_UP, array->device, array->host, array->bytes + rig.tail_bytes);
     tail_watch(array, true);
 }
 
@@ -324,9 +326,9 @@ static void tail_check(const struct array *array, const char *what)
     static const char zeros[TAIL_BYTES];
     char tail[TAIL_BYTES];
     tail_watch(array, false);
-    copy(DEV_COPY_DOWN, tail, array->device + array->bytes, TAIL_BYTES);
+    copy(DEV_COPY_DOWN, tail, array->device + array->bytes, rig.tail_bytes);
     tail_watch(array, true);
-    if (memcmp(tail, zeros, sizeof tail) != 0) {
+    if (memcmp(tail, zeros, rig.tail_bytes) != 0) {
         test_fail(__FILE__, __LINE__, "op %s has written past an array of %zu bytes", what,
                   array->bytes);
     }

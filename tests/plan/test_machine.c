@@ -853,6 +853,50 @@ static void cards_share(void)
     check_int(shared, >=, 3);
 }
 
+/* A GPU sums the squares of every gradient before the next backward pass may reuse its buffer, also of
+ * those that the processor updates; with two ranks, or if the GPU's rate is unknown, the processor does. */
+static void cards_sum_what_they_made(void)
+{
+    for (int way = 0; way < 3; way++) {
+        struct world world;
+        world_init(&world, false, 1);
+        give_card(&world);
+        world.shapes[2].trained = false;
+        world.input.wishes.states = PLAN_WHERE_HOST;
+        world.input.world = way == 1 ? 2 : 1;
+        world.input.rates.card_sums_elements = way == 2 ? 0 : 1e11;
+        struct plan *plan = world_plan(&world);
+        const struct plan_tape *tape = plan_tape(plan, PLAN_NEXT, PLAN_NEXT);
+        const struct plan_layout *layout = plan_layout_of(plan);
+        uint32_t count = 0;
+        check_int(blocks_on_card(plan), ==, 0);
+        for (uint32_t i = 0; i < tape->count; i++) {
+            const struct plan_command *command = &tape->commands[i];
+            if (command->op == PLAN_SUMS) {
+                const struct plan_operand *grad = plan_command_operand(command, PLAN_AS_GRAD);
+                const enum plan_tier tier = plan_buffer(plan, grad->buffer)->tier;
+                check_int(command->queue, ==, way == 0 ? PLAN_Q_COMPUTE : PLAN_Q_UPDATE);
+                check_int(tier, ==, way == 0 ? PLAN_DEVICE : PLAN_HOST);
+                count++;
+            }
+        }
+        check_uint(count, ==, BLOCKS - 1);
+        check_int(layout->tile_sums_card != PLAN_NONE, ==, way == 0);
+        plan_destroy(plan);
+    }
+    for (uint64_t i = 0; i < TEST_COUNT(60, 20); i++) {
+        struct world world;
+        vary(&world, i * 7919 + i / 3);
+        give_card(&world);
+        world.input.wishes.states = i % 2 == 0 ? PLAN_WHERE_HOST : PLAN_WHERE_AUTO;
+        if (world.input.wishes.grads == PLAN_WHERE_DEVICE) {
+            world.input.wishes.grads = PLAN_WHERE_AUTO;
+        }
+        const bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
+        train(&world, is_inside ? &inside : &drained, 2);
+    }
+}
+
 /* Gradients and weights of a block on the GPU do not cross the link. */
 static void cards_keep_what_is_theirs(void)
 {
@@ -928,6 +972,7 @@ TEST_MAIN({"tapes_train", tapes_train}, {"applications_train", applications_trai
           {"stored_blocks_train", stored_blocks_train},
           {"stored_blocks_are_small", stored_blocks_are_small}, {"budgets_train", budgets_train},
           {"cards_train", cards_train}, {"cards_share", cards_share},
+          {"cards_sum_what_they_made", cards_sum_what_they_made},
           {"cards_keep_what_is_theirs", cards_keep_what_is_theirs}, {"groups_train", groups_train},
           {"groups_gather_inside", groups_gather_inside},
           {"packed_ranks_train", packed_ranks_train}, {"coded_ranks_train", coded_ranks_train},

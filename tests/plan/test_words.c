@@ -87,6 +87,72 @@ static void measured_times_are_drawn(void)
     plan_destroy(plan);
 }
 
+/* The ops that ran while the compute queue did are bars of a row of their own, and their times are added up by
+ * name; others are not written. If there were too many, the file says so. */
+static void ops_are_drawn(void)
+{
+    enum { OPS = 8 };
+    static const struct {
+        const char *name;
+        int begin_ms, end_ms;
+    } ops[OPS] = {{"before", -50, -40},    {"norm", -1, 1},
+                  {"matmul", 2, 6},        {"norm", 7, 8},
+                  {"matmul", 8, 18},       {"later", 200, 210},
+                  {"rope", 1000, 1000000}, {"after", 1000000, 1000001}};
+    struct world world;
+    world_init(&world, true, 1);
+    struct plan *plan = world_plan(&world);
+    const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
+    for (int full = 0; full < 2; full++) {
+        struct plan_trace *trace = NULL;
+        check_int(plan_trace_create(1, 2, tape->count, &trace), ==, 0);
+        for (unsigned pushed = 1; pushed <= 6; pushed++) { /* two tapes may be under way */
+            plan_trace_push(trace, tape);
+            check_int(plan_trace_wants_ops(trace), ==, pushed >= 2 && pushed <= 4);
+        }
+        const int64_t start_ns = core_clock_now_ns();
+        for (uint32_t i = 0; i < tape->count; i++) {
+            plan_trace_watch(trace, 1, &tape->commands[i], start_ns, start_ns + INT64_C(100000000));
+        }
+        for (size_t i = 0; i < OPS; i++) {
+            plan_trace_op(trace, ops[i].name, start_ns + ops[i].begin_ms * INT64_C(1000000),
+                          start_ns + ops[i].end_ms * INT64_C(1000000));
+        }
+        for (uint32_t i = OPS; full == 1 && i <= PLAN_TRACE_OPS_MAX; i++) {
+            plan_trace_op(trace, "after", INT64_MAX - 1, INT64_MAX);
+        }
+        check_int(plan_trace_write(trace, &world.input, timeline_path()), ==, 0);
+        plan_trace_destroy(trace);
+        struct core_json *doc = parse_timeline();
+        const struct core_json_value *root = core_json_root(doc);
+        const struct core_json_value *events = core_json_find(root, "traceEvents");
+        size_t bars = 0;
+        for (size_t i = 0; i < core_json_count(events); i++) {
+            const struct core_json_value *event = core_json_at(events, i);
+            bars += strcmp(member(event, "ph"), "X") == 0 &&
+                    core_json_integer(core_json_find(event, "tid")) == PLAN_Q_COUNT;
+        }
+        check_int(bars, ==, 4);
+        const struct core_json_value *other = core_json_find(root, "otherData");
+        const struct core_json_value *totals = core_json_find(other, "ops");
+        static const struct {
+            const char *name;
+            int count;
+            double us;
+        } expected[] = {{"matmul", 2, 14000}, {"norm", 2, 3000}};
+        check_int(core_json_count(totals), ==, 2);
+        for (size_t i = 0; i < 2; i++) {
+            const struct core_json_value *total = core_json_at(totals, i);
+            check_string(member(total, "op"), expected[i].name);
+            check_int(core_json_integer(core_json_find(total, "count")), ==, expected[i].count);
+            check_double(core_json_real(core_json_find(total, "us")), ==, expected[i].us);
+        }
+        check_int(core_json_bool(core_json_find(other, "ops_complete")), ==, full == 0);
+        core_json_destroy(doc);
+    }
+    plan_destroy(plan);
+}
+
 /* The simulated timeline has the same names and ends at the end of the simulation. */
 static void predicted_times_are_drawn(void)
 {
@@ -220,7 +286,7 @@ static void tapes_of_ranks_print(void)
     plan_destroy(plan);
 }
 
-TEST_MAIN({"measured_times_are_drawn", measured_times_are_drawn},
+TEST_MAIN({"measured_times_are_drawn", measured_times_are_drawn}, {"ops_are_drawn", ops_are_drawn},
           {"predicted_times_are_drawn", predicted_times_are_drawn},
           {"consumers_add_up", consumers_add_up},
           {"bottlenecks_have_words", bottlenecks_have_words},

@@ -428,7 +428,8 @@ int case_try_part(const struct case_model *made, const struct run_options *optio
                                                       .model = made->model,
                                                       .files = made->files,
                                                       .folder = made->folder,
-                                                      .checkpoint = part->resume};
+                                                      .checkpoint = part->resume,
+                                                      .trace = part->trace};
     rc = run_engine_create(&engine_options, &engine);
     rc = rc != 0 ? rc : run_steps(made, engine, options, part, out);
     rc = rc != 0 ? rc : hash_all(made, engine, options, out);

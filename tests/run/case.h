@@ -82,6 +82,7 @@ int case_try_engine(const struct case_model *made, const struct run_options *opt
 struct case_part {
     unsigned first, end;
     const char *resume;                  /* a checkpoint's folder; NULL: the files */
+    const char *trace;                   /* a file for its timeline; NULL: none */
     const struct run_save_options *save; /* NULL: none */
     unsigned save_after;                 /* steps */
     bool save_on;                        /* and after every later step */

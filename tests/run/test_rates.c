@@ -12,6 +12,7 @@
 #include <utime.h>
 
 #include "aio/measure.h"
+#include "core/base/cpus.h"
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "core/json/cache.h"
@@ -362,6 +363,37 @@ static int measure_rows(const struct case_model *made, struct run_options *optio
     return rc;
 }
 
+/* The update is measured outside of the processors' caches if the model does not fit into them: with budgets that do
+ * not allow it, a warning says so. */
+static void updates_in_cache_are_told(void)
+{
+    struct case_model made;
+    struct run_shapes *shapes = NULL;
+    struct plan_rates rates = {0};
+    struct core_cpus cpus;
+    struct run_options options = case_options();
+    check_int(core_cpus_allowed(&cpus), ==, 0);
+    const uint64_t cache = core_cpus_cache_bytes(&cpus, "");
+    if (cache < 8 << 20) {
+        test_skip("the kernel names no cache of 8 MiB or more");
+    }
+    case_model_make(&made, "llama");
+    check_int(run_shapes_create(made.model, &options, &shapes), ==, 0);
+    test_listen(CORE_LOG_WARN);
+    options.budgets.joint_bytes = 8 << 20; /* the update gets 2 MiB */
+    check_int(run_measure_update(shapes, &options, &rates), ==, 0);
+    check_uint(test_heard_lines("caches"), ==, 0); /* the model's own arrays fit */
+    shapes->blocks[1].elements = cache;
+    shapes->blocks[1].trained = true;
+    check_int(run_measure_update(shapes, &options, &rates), ==, 0);
+    check_uint(test_heard_lines("the rate of the update is measured with"), ==, 1);
+    check_contains(test_heard(), "fit into the processors' caches of");
+    check_double(rates.memory_bytes, ==, 0); /* on the CPU device, copies are counted otherwise */
+    test_listen_end();
+    run_shapes_destroy(shapes);
+    case_model_free(&made);
+}
+
 /* A layer that does not fit with all rows is measured with fewer, and the result is not cached.
  * Rates that were cached with larger budgets are used. */
 static void blocks_are_measured_in_budgets(void)
@@ -473,6 +505,7 @@ TEST_MAIN({"parts_count_for_their_keys", parts_count_for_their_keys},
           {"machines_are_measured_once", machines_are_measured_once},
           {"drives_are_asked_once", drives_are_asked_once},
           {"measuring_takes_little", measuring_takes_little},
+          {"updates_in_cache_are_told", updates_in_cache_are_told},
           {"blocks_are_measured_in_budgets", blocks_are_measured_in_budgets},
           {"what_cannot_fit_is_planned", what_cannot_fit_is_planned},
           {"blocks_that_cannot_be_measured", blocks_that_cannot_be_measured},

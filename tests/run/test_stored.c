@@ -335,9 +335,12 @@ static void pairs_by_sections(void)
     struct run_options options = options_of(&ways[2], MODEL_STORAGE_NF4);
     case_model_make(&made, "wide");
     case_model_adapt(&made, &lora);
+    made.rows = CASE_PAIRS;
     options.tile_bytes = 64 << 10;
     options.pairs = CASE_ROWS / 2;
-    options.rows = 4 * options.pairs;
+    options.rows = 2 * options.pairs;
+    options.row_length = CASE_LENGTH;
+    options.length = 2 * CASE_LENGTH;
     options.beta = 0.1;
     options.micro_batches = 1;
     case_run_part(&made, &options, &part, &whole, "whole blocks");
