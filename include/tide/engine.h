@@ -374,7 +374,8 @@ struct tide_batch {
 };
 
 /* Writes the tokens of the longest pair of a batch with TIDE_LOSS_DPO, for `pair_length`: tokens that both rows
- * begin with count once, and those after a row's last target do not count. -EINVAL: no rows of pairs. */
+ * begin with count once, and those after a row's last target do not count. Returns 0, or -EINVAL for rows that are not
+ * pairs. */
 TIDE_API int tide_pair_length(const struct tide_batch *batch, uint32_t *out);
 
 struct tide_step {
