@@ -1,4 +1,4 @@
-/* size.h: sizes as people write them: 4096, 512K, 1M, 24GiB (binary), 24GB (decimal); sizes rounded up. */
+/* size.h: sizes as people write them: 4096, 512K, 1M, 24GiB (binary), 24GB (decimal); sizes compared and rounded up. */
 #ifndef CORE_BASE_SIZE_H
 #define CORE_BASE_SIZE_H
 
@@ -11,6 +11,11 @@ int core_size_parse(const char *text, uint64_t *bytes);
 
 /* Writes the size in readable form: "24.0 GiB". Returns `out`. */
 const char *core_size_print(uint64_t bytes, char *out, size_t out_bytes);
+
+static inline uint64_t core_larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
 
 /* The least multiple of `grain` that is not below `size`; it must fit 64 bits. */
 static inline uint64_t core_round_up(uint64_t size, uint64_t grain)

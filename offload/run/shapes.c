@@ -19,11 +19,6 @@ enum { LOGITS_PART = 10 };
 _Static_assert(BLOCKS_ALIGN_ELEMENTS % CORE_UPDATE_Q8_BLOCK == 0,
                "a block of 8-bit moments must not cross the beginning of a parameter");
 
-static uint64_t larger(uint64_t a, uint64_t b)
-{
-    return a > b ? a : b;
-}
-
 uint64_t run_shapes_stride(uint64_t bytes)
 {
     return core_round_up(bytes, PLAN_ALIGN_BYTES);
@@ -47,7 +42,7 @@ struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape,
 
 uint64_t run_shapes_kept_offset(const struct model_program *program)
 {
-    return core_round_up(larger(program->forward.temp_bytes, program->backward.temp_bytes),
+    return core_round_up(core_larger(program->forward.temp_bytes, program->backward.temp_bytes),
                          PLAN_ALIGN_BYTES);
 }
 
@@ -195,8 +190,8 @@ static void add_scratch(struct run_shapes *shapes, const struct model_program *p
 {
     const struct model_steps *const parts[] = {&program->forward, &program->backward};
     for (size_t i = 0; i < 2; i++) {
-        shapes->scratch_bytes = larger(shapes->scratch_bytes,
-                                       model_steps_scratch_bytes(parts[i], kind, threads, grad));
+        shapes->scratch_bytes = core_larger(
+            shapes->scratch_bytes, model_steps_scratch_bytes(parts[i], kind, threads, grad));
     }
 }
 
@@ -229,7 +224,7 @@ static int make_one(struct run_shapes *shapes, const struct run_options *options
         rc = make_one_sections(shapes, index);
     }
     if (rc == 0) {
-        shapes->scratch_bytes = larger(
+        shapes->scratch_bytes = core_larger(
             shapes->scratch_bytes,
             model_steps_scratch_bytes(&shapes->one->logits, kind, options->threads, &none));
     }

@@ -1,0 +1,42 @@
+/* layout_internal.h: what the files that make a layout share. layout_buffers.c has the list of its buffers;
+ * layout_slots.c and layout_gradients.c add theirs to it, and layout.c all others. Private to offload/plan; pure. */
+#ifndef OFFLOAD_PLAN_LAYOUT_INTERNAL_H
+#define OFFLOAD_PLAN_LAYOUT_INTERNAL_H
+
+#include "offload/plan/layout.h"
+
+/* ---- layout_buffers.c: no bytes, no buffer: *out is then unchanged. 0 or -ENOMEM ---- */
+
+struct plan_buffer_kind {
+    const char *name;
+    enum plan_tier tier;
+    enum plan_consumer consumer;
+    bool twice; /* in two generations */
+};
+
+int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier tier,
+                    enum plan_consumer consumer, uint64_t bytes, uint32_t *out);
+/* A buffer of a block; a second one, in another generation, is its twin. */
+int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input *input,
+                             uint32_t block, const struct plan_buffer_kind *kind, uint64_t bytes,
+                             uint32_t *out);
+int plan_layout_add_ring(struct plan_layout *layout, const struct plan_buffer_kind *kind,
+                         const uint64_t bytes[PLAN_SIZE_COUNT],
+                         const uint32_t counts[PLAN_SIZE_COUNT], struct plan_ring *out);
+/* Bytes of the extents of `chunks` chunks, of which the last one may be short. */
+uint64_t plan_extents_bytes(uint64_t chunks, uint64_t chunk_bytes, uint64_t last_bytes);
+
+/* ---- layout_look.c ---- */
+
+/* The block whose weights a block can use by sections; PLAN_NONE: none. */
+uint32_t plan_layout_source(const struct plan_input *input, uint32_t block);
+
+/* ---- layout_slots.c, layout_gradients.c: 0 or -ENOMEM ---- */
+
+/* After the buffers where weights and states are kept. */
+int plan_layout_add_slots(struct plan_layout *layout, const struct plan_input *input,
+                          const struct plan_choice *choice);
+int plan_layout_add_gradients(struct plan_layout *layout, const struct plan_input *input,
+                              const struct plan_choice *choice);
+
+#endif
