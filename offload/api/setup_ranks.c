@@ -1,0 +1,261 @@
+/* setup_ranks.c: the ranks of a run: their number, threads, cards and machine, and how they exchange weights and
+ * gradients. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "core/coll/coll.h"
+#include "core/dev/dev.h"
+#include "offload/api/setup_parts.h"
+#include "offload/api/world_parts.h"
+#include "offload/run/checkpoint.h"
+#include "offload/run/machine.h"
+#include "offload/run/remote.h"
+
+/* Processors for the update's team. With a card, two are left to the threads that feed and watch it,
+ * because a team is as slow as its slowest member. */
+static unsigned processors(const char *device)
+{
+    enum { CARD_THREADS = 2, TEAM_MIN = 2 };
+    struct core_cpus cpus;
+    const unsigned all = core_cpus_allowed(&cpus) == 0 ? core_cpus_count(&cpus) : 1;
+    const bool card = device != NULL && !dev_is_cpu(device);
+    return card && all >= CARD_THREADS + TEAM_MIN ? all - CARD_THREADS : all;
+}
+
+/* Threads of one rank. Their number changes a run's bits, so a resumed run keeps it, unless the options
+ * give another number, the number of ranks changed, or this machine has too few processors; resuming then
+ * warns that bits differ. */
+static unsigned threads_of(const struct setup *setup)
+{
+    const struct tide_engine_options *given = &setup->given;
+    const uint32_t local = setup->options.local;
+    const unsigned all = given->threads > 0       ? given->threads
+                         : given->machine != NULL ? (unsigned)setup->machine.cores
+                         : setup->peers != NULL   ? world_threads(setup->peers) * local
+                                                  : processors(given->device);
+    const unsigned each = all / local > 0 ? all / local : 1;
+    const unsigned before = given->threads == 0 && given->resume != NULL
+                                ? run_checkpoint_threads(given->resume, setup->options.world)
+                                : 0;
+    return before > 0 && (before == 1 || before * local <= all) ? before : each;
+}
+
+/* Sets the number of ranks: with several processes, the number of these. */
+static int count_ranks(struct setup *setup)
+{
+    const struct tide_engine_options *given = &setup->given;
+    setup->peers = given->world != NULL ? given->world->peers : NULL;
+    setup->options.world = setup->options.local = given->ranks > 0 ? given->ranks : 1;
+    if (setup->peers == NULL) {
+        return 0;
+    }
+    const unsigned world = coll_peers_world(setup->peers);
+    if (given->ranks > 1 && given->ranks != world) {
+        return core_err_set(-EINVAL, "%u ranks were requested, but %s started %u processes",
+                            given->ranks, given->world->launch.launcher, world);
+    }
+    setup->options.world = world;
+    setup->options.local = world_ranks_per_host(setup->peers);
+    setup->options.wishes.saves = false; /* states of other processes are read out */
+    return 0;
+}
+
+/* Checks that each rank of this machine can have a card and that NCCL can connect them. */
+static int check_cards(const struct setup *setup)
+{
+    const struct run_options *options = &setup->options;
+    char first[DEV_NAME_BYTES];
+    if (setup->given.machine != NULL || dev_is_cpu(options->device) ||
+        (options->world == 1 && strchr(options->device, ',') == NULL)) {
+        return 0;
+    }
+    const unsigned ranks = setup->peers != NULL ? world_ranks_of_host(setup->peers)
+                                                : options->world;
+    const int rc = dev_name_of_rank(options->device, 0, ranks, first);
+    return rc != 0 || options->world == 1 ? rc : coll_nccl_find();
+}
+
+int setup_measure_peers(struct setup *setup)
+{
+    struct run_options *options = &setup->options;
+    struct plan_rates rates = {.coll_bytes = 0};
+    int rc = run_remote_measure(setup->peers, options->within, &rates);
+    if (rc == 0) {
+        options->coll_bytes = rates.coll_bytes;
+        options->within_bytes = rates.within_bytes;
+        core_log(CORE_LOG_INFO,
+                 "ranks receive %.3g GB/s from each other, measured between processes",
+                 rates.coll_bytes / 1e9);
+    }
+    return rc;
+}
+
+/* Device and nodes of the machine in a file. */
+static int read_machine(struct setup *setup)
+{
+    const struct tide_engine_options *given = &setup->given;
+    struct run_options *options = &setup->options;
+    const uint64_t nodes = given->nodes > 0 ? given->nodes : 1;
+    int rc = run_machine_read(given->machine, &setup->machine);
+    if (rc != 0) {
+        return rc;
+    }
+    if (options->world % nodes != 0) {
+        return core_err_set(-EINVAL,
+                            "%" PRIu32 " ranks cannot be spread evenly over %" PRIu64 " nodes",
+                            options->world, nodes);
+    }
+    options->device = setup->machine.card ? "cuda" : "cpu";
+    options->local = (uint32_t)(options->world / nodes);
+    if (setup->machine.card && options->local > setup->machine.devices) {
+        return core_err_set(-EINVAL,
+                            "%" PRIu32 " ranks per node; %s has %g GPUs, one for each rank",
+                            options->local, given->machine, setup->machine.devices);
+    }
+    return nodes > 1 && setup->machine.between_bytes == 0
+               ? core_err_set(-EINVAL,
+                              "%" PRIu64 " nodes; %s has no between_bytes_per_second, the rate of "
+                              "its network",
+                              nodes, given->machine)
+               : 0;
+}
+
+/* Sets how many ranks share this machine, because its rates are measured with one rank alone on it. */
+static void share_machine(struct setup *setup)
+{
+    struct run_options *options = &setup->options;
+    if (setup->given.machine != NULL) {
+        return; /* its rates are those of one of its ranks */
+    }
+    options->drive_ranks = options->local;
+    if (setup->peers != NULL) {
+        world_check_binding(setup->peers, options->threads);
+        options->crowding = world_crowding(setup->peers, options->threads);
+    } else {
+        const double threads = (double)options->local * options->threads;
+        options->crowding = threads / processors(setup->given.device);
+    }
+}
+
+/* Sets whether weights are gathered as codes of 8 bits. */
+static int choose_gather(struct setup *setup)
+{
+    struct run_options *options = &setup->options;
+    if (setup->given.gather == TIDE_GATHER_EXACT) {
+        return 0;
+    }
+    if (!dev_is_cpu(options->device)) {
+        return core_err_set(-ENOTSUP, "gathering weights in 8 bits needs the CPU device");
+    }
+    options->packs = options->stage == 3 && options->type != KERN_F32;
+    if (options->packs) {
+        core_log(CORE_LOG_INFO,
+                 "ranks gather weights in 8 bits, so results differ from exact ones");
+    } else {
+        core_log(CORE_LOG_WARN,
+                 "--gather int8 has no effect: it needs several ranks, ZeRO stage 3 and "
+                 "16-bit weights");
+    }
+    return 0;
+}
+
+/* Sets whether gradients are reduced as codes of 4 bits. */
+static int choose_reduce(struct setup *setup)
+{
+    struct run_options *options = &setup->options;
+    if (setup->given.reduce == TIDE_REDUCE_EXACT) {
+        return 0;
+    }
+    if (!dev_is_cpu(options->device)) {
+        return core_err_set(-ENOTSUP, "reducing gradients in 4 bits needs the CPU device");
+    }
+    options->codes = options->stage > 0;
+    if (options->codes) {
+        core_log(CORE_LOG_INFO,
+                 "ranks reduce gradients in 4 bits, so results differ from exact ones");
+    } else {
+        core_log(CORE_LOG_WARN, "--reduce int4 has no effect: it needs several ranks and ZeRO "
+                                "stage 1, 2 or 3");
+    }
+    return 0;
+}
+
+/* Warns if a group has ranks of several hosts: the ranks of a host are then not consecutive. */
+static void check_neighbours(const struct setup *setup)
+{
+    const uint32_t within = setup->options.within;
+    for (uint32_t r = 0; setup->peers != NULL && r < setup->options.world; r++) {
+        const char *first = coll_peers_at(setup->peers, r / within * within)->host;
+        const char *host = coll_peers_at(setup->peers, r)->host;
+        if (strcmp(first, host) != 0) {
+            core_log(
+                CORE_LOG_WARN,
+                "groups of %u ranks have ranks of several hosts: rank %u is on %s and rank %u on "
+                "%s; start those of a host one after the other (mpirun --map-by slot)",
+                within, r / within * within, first, r, host);
+            return;
+        }
+    }
+}
+
+/* Sets the size of groups of ranks that keep a copy of weights. */
+static int choose_within(struct setup *setup)
+{
+    struct run_options *options = &setup->options;
+    const uint64_t within = setup->given.gather_within;
+    if (within <= 1) {
+        return 0;
+    }
+    if (!dev_is_cpu(options->device)) {
+        return core_err_set(-ENOTSUP,
+                            "gathering weights within groups of ranks needs the CPU device");
+    }
+    if (options->stage != 3 || within == options->world) {
+        core_log(CORE_LOG_WARN,
+                 "--gather-within %" PRIu64
+                 " has no effect: it needs more ranks than that, and ZeRO "
+                 "stage 3",
+                 within);
+        return 0;
+    }
+    if (within > options->world || options->world % within != 0) {
+        return core_err_set(-EINVAL,
+                            "%u ranks cannot be divided into groups of %" PRIu64
+                            ": --gather-within (zero_hpz_partition_size) takes a divisor of the "
+                            "number of ranks",
+                            options->world, within);
+    }
+    options->within = (uint32_t)within;
+    check_neighbours(setup);
+    return 0;
+}
+
+int setup_init_ranks(struct setup *setup, bool weights)
+{
+    int rc = count_ranks(setup);
+    if (rc == 0 && setup->given.machine != NULL) {
+        rc = read_machine(setup);
+    }
+    if (rc == 0 && weights) {
+        rc = check_cards(setup);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    setup->options.stage = setup->options.world > 1 ? setup->given.zero_stage : 0;
+    rc = choose_gather(setup);
+    if (rc == 0) {
+        rc = choose_reduce(setup);
+    }
+    if (rc == 0) {
+        rc = choose_within(setup);
+    }
+    if (rc == 0) {
+        setup->options.threads = threads_of(setup);
+        share_machine(setup);
+    }
+    return rc;
+}

@@ -1,0 +1,191 @@
+/* setup_stores.c: the directories of the store: what their file systems have free, and how much each may use. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include "core/base/err.h"
+#include "core/base/log.h"
+#include "offload/api/abi.h"
+#include "offload/api/setup_parts.h"
+#include "offload/run/measure.h"
+
+/* The file system of a store's directory; the directory may not exist yet. */
+struct disk {
+    dev_t device; /* of the file system */
+    uint64_t free_bytes;
+};
+
+static int look_at(const char *directory, struct disk *out)
+{
+    char path[RUN_RATES_PATH_BYTES];
+    struct statvfs disk;
+    struct stat info;
+    if (strlen(directory) >= sizeof path) {
+        return core_err_set(-ENAMETOOLONG, "the path of the store's directory %.64s... is too long",
+                            directory);
+    }
+    run_rates_nearest(directory, path);
+    if (statvfs(path, &disk) != 0 || stat(path, &info) != 0) {
+        return core_err_set(-errno, "the store's directory %s: %s", directory, strerror(errno));
+    }
+    *out = (struct disk){.device = info.st_dev,
+                         .free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize};
+    return 0;
+}
+
+/* Limits of the paths that share a file system with one path. */
+struct disk_use {
+    uint32_t first;       /* the first of these paths */
+    uint32_t unlimited;   /* paths without a limit of their own */
+    uint64_t limit_bytes; /* the sum of the others' limits */
+};
+
+static struct disk_use disk_use_of(const struct tide_engine_options *given,
+                                   const struct disk *disks, uint32_t index)
+{
+    struct disk_use use = {.first = index};
+    for (uint32_t i = (uint32_t)given->store_count; i-- > 0;) {
+        const uint64_t bytes = given->stores[i].bytes;
+        if (disks[i].device == disks[index].device) {
+            use.first = i;
+            use.unlimited += bytes == 0;
+            use.limit_bytes = bytes > UINT64_MAX - use.limit_bytes ? UINT64_MAX
+                                                                   : use.limit_bytes + bytes;
+        }
+    }
+    return use;
+}
+
+/* Bytes for a path without a limit of its own: what is free, less the reserve and the limits of other
+ * paths on the same file system, in equal parts. 0: nothing is left. */
+static uint64_t free_share(uint64_t free_bytes, const struct disk_use *use)
+{
+    const uint64_t left = free_bytes > SETUP_RESERVE_BYTES ? free_bytes - SETUP_RESERVE_BYTES : 0;
+    return left > use->limit_bytes ? (left - use->limit_bytes) / use->unlimited : 0;
+}
+
+/* The bytes that a path may use. A given limit is not reduced to what is free now, because files of an
+ * earlier run may be removed first. */
+static int path_bytes(const struct tide_engine_options *given, const struct disk *disks,
+                      uint32_t index, uint64_t *out)
+{
+    const struct tide_store_path *path = &given->stores[index];
+    const uint64_t free_bytes = disks[index].free_bytes;
+    const struct disk_use use = disk_use_of(given, disks, index);
+    if (path->bytes == 0) {
+        *out = free_share(free_bytes, &use);
+        return *out > 0
+                   ? 0
+                   : core_err_set(
+                         -EFBIG,
+                         "the store's directory %s: its file system has %" PRIu64
+                         " MiB free, and tide leaves %" PRIu64
+                         " MiB free for others; free some space, or set the limit: --store %s:SIZE",
+                         path->directory, free_bytes >> 20, (uint64_t)SETUP_RESERVE_BYTES >> 20,
+                         path->directory);
+    }
+    *out = path->bytes;
+    if (path->bytes > free_bytes) {
+        core_log(CORE_LOG_WARN,
+                 "%s has only %" PRIu64 " bytes free of the %" PRIu64 " bytes of its limit",
+                 path->directory, free_bytes, path->bytes);
+    } else if (use.limit_bytes > free_bytes && use.first == index) {
+        core_log(CORE_LOG_WARN,
+                 "%s has only %" PRIu64 " bytes free of the %" PRIu64
+                 " bytes of the limits of all directories on its file system",
+                 path->directory, free_bytes, use.limit_bytes);
+    }
+    return 0;
+}
+
+int setup_read_stores(struct setup *setup)
+{
+    const size_t count = setup->given.store_count;
+    if (count > TIDE_STORES_MAX) {
+        return core_err_set(-EINVAL, "store_count is %zu; 0 to %d are possible", count,
+                            TIDE_STORES_MAX);
+    }
+    for (size_t i = 0; i < count; i++) {
+        int rc = abi_struct_read_at("tide_store_path", setup->given.stores, i, &setup->stores[i],
+                                    sizeof setup->stores[i]);
+        if (rc != 0) {
+            return core_err_prefix(rc, "store %zu", i);
+        }
+    }
+    setup->given.stores = setup->stores;
+    return 0;
+}
+
+enum { STORE_PATH_BYTES = 4096 };
+
+/* A missing directory may be the mount point of a drive that is not mounted; the run would then fill and
+ * wear the disk below it. */
+static int check_missing(const char *directory)
+{
+    char parent[STORE_PATH_BYTES];
+    char above[STORE_PATH_BYTES + 4];
+    struct stat info;
+    struct stat top;
+    if (stat(directory, &info) == 0 || errno != ENOENT) {
+        return 0; /* it exists, or opening it reports why not */
+    }
+    snprintf(parent, sizeof parent, "%s", directory);
+    for (size_t end = strlen(parent); end > 1 && parent[end - 1] == '/'; end--) {
+        parent[end - 1] = '\0';
+    }
+    char *slash = strrchr(parent, '/');
+    if (slash != NULL && slash != parent) {
+        *slash = '\0';
+    } else {
+        snprintf(parent, sizeof parent, slash == NULL ? "." : "/");
+    }
+    snprintf(above, sizeof above, "%s/..", parent);
+    if (stat(parent, &info) == 0 && stat(above, &top) == 0 && info.st_dev != top.st_dev) {
+        return 0;
+    }
+    return core_err_set(
+        -ENOENT,
+        "the store's directory %s does not exist, and no file system is mounted at %s; mount the "
+        "drive, create the directory (mkdir %s), or let tide create it (--make-store)",
+        directory, parent, directory);
+}
+
+int setup_fill_stores(struct setup *setup, bool makes)
+{
+    const struct tide_engine_options *given = &setup->given;
+    struct run_options *options = &setup->options;
+    const bool memory = given->io != NULL && strcmp(given->io, "mem") == 0;
+    struct disk disks[TIDE_STORES_MAX] = {{0}};
+    for (uint32_t i = 0; i < given->store_count; i++) {
+        const char *directory = given->stores[i].directory;
+        if (directory == NULL || directory[0] == '\0') {
+            return core_err_set(-EINVAL, "store %" PRIu32 " has no directory", i);
+        }
+        if (memory) {
+            continue;
+        }
+        int rc = makes && given->stores_must_exist != 0 ? check_missing(directory) : 0;
+        if (rc != 0) {
+            return rc;
+        }
+        rc = look_at(directory, &disks[i]);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    for (uint32_t i = 0; i < given->store_count; i++) {
+        uint64_t bytes = given->stores[i].bytes;
+        int rc = memory ? 0 : path_bytes(given, disks, i, &bytes);
+        if (rc != 0) {
+            return rc;
+        }
+        options->stores[i] = (struct store_path){.directory = setup->texts[2 + i],
+                                                 .bytes = bytes,
+                                                 .weight = given->store_count == 1 ? 1 : 0};
+    }
+    options->store_count = (unsigned)given->store_count;
+    return 0;
+}
