@@ -28,38 +28,42 @@ static bool is_partial(const char *name)
 }
 
 /* Whether a file was made of the files that this model's folder had before. */
-static bool is_stale(const struct model_kept *kept, int folder, const char *name)
+static bool is_stale(const struct model_kept *kept, int fd)
 {
     struct model_kept_header found;
-    bool direct;
-    const int fd = core_file_open_direct(folder, name, O_RDONLY, &direct);
-    const bool read = fd >= 0 && model_kept_read_header(fd, &found) == 0;
-    if (fd >= 0) {
-        close(fd);
-    }
-    return read && kept->header.shards != 0 && found.shards != kept->header.shards &&
-           strcmp(found.folder, kept->header.folder) == 0;
+    return model_kept_read_header(fd, &found) == 0 && kept->header.shards != 0 &&
+           found.shards != kept->header.shards && strcmp(found.folder, kept->header.folder) == 0;
 }
 
-/* Removes what killed runs left half-written, and bases of this folder's earlier files. */
-static void clear(const struct model_kept *kept, int folder, const char *own)
+/* Removes a file that a killed run left half-written, or a base of this folder's earlier files. Another run may
+ * give the name to another file meanwhile, which then stays. */
+static void clear_one(const struct model_kept *kept, const char *name)
 {
-    const int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct core_lock *lock = NULL;
+    bool direct;
+    const int fd = core_file_open_direct(kept->folder, name, O_RDONLY, &direct);
+    if (fd < 0) {
+        return;
+    }
+    const bool left = is_partial(name) ? core_lock_take(kept->folder, name, &lock) == 0
+                                       : is_stale(kept, fd);
+    if (left && model_kept_is_named(kept, fd, name) && unlinkat(kept->folder, name, 0) == 0) {
+        core_log(CORE_LOG_INFO, "removed %s/%s, %s", kept->options.directory, name,
+                 lock != NULL ? "which a run that ended left half-written"
+                              : "a base whose model has changed");
+    }
+    core_lock_drop(lock);
+    close(fd);
+}
+
+static void clear(const struct model_kept *kept, const char *own)
+{
+    const int copy = openat(kept->folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
     for (const struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
-        struct core_lock *lock = NULL;
-        if (!model_kept_is_name(entry->d_name) || strncmp(entry->d_name, own, strlen(own)) == 0) {
-            continue;
+        if (model_kept_is_name(entry->d_name) && strncmp(entry->d_name, own, strlen(own)) != 0) {
+            clear_one(kept, entry->d_name);
         }
-        const bool left = is_partial(entry->d_name)
-                              ? core_lock_take(folder, entry->d_name, &lock) == 0
-                              : is_stale(kept, folder, entry->d_name);
-        if (left && unlinkat(folder, entry->d_name, 0) == 0) {
-            core_log(CORE_LOG_INFO, "removed %s/%s, %s", kept->options.directory, entry->d_name,
-                     lock != NULL ? "which a run that ended left half-written"
-                                  : "a base whose model has changed");
-        }
-        core_lock_drop(lock);
     }
     if (dir != NULL) {
         closedir(dir);
@@ -109,7 +113,7 @@ int model_kept_begin(struct model_kept *kept)
     const char *name = model_kept_name(kept);
     int rc = 0;
     kept->writes = true;
-    clear(kept, kept->folder, name);
+    clear(kept, name);
     if (bytes > kept->options.room_bytes) {
         core_log(CORE_LOG_WARN,
                  "the %s base is not kept: it takes %" PRIu64 " MiB, and %s has room for %" PRIu64

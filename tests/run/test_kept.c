@@ -591,6 +591,7 @@ static void one_run_writes(void)
  * which that run locks it. */
 static struct {
     bool ends;
+    bool begins; /* another file of the same name afterwards */
     int rc;
     char part[900], name[900];
 } writer;
@@ -603,6 +604,9 @@ int __wrap_flock(int fd, int operation)
     if (writer.ends) {
         writer.ends = false;
         writer.rc = rename(writer.part, writer.name);
+        if (writer.begins) {
+            close(open(writer.part, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
+        }
     }
     return __real_flock(fd, operation);
 }
@@ -636,6 +640,31 @@ static void a_file_that_was_just_finished_stays(void)
     check_string(path, writer.name);
     check_int(model_kept_inspect(path, &look), ==, 0);
     check_uint(look.identity, ==, 55);
+    run_prepared_destroy(prepared);
+    remove_kept();
+    case_model_free(&made);
+}
+
+/* A run finds another base half-written, which its writer ends before the run has locked it; another run has begun to
+ * write it again: neither file is removed. */
+static void a_file_that_was_just_begun_stays(void)
+{
+    struct case_model made;
+    struct run_prepared *prepared = NULL;
+    struct model_kept *kept = NULL;
+    const struct model_kept_options given = begin_writing(&made, &prepared);
+    snprintf(writer.name, sizeof writer.name, "%s/tide-base-0123456789abcdef", directory);
+    snprintf(writer.part, sizeof writer.part, "%s/tide-base-0123456789abcdef.part", directory);
+    close(open(writer.part, O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+    writer.rc = -1;
+    writer.ends = writer.begins = true;
+    check_int(model_kept_open(&given, &kept), ==, 0);
+    check_true(kept != NULL);
+    check_int(writer.rc, ==, 0);
+    check_int(access(writer.name, F_OK), ==, 0);
+    check_int(access(writer.part, F_OK), ==, 0);
+    writer.begins = false;
+    model_kept_close(kept);
     run_prepared_destroy(prepared);
     remove_kept();
     case_model_free(&made);
@@ -740,6 +769,7 @@ TEST_MAIN({"what_prevents_keeping_is_no_error", what_prevents_keeping_is_no_erro
           {"killed_runs_leave_nothing_that_is_read", killed_runs_leave_nothing_that_is_read},
           {"one_run_writes", one_run_writes},
           {"a_file_that_was_just_finished_stays", a_file_that_was_just_finished_stays},
+          {"a_file_that_was_just_begun_stays", a_file_that_was_just_begun_stays},
           {"a_file_that_cannot_be_written_is_no_error", a_file_that_cannot_be_written_is_no_error},
           {"later_runs_read_only_what_was_kept", later_runs_read_only_what_was_kept},
           {"sections_are_read_where_they_are_kept", sections_are_read_where_they_are_kept},
