@@ -59,27 +59,31 @@ static char *next_command(char **rest)
     return NULL;
 }
 
-/* Runs every line of a guide that begins with "tide ". Returns their number. */
+/* Runs every line of a guide that begins with "tide ", in order; none may need what another one wrote to be removed.
+ * Returns their number. */
 static unsigned run_guide(const char *name)
 {
     char path[512];
     char *text = NULL;
     size_t bytes = 0;
     unsigned count = 0;
+    check_int(run_shell("rm -rf tuned"), ==, 0); /* of an earlier guide */
     snprintf(path, sizeof path, "%s/../docs/%s", test_root(), name);
     check_int(core_file_read(path, 1 << 20, &text, &bytes), ==, 0);
     char *rest = text;
     for (char *command; (command = next_command(&rest)) != NULL; count++) {
         char line[2100];
         const bool trains = strncmp(command, "tide finetune", 13) == 0;
-        snprintf(line, sizeof line, "%s%s >said.txt 2>&1", trains ? "rm -rf tuned && " : "",
-                 command);
+        char out[64] = "";
+        snprintf(line, sizeof line, "%s >said.txt 2>&1", command);
         if (run_shell(line) != 0) {
             run_shell("sed 's/^/# /' said.txt");
             test_fail(__FILE__, __LINE__, "%s", command);
         }
         if (trains) {
-            check_int(run_shell("tide inspect tuned >/dev/null"), ==, 0);
+            check_int(sscanf(strstr(command, "--out "), "--out %63s", out), ==, 1);
+            snprintf(line, sizeof line, "tide inspect %s >/dev/null", out);
+            check_int(run_shell(line), ==, 0);
         }
     }
     free(text);
