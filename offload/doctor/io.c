@@ -28,8 +28,8 @@ static const char *uring_cure(const struct doctor *doctor, int rc)
     case -EACCES:
     case -ENOSYS:
         return "docker run --security-opt seccomp=unconfined ... (or a profile that allows "
-               "io_uring_setup, io_uring_enter and io_uring_register); else a kernel from 5.10 on";
-    default: return "use a kernel from 5.10 on";
+               "io_uring_setup, io_uring_enter and io_uring_register); else Linux 5.15 or later";
+    default: return "use Linux 5.15 or later";
     }
 }
 

@@ -322,7 +322,7 @@ static void uring_refused_for_limits(void)
         const char *cure;
     } rows[] = {{forbid_with_enomem, NULL},
                 {forbid_with_emfile, "=> ulimit -n 65536"},
-                {forbid_with_einval, "=> use a kernel from 5.10 on"}};
+                {forbid_with_einval, "=> use Linux 5.15 or later"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char cure[300];
         const char *text = hear("", NULL, rows[i].forbid);
