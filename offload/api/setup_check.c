@@ -145,9 +145,9 @@ static int check_lora(const struct tide_engine_options *given)
         return core_err_set(-EINVAL, "options of adapters need lora_rank (--lora R)");
     }
     if (adapters && given->frozen_count > 0) {
-        return core_err_set(-EINVAL,
-                            "--freeze has no use with --lora, which freezes the whole model except "
-                            "--modules-to-save");
+        return core_err_set(
+            -EINVAL, "frozen (--freeze) has no use with adapters (--lora), which freeze the whole "
+                     "model except modules_to_save (--modules-to-save)");
     }
     return 0;
 }
@@ -163,10 +163,11 @@ static int check_loss(const struct tide_engine_options *given)
                    : 0;
     }
     if (given->lora_rank == 0 && given->adapter == NULL) {
-        return core_err_set(-EINVAL, "--loss dpo trains adapters: give --lora R, or --adapter DIR");
+        return core_err_set(-EINVAL, "the loss of pairs (--loss dpo) trains adapters: give "
+                                     "lora_rank (--lora R), or adapter (--adapter DIR)");
     }
     return given->modules_to_save_count > 0
-               ? core_err_set(-ENOTSUP, "--loss dpo cannot train whole modules "
+               ? core_err_set(-ENOTSUP, "the loss of pairs (--loss dpo) cannot train whole modules "
                                         "(--modules-to-save): its reference is the model without "
                                         "adapters")
                : 0;

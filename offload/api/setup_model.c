@@ -25,14 +25,15 @@ static int check_reference(const struct tide_engine_options *given,
                            const struct model_lora_options *lora)
 {
     if (lora->saved_count > 0) {
-        return core_err_set(
-            -ENOTSUP,
-            "%s has whole modules (modules_to_save), which --loss dpo cannot train: "
-            "its reference is the model without adapters",
-            given->adapter);
+        return core_err_set(-ENOTSUP,
+                            "%s has whole modules (modules_to_save), which the loss of pairs "
+                            "(--loss dpo) cannot train: "
+                            "its reference is the model without adapters",
+                            given->adapter);
     }
     core_log(CORE_LOG_WARN,
-             "--loss dpo: the reference is %s without adapters, not with those of %s; merge them "
+             "the loss of pairs (--loss dpo): the reference is %s without adapters, not with those "
+             "of %s; merge them "
              "into it (tide export --merge) for the other reference",
              given->model, given->adapter);
     return 0;
@@ -49,20 +50,24 @@ static int open_adapter(struct setup *setup, struct model_lora_options *lora)
     const struct model_peft *peft = setup->peft;
     const char *const file = MODEL_ADAPTER_CONFIG;
     if (given->lora_rank > 0 && given->lora_rank != peft->rank) {
-        return core_err_set(-EINVAL, "--lora %" PRIu32 " contradicts \"r\": %" PRId64 " in %s/%s",
-                            given->lora_rank, peft->rank, peft->folder, file);
+        return core_err_set(
+            -EINVAL, "lora_rank %" PRIu32 " (--lora) contradicts \"r\": %" PRId64 " in %s/%s",
+            given->lora_rank, peft->rank, peft->folder, file);
     }
     if (given->lora_alpha > 0 &&
         (given->lora_alpha > peft->alpha || given->lora_alpha < peft->alpha)) {
-        return core_err_set(-EINVAL, "--lora-alpha %g contradicts \"lora_alpha\": %g in %s/%s",
+        return core_err_set(-EINVAL,
+                            "lora_alpha %g (--lora-alpha) contradicts \"lora_alpha\": %g in %s/%s",
                             given->lora_alpha, peft->alpha, peft->folder, file);
     }
     if (given->lora_rslora != 0 && !peft->rslora) {
-        return core_err_set(-EINVAL, "--lora-rslora contradicts \"use_rslora\": false in %s/%s",
-                            peft->folder, file);
+        return core_err_set(
+            -EINVAL, "lora_rslora (--lora-rslora) contradicts \"use_rslora\": false in %s/%s",
+            peft->folder, file);
     }
     if (given->lora_dora != 0 && !peft->dora) {
-        return core_err_set(-EINVAL, "--lora-dora contradicts \"use_dora\": false in %s/%s",
+        return core_err_set(-EINVAL,
+                            "lora_dora (--lora-dora) contradicts \"use_dora\": false in %s/%s",
                             peft->folder, file);
     }
     if (fabs(peft->scale) < (double)FLT_MIN) {
@@ -148,11 +153,12 @@ static int check_base(const struct setup *setup)
     }
     return base == MODEL_STORAGE_PLAIN
                ? 0
-               : core_err_set(-EINVAL,
-                              "--base %s is for frozen layers, and no part of a layer of %s is "
-                              "frozen: train adapters (--lora R) or freeze layers (--freeze "
-                              "PATTERN)",
-                              model_storage_name(base), setup->given.model);
+               : core_err_set(
+                     -EINVAL,
+                     "base %s (--base) is for frozen layers, and no part of a layer of %s is "
+                     "frozen: train adapters (--lora R) or freeze layers (--freeze "
+                     "PATTERN)",
+                     model_storage_name(base), setup->given.model);
 }
 
 /* A quantised folder decides how its layers are kept, and only adapters can be trained on it. */
@@ -165,10 +171,11 @@ static int take_quantised(struct setup *setup, const struct model_config *config
         return 0;
     }
     if (given->base != TIDE_BASE_PLAIN && setup->options.base != base) {
-        return core_err_set(-EINVAL,
-                            "--base %s: the weights of %s are quantised to %s already; leave out "
-                            "--base, or give the model that they were made from",
-                            model_storage_name(setup->options.base), given->model, name);
+        return core_err_set(
+            -EINVAL,
+            "base %s (--base): the weights of %s are quantised to %s already; leave it "
+            "out, or give the model that they were made from",
+            model_storage_name(setup->options.base), given->model, name);
     }
     if (given->lora_rank == 0 && given->adapter == NULL) {
         return core_err_set(-EINVAL,
@@ -191,10 +198,11 @@ static int check_trained(const struct setup *setup)
             const struct model_param *param = &block->params[i];
             for (unsigned k = 0; param->trained && k < param->part_count; k++) {
                 if (param->parts[k].quant != KERN_QUANT_NONE) {
-                    return core_err_set(-EINVAL,
-                                        "--modules-to-save matches %s, which is quantised in %s "
-                                        "and cannot be trained",
-                                        param->parts[k].name, setup->given.model);
+                    return core_err_set(
+                        -EINVAL,
+                        "modules_to_save (--modules-to-save) matches %s, which is quantised in %s "
+                        "and cannot be trained",
+                        param->parts[k].name, setup->given.model);
                 }
             }
         }

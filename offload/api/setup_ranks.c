@@ -54,8 +54,9 @@ static int count_ranks(struct setup *setup)
     }
     const unsigned world = coll_peers_world(setup->peers);
     if (given->ranks > 1 && given->ranks != world) {
-        return core_err_set(-EINVAL, "%u ranks were requested, but %s started %u processes",
-                            given->ranks, given->world->launch.launcher, world);
+        return core_err_set(-EINVAL, "%u ranks were requested, but %s started %u process%s",
+                            given->ranks, given->world->launch.launcher, world,
+                            world == 1 ? "" : "es");
     }
     setup->options.world = world;
     setup->options.local = world_ranks_per_host(setup->peers);
@@ -155,9 +156,9 @@ static int choose_gather(struct setup *setup)
         core_log(CORE_LOG_INFO,
                  "ranks gather weights in 8 bits, so results differ from exact ones");
     } else {
-        core_log(CORE_LOG_WARN,
-                 "--gather int8 has no effect: it needs several ranks, ZeRO stage 3 and "
-                 "16-bit weights");
+        core_log(CORE_LOG_WARN, "gathering weights in 8 bits (--gather int8) has no effect: it "
+                                "needs several ranks, ZeRO stage 3 and "
+                                "16-bit weights");
     }
     return 0;
 }
@@ -177,7 +178,8 @@ static int choose_reduce(struct setup *setup)
         core_log(CORE_LOG_INFO,
                  "ranks reduce gradients in 4 bits, so results differ from exact ones");
     } else {
-        core_log(CORE_LOG_WARN, "--reduce int4 has no effect: it needs several ranks and ZeRO "
+        core_log(CORE_LOG_WARN, "reducing gradients in 4 bits (--reduce int4) has no effect: it "
+                                "needs several ranks and ZeRO "
                                 "stage 1, 2 or 3");
     }
     return 0;
@@ -215,18 +217,19 @@ static int choose_within(struct setup *setup)
     }
     if (options->stage != 3 || within == options->world) {
         core_log(CORE_LOG_WARN,
-                 "--gather-within %" PRIu64
-                 " has no effect: it needs more ranks than that, and ZeRO "
+                 "gathering within groups of %" PRIu64
+                 " ranks (--gather-within) has no effect: it needs more ranks than that, and ZeRO "
                  "stage 3",
                  within);
         return 0;
     }
     if (within > options->world || options->world % within != 0) {
-        return core_err_set(-EINVAL,
-                            "%u ranks cannot be divided into groups of %" PRIu64
-                            ": --gather-within (zero_hpz_partition_size) takes a divisor of the "
-                            "number of ranks",
-                            options->world, within);
+        return core_err_set(
+            -EINVAL,
+            "%u ranks cannot be divided into groups of %" PRIu64
+            ": gather_within (--gather-within, zero_hpz_partition_size) takes a divisor of the "
+            "number of ranks",
+            options->world, within);
     }
     options->within = (uint32_t)within;
     check_neighbours(setup);

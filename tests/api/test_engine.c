@@ -208,14 +208,14 @@ static void refuse_loss(void)
     options.loss = TIDE_LOSS_DPO + 1;
     refuse_options(&options, -EINVAL, "loss is 2; expected 0 to 1");
     options.loss = TIDE_LOSS_DPO;
-    refuse_options(&options, -EINVAL, "give --lora R");
+    refuse_options(&options, -EINVAL, "give lora_rank (--lora R)");
     options.lora_rank = 2;
     options.modules_to_save = saved;
     options.modules_to_save_count = 1;
     refuse_options(&options, -ENOTSUP, "--modules-to-save");
     options.modules_to_save_count = 0;
     options.device = "cuda";
-    refuse_options(&options, -ENOTSUP, "--loss dpo runs on the device \"cpu\" only");
+    refuse_options(&options, -ENOTSUP, "(--loss dpo) runs on the device \"cpu\" only");
 }
 
 /* Before the first update the policy is the reference. Then the chosen row gets likelier than the rejected one.

@@ -90,7 +90,7 @@ static void numbers_out_of_range(void)
     bad.device = "cuda:0";
     struct tide_engine *engine = NULL; /* a plan may be made without the cards */
     check_int(tide_engine_create(NULL, &bad, &engine), ==, -EINVAL);
-    check_contains(tide_last_error(), "device \"cuda:0\" lists 1 cards for 2 ranks");
+    check_contains(tide_last_error(), "device \"cuda:0\" lists 1 card for 2 ranks");
     REFUSE(threads, UINT32_MAX);
     REFUSE(nodes, 2);
     REFUSE(straggler, -1);
@@ -499,7 +499,7 @@ static void what_has_no_meaning(void)
     options.lora_rank = 2;
     options.frozen = patterns;
     options.frozen_count = 1;
-    refuse(&options, -EINVAL, "--freeze has no use with --lora");
+    refuse(&options, -EINVAL, "frozen (--freeze) has no use with adapters (--lora)");
 }
 
 /* A plan uses budgets that the machine does not have, as the user asked, and a warning has the

@@ -116,10 +116,11 @@ static void contradicted(void)
         const char *flags;
         const char *says[2];
     } odd[] = {
-        {"--lora 8", {"--lora 8 contradicts \"r\": 4 in ", "one/adapter_config.json"}},
-        {"--lora-alpha 8", {"--lora-alpha 8 contradicts \"lora_alpha\": 6", "one/adapter"}},
-        {"--lora-rslora", {"--lora-rslora contradicts \"use_rslora\": false", "one/adapter"}},
-        {"--lora-dora", {"--lora-dora contradicts \"use_dora\": false", "one/adapter"}},
+        {"--lora 8", {"lora_rank 8 (--lora) contradicts \"r\": 4 in ", "one/adapter_config.json"}},
+        {"--lora-alpha 8",
+         {"lora_alpha 8 (--lora-alpha) contradicts \"lora_alpha\": 6", "one/adapter"}},
+        {"--lora-rslora", {"(--lora-rslora) contradicts \"use_rslora\": false", "one/adapter"}},
+        {"--lora-dora", {"(--lora-dora) contradicts \"use_dora\": false", "one/adapter"}},
         {"--lora-targets q_proj", {"v_proj.weight, which --lora-targets does not name", "one"}},
         {"--lora-targets all-linear",
          {"--lora-targets names model.layers.0.self_attn.k_proj", "one"}},
@@ -161,7 +162,7 @@ static void contradicted(void)
     expect(2, "plan --model %M --rates %T/rates.json --adapter %T/mad");
     check_contains(rig_err, "mad/adapter_config.json: lora_alpha is 0: ");
     expect(2, "plan --model %M --rates %T/rates.json --adapter %T/one --lora 8");
-    check_contains(rig_err, "--lora 8 contradicts");
+    check_contains(rig_err, "lora_rank 8 (--lora) contradicts");
     expect(0, "plan --model %M --rates %T/rates.json --adapter %T/one --lora 4 --lora-alpha 6 "
               "--lora-targets q_proj,v_proj --modules-to-save lm_head");
     check_contains(rig_out, "3.2K of them trained");
@@ -307,12 +308,12 @@ static void of_bitsandbytes(void)
     rig_same_file("bnb", "bnb-peft", "adapter_model.safetensors");
     expect(2, BNB "--lora 2 --base int8 --steps 1 --out %T/never");
     check_contains(rig_err, "--base int8: the weights of ");
-    check_contains(rig_err, " are quantised to nf4 already; leave out --base");
+    check_contains(rig_err, " are quantised to nf4 already; leave it out");
     expect(2, BNB "--steps 1 --out %T/never");
     check_contains(rig_err, " are quantised (nf4), and such weights cannot be trained: train ");
     expect(2,
            BNB "--lora 2 --lora-targets q_proj --modules-to-save o_proj --steps 1 --out %T/never");
-    check_contains(rig_err, "--modules-to-save matches model.layers.0.self_attn.o_proj.weight, "
+    check_contains(rig_err, "(--modules-to-save) matches model.layers.0.self_attn.o_proj.weight, "
                             "which is quantised in ");
     expect(2, "export --merge " FOLDER "%T/bnb --out %T/never");
     check_contains(rig_err, "an adapter is merged into the model that they were made from");

@@ -57,7 +57,7 @@ static void learns(void)
     expect(0, "finetune --model %T/pairs/model --data %T/pairs.jsonl --adapter %T/learns --loss "
               "dpo --batch 2 --threads 2 "
               "--rates %T/rates.json --accum 3 --steps 1 --out %T/more --log %T/more.jsonl");
-    check_contains(rig_err, "--loss dpo: the reference is ");
+    check_contains(rig_err, "(--loss dpo): the reference is ");
     check_double(figure("more.jsonl", 0, "reward_margin"), >=,
                  figure("log.jsonl", 5, "reward_margin"));
     check_double(figure("more.jsonl", 0, "loss"), <, figure("log.jsonl", 5, "loss"));
@@ -112,9 +112,9 @@ static void refused(void)
          "texts.jsonl:1: the row has no chosen and rejected"},
         {"--data %T/pairs.jsonl", "pairs.jsonl:1: the row has chosen and rejected, which need"},
         {"--loss dpo --data %T/pairs.jsonl --adapter %T/whole",
-         "has whole modules (modules_to_save), which --loss dpo"},
+         "has whole modules (modules_to_save), which the loss of pairs (--loss dpo)"},
         {"--loss dpo --data %T/pairs.jsonl --dev cuda",
-         "--loss dpo runs on the device \"cpu\" only"},
+         "(--loss dpo) runs on the device \"cpu\" only"},
     };
     rig_train_begin();
     rig_make_pairs();

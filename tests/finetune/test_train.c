@@ -188,7 +188,7 @@ static void frozen_in_part(void)
     check_contains(rig_err, "\"nothing\"");
     check_true(strstr(rig_err, "measure") == NULL);
     expect(2, TRAIN_SMALL "--out %T/none -v --freeze *embed* --base int8");
-    check_contains(rig_err, "--base int8 is for frozen layers, and no part of a layer");
+    check_contains(rig_err, "base int8 (--base) is for frozen layers, and no part of a layer");
     check_true(strstr(rig_err, "measure") == NULL);
     rig_end();
 }

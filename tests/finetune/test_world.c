@@ -119,9 +119,9 @@ static void resumed(void)
     check_contains(rig_err, "ranks reduce gradients in 4 bits");
     expect(0, TALKS "--zero 1 --steps 9 --out %T/parts --resume");
     check_contains(rig_err, "gather was int8 before this run was resumed and is exact now");
-    check_contains(rig_err, "--gather int8 has no effect: it needs several ranks, ZeRO stage 3");
+    check_contains(rig_err, "(--gather int8) has no effect: it needs several ranks, ZeRO stage 3");
     expect(0, TALKS "--zero 0 --steps 10 --out %T/parts --resume");
-    check_contains(rig_err, "--reduce int4 has no effect: it needs several ranks and ZeRO stage");
+    check_contains(rig_err, "(--reduce int4) has no effect: it needs several ranks and ZeRO stage");
 #undef TALKS
     rig_end();
 }
@@ -179,7 +179,9 @@ static void grouped(void)
     check_contains(rig_err, "takes a divisor of the number of ranks");
     expect(0, TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json -v --zero 3 --ranks 2 --steps 4 "
                     "--gather-within 2 --out %T/groups --overwrite");
-    check_contains(rig_err, "--gather-within 2 has no effect: it needs more ranks than that");
+    check_contains(
+        rig_err,
+        "groups of 2 ranks (--gather-within) has no effect: it needs more ranks than that");
 #undef GROUPS
     rig_end();
 }
