@@ -122,10 +122,12 @@ int dev_name_of_rank(const char *name, unsigned index, unsigned ranks, char out[
         return 0;
     }
     if (named.count > 0 && named.count != ranks) {
-        return core_err_set(-EINVAL,
-                            "device \"%s\" lists %u cards for %u ranks of this machine; each rank "
-                            "needs a card of its own: --ranks %u, or \"%s\" for all cards",
-                            name, named.count, ranks, named.count, kind);
+        return core_err_set(
+            -EINVAL,
+            "device \"%s\" lists %u card%s for %u rank%s of this machine; each rank "
+            "needs a card of its own: --ranks %u, or \"%s\" for all cards",
+            name, named.count, named.count == 1 ? "" : "s", ranks, ranks == 1 ? "" : "s",
+            named.count, kind);
     }
     const int count = dev_kind_count(named.kind);
     if (count < 0) {

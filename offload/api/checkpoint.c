@@ -72,7 +72,8 @@ static int begin_from(struct tide_engine *engine, struct run_engine_options *run
         rc = try_one(engine, run, path, &other);
         if (rc == 0) {
             snprintf(engine->resumed_path, sizeof engine->resumed_path, "%s", path);
-            core_log(CORE_LOG_INFO, "resumed from %s after %" PRIu64 " steps", path, steps[i]);
+            core_log(CORE_LOG_INFO, "resumed from %s after %" PRIu64 " step%s", path, steps[i],
+                     steps[i] == 1 ? "" : "s");
             return 0;
         }
         if (other) {

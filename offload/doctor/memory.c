@@ -132,8 +132,8 @@ static void measure(struct doctor *doctor, struct core_team *team, uint64_t byte
         doctor_say(
             doctor,
             &(struct doctor_line){.topic = topic, .figure = "copy_bytes_per_second", .value = copy},
-            "%.1f GB/s read, %.1f GB/s copied (read and written), %u threads", read / 1e9,
-            copy / 1e9, core_team_count(team));
+            "%.1f GB/s read, %.1f GB/s copied (read and written), %u thread%s", read / 1e9,
+            copy / 1e9, core_team_count(team), core_team_count(team) == 1 ? "" : "s");
     } else {
         doctor_say(doctor,
                    &(struct doctor_line){.verdict = TIDE_WARN,

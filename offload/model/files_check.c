@@ -132,8 +132,9 @@ static void tell_surplus(const struct model_files *files, const struct model *mo
         }
     }
     if (surplus > 0) {
-        core_log(CORE_LOG_WARN, "%s: %zu tensors are not part of the model and are not read: %s%s",
-                 model_files_folder(files), surplus, line, surplus > NAMED_MAX ? ", ..." : "");
+        core_log(CORE_LOG_WARN, "%s: %zu tensor%s not part of the model and not read: %s%s",
+                 model_files_folder(files), surplus, surplus == 1 ? " is" : "s are", line,
+                 surplus > NAMED_MAX ? ", ..." : "");
     }
 }
 

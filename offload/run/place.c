@@ -242,8 +242,9 @@ const char *run_place_print(const struct run_place *place, char *text, size_t by
         const struct run_place_node *node = &place->nodes[n];
         char cpus[128];
         core_cpus_print(&node->cpus, cpus, sizeof cpus);
-        at = say(text, bytes, at, "%snode %d (%u threads on processors %s)", n > 0 ? ", " : "",
-                 node->number, node->end - node->first, cpus);
+        at = say(text, bytes, at, "%snode %d (%u thread%s on processors %s)", n > 0 ? ", " : "",
+                 node->number, node->end - node->first, node->end - node->first == 1 ? "" : "s",
+                 cpus);
     }
     return text;
 }

@@ -50,8 +50,8 @@ static void each_rank_has_a_card(void)
         {"cuda:3,1", 0, 2, 0, "cuda:3"},
         {"cuda:3,1", 1, 2, 0, "cuda:1"},
         {"cuda:2", 0, 1, 0, "cuda:2"},
-        {"cuda:2", 1, 2, -EINVAL, "lists 1 cards for 2 ranks"},
-        {"cuda:0,2", 0, 1, -EINVAL, "lists 2 cards for 1 ranks of this machine"},
+        {"cuda:2", 1, 2, -EINVAL, "lists 1 card for 2 ranks"},
+        {"cuda:0,2", 0, 1, -EINVAL, "lists 2 cards for 1 rank of this machine"},
         {"cuda:0,7", 0, 2, -ENODEV, "device cuda:7 does not exist: this machine has 4"},
         {"cuda:0,0", 0, 2, -EINVAL, "device 0 is listed twice in \"cuda:0,0\""},
         {"cuda:0,", 0, 2, -EINVAL, "expected a number from 0 to 1023 after ':'"},
@@ -475,7 +475,7 @@ static void engines(void)
     } bad[] = {
         {"cuda", 5, -EINVAL, "5 ranks on this machine need a card each; it has 4 (--ranks 4)"},
         {"cuda:0,2", 3, -EINVAL, "lists 2 cards for 3 ranks of this machine"},
-        {"cuda:0,2", 1, -EINVAL, "lists 2 cards for 1 ranks of this machine"},
+        {"cuda:0,2", 1, -EINVAL, "lists 2 cards for 1 rank of this machine"},
         {"cuda:3,9", 2, -ENODEV, "device cuda:9 does not exist"},
     };
     struct world world;

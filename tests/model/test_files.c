@@ -531,7 +531,7 @@ static void mismatches(void)
     config.layers = 1;
     check_int(model_create(&config, NULL, &model), ==, 0);
     check_int(model_files_check(fixture.files, model), ==, 0);
-    check_contains(test_heard(), "12 tensors are not part of the model and are not read: h.1.");
+    check_contains(test_heard(), "12 tensors are not part of the model and not read: h.1.");
     test_listen_end();
     model_destroy(model);
     fixture_close(&fixture);

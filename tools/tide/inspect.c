@@ -80,8 +80,9 @@ static void print_checkpoint(const struct tide_inspection *one)
         print_safe(one->optimizer);
         printf(" in ");
         print_safe(one->precision);
-        printf(", %" PRIu64 " updates; %" PRIu64 " tensors in %" PRIu64 " files, %s\n",
-               one->updates, one->tensors, one->files, cli_bytes_print(one->bytes, bytes));
+        printf(", %" PRIu64 " update%s; %" PRIu64 " tensors in %" PRIu64 " file%s, %s\n",
+               one->updates, one->updates == 1 ? "" : "s", one->tensors, one->files,
+               one->files == 1 ? "" : "s", cli_bytes_print(one->bytes, bytes));
         printf("  run %016" PRIx64 "\n", one->run);
     }
     print_verdict(one->verified, "verified: every byte", one->problem);

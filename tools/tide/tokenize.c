@@ -128,12 +128,13 @@ static int print_document(struct tokenize *t, const struct text_document *docume
 {
     int rc = need_scratch(t);
     const uint64_t index = t->figures.documents;
-    printf("%s%" PRIu64 "%s: %zu tokens, %zu trained on\n", index > 0 ? "\n" : "",
+    printf("%s%" PRIu64 "%s: %zu token%s, %zu trained on\n", index > 0 ? "\n" : "",
            index / rows_each(t) + 1,
            !t->options.pairs ? ""
            : index % 2 == 0  ? " chosen"
                              : " rejected",
-           document->count, text_sample_targets(document->labels, document->count));
+           document->count, document->count == 1 ? "" : "s",
+           text_sample_targets(document->labels, document->count));
     for (size_t i = 0; i < document->count && rc == 0; i++) {
         rc = print_token(t, document->ids[i], document->labels[i] != TEXT_IGNORED, i);
     }
