@@ -3,6 +3,7 @@
  * hangs. */
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -372,13 +373,21 @@ static void a_lane_that_stands_still(void)
     case_model_free(&made);
 }
 
-static int sleep_once(void *user, const char *phase, uint64_t done, uint64_t total)
+/* Keeps a rank from going on in its first call until it is released; counts the calls. */
+static struct {
+    atomic_uint calls;
+    atomic_bool released;
+} stand;
+
+static int stand_still(void *user, const char *phase, uint64_t done, uint64_t total)
 {
-    int *left = user;
+    (void)user;
     (void)done;
     (void)total;
-    if (strcmp(phase, "load") == 0 && (*left)-- == 1) {
-        usleep(3000000);
+    if (strcmp(phase, "load") == 0 && atomic_fetch_add(&stand.calls, 1) == 0) {
+        while (!atomic_load(&stand.released)) {
+            usleep(1000);
+        }
     }
     return 0;
 }
@@ -389,7 +398,6 @@ static void a_rank_that_stands_still(void)
     static struct case_model made; /* the rank may use all of these until the program ends */
     static struct run_options options;
     static struct run_prepared *prepared;
-    static int left = 1;
     struct run_engine *engine = NULL;
     case_model_make(&made, "llama tied, whole");
     options = case_options();
@@ -402,15 +410,18 @@ static void a_rank_that_stands_still(void)
                                                       .options = &options,
                                                       .model = made.model,
                                                       .files = made.files,
-                                                      .progress = sleep_once,
-                                                      .user = &left};
+                                                      .progress = stand_still};
     watch("a rank");
     check_int(run_engine_create(&engine_options, &engine), ==, -ETIMEDOUT);
     check_contains(core_err_message(), "made no progress for 0.5 s");
     check_int(run_options_stall_ns(&options), ==, 250000000);
     options.stall_limit_ns = 0;
     check_int(run_options_stall_ns(&options), >, INT64_C(60) * 1000000000);
-    usleep(3200000);
+    const unsigned calls = atomic_load(&stand.calls);
+    atomic_store(&stand.released, true);
+    while (atomic_load(&stand.calls) == calls) { /* it goes on with its memory */
+        usleep(1000);
+    }
     alarm(0);
 }
 
