@@ -34,8 +34,7 @@ struct aio_path {
     bool direct;
     bool reserved;  /* the file's space is allocated before it is written */
     bool formatted; /* the run that left the file has written all of it */
-    bool reclaimed;
-    bool linked; /* the file exists and must be removed at close */
+    bool linked;    /* the file exists and must be removed at close */
     uint32_t file;
     uint64_t file_bytes, data_offset;
 };
@@ -144,7 +143,8 @@ static int take_over(struct aio_path *path, const struct aio_path_options *optio
         return rc;
     }
     path->fd = fd;
-    path->reclaimed = path->linked = true;
+    path->linked = true;
+    core_log(CORE_LOG_INFO, "took over %s, which an ended run left", name);
     return 0;
 }
 
@@ -404,11 +404,6 @@ uint32_t aio_path_file(const struct aio_path *path)
 uint64_t aio_path_data_offset(const struct aio_path *path)
 {
     return path->data_offset;
-}
-
-bool aio_path_reclaimed(const struct aio_path *path)
-{
-    return path->reclaimed;
 }
 
 static bool is_locked(int fd)

@@ -128,7 +128,6 @@ int aio_path_discard(const char *directory);
 struct aio_drive *aio_path_drive(const struct aio_path *path);
 uint32_t aio_path_file(const struct aio_path *path);
 uint64_t aio_path_data_offset(const struct aio_path *path);
-bool aio_path_reclaimed(const struct aio_path *path); /* the file of a dead run is reused */
 
 /* -EBADMSG with a message: this is not the header of an extent file. */
 int aio_header_check(const struct aio_header *header, const char *name);

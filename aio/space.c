@@ -130,12 +130,6 @@ uint64_t aio_space_free_bytes(const struct aio_space *space)
     return space->free_bytes;
 }
 
-uint32_t aio_space_ranges(const struct aio_space *space, const struct aio_range **out)
-{
-    *out = space->free;
-    return space->count;
-}
-
 static void earn(const double *weights, double *credit, const uint64_t *free_units, unsigned count,
                  uint64_t units)
 {

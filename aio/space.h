@@ -25,8 +25,6 @@ void aio_space_give(struct aio_space *space, struct aio_range range);
 void aio_space_split(struct aio_space *space, struct aio_range part);
 
 uint64_t aio_space_free_bytes(const struct aio_space *space);
-/* The free ranges in order, joined where they touch; returns their number. */
-uint32_t aio_space_ranges(const struct aio_space *space, const struct aio_range **out);
 
 /* Shares `units` among `count` paths in proportion to `weights`. `credit`, zeros at first and kept by the
  * caller, carries rounding errors to the next call, so that over many extents each path is exact to one

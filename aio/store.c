@@ -212,16 +212,6 @@ struct aio_drive *aio_store_drive(const struct aio_store *store, unsigned path)
     return store->drives[path];
 }
 
-double aio_store_weight(const struct aio_store *store, unsigned path)
-{
-    return store->weights[path];
-}
-
-bool aio_store_reclaimed(const struct aio_store *store, unsigned path)
-{
-    return aio_path_reclaimed(store->paths[path]);
-}
-
 int aio_store_register(struct aio_store *store, const struct iovec *memory, unsigned count)
 {
     int rc = 0;
@@ -503,15 +493,6 @@ void aio_extent_free(struct aio_store *store, struct aio_extent *extent)
 uint64_t aio_extent_bytes(const struct aio_extent *extent)
 {
     return extent->bytes;
-}
-
-uint64_t aio_extent_on(const struct aio_extent *extent, unsigned path)
-{
-    uint64_t bytes = 0;
-    for (unsigned i = 0; i < extent->segments_count; i++) {
-        bytes += extent->segments[i].path == path ? extent->segments[i].bytes : 0;
-    }
-    return bytes;
 }
 
 static int check_range(const struct aio_extent *extent, uint64_t offset, uint64_t bytes)

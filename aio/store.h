@@ -50,8 +50,6 @@ uint64_t aio_store_bytes(const struct aio_store *store);      /* for extents, al
 uint64_t aio_store_free_bytes(const struct aio_store *store); /* not allocated to extents */
 unsigned aio_store_paths(const struct aio_store *store);
 struct aio_drive *aio_store_drive(const struct aio_store *store, unsigned path);
-double aio_store_weight(const struct aio_store *store, unsigned path);
-bool aio_store_reclaimed(const struct aio_store *store, unsigned path);
 /* Registers memory with every drive (aio_drive_register). */
 int aio_store_register(struct aio_store *store, const struct iovec *memory, unsigned count);
 
@@ -89,8 +87,6 @@ int aio_extent_adopt_known(struct aio_store *store, const struct aio_extent_part
  * `extent` may be NULL. */
 void aio_extent_free(struct aio_store *store, struct aio_extent *extent);
 uint64_t aio_extent_bytes(const struct aio_extent *extent);
-/* How many bytes of the extent are on a path. */
-uint64_t aio_extent_on(const struct aio_extent *extent, unsigned path);
 
 /* A queue over all paths of the store; closed by aio_queue_close. */
 int aio_store_queue(struct aio_store *store, const struct aio_queue_options *options,

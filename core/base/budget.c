@@ -49,11 +49,6 @@ void core_budget_give(struct core_budget *budget, uint64_t bytes)
     (void)used;
 }
 
-uint64_t core_budget_used(const struct core_budget *budget)
-{
-    return atomic_load_explicit(&budget->used_bytes, memory_order_relaxed);
-}
-
 uint64_t core_budget_peak(const struct core_budget *budget)
 {
     return atomic_load_explicit(&budget->peak_bytes, memory_order_relaxed);

@@ -23,7 +23,6 @@ int core_budget_take(struct core_budget *budget, uint64_t bytes, const char *wha
 /* Returns bytes that were taken; asserts that they were. */
 void core_budget_give(struct core_budget *budget, uint64_t bytes);
 
-uint64_t core_budget_used(const struct core_budget *budget);
 uint64_t core_budget_peak(const struct core_budget *budget);
 
 #endif

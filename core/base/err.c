@@ -80,11 +80,6 @@ const char *core_err_message(void)
     return message_of_thread;
 }
 
-void core_err_clear(void)
-{
-    message_of_thread[0] = '\0';
-}
-
 struct core_err core_err_keep(int rc)
 {
     assert(rc <= 0);

@@ -24,8 +24,6 @@ int core_err_adopt(int code, const char *message);
  * core_err_* on this thread. */
 const char *core_err_message(void);
 
-void core_err_clear(void);
-
 /* A code with its message, kept while a cleanup runs that may fail, too. */
 struct core_err {
     int code; /* 0: none */

@@ -277,16 +277,3 @@ size_t model_steps_scratch_bytes(const struct model_steps *steps, const char *ki
     }
     return most;
 }
-
-size_t model_program_scratch_bytes(const struct model_program *program, const char *kind,
-                                   unsigned threads, const struct kern_grad *grad)
-{
-    const struct model_steps *const parts[] = {&program->forward, &program->backward,
-                                               &program->logits};
-    size_t most = 0;
-    for (size_t i = 0; i < 3; i++) {
-        const size_t bytes = model_steps_scratch_bytes(parts[i], kind, threads, grad);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}

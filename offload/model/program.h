@@ -38,8 +38,5 @@ void model_step_halve(const struct model_step *step, unsigned char *arguments);
  * `grad`, whose pointers are only compared with NULL. */
 size_t model_steps_scratch_bytes(const struct model_steps *steps, const char *kind,
                                  unsigned threads, const struct kern_grad *grad);
-/* The same for all steps of the program. */
-size_t model_program_scratch_bytes(const struct model_program *program, const char *kind,
-                                   unsigned threads, const struct kern_grad *grad);
 
 #endif

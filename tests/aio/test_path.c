@@ -16,6 +16,7 @@
 #include "core/base/err.h"
 #include "tests/aio/rig.h"
 #include "tests/harness/child.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
 enum { MIB = 1 << 20, DATA = 8 * MIB, ALIGN = 2 * MIB };
@@ -96,7 +97,6 @@ static void made_served_removed(void)
     check_int(aio_path_open(&options, &path), ==, 0);
     check_uint(last, ==, DATA);
     check_uint(aio_path_data_offset(path), ==, ALIGN);
-    check_true(!aio_path_reclaimed(path));
     snprintf(name, sizeof name, "%s/%s", directory(), AIO_PATH_FILE_NAME);
     check_int(stat(name, &info), ==, 0);
     check_uint((uint64_t)info.st_size, ==, DATA + ALIGN);
@@ -166,8 +166,10 @@ static void taken_over_after_a_crash(void)
     rig_fill(memory, MIB, 4);
     leave_behind();
     options.run = 78;
+    test_listen(CORE_LOG_INFO);
     check_int(aio_path_open(&options, &path), ==, 0);
-    check_true(aio_path_reclaimed(path));
+    test_listen_end();
+    check_contains(test_heard(), "took over ");
     move(path, memory);
     check_int(aio_path_close(path), ==, 0);
     check_nothing_left();
@@ -208,8 +210,10 @@ static void looked_at(void)
     leave_behind();
     check_int(aio_look(directory(), &look), ==, 0);
     check_true(!look.in_use && look.process != (uint64_t)getpid());
+    test_listen(CORE_LOG_INFO);
     check_int(aio_path_open(&options, &path), ==, 0);
-    check_true(aio_path_reclaimed(path));
+    test_listen_end();
+    check_contains(test_heard(), "took over ");
     check_int(aio_path_close(path), ==, 0);
     rig_free(memory);
 }

@@ -47,7 +47,7 @@ static void failure_carries_its_message(void)
     core_line_fail(&line, -EIO, "drive A is gone");
     core_line_fail(&line, -ENOSPC, "something else");
     check_int(core_fence_poll((struct core_fence){&line, 3}), ==, 1);
-    core_err_clear();
+    (void)core_err_adopt(-EIO, "");
     check_int(core_fence_wait((struct core_fence){&line, 4}, -1), ==, -EIO);
     check_string(core_err_message(), "drive A is gone");
 }
@@ -179,7 +179,7 @@ static void failure_ends_the_queue(void)
     int value = 1;
     int *at = &value;
     struct core_job good = job_of(append, &at, &value, sizeof value);
-    core_err_clear();
+    (void)core_err_adopt(-EIO, "");
     check_int(core_queue_submit(queue, &good, &fence), ==, -EIO);
     check_string(core_err_message(), "the job broke");
     core_queue_destroy(queue);

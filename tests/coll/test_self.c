@@ -159,7 +159,7 @@ static void aborted(void)
     check_int(core_fence_wait(fence, LONG_NS), ==, 0);
     core_err_set(-ECANCELED, "the user asked to stop");
     coll_abort(coll, -ECANCELED);
-    core_err_clear();
+    (void)core_err_adopt(-EIO, "");
     check_int(coll_submit(coll, &command, &fence), ==, -ECANCELED);
     check_contains(core_err_message(), "the user asked to stop");
     coll_close(coll);

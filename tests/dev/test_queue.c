@@ -211,7 +211,7 @@ static void failing_op(void)
     check_contains(core_err_message(), "the op was asked to fail");
     check_contains(core_err_message(), "op fail");
     add.at = cells + 1;
-    core_err_clear();
+    (void)core_err_adopt(-EIO, "");
     check_int(dev_queue_launch(broken, &command, &behind), ==, -EDOM);
     check_contains(core_err_message(), "the op was asked to fail");
     check_int(dev_queue_launch(other, &command, &edge), ==, 0);

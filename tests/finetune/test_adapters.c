@@ -307,7 +307,7 @@ static void of_bitsandbytes(void)
     expect(0, "export %T/bnb/checkpoint-3 --out %T/bnb-peft");
     rig_same_file("bnb", "bnb-peft", "adapter_model.safetensors");
     expect(2, BNB "--lora 2 --base int8 --steps 1 --out %T/never");
-    check_contains(rig_err, "--base int8: the weights of ");
+    check_contains(rig_err, "base int8 (--base): the weights of ");
     check_contains(rig_err, " are quantised to nf4 already; leave it out");
     expect(2, BNB "--steps 1 --out %T/never");
     check_contains(rig_err, " are quantised (nf4), and such weights cannot be trained: train ");

@@ -1,6 +1,7 @@
 /* fuzz_rows.c: rows of data, as ids, as text and as pairs: they are refused with a message, or their
  * result is consistent; messages are a list of objects with roles. */
 #include <assert.h>
+#include <errno.h>
 #include <string.h>
 
 #include "core/base/err.h"
@@ -28,7 +29,7 @@ static bool is_whole(const char *text, size_t bytes)
 static void check_pair(const uint8_t *data, size_t bytes)
 {
     struct text_row row;
-    core_err_clear();
+    (void)core_err_adopt(-EIO, "");
     if (text_row_parse_pair((const char *)data, bytes, &row) != 0) {
         assert(core_err_message()[0] != '\0');
         return;
@@ -53,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct text_row row;
     struct text_sample sample = {0};
-    core_err_clear();
+    (void)core_err_adopt(-EIO, "");
     int code = text_sample_read(&sample, (const char *)data, bytes, 1000);
     assert(code >= 0 || core_err_message()[0] != '\0');
     for (size_t i = 0; code == 1 && i < sample.count; i++) {
@@ -63,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     assert(code != 1 || text_sample_targets(sample.labels, sample.count) < sample.count);
     text_sample_fini(&sample);
     check_pair(data, bytes);
-    core_err_clear();
+    (void)core_err_adopt(-EIO, "");
     code = text_row_parse((const char *)data, bytes, &row);
     if (code != 0) {
         assert(core_err_message()[0] != '\0');

@@ -41,10 +41,14 @@ static int make_programs(struct plain *plain)
         if (rc != 0) {
             return rc;
         }
-        size_t bytes = model_program_scratch_bytes(plain->programs[i],
-                                                   dev_properties(plain->device)->kind,
-                                                   plain->options.threads, &direct);
-        plain->scratch_bytes = bytes > plain->scratch_bytes ? bytes : plain->scratch_bytes;
+        const struct model_program *program = plain->programs[i];
+        const struct model_steps *const parts[] = {&program->forward, &program->backward,
+                                                   &program->logits};
+        for (size_t p = 0; p < 3; p++) {
+            const size_t bytes = model_steps_scratch_bytes(
+                parts[p], dev_properties(plain->device)->kind, plain->options.threads, &direct);
+            plain->scratch_bytes = bytes > plain->scratch_bytes ? bytes : plain->scratch_bytes;
+        }
     }
     return 0;
 }

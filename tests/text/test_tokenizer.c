@@ -207,7 +207,8 @@ static void metaspace(void)
             "\"vocab\":{"
             "\"\\u2581\\u2581a\":0,\"b\\u2581\":1,\"\\u2581\":2,\"\\u00e9\":3},\"merges\":[]}}",
             rows[i].keys);
-        check_int(text_tokenizer_parse(json, (size_t)bytes, "t.json", &subject.tokenizer), ==, 0);
+        check_int(text_tokenizer_parse(json, (size_t)bytes, "t.json", NULL, &subject.tokenizer), ==,
+                  0);
         check_int(text_scratch_create(subject.tokenizer, &subject.scratch), ==, 0);
         for (size_t k = 0; k < 3; k++) {
             const char *text = NULL;
@@ -230,7 +231,7 @@ static void holes(void)
     struct text_tokenizer *tokenizer = NULL;
     struct text_scratch *scratch = NULL;
     struct text_encoding encoding;
-    check_int(text_tokenizer_parse(json, sizeof json - 1, "t.json", &tokenizer), ==, 0);
+    check_int(text_tokenizer_parse(json, sizeof json - 1, "t.json", NULL, &tokenizer), ==, 0);
     check_uint(text_tokenizer_size(tokenizer), ==, 3);
     check_int(text_scratch_create(tokenizer, &scratch), ==, 0);
     check_int(text_tokenizer_encode(scratch, "ba", 2, 0, &encoding), ==, 0);
@@ -267,7 +268,7 @@ static void nothings(void)
     put_instead(json, "\"continuing_subword_prefix\":null", "\"continuing_subword_prefix\":\"\"  ");
     put_instead(json, "\"end_of_word_suffix\":null", "\"end_of_word_suffix\":\"\"  ");
     put_instead(json, "\"unk_token\":null", "\"unk_token\":\"??\"");
-    check_int(text_tokenizer_parse(json, bytes, "t.json", &subject.tokenizer), ==, 0);
+    check_int(text_tokenizer_parse(json, bytes, "t.json", NULL, &subject.tokenizer), ==, 0);
     check_int(text_scratch_create(subject.tokenizer, &subject.scratch), ==, 0);
     struct core_json *doc = rows_of("gpt2");
     for (size_t i = 0; i < core_json_count(core_json_root(doc)); i++) {
@@ -292,7 +293,7 @@ static void check_odd(const char *vocab, const struct core_json_value *odd, size
     const int bytes = asprintf(&json, "%s%s%s", core_json_string(core_json_at(parts, 0), NULL),
                                whole ? "" : vocab, after);
     snprintf(name, sizeof name, "odd_pipelines.json: %zu", index);
-    const int code = text_tokenizer_parse(json, (size_t)bytes, name, &subject.tokenizer);
+    const int code = text_tokenizer_parse(json, (size_t)bytes, name, NULL, &subject.tokenizer);
     if (code == -ENOTSUP) {
         check_contains(core_err_message(), "built without");
     } else {
@@ -473,7 +474,8 @@ static void bad_files(void)
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct text_tokenizer *tokenizer = NULL;
-        int code = text_tokenizer_parse(rows[i].json, strlen(rows[i].json), "t.json", &tokenizer);
+        int code = text_tokenizer_parse(rows[i].json, strlen(rows[i].json), "t.json", NULL,
+                                        &tokenizer);
         if (code == 0) {
             test_fail(__FILE__, __LINE__, "accepted: %s", rows[i].json);
         }
@@ -494,7 +496,7 @@ static int life(void)
     struct text_encoding encoding;
     const char *back;
     size_t bytes;
-    int rc = text_tokenizer_parse(life_json, strlen(life_json), "life", &tokenizer);
+    int rc = text_tokenizer_parse(life_json, strlen(life_json), "life", NULL, &tokenizer);
     if (rc != 0 || (rc = text_scratch_create(tokenizer, &scratch)) != 0 ||
         (rc = text_tokenizer_encode(scratch, text, sizeof text - 1,
                                     TEXT_ENCODE_SPECIAL | TEXT_ENCODE_SPANS, &encoding)) != 0) {
@@ -548,7 +550,7 @@ static void out_of_memory(void)
     for (size_t i = 0; i < 2; i++) {
         struct text_tokenizer *tokenizer = NULL;
         life_json = lives[i][0];
-        int rc = text_tokenizer_parse(life_json, strlen(life_json), "life", &tokenizer);
+        int rc = text_tokenizer_parse(life_json, strlen(life_json), "life", NULL, &tokenizer);
         text_tokenizer_destroy(tokenizer);
         life_json = lives[i][rc == -ENOTSUP]; /* Lowercase needs utf8proc */
         check_int(test_fail_nth(life), >=, 20);

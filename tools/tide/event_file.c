@@ -261,11 +261,6 @@ void event_file_discard(struct event_file *file)
     }
 }
 
-const char *event_file_path(const struct event_file *file)
-{
-    return file->path;
-}
-
 int event_file_restart(struct event_file *file, uint64_t step)
 {
     static const char version[] = "brain.Event:2";

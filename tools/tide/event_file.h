@@ -16,7 +16,6 @@ int event_file_open(const char *folder, struct event_file **out);
 int event_file_close(struct event_file *file);
 /* Removes the file, because its run did not begin. NULL is allowed. */
 void event_file_discard(struct event_file *file);
-const char *event_file_path(const struct event_file *file);
 
 /* Writes the head of the file, which marks a restart at `step`: TensorBoard hides events of older
  * files of the folder from this step on. Call it first. Returns what event_file_end does. */

@@ -138,8 +138,8 @@ static int build(struct text_tokenizer *tokenizer, const char *json, size_t byte
     return token_added_finish(tokenizer);
 }
 
-static int parse(const char *json, size_t bytes, const char *source, const char *folder,
-                 struct text_tokenizer **out)
+int text_tokenizer_parse(const char *json, size_t bytes, const char *source, const char *folder,
+                         struct text_tokenizer **out)
 {
     struct text_tokenizer *tokenizer = core_charge_zeroed(1, sizeof *tokenizer);
     if (tokenizer != NULL) {
@@ -155,12 +155,6 @@ static int parse(const char *json, size_t bytes, const char *source, const char 
     }
     *out = tokenizer;
     return 0;
-}
-
-int text_tokenizer_parse(const char *json, size_t bytes, const char *source,
-                         struct text_tokenizer **out)
-{
-    return parse(json, bytes, source, NULL, out);
 }
 
 /* Reports a folder without tokenizer.json: what it has instead, and how to make one. */
@@ -203,7 +197,7 @@ int text_tokenizer_load(const char *path, struct text_tokenizer **out)
     int rc = folder ? core_file_read_regular(file, FILE_BYTES_MAX, &text, &bytes)
                     : core_file_read(file, FILE_BYTES_MAX, &text, &bytes);
     if (rc == 0) {
-        rc = parse(text, bytes, file, folder ? path : NULL, out);
+        rc = text_tokenizer_parse(text, bytes, file, folder ? path : NULL, out);
     }
     free(text);
     return rc;
