@@ -236,6 +236,7 @@ int setup_open_model(struct setup *setup, bool weights)
         return rc;
     }
     setup->options.lora = setup->model->lora;
+    setup->options.config_hash = model_config_hash(&config);
     if (given->length > config.length_max) {
         return core_err_set(-EINVAL,
                             "rows of %" PRIu32 " tokens are longer than the %" PRId64

@@ -77,6 +77,8 @@ static const char *moments_name(enum core_update_type moments)
 /* The first three describe the states; a run for which they differ cannot resume. */
 enum { FORMAT_PARAMETERS = 3, VALUE_CHARS = STORE_PARAMETER_BYTES - 1 };
 
+static const char CONFIG[] = "config";
+
 static void add_parameters(struct store_manifest *manifest, const struct run_options *options,
                            const struct blocks *blocks)
 {
@@ -106,6 +108,9 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     add(manifest, "loss", "%s", options->pairs > 0 ? "dpo" : "tokens");
     if (options->pairs > 0) {
         add(manifest, "beta", "%s", core_json_real_print(options->beta, 17, text));
+    }
+    if (options->config_hash != 0) {
+        add(manifest, CONFIG, "%016" PRIx64, options->config_hash);
     }
     if (options->lora.rank > 0) {
         add(manifest, STORE_LORA_ALPHA, "%s", core_json_real_print(options->lora.alpha, 17, text));
@@ -214,6 +219,13 @@ static int check_parameters(const struct store_manifest *found, const struct sto
         if (i < FORMAT_PARAMETERS) {
             return core_err_set(-EINVAL, "%s is %s in the checkpoint and %s now", ours->name,
                                 theirs, ours->value);
+        }
+        if (strcmp(ours->name, CONFIG) == 0) {
+            core_log(CORE_LOG_WARN,
+                     "config.json of the model differs from that of the checkpoint in what is "
+                     "computed (windows, RoPE, scales, activation or epsilon): results will not be "
+                     "identical to those of an uninterrupted run");
+            continue;
         }
         core_log(CORE_LOG_WARN,
                  "%s was %s before this run was resumed and is %s now: results will not be "

@@ -75,6 +75,7 @@ struct run_options {
     struct store_path stores[STORE_PATHS_MAX];
     unsigned store_count;
     struct model_lora lora; /* of the model, for checkpoints; rank 0: no adapters */
+    uint64_t config_hash;   /* of the model, for checkpoints; 0: unknown */
     const char *io;         /* NULL: chosen by probing */
     int64_t io_limit_ns;    /* of one block's I/O; 0: the drive's default */
     int64_t stall_limit_ns; /* an error if a lane makes no progress for so long; 0: half an hour,

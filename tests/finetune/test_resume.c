@@ -220,6 +220,21 @@ static void resumed_otherwise(void)
     rig_end();
 }
 
+/* A model of the same family and shapes that computes something else is noticed: windows in some layers alone. */
+static void another_config(void)
+{
+    rig_train_begin();
+#define WINDOW(model)                                                                              \
+    "finetune --model %M/../" model " --data %T/d.jsonl --threads 2 --rates %T/rates.json --out "  \
+    "%T/window --save-every 2 "
+    expect(0, WINDOW("mistral") "--steps 2");
+    expect(0, WINDOW("mistral") "--steps 4 --resume");
+    check_true(strstr(rig_err, "config.json") == NULL);
+    expect(0, WINDOW("mistral_layers") "--steps 6 --resume");
+    check_contains(rig_err, "config.json of the model differs from that of the checkpoint");
+    rig_end();
+}
+
 static int start_ignoring(const int *signals, const char *arguments)
 {
     for (int i = 0; i < 2; i++) {
@@ -420,8 +435,9 @@ static void resumed_clock(void)
 }
 
 TEST_MAIN({"files_of_the_user", files_of_the_user}, {"resumed_otherwise", resumed_otherwise},
-          {"stopped_at_once", stopped_at_once}, {"hung_up_and_ignored", hung_up_and_ignored},
-          {"resumed", resumed}, {"cycled_betas", cycled_betas},
+          {"another_config", another_config}, {"stopped_at_once", stopped_at_once},
+          {"hung_up_and_ignored", hung_up_and_ignored}, {"resumed", resumed},
+          {"cycled_betas", cycled_betas},
           {"resumed_with_another_model", resumed_with_another_model},
           {"model_of_another", model_of_another}, {"resumed_texts", resumed_texts},
           {"resumed_clock", resumed_clock})
