@@ -14,6 +14,8 @@ struct jinja_links {
                                                 size_t bytes);
     struct jinja_value (*call)(struct jinja_run *run, struct jinja_value callee,
                                const struct jinja_arguments *arguments);
+    struct jinja_value (*format_percent)(struct jinja_run *run, struct jinja_value text,
+                                         const struct jinja_value *values, size_t count);
 };
 
 struct jinja_arguments {

@@ -339,7 +339,7 @@ static int list_tokens(struct text_scratch *scratch, const uint32_t *ids, size_t
     const struct text_tokenizer *tokenizer = scratch->tokenizer;
     for (size_t i = 0; i < count; i++) {
         size_t bytes;
-        const char *token = text_tokenizer_token(tokenizer, ids[i], &bytes);
+        const char *token = token_vocab_text(&tokenizer->model->vocab, ids[i], &bytes);
         uint32_t added = token == NULL ? TOKEN_NONE : tokenizer->added_of[ids[i]];
         bool skip = added != TOKEN_NONE && skip_special && tokenizer->added[added].special;
         if (added != TOKEN_NONE && tokenizer->shown[added] != NULL) {
@@ -349,7 +349,7 @@ static int list_tokens(struct text_scratch *scratch, const uint32_t *ids, size_t
         size_t begin = to.text->bytes;
         if (token == NULL) {
             return core_err_set(-ERANGE, "id %u at index %zu is not a token; ids go up to %zu",
-                                ids[i], i, text_tokenizer_size(tokenizer) - 1);
+                                ids[i], i, (size_t)tokenizer->model->vocab.count - 1);
         }
         if (skip) {
             continue;

@@ -44,6 +44,16 @@ uint32_t token_vocab_find(const struct token_vocab *vocab, const char *text, siz
                                 : slot_of(vocab, text, bytes, hash_of(text, bytes))->id;
 }
 
+const char *token_vocab_text(const struct token_vocab *vocab, uint32_t id, size_t *bytes)
+{
+    if (id >= vocab->count) {
+        return NULL;
+    }
+    const struct text_span span = vocab->tokens[id];
+    *bytes = span.end > span.begin ? span.end - span.begin : 0;
+    return *bytes > 0 ? vocab->text + span.begin : "";
+}
+
 static int grow_slots(struct token_vocab *vocab)
 {
     size_t count = vocab->slots == NULL ? 1024 : 4 * (vocab->mask + 1);

@@ -240,13 +240,7 @@ int64_t text_tokenizer_id(const struct text_tokenizer *tokenizer, const char *to
 
 const char *text_tokenizer_token(const struct text_tokenizer *tokenizer, uint32_t id, size_t *bytes)
 {
-    const struct token_vocab *vocab = &tokenizer->model->vocab;
-    if (id >= vocab->count) {
-        return NULL;
-    }
-    const struct text_span span = vocab->tokens[id];
-    *bytes = span.end > span.begin ? span.end - span.begin : 0;
-    return *bytes > 0 ? vocab->text + span.begin : "";
+    return token_vocab_text(&tokenizer->model->vocab, id, bytes);
 }
 
 const struct text_added *text_tokenizer_added(const struct text_tokenizer *tokenizer, size_t index)
@@ -264,54 +258,6 @@ int text_tokenizer_check(const struct text_tokenizer *tokenizer, size_t vocab_si
                      "%s: ids go up to %zu, but the model has %zu embeddings; they belong to "
                      "different models, or the embedding was not resized for the tokens",
                      tokenizer->source, count - 1, vocab_size);
-}
-
-/* ---- scratch ---- */
-
-int text_scratch_create(const struct text_tokenizer *tokenizer, struct text_scratch **out)
-{
-    struct text_scratch *scratch = core_charge_zeroed(1, sizeof *scratch);
-    if (scratch != NULL) {
-        scratch->tokenizer = tokenizer;
-        scratch->words = core_charge_zeroed(TOKEN_WORDS, sizeof *scratch->words);
-    }
-    if (scratch == NULL || scratch->words == NULL) {
-        text_scratch_destroy(scratch);
-        return core_err_set(-ENOMEM, "no memory for a tokenizer's scratch");
-    }
-    int rc = token_pcre_scratch_create(&scratch->pcre);
-    if (rc != 0) {
-        text_scratch_destroy(scratch);
-        return rc;
-    }
-    *out = scratch;
-    return 0;
-}
-
-void text_scratch_trim(struct text_scratch *scratch)
-{
-    for (size_t i = 0; i < sizeof scratch->text / sizeof scratch->text[0]; i++) {
-        token_text_free(&scratch->text[i]);
-    }
-    core_charge_free(scratch->pieces[0].at);
-    core_charge_free(scratch->pieces[1].at);
-    core_charge_free(scratch->marks.at);
-    core_charge_free(scratch->symbols);
-    core_charge_free(scratch->heap);
-    core_charge_free(scratch->spans);
-    core_charge_free(scratch->ids);
-    *scratch = (struct text_scratch){
-        .tokenizer = scratch->tokenizer, .words = scratch->words, .pcre = scratch->pcre};
-}
-
-void text_scratch_destroy(struct text_scratch *scratch)
-{
-    if (scratch != NULL) {
-        text_scratch_trim(scratch);
-        core_charge_free(scratch->words);
-        token_pcre_scratch_destroy(scratch->pcre);
-        core_charge_free(scratch);
-    }
 }
 
 /* ---- encoding ---- */
