@@ -1,5 +1,5 @@
 /* family.h: the tables of a model family: config keys with their defaults, parameters with their names in
- * files, ops. Const; one file per family (family_*.c), listed in family.c. The forward pass follows the
+ * files, ops. Const; one file per family (family_*.c), listed in families.c. The forward pass follows the
  * table of ops downwards; the backward pass is derived from it, upwards (program.h). */
 #ifndef OFFLOAD_MODEL_FAMILY_H
 #define OFFLOAD_MODEL_FAMILY_H

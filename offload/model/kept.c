@@ -1,10 +1,8 @@
 /* kept.c: finds the file of a model's quantised base: lays out what it must have, hashes what it depends on, and opens
  * it. */
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,27 +18,24 @@
 
 /* ---- keys ---- */
 
-static uint64_t hash_number(uint64_t number, uint64_t seed)
-{
-    return core_hash(&number, sizeof number, seed);
-}
-
 static uint64_t hash_block(const struct model_block *block, const struct model_stored *stored,
                            uint64_t hash)
 {
     hash = core_hash(block->name, strlen(block->name), hash);
-    hash = hash_number(block->elements, hash);
+    hash = model_kept_hash_number(block->elements, hash);
     for (unsigned i = 0; i < block->param_count; i++) {
         const struct model_param *param = &block->params[i];
         for (unsigned k = 0; k < param->part_count; k++) {
             const struct model_part *part = &param->parts[k];
-            hash = core_hash(part->name, strlen(part->name), hash_number(param->offset, hash));
-            hash = hash_number((uint64_t)part->rows, hash_number((uint64_t)param->cols, hash));
+            hash = core_hash(part->name, strlen(part->name),
+                             model_kept_hash_number(param->offset, hash));
+            hash = model_kept_hash_number((uint64_t)part->rows,
+                                          model_kept_hash_number((uint64_t)param->cols, hash));
         }
     }
     for (unsigned i = 0; stored != NULL && i < stored->count; i++) {
-        hash = hash_number(stored->parts[i].offset_bytes, hash);
-        hash = hash_number((uint64_t)stored->parts[i].quant, hash);
+        hash = model_kept_hash_number(stored->parts[i].offset_bytes, hash);
+        hash = model_kept_hash_number((uint64_t)stored->parts[i].quant, hash);
     }
     return hash;
 }
@@ -55,8 +50,8 @@ static int lay_out(struct model_kept *kept)
         return core_err_set(-ENOMEM, "no memory for a kept base");
     }
     header->tables = KEPT_PAGE_BYTES;
-    header->layout = hash_number(kept->options.type,
-                                 hash_number(kept->options.storage, KEPT_VERSION));
+    header->layout = model_kept_hash_number(
+        kept->options.type, model_kept_hash_number(kept->options.storage, KEPT_VERSION));
     for (unsigned b = 0; b < model->block_count; b++) {
         const struct model_block *block = &model->blocks[b];
         const struct model_stored *stored = kept->options.stored[b];
@@ -77,55 +72,10 @@ static int lay_out(struct model_kept *kept)
                                            .first_unit = header->units};
         header->units += model_kept_units(added);
         header->tables += model_kept_rounded(bytes);
-        header->layout = hash_block(block, stored, hash_number(b, header->layout));
+        header->layout = hash_block(block, stored, model_kept_hash_number(b, header->layout));
     }
     kept->sums = calloc(header->units + 1, sizeof *kept->sums);
     return kept->sums != NULL ? 0 : core_err_set(-ENOMEM, "no memory for a kept base");
-}
-
-uint64_t model_kept_bytes(const struct model_kept *kept)
-{
-    return kept->header.tables + model_kept_rounded(model_kept_tables_bytes(&kept->header));
-}
-
-/* Hashes a shard's name, size, time of change and header. */
-static int hash_shard(const char *path, uint64_t *hash)
-{
-    const char *slash = strrchr(path, '/');
-    const char *name = slash != NULL ? slash + 1 : path;
-    char *header = NULL;
-    struct stat info;
-    uint64_t bytes = 0;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return -errno;
-    }
-    int rc = fstat(fd, &info) != 0                                                  ? -errno
-             : core_file_read_at(fd, &bytes, sizeof bytes, 0) != sizeof bytes       ? -EIO
-             : bytes > (uint64_t)info.st_size                                       ? -EINVAL
-             : (header = malloc(bytes + 1)) == NULL                                 ? -ENOMEM
-             : core_file_read_at(fd, header, bytes, sizeof bytes) != (ssize_t)bytes ? -EIO
-                                                                                    : 0;
-    if (rc == 0) {
-        *hash = core_hash(name, strlen(name), *hash);
-        *hash = hash_number((uint64_t)info.st_size, *hash);
-        *hash = hash_number((uint64_t)info.st_mtim.tv_sec, *hash);
-        *hash = hash_number((uint64_t)info.st_mtim.tv_nsec, *hash);
-        *hash = core_hash(header, bytes, *hash);
-    }
-    free(header);
-    close(fd);
-    return rc;
-}
-
-uint64_t model_kept_hash_shards(const struct model_files *files)
-{
-    uint64_t hash = KEPT_VERSION;
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < model_files_shard_count(files); i++) {
-        rc = hash_shard(model_safetensors_path(model_files_shard(files, i)), &hash);
-    }
-    return rc == 0 && hash != 0 ? hash : 0;
 }
 
 /* Fills in the members of a valid header that do not depend on the blocks' bytes. */
@@ -338,67 +288,4 @@ void model_kept_close(struct model_kept *kept)
     free(kept->written);
     free(kept->piece);
     free(kept);
-}
-
-/* ---- the contents of the file ---- */
-
-const struct model_kept_block *model_kept_find(const struct model_kept *kept, unsigned block)
-{
-    for (uint32_t i = 0; i < kept->header.blocks; i++) {
-        if (kept->blocks[i].block == block) {
-            return &kept->blocks[i];
-        }
-    }
-    return NULL;
-}
-
-bool model_kept_is_read(const struct model_kept *kept)
-{
-    return !kept->writes;
-}
-
-bool model_kept_has(const struct model_kept *kept, unsigned block)
-{
-    return kept != NULL && !kept->writes &&
-           !atomic_load_explicit(&kept->dropped, memory_order_relaxed) &&
-           model_kept_find(kept, block) != NULL;
-}
-
-uint64_t model_kept_identity(const struct model_kept *kept)
-{
-    return kept->header.identity;
-}
-
-const char *model_kept_path(const struct model_kept *kept)
-{
-    return kept->path;
-}
-
-const char *model_kept_name(const struct model_kept *kept)
-{
-    return strrchr(kept->path, '/') + 1;
-}
-
-bool model_kept_is_named(const struct model_kept *kept, int fd, const char *name)
-{
-    struct stat mine;
-    struct stat found;
-    return fstat(fd, &mine) == 0 && fstatat(kept->folder, name, &found, AT_SYMLINK_NOFOLLOW) == 0 &&
-           mine.st_dev == found.st_dev && mine.st_ino == found.st_ino;
-}
-
-int model_kept_direct_file(const struct model_kept *kept)
-{
-    return kept->direct ? kept->fd : -1;
-}
-
-struct model_kept_place model_kept_place(const struct model_kept *kept, unsigned block)
-{
-    const struct model_kept_block *found = model_kept_find(kept, block);
-    assert(found != NULL);
-    return (struct model_kept_place){.offset = found->offset,
-                                     .bytes = model_kept_rounded(found->bytes),
-                                     .unit_bytes = found->unit_bytes,
-                                     .owner = found->block,
-                                     .sums = kept->sums + found->first_unit};
 }

@@ -2,6 +2,7 @@
 #ifndef OFFLOAD_MODEL_KEPT_INTERNAL_H
 #define OFFLOAD_MODEL_KEPT_INTERNAL_H
 
+#include "core/base/hash.h"
 #include "offload/model/kept.h"
 #include "offload/model/kept_file.h"
 
@@ -27,6 +28,13 @@ struct model_kept {
     uint64_t *written;      /* owned, [header.blocks]: bytes of each block */
     uint8_t *piece;         /* owned, KEPT_PIECE_BYTES */
 };
+
+static inline uint64_t model_kept_hash_number(uint64_t number, uint64_t seed)
+{
+    return core_hash(&number, sizeof number, seed);
+}
+
+/* ---- kept_look.c ---- */
 
 /* The block's place in the file; NULL: it is not there. */
 const struct model_kept_block *model_kept_find(const struct model_kept *kept, unsigned block);
