@@ -35,12 +35,6 @@ int aio_probe_libaio(char *reason, size_t bytes)
 }
 #endif
 
-int aio_probe_threads(char *reason, size_t bytes)
-{
-    snprintf(reason, bytes, "threads work everywhere");
-    return 0;
-}
-
 const struct aio_backend *aio_backend_find(const char *name)
 {
     if (strcmp(name, "io_uring") == 0) {

@@ -219,6 +219,12 @@ static const char *threads_describe(void *state)
     return threads->words;
 }
 
+int aio_probe_threads(char *reason, size_t bytes)
+{
+    snprintf(reason, bytes, "threads work everywhere");
+    return 0;
+}
+
 const struct aio_backend aio_threads = {
     .name = "threads",
     .depth_max = WORKERS_MAX,

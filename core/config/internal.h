@@ -47,9 +47,6 @@ void core_cfg_tell(struct core_cfg_detail *detail, enum core_cfg_note_kind kind,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* Whether this key already has a refusal. */
 bool core_cfg_was_refused(const struct core_cfg_detail *detail, const char *key);
-/* Adds a note for each key that was given, and for each that was not but applies to this configuration,
- * unless the key has a refusal. Sorts all notes. */
-void core_cfg_finish_notes(struct core_cfg_detail *detail);
 void core_cfg_free_notes(struct core_cfg_detail *detail);
 
 /* value.c */
@@ -76,6 +73,10 @@ void core_cfg_walk(struct core_cfg_detail *detail);
 
 /* auto.c: legacy forms, then "auto". */
 void core_cfg_resolve(struct core_cfg_detail *detail);
+
+/* finish.c: adds a note for each key that was given, and for each that was not but applies to this configuration,
+ * unless the key has a refusal. Sorts all notes. */
+void core_cfg_finish_notes(struct core_cfg_detail *detail);
 
 /* rules.c: keys that depend on each other. */
 void core_cfg_apply_rules(struct core_cfg_detail *detail);

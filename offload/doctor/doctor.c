@@ -3,8 +3,6 @@
 #include "offload/doctor/doctor.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 
 #include "core/base/err.h"
 #include "offload/api/abi.h"
@@ -15,48 +13,6 @@
 #define STORE_NS_MAX 1400000000
 #define MEMORY_NS    150000000
 #define MEMORY_BYTES (UINT64_C(512) << 20)
-
-static const char *given(const char *text)
-{
-    return text != NULL ? text : "";
-}
-
-void doctor_say(struct doctor *doctor, const struct doctor_line *line, const char *format, ...)
-{
-    char text[DOCTOR_TEXT_BYTES];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    const struct tide_finding finding = {
-        .struct_bytes = sizeof finding,
-        .verdict = line->verdict,
-        .topic = line->topic,
-        .subject = given(line->subject),
-        .text = text,
-        .cure = given(line->cure),
-        .figure = given(line->figure),
-        .value = line->value,
-    };
-    if (line->verdict > doctor->worst) {
-        doctor->worst = line->verdict;
-    }
-    doctor->finding(doctor->user, &finding);
-}
-
-const char *doctor_size(uint64_t bytes, char text[DOCTOR_SIZE_BYTES])
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    double size = (double)bytes;
-    unsigned unit = 0;
-    while (size >= 1024.0 && unit < 5) {
-        size /= 1024.0;
-        unit++;
-    }
-    snprintf(text, DOCTOR_SIZE_BYTES, unit == 0 || size >= 100.0 ? "%.0f %s" : "%.1f %s", size,
-             units[unit]);
-    return text;
-}
 
 void doctor_init(struct doctor *doctor, size_t stores)
 {
