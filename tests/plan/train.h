@@ -1,0 +1,26 @@
+/* train.h: trains one rank or several on machines, in program order and in other orders that the edges allow. */
+#ifndef TESTS_PLAN_TRAIN_H
+#define TESTS_PLAN_TRAIN_H
+
+#include "tests/plan/world.h"
+
+/* A sequence of tapes. */
+struct train_row {
+    enum plan_kind kinds[6];
+    uint32_t count;
+    uint32_t wrong; /* bit s: the guess of step s is wrong */
+};
+
+extern const struct train_row train_drained, train_evaluated, train_inside;
+/* The i-th row that a plan of this timing can run. */
+const struct train_row *train_row_for(enum plan_timing timing, uint64_t i);
+
+/* Makes the world of this number: each number of a long sequence has other wishes. */
+void train_vary(struct world *world, uint64_t number);
+/* Makes the layers frozen and stored in fewer bits; `some` are trained and borrow a data block that is. */
+void train_store_blocks(struct world *world, bool some);
+
+/* Trains all ranks of the world in as many orders as there are seeds, and checks weights and states. */
+void train_machines(const struct world *world, const struct train_row *row, int seeds);
+
+#endif
