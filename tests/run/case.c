@@ -64,6 +64,16 @@ struct run_options case_options(void)
     };
 }
 
+void case_store(struct run_options *options, const char *io)
+{
+    static char directory[700];
+    snprintf(directory, sizeof directory, "%s/store", test_directory());
+    options->io = io;
+    options->stores[0] = (struct store_path){.directory = directory, .weight = 1};
+    options->store_count = 1;
+    options->budgets.store_bytes = UINT64_C(1) << 30;
+}
+
 struct model_batch case_batch(const struct case_model *made, unsigned step, unsigned micro,
                               int32_t *ids)
 {

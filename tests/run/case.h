@@ -65,6 +65,8 @@ struct case_outcome {
 
 /* Options of a small bf16 run of AdamW with clipping; the planner chooses all places. */
 struct run_options case_options(void);
+/* Adds one path of a store, 1 GiB in the test's directory, and the back end. */
+void case_store(struct run_options *options, const char *io);
 /* High rates, for plans without a measurement. */
 const struct run_rates *case_rates(void);
 

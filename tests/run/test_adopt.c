@@ -20,23 +20,18 @@
 enum { STEPS = 4, SAVED = 2, CHUNK = 1 << 19, PATH = 700 };
 
 static struct case_model made;
-static char directory[600];
 static char checkpoint[PATH];
 
 static struct run_options options_of(enum plan_timing timing, const char *io)
 {
     struct run_options options = case_options();
-    snprintf(directory, sizeof directory, "%s/store", test_directory());
     options.wishes.saves = true;
     options.wishes.weights = PLAN_WHERE_STORE;
     options.wishes.states = PLAN_WHERE_STORE;
     options.wishes.timing = timing;
     options.wishes.chunk_elements = CHUNK;
     options.clip = timing == PLAN_TIMING_INSIDE ? 0 : options.clip;
-    options.io = io;
-    options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
-    options.store_count = 1;
-    options.budgets.store_bytes = UINT64_C(1) << 30;
+    case_store(&options, io);
     return options;
 }
 

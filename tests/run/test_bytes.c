@@ -71,10 +71,7 @@ static void bytes_of_a_step(void)
     struct case_model made;
     struct run_options options = case_options();
     case_model_make(&made, "deep");
-    options.io = "mem";
-    options.stores[0] = (struct store_path){.directory = "unused", .weight = 1};
-    options.store_count = 1;
-    options.budgets.store_bytes = UINT64_C(1) << 30;
+    case_store(&options, "mem");
     options.wishes.weights = PLAN_WHERE_STORE;
     options.wishes.states = PLAN_WHERE_STORE;
     options.wishes.grads = PLAN_WHERE_HOST;

@@ -45,9 +45,7 @@ static const struct way {
 
 static struct run_options options_of(const struct way *way, const struct case_model *made)
 {
-    static char directory[700];
     struct run_options options = case_options();
-    snprintf(directory, sizeof directory, "%s/store", test_directory());
     options.base = model_stored_as(made->model->config.quant);
     options.micro_batches = 2;
     options.keep_base = way->keeps;
@@ -55,10 +53,7 @@ static struct run_options options_of(const struct way *way, const struct case_mo
     options.wishes.acts = way->acts;
     options.world = way->world;
     options.stage = way->stage;
-    options.io = "threads";
-    options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
-    options.store_count = 1;
-    options.budgets.store_bytes = UINT64_C(1) << 30;
+    case_store(&options, "threads");
     return options;
 }
 

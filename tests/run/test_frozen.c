@@ -59,9 +59,7 @@ enum { WAYS = 7 };
 
 static struct run_options options_of(const struct way *way)
 {
-    static char directory[600];
     struct run_options options = case_options();
-    snprintf(directory, sizeof directory, "%s/store", test_directory());
     options.wishes.weights = way->weights;
     options.wishes.states = PLAN_WHERE_STORE;
     options.wishes.acts = way->acts;
@@ -70,10 +68,7 @@ static struct run_options options_of(const struct way *way)
     options.type = way->type;
     options.world = way->world;
     options.stage = way->stage;
-    options.io = way->io;
-    options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
-    options.store_count = 1;
-    options.budgets.store_bytes = UINT64_C(1) << 30;
+    case_store(&options, way->io);
     return options;
 }
 

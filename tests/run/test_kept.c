@@ -52,10 +52,7 @@ static struct run_options options_of(const struct way *way)
     options.wishes.order = way->order;
     options.world = way->world;
     options.stage = way->stage;
-    options.io = "threads";
-    options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
-    options.store_count = 1;
-    options.budgets.store_bytes = UINT64_C(1) << 30;
+    case_store(&options, "threads");
     return options;
 }
 

@@ -23,10 +23,7 @@ static void begin(const char *io)
     snprintf(directory, sizeof directory, "%s/store", test_directory());
     options = case_options();
     options.threads = 1;
-    options.io = io;
-    options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
-    options.store_count = 1;
-    options.budgets.store_bytes = UINT64_C(1) << 30;
+    case_store(&options, io);
     options.wishes.weights = options.wishes.states = PLAN_WHERE_STORE;
     check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
 }

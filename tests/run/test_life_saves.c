@@ -16,10 +16,7 @@ static void begin(bool saves)
     case_model_make(&made, "llama tied");
     options = case_options();
     options.threads = 1;
-    options.io = "mem";
-    options.stores[0] = (struct store_path){.directory = "unused", .weight = 1};
-    options.store_count = 1;
-    options.budgets.store_bytes = UINT64_C(1) << 30;
+    case_store(&options, "mem");
     options.wishes.weights = options.wishes.states = PLAN_WHERE_STORE;
     options.wishes.saves = saves;
     check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);

@@ -91,9 +91,7 @@ static const struct way ways[] = {
 
 static struct run_options options_of(const struct way *way, const struct run_options *base)
 {
-    static char directory[600];
     struct run_options options = *base;
-    snprintf(directory, sizeof directory, "%s/store", test_directory());
     options.wishes.weights = way->weights;
     options.wishes.states = way->states;
     options.wishes.grads = way->grads;
@@ -103,9 +101,7 @@ static struct run_options options_of(const struct way *way, const struct run_opt
     options.wishes.state_slots = way->state_slots;
     options.io = way->io;
     if (way->store) {
-        options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
-        options.store_count = 1;
-        options.budgets.store_bytes = UINT64_C(1) << 30;
+        case_store(&options, way->io);
     }
     return options;
 }

@@ -299,10 +299,7 @@ static void same_bits(void)
         options.clip = ways[w].timing == PLAN_TIMING_INSIDE ? 0 : options.clip;
         options.world = options.local = ways[w].world;
         options.stage = ways[w].world > 1 ? 1 : 0;
-        options.io = "mem";
-        options.stores[0] = (struct store_path){.weight = 1};
-        options.store_count = 1;
-        options.budgets.store_bytes = UINT64_C(1) << 30;
+        case_store(&options, "mem");
         case_run_engine(&made, &options, STEPS, &whole);
         options.topology = topology;
         case_run_engine(&made, &options, STEPS, &placed);

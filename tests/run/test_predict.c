@@ -48,10 +48,7 @@ static void logits_of(const char *name)
     (void)case_batch(&made, 0, 0, ids);
     plain_last_logits(&made, ids, expected);
     options.wishes.weights = PLAN_WHERE_STORE;
-    options.stores[0] = (struct store_path){.directory = "unused", .weight = 1};
-    options.store_count = 1;
-    options.io = "mem";
-    options.budgets.store_bytes = UINT64_C(1) << 30;
+    case_store(&options, "mem");
     check_int(run_prepared_create(made.model, &options, case_rates(), &prepared), ==, 0);
     const struct run_engine_options create = {
         .prepared = prepared, .options = &options, .model = made.model, .files = made.files};

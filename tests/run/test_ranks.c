@@ -23,10 +23,7 @@ static void in_store(struct run_options *options)
 {
     options->wishes.weights = PLAN_WHERE_STORE;
     options->wishes.states = PLAN_WHERE_STORE;
-    options->stores[0] = (struct store_path){.directory = "unused", .weight = 1};
-    options->store_count = 1;
-    options->io = "mem";
-    options->budgets.store_bytes = UINT64_C(1) << 30;
+    case_store(options, "mem");
 }
 
 /* The relative difference of losses and norms is at most `bound`. */

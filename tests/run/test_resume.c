@@ -48,10 +48,8 @@ enum { WAYS = sizeof ways / sizeof ways[0] };
 
 static struct run_options options_of(const struct way *way, const struct run_options *base)
 {
-    static char directory[600];
     struct run_options options = *base;
     options.wishes.saves = true;
-    snprintf(directory, sizeof directory, "%s/store", test_directory());
     options.wishes.weights = way->weights;
     options.wishes.states = way->states;
     options.wishes.grads = way->grads;
@@ -61,9 +59,7 @@ static struct run_options options_of(const struct way *way, const struct run_opt
                                                             : base->wishes.chunk_elements;
     options.io = way->io;
     if (way->store) {
-        options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
-        options.store_count = 1;
-        options.budgets.store_bytes = UINT64_C(1) << 30;
+        case_store(&options, way->io);
     }
     return options;
 }

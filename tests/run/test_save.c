@@ -46,10 +46,7 @@ static struct run_options options_of(int place, int timing)
     options.wishes.weights = places[place].weights;
     options.wishes.states = places[place].states;
     options.wishes.saves = true;
-    options.stores[0] = (struct store_path){.directory = "unused", .weight = 1};
-    options.store_count = 1;
-    options.io = "mem";
-    options.budgets.store_bytes = UINT64_C(1) << 30;
+    case_store(&options, "mem");
     options.guesses_given = true;
     options.guesses = 0xff;
     return options;

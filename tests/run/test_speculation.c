@@ -60,10 +60,7 @@ static struct run_options options_of(const struct way *way)
     options.wishes.acts = way->acts;
     options.wishes.order = way->order;
     options.wishes.state_slots = way->state_slots;
-    options.stores[0] = (struct store_path){.directory = "unused", .weight = 1};
-    options.store_count = 1;
-    options.io = "mem";
-    options.budgets.store_bytes = UINT64_C(1) << 30;
+    case_store(&options, "mem");
     options.budgets.host_bytes = way->host_bytes > 0 ? way->host_bytes : options.budgets.host_bytes;
     options.guesses_given = true;
     return options;

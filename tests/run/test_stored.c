@@ -43,19 +43,14 @@ static const struct way ways[] = {
 
 static struct run_options options_of(const struct way *way, enum model_storage base)
 {
-    static char directory[600];
     struct run_options options = case_options();
-    snprintf(directory, sizeof directory, "%s/store", test_directory());
     options.base = base;
     options.micro_batches = 2;
     options.wishes.weights = way->weights;
     options.wishes.acts = way->acts;
     options.wishes.order = way->order;
     options.wishes.weight_slots = way->slots;
-    options.io = way->io;
-    options.stores[0] = (struct store_path){.directory = directory, .weight = 1};
-    options.store_count = 1;
-    options.budgets.store_bytes = UINT64_C(1) << 30;
+    case_store(&options, way->io);
     return options;
 }
 

@@ -17,10 +17,7 @@ enum { STEPS = 3 };
 static struct run_options placed(const struct run_options *base, int placement)
 {
     struct run_options options = *base;
-    options.io = "mem";
-    options.stores[0] = (struct store_path){.directory = "unused", .weight = 1};
-    options.store_count = 1;
-    options.budgets.store_bytes = UINT64_C(1) << 30;
+    case_store(&options, "mem");
     if (placement == 1) {
         options.wishes.weights = PLAN_WHERE_STORE;
         options.wishes.states = PLAN_WHERE_STORE;
