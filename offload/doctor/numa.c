@@ -43,7 +43,9 @@ static void say_place(struct doctor *doctor)
     char text[DOCTOR_TEXT_BYTES] = "";
     const bool live = doctor->root[0] == '\0';
     int rc = core_topo_create(live ? CORE_TOPO_LIVE : CORE_TOPO_SYSFS, doctor->root, NULL, &topo);
-    rc = rc == 0 ? core_topo_decide(topo, &(struct core_topo_wish){.ranks = 1}, &place) : rc;
+    if (rc == 0) {
+        rc = core_topo_decide(topo, &(struct core_topo_wish){.ranks = 1}, &place);
+    }
     for (uint32_t i = 0; rc == 0 && i < place.share_count; i++) {
         char cpus[128];
         core_cpus_print(&place.shares[i].cpus, cpus, sizeof cpus);

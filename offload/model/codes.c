@@ -337,7 +337,9 @@ static int check_int8(const struct model_codes *codes)
     }
     if (rc == 0 && format.tensor != NULL) {
         rc = check_bytes(codes, &format, "weight_format", "U8", 1);
-        rc = rc == 0 ? read_whole(&format, &row_major) : rc;
+        if (rc == 0) {
+            rc = read_whole(&format, &row_major);
+        }
     }
     return rc == 0 && row_major != 0
                ? core_err_set(-EINVAL,

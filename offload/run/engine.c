@@ -559,7 +559,9 @@ int run_engine_create_remote(const struct run_engine_options *options,
                                  : core_err_set(-ENOMEM, "no memory for %u ranks", engine->world);
     if (rc == 0 && options->model->flat->base_apart) {
         rc = run_engine_base_open(engine);
-        rc = rc == 0 ? model_sums_create(options->model, &engine->sums) : rc;
+        if (rc == 0) {
+            rc = model_sums_create(options->model, &engine->sums);
+        }
     }
     if (rc != 0) {
         const struct core_err kept = core_err_keep(rc);

@@ -237,12 +237,18 @@ static int make_processes(struct run_engine *engine)
         rc = run_remote_create(given->peers, called, &job);
     }
     engine->called = rc == 0;
-    rc = rc == 0 ? run_engine_make_rank(engine, 0, engine->run) : rc;
+    if (rc == 0) {
+        rc = run_engine_make_rank(engine, 0, engine->run);
+    }
     struct core_err first = core_err_keep(rc);
     for (uint32_t r = 1; r < called; r++) {
         rc = run_engine_wait_remote(engine, r, &reply);
-        rc = rc == 0 ? compare_model(engine, r, reply.blocks_hash) : rc;
-        rc = rc == 0 ? compare_plan(engine, r, reply.plan_hash) : rc;
+        if (rc == 0) {
+            rc = compare_model(engine, r, reply.blocks_hash);
+        }
+        if (rc == 0) {
+            rc = compare_plan(engine, r, reply.plan_hash);
+        }
         first = first.code != 0 ? first : core_err_keep(rc);
     }
     return core_err_first(&first, 0);
@@ -292,7 +298,9 @@ int run_engine_make(struct run_engine *engine)
         return rc;
     }
     rc = run_engine_call_ranks(engine, RUN_CALL_LOAD, "", 0);
-    rc = rc == 0 ? compare_checkpoints(engine) : rc;
+    if (rc == 0) {
+        rc = compare_checkpoints(engine);
+    }
     if (engine->given.damaged != NULL) {
         *engine->given.damaged = rc != 0 && engine->given.checkpoint != NULL;
     }

@@ -177,9 +177,10 @@ static int write_parts(struct run_engine *engine, struct store_checkpoint_write 
             rc = run_remote_call(peers, called, RUN_CALL_SAVE_BLOCK, &block, sizeof block);
         }
     }
-    rc = rc == 0 ? write_part(engine, engine->workers[0].rank, checkpoint, block,
-                              part_of(engine, 0).ranks != 0)
-                 : rc;
+    if (rc == 0) {
+        rc = write_part(engine, engine->workers[0].rank, checkpoint, block,
+                        part_of(engine, 0).ranks != 0);
+    }
     struct core_err first = core_err_keep(rc);
     for (uint32_t r = 1; r < called; r++) {
         if (r >= writers && !is_among(engine, r, LEADERS)) {
@@ -259,14 +260,22 @@ static int write_all(struct run_engine *engine, const struct run_save_options *o
         return rc == 0 ? store_checkpoint_finish(checkpoint) : rc;
     }
     int rc = join_all(engine, options, checkpoint);
-    rc = rc == 0 ? write_blocks(engine, checkpoint) : rc;
+    if (rc == 0) {
+        rc = write_blocks(engine, checkpoint);
+    }
     const struct core_err kept = core_err_keep(rc);
     const uint32_t seals = rc == 0;
     rc = core_err_first(&kept,
                         call_others(engine, OTHERS, RUN_CALL_SAVE_END, &seals, sizeof seals));
-    rc = rc == 0 ? store_checkpoint_complete(checkpoint) : rc;
-    rc = rc == 0 ? store_checkpoint_publish(checkpoint) : rc;
-    rc = rc == 0 ? call_others(engine, LEADERS, RUN_CALL_SAVE_PUBLISH, "", 0) : rc;
+    if (rc == 0) {
+        rc = store_checkpoint_complete(checkpoint);
+    }
+    if (rc == 0) {
+        rc = store_checkpoint_publish(checkpoint);
+    }
+    if (rc == 0) {
+        rc = call_others(engine, LEADERS, RUN_CALL_SAVE_PUBLISH, "", 0);
+    }
     if (rc == 0) {
         store_checkpoint_rotate(checkpoint);
         rc = call_others(engine, LEADERS, RUN_CALL_SAVE_ROTATE, "", 0);
@@ -283,7 +292,9 @@ static int write_frozen(struct run_engine *engine, struct store_checkpoint_write
             continue;
         }
         int rc = run_engine_quiesce(engine);
-        rc = rc == 0 ? write_block(engine, checkpoint, b) : rc;
+        if (rc == 0) {
+            rc = write_block(engine, checkpoint, b);
+        }
         if (rc != 0) {
             return rc;
         }

@@ -267,7 +267,9 @@ static int lead_save(struct follower *follower, const struct run_remote_save *sa
         follower->shelf = NULL;
         rc = store_shelf_open(directory, &follower->shelf);
     }
-    rc = rc == 0 ? check_shelf(directory, save->position.run) : rc;
+    if (rc == 0) {
+        rc = check_shelf(directory, save->position.run);
+    }
     return rc != 0 ? rc
                    : run_engine_save_lead(follower->engine, follower->shelf, save,
                                           directory + strlen(directory) + 1, &follower->save);

@@ -743,7 +743,9 @@ int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint,
     clear_device(rank);
     init_slots(&load);
     int rc = open_kept(&load);
-    rc = rc == 0 ? load_blocks(&load) : rc;
+    if (rc == 0) {
+        rc = load_blocks(&load);
+    }
     if (rc != 0) { /* the checkpoint must not read into memory that is freed soon */
         const struct core_err kept = core_err_keep(rc);
         const uint64_t tail = store_checkpoint_read_tail(checkpoint);

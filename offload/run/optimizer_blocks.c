@@ -212,7 +212,9 @@ int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint3
                           "block is a multiple of %d elements",
                           rank, world, PLAN_CUT_ELEMENTS);
     }
-    rc = rc == 0 ? blocks_finish(blocks, whole->family, whole->hash) : rc;
+    if (rc == 0) {
+        rc = blocks_finish(blocks, whole->family, whole->hash);
+    }
     if (rc != 0) {
         blocks_destroy(blocks);
         return rc;

@@ -287,7 +287,9 @@ static int write_checkpoint(struct run_optimizer *optimizer, struct store_shelf 
         return rc;
     }
     rc = carry_all(&carrying, save_chunk);
-    rc = rc == 0 ? store_checkpoint_finish(carrying.write) : rc;
+    if (rc == 0) {
+        rc = store_checkpoint_finish(carrying.write);
+    }
     const struct core_err kept = core_err_keep(rc);
     return core_err_first(&kept, store_checkpoint_end(carrying.write));
 }

@@ -493,7 +493,9 @@ int run_remote_sums(struct coll_peers *peers, uint32_t rank, void *memory, uint3
                     const struct store_arrays *sums, uint64_t elements)
 {
     int rc = check_sums(elements);
-    rc = rc == 0 ? run_remote_call(peers, rank, RUN_CALL_SAVE_SUMS, &block, sizeof block) : rc;
+    if (rc == 0) {
+        rc = run_remote_call(peers, rank, RUN_CALL_SAVE_SUMS, &block, sizeof block);
+    }
     return rc != 0 ? rc : send_sums(peers, rank, memory, sums, (struct plan_span){0, elements});
 }
 

@@ -228,7 +228,9 @@ static int verify_part(struct store_checkpoint *checkpoint,
                       marks.at[s]);
         }
     }
-    rc = rc == 0 ? store_checkpoint_verify(checkpoint, &marks, progress, user) : rc;
+    if (rc == 0) {
+        rc = store_checkpoint_verify(checkpoint, &marks, progress, user);
+    }
     for (int s = 0; s < STORE_STREAM_COUNT; s++) {
         free(marks.at[s]);
     }
