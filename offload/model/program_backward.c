@@ -411,28 +411,13 @@ static void act_grad(struct model_build *build, const struct model_op_row *row)
 
 static void attention_grad(struct model_build *build, const struct model_op_row *row)
 {
-    const struct model_config *config = &build->model->config;
-    const int64_t q_stride = model_build_width(build, row->x.value);
-    const int64_t k_stride = model_build_width(build, row->x2.value);
-    const int64_t v_stride = model_build_width(build, row->x3.value);
-    const int64_t o_stride = model_build_width(build, row->out.value);
+    const struct kern_attention_arguments forward = model_build_attention(build, row);
     const struct kern_attention_grad_arguments arguments = {
-        .forward = {.type = build->shape.type,
-                    .rows = build->tokens / build->shape.length,
-                    .length = build->shape.length,
-                    .heads = config->heads,
-                    .kv_heads = config->kv_heads,
-                    .head_dim = config->head_dim,
-                    .window = build->block->window,
-                    .scale = (float)build->block->scale,
-                    .q_stride = q_stride,
-                    .k_stride = k_stride,
-                    .v_stride = v_stride,
-                    .o_stride = o_stride},
-        .d_o_stride = o_stride,
-        .dq_stride = q_stride,
-        .dk_stride = k_stride,
-        .dv_stride = v_stride,
+        .forward = forward,
+        .d_o_stride = forward.o_stride,
+        .dq_stride = forward.q_stride,
+        .dk_stride = forward.k_stride,
+        .dv_stride = forward.v_stride,
     };
     struct model_step *step = model_build_step(build, KERN_ATTENTION_GRAD, &arguments);
     step->flops = 2.5 * model_build_attention_flops(build);
@@ -462,30 +447,6 @@ static void attention_grad(struct model_build *build, const struct model_op_row 
                       0);
 }
 
-static void rope_grad(struct model_build *build, const struct model_op_row *row)
-{
-    const struct model_config *config = &build->model->config;
-    if (!config->family->rope) {
-        return;
-    }
-    const struct kern_rope_arguments arguments = {
-        .type = build->shape.type,
-        .tokens = build->tokens,
-        .heads = dim(build, row->x.width) / config->head_dim,
-        .head_dim = config->head_dim,
-        .rotary = config->rope.rotary,
-        .stride = model_build_width(build, row->x.value),
-        .length = build->shape.length,
-        .backward = true,
-    };
-    struct model_step *step = model_build_step(build, KERN_ROPE, &arguments);
-    model_build_write(build, step, AT(rope, x), model_build_grad(build, row->x.value),
-                      dim(build, row->x.first));
-    model_build_base(build, step, AT(rope, cos), MODEL_BASE_COS);
-    model_build_base(build, step, AT(rope, sin), MODEL_BASE_SIN);
-    model_build_base(build, step, AT(rope, positions), MODEL_BASE_POSITIONS);
-}
-
 /* Both addends have the sum's gradient. */
 static void add_grad(struct model_build *build, const struct model_op_row *row)
 {
@@ -502,7 +463,9 @@ void model_build_backward_row(struct model_build *build, const struct model_op_r
     case MODEL_ROW_NORM: norm_grad(build, row); break;
     case MODEL_ROW_HEAD_NORM: head_norm_grad(build, row); break;
     case MODEL_ROW_LINEAR: linear_grad(build, row); break;
-    case MODEL_ROW_ROPE: rope_grad(build, row); break;
+    case MODEL_ROW_ROPE:
+        model_build_rope(build, row, model_build_grad(build, row->x.value), true);
+        break;
     case MODEL_ROW_ATTENTION: attention_grad(build, row); break;
     case MODEL_ROW_ACT: act_grad(build, row); break;
     case MODEL_ROW_ADD: add_grad(build, row); break;

@@ -336,3 +336,63 @@ void model_build_begin(struct model_build *build, const struct model *model, uns
     build->value[MODEL_OUT] = 1;
     build->grad[MODEL_OUT] = 2;
 }
+
+/* ---- ops that forward and backward share ---- */
+
+void model_build_rope(struct model_build *build, const struct model_op_row *row, int x,
+                      bool backward)
+{
+    const struct model_config *config = &build->model->config;
+    if (!config->family->rope) {
+        return;
+    }
+    const struct kern_rope_arguments arguments = {
+        .type = build->shape.type,
+        .tokens = build->tokens,
+        .heads = model_dim(&build->model->config, row->x.width) / config->head_dim,
+        .head_dim = config->head_dim,
+        .rotary = config->rope.rotary,
+        .stride = model_build_width(build, row->x.value),
+        .length = build->shape.length,
+        .backward = backward,
+    };
+    struct model_step *step = model_build_step(build, KERN_ROPE, &arguments);
+    model_build_write(build, step, offsetof(struct kern_rope_arguments, x), x,
+                      model_dim(&build->model->config, row->x.first));
+    model_build_base(build, step, offsetof(struct kern_rope_arguments, cos), MODEL_BASE_COS);
+    model_build_base(build, step, offsetof(struct kern_rope_arguments, sin), MODEL_BASE_SIN);
+    model_build_base(build, step, offsetof(struct kern_rope_arguments, positions),
+                     MODEL_BASE_POSITIONS);
+}
+
+struct kern_attention_arguments model_build_attention(const struct model_build *build,
+                                                      const struct model_op_row *row)
+{
+    const struct model_config *config = &build->model->config;
+    return (struct kern_attention_arguments){
+        .type = build->shape.type,
+        .rows = build->tokens / build->shape.length,
+        .length = build->shape.length,
+        .heads = config->heads,
+        .kv_heads = config->kv_heads,
+        .head_dim = config->head_dim,
+        .window = build->block->window,
+        .scale = (float)build->block->scale,
+        .q_stride = model_build_width(build, row->x.value),
+        .k_stride = model_build_width(build, row->x2.value),
+        .v_stride = model_build_width(build, row->x3.value),
+        .o_stride = model_build_width(build, row->out.value),
+    };
+}
+
+double model_build_attention_flops(const struct model_build *build)
+{
+    const struct model_config *config = &build->model->config;
+    const int64_t length = build->shape.length;
+    const int64_t window = build->block->window;
+    const int64_t wide = window > 0 && window < length ? window : length;
+    const double pairs = 0.5 * (double)wide * (double)(wide + 1) +
+                         (double)(length - wide) * (double)wide;
+    return 4.0 * (double)(build->tokens / length) * pairs *
+           (double)(config->heads * config->head_dim);
+}

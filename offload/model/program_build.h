@@ -114,6 +114,14 @@ void model_build_param(struct model_build *build, struct model_step *step, size_
                        int64_t row, int64_t rows);
 void model_build_base(struct model_build *build, struct model_step *step, size_t field,
                       enum model_base base);
+/* Rotates the row's value in place, or, backward, its gradient: the buffer x. */
+void model_build_rope(struct model_build *build, const struct model_op_row *row, int x,
+                      bool backward);
+/* The arguments of attention but for its pointers. */
+struct kern_attention_arguments model_build_attention(const struct model_build *build,
+                                                      const struct model_op_row *row);
+/* Multiplications and additions of q k^T and p v over the pairs that are not masked. */
+double model_build_attention_flops(const struct model_build *build);
 /* Sets the struct kern_grad at `field`. Does nothing for a parameter that is absent or frozen. */
 void model_build_weight_grad(struct model_build *build, struct model_step *step, size_t field,
                              int param, int64_t row);

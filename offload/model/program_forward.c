@@ -266,60 +266,11 @@ static void linear(struct model_build *build, const struct model_op_row *row, in
     }
 }
 
-static void rope(struct model_build *build, const struct model_op_row *row)
-{
-    const struct model_config *config = &build->model->config;
-    if (!config->family->rope) {
-        return;
-    }
-    const struct kern_rope_arguments arguments = {
-        .type = build->shape.type,
-        .tokens = build->tokens,
-        .heads = dim(build, row->x.width) / config->head_dim,
-        .head_dim = config->head_dim,
-        .rotary = config->rope.rotary,
-        .stride = model_build_width(build, row->x.value),
-        .length = build->shape.length,
-    };
-    struct model_step *step = model_build_step(build, KERN_ROPE, &arguments);
-    model_build_write(build, step, AT(rope, x), model_build_value(build, row->x.value),
-                      dim(build, row->x.first));
-    model_build_base(build, step, AT(rope, cos), MODEL_BASE_COS);
-    model_build_base(build, step, AT(rope, sin), MODEL_BASE_SIN);
-    model_build_base(build, step, AT(rope, positions), MODEL_BASE_POSITIONS);
-}
-
-double model_build_attention_flops(const struct model_build *build)
-{
-    const struct model_config *config = &build->model->config;
-    const int64_t length = build->shape.length;
-    const int64_t window = build->block->window;
-    const int64_t wide = window > 0 && window < length ? window : length;
-    const double pairs = 0.5 * (double)wide * (double)(wide + 1) +
-                         (double)(length - wide) * (double)wide;
-    return 4.0 * (double)(build->tokens / length) * pairs *
-           (double)(config->heads * config->head_dim);
-}
-
 /* Attention of the rows from token `token` on. */
 static void attention_from(struct model_build *build, const struct model_op_row *row, int64_t token,
                            int lse)
 {
-    const struct model_config *config = &build->model->config;
-    const struct kern_attention_arguments arguments = {
-        .type = build->shape.type,
-        .rows = build->tokens / build->shape.length,
-        .length = build->shape.length,
-        .heads = config->heads,
-        .kv_heads = config->kv_heads,
-        .head_dim = config->head_dim,
-        .window = build->block->window,
-        .scale = (float)build->block->scale,
-        .q_stride = model_build_width(build, row->x.value),
-        .k_stride = model_build_width(build, row->x2.value),
-        .v_stride = model_build_width(build, row->x3.value),
-        .o_stride = model_build_width(build, row->out.value),
-    };
+    const struct kern_attention_arguments arguments = model_build_attention(build, row);
     struct model_step *step = model_build_step(build, KERN_ATTENTION, &arguments);
     step->flops = model_build_attention_flops(build);
     model_build_base(build, step, AT(attention, starts), MODEL_BASE_STARTS);
@@ -397,7 +348,9 @@ void model_build_forward_row(struct model_build *build, const struct model_op_ro
     case MODEL_ROW_NORM: norm(build, row); break;
     case MODEL_ROW_HEAD_NORM: head_norm(build, row); break;
     case MODEL_ROW_LINEAR: linear(build, row, model_build_value(build, row->out.value)); break;
-    case MODEL_ROW_ROPE: rope(build, row); break;
+    case MODEL_ROW_ROPE:
+        model_build_rope(build, row, model_build_value(build, row->x.value), false);
+        break;
     case MODEL_ROW_ATTENTION: attention(build, row); break;
     case MODEL_ROW_ACT: act(build, row); break;
     case MODEL_ROW_ADD: add(build, row); break;

@@ -4,9 +4,6 @@
 
 #include "offload/model/program_build.h"
 
-/* Multiplications and additions of q k^T and p v over the pairs that are not masked. */
-double model_build_attention_flops(const struct model_build *build);
-
 /* Adds the steps of one row of the table. */
 void model_build_forward_row(struct model_build *build, const struct model_op_row *row);
 void model_build_backward_row(struct model_build *build, const struct model_op_row *row);
