@@ -159,11 +159,12 @@ static int feed_rank(struct run_engine_worker *worker, const struct model_batch 
                      uint32_t count)
 {
     int64_t targets = 0;
-    for (uint32_t i = 0; i < worker->options.micro_batches; i++) {
-        int rc = run_rank_feed(worker->rank, i, i < count ? &batches[i] : NULL, &targets);
-        if (rc != 0) {
-            return rc;
-        }
+    int rc = count == 0 ? run_rank_feed(worker->rank, 0, 0, NULL, &targets) : 0;
+    for (uint32_t i = 0; rc == 0 && i < count; i++) {
+        rc = run_rank_feed(worker->rank, i, count, &batches[i], &targets);
+    }
+    if (rc != 0) {
+        return rc;
     }
     worker->targets = targets;
     return 0;

@@ -141,12 +141,12 @@ static int feed(struct follower *follower, struct run_reply *reply)
         if (batch.ids == NULL) {
             rc = core_err_set(-EINVAL, "a micro-batch is larger than the engine's");
         } else {
-            rc = run_rank_feed(rank, i, &batch, &reply->targets);
+            rc = run_rank_feed(rank, i, count, &batch, &reply->targets);
         }
         first = first.code != 0 ? first : core_err_keep(rc);
     }
-    for (uint32_t i = count; first.code == 0 && i < follower->made.options.micro_batches; i++) {
-        first = core_err_keep(run_rank_feed(rank, i, NULL, &reply->targets));
+    if (count == 0) {
+        first = core_err_keep(run_rank_feed(rank, 0, 0, NULL, &reply->targets));
     }
     return core_err_first(&first, 0);
 }

@@ -129,9 +129,12 @@ int run_inputs_init(struct run_inputs *inputs, const struct model *model,
     int rc = dev_memory_alloc(device, run_inputs_bytes(model, options), &base);
     inputs->device_base = base;
     inputs->host = calloc(1, inputs->step_bytes);
+    inputs->given = calloc(inputs->micro_batches, sizeof *inputs->given);
+    inputs->places = calloc(inputs->micro_batches, sizeof *inputs->places);
     inputs->positions = calloc(inputs->micro_batches, sizeof *inputs->positions);
     inputs->starts = calloc(inputs->micro_batches, sizeof *inputs->starts);
-    if (rc == 0 && (inputs->host == NULL || inputs->positions == NULL || inputs->starts == NULL)) {
+    if (rc == 0 && (inputs->host == NULL || inputs->given == NULL || inputs->places == NULL ||
+                    inputs->positions == NULL || inputs->starts == NULL)) {
         rc = core_err_set(-ENOMEM, "no memory for %u micro-batches of %" PRId64 " tokens",
                           inputs->micro_batches, inputs->rows * inputs->length);
     }
@@ -166,6 +169,8 @@ void run_inputs_fini(struct run_inputs *inputs)
         dev_memory_free(inputs->device, inputs->device_base);
     }
     free(inputs->host);
+    free(inputs->given);
+    free(inputs->places);
     free(inputs->positions);
     free(inputs->starts);
     free(inputs->used);
@@ -287,6 +292,11 @@ static int64_t put_pairs(struct run_inputs *inputs, uint32_t micro, const struct
     return targets;
 }
 
+bool run_inputs_has(const struct run_inputs *inputs, uint32_t micro)
+{
+    return inputs->given[micro] || micro + 1 == inputs->micro_batches;
+}
+
 int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
                    int64_t *targets)
 {
@@ -302,6 +312,8 @@ int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model
         return (int)count;
     }
     *targets += count;
+    inputs->given[micro] = batch != NULL;
+    inputs->places[micro] = micro == 0 ? 0 : inputs->places[micro - 1] + inputs->given[micro - 1];
     place_ids(inputs, micro);
     return 0;
 }
@@ -406,6 +418,9 @@ int run_inputs_losses(struct run_inputs *inputs, struct dev_queue *queue, uint32
     }
     for (uint32_t i = 0; i < count; i++) {
         struct kern_loss one;
+        if (!run_inputs_has(inputs, i)) {
+            continue;
+        }
         memcpy(&one, host + i * sizeof one, sizeof one);
         sum.sum += one.sum;
         sum.count += one.count;

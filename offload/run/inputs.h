@@ -26,6 +26,8 @@ struct run_inputs {
     char *host;        /* owned: the copy of what changes from step to step */
     uint64_t step_bytes;
     uint64_t angles_bytes;   /* of each of cos and sin, after the step's bytes */
+    bool *given;             /* owned, [micro_batches]: is not only padding */
+    uint32_t *places;        /* owned, [micro_batches]: how many before it are computed */
     bool *positions;         /* owned, [micro_batches]: the batch has positions */
     bool *starts;            /* owned, [micro_batches]: the batch has starts of documents */
     struct model_rows table; /* the embedding's */
@@ -62,10 +64,14 @@ int run_inputs_use_rows(struct run_inputs *inputs);
 void run_inputs_fini(struct run_inputs *inputs);
 
 /* Writes micro-batch `micro` into the host's copy, padded to the shape with tokens that are not trained
- * on; NULL: only padding. Adds the batch's targets, or pairs that count, to *targets. -EINVAL names the row and the place of
+ * on; NULL: only padding. Called for all in order, or for the first one alone. Adds the batch's targets, or pairs that count, to *targets. -EINVAL names the row and the place of
  * what is wrong. */
 int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
                    int64_t *targets);
+
+/* Whether a step computes micro-batch `micro`: one that was given, or the last one, whose backward completes the
+ * gradients. */
+bool run_inputs_has(const struct run_inputs *inputs, uint32_t micro);
 
 /* Copies the host's copy to the device, with the factor of the summed loss and the step's seed of
  * dropout (0: nothing is dropped). */
@@ -86,7 +92,8 @@ bool run_inputs_next_rows(const struct run_inputs *inputs, uint32_t first, uint3
 /* The bytes of all parts of these micro-batches. */
 uint64_t run_inputs_rows_bytes(const struct run_inputs *inputs, uint32_t first, uint32_t count);
 
-/* Reads back the losses of the first `count` micro-batches, and adds them up in order. Waits. */
+/* Reads back the losses of those of the first `count` micro-batches that were computed, and adds them up in order.
+ * Waits. */
 int run_inputs_losses(struct run_inputs *inputs, struct dev_queue *queue, uint32_t count,
                       struct kern_loss *out);
 

@@ -30,9 +30,15 @@ static uint32_t micros_of(const struct run_compute *compute, const struct plan_c
     return command->single ? 1 : left < compute->group ? left : compute->group;
 }
 
+/* How many micro-batches are computed before the one that is submitted now. */
+static uint32_t place_of(const struct run_compute *compute, const struct plan_command *command)
+{
+    return compute->inputs->places[micro_of(compute, command)];
+}
+
 static bool is_first(const struct run_compute *compute, const struct plan_command *command)
 {
-    return micro_of(compute, command) == 0;
+    return place_of(compute, command) == 0;
 }
 
 static bool is_last(const struct run_compute *compute, const struct plan_command *command)
@@ -60,7 +66,7 @@ static struct kern_grad own_grad(const struct run_compute *compute,
         .first = is_first(compute, command),
         .last = is_last(compute, command),
     };
-    if (!grad.first || !grad.last) {
+    if (compute->micro_batches > 1) {
         grad.sum = (float *)(void *)(sum != NULL ? sum : stored);
     }
     return grad;
@@ -146,7 +152,7 @@ static void bind(const struct run_compute *compute, const struct plan_command *c
     bind_shared(compute, command, binding);
     run_inputs_bind(compute->inputs, micro_of(compute, command), binding);
     binding->base[MODEL_BASE_STREAM] = model_stream_of(
-        command->block, compute->micro_first + micro_of(compute, command));
+        command->block, compute->micro_first + place_of(compute, command));
     binding->base[MODEL_BASE_IN] = own_part(compute, run_memory_of(memory, command, PLAN_AS_IN),
                                             run_shapes_stride(program->in_bytes));
     binding->base[MODEL_BASE_OUT] = own_part(compute, run_memory_of(memory, command, PLAN_AS_OUT),
@@ -196,8 +202,9 @@ static int clear_gaps(struct run_compute *compute, const struct plan_command *co
     const struct block *block = &compute->shapes->model->flat->list[command->block];
     const uint64_t width = kern_type_bytes(compute->grad_type);
     char *grads = run_memory_of(compute->memory, command, PLAN_AS_GRAD);
-    const uint32_t turn = compute->grad_type == KERN_F32 ? 0 : compute->micro_batches - 1;
-    if (command->op != PLAN_BWD || grads == NULL || micro_of(compute, command) != turn ||
+    const bool turn = compute->grad_type == KERN_F32 ? is_first(compute, command)
+                                                     : is_last(compute, command);
+    if (command->op != PLAN_BWD || grads == NULL || !turn ||
         !begins(command, MODEL_PASS_BACKWARD)) {
         return 0;
     }
@@ -268,7 +275,11 @@ static int run_micro(struct run_compute *compute, const struct plan_command *com
 static int run_steps(struct run_compute *compute, const struct plan_command *command,
                      struct core_fence *out)
 {
+    *out = dev_queue_tail(compute->queue);
     for (; compute->done < micros_of(compute, command); compute->done++) {
+        if (!command->single && !run_inputs_has(compute->inputs, micro_of(compute, command))) {
+            continue;
+        }
         int rc = run_micro(compute, command, out);
         if (rc != 0) {
             return rc;

@@ -109,9 +109,10 @@ struct run_result {
     int64_t wait_ns;      /* for other ranks; the engine sets it */
 };
 
-/* Copies micro-batch `index` of the next step (NULL: padding) and adds its targets. */
-int run_rank_feed(struct run_rank *rank, uint32_t index, const struct model_batch *batch,
-                  int64_t *targets);
+/* Copies micro-batch `index` of the `count` that the next step has on this rank, and adds its targets. What the step could
+ * have and has not is not computed; without any (0 of 0, NULL) padding is. Called in order. */
+int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
+                  const struct model_batch *batch, int64_t *targets);
 /* Takes a step with the micro-batches that were fed. */
 int run_rank_step(struct run_rank *rank, const struct run_step_request *order,
                   struct run_result *out);

@@ -259,11 +259,20 @@ static int settle(struct run_rank *rank, const struct plan_tape *tape,
     return 0;
 }
 
-int run_rank_feed(struct run_rank *rank, uint32_t index, const struct model_batch *batch,
-                  int64_t *targets)
+int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
+                  const struct model_batch *batch, int64_t *targets)
 {
-    assert(index < rank->options->micro_batches);
-    return run_inputs_put(&rank->inputs, index, batch, targets);
+    const uint32_t last = rank->options->micro_batches - 1;
+    assert(index <= last);
+    if (index + 1 < count) {
+        return run_inputs_put(&rank->inputs, index, batch, targets);
+    }
+    int rc = 0;
+    for (uint32_t i = index; rc == 0 && i < last;
+         i++) { /* the tape's last one completes gradients */
+        rc = run_inputs_put(&rank->inputs, i, NULL, targets);
+    }
+    return rc == 0 ? run_inputs_put(&rank->inputs, last, batch, targets) : rc;
 }
 
 int run_rank_step(struct run_rank *rank, const struct run_step_request *request,

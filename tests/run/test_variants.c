@@ -6,6 +6,9 @@
 #include <stdio.h>
 
 #include "core/base/err.h"
+#include "core/dev/dev.h"
+#include "offload/run/engine_internal.h"
+#include "offload/run/rank_internal.h"
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
@@ -204,8 +207,71 @@ static void rows(void)
             snprintf(name, sizeof name, "%s, %s", families[f], names[kind]);
             hold(&made, &options, true, name);
         }
+        made.rows = CASE_FEWER;
+        struct run_options options = case_options();
+        options.micro_batches = 2;
+        options.type = f == 1 ? KERN_F32 : KERN_BF16;
+        hold(&made, &options, true, "one micro-batch of two");
         case_model_free(&made);
     }
+}
+
+/* Steps of one micro-batch on ranks that could have `micro_batches` each. */
+struct lone {
+    double losses[STEPS];
+    double norms[STEPS];
+    uint64_t launches; /* of rank 0's last step */
+};
+
+static void run_lone(const struct case_model *made, uint32_t world, uint32_t micro_batches,
+                     unsigned last, struct lone *out)
+{
+    struct run_prepared *prepared = NULL;
+    struct run_engine *engine = NULL;
+    struct run_options options = case_options();
+    options.world = world;
+    options.stage = world > 1 ? 1 : 0;
+    options.micro_batches = micro_batches;
+    check_int(run_prepared_create(made->model, &options, case_rates(), &prepared), ==, 0);
+    const struct run_engine_options engine_options = {
+        .prepared = prepared, .options = &options, .model = made->model, .files = made->files};
+    check_int(run_engine_create(&engine_options, &engine), ==, 0);
+    const struct dev_queue *queue = engine->workers[0].rank->compute_queue;
+    for (unsigned s = 0; s < STEPS; s++) {
+        static int32_t ids[4][CASE_ROWS * CASE_LENGTH];
+        struct model_batch batches[4];
+        struct run_step step;
+        const unsigned count = s + 1 == STEPS ? last : 1;
+        for (unsigned i = 0; i < count; i++) {
+            batches[i] = case_batch(made, s, i, ids[i]);
+        }
+        const uint64_t before = dev_queue_tail(queue).value;
+        check_int(run_engine_step(engine, batches, count, 1e-3, &step), ==, 0);
+        out->launches = dev_queue_tail(queue).value - before;
+        out->losses[s] = step.loss;
+        out->norms[s] = step.norm;
+    }
+    run_engine_destroy(engine);
+    run_prepared_destroy(prepared);
+}
+
+/* What a step could have and has not is not computed, and changes no bit, also on a rank that has nothing: it computes
+ * one micro-batch of padding. */
+static void missing_micro_batches(void)
+{
+    struct case_model made;
+    case_model_make(&made, "llama tied");
+    for (uint32_t world = 1; world <= 2; world++) {
+        struct lone one, four, all;
+        run_lone(&made, world, 1, 1, &one);
+        run_lone(&made, world, 4, 1, &four);
+        run_lone(&made, world, 4, 4, &all);
+        check_int(memcmp(one.losses, four.losses, sizeof one.losses), ==, 0);
+        check_int(memcmp(one.norms, four.norms, sizeof one.norms), ==, 0);
+        check_uint(four.launches, <, one.launches * 3 / 2);
+        check_uint(four.launches, <, all.launches / 2);
+    }
+    case_model_free(&made);
 }
 
 /* ---- budgets ---- */
@@ -302,4 +368,5 @@ static void fifty_times_the_device(void)
 
 TEST_MAIN({"optimizers", optimizers}, {"narrow_moments", narrow_moments},
           {"fp32_gradients", fp32_gradients}, {"frozen", frozen}, {"rows", rows},
-          {"budgets", budgets}, {"fifty_times_the_device", fifty_times_the_device})
+          {"missing_micro_batches", missing_micro_batches}, {"budgets", budgets},
+          {"fifty_times_the_device", fifty_times_the_device})
