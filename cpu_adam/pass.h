@@ -1,6 +1,6 @@
 /* pass.h: the update of any range: cut at the borders of parameter groups, divided into whole
  * groups of CORE_UPDATE_GROUP elements, 8-bit moments staged through the first-level cache. Each
- * member of a team enters with a range of its own; there is no state. Private to cpu_adam. */
+ * member of a team calls with a range of its own; there is no state. Private to cpu_adam. */
 #ifndef CPU_ADAM_PASS_H
 #define CPU_ADAM_PASS_H
 

@@ -366,7 +366,7 @@ struct kern_magnitude_arguments {
 /* KERN_COLUMNS: y = x * factor (* by) (+ bias), rounded once; factor and bias belong to columns. y may be x or
  * by. */
 struct kern_columns_arguments {
-    enum kern_type type; /* of all but factor */
+    enum kern_type type; /* type of all arrays except factor */
     int64_t tokens, width;
     int64_t x_stride, by_stride, y_stride;
     const void *x;

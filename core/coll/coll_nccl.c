@@ -4,7 +4,7 @@
  * their commands, so that NCCL's kernels never wait for a rank that is late, has left or runs
  * another command; a rank that fails ends the other ranks there. An op of the card computes sums,
  * in the order of ranks, because the order of NCCL's own sums depends on its rings. The library is
- * opened when the first rank needs it. Only the thread of a rank's queue enters and calls NCCL,
+ * opened when the first rank needs it. Only the thread of a rank's queue calls this file and NCCL,
  * whose calls never block (ncclConfig_t.blocking). */
 #include <dlfcn.h>
 #include <errno.h>

@@ -13,7 +13,7 @@
  * SLURM_PROCID also for the batch script itself, which is one process; only a step has STEP variables. */
 static const struct row {
     const char *launcher;
-    const char *rank, *world; /* variables; `world` may be missing (PMIx), then MPI says it */
+    const char *rank, *world; /* names of variables; `world` NULL: MPI knows the number (PMIx) */
     const char *step;         /* a further variable that must be there; NULL: none */
     enum coll_flavour flavour;
     bool torchrun;

@@ -1,6 +1,6 @@
 /* mpi_module.c: the wrapper file of MPI: sends and receives bytes between the processes that a launcher
- * started. Built as a module of its own for each MPI library; it uses no other code of tide. The thread of
- * peers.c enters, and no other thread calls MPI. */
+ * started. Built as a module of its own for each MPI library; it uses no other code of tide. Only the
+ * thread of peers.c calls it, and with it MPI. */
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>

@@ -209,7 +209,7 @@ void dev_cuda_queue_destroy(struct dev_queue *base)
     (void)cudaSetDevice(device->index);
     const uint64_t issued = atomic_load_explicit(&queue->line.issued, memory_order_relaxed);
     uint64_t reached = atomic_load_explicit(&queue->line.reached, memory_order_acquire);
-    for (; reached < issued; reached++) { /* copies may be on streams of others */
+    for (; reached < issued; reached++) { /* copies may have run on streams of callers */
         (void)cudaEventSynchronize(queue->events[reached % queue->depth]);
     }
     if (queue->stream != NULL) {

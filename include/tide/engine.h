@@ -470,7 +470,7 @@ struct tide_evaluation {
     size_t struct_bytes;
     double loss_sum; /* over the targets */
     uint64_t targets;
-    /* With TIDE_LOSS_DPO `targets` counts pairs, and these are sums over them. */
+    /* With TIDE_LOSS_DPO `targets` counts pairs. The two sums below are over all pairs. */
     double reward_chosen_sum;
     double reward_rejected_sum;
     uint64_t reward_right; /* pairs whose chosen row has the larger reward */

@@ -1,4 +1,4 @@
-/* blocks.c: the block store as applications see it, over offload/cache. Any thread may enter; a forked child is
+/* blocks.c: the block store as applications see it, over offload/cache. Any thread may call; a forked child is
  * refused. */
 #include <tide/blocks.h>
 

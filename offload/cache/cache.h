@@ -20,7 +20,7 @@
  * are read ahead in that order, and the least useful block is the one whose next use is farthest away;
  * otherwise it is the one that was not used for the longest time.
  *
- * Any thread may enter. Destroy: nothing else may be running. */
+ * Any thread may call. Destroy: nothing else may be running. */
 #ifndef OFFLOAD_CACHE_CACHE_H
 #define OFFLOAD_CACHE_CACHE_H
 

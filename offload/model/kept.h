@@ -18,7 +18,7 @@ struct core_team;
 struct model_kept;
 
 struct model_kept_options {
-    const char *directory; /* of the file; borrowed, like all here */
+    const char *directory; /* of the file; borrowed, as is every pointer here */
     const char *folder;    /* of the model */
     const struct model *model;
     const struct model_files *files;

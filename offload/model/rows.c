@@ -19,7 +19,8 @@ static uint64_t pages_of(uint64_t bytes)
     return (bytes + MODEL_PAGE_BYTES - 1) / MODEL_PAGE_BYTES;
 }
 
-/* Elements that divide a row of the embedding's table and a page, 0 if the embedding is trained. */
+/* The greatest common divisor of a page and a row of the embedding's table, in elements. 0: the
+ * embedding is trained, or its table is too large for such places. */
 static int64_t rows_stride(const struct model *model, uint64_t type_bytes)
 {
     const struct model_block *embedding = &model->blocks[0];

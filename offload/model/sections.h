@@ -17,7 +17,8 @@ enum model_pass {
     MODEL_PASS_COUNT,
 };
 
-/* Whole pages of the block that has the weights, as it is kept. Those at its end may reach beyond it. */
+/* A range of whole pages of a block's weights, in the form in which they are kept. The last page
+ * may reach beyond the block's end. */
 struct model_range {
     uint64_t first; /* byte */
     uint64_t bytes;

@@ -414,7 +414,7 @@ static int make_codes(struct model_stored_reader *reader, const struct model_sto
     }
     reader->end = plain ? bytes : code_bytes(part, count);
     reader->done += count;
-    if (count == left) { /* up to the scales */
+    if (count == left) { /* zeros fill the gap before the scales */
         const uint64_t gap = layout->scales - layout->codes_bytes;
         memset(reader->made + reader->end, 0, gap);
         reader->end += gap;

@@ -61,7 +61,8 @@ void model_stored_destroy(struct model_stored *stored); /* NULL is fine */
 struct model_stored_reader;
 
 struct model_stored_source {
-    const struct model_files *files; /* borrowed, like all here; model_files_check was called */
+    const struct model_files *files; /* borrowed, as is every pointer here; model_files_check was
+                                      * called */
     const struct model_block *block;
     const struct model_stored *stored;
     enum kern_type type; /* of the run */

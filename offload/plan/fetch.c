@@ -261,7 +261,7 @@ static int fill_shards(struct plan_step *step, uint32_t block, uint32_t slot)
     return rc == 0 ? gather_shards(step, block, own, whole) : rc;
 }
 
-/* The same if shards are gathered packed: a shard in memory is packed where it is. */
+/* Fills the slot if shards are gathered packed: a shard in memory is packed where it is. */
 static int fill_packed(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -275,7 +275,7 @@ static int fill_packed(struct plan_step *step, uint32_t block, uint32_t slot)
     return rc != 0 ? rc : gather_packed(step, block, own_part(step, block, slot, span, 0), slot);
 }
 
-/* The same from the copy of this rank's group. */
+/* Fills the slot from the copy of this rank's group. */
 static int fill_copied(struct plan_step *step, uint32_t block, uint32_t slot)
 {
     if (!plan_packs_weights(step->input, block)) {

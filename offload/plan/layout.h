@@ -117,7 +117,7 @@ struct plan_layout {
     uint32_t scratch;
     uint32_t tile_sums;      /* HOST: sums of squares */
     uint32_t tile_sums_card; /* DEVICE: those that a card sums, before they are copied to HOST */
-    uint32_t tile_sums_all;  /* of all ranks, if each rank computes only its own */
+    uint32_t tile_sums_all;  /* the sums of all ranks, if each rank computes only its own */
     uint32_t norm;           /* HOST: norm, factor, verdict */
 };
 

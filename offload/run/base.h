@@ -1,5 +1,5 @@
 /* base.h: opens and measures the file beside the first store in which a run keeps its quantised
- * base (model/kept.h). The thread of the engine or of the plan enters. */
+ * base (model/kept.h). The thread of the engine or of the plan calls. */
 #ifndef OFFLOAD_RUN_BASE_H
 #define OFFLOAD_RUN_BASE_H
 
@@ -9,7 +9,7 @@
 #include "offload/run/prepare.h"
 
 struct run_base {
-    const struct run_options *options; /* borrowed, like all here */
+    const struct run_options *options; /* borrowed, as is every pointer here */
     const struct run_prepared *prepared;
     const struct model *model;
     const struct model_files *files;

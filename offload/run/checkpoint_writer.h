@@ -1,8 +1,8 @@
 /* checkpoint_writer.h: writes a checkpoint while the run continues. A run has one writer, with one
  * checkpoint open at most. Each rank has a lane of the writer: a queue whose thread writes the
  * chunks of the rank's tapes as updates make them. The lane that ends last finishes the checkpoint.
- * A failure fails the checkpoint, and not the run. The engine's thread enters while no rank works;
- * a rank's thread enters its lane. */
+ * A failure fails the checkpoint, and not the run. The engine's thread calls while no rank works;
+ * a rank's thread calls for its own lane. */
 #ifndef OFFLOAD_RUN_CHECKPOINT_WRITER_H
 #define OFFLOAD_RUN_CHECKPOINT_WRITER_H
 

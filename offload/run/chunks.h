@@ -1,6 +1,6 @@
 /* chunks.h: chunks of a rank's weights and states while no tape runs: where each is kept, the slots
  * of the host that chunks pass through in rotation, and the moves between the two. For load.c,
- * read_out.c, logits.c and, between steps, the optimizer. The thread of the rank enters. */
+ * read_out.c, logits.c and, between steps, the optimizer. The thread of the rank calls. */
 #ifndef OFFLOAD_RUN_CHUNKS_H
 #define OFFLOAD_RUN_CHUNKS_H
 

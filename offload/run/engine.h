@@ -1,5 +1,5 @@
 /* engine.h: a training run: its ranks, the steps that they take together, the loss scale. The
- * application's thread enters. Ranks are threads of this process, or a process each: then the engine of
+ * application's thread calls. Ranks are threads of this process, or a process each: then the engine of
  * the first one calls the others (remote.h, follow.c). */
 #ifndef OFFLOAD_RUN_ENGINE_H
 #define OFFLOAD_RUN_ENGINE_H

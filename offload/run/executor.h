@@ -1,6 +1,6 @@
 /* executor.h: runs tapes. One loop without policy: each lane (a queue of the tape, bound to something
  * that works) takes its commands in tape order, and a command starts when its edges are reached. Only
- * the rank's thread enters. Lanes work on other threads and ring the shared bell. After create nothing
+ * the rank's thread calls. Lanes work on other threads and ring the shared bell. After create nothing
  * is allocated and nothing is locked.
  *
  * At most two tapes are under way: a third starts when the first has retired. */

@@ -18,7 +18,7 @@
 struct run_update;
 
 struct run_update_options {
-    const struct blocks *blocks; /* borrowed, like all here */
+    const struct blocks *blocks; /* borrowed, as is every pointer here except `groups` */
     const struct run_options *options;
     /* The groups of the blocks' runs, as the first step may set them; copied. */
     const struct adam_group *groups;

@@ -58,7 +58,7 @@ static int bench_init(struct coll_bench *bench)
                : core_err_set(-ENOMEM, "no memory to measure collectives");
 }
 
-/* One collective of all ranks, in place. `within`: of groups of so many; 0: of all. */
+/* Runs one collective of all ranks, in place, in groups of `within` ranks; 0: in one group. */
 static int bench_turn(struct coll_bench *bench, enum coll_op op, uint32_t within)
 {
     const struct run_coll_ranks *with = bench->with;

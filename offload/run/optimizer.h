@@ -32,7 +32,8 @@ struct run_optimizer_parameter {
 };
 
 struct run_optimizer_options {
-    const struct run_optimizer_parameter *parameters; /* read during create, as all here */
+    const struct run_optimizer_parameter *parameters; /* this pointer and all others here are only
+                                                       * read during create */
     size_t parameter_count;
     uint64_t block_elements; /* smaller parameters share a block until it has as many; 0: 512 Ki */
     const struct adam_group *groups; /* `step` is not used: each parameter counts its own */

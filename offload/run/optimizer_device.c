@@ -1,6 +1,6 @@
 /* optimizer_device.c: weights and gradients in a device's memory. The update works on copies of them in pinned host
- * memory; they are moved on the application's streams, so that nothing has to be waited for but the update itself.
- * The application's thread, except run_optimizer_device_wait. */
+ * memory; copies run on the application's streams, so the application waits for
+ * nothing but the update itself. The application's thread calls; only run_optimizer_device_wait is for the worker. */
 #include <errno.h>
 #include <stdlib.h>
 

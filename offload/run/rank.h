@@ -1,6 +1,6 @@
 /* rank.h: one rank: its device, memory, store, queues and the executor between them. It loads weights,
  * takes steps, evaluates, and hands out weights and states, as the plan says.
- * One thread enters; the lanes have threads of their own. */
+ * One thread calls; the lanes have threads of their own. */
 #ifndef OFFLOAD_RUN_RANK_H
 #define OFFLOAD_RUN_RANK_H
 
@@ -34,7 +34,7 @@ struct run_application {
 };
 
 struct run_rank_options {
-    const struct run_options *options; /* borrowed, like all here */
+    const struct run_options *options; /* borrowed, as is every pointer here */
     const struct run_shapes *shapes;
     const struct run_application *application; /* NULL: the device computes */
     const struct plan_input *input;

@@ -18,7 +18,7 @@ enum run_pending {
     RUN_PENDING_NONE,     /* nothing */
     RUN_PENDING_DEFERRED, /* its update, or the deferred part of it: the next step or a drain does
                            * it */
-    RUN_PENDING_SAVED,    /* the same, and its results are written to the checkpoint */
+    RUN_PENDING_SAVED,    /* as DEFERRED; the update also writes its results to the checkpoint */
     RUN_PENDING_COUNT,
 };
 

@@ -10,7 +10,7 @@
 /* The part of a block that is read out. The mark of a slot is the value of `tail` after its chunk was given to the
  * taker; the slot is free once the taker has passed it. */
 struct reading {
-    struct run_rank *rank; /* borrowed, like all here */
+    struct run_rank *rank; /* borrowed, as is every pointer here */
     uint32_t block;
     uint32_t count; /* of chunks */
     struct run_slots slots;

@@ -460,7 +460,7 @@ int run_remote_send_range(struct coll_peers *peers, void *memory, const struct p
     return rc;
 }
 
-/* Whether the checksums of so many elements fit in a piece. */
+/* Checks that the checksums of that many elements fit in a piece. */
 static int check_sums(uint64_t elements)
 {
     const uint64_t cuts = (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;

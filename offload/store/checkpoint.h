@@ -14,7 +14,7 @@ struct store_checkpoint_write;
 struct model_config;
 
 struct store_checkpoint_options {
-    struct store_shelf *shelf; /* borrowed, like all here */
+    struct store_shelf *shelf; /* borrowed, as is every pointer here */
     const char *source;        /* folder whose configuration and tokenizer are copied; NULL: none */
     const struct model_config *config; /* of the model in `source` */
     uint32_t keep;                     /* checkpoints that are kept, including this one; 0: all */

@@ -15,7 +15,7 @@ enum { STORE_FLOW_PIECES = 16, STORE_FLOW_PIECE_BYTES = 1 << 20 };
 #define STORE_FLOW_BYTES ((uint64_t)STORE_FLOW_PIECES * STORE_FLOW_PIECE_BYTES)
 
 struct store_flow_options {
-    const struct store_image *image;  /* borrowed, like all here */
+    const struct store_image *image;  /* borrowed, as is every pointer here */
     int folder;                       /* descriptor of the checkpoint's folder */
     const char *name;                 /* its name, for messages */
     bool writes;                      /* missing files are created at full size, with their

@@ -96,7 +96,8 @@ static int run(void *argument)
     return 0;
 }
 
-/* Each in a process of its own, whose highest memory is nobody else's. */
+/* Each shape runs in a process of its own, so that the highest memory of the process is that of the
+ * shape. */
 static void the_budget_holds(void)
 {
     static struct shape shapes[] = {

@@ -69,7 +69,8 @@ static void plain_stream(struct bench_arena *arena, int stream, uint64_t begin, 
     }
 }
 
-/* One stream after another, or all streams piece by piece. */
+/* Modifies one stream after another or, if they are interleaved, a piece of every stream in
+ * turn. */
 static void plain_part(void *argument, unsigned index, unsigned count)
 {
     struct bench_arena *arena = argument;

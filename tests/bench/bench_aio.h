@@ -21,7 +21,7 @@ struct bench {
     char files[2][512];
     int fds[2];
     uint64_t bytes;
-    struct core_region region; /* for whole passes twice `bytes` */
+    struct core_region region; /* for whole passes it has twice `bytes` */
 };
 extern struct bench bench;
 

@@ -149,7 +149,7 @@ static void it_can_be_left_out(void)
 {
     static const struct {
         const char *value;
-        bool forward, gradient; /* of these Hopper's kernels are used */
+        bool forward, gradient; /* whether Hopper's kernels are used for these */
     } ways[] = {{"mma", false, false}, {"mma-forward", false, true}, {"mma-gradient", true, false}};
     if (RIG_SANITIZED) {
         test_skip("the other kernels are those of emulated_attention");

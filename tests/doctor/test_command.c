@@ -116,7 +116,7 @@ static void wrong_usage(void)
     check_int(run("--store 2>&1"), ==, 2);
 }
 
-/* A store that fails exits with 1, and its line has a cure. */
+/* A store that fails makes the command exit with 1, and its line says what to do. */
 static void failing_store(void)
 {
     if (TEST_RACES) {

@@ -355,8 +355,8 @@ static int become_nobody(void)
            setresuid(65534, 65534, 65534);
 }
 
-/* Without privileges and with 64 KiB of memlock, everything is reported, and the limit has a
- * cure. */
+/* Without privileges and with 64 KiB of memlock, everything is reported, and the line of the limit
+ * says how to raise it. */
 static void unprivileged(void)
 {
     if (geteuid() != 0) {

@@ -1,5 +1,5 @@
 /* fail_alloc.c: the wrappers that the linker inserts, a countdown, and a table of live blocks.
- * Any thread enters the wrappers; one lock guards the table. Only test_fail_nth arms the countdown, on the
+ * Any thread may call the wrappers; one lock guards the table. Only test_fail_nth arms the countdown, on the
  * thread of the case. */
 #include "tests/harness/fail_alloc.h"
 

@@ -71,7 +71,7 @@ alone "$cc -Wpadded" c "$folder" core/padded.h
 test $? -ne 0
 verdict $? "padding_is_found"
 
-# A header that needs another one before it is detected, in C and in C++.
+# The check finds a header that only compiles after another one, in C and in C++.
 printf 'size_t lonely_bytes(void);\n' >"$folder/core/lonely.h"
 alone "$cc" c "$folder" core/lonely.h
 test $? -ne 0

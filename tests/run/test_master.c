@@ -189,9 +189,9 @@ static void micro_batches(void)
     hold(&options, "three micro-batches, not clipped", 2);
 }
 
-/* So many that a command does a group of them; the last group is smaller. Sums are the stored
- * gradients, too. As steps are long, there are two, and half of the ways are in bf16 and half in fp32,
- * under ASan a quarter. */
+/* With so many micro-batches that a command computes a group of them; the last group is smaller.
+ * Half of the ways run in bf16, and half in fp32, where sums and stored gradients are the same.
+ * Steps are long, so there are two, and under ASan half of the ways are left out. */
 static void groups(void)
 {
     if (TEST_RACES) {

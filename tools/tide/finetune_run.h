@@ -9,7 +9,7 @@
 #include "tools/tide/finetune_settings.h"
 
 struct finetune_run {
-    const struct finetune_settings *settings; /* borrowed, like all below */
+    const struct finetune_settings *settings; /* borrowed, as is every pointer here */
     struct tide_engine *engine;
     struct finetune_data *data;
     struct finetune_data *eval; /* NULL: none */

@@ -177,8 +177,9 @@ void kern_pack_dense(const struct operand *from, const int64_t range[2], const i
 #undef BODY
 }
 
-/* Not inlined: tile_store is, once per row of each kind of tile, and with this loop in each copy the file takes
- * six times as long to compile. Only the last columns of a product come here. */
+/* Not inlined, because tile_store, which calls it, is inlined for each row of each kind of tile:
+ * with this loop in every copy the file takes six times as long to compile. Only the last columns
+ * of a product need it. */
 __attribute__((noinline)) static void row_store(const struct tile *t, float *c, const float *row)
 {
     for (int64_t j = 0; j < t->columns; j++) {

@@ -1,5 +1,5 @@
 /* batches.h: puts rows of documents into micro-batches, one after another, epoch after epoch. The
- * functions are private to feed.c, whose thread enters. */
+ * functions are private to feed.c, whose thread calls them. */
 #ifndef TOOLS_TEXT_DATA_BATCHES_H
 #define TOOLS_TEXT_DATA_BATCHES_H
 

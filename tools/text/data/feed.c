@@ -34,7 +34,7 @@ struct slot {
 
 struct text_feed {
     struct text_feed_options options;
-    struct text_batches *batches;      /* owned; once the thread runs, only the thread enters */
+    struct text_batches *batches;      /* owned; once the thread runs, only it uses them */
     struct slot slots[TEXT_AHEAD_MAX]; /* [options.ahead] */
     const struct core_log *log;        /* borrowed: the caller's, or `quiet` */
     struct core_log quiet;             /* the log of the caller, limited to errors */

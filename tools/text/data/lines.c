@@ -127,7 +127,7 @@ static void advance(struct text_lines *lines, size_t bytes)
 /* The distance to the end of a row. */
 struct reach {
     uint64_t gone; /* bytes dropped because the buffer was full */
-    size_t bytes;  /* bytes after these */
+    size_t bytes;  /* bytes left in the buffer until the end of the row */
     bool ended;    /* a newline follows */
 };
 

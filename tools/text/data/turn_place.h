@@ -44,9 +44,9 @@ bool text_turn_place_prompt(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole,
                             const struct jinja_rendering *prompted, size_t *begin);
 
-/* Writes to *out where the prompt ends at its first place in a text. If the text does not have all of it,
- * *cut is true, and *out is the end of the longest beginning of it that the text has. False: there is none
- * that begins a turn. */
+/* Finds the first place in a text where the prompt is, and writes the prompt's end to *out. If the
+ * text has only a beginning of the prompt, *cut is true, and *out is the end of the longest one.
+ * False: the text has no beginning of the prompt that is long enough to be one. */
 bool text_turn_place_first(const struct text_tokenizer *tokenizer,
                            const struct jinja_rendering *text, const struct jinja_rendering *prompt,
                            size_t *out, bool *cut);
