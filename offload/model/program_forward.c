@@ -275,7 +275,7 @@ static void attention_from(struct model_build *build, const struct model_op_row 
     step->flops = model_build_attention_flops(build);
     model_build_base(build, step, AT(attention, starts), MODEL_BASE_STARTS);
     step->patches[step->patch_count - 1].offset_bytes = (uint64_t)token * sizeof(int32_t);
-    if (build->shape.pairs > 0) { /* both halves have the same */
+    if (build->shape.pairs > 0) { /* both halves of the rows have the same gaps */
         model_build_base(build, step, AT(attention, gaps), MODEL_BASE_GAPS);
     }
     model_build_point(build, step, AT(attention, q), model_build_value(build, row->x.value),

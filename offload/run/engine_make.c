@@ -102,8 +102,8 @@ static int compare_plan(const struct run_engine *engine, uint32_t rank, uint64_t
                               rank, hash, first);
 }
 
-/* The first of the ranks that saved whose range of a block this rank needs and the part lacks; -1:
- * none. */
+/* Returns the first rank that saved a range which this rank needs and the part does not have; -1:
+ * there is none. */
 static int missing_rank(const struct store_part *part, uint32_t of, uint64_t elements,
                         struct plan_span need)
 {

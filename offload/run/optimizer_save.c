@@ -123,7 +123,8 @@ static struct plan_span own_share(const struct run_optimizer *optimizer, uint32_
                                   optimizer->rank_index);
 }
 
-/* The elements that a process that saved has of one of all blocks. */
+/* The elements of a block that belong to one of the processes that saved; `whole` is the block's
+ * index among all. */
 static struct plan_span saved_share(const struct carrying *carrying, uint32_t whole, uint32_t rank)
 {
     return run_optimizer_share_of(carrying->optimizer->whole->list[whole].elements, carrying->world,

@@ -269,8 +269,8 @@ static void wrong_calls(void)
     tide_engine_destroy(engine);
 }
 
-/* Begun with one step and published during the next; a call that needs the checkpoint waits until
- * it is written. */
+/* A checkpoint that one step begins is published during the next step; a call that needs it waits
+ * until it is written. */
 static void later(void)
 {
     begin();

@@ -230,8 +230,8 @@ static void check_precision(const char *directory, const char *precision)
     check_string(found.precision, precision);
 }
 
-/* A checkpoint is loaded by an optimizer with other budgets, with the weights; what does not fit is refused.
- * Weights have two types. */
+/* An optimizer with other budgets loads a checkpoint with its weights, which have two types. It
+ * refuses what does not fit. */
 static void save_and_load(void)
 {
     char directory[600];

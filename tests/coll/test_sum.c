@@ -131,7 +131,8 @@ static void order(void)
     check_double((double)sum, ==, 0);
 }
 
-/* Sums of what codes stand for keep the order of the ranks, too; of the last group only what is asked for is written. */
+/* Codes are also summed in the order of the ranks. Of the last group, only the requested numbers
+ * are written. */
 static void codes(void)
 {
     enum { GROUPS = 3, NUMBERS = GROUPS * COLL_CODES, SOME = 2 * COLL_CODES - 56 };

@@ -638,8 +638,9 @@ static void refusals(void)
     }
 }
 
-/* A warmup may be longer than the run, as in transformers; "auto" takes the flag; that of DeepSpeed
- * has at least two steps of the lowest rate, with a warning. The number of steps is limited. */
+/* A warmup may be longer than the run, as in transformers. "auto" in a file takes the value of the
+ * flag. DeepSpeed's warmup has at least two steps, both at the lowest rate; a warning says so. The
+ * number of steps is limited. */
 static void warmups(void)
 {
     struct finetune_settings s;

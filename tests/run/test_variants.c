@@ -287,7 +287,7 @@ static bool fits(const struct case_model *made, const struct run_options *option
     return rc == 0;
 }
 
-/* The smallest budget with which there is a plan, to 4 KiB. */
+/* Finds the smallest budget with which there is a plan, exact to 4 KiB. */
 static uint64_t least(const struct case_model *made, struct run_options *options, uint64_t *budget)
 {
     uint64_t low = 0;

@@ -340,7 +340,7 @@ static int run_adaptive(struct search *search)
     return confirm(search, &slow);
 }
 
-/* The largest need of any setting, of those within the limit. */
+/* The most memory or file space that a setting within the limit needs. */
 static uint64_t most_needed(const struct bench_sweep_options *options,
                             uint64_t (*needed)(const struct bench_params *params))
 {
