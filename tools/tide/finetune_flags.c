@@ -318,7 +318,7 @@ static bool is_detail(const struct finetune_flag *row)
            row->at == AT(dpo_beta) || row->at == AT(adapter) || row->at == AT(base) ||
            row->at == AT(no_keep_base) || row->at == AT(checkpoint_local) ||
            row->at == AT(gather) || row->at == AT(gather_within) || row->at == AT(reduce) ||
-           strcmp(row->name, "numa") == 0;
+           row->at == AT(rendezvous) || strcmp(row->name, "numa") == 0;
 }
 
 /* Prints items in lines. They keep their order, except that one of the next few may be moved up to
