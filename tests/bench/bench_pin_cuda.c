@@ -1,6 +1,6 @@
-/* bench_pin_cuda.c [GiB]: how long it takes until a card may copy from host memory by itself:
+/* bench_pin_cuda.c [SIZE]: how long it takes until a card may copy from host memory by itself:
  * memory that is mapped with large pages, touched by all processors and registered, as tide does
- * it, and cudaHostAlloc of as much (8 GiB). Prints `name value unit` lines. */
+ * it, and cudaHostAlloc of as much (8GiB). Prints `name value unit` lines. */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/mem.h"
+#include "core/base/size.h"
 #include "core/base/team.h"
 #include "core/dev/dev.h"
 
@@ -56,12 +57,11 @@ static double allocated(size_t bytes)
 
 int main(int argc, char **argv)
 {
-    const long gib = argc > 1 ? strtol(argv[1], NULL, 10) : 8;
-    if (argc > 2 || gib < 1 || gib > 4096) {
-        fprintf(stderr, "bench_pin_cuda [GiB]\n");
+    uint64_t bytes = (uint64_t)8 << 30;
+    if (argc > 2 || (argc > 1 && core_size_parse(argv[1], &bytes) != 0) || bytes == 0) {
+        fprintf(stderr, "bench_pin_cuda [SIZE]\n");
         return 2;
     }
-    const size_t bytes = (size_t)gib << 30;
     const struct dev_options options = {.memory_bytes = (size_t)64 << 20};
     struct dev_device *device = NULL;
     struct core_team *team = NULL;

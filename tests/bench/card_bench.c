@@ -39,7 +39,7 @@ static const struct card_shape tiny = {.name = "a tiny model: the figures mean n
                                        .kv_heads = 1,
                                        .dim = 128,
                                        .qkv = 384,
-                                       .attention_heads = 2,
+                                       .attention_heads = 1,
                                        .divisor = 128,
                                        .updated = (uint64_t)1 << 13,
                                        .array_bytes = (size_t)4 << 20,

@@ -290,6 +290,9 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
     memcpy(&p.a_layout, a_layout, sizeof p.a_layout);
     memcpy(&p.b_layout, b_layout, sizeof p.b_layout);
     memcpy(&p.out_layout, out_layout, sizeof p.out_layout);
+    if (getenv("CARD_FAULT") != NULL) { /* dry_run plants it */
+        p.scale *= 2.0f;
+    }
     sizes_check(&p.desc, &p.a_layout, &p.b_layout, &p.out_layout);
     if ((p.old != 0.0f && p.old != 1.0f) || c != out || algo->data[0] < FIRST_WAY ||
         workspace_bytes < WORKSPACE_BYTES || (uintptr_t)workspace % 256 != 0 ||

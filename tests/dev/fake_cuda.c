@@ -351,6 +351,19 @@ cudaError_t cudaHostUnregister(void *memory)
     return say(cudaErrorHostMemoryNotRegistered);
 }
 
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    *memory = fake.no_pins ? NULL : calloc(1, bytes);
+    return *memory != NULL ? due() : say(cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    free(memory);
+    return due();
+}
+
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
     *least = 0;
