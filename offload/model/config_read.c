@@ -297,8 +297,8 @@ static int resolve(const struct core_json *doc, struct model_config *config)
                             core_json_source(doc), config->layers, MODEL_LAYERS_MAX);
     }
     if (!(config->eps > 0.0) || !isfinite(config->eps)) {
-        return core_err_set(-EINVAL, "%s: the epsilon of norms is %g", core_json_source(doc),
-                            config->eps);
+        return core_err_set(-EINVAL, "%s: the epsilon of norms is %g; it must be above 0",
+                            core_json_source(doc), config->eps);
     }
     return 0;
 }

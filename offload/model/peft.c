@@ -276,15 +276,16 @@ static int check_entry(const struct model_peft *peft, const struct model_peft_en
     }
     if (!is_matrix(entry->a, rank, 0) || !is_matrix(entry->b, 0, rank)) {
         return core_err_set(-EINVAL,
-                            "%s: the adapters of %s have other shapes than rank %" PRId64
-                            " of " MODEL_ADAPTER_CONFIG " says",
+                            "%s: the shapes of the adapters of %s do not match rank %" PRId64
+                            " of " MODEL_ADAPTER_CONFIG,
                             path, entry->base, peft->rank);
     }
     const struct model_tensor *magnitude = entry->magnitude;
     return magnitude == NULL ||
                    (magnitude->dimensions == 1 && magnitude->shape[0] == entry->b->shape[0])
                ? 0
-               : core_err_set(-EINVAL, "%s: tensor %s has another length than the rows of lora_B",
+               : core_err_set(-EINVAL,
+                              "%s: the length of tensor %s is not the number of rows of lora_B",
                               path, magnitude->name);
 }
 

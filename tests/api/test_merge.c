@@ -496,7 +496,7 @@ static void damaged_ones_are_refused(void)
         {"{\"peft_type\": \"LORA\", \"r\": 0, \"lora_alpha\": 3}", 1 << 20, -EINVAL,
          "found 0; expected 1 to"},
         {"{\"peft_type\": \"LORA\", \"r\": 8, \"lora_alpha\": 3}", 1 << 20, -EINVAL,
-         "other shapes than rank 8"},
+         "do not match rank 8"},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 3, \"bias\": \"all\"}", 1 << 20,
          -EINVAL, "found \"all\"; expected \"none\""},
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 3, \"use_dora\": true}", 1 << 20,

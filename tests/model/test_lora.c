@@ -564,7 +564,7 @@ static void odd_tensors(void)
          "lora_A.weight has type F64; expected F32, F16 or BF16"},
         {"{" A_OF("F32", "2, 3", "0", "24") "}", 24, "a.q_proj.weight has no lora_B"},
         {"{" A_OF("F32", "3, 3", "0", "36") ", " B_OF("4, 3", "36", "84") "}", 84,
-         "other shapes than rank 2"},
+         "do not match rank 2"},
         {"{" A_OF("F32", "2, 3", "0", "24") ", " B_OF(
              "4, 2", "24", "56") ", \"" MODULE ".modules_to_save.weight\": {\"dtype\": \"F32\", "
                                  "\"shape\": [1], \"data_offsets\": [56, 60]}}",
@@ -595,8 +595,7 @@ static void odd_tensors(void)
                                           "\"shape\": [3], \"data_offsets\": [56, 68]}}",
                   68);
     check_int(model_peft_open(test_directory(), &peft), ==, -EINVAL);
-    check_contains(core_err_message(),
-                   "lora_magnitude_vector has another length than the rows of lora_B");
+    check_contains(core_err_message(), "lora_magnitude_vector is not the number of rows of lora_B");
     (void)unlink(test_path(MODEL_ADAPTER_FILE));
 }
 

@@ -161,8 +161,8 @@ static int check_scan(const struct finetune_data *data)
     }
     if (info->targets == 0) {
         return core_err_set(-EINVAL,
-                            "%s has no trained tokens: no label of its %" PRId64
-                            " rows is predicted from a token before it",
+                            "%s has no trained tokens: none of its %" PRId64
+                            " rows has a label after its first token",
                             path, info->rows);
     }
     if (info->cut > 0) {

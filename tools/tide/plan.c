@@ -234,7 +234,8 @@ static void own_options(struct wish *wish, struct cli_option out[OWN_OPTIONS])
         [RANKS_PER_NODE] = {"ranks-per-node", CLI_INTEGER, &to->ranks_per_node, "N",
                             "ranks on a node of --machine [one per GPU]", 1, 4096, NULL, NULL},
         [STRAGGLER] = {"straggler", CLI_REAL, &to->straggler, "X",
-                       "the slowest rank takes X times as long [1]", 1, 1000, NULL, NULL},
+                       "the slowest rank takes X times as long as the others [1]", 1, 1000, NULL,
+                       NULL},
     };
     memcpy(out, options, sizeof options);
 }
