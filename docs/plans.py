@@ -229,7 +229,7 @@ def adapters(plans):
 
 
 def curve(plans):
-    """All links and drives against one: the same work per GPU on 1 to 16 GPUs of a node, and on more nodes."""
+    """How speed grows with links and drives: the same work per GPU on 1 to 16 GPUs of a node, and on more nodes."""
     lines = ["| GPUs | step | tokens/s per GPU | tokens/s of all, over those of one |", "|---|---|---|---|"]
     folder = plans.model("10B-4096", gpt(50, 4096, 32))
     first = None
