@@ -217,7 +217,7 @@ static void sgd(void)
     updates(CORE_UPDATE_SGD);
 }
 
-/* 8-bit blocks within which an update would begin, and unknown formats, are refused. */
+/* An update that begins within a block of 8-bit moments is refused, and so is an unknown format. */
 static void bad_updates_are_refused(void)
 {
     struct kern_update_arguments a = {

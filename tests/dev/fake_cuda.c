@@ -477,7 +477,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     cudaError_t error = due();
     core_fence_wait(fence_of(event), -1);
     pthread_mutex_lock(&event->lock);
-    event->fence = (struct core_fence){0}; /* stays reached after the end of its stream */
+    /* Always reached: the stream may be destroyed from now on. */
+    event->fence = (struct core_fence){0};
     pthread_mutex_unlock(&event->lock);
     return error;
 }

@@ -140,7 +140,7 @@ parts() {
         ! "$tide" "${train[@]}" "${flags[@]/parts/node1\/parts}" --ranks 2 --steps 6 --resume >out.txt 2>err.0 &&
         grep -q "node1/parts/checkpoint-4 on this machine lacks what rank 0 wrote" err.0
 }
-# Stages that keep weights, or all, on each rank: so does each part.
+# Stages 1 and 2 keep all weights on each rank, and stage 0 everything: the part of each machine has all of that.
 replicated() { # stage
     local flags=(--zero "$1" --checkpoint-local --save-every 2 --out parts --freeze "*norm*")
     rm -r node0/parts node1/parts

@@ -258,7 +258,7 @@ static void trained_weights_alone(void)
     rig_end();
 }
 
-/* A folder of quantised weights is refused by the name of their method, by each command, with what to give instead. */
+/* Each command refuses a folder of quantised weights; the message names the method and says what to give instead. */
 static void quantised(void)
 {
     static const char *const commands[] = {

@@ -1,5 +1,5 @@
-/* `mpirun tide finetune` with a tiny Llama: the same bytes as with ranks that are threads, and one end for all
- * processes. Skipped without Open MPI. */
+/* `mpirun tide finetune` with a tiny Llama: the same bytes as with ranks that are threads. If one process
+ * ends early, all of them end. Skipped without Open MPI. */
 #include <math.h>
 #include <sched.h>
 #include <signal.h>

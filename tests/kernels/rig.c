@@ -378,7 +378,8 @@ enum { TOLD_MAX = 3 };
 static int64_t differences(const char *what, const struct array *array, const void *got,
                            struct rig_bound bound)
 {
-    double most = 0.05; /* inputs are of size 1, so results that cancel keep their noise */
+    /* Inputs are about 1: even a sum of them that is near 0 has rounding errors of that size. */
+    double most = 0.05;
     int64_t wrong = 0;
     for (int64_t i = 0; i < array->count; i++) {
         most = fmax(most, fabs(kern_ref_load(array->type, array->host, i)));

@@ -299,8 +299,8 @@ static void expanded_weights_are_exact(void)
     rig_each_kernel(expand_sizes);
 }
 
-/* Dropout keeps the elements whose numbers say so, scaled; the same numbers without a seed, and with
- * something added in place. */
+/* Dropout keeps and scales the elements that its random numbers select. A seed of 0 drops nothing. The result
+ * may be added to the output array instead of replacing it. */
 static void dropout_cases(void)
 {
     for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 6 : 18); seed++) {

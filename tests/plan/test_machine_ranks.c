@@ -249,8 +249,8 @@ static uint64_t gathered_bytes(const struct plan_tape *tape, uint32_t block)
     return tape->commands[c].bytes;
 }
 
-/* Packed weights are half of the bytes and a 64th more; so are the bytes that a rank receives, and slots for them are as
- * small. The shards of a block lie one after the other. A card is refused. */
+/* A packed weight takes one byte, and 256 of them share a scale of 4 bytes. A rank receives so many bytes, and slots for
+ * packed weights are as small. The shards of a block lie one after the other. A card is refused. */
 static void packed_weights_are_small(void)
 {
     struct world world;

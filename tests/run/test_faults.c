@@ -35,7 +35,7 @@ struct setting {
     enum plan_where grads;
     uint32_t micro_batches;
     uint32_t paths;
-    uint32_t ranks; /* stores; each has a drive that follows the rules */
+    uint32_t ranks; /* each has a store, whose drive injects the faults of the rules */
     bool inside;    /* nothing is clipped: updates run inside backward */
     double guesses; /* updates are speculative, with this limit of the norm; 0: they are not */
 };

@@ -24,7 +24,8 @@ static int next_run(char **at, double *scale)
     return (int)strtol(*at, at, 10);
 }
 
-/* Takes every step of a line: overflows in, scales out. */
+/* Takes all steps of one line of the table: `overflows` says which steps overflow, `scales` which loss scale each must
+ * leave. */
 static void follow(const struct run_scale_options *options, const char *overflows, char *scales,
                    int line)
 {
