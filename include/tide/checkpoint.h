@@ -64,16 +64,16 @@ struct tide_resumed {
 /* Tells how an engine began. Returns 0, or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *out);
 
-/* Copies the application's data of the newest checkpoint in a directory whose manifest can be read to
- * `out`, which has `room` bytes, and sets *bytes to its size. For what an application must know before it
- * creates an engine that resumes. Only the manifest is verified, so that the engine may resume from an
- * older checkpoint. Returns 0, -EINVAL, -EFBIG if the data does not fit (*bytes is set), or -ENOENT if
- * there is no such checkpoint. */
+/* Copies the data of the application from a checkpoint to `out`, which has `room` bytes, and sets *bytes to
+ * the size of the data. For what an application must know before it creates an engine that resumes. The
+ * checkpoint is the newest one in `directory` whose manifest can be read. Nothing else of it is verified, so
+ * the engine may resume from an older checkpoint. Returns 0, -EINVAL, -EFBIG if the data does not fit
+ * (*bytes is set), or -ENOENT if there is no such checkpoint. */
 TIDE_API int tide_checkpoint_peek(struct tide_context *context, const char *directory, void *out,
                                   size_t room, size_t *bytes);
 
 /* Converts a checkpoint to a Hugging Face folder with the configuration and the tokenizer files that the
- * checkpoint contains; one of a run with adapters to a PEFT folder. Verifies every byte. Progress is reported as
+ * checkpoint contains. If the run has adapters, the result is a PEFT folder. Verifies every byte. Progress is reported as
  * "export". Returns 0, -EINVAL, -EEXIST as tide_engine_save, -EBADMSG if the checkpoint is damaged, -ECANCELED,
  * or the error of reading or writing. */
 TIDE_API int tide_checkpoint_export(struct tide_context *context, const char *checkpoint,
@@ -81,8 +81,8 @@ TIDE_API int tide_checkpoint_export(struct tide_context *context, const char *ch
 
 /* Adds LoRA adapters to the weights of their base model and writes the result as a Hugging Face folder, in the
  * type of the base's weights (F32 if these have several). `adapter` is a PEFT folder with LoRA, rsLoRA or DoRA on
- * linear layers, or a checkpoint of a run with adapters; modules that it has whole replace the base's. Memory does
- * not grow with the model. If tide wrote the adapter, the base is verified first, with progress as "verify"; then
+ * linear layers, or a checkpoint of a run with adapters; modules that it contains whole (modules_to_save)
+ * replace those of the base. Memory does not grow with the model. If tide wrote the adapter, the base is verified first, with progress as "verify"; then
  * progress is reported as "merge". Returns 0, -EINVAL (also for an adapter of another base model), -ENOENT,
  * -EEXIST as tide_engine_save, -ECANCELED, or the error of reading or writing. */
 TIDE_API int tide_adapter_merge(struct tide_context *context, const char *base, const char *adapter,

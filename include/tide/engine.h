@@ -146,8 +146,8 @@ struct tide_engine_options {
     /* What the planner needs to know about the application. */
     uint64_t application_bytes; /* bytes of host memory that the application will take while the
                                  * engine exists */
-    /* Average tokens of data per row, or per pair, for predicted tokens per second; 0: `length`,
-     * or twice that. */
+    /* Average tokens of data per row (with TIDE_LOSS_DPO: per pair), for predicted tokens per second;
+     * 0: `length` (per pair: twice that). */
     double tokens_per_row;
 
     /* For tide_plan_create: a JSON file that describes a node of another machine. The plan uses the
@@ -178,14 +178,14 @@ struct tide_engine_options {
     const char *const *modules_to_save; /* modules that are trained whole; NULL: none */
     size_t modules_to_save_count;
     /* A PEFT folder with the initial values of the adapters. Rank, alpha, targets and modules to
-     * save are those of the folder; a member above that is given, too, must agree. If tide wrote
+     * save are those of the folder; a member above that is set must agree with it. If tide wrote
      * the folder, an adapter of another base model is refused with -EINVAL. NULL: adapters begin
      * with initial values, which depend on `seed`. */
     const char *adapter;
     uint64_t base;      /* enum tide_base: how frozen layers, or frozen parts of layers, are kept */
     uint64_t lora_dora; /* 1: adapters have magnitudes (DoRA); lora_dropout is then 0 */
 
-    /* 1: threads and memory are left to the kernel, also on a machine with several NUMA nodes */
+    /* 1: the kernel places threads and memory, also on a machine with several NUMA nodes */
     uint64_t numa_off;
 
     /* 1: with `world`, each machine writes its own ranks' ranges of a checkpoint to a drive of its
@@ -218,9 +218,9 @@ struct tide_engine_options {
      * gather is over all ranks. Results do not change. More than 1 is -ENOTSUP on a GPU */
     uint64_t gather_within;
 
-    /* With TIDE_LOSS_DPO, the most tokens of a pair, of which those that both rows begin with count once:
-     * tide_pair_length. Compute and memory are those of this many tokens for each pair. 0: 2 * length, which
-     * is enough for all pairs. A longer pair is refused when it is given to a step */
+    /* With TIDE_LOSS_DPO, the largest number of tokens of a pair, as tide_pair_length counts them: tokens with
+     * which both rows begin count once. Each pair takes compute and memory for this many tokens. 0: 2 * length,
+     * which is enough for every pair. A step refuses a longer pair */
     uint64_t pair_length;
 };
 
@@ -373,8 +373,8 @@ struct tide_batch {
     const int32_t *starts;
 };
 
-/* Writes the tokens of the longest pair of a batch with TIDE_LOSS_DPO, for `pair_length`: tokens that both rows
- * begin with count once, and those after a row's last target do not count. Returns 0, or -EINVAL for rows that are not
+/* Counts the tokens of the longest pair of a batch with TIDE_LOSS_DPO, for `pair_length`: tokens with which both
+ * rows begin count once, and tokens after a row's last target do not count. Returns 0, or -EINVAL for rows that are not
  * pairs. */
 TIDE_API int tide_pair_length(const struct tide_batch *batch, uint32_t *out);
 

@@ -10,9 +10,9 @@
  * bit-identical wherever states are kept and in whatever order gradients are submitted. The order may change in each step;
  * the order of the last step determines only which states are read early.
  *
- * Waiting in the middle of a step, between its first gradient and tide_optim_step: tide_optim_wait_parameter and
- * all tokens of earlier steps are reached without another call. A token of the step itself may need
- * tide_optim_step, so the thread that submits must not wait for it, but may poll it.
+ * In the middle of a step, between its first gradient and tide_optim_step, the thread that submits may call
+ * tide_optim_wait_parameter and wait for tokens of earlier steps: they need no other call. It must not wait for a
+ * token of this step, which may need tide_optim_step, but may poll it.
  *
  * Memory: the caller's weights and gradients are used in place. The library allocates at most `host_bytes` and
  * 16 MiB.

@@ -21,9 +21,9 @@ struct tide_world;
 struct tide_world_options {
     size_t struct_bytes;
     uint64_t silence_seconds; /* a process that does not respond for so long ends the run; 0: 60 */
-    /* Called at least ten times a second on a thread of the library. If the result is not 0 in any
-     * process, the run is asked to stop: tide_world_stopping reports it in the first process. NULL:
-     * never */
+    /* Called at least ten times a second on a thread of the library. If it returns another
+     * value than 0 in at least one process, the run is asked to stop, and tide_world_stopping
+     * reports that in the first process. NULL: never */
     int (*stop)(void *user);
     void *user;
     /* 1: engines of this world compute on cards, one for each rank. torchrun's processes need it,
