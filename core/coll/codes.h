@@ -9,7 +9,7 @@
 
 enum { COLL_CODES = 256 };
 
-/* Groups of `count` numbers; the last one is filled with zeros. */
+/* The number of groups that `count` numbers take. The last group is filled up with zeros. */
 uint64_t coll_codes_groups(uint64_t count);
 
 /* Writes the groups of `count` numbers of fp32, bf16 or fp16. A number becomes the nearest code, ties to even. A group

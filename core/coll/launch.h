@@ -16,18 +16,19 @@ struct coll_launch {
     enum coll_flavour flavour;
     bool torchrun; /* torchrun alone, which starts processes but does not connect them over MPI */
     unsigned rank, world;
-    /* torchrun: where its processes meet, "HOST:PORT": MASTER_ADDR and the port after MASTER_PORT, which its agent
-     * uses itself. "": these variables do not name one */
+    /* torchrun: where its processes meet, "HOST:PORT": MASTER_ADDR and the port after MASTER_PORT; torchrun's agent
+     * uses MASTER_PORT itself. "": these variables do not name an address */
     char rendezvous[COLL_RENDEZVOUS_BYTES];
-    uint64_t
-        run; /* torchrun: a hash of what the environment of all its processes says of this run */
+    /* torchrun: a hash of the variables that identify this run; they are the same in all its processes */
+    uint64_t run;
 };
 
 /* `get` is getenv, or a test's. -EINVAL names two variables that contradict each other, or one that is not a
  * number. */
 int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *out);
 
-/* The rank alone, also if coll_launch_find fails: only the first process reports an error. 0: alone. */
+/* Returns only the rank, also if coll_launch_find fails, so that only the first process reports that error. 0 if this
+ * process was started alone. */
 unsigned coll_launch_rank(const char *(*get)(const char *name));
 
 #endif

@@ -1,12 +1,12 @@
 /* peers.h: the processes of a run, which a launcher started together, one rank each. One thread of
  * this process calls the transport (transport.h: MPI, or TCP under torchrun) and never blocks in it; other threads
- * post transfers to it and wait for them. Only the first process and each other one check that the other
- * is alive.
+ * post transfers to it and wait for them. The first process checks that
+ * each other process is alive, and each other process checks the first one.
  *
  * A process that does not respond within the limit, for example because it was killed or its
  * network is gone, ends the world: every wait then fails with a message that names it, and
- * coll_peers_close ends all processes. Ranks report failures of their own to each other in
- * transfers, and the world goes on. */
+ * coll_peers_close ends all processes. If a rank fails and its process lives, the rank
+ * tells the others in a transfer; that does not end the world. */
 #ifndef CORE_COLL_PEERS_H
 #define CORE_COLL_PEERS_H
 
@@ -36,8 +36,8 @@ struct coll_peers_options {
 /* Waits for the other processes. -ENOTSUP if no MPI library can be loaded, -EPROTO if they differ. Over TCP, twice the
  * limit of silence is the limit for all to arrive. */
 int coll_peers_open(const struct coll_peers_options *options, struct coll_peers **out);
-/* All processes have to call it, the first with the code that the others get. NULL is fine. Does not
- * return if the world ended with an error: it ends all processes, with `code` or 1. */
+/* All processes have to call it; the others receive the `code` of the first one. NULL is fine. If the world
+ * ended with an error, it does not return: it ends all processes, with `code`, or 1 if that is 0. */
 void coll_peers_close(struct coll_peers *peers, int code);
 
 unsigned coll_peers_rank(const struct coll_peers *peers);
@@ -65,7 +65,8 @@ void coll_peers_host(const struct coll_peers *peers, unsigned rank, struct coll_
 bool coll_peers_stopping(const struct coll_peers *peers);
 /* 0, or the error that ended the world, with its message. After it no transfer moves any more. */
 int coll_peers_error(struct coll_peers *peers);
-/* Whether the first process said that the world has ended; it reports the error and ends this process. */
+/* Whether the first process has told this one that the world ended. The first process then reports the error and ends
+ * this process. */
 bool coll_peers_told(const struct coll_peers *peers);
 /* Ends the world with `code` and this thread's message, unless it has ended; returns the error. */
 int coll_peers_fail(struct coll_peers *peers, int code);
@@ -87,7 +88,7 @@ struct coll_transfer {
     struct coll_transfer *next;
 };
 
-/* `count` tags that nobody else uses, if all processes ask in the same order. Returns the first. */
+/* Reserves `count` tags and returns the first. All processes must reserve theirs in the same order. */
 int coll_peers_tags(struct coll_peers *peers, int count);
 
 /* Begins a transfer. Any thread. */

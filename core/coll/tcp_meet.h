@@ -1,4 +1,4 @@
-/* tcp_meet.h: connects each process of a run with each other one over TCP. The thread of peers.c. */
+/* tcp_meet.h: connects every two processes of a run over TCP. Only the thread of peers.c calls. */
 #ifndef CORE_COLL_TCP_MEET_H
 #define CORE_COLL_TCP_MEET_H
 

@@ -14,12 +14,12 @@
 
 enum { COLL_TRANSPORT_VERSION = 2, COLL_TRANSPORT_WHY_BYTES = 512, COLL_TRANSPORT_ANY = -1 };
 
-/* What a process is opened with. */
+/* Options of open. */
 struct coll_transport_options {
     const struct coll_launch *launch;
     unsigned slots; /* transfers that can be under way */
-    /* TCP, because launchers of MPI end processes that wait in vain: the limit for all processes to arrive, and
-     * whether to give up before */
+    /* TCP only: the limit for all processes to arrive, and a function that returns true to stop waiting
+     * earlier. MPI needs neither: its launchers end processes that wait in vain */
     int64_t limit_ns;
     bool (*stop)(void *user);
     void *user;
@@ -44,9 +44,9 @@ struct coll_transport {
     int (*receive)(unsigned slot, int from, int tag, void *to, size_t bytes, char *why);
     /* Moves what can be moved without waiting. */
     int (*progress)(char *why);
-    /* 1: the transfer of the slot is done, which is free again; *bytes were received. 0: it is not. */
+    /* 1: the slot's transfer is done: the slot is free again, and *bytes were received. 0: it is not done. */
     int (*test)(unsigned slot, size_t *bytes, char *why);
-    /* Cancels a receive, whose slot is free again: 1: it was cancelled; 0: it was done already. */
+    /* Cancels a receive and frees its slot. 1: it was cancelled; 0: it was done already. */
     int (*cancel)(unsigned slot, char *why);
 };
 
