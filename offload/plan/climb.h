@@ -5,8 +5,8 @@
 
 #include "offload/plan/candidate.h"
 
-/* Says whether `plan` is better than `best` (any plan is better than NULL) if memory within the
- * budgets is free: it is faster by a margin, or as fast with less memory. */
+/* Says whether `plan` is better than `best` (any plan is better than NULL): it is faster by a
+ * margin, or as fast with less memory. Memory within the budgets counts only between plans that are equally fast. */
 bool plan_climb_wins(const struct plan *plan, const struct plan *best);
 
 /* Bytes of host memory that a plan takes: on the CPU device those of both tiers, else those of

@@ -8,12 +8,12 @@
  * needed. */
 int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out);
 
-/* If only rows of the block are brought to compute: sets *out to the slot with those that micro-batch
- * `micro` uses, after the commands that fill it. Else *out is the whole block, as above. */
+/* Like plan_fetch_weights; but if compute gets only rows of the block, *out is the slot with the rows that
+ * micro-batch `micro` uses. */
 int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece *out);
 
-/* Brings the weights of a section of `block` to the next slot for sections; those of a stored block to the one in which
- * they are expanded. Sets *out to the part of the slot that the section uses. */
+/* Brings the weights of a section of `block` to the next slot for sections; if the block is stored in fewer bits, to the
+ * slot in which they are expanded. Sets *out to the part of the slot that the section uses. */
 int plan_fetch_section(struct plan_step *step, uint32_t block, const struct model_section *section,
                        struct plan_piece *out);
 
@@ -27,7 +27,8 @@ uint32_t plan_fetch_claim(struct plan_step *step, uint32_t block);
 void plan_fetch_forget(struct plan_step *step, uint32_t block);
 
 /* Gathers all ranks' parts of the block's weights in `whole`, which already has this rank's part at
- * its offset; or in another slot, if they are packed. */
+ * its offset. If they are packed, gathers them in another slot, because `whole` is still to be written to
+ * STORE. */
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole);
 
 /* A READ or WRITE of a chunk of working weights at `memory`. */

@@ -1,7 +1,7 @@
 /* flow.h: tapes for an application, whose gradients come in an order that is not known in advance.
  * They are made while a step runs, from the same choice and layout as the plan's own tapes, which
- * only predict: blocks are added when their gradients are there, and chunks of blocks that are
- * expected next are fetched into state slots that are empty. A chunk that was fetched in vain loses
+ * serve only for the prediction. Blocks are added when their gradients are there, and chunks of blocks
+ * that are expected next are fetched into state slots that are empty. A chunk that was fetched in vain loses
  * its slot to one that is needed.
  *
  * The tapes are run in the order in which they were begun, at most two at a time (run/executor.h). One thread
@@ -21,7 +21,7 @@ void plan_flow_destroy(struct plan_flow *flow); /* NULL is fine */
 uint32_t plan_flow_commands_max(const struct plan_flow *flow);
 
 void plan_flow_begin(struct plan_flow *flow);
-/* Whether one more block fits into the tape that was begun; the first one does. */
+/* Whether one more block fits into the tape that was begun. The first one always does. */
 bool plan_flow_has_room(const struct plan_flow *flow);
 /* Adds the sums of squares of a block's gradient. */
 int plan_flow_sums(struct plan_flow *flow, uint32_t block);
@@ -31,8 +31,8 @@ int plan_flow_norm(struct plan_flow *flow);
 int plan_flow_update(struct plan_flow *flow, uint32_t block, bool ahead);
 /* Sums and updates a block ahead of the norm at once: each chunk's update also sums the squares of its gradients. */
 int plan_flow_update_sums(struct plan_flow *flow, uint32_t block);
-/* Reads a block's states for a later tape. *full is set if no slot is empty for the rest, and otherwise left
- * alone. */
+/* Reads a block's states for a later tape. If too few slots are empty for all of them, sets
+ * *full, which it does not change otherwise. */
 int plan_flow_fetch(struct plan_flow *flow, uint32_t block, bool *full);
 /* Ends the tape and returns it. It is valid until the third plan_flow_begin from now. */
 const struct plan_tape *plan_flow_end(struct plan_flow *flow);

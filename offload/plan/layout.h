@@ -15,8 +15,9 @@ enum { PLAN_SECTIONS_TURN = 2 };
 enum { PLAN_SUM_BYTES = 4, PLAN_TILE_ELEMENTS = 65536, PLAN_TILE_SUM_BYTES = 8 };
 
 /* Blocks of very different sizes do not share buffers: the embedding is many times as large as a
- * layer, and the head of a tied model is tiny. Nor do layers and the data blocks that they borrow: both
- * are needed at once, and what a layer trains may be a small part of it. */
+ * layer, and the head of a tied model is tiny. Layers do not share
+ * buffers with the data blocks that they borrow either: both are needed at once, and the data block may be
+ * much larger. */
 enum plan_size { PLAN_SMALL, PLAN_LAYER, PLAN_LARGE, PLAN_LAYER_DATA, PLAN_SIZE_COUNT };
 
 /* Buffers that blocks of one size use in rotation. */
@@ -33,14 +34,15 @@ struct plan_choice {
     enum plan_tier grads;   /* tier of gradients that wait for the update */
     uint32_t pending_share; /* of PLAN_SHARE_ALL blocks, those whose updates are deferred to the
                              * next step */
-    /* All are deferred, and the step's own update also runs inside backward, into a second
-     * generation, in case the norm changes nothing. */
+    /* All updates are deferred, but a step may also run its own inside backward, into a second
+     * generation, which becomes current if the norm changes nothing. */
     bool speculates;
     bool keeps_first;     /* spare memory keeps activations before weights and states */
     uint32_t recomputed;  /* number of blocks, from the first one, that spare memory does not
                            * keep */
-    uint32_t card_blocks; /* the first ones: spare DEVICE memory takes their states before it takes
-                           * others' weights, and the card updates them; not on the CPU device */
+    uint32_t card_blocks; /* number of blocks, from the first one, that the card updates: spare
+                           * DEVICE memory keeps their states before the weights of other blocks.
+                           * 0 on the CPU device */
     uint32_t weight_slots;
     uint32_t state_slots;
     uint32_t sum_slots;      /* gradients on the DEVICE: fp32 sums, and gradients that are being
@@ -126,7 +128,7 @@ int plan_layout_create(const struct plan_input *input, const struct plan_choice 
                        const struct plan_block_place *places, struct plan_layout **out);
 void plan_layout_destroy(struct plan_layout *layout);
 
-/* A range of a buffer; PLAN_NONE: of none. */
+/* A range of a buffer. `buffer` is PLAN_NONE if there is none. */
 struct plan_piece {
     uint32_t buffer;
     uint64_t offset;
@@ -162,7 +164,7 @@ uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk
 /* Scratch bytes of a block's temporaries; recomputed activations are stored after them. */
 uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
 
-/* The block whose weights come to `block` by sections, or PLAN_NONE. */
+/* The block whose weights are brought to `block` by sections: itself or one that it borrows. PLAN_NONE: none. */
 uint32_t plan_layout_sectioned(const struct plan_input *input, const struct plan_layout *layout,
                                uint32_t block);
 

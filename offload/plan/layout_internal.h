@@ -5,7 +5,7 @@
 
 #include "offload/plan/layout.h"
 
-/* ---- layout_buffers.c: no bytes, no buffer: *out is then unchanged. 0 or -ENOMEM ---- */
+/* ---- layout_buffers.c: with 0 bytes, no buffer is added and *out is unchanged. 0 or -ENOMEM ---- */
 
 struct plan_buffer_kind {
     const char *name;
@@ -33,7 +33,7 @@ uint32_t plan_layout_source(const struct plan_input *input, uint32_t block);
 
 /* ---- layout_slots.c, layout_gradients.c: 0 or -ENOMEM ---- */
 
-/* After the buffers where weights and states are kept. */
+/* Call these after the buffers where weights and states are kept have been added. */
 int plan_layout_add_slots(struct plan_layout *layout, const struct plan_input *input,
                           const struct plan_choice *choice);
 int plan_layout_add_gradients(struct plan_layout *layout, const struct plan_input *input,

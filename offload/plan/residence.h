@@ -4,8 +4,9 @@
 
 #include "offload/plan/layout.h"
 
-/* Counts of what stays in memory; a larger count takes more memory. The first blocks and chunks stay, because the
- * last blocks are still in slots when backward begins. A block of which only rows are read stays last of all. */
+/* Counts of what is kept in memory; a larger count takes more memory. The first blocks and chunks are kept, because
+ * the last blocks are still in slots when backward begins. A block of which only rows are read is kept only after all
+ * others are. */
 struct plan_residence {
     uint32_t device_blocks; /* the first ones: weights in DEVICE */
     uint32_t host_blocks;   /* the next ones: weights in HOST */
@@ -14,7 +15,7 @@ struct plan_residence {
     uint32_t card_blocks;
     uint32_t kept_blocks;  /* the last ones keep their activations; the others recompute them */
     enum plan_tier states; /* HOST, or DEVICE on the CPU device */
-    bool leans_to_device;  /* weights that are not in STORE */
+    bool leans_to_device;  /* weights that must be in memory are in DEVICE, not in HOST */
 };
 
 /* Bits of `leaning`: data that must be in memory and has no requested tier goes to DEVICE instead
@@ -34,8 +35,8 @@ int plan_residence_relieve(const struct plan_input *input, const struct plan_cho
 int plan_residence_lighten(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_residence *residence);
 
-/* Uses spare memory to keep more resident, unless it has an explicit placement. Weights come first:
- * they save three bytes of traffic per byte of memory, states two. */
+/* Uses spare memory to keep more data resident, except data with an explicit placement. Weights come
+ * first: they save three bytes of traffic per byte of memory, states two. */
 int plan_residence_spend(const struct plan_input *input, const struct plan_choice *choice,
                          struct plan_residence *residence);
 

@@ -173,7 +173,7 @@ struct plan_command {
     uint64_t between_bytes;
     uint64_t first; /* GATHER of pages: byte of the block with which they begin */
     double work;    /* floating point operations */
-    double seconds; /* measured alone; 0: not measured, and `work` counts */
+    double seconds; /* measured alone; 0: not measured, so `work` gives the time */
     const struct model_section *section; /* FWD, BWD: the steps to do, with their weights alone;
                                           * EXPAND: those weights; NULL: all. Borrowed from the shape of the
                                           * block that computes */

@@ -116,16 +116,15 @@ struct plan_budgets {
 struct plan_rates {
     double read_bytes;
     double write_bytes;
-    double mixed_bytes; /* read + write together, both at once */
+    double mixed_bytes; /* reads and writes at the same time: their sum */
     double up_bytes;
     double down_bytes;
     double both_bytes; /* each direction while both are busy; 0: as fast as alone */
     double flops;
     double update_elements;
-    double
-        memory_bytes; /* copies of a card at this rate would stop the update, and slower ones take
-                       * their share of its speed: about the host memory's rate; 0: copies cost
-                       * the update nothing */
+    /* About the rate of host memory. A card's copies at this rate would stop the update; at a part of
+     * this rate they take that part of its speed. 0: copies cost the update nothing. */
+    double memory_bytes;
     double sums_elements;
     double card_update_elements; /* of a card, in its own memory; 0: unknown, and nothing is updated
                                   * there */
@@ -137,7 +136,7 @@ struct plan_rates {
     double io_bytes;     /* what drives' threads could move and check with one core each; 0: free */
     double window_bytes; /* bytes in flight at the drives while these were measured; 0: any
                           * number */
-    double coll_bytes;   /* between ranks, to one of them; 0: free */
+    double coll_bytes;   /* that one rank receives from the others; 0: free */
     double within_bytes; /* the same in a group (plan_input.within); 0: as coll_bytes */
     double pack_elements; /* weights of 16 bits that a rank packs into codes of 8 bits; 0: free */
     /* Gradients that become codes of 4 bits and are summed from codes; 0: free. */
