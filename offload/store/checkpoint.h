@@ -55,7 +55,7 @@ int store_checkpoint_seal(struct store_checkpoint_write *checkpoint);
 void store_checkpoint_merge(struct store_checkpoint_write *checkpoint, uint32_t block,
                             uint64_t first, uint64_t count, const struct store_arrays *sums,
                             bool here);
-/* In the process that began the part of another machine: takes over the checksums of a whole block. */
+/* In the process that began its machine's part of a checkpoint: takes over the checksums of a whole block. */
 void store_checkpoint_set_sums(struct store_checkpoint_write *checkpoint, uint32_t block,
                                const struct store_arrays *sums);
 

@@ -86,13 +86,14 @@ int store_write(struct store *store, struct aio_queue *queue, const struct store
 
 /* Moves `bytes` of the weights of a block that is brought by pages (plan_block_layout.by_pages): whole pages
  * from `offset`, a multiple of 4096, on; the end of the block is rounded up. A range that touches several
- * chunks is moved only up to the end of the first; *moved is how much of it. */
+ * chunks is moved only up to the end of the first one; *moved is the number of bytes up to there. */
 int store_read_pages(struct store *store, struct aio_queue *queue, uint32_t block, uint64_t offset,
                      void *memory, uint64_t bytes, uint64_t *moved, struct core_fence *out);
 int store_write_pages(struct store *store, struct aio_queue *queue, uint32_t block, uint64_t offset,
                       const void *memory, uint64_t bytes, uint64_t *moved, struct core_fence *out);
 
-/* The same before the step's norm is known: it becomes current only if store_decide confirms it. */
+/* As store_write, before the step's norm is known: what it writes becomes current only if store_decide
+ * confirms it. */
 int store_write_ahead(struct store *store, struct aio_queue *queue, const struct store_place *place,
                       const void *memory, struct core_fence *out);
 /* Confirms or discards the next `count` writes ahead together, including those that are not
