@@ -14,12 +14,12 @@ struct run_checkpoint_lane;
 struct run_checkpoint_writer;
 
 int run_checkpoint_writer_create(uint32_t ranks, struct run_checkpoint_writer **out);
-/* All lanes are destroyed. Removes a checkpoint that is not finished. NULL is fine. */
+/* Removes a checkpoint that is not finished. All lanes must already be destroyed. NULL is fine. */
 void run_checkpoint_writer_destroy(struct run_checkpoint_writer *writer);
 
 /* ---- the engine's thread ---- */
 
-/* Takes over the checkpoint of a step. None is open. */
+/* Takes over the checkpoint of a step. No other one may be open. */
 void run_checkpoint_writer_open(struct run_checkpoint_writer *writer,
                                 struct store_checkpoint_write *checkpoint, uint64_t step);
 /* Whether a checkpoint is open, until run_checkpoint_writer_wait. */

@@ -1,6 +1,6 @@
 /* engine.h: a training run: its ranks, the steps that they take together, the loss scale. The
- * application's thread calls. Ranks are threads of this process, or a process each: then the engine of
- * the first one calls the others (remote.h, follow.c). */
+ * application's thread calls. Ranks are threads of this process, or each rank is a process; then the
+ * engine of the first process calls the others (remote.h, follow.c). */
 #ifndef OFFLOAD_RUN_ENGINE_H
 #define OFFLOAD_RUN_ENGINE_H
 
@@ -65,8 +65,8 @@ struct run_step {
     double imbalance_seconds;
 };
 
-/* Takes a step with `count` micro-batches, rank by rank; if there are fewer than world x
- * micro_batches, the rest is padding. */
+/* Takes a step with `count` micro-batches, rank by rank. If there are fewer than world x micro_batches,
+ * the missing ones are not computed; only a rank that gets none computes one of padding. */
 int run_engine_step(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
                     double lr, struct run_step *out);
 /* Sets the betas from the next step on; until then those of the options hold. */
@@ -159,7 +159,7 @@ int run_engine_save(struct run_engine *engine, const struct run_save_options *op
                     enum run_save_when when);
 /* Whether a save has begun and run_engine_save_wait() has not been called for it. */
 bool run_engine_save_is_open(const struct run_engine *engine);
-/* Waits for it: 0 if it is published, or why it is not. */
+/* Waits until the save that was begun has ended. 0 if its checkpoint is published, or why it is not. */
 int run_engine_save_wait(struct run_engine *engine);
 
 #endif

@@ -50,7 +50,7 @@ struct run_engine {
     struct run_scale scale;
     double betas[2]; /* of the next step */
     uint64_t run;    /* number of the run, which all its checkpoints have */
-    /* owned; in the first process while the ranks load. NULL: the base is not apart. */
+    /* owned; in the first process while the ranks load. NULL: checkpoints contain the base. */
     struct model_sums *sums;
     struct model_kept *kept;             /* owned: the file of the base; NULL: none */
     uint64_t base;                       /* identity of the base model, if checkpoints do not
@@ -65,8 +65,7 @@ struct run_engine {
     struct run_engine *next_lost;
     struct run_checkpoint_writer *writer; /* owned; NULL: no tape saves */
     bool defers;                          /* the next step does not speculate */
-    int error;                            /* the error of the call after which the run cannot
-                                           * continue */
+    int error;                            /* the error that ended the run; 0: none */
 };
 
 /* ---- engine_call.c ---- */

@@ -90,7 +90,7 @@ int run_executor_drive_to(struct run_executor *executor, uint64_t tape, enum pla
 /* Whether the run ended because nothing moved: then a lane may still work at a command. */
 bool run_executor_stalled(const struct run_executor *executor);
 
-/* Since create or the last call. */
+/* Returns the counts since create or the last call. */
 struct run_stats run_executor_stats_take(struct run_executor *executor);
 
 #endif

@@ -19,14 +19,14 @@ struct run_inputs {
     int64_t stall_limit_ns;
     int64_t rows, length;
     int64_t pairs;      /* of a micro-batch; 0: its rows are no pairs */
-    int64_t row_length; /* tokens of a row that is given; their positions are below that */
+    int64_t row_length; /* tokens of a row as it is given; positions are below this number */
     uint32_t micro_batches;
     bool rope;
     char *device_base; /* owned: dev_memory_free */
     char *host;        /* owned: the copy of what changes from step to step */
     uint64_t step_bytes;
     uint64_t angles_bytes;   /* of each of cos and sin, after the step's bytes */
-    bool *given;             /* owned, [micro_batches]: is not only padding */
+    bool *given;             /* owned, [micro_batches]: it has a batch; false: only padding */
     uint32_t *places;        /* owned, [micro_batches]: how many before it are computed */
     bool *positions;         /* owned, [micro_batches]: the batch has positions */
     bool *starts;            /* owned, [micro_batches]: the batch has starts of documents */
@@ -58,14 +58,15 @@ uint64_t run_inputs_bytes(const struct model *model, const struct run_options *o
 int run_inputs_init(struct run_inputs *inputs, const struct model *model,
                     const struct run_options *options, struct dev_device *device,
                     struct dev_queue *queue);
-/* From now on only the rows that a micro-batch uses are brought to compute. */
+/* From now on, a command gets only those rows of the embedding that its micro-batches use, not the whole table. */
 int run_inputs_use_rows(struct run_inputs *inputs);
 /* Accepts a zeroed struct. */
 void run_inputs_fini(struct run_inputs *inputs);
 
-/* Writes micro-batch `micro` into the host's copy, padded to the shape with tokens that are not trained
- * on; NULL: only padding. Called for all in order, or for the first one alone. Adds the batch's targets, or pairs that count, to *targets. -EINVAL names the row and the place of
- * what is wrong. */
+/* Writes `batch` into the host's copy as micro-batch `micro`, padded to the shape with tokens that are not
+ * trained on; NULL: only padding. It is called for all micro-batches in order, or for the first one alone. Adds
+ * the batch's targets, or its pairs that count, to *targets. -EINVAL names the row and the place of the first
+ * error. */
 int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
                    int64_t *targets);
 

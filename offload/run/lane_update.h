@@ -38,7 +38,7 @@ struct run_update_options {
 };
 
 int run_update_create(const struct run_update_options *options, struct run_update **out);
-/* NULL is fine. If commands can no longer end, run_update_abandon comes first. */
+/* Waits for the commands that were submitted; if they can no longer end, call run_update_abandon first. NULL is fine. */
 void run_update_destroy(struct run_update *update);
 void run_update_abandon(struct run_update *update, int code);
 
@@ -81,7 +81,7 @@ int run_update_pieces(struct run_update *update, const struct plan_command *comm
  * block. */
 bool run_update_splits_q8_block(const struct blocks *blocks, const struct run_options *options);
 
-/* Where a command's chunk is in memory: of an UPDATE, in the generation that it writes. */
+/* The arrays of a command's chunk in memory. For an UPDATE, they are those of the generation that it writes. */
 struct adam_arrays run_update_chunk(const struct run_update *update,
                                     const struct plan_command *command);
 

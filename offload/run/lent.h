@@ -1,7 +1,7 @@
-/* lent.h: weights and gradients in an application's memory: one array each per parameter, where a model has
- * flat arrays of blocks; and their sums of squares and updates, on the update's thread. The application's
- * thread sets a part's gradient before the BWD of its block is reached; the update's thread reads it after
- * that. */
+/* lent.h: weights and gradients in an application's memory, where each parameter has arrays of its own (a
+ * model has one flat array per block). Computes their sums of squares and their updates, on the update's thread.
+ * The application's thread sets a part's gradient before the BWD of its block is reached; the update's thread
+ * reads it after that. */
 #ifndef OFFLOAD_RUN_LENT_H
 #define OFFLOAD_RUN_LENT_H
 
@@ -66,10 +66,10 @@ void run_lent_update_destroy(struct run_lent_update *update); /* NULL is fine */
 int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *sum, double *tiles);
 
 struct run_lent_step {
-    const struct adam_arrays *chunk; /* the states, and the sums of gradients if there are */
+    const struct adam_arrays *chunk; /* the states, and the sums of gradients if `sums` */
     const struct adam_group *groups; /* of all parameters */
     double scale;                    /* of gradients */
-    /* Gets the chunk's sums of squares, of a block with one part; NULL: not summed. */
+    /* Receives the sums of squares of the chunk, whose block must have one part; NULL: they are not wanted. */
     double *tiles;
 };
 

@@ -38,11 +38,12 @@ int run_measure_copies(const struct run_shapes *shapes, const struct run_options
 struct run_beside {
     int (*work)(void *context);
     void *context;
-    double seconds;       /* what the work takes about, alone */
+    double seconds;       /* about what the work takes alone */
     double link_bytes;    /* per second of a copy; 0: unknown, and few are made */
     uint64_t spare_bytes; /* of memory for the copies, on both sides together */
 };
-/* *seconds: what the work took; *copied_bytes: bytes per second that were copied meanwhile, both ways together. */
+/* Sets *seconds to what the work took, and *copied_bytes to the bytes per second that were copied meanwhile, both ways
+ * together. */
 int run_measure_beside(const struct run_options *options, const struct run_beside *with,
                        double *seconds, double *copied_bytes);
 /* Ranks of this process among all ranks that measure collectives. */

@@ -19,7 +19,7 @@ struct run_memory {
     struct dev_device *device; /* borrowed */
     void *device_block;        /* owned: dev_memory_free; NULL: the plan has none */
     char *device_base;         /* the first page in it; NULL: each buffer is an allocation */
-    bool separate;             /* then `at` owns those of DEVICE */
+    bool separate;             /* each buffer in DEVICE is an allocation, which `at` owns */
     uint64_t device_bytes;
     struct core_region host; /* owned */
     bool registered;         /* the host's region is pinned for the device */
@@ -49,16 +49,17 @@ char *run_memory_of(const struct run_memory *memory, const struct plan_command *
 /* Operand number `index` of those with the role PLAN_AS_BORROWED, which are only read. */
 const char *run_memory_borrowed(const struct run_memory *memory, const struct plan_command *command,
                                 uint32_t index);
-/* The same operand in the current generation. */
+/* Like run_memory_of, but always in the current generation. */
 const char *run_memory_current(const struct run_memory *memory, const struct plan_command *command,
                                enum plan_role role);
 
-/* Makes current what speculative commands wrote. They are done, and nothing that reads is under way. */
+/* Makes current what speculative commands wrote. Call it when they are done and no command that reads a buffer is
+ * under way. */
 void run_memory_swap_generations(struct run_memory *memory);
 /* Whether any buffer in memory has two generations. */
 bool run_memory_has_generations(const struct run_memory *memory);
-/* The beginning of that operand's buffer, whatever part of it the operand names: for slots, in which
- * each stream has an offset (plan_slot_states_offset). */
+/* Like run_memory_of, but the beginning of the operand's buffer, whatever part of it the operand names: for
+ * slots, in which each stream has an offset (plan_slot_states_offset). */
 char *run_memory_slot_of(const struct run_memory *memory, const struct plan_command *command,
                          enum plan_role role);
 

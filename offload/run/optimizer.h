@@ -2,7 +2,7 @@
  * update of a block begins when the gradients of all its parameters are there, or, if the norm counts, when
  * the step is closed and its norm is known.
  *
- * Data flow. submit sets a parameter's gradient and counts its block; when the block has all, it is ready. The
+ * Data flow. submit sets a parameter's gradient; when a block has all its gradients, it is ready. The
  * optimizer's own thread puts ready blocks on tapes and drives them, from the first gradient of a step on
  * (optimizer_step.c). The update's thread reads gradients and writes weights in the application's memory,
  * notes the block's step, which is what tokens name, and counts updated blocks on a line.
@@ -64,11 +64,12 @@ int run_optimizer_create(const struct run_optimizer_options *options, struct run
  * drive did not answer. The optimizer and everything that it was given must then stay. */
 bool run_optimizer_destroy(struct run_optimizer *optimizer);
 
-/* Replaces a group's settings for the steps after the last closed one; if updates do not wait for the norm, for
- * those whose first gradient was not submitted yet. */
+/* Replaces a group's settings for the steps after the last closed one; if updates do not wait for the norm, only for
+ * steps whose first gradient was not submitted yet. */
 int run_optimizer_set_group(struct run_optimizer *optimizer, uint32_t index,
                             const struct adam_group *group);
-/* Sets the factor by which the gradients of the next steps are multiplied. Between steps. */
+/* Sets the factor by which the application multiplies the loss; gradients of the next steps are divided by it. Call it
+ * between steps. */
 int run_optimizer_set_loss_scale(struct run_optimizer *optimizer, double loss_scale);
 
 /* Hands over a gradient of a parameter; `last`: no other follows in this step. It is borrowed until *token is
@@ -79,7 +80,7 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
 /* Closes the step: parameters without a gradient stay as they are. Returns at once. */
 int run_optimizer_step(struct run_optimizer *optimizer, uint64_t *token);
 
-/* Weights and gradients on a device: sets the stream on which later calls queue their copies. Work
+/* If weights and gradients are on a device: sets the stream on which later calls queue their copies. Work
  * that the application queues there after a submit may overwrite the gradient; work after a wait
  * finds the new weights. Initially the device's default stream. */
 void run_optimizer_set_stream(struct run_optimizer *optimizer, void *stream);
@@ -131,8 +132,8 @@ int run_optimizer_set_states(struct run_optimizer *optimizer, size_t parameter,
 int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, uint32_t keep);
 /* Reads the checkpoints of the processes that saved, at `paths`, or the newest ones of one step in
  * these directories that verify. Their number may differ from that of the processes that load; only
- * those with elements of this process's share are needed. Parameters and formats are equal,
- * placement may differ. The weights of this process's share are overwritten. -ENOENT: there is
+ * those with elements of this process's share are needed. Parameters and formats must be the
+ * same; placement may differ. The weights of this process's share are overwritten. -ENOENT: there is
  * none. After -EBADMSG the weights and states may be those of two checkpoints only if a file
  * changed while it was read. */
 int run_optimizer_load(struct run_optimizer *optimizer, const char *const *paths, size_t count,

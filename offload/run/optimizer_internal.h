@@ -31,8 +31,8 @@ struct run_optimizer {
     uint32_t rank_index; /* of this process */
     int (*sum)(void *user, double *values, size_t count);
     void *sum_user;
-    uint64_t *first_tiles;     /* owned, [blocks]: of the tiles that one process would have */
-    uint64_t tile_count;       /* that one process would have */
+    uint64_t *first_tiles;     /* owned, [blocks]: index in `tiles` */
+    uint64_t tile_count;       /* of the tiles that a run of one process would have */
     double *tiles;             /* owned, [tile_count]: their sums */
     struct run_rank *rank;     /* owned */
     uint64_t run;              /* the same in all its checkpoints */
@@ -58,7 +58,7 @@ struct run_optimizer {
     struct core_line closed;  /* counts steps that were closed */
 
     /* The worker's side. */
-    uint64_t step;     /* that is taken */
+    uint64_t step;     /* the one that the worker takes now */
     uint32_t *order;   /* owned, [blocks]: as they became ready in the step before */
     uint64_t *taken;   /* owned, [blocks]: the last step in which the block was put on a tape */
     uint32_t expected; /* place in the order from which blocks may be fetched */
@@ -92,9 +92,9 @@ int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint3
 
 /* ---- optimizer_step.c ---- */
 
-/* Each parameter's group, with its own number of the step. */
+/* Fills `terms`: the group of each parameter, with the parameter's own count of steps. */
 void run_optimizer_fill_terms(struct run_optimizer *optimizer);
-/* Gives a block back to the application after its update, or without one: it may use the weights and reuse the
+/* Gives a block back to the application, `updated` or not: the application may then use the weights and reuse the
  * gradients. */
 void run_optimizer_give_back(struct run_optimizer *optimizer, uint32_t block, bool updated);
 /* Takes a step, from its first gradient on; the worker's thread. */

@@ -150,7 +150,8 @@ static struct store_arrays advance(const struct plan_format *format,
     return later;
 }
 
-/* Reads what one process saved of a chunk. `begin` is the chunk's first element in all of its block. */
+/* Reads the elements of a chunk that process `rank` saved. `begin` is the chunk's first element, counted from the
+ * beginning of the whole block, of which this process may have only a share. */
 static int load_from(struct carrying *carrying, uint32_t rank, const struct run_chunk *chunk,
                      uint64_t begin, const struct store_arrays *streams)
 {

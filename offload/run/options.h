@@ -51,8 +51,9 @@ struct run_options {
     int64_t pairs;  /* of chosen and rejected rows (DPO); 0: rows of tokens */
     double beta;    /* of the loss of pairs */
     int64_t length; /* tokens per row */
-    int64_t
-        row_length; /* with pairs, of each of their rows, while `length` is of both: model_batch_pair; else 0 */
+    /* With pairs: tokens of each of their two rows, while `length` is for both together
+     * (model_batch_pair). 0 without pairs. */
+    int64_t row_length;
     uint32_t micro_batches;
     uint64_t tile_bytes;
 
@@ -70,7 +71,7 @@ struct run_options {
 
     struct plan_wishes wishes; /* prepare.c sets micro_batches, may_clip and may_skip */
     struct plan_budgets budgets;
-    /* Memory of the card, whatever else uses it now; 0: budgets.device_bytes. */
+    /* All memory of the card, also what other programs use now; 0: budgets.device_bytes. */
     uint64_t card_bytes;
     struct store_path stores[STORE_PATHS_MAX];
     unsigned store_count;

@@ -62,7 +62,7 @@ int run_rank_create(const struct run_rank_options *options, struct run_rank **ou
 /* NULL is fine. False: a lane did not end its command. The rank and everything that it was given
  * must stay, because the lane's thread may still use them. */
 bool run_rank_destroy(struct run_rank *rank);
-/* Writes the timeline of the options, if they name one; once. Drained before. Destroy calls it, too. */
+/* Writes the timeline that the options name, if any, once. Call it after a drain. Destroy calls it, too. */
 int run_rank_trace(struct run_rank *rank);
 
 /* Grows while the rank makes progress. Any thread. */
@@ -74,13 +74,13 @@ void run_rank_abort(struct run_rank *rank, int code);
 /* Loads weights from the files; the optimizer's states are those that a run begins with. Call
  * model_files_check first. What this rank reads of frozen blocks is added to `sums`, unless that is NULL. */
 int run_rank_load(struct run_rank *rank, const struct model_files *files, struct model_sums *sums);
-/* Loads both from a checkpoint of the same model and formats, with any placement and number of
+/* Loads weights and states from a checkpoint of the same model and formats, with any placement and number of
  * ranks. Frozen blocks are read from the files if checkpoints have none (blocks.h). */
 int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint,
                     const struct model_files *files, struct model_sums *sums);
-/* Makes the states that the weights of an application begin with. */
+/* Makes the states with which a run on an application's weights begins. */
 int run_rank_load_application(struct run_rank *rank);
-/* Closes the files of that checkpoint, if none of its bytes are used any more. */
+/* Closes the files of the checkpoint of run_rank_resume, if none of its bytes are used any more. */
 int run_rank_release_checkpoint(struct run_rank *rank);
 /* Updates done or pending. */
 uint64_t run_rank_updates(const struct run_rank *rank);
@@ -102,15 +102,16 @@ struct run_result {
     struct kern_loss loss; /* of this rank */
     double norm;           /* of the whole gradient, before clipping */
     bool skipped;
-    bool norm_neutral;    /* the norm neither clipped nor skipped the update */
-    bool guessed;         /* the update was made before the norm was known; right if norm_neutral */
-    bool steady;          /* no other call came between this step and the previous one */
+    bool norm_neutral; /* the norm neither clipped nor skipped the update */
+    bool guessed; /* the update was made before the norm was known; if norm_neutral, it was right */
+    bool steady;  /* no other call came between this step and the previous one */
     uint64_t guess_bytes; /* wasted: moved for a guess that was wrong */
     int64_t wait_ns;      /* for other ranks; the engine sets it */
 };
 
-/* Copies micro-batch `index` of the `count` that the next step has on this rank, and adds its targets. What the step could
- * have and has not is not computed; without any (0 of 0, NULL) padding is. Called in order. */
+/* Copies micro-batch `index` of the `count` that the next step has on this rank, and adds its targets to *targets. It is
+ * called for each of them in order. A step computes only these. If the rank has none, it is called once, with 0, 0 and
+ * NULL, and the step computes one micro-batch of padding. */
 int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
                   const struct model_batch *batch, int64_t *targets);
 /* Takes a step with the micro-batches that were fed. */
@@ -153,7 +154,7 @@ bool run_rank_save_due(const struct run_rank *rank);
 void run_rank_save_forget(struct run_rank *rank);
 
 /* Calls `take` for each run of elements of the working weights of a block that this rank keeps, in
- * order; they are in their place in memory or in a slot. Drained before. */
+ * order; they are in their place in memory or in a slot. Call it after a drain. */
 typedef int run_take_weights(void *context, uint64_t first, uint64_t count, const void *weights);
 int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take, void *context);
 

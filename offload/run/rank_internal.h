@@ -76,7 +76,7 @@ struct run_rank {
     enum run_saved saved;
     uint64_t updates; /* updates done or pending; skipped steps have none */
     struct plan_traffic traffic;
-    struct run_moved moved; /* since the store was opened, when it was last taken */
+    struct run_moved moved; /* what drives had moved since the store was opened, at the last take */
     struct run_rank *lost;  /* next in the list of ranks that could not be destroyed */
 };
 

@@ -14,7 +14,7 @@
 struct coll_peers;
 
 enum run_call {
-    RUN_CALL_LOAD, /* the first ones are made by all ranks at the same time: run_engine_call_ranks */
+    RUN_CALL_LOAD, /* the calls up to RUN_CALL_RANKS are made on all ranks at once: run_engine_call_ranks */
     RUN_CALL_STEP,
     RUN_CALL_EVALUATE,
     RUN_CALL_LOGITS,
@@ -142,8 +142,8 @@ struct run_remote_made {
 };
 int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out);
 
-/* Does what the first process calls, until it says that it ends; then *code is its exit code. An error is that of
- * the world. */
+/* Serves the calls of the first process until RUN_CALL_END, and sets *code to the exit code in it. Returns 0, or the error
+ * that ended the world. */
 int run_follow(struct coll_peers *peers, int *code);
 
 #endif

@@ -20,8 +20,8 @@ struct run_shapes {
     struct model_program *one; /* owned: the head for one token, in tiles (logits.c) */
     struct model_sections *one_sections; /* owned; NULL: the head has no sections */
     struct plan_block_shape *blocks;     /* owned, [block_count] */
-    struct model_stored **stored; /* owned, and each; [block_count]; NULL: kept as it is, or an
-                                   * application */
+    struct model_stored **stored; /* owned, [block_count], and so is each entry; NULL: kept as it
+                                   * is, or an application */
     uint64_t scratch_bytes;       /* of the compute queue, besides what blocks need */
 };
 

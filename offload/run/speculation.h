@@ -13,8 +13,8 @@ enum {
     RUN_SPECULATION_FIRST = 2, /* neutral steps before the first guess */
     RUN_SPECULATION_NEUTRAL_MAX =
         64, /* the largest number of neutral steps that wrong guesses can require */
-    RUN_SPECULATION_TRUST = 16, /* after this many right guesses the number of neutral steps asked
-                                 * for is halved; and a deferred step is measured if none was */
+    RUN_SPECULATION_TRUST = 16, /* after this many right guesses, half as many neutral steps are
+                                 * needed, and a deferred step is measured if none was before */
     RUN_SPECULATION_PROBES = 2, /* steps deferred to be measured: other calls between two steps
                                  * would spoil a measurement */
     RUN_SPECULATION_PAUSE = 64  /* steps without a guess after guessing did not pay */
