@@ -395,7 +395,8 @@ int aio_drive_create(const struct aio_drive_options *options, struct aio_drive *
         }
     }
     if (rc == 0) {
-        /* A deeper drive would offer the back end pieces that it refuses, in a busy loop. */
+        /* The back end refuses pieces beyond its depth_max; a drive with a larger depth would offer them again
+         * and again in a busy loop. */
         const uint32_t most = drive->backend->depth_max;
         drive->depth = most != 0 && drive->depth > most ? most : drive->depth;
         rc = start(drive, *options);

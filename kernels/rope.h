@@ -21,9 +21,9 @@ struct kern_rope_config {
     double theta;          /* rope_theta, the base */
     int64_t rotary;        /* dimensions that rotate, even: head_dim * partial_rotary_factor */
     int64_t max_positions; /* max_position_embeddings of the model */
-    double factor;         /* LINEAR, DYNAMIC, LLAMA3, YARN; YARN: 0 is max_positions /
-                              original_max_positions */
-    int64_t original_max_positions; /* YARN: 0 is max_positions; LLAMA3: needed */
+    /* LINEAR, DYNAMIC, LLAMA3, YARN. With YARN, 0 means max_positions / original_max_positions. */
+    double factor;
+    int64_t original_max_positions; /* YARN; 0 means max_positions. LLAMA3: required */
     double low_freq_factor;         /* LLAMA3 */
     double high_freq_factor;        /* LLAMA3 */
     double beta_fast;               /* YARN; 0 means 32 */

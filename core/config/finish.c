@@ -14,7 +14,7 @@ static enum core_cfg_note_kind kind_of(const struct core_cfg_row *row)
     case CORE_CFG_HONOURED:
     case CORE_CFG_REFUSED: break;
     }
-    return CORE_CFG_NOTE_HONOURED; /* a refused key that is off, as given */
+    return CORE_CFG_NOTE_HONOURED; /* REFUSED: the file turns the key off */
 }
 
 /* Rows below a section that was not given get a note only if tide acts on them. */

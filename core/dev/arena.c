@@ -1,5 +1,5 @@
-/* arena.c: first-fit allocation over a sorted list of live parts. Parts of a source are in the same list,
- * with a base of NULL. */
+/* arena.c: first-fit allocation over a sorted list of live parts. If there is a source, the list
+ * has its parts: the base is then NULL, and the offset of a part is its address. */
 #include "core/dev/arena.h"
 
 #include <assert.h>

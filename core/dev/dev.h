@@ -167,7 +167,7 @@ struct dev_copy {
     const void *from;
     size_t bytes; /* 0 is fine: only a fence */
     bool more;    /* as in dev_command */
-    bool foreign; /* the device's side is memory that the application allocated there; up or down */
+    bool foreign; /* UP, DOWN: the application allocated the memory on the device, not the arena */
     /* A stream of the application (CUDA: a cudaStream_t); the copy runs after the work that is
      * already on it. NULL: the queue's own stream. The CPU device has no streams: if this is set,
      * it makes the copy during the call, because the application's work runs in the order of its

@@ -448,8 +448,8 @@ static int pass_number(struct core_json_scan *scan, struct core_json_token *toke
     token->bytes = end - begin;
     token->kind = end == whole ? CORE_JSON_TOKEN_INTEGER : CORE_JSON_TOKEN_REAL;
     if (whole - digits >= 19 && end == whole) {
-        /* The digits of 2^63: an integer with more digits, or equal or greater digits, does not fit
-         * int64. */
+        /* The largest number that fits int64: an integer with more digits, or with 19 digits that are larger,
+         * does not fit. */
         const char *limit = scan->text[begin] == '-' ? "9223372036854775808"
                                                      : "9223372036854775807";
         if (whole - digits > 19 || memcmp(scan->text + digits, limit, 19) > 0) {

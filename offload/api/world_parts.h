@@ -21,8 +21,9 @@ unsigned world_ranks_of_host(const struct coll_peers *peers);
 /* Threads for each rank: the processors that the ranks of a host may use together, shared by them; the least of
  * all hosts. */
 unsigned world_threads(const struct coll_peers *peers);
-/* The load of a processor while all ranks of the most crowded host compute: threads per processor, relative to one
- * rank that computes alone. At least 1. */
+/* Computing threads per processor while all ranks compute, on the host with the most; at least 1. Of a rank's
+ * threads only as many count as it has processors, because rates are measured with the same threads by a rank
+ * that computes alone. */
 double world_crowding(const struct coll_peers *peers, unsigned threads);
 /* Warns if a launcher binds a rank to fewer processors than it has threads. */
 void world_check_binding(const struct coll_peers *peers, unsigned threads);

@@ -251,7 +251,8 @@ static int put_step(struct cache *cache, struct operation *operation)
             return -EAGAIN;
         }
     }
-    if (rc == 0 && operation->on_device) { /* a slot of its own: a copy from the device may fail */
+    /* The copy from the device may fail, so it goes to the operation's own slot: the old block is unchanged then. */
+    if (rc == 0 && operation->on_device) {
         rc = device_fetch(cache, operation, &operation->copied);
         if (rc != 0) {
             slots_give(cache, operation->slot, bytes);

@@ -91,7 +91,8 @@ void model_sections_destroy(struct model_sections *sections);
 void model_expansion_point(const struct model_section *section, unsigned index, const char *from,
                            bool pages, struct kern_expand_arguments *out);
 
-/* Points the parameters whose weights the section has in `slot` at where their row 0 would be. */
+/* Sets the weights of each parameter in the section to their address in `slot`. If the section has only some rows of a
+ * parameter, this is the address that row 0 would have. */
 void model_section_bind(const struct model_section *section, const void *slot,
                         struct model_binding *binding);
 
