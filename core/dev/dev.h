@@ -195,8 +195,8 @@ struct dev_timing {
 };
 /* Reports the launches that are submitted from now on to `timing`, in their order, each before its fence
  * is reached, on a thread of the device. `timing` is borrowed until the queue is destroyed. NULL: reports
- * no more of them. A GPU is slowed down by two events for each launch, and leaves out launches of which
- * 510 others are in flight. Called by the thread that submits. */
+ * no more of them. On a GPU it takes two events per launch, which slows the queue down, and launches
+ * that are submitted while 510 others are in flight are not reported. Called by the thread that submits. */
 int dev_queue_time(struct dev_queue *queue, const struct dev_timing *timing);
 
 /* Lets a library put its own work on the queue's stream, in order with the queue's commands. Called

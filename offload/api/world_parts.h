@@ -14,7 +14,7 @@ struct tide_world {
     bool follows;             /* tide_world_follow was called */
 };
 
-/* Ranks on the host with the most of them. Budgets are a host's, so that many ranks share them. */
+/* Ranks on the host with the most of them. A budget is for a host, so this many ranks share it. */
 unsigned world_ranks_per_host(const struct coll_peers *peers);
 /* Ranks on this process's host. */
 unsigned world_ranks_of_host(const struct coll_peers *peers);

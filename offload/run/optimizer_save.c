@@ -116,7 +116,7 @@ static int save_chunk(struct carrying *carrying, const struct run_chunk *chunk)
                                 &streams);
 }
 
-/* The elements that this process has of one of all blocks. */
+/* The elements of a block that belong to this process; `whole` is the block's index among all. */
 static struct plan_span own_share(const struct run_optimizer *optimizer, uint32_t whole)
 {
     return run_optimizer_share_of(optimizer->whole->list[whole].elements, optimizer->world,
@@ -532,7 +532,7 @@ static int read_checkpoints(struct run_optimizer *optimizer, const char (*paths)
     return core_err_first(&kept, close_sources(&carrying));
 }
 
-/* The steps of which a path has checkpoints: it is one, or a directory of them. */
+/* The steps of the checkpoints at a path, which is a checkpoint or a directory of checkpoints. */
 static int list_steps(const char *path, uint64_t **steps, size_t *count)
 {
     struct store_manifest manifest = {.step = 0};
@@ -563,7 +563,7 @@ static bool find_step(const char *path, uint64_t step, char out[PATH_BYTES])
     return access(out, F_OK) == 0;
 }
 
-/* The newest step of which all paths have checkpoints that verify. */
+/* Finds the newest step for which each path has a checkpoint that verifies. */
 static int load_newest(struct run_optimizer *optimizer, const char *const *given, size_t count,
                        char (*paths)[PATH_BYTES])
 {

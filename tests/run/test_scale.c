@@ -10,7 +10,8 @@
 
 enum { LINE_BYTES = 16384 };
 
-/* Reads the next "scale*count" of a line; 0 at its end. "end" is a run that was ended: -1. */
+/* Reads the next "scale*count" of a line; 0 at its end. "end" means that the run ended, and
+ * sets *scale to -1. */
 static int next_run(char **at, double *scale)
 {
     while (**at == ' ') {
