@@ -76,7 +76,7 @@ static int find_budgets(struct setup *setup)
         if (budgets->device_bytes < setup->options.card_bytes / 2) {
             core_log(CORE_LOG_WARN,
                      "other programs use most of %s: %.1f of %.1f GB are free; the loss is planned "
-                     "for the whole card, unless device_bytes (--device-memory) gives a limit",
+                     "as if all were free: set device_bytes (--device-memory) to limit it",
                      setup->options.device, (double)budgets->device_bytes / 1e9,
                      (double)setup->options.card_bytes / 1e9);
         }
