@@ -448,7 +448,7 @@ static void example(void)
     check_contains(text, "/proc/none");
 }
 
-/* The same program reads no memory that was not written, and frees all of it. */
+/* Valgrind: the example program reads no memory that was not written, and frees all of it. */
 static void valgrind(void)
 {
     char words[600];

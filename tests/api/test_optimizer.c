@@ -669,7 +669,7 @@ static void example(void)
     check_contains(text, "/proc");
 }
 
-/* The same program reads no memory that was not written, and frees all of it. This takes a minute. */
+/* Valgrind: the example program reads no memory that was not written, and frees all of it. This takes a minute. */
 static void valgrind(void)
 {
     char words[600];

@@ -290,7 +290,7 @@ int contract_codes(struct rank *rank)
     return rc;
 }
 
-/* Checks that each part of `array` is what its member of this rank's group has there. */
+/* Checks that each part of `array` has the numbers of the member of this rank's group that owns the part. */
 static int check_group(const struct rank *rank, const void *array)
 {
     const struct run *run = rank->run;
