@@ -78,7 +78,7 @@ void model_sums_destroy(struct model_sums *sums); /* NULL is fine */
 size_t model_sums_count(const struct model_sums *sums);
 uint64_t model_sums_get(const struct model_sums *sums, size_t index);
 void model_sums_add(struct model_sums *sums, size_t index, uint64_t value);
-/* The same for part `part` of parameter `param` of a frozen block. */
+/* Adds to the sum of part `part` of parameter `param` of a frozen block. */
 void model_sums_add_part(struct model_sums *sums, const struct model_block *block, unsigned param,
                          unsigned part, uint64_t value);
 /* A hash of the names, shapes, types and bytes of all frozen tensors, valid when all were read.

@@ -5,7 +5,8 @@
  * its slot to one that is needed.
  *
  * The tapes are run in the order in which they were begun, at most two at a time (run/executor.h). One thread
- * at a time. Nothing is allocated after create, unless a block's slots or sizes are met in a new combination. */
+ * at a time. Nothing is allocated after create, unless the builder has to remember more ranges of a buffer
+ * than in any tape before. */
 #ifndef OFFLOAD_PLAN_FLOW_H
 #define OFFLOAD_PLAN_FLOW_H
 

@@ -83,7 +83,7 @@ enum plan_role {
     PLAN_AS_SCRATCH,       /* temporaries, followed by kept activations that are recomputed */
     PLAN_AS_GRAD,          /* gradient in its stored type, whole block or shard */
     PLAN_AS_SUM,           /* fp32 sum of the block's gradients over micro-batches */
-    PLAN_AS_SHARED_SUM,    /* fp32 sum of a borrowed parameter: of the head's use */
+    PLAN_AS_SHARED_SUM,    /* fp32 sum of the head's gradients of a borrowed parameter */
     PLAN_AS_SLOT,          /* state slot of a chunk */
     PLAN_AS_STATES,        /* resident states of a chunk */
     PLAN_AS_WEIGHTS_PLACE, /* UPDATE: the chunk's working weights, if they are in memory */

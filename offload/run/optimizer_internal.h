@@ -121,7 +121,7 @@ int run_optimizer_device_take(struct run_optimizer *optimizer, size_t parameter,
 void run_optimizer_device_note(struct run_optimizer *optimizer, size_t parameter);
 /* Queues the copy of a parameter's weights to the device if they are newer and no update of them is under way. */
 int run_optimizer_device_show(struct run_optimizer *optimizer, size_t parameter);
-/* Copies weights that the application wrote to the host; waits for it. */
+/* Copies weights that the application has written on the device to host memory, and waits for the copy. */
 int run_optimizer_device_read(struct run_optimizer *optimizer, size_t parameter);
 /* Waits until copies from and to the host's arrays of a block are done. The worker's thread. */
 int run_optimizer_device_wait(struct run_optimizer *optimizer, uint32_t block);

@@ -35,7 +35,7 @@ extern const struct run_place run_place_none;
 struct run_place_wish {
     uint32_t rank, ranks; /* of those on this machine */
     unsigned threads;     /* of the rank */
-    int card;             /* the node of the card of all ranks; -1: unknown, or none */
+    int card;             /* NUMA node of the card, near which all ranks are placed; -1: none */
     const char *const
         *drives; /* [drive_count] of each path of the store; an entry is NULL if unknown */
     uint32_t drive_count;
