@@ -13,7 +13,6 @@
 
 #include "core/base/err.h"
 #include "core/base/log.h"
-#include "core/base/sysfile.h"
 
 void core_cpus_add(struct core_cpus *set, unsigned cpu)
 {
@@ -94,36 +93,6 @@ int core_cpus_bind_self(const struct core_cpus *wanted)
         return core_err_set(rc, "cannot bind a thread to processors %s: %s", text, strerror(-rc));
     }
     return 0;
-}
-
-/* A cache is counted for the first processor of the set that uses it. */
-uint64_t core_cpus_cache_bytes(const struct core_cpus *set, const char *root)
-{
-    enum { TEXT_BYTES = 4096 };
-    char text[TEXT_BYTES];
-    struct core_cpus counted = {0};
-    uint64_t bytes = 0;
-    for (unsigned cpu = 0; cpu < CORE_CPUS_MAX; cpu++) {
-        struct core_cpus users = {0};
-        if (!core_cpus_has(set, cpu) || core_cpus_has(&counted, cpu) ||
-            core_sysfile_text(text, sizeof text, root,
-                              "/sys/devices/system/cpu/cpu%u/cache/index3/size", cpu) <= 0) {
-            continue;
-        }
-        char *unit = NULL;
-        const uint64_t kib = strtoull(text, &unit, 10); /* "32768K" */
-        if (*unit == 'K' &&
-            core_sysfile_text(text, sizeof text, root,
-                              "/sys/devices/system/cpu/cpu%u/cache/index3/shared_cpu_list",
-                              cpu) > 0 &&
-            core_cpus_parse(text, &users) == 0) {
-            bytes += kib << 10;
-            for (size_t i = 0; i < sizeof counted.bits / sizeof counted.bits[0]; i++) {
-                counted.bits[i] |= users.bits[i];
-            }
-        }
-    }
-    return bytes;
 }
 
 int core_cpus_parse(const char *text, struct core_cpus *out)

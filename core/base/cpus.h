@@ -24,10 +24,6 @@ int core_cpus_allowed(struct core_cpus *out);
 /* Binds the calling thread. 0, or -errno with a message. */
 int core_cpus_bind_self(const struct core_cpus *set);
 
-/* Bytes of the last-level caches (of the third level) that these processors use, all of them together; 0 if the
- * kernel does not say. `root` as in sysfile.h. */
-uint64_t core_cpus_cache_bytes(const struct core_cpus *set, const char *root);
-
 /* Parses the kernel's list form, "0-3,8,10-11". 0, or -EINVAL with a message. */
 int core_cpus_parse(const char *text, struct core_cpus *out);
 /* Writes the list form. Returns its full length, as snprintf does. */

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/caches.h"
 #include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/mem.h"
@@ -107,7 +108,7 @@ static double best_rate(struct core_team *team, core_team_part *part, struct pas
 static uint64_t buffer_bytes(const struct doctor *doctor, const struct core_mem_limits *limits)
 {
     struct core_cpus cpus;
-    const uint64_t cache = core_cpus_allowed(&cpus) == 0 ? core_cpus_cache_bytes(&cpus, "") : 0;
+    const uint64_t cache = core_cpus_allowed(&cpus) == 0 ? core_caches_bytes(&cpus, "") : 0;
     uint64_t bytes = 128 * MIB > 2 * cache ? 128 * MIB : 2 * cache;
     bytes = bytes < doctor->memory_bytes ? bytes : doctor->memory_bytes;
     return bytes < limits->usable_bytes / 8 ? bytes : limits->usable_bytes / 8;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/caches.h"
 #include "core/base/clock.h"
 #include "core/base/cpus.h"
 #include "core/base/err.h"
@@ -466,7 +467,7 @@ static struct adam_arrays chunk_arrays(const struct plan_format *format, char *m
 static uint64_t cache_bytes(void)
 {
     struct core_cpus cpus;
-    return core_cpus_allowed(&cpus) == 0 ? core_cpus_cache_bytes(&cpus, "") : 0;
+    return core_cpus_allowed(&cpus) == 0 ? core_caches_bytes(&cpus, "") : 0;
 }
 
 /* Parameters that the update is measured with. They should not fit into caches into which those of the model do not

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/base/caches.h"
 #include "core/base/err.h"
 #include "core/base/topo_read.h"
 #include "tests/base/dgx.h"
@@ -208,15 +209,15 @@ static void caches_count_once(void)
                  files[i].cpu);
         machine_file(root, path, files[i].shared);
     }
-    check_uint(core_cpus_cache_bytes(&set, root), ==, 0);
+    check_uint(core_caches_bytes(&set, root), ==, 0);
     core_cpus_add(&set, 1);
-    check_uint(core_cpus_cache_bytes(&set, root), ==, 32 << 20);
+    check_uint(core_caches_bytes(&set, root), ==, 32 << 20);
     core_cpus_add(&set, 0);
-    check_uint(core_cpus_cache_bytes(&set, root), ==, 32 << 20);
+    check_uint(core_caches_bytes(&set, root), ==, 32 << 20);
     for (unsigned cpu = 3; cpu < 8; cpu++) {
         core_cpus_add(&set, cpu);
     }
-    check_uint(core_cpus_cache_bytes(&set, root), ==, 33 << 20);
+    check_uint(core_caches_bytes(&set, root), ==, 33 << 20);
 }
 
 /* Each violated invariant is named. */

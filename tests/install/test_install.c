@@ -257,13 +257,13 @@ static bool has_cuda_runtime(void)
     return atoi(text) > 0;
 }
 
-/* The library needs no function that ends the process, prints, changes what belongs to the whole
- * process, or keeps state for all threads; and calls of its own functions cannot be diverted to
- * another library. */
+/* The library needs no function that ends the process (except in tide_world_close, where TCP connects the
+ * processes), prints, changes what belongs to the whole process, or keeps state for all threads; and calls of its
+ * own functions cannot be diverted to another library. */
 static void needs(void)
 {
     static const char *const refused[] = {
-        "exit",      "_exit",   "quick_exit", "abort",     "atexit",   "signal",  "sigaction",
+        "exit",      "_Exit",   "quick_exit", "abort",     "atexit",   "signal",  "sigaction",
         "raise",     "setenv",  "putenv",     "unsetenv",  "clearenv", "umask",   "chdir",
         "setlocale", "system",  "fork",       "setrlimit", "printf",   "vprintf", "puts",
         "perror",    "putchar", "stdout",     "stderr",    "stdin",    "strtok",  "rand",
@@ -291,11 +291,18 @@ static void needs(void)
                     build_root()),
               ==, 0);
     check_string(text, "");
+    check_int(
+        shell(text, sizeof text,
+              "cd '%s' && find core aio cpu_adam kernels offload -name '*.o' -exec nm -A -u {} + | "
+              "awk '$NF == \"_exit\" { n = split($1, part, \"/\"); print part[n] }'",
+              build_root()),
+        ==, 0);
+    check_string(text, "tcp.c.o:\n");
 }
 
 /* The only writable data shared by all contexts: values that are found once (`known`, `policy`),
- * when this process was stopped (`process`), and lists of memory to which a drive or card that does
- * not respond may still write. */
+ * when this process was stopped (`process`), the connections to the other processes of its only world (`tcp`), and
+ * lists of memory to which a drive or card that does not respond may still write. */
 static void shared_state(void)
 {
     static char text[65536];
@@ -319,7 +326,7 @@ static void shared_state(void)
               "objdump -t '%s/offload/api/libtide.so' | "
               "awk '($4 == \".data\" || $4 == \".bss\") && $3 != \"d\" { sub(/\\.[0-9]+$/, "
               "\"\", $NF); print $NF }' | sort | grep -vxE "
-              "'__.*|_edata|_end|completed|known|policy|process|lost_engines|lost_ranks' || true",
+              "'__.*|_edata|_end|completed|known|policy|process|tcp|lost_engines|lost_ranks' || true",
               build_root()),
         ==, 0);
     check_string(text, "");

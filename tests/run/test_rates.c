@@ -12,6 +12,7 @@
 #include <utime.h>
 
 #include "aio/measure.h"
+#include "core/base/caches.h"
 #include "core/base/cpus.h"
 #include "core/base/err.h"
 #include "core/dev/dev.h"
@@ -373,7 +374,7 @@ static void updates_in_cache_are_told(void)
     struct core_cpus cpus;
     struct run_options options = case_options();
     check_int(core_cpus_allowed(&cpus), ==, 0);
-    const uint64_t cache = core_cpus_cache_bytes(&cpus, "");
+    const uint64_t cache = core_caches_bytes(&cpus, "");
     if (cache < 8 << 20) {
         test_skip("the kernel names no cache of 8 MiB or more");
     }
