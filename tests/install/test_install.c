@@ -322,12 +322,13 @@ static void shared_state(void)
         test_skip("the CUDA runtime in the library has state of its own");
     }
     check_int(
-        shell(text, sizeof text,
-              "objdump -t '%s/offload/api/libtide.so' | "
-              "awk '($4 == \".data\" || $4 == \".bss\") && $3 != \"d\" { sub(/\\.[0-9]+$/, "
-              "\"\", $NF); print $NF }' | sort | grep -vxE "
-              "'__.*|_edata|_end|completed|known|policy|process|tcp|lost_engines|lost_ranks' || true",
-              build_root()),
+        shell(
+            text, sizeof text,
+            "objdump -t '%s/offload/api/libtide.so' | "
+            "awk '($4 == \".data\" || $4 == \".bss\") && $3 != \"d\" { sub(/\\.[0-9]+$/, "
+            "\"\", $NF); print $NF }' | sort | grep -vxE "
+            "'__.*|_edata|_end|completed|known|policy|process|tcp|lost_engines|lost_ranks' || true",
+            build_root()),
         ==, 0);
     check_string(text, "");
 }
