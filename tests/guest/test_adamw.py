@@ -5,6 +5,7 @@ import copy
 import multiprocessing
 import sys
 import warnings
+import weakref
 
 import guest
 from guest import refused, torch
@@ -262,6 +263,46 @@ def stale_weights(_):
     optimizer.step()
 
 
+def small_gradients(folder):
+    """Gradients of many small parameters, which are submitted several at a time: all belong to the step, what is
+    refused in a step is refused, and gradients are dropped after their updates."""
+    def loss(params):
+        return sum((p * p).sum() for p in params)
+
+    for clip, count in ((0.0, 70), (0.5, 70), (0.5, 5)):
+        ours = torch.nn.ParameterList(torch.nn.Parameter(torch.full((3,), 1.0 + i / 64)) for i in range(count))
+        theirs = copy.deepcopy(ours)
+        optimizer = create(ours.parameters(), lr=LR, weight_decay=DECAY, clip=clip)
+        optimizer.attach(ours)
+        reference = torch.optim.AdamW(theirs.parameters(), lr=LR, weight_decay=DECAY)
+        for _ in range(3):
+            loss(ours).backward()
+            no_gradient(ours)
+            assert len(optimizer._held) + len(optimizer._pending) <= count
+            refused(tide.Error, "", lambda: optimizer.save(folder / f"{clip}-{count}"))
+            loss(theirs).backward()
+            if clip:
+                torch.nn.utils.clip_grad_norm_(theirs.parameters(), clip)
+            optimizer.step()
+            reference.step()
+            reference.zero_grad()
+            for index in range(count):
+                optimizer._wait(index)
+        check_close(ours, theirs, LR)
+        gradients = [torch.ones(3) for _ in ours]
+        left = [weakref.ref(gradient) for gradient in gradients]
+        for p in ours:
+            p.grad = gradients.pop()
+        optimizer.step()
+        optimizer.synchronize()
+        assert not any(one() is not None for one in left)
+        loss(ours).backward()
+        assert optimizer._pending
+        refused(RuntimeError, "second gradient", lambda: loss(ours).backward())
+        optimizer.close()
+        assert not optimizer._pending and not optimizer._held
+
+
 def refusals(_):
     """Each wrong use raises an exception with a message."""
     good = torch.nn.Parameter(torch.ones(4, 4))
@@ -473,6 +514,6 @@ def _use_in_child(optimizer, pipe):
 
 
 sys.exit(guest.main([same_as_torch, near_double, bf16, groups_and_scheduler, states_on_a_drive, without_gradient,
-                     clipping, accumulation, weights_that_the_program_writes, attached, stale_weights, refusals,
-                     not_finite, state_dict, states_of_torch, masters_of_states, later_groups, checkpoints,
-                     data_loader_workers]))
+                     clipping, accumulation, weights_that_the_program_writes, attached, stale_weights,
+                     small_gradients, refusals, not_finite, state_dict, states_of_torch, masters_of_states,
+                     later_groups, checkpoints, data_loader_workers]))

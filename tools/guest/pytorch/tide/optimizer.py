@@ -1,6 +1,7 @@
 """optimizer.py: AdamW as a torch.optim.Optimizer whose states belong to libtide.
 
-Hooks on the parameters pass each gradient to the library as soon as backward has computed it, and clear p.grad.
+Hooks on the parameters take each gradient as soon as backward has computed it, and clear p.grad. Small gradients
+are passed to the library several at a time, because a call in the middle of backward finds cold caches.
 The library borrows the gradient's memory until the update is done, so a reference is kept until then."""
 
 import collections
@@ -13,14 +14,20 @@ import tempfile
 import threading
 import warnings
 import weakref
-from ctypes import byref, c_uint64, c_void_p
+from ctypes import byref, c_int, c_uint64, c_void_p
 
 import torch
+from torch.autograd.graph import increment_version
 
 from . import library, shares, states
 from .library import check, lib
 
 _PRECISIONS = {torch.bfloat16: library.BF16, torch.float16: library.FP16, torch.float32: library.FP32}
+_STRIDED = torch.strided
+_LAST = c_int(1)
+# Gradients in host memory are submitted when so many, or so many bytes, have been taken.
+_BATCH = 32
+_BATCH_BYTES = 4 << 20
 _living = weakref.WeakSet()
 
 
@@ -64,6 +71,9 @@ class AdamW(torch.optim.Optimizer):
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
         self._lock = threading.Lock()
         self._token = c_uint64()
+        self._token_at = byref(self._token)
+        self._pending = collections.deque()  # (index, gradient) that are not submitted yet
+        self._pending_bytes = 0
         self._held = collections.deque()  # (token, gradient) that the library borrows
         self._closed = 0                  # the first ones of these, of steps that are closed
         self._open = False                # a gradient of the next step was submitted
@@ -149,9 +159,14 @@ class AdamW(torch.optim.Optimizer):
         if not self._params:
             raise ValueError("no parameter requires a gradient")
         device = self._params[0].device
+        self._place = device
         self._device = device if device.type == "cuda" else None  # where the library copies gradients and weights
         self._index = {id(p): i for i, p in enumerate(self._params)}
         self._weights = [p.detach() for p in self._params]  # the memory that the library writes
+        self._pointers = [weights.data_ptr() for weights in self._weights]
+        self._dtypes = [weights.dtype for weights in self._weights]
+        self._bytes = [weights.numel() * weights.element_size() for weights in self._weights]
+        self._numbers = [c_uint64(i) for i in range(len(self._params))]  # arguments of tide_optim_submit
 
     def _create(self, options, stores):
         parameters = [library.OptimParameter(
@@ -233,12 +248,18 @@ class AdamW(torch.optim.Optimizer):
 
     def _begin(self):
         """Called before the first gradient of a step: reports the program's changes to the library."""
+        params = self._params
+        pointers, dtypes = [p.data_ptr() for p in params], [p.dtype for p in params]
+        if pointers != self._pointers or dtypes != self._dtypes:
+            moved = next(i for i in range(len(params))
+                         if pointers[i] != self._pointers[i] or dtypes[i] != self._dtypes[i])
+            raise RuntimeError(f"{self._names[moved]} has other memory than when tide.AdamW was created (model.to() or "
+                               f"an assignment to .data); create the optimizer after that")
+        versions = [p._version for p in params]
+        written = []
+        if versions != self._versions:
+            written = [i for i, version in enumerate(versions) if version != self._versions[i]]
         values = [_values(group) for group in self.param_groups]
-        for name, p, weights in zip(self._names, self._params, self._weights):
-            if p.data_ptr() != weights.data_ptr() or p.dtype != weights.dtype:
-                raise RuntimeError(f"{name} has other memory than when tide.AdamW was created (model.to() or "
-                                   f"an assignment to .data); create the optimizer after that")
-        written = [i for i, p in enumerate(self._params) if p._version != self._versions[i]]
         for i, (old, new) in enumerate(zip(self._sent, values)):
             if old != new:
                 check(lib.tide_optim_set_group(self._handle, i, byref(_group(new))))
@@ -256,7 +277,8 @@ class AdamW(torch.optim.Optimizer):
         if self._device is not None:
             self.synchronize()
 
-    def _submit(self, index):
+    def _take(self, index):
+        """Takes p.grad, and submits it or keeps it for the next call."""
         p = self._params[index]
         grad = p.grad
         if self._taken[index]:
@@ -264,41 +286,75 @@ class AdamW(torch.optim.Optimizer):
                 f"{self._names[index]} has a second gradient in one step, after the first one was handed over: "
                 f"give tide.AdamW accumulation_steps=N, or run all but the last backward in "
                 f"`with optimizer.accumulate():`")
-        if grad.layout != torch.strided or grad.dtype != p.dtype or grad.device != p.device:
-            raise ValueError(f"the gradient of {self._names[index]} is {grad.dtype} ({grad.layout}, "
-                             f"{grad.device}); tide.AdamW needs a dense one of {p.dtype} on {p.device}")
-        grad = grad.contiguous()
         with self._lock:
-            if not self._open:
+            first = not self._open
+            if first:
                 self._begin()
-            held = self._held
-            # Gradients of this step are needed until it is closed, unless updates run inside
-            # backward.
-            while held and (self._closed or self._inside) and check(
-                    lib.tide_optim_poll(self._handle, held[0][0])) == 1:
-                held.popleft()
-                self._closed = max(self._closed - 1, 0)
-            self._use_stream()
-            check(lib.tide_optim_submit(self._handle, index, grad.data_ptr(), 1, byref(self._token)))
+            if (grad.layout is not _STRIDED or grad.dtype is not self._dtypes[index]
+                    or grad.device != self._place):
+                raise ValueError(f"the gradient of {self._names[index]} is {grad.dtype} ({grad.layout}, "
+                                 f"{grad.device}); tide.AdamW needs a dense one of {p.dtype} on {p.device}")
+            if not grad.is_contiguous():
+                grad = grad.contiguous()
+            pending = self._pending
+            pending.append((index, grad))
+            self._pending_bytes = size = self._pending_bytes + self._bytes[index]
+            # The first one is submitted at once, so that the library refuses what is not allowed in a step. Those on
+            # a GPU are, too: later calls may be on another stream.
+            if first or size >= _BATCH_BYTES or len(pending) >= _BATCH or self._device is not None:
+                try:
+                    self._submit_pending()
+                except library.Error:
+                    if pending:
+                        pending.pop()  # p.grad still has it
+                    raise
+                self._open = True
+            self._taken[index] = True
+        p.grad = None
+
+    def _submit_pending(self):
+        """Called with the lock."""
+        held, pending, token = self._held, self._pending, self._token
+        # Gradients of this step are needed until it is closed, unless updates run inside backward.
+        if held and (self._closed or self._inside):
+            self._drop_reached()
+        self._use_stream()
+        if self._inside:
+            self._note_updates([index for index, _ in pending])
+        handle, numbers, submit = self._handle, self._numbers, lib.tide_optim_submit
+        self._pending_bytes = 0
+        while pending:
+            index, grad = pending.popleft()
+            check(submit(handle, numbers[index], grad.data_ptr(), _LAST, self._token_at))
             if self._device is None:
-                held.append((self._token.value, grad))
+                held.append((token.value, grad))
             else:  # it is copied on the stream
                 grad.record_stream(torch.cuda.current_stream(self._device))
-            self._taken[index] = self._open = True
-        p.grad = None
-        if self._inside:
-            self._note_update(index)
 
-    def _note_update(self, index):
-        """Makes autograd refuse weights that it saved before this update."""
-        p = self._params[index]
-        torch.autograd.graph.increment_version(p)
-        self._versions[index] = p._version
+    def _drop_reached(self):
+        """Drops gradients whose updates are done. Parameters that share a block have the same token."""
+        held, handle, poll = self._held, self._handle, lib.tide_optim_poll
+        reached = 0
+        while held:
+            token = held[0][0]
+            if token != reached and check(poll(handle, token)) != 1:
+                break
+            reached = token
+            held.popleft()
+            self._closed = max(self._closed - 1, 0)
+
+    def _note_updates(self, indices):
+        """Makes autograd refuse weights that it saved before these updates."""
+        params, versions = self._params, self._versions
+        for index in indices:
+            p = params[index]
+            increment_version(p)
+            versions[index] = p._version
 
     def _after_backward(self, index):
         self._backwards[index] += 1
         if self._overlap and not self._accumulating and self._backwards[index] >= self._accumulation_steps:
-            self._submit(index)
+            self._take(index)
 
     @contextlib.contextmanager
     def accumulate(self):
@@ -331,7 +387,7 @@ class AdamW(torch.optim.Optimizer):
                 loss = closure()
         for index, p in enumerate(self._params):
             if p.grad is not None:
-                self._submit(index)
+                self._take(index)
         for p, name in self._frozen:
             if p.grad is not None and p.numel() > 0:
                 raise RuntimeError(f"{name} did not require a gradient when tide.AdamW was created and has no "
@@ -343,14 +399,14 @@ class AdamW(torch.optim.Optimizer):
             raise RuntimeError("param_groups changed between backward and step(), when updates may have begun: "
                                "change them before backward or after step()")
         with self._lock:
-            check(lib.tide_optim_step(self._handle, byref(self._token)))
+            self._submit_pending()
+            check(lib.tide_optim_step(self._handle, self._token_at))
             self._open, self._closed = False, len(self._held)
         self._steps += 1
         self._unsaved = True
         taken, self._taken = self._taken, [False] * len(self._params)
         if not self._inside:
-            for index in (i for i, was in enumerate(taken) if was):
-                self._note_update(index)
+            self._note_updates([i for i, was in enumerate(taken) if was])
         self._waiting = taken
         if self._shares is not None:
             self.synchronize()
@@ -418,6 +474,7 @@ class AdamW(torch.optim.Optimizer):
     def close(self):
         """Waits for updates and frees the memory and the files. Also done when the object is deleted."""
         self._handle = None
+        self._pending.clear()
         self._modules.remove()
         self._finalizer()
 
@@ -449,8 +506,7 @@ class AdamW(torch.optim.Optimizer):
         if self._shares is not None:
             self._shares.check_same(step.value)
             self._shares.gather(self._weights, range(len(self._params)))
-        for index in range(len(self._params)):
-            self._note_update(index)
+        self._note_updates(range(len(self._params)))
         self._steps = step.value
         self._refer_to(saved[0] if (saved[0] / "manifest.json").exists() else saved[0] / f"checkpoint-{step.value}")
         return step.value
@@ -514,7 +570,7 @@ class AdamW(torch.optim.Optimizer):
             return
         states.put(self._handle, index, p, tensors, count)
         if "master" in tensors:
-            self._note_update(index)
+            self._note_updates([index])
         self._unsaved = True
 
     def __getstate__(self):
