@@ -414,7 +414,8 @@ struct tide_step {
 };
 
 /* Trains one step on `count` micro-batches: up to accum x ranks of them, those of rank 0 first; missing
- * ones are not computed. `lr` is the learning rate. A norm that is not finite skips the step with
+ * ones are not computed (a rank without any computes one of padding), but the activations and weights that the
+ * plan moves for them are moved. `lr` is the learning rate. A norm that is not finite skips the step with
  * fp16 or `check_overflow`, and otherwise fails with -EDOM and names the block.
  *
  * Returns 0; -EINVAL for wrong arguments or micro-batches, after which the engine can be used as before;

@@ -575,6 +575,8 @@ static void plans(void)
     core_json_destroy(doc);
     check_contains(rig_out, "\"seq_len\": 8");
     check_contains(rig_out, "\"host_bytes\": 1073741824");
+    expect(0, "plan --model %M --data %T/d.jsonl --json --batch 2 --accum 16384");
+    check_contains(rig_out, "\"accum\": 4,");
     expect(0, "plan --model %M --tape --trace %T/trace.json --save-rates %T/rates.json");
     check_string(rig_out, "READ layer 0\nFWD layer 0\n");
     check_contains(rig_read("trace.json"), "traceEvents");

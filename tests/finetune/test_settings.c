@@ -741,6 +741,42 @@ static void data(void)
     finetune_settings_fini(&s);
 }
 
+/* No more micro-batches are planned than an epoch has, if that is known and the same in each. */
+static void accum(void)
+{
+    static const struct {
+        const char *flags;
+        bool whole;
+        int64_t micro_batches;
+        unsigned accum;
+    } cases[] = {
+        {"", true, 3, 3},
+        {"", false, 3, 4},
+        {"", true, 9, 4},
+        {"--ranks 2", true, 3, 3},
+        {"--ranks 2", true, 5, 4},
+        {"--shuffle", true, 3, 3},
+        {"--pack --seq-len 16", true, 3, 3},
+        {"--pack --seq-len 16 --shuffle", true, 3, 4},
+        {"--split --seq-len 16 --shuffle", true, 3, 4},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct finetune_settings s;
+        char arguments[128];
+        snprintf(arguments, sizeof arguments, "--accum 4 %s", cases[i].flags);
+        expect(NULL, arguments, &s);
+        check_uint(s.engine.accum, ==, 4);
+        const struct finetune_data_info info = {.whole = cases[i].whole,
+                                                .rows = 9,
+                                                .longest = 8,
+                                                .tokens = 72,
+                                                .micro_batches = cases[i].micro_batches};
+        check_int(finetune_settings_fit(&s, &info, 5), ==, 0);
+        check_uint(s.engine.accum, ==, cases[i].accum);
+        finetune_settings_fini(&s);
+    }
+}
+
 static char *text_of(void (*print)(const struct tide_plan *plan, FILE *stream))
 {
     char *text = NULL;
@@ -795,8 +831,9 @@ static void plans(void)
 
 TEST_MAIN({"warmups", warmups}, {"every_flag_tells", every_flag_tells},
           {"many_keys_are_told_whole", many_keys_are_told_whole}, {"synonyms", synonyms},
-          {"data", data}, {"plans", plans}, {"defaults", defaults}, {"flags", flags},
-          {"optimizers", optimizers}, {"config", config}, {"schedules", schedules},
-          {"config_optimizers", config_optimizers}, {"cache_folders", cache_folders},
-          {"moving_betas", moving_betas}, {"mount_points", mount_points},
-          {"contradictions", contradictions}, {"refusals", refusals}, {"stores", stores})
+          {"data", data}, {"accum", accum}, {"plans", plans}, {"defaults", defaults},
+          {"flags", flags}, {"optimizers", optimizers}, {"config", config},
+          {"schedules", schedules}, {"config_optimizers", config_optimizers},
+          {"cache_folders", cache_folders}, {"moving_betas", moving_betas},
+          {"mount_points", mount_points}, {"contradictions", contradictions},
+          {"refusals", refusals}, {"stores", stores})

@@ -807,6 +807,16 @@ struct finetune_data_options finetune_settings_data(const struct finetune_settin
     };
 }
 
+/* Plans no micro-batches that no step will have. They go to rank 0 first, so a rank gets the same ones as with the
+ * larger number. Another order may pack rows into another number of micro-batches. */
+static void fit_accum(struct finetune_settings *settings, const struct finetune_data_info *info)
+{
+    const bool same = !settings->shuffle || !(settings->pack || settings->split);
+    if (info->whole && same && info->micro_batches < settings->engine.accum) {
+        settings->engine.accum = (uint32_t)info->micro_batches;
+    }
+}
+
 int finetune_settings_fit(struct finetune_settings *settings, const struct finetune_data_info *info,
                           int64_t steps)
 {
@@ -819,6 +829,7 @@ int finetune_settings_fit(struct finetune_settings *settings, const struct finet
     }
     settings->engine.length = (uint32_t)length;
     settings->engine.pair_length = (uint64_t)info->longest_pair;
+    fit_accum(settings, info);
     if (info->rows > 0) {
         settings->engine.tokens_per_row = (double)info->tokens / (double)info->rows;
     }
