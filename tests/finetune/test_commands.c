@@ -11,6 +11,7 @@
 
 #define RUN_M   "finetune --model %T/m --data %T/d.jsonl --out %T/o "
 #define RUN_HAD "finetune --model %T/m --data %T/d.jsonl --resume --out %T/had "
+#define DEEP    "finetune --model %M --data %T/d.jsonl --out %T/deep --overwrite --batch 2 "
 
 /* --help fits on a screen, names every flag, and shows a working example; with -v, it explains each
  * flag. */
@@ -181,12 +182,17 @@ static void usage(void)
     check_true(warned != NULL && strstr(warned, "warn") == NULL);
     expect(0, "finetune --model %M --data %T/d.jsonl --out %T/wide --batch 9");
     check_contains(rig_err, "d.jsonl has 7 rows and a micro-batch takes 9: ");
-    expect(0, "finetune --model %M --data %T/d.jsonl --out %T/deep --batch 2 --accum 5");
-    check_contains(rig_err, "d.jsonl has 4 micro-batches and a step takes 5: ");
-    check_contains(rig_err, "--accum 4 ");
-    expect(0, "finetune --model %M --data %T/d.jsonl --out %T/deep --overwrite --batch 2 "
-              "--accum 2 --ranks 2");
-    check_true(strstr(rig_err, "padding") == NULL);
+    test_file("one.jsonl", "{\"input_ids\": [1, 2]}\n", 22);
+    expect(0, "finetune --model %M --data %T/one.jsonl --out %T/wide --overwrite --batch 9");
+    check_contains(rig_err, "one.jsonl has 1 row and a micro-batch takes 9: ");
+    expect(0, DEEP "--accum 5");
+    check_true(strstr(rig_err, "a step takes") == NULL);
+    expect(0, DEEP "--accum 2 --ranks 2");
+    check_true(strstr(rig_err, "a step takes") == NULL);
+    expect(0, DEEP "--accum 3 --ranks 2");
+    check_contains(rig_err,
+                   "d.jsonl has 4 micro-batches and a step takes 6, those of rank 0 first; ");
+    check_contains(rig_err, "--accum 2 ");
     expect(0, TRAIN "--out %T/full --overwrite --steps 1 -q");
 }
 

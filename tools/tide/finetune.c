@@ -134,24 +134,27 @@ static int check_writable(const struct job *job)
     return 0;
 }
 
-/* Warns of rows that are only padding, because a step always computes all of its rows. */
-static void warn_of_padding(const struct job *job, const struct finetune_data_info *info)
+/* Warns if a micro-batch is never full, because all its rows are computed, and if the first ranks get more
+ * micro-batches of a step than they need to. */
+static void warn_of_shape(const struct job *job, const struct finetune_data_info *info)
 {
-    static const char means[] = "the missing ones are computed as padding";
     const struct tide_engine_options *engine = &job->settings.engine;
-    const int64_t accum = (info->micro_batches + engine->ranks - 1) / engine->ranks;
+    const int64_t even = (info->micro_batches + engine->ranks - 1) / engine->ranks;
     if (info->rows < engine->batch) {
+        const char *kind = engine->loss == TIDE_LOSS_DPO ? "pair" : "row";
         core_log(CORE_LOG_WARN,
-                 "%s has %" PRId64 " %s and a micro-batch takes %" PRIu32 ": %s; --batch %" PRId64
+                 "%s has %" PRId64 " %s%s and a micro-batch takes %" PRIu32
+                 ": the missing ones are computed as padding; --batch %" PRId64
                  " gives the same result in less time and memory",
-                 job->flags.data, info->rows, engine->loss == TIDE_LOSS_DPO ? "pairs" : "rows",
-                 engine->batch, means, info->rows);
+                 job->flags.data, info->rows, kind, info->rows == 1 ? "" : "s", engine->batch,
+                 info->rows);
     }
-    if (accum < engine->accum) {
+    if (even < engine->accum && even < info->micro_batches) {
         core_log(CORE_LOG_WARN,
                  "%s has %" PRId64 " micro-batches and a step takes %" PRIu32
-                 ": %s; --accum %" PRId64 " learns from the same rows in less time",
-                 job->flags.data, info->micro_batches, engine->accum * engine->ranks, means, accum);
+                 ", those of rank 0 first; --accum %" PRId64
+                 " shares them more evenly and takes less time",
+                 job->flags.data, info->micro_batches, engine->accum * engine->ranks, even);
     }
 }
 
@@ -176,7 +179,7 @@ static int open_inputs(struct job *job)
     }
     finetune_data_describe(job->data, &info);
     const struct tide_engine_options *engine = &job->settings.engine;
-    warn_of_padding(job, &info);
+    warn_of_shape(job, &info);
     int64_t steps = job->settings.steps > 0
                         ? job->settings.steps
                         : finetune_data_steps(&info, engine->accum * engine->ranks,
