@@ -424,6 +424,32 @@ static void steps(void)
     check_string(rig_read("s/steps"), "4");
 }
 
+/* The rates are measured again if the plan was off for steps with all micro-batches that were planned; others and the
+ * first one do not count. */
+static void rates(void)
+{
+    static const struct {
+        const char *arguments;
+        bool off;
+    } cases[] = {
+        {DEEP "--accum 2 --epochs 1", false}, /* one step after the first */
+        {DEEP "--accum 2 --epochs 1.5", true},
+        {DEEP "--accum 3 --epochs 2", false}, /* steps of 3, 1, 3, 1 */
+        {DEEP "--accum 3 --epochs 3", true},
+        {DEEP "--accum 9 --epochs 3", true}, /* a plan for 4 */
+        {DEEP "--accum 9 --ranks 2 --epochs 9", false},
+        {DEEP "--accum 2 --epochs 9 --rates %T/rates.json", false},
+    };
+    rig_rows();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        expect(0, cases[i].arguments);
+        const bool off = strstr(rig_err, "plan was off by 50 %") != NULL;
+        if (off != cases[i].off) {
+            test_fail(__FILE__, __LINE__, "%s: %s", cases[i].arguments, rig_err);
+        }
+    }
+}
+
 /* A skipped step is not an update: the schedule does not advance. */
 static void skipped(void)
 {
@@ -600,5 +626,6 @@ static void plans(void)
 
 TEST_MAIN({"help", help}, {"usage", usage}, {"written", written}, {"refused", refused},
           {"log_keys", log_keys}, {"events", events}, {"monitors", monitors}, {"steps", steps},
-          {"skipped", skipped}, {"talk", talk}, {"faults", faults}, {"checkpoints", checkpoints},
-          {"signals", signals}, {"full_disk", full_disk}, {"plans", plans})
+          {"rates", rates}, {"skipped", skipped}, {"talk", talk}, {"faults", faults},
+          {"checkpoints", checkpoints}, {"signals", signals}, {"full_disk", full_disk},
+          {"plans", plans})

@@ -239,18 +239,18 @@ static int open_engine(struct job *job)
 }
 
 /* Removes the cached rates of this machine if the plan was far off. Steps of tiny models are mostly
- * overhead and say nothing about rates. */
+ * overhead and say nothing about rates, and neither do steps with fewer micro-batches than planned. */
 static void judge_rates(const struct job *job)
 {
-    enum { STEPS_MIN = 3 };
+    enum { STEPS_MIN = 2 };
     const double wrong = 1.25;
     const double least_seconds = 0.02;
     const struct finetune_summary *sum = &job->run.summary;
-    const double ratio = sum->plan_seconds > 0 ? sum->median_seconds / sum->plan_seconds : 1;
+    const double full = job->run.full_seconds;
+    const double ratio = sum->plan_seconds > 0 ? full / sum->plan_seconds : 1;
     const bool measured = job->settings.engine.rates == NULL && job->settings.engine.cache != NULL;
-    if (measured && job->run.steps - job->run.begun >= STEPS_MIN &&
-        (ratio > wrong || ratio < 1 / wrong) &&
-        fabs(sum->median_seconds - sum->plan_seconds) > least_seconds &&
+    if (measured && job->run.full_steps >= STEPS_MIN && (ratio > wrong || ratio < 1 / wrong) &&
+        fabs(full - sum->plan_seconds) > least_seconds &&
         tide_plan_forget(tide_engine_plan(job->engine)) == 0 && job->common.verbose >= 0) {
         fprintf(stderr, "plan was off by %.0f %%; rates will be re-measured on the next run\n",
                 100 * fabs(ratio - 1));

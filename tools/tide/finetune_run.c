@@ -319,18 +319,21 @@ static int read_drives(struct finetune_run *run, struct finetune_record *record)
     return 0;
 }
 
-static int make_step(struct finetune_run *run, struct finetune_record *record)
+/* *full: the step had all planned micro-batches. */
+static int make_step(struct finetune_run *run, struct finetune_record *record, bool *full)
 {
+    const struct tide_engine_options *engine = &run->settings->engine;
     const struct tide_batch *batches = NULL;
     int count = finetune_data_step(run->data, &batches);
     if (count < 0) {
         return count;
     }
+    *full = (unsigned)count == engine->accum * engine->ranks;
     *record = (struct finetune_record){
         .step.struct_bytes = sizeof record->step,
         .memory.struct_bytes = sizeof record->memory,
         .data_wait = finetune_data_wait(run->data),
-        .pairs = run->settings->engine.loss == TIDE_LOSS_DPO,
+        .pairs = engine->loss == TIDE_LOSS_DPO,
         .lr = schedule_lr(&run->settings->schedule, run->steps - run->skipped),
     };
     int rc = set_betas(run, run->steps - run->skipped);
@@ -358,9 +361,23 @@ static int compare_reals(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
+/* Sorts the values, of which there is at least one. */
+static double median_of(double *values, size_t count)
+{
+    qsort(values, count, sizeof *values, compare_reals);
+    return (values[count / 2] + values[(count - 1) / 2]) / 2;
+}
+
+/* Figures of the steps; each array has room for settings->steps. */
+struct steps {
+    double *seconds;  /* owned */
+    double *full;     /* owned, [run->full_steps]: seconds of those steps */
+    uint64_t *tokens; /* owned */
+};
+
 /* Computes the summary. The first step is left out if there are others, because it opens files and
  * selects algorithms. */
-static void summarize(struct finetune_run *run, double *seconds, const uint64_t *tokens)
+static void summarize(struct finetune_run *run, struct steps *steps)
 {
     const size_t made = (size_t)run->steps;
     const size_t begun = (size_t)run->begun;
@@ -369,17 +386,17 @@ static void summarize(struct finetune_run *run, double *seconds, const uint64_t 
     struct tide_plan_info plan = {.struct_bytes = sizeof plan};
     double sum = 0;
     for (size_t i = from; i < made; i++) {
-        sum += (double)tokens[i];
+        sum += (double)steps->tokens[i];
     }
     if (made > begun) {
-        qsort(seconds + from, made - from, sizeof *seconds, compare_reals);
-        run->summary.median_seconds = (seconds[from + (made - from) / 2] +
-                                       seconds[from + (made - from - 1) / 2]) /
-                                      2;
+        run->summary.median_seconds = median_of(steps->seconds + from, made - from);
         run->summary.tokens_per_second = run->summary.median_seconds > 0
                                              ? sum / (double)(made - from) /
                                                    run->summary.median_seconds
                                              : 0;
+    }
+    if (run->full_steps > 0) {
+        run->full_seconds = median_of(steps->full, run->full_steps);
     }
     if (tide_engine_memory(run->engine, &memory) == 0) {
         run->summary.peak_rss_gb = (double)memory.peak_bytes / 1e9;
@@ -398,18 +415,22 @@ static void summarize(struct finetune_run *run, double *seconds, const uint64_t 
     }
 }
 
-static int loop(struct finetune_run *run, double *seconds, uint64_t *tokens)
+static int loop(struct finetune_run *run, struct steps *steps)
 {
     int rc = 0;
     while (rc == 0 && run->steps < run->settings->steps && !run->stopped) {
         struct finetune_record record;
+        bool full = false;
         request_checkpoint(run);
-        rc = make_step(run, &record);
+        rc = make_step(run, &record, &full);
         if (rc != 0) {
             break;
         }
-        seconds[run->steps] = record.step.seconds;
-        tokens[run->steps] = record.step.tokens;
+        steps->seconds[run->steps] = record.step.seconds;
+        steps->tokens[run->steps] = record.step.tokens;
+        if (full && run->steps > run->begun) {
+            steps->full[run->full_steps++] = record.step.seconds;
+        }
         run->steps++;
         run->skipped += record.step.skipped != 0;
         run->ahead += record.step.guess_right != 0;
@@ -433,22 +454,24 @@ static int loop(struct finetune_run *run, double *seconds, uint64_t *tokens)
 
 int finetune_run_steps(struct finetune_run *run)
 {
-    const size_t steps = (size_t)run->settings->steps;
-    double *seconds = calloc(steps, sizeof *seconds);
-    uint64_t *tokens = calloc(steps, sizeof *tokens);
-    int rc = seconds != NULL && tokens != NULL
+    const size_t count = (size_t)run->settings->steps;
+    struct steps steps = {.seconds = calloc(count, sizeof *steps.seconds),
+                          .full = calloc(count, sizeof *steps.full),
+                          .tokens = calloc(count, sizeof *steps.tokens)};
+    int rc = steps.seconds != NULL && steps.full != NULL && steps.tokens != NULL
                  ? 0
-                 : core_err_set(-ENOMEM, "no memory for the times of %zu steps", steps);
+                 : core_err_set(-ENOMEM, "no memory for the times of %zu steps", count);
     run->eval_loss = (double)NAN;
     if (rc == 0) {
-        rc = loop(run, seconds, tokens);
+        rc = loop(run, &steps);
         if (rc == 0) {
             finish_checkpoint(run);
         }
-        summarize(run, seconds, tokens);
+        summarize(run, &steps);
     }
     finetune_live_end(run->live);
-    free(seconds);
-    free(tokens);
+    free(steps.seconds);
+    free(steps.full);
+    free(steps.tokens);
     return rc;
 }
