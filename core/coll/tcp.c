@@ -1,6 +1,7 @@
 /* tcp.c: the transport of processes that torchrun started: a connection with each other process (tcp_meet.c), over which
  * frames go. A short message goes at once, and waits in memory if it comes before its receive; a longer one is
- * announced, and goes when its receive is there, directly into its buffer. The thread of peers.c enters. */
+ * announced, and goes when its receive is there, directly into its buffer. A process that fails says why and ends, so
+ * what arrived of a process is handed out before its closed connection is reported. The thread of peers.c enters. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -66,6 +67,8 @@ struct early {
 struct peer {
     int fd; /* owned; -1: closed, or this process itself */
     bool closes;
+    bool failed;     /* its connection was closed by a failure */
+    int write_error; /* an errno: nothing more can be written, but something may still be read */
     char host[64];
     struct out *first, **last; /* to write */
     struct out bye;
@@ -86,6 +89,8 @@ static struct {
     struct pollfd *polled; /* owned, [world] */
     struct slot *slots;    /* owned, [slot_count] */
     struct slot *wanted, **wanted_last;
+    int failed; /* the first failure; 0: none */
+    char why[COLL_TRANSPORT_WHY_BYTES];
 } tcp;
 
 /* ---- failures ---- */
@@ -96,34 +101,75 @@ static void close_peer(struct peer *peer)
         close(peer->fd);
         peer->fd = -1;
     }
+    peer->first = NULL;
+    peer->last = &peer->first;
+    peer->to = NULL;
+    peer->slot = NULL;
 }
 
-/* Closes the connection; `code` 0: the other side did. */
-static int fail_peer(struct peer *peer, int code, char *why)
+static unsigned rank_of(const struct peer *peer)
 {
-    const bool gone = code == 0 || code == ECONNRESET || code == EPIPE;
-    snprintf(why, COLL_TRANSPORT_WHY_BYTES, "rank %u on %s %s%s", (unsigned)(peer - tcp.peers),
-             peer->host,
+    return (unsigned)(peer - tcp.peers);
+}
+
+/* Ends the transfers to a process that takes nothing more. Its failure is reported by tcp_progress. */
+static void end_sends(const struct peer *peer)
+{
+    for (unsigned i = 0; i < tcp.slot_count; i++) {
+        struct slot *slot = &tcp.slots[i];
+        if (slot->state == SLOT_SENDS && slot->peer == (int)rank_of(peer)) {
+            slot->state = SLOT_DONE;
+        }
+    }
+}
+
+/* Closes a connection. The first failure stays. */
+static void fail_peer(struct peer *peer, int code, const char *what)
+{
+    if (tcp.failed == 0) {
+        snprintf(tcp.why, sizeof tcp.why, "rank %u on %s %s", rank_of(peer), peer->host, what);
+        tcp.failed = code;
+    }
+    peer->failed = true;
+    close_peer(peer);
+    end_sends(peer);
+}
+
+/* `error` 0: the other side closed the connection. */
+static void fail_connection(struct peer *peer, int error)
+{
+    const bool gone = error == 0 || error == ECONNRESET || error == EPIPE;
+    char what[256];
+    snprintf(what, sizeof what, "%s%s",
              gone ? "has closed its connection: its process has ended" : "is out of reach: ",
-             gone ? "" : strerror(code));
-    close_peer(peer);
-    return -EPIPE;
+             gone ? "" : strerror(error));
+    fail_peer(peer, -EPIPE, what);
 }
 
-static int fail_frame(struct peer *peer, const char *what, char *why)
+static void fail_frame(struct peer *peer, const char *problem)
 {
-    snprintf(why, COLL_TRANSPORT_WHY_BYTES,
-             "rank %u on %s sent a frame (kind %u, tag %d, %llu bytes, slots %u and %u) %s",
-             (unsigned)(peer - tcp.peers), peer->host, peer->in.kind, peer->in.tag,
-             (unsigned long long)peer->in.bytes, peer->in.from, peer->in.to, what);
-    close_peer(peer);
-    return -EPROTO;
+    char what[256];
+    snprintf(what, sizeof what, "sent a frame (kind %u, tag %d, %llu bytes, slots %u and %u) %s",
+             peer->in.kind, peer->in.tag, (unsigned long long)peer->in.bytes, peer->in.from,
+             peer->in.to, problem);
+    fail_peer(peer, -EPROTO, what);
+}
+
+static int report_failure(char *why)
+{
+    if (tcp.failed != 0) {
+        memcpy(why, tcp.why, sizeof tcp.why);
+    }
+    return tcp.failed;
 }
 
 /* ---- writing ---- */
 
 static void queue_frame(struct peer *peer, struct out *out)
 {
+    if (peer->fd < 0 || peer->write_error != 0) {
+        return;
+    }
     out->next = NULL;
     out->done = 0;
     *peer->last = out;
@@ -142,8 +188,8 @@ static void end_frame(struct peer *peer)
     }
 }
 
-/* Writes what the connection takes. */
-static int write_frames(struct peer *peer, char *why)
+/* Writes what the connection takes. After an error the process may still be read from. */
+static void write_frames(struct peer *peer)
 {
     while (peer->first != NULL && peer->fd >= 0) {
         struct out *out = peer->first;
@@ -156,15 +202,21 @@ static int write_frames(struct peer *peer, char *why)
              .iov_len = out->data_bytes - (in_head ? 0 : out->done - head)}};
         const struct msghdr message = {.msg_iov = parts, .msg_iovlen = out->data_bytes > 0 ? 2 : 1};
         const ssize_t wrote = sendmsg(peer->fd, &message, MSG_NOSIGNAL);
+        if (wrote < 0 && errno == EAGAIN) {
+            return;
+        }
         if (wrote < 0 && errno != EINTR) {
-            return errno == EAGAIN ? 0 : fail_peer(peer, errno, why);
+            peer->write_error = errno;
+            peer->first = NULL;
+            peer->last = &peer->first;
+            end_sends(peer);
+            return;
         }
         out->done += wrote > 0 ? (uint64_t)wrote : 0;
         if (out->done == head + out->data_bytes) {
             end_frame(peer);
         }
     }
-    return 0;
 }
 
 /* ---- receives and their messages ---- */
@@ -235,16 +287,33 @@ static void answer_ask(struct peer *peer, struct slot *slot, const struct frame 
     queue_frame(peer, &slot->out);
 }
 
-static int check_room(struct peer *peer, const struct slot *slot, uint64_t bytes, char *why)
+static bool has_room(struct peer *peer, const struct slot *slot, uint64_t bytes)
 {
+    char what[128];
     if (bytes <= slot->bytes) {
-        return 0;
+        return true;
     }
-    snprintf(why, COLL_TRANSPORT_WHY_BYTES,
-             "rank %u on %s sent %llu bytes to a receive of at most %llu",
-             (unsigned)(peer - tcp.peers), peer->host, (unsigned long long)bytes,
-             (unsigned long long)slot->bytes);
-    return -EPROTO;
+    snprintf(what, sizeof what, "sent %llu bytes to a receive of at most %llu",
+             (unsigned long long)bytes, (unsigned long long)slot->bytes);
+    fail_peer(peer, -EPROTO, what);
+    return false;
+}
+
+/* Gives a whole message that came before its receive, or its announcement, to the receive. */
+static void give_early(struct peer *peer, struct slot *slot, struct early *early)
+{
+    slot->peer = (int)rank_of(peer);
+    slot->state = SLOT_MATCHED;
+    if (has_room(peer, slot, early->frame.bytes)) {
+        if (early->frame.kind == FRAME_ASK) {
+            answer_ask(peer, slot, &early->frame);
+        } else {
+            memcpy(slot->at, early->data, early->frame.bytes);
+            slot->received = early->frame.bytes;
+            slot->state = SLOT_DONE;
+        }
+    }
+    free(early);
 }
 
 /* ---- reading ---- */
@@ -257,181 +326,205 @@ static void read_into(struct peer *peer, struct slot *slot, unsigned char *to)
     peer->left = peer->in.bytes;
 }
 
-static int keep_early(struct peer *peer, char *why)
+static void keep_early(struct peer *peer)
 {
     const uint64_t bytes = peer->in.kind == FRAME_SHORT ? peer->in.bytes : 0;
     struct early *early = peer->early_bytes + bytes <= EARLY_BYTES_MAX
                               ? malloc(sizeof *early + bytes)
                               : NULL;
     if (early == NULL) {
-        return fail_frame(peer, "too many of which wait for their receives", why);
+        fail_frame(peer, "too many of which wait for their receives");
+        return;
     }
     *early = (struct early){.frame = peer->in};
     peer->early_bytes += bytes;
     if (bytes > 0) {
         peer->fresh = early;
         read_into(peer, NULL, early->data);
-        return 0;
+        return;
     }
     *peer->early_last = early;
     peer->early_last = &early->next;
-    return 0;
 }
 
 /* A message begins, or is announced. */
-static int begin_message(struct peer *peer, char *why)
+static void begin_message(struct peer *peer)
 {
     const bool is_short = peer->in.kind == FRAME_SHORT;
     if (is_short != (peer->in.bytes <= SHORT_BYTES)) {
-        return fail_frame(peer, "whose size is not that of its kind", why);
+        fail_frame(peer, "whose size is not that of its kind");
+        return;
     }
-    struct slot *slot = take_wanted((unsigned)(peer - tcp.peers), peer->in.tag);
+    struct slot *slot = take_wanted(rank_of(peer), peer->in.tag);
     if (slot == NULL) {
-        return keep_early(peer, why);
-    }
-    const int rc = check_room(peer, slot, peer->in.bytes, why);
-    if (rc != 0) {
-        return rc;
-    }
-    if (!is_short) {
+        keep_early(peer);
+    } else if (!has_room(peer, slot, peer->in.bytes)) {
+        return;
+    } else if (!is_short) {
         answer_ask(peer, slot, &peer->in);
-        return 0;
+    } else {
+        slot->received = peer->in.bytes;
+        if (peer->in.bytes == 0) {
+            slot->state = SLOT_DONE;
+        } else {
+            read_into(peer, slot, slot->at);
+        }
     }
-    slot->received = peer->in.bytes;
-    if (peer->in.bytes == 0) {
-        slot->state = SLOT_DONE;
-        return 0;
-    }
-    read_into(peer, slot, slot->at);
-    return 0;
 }
 
 /* The slot that a frame names, if it is in that state and of this process. */
 static struct slot *named_slot(const struct peer *peer, uint32_t index, enum slot_state state)
 {
     struct slot *slot = index < tcp.slot_count ? &tcp.slots[index] : NULL;
-    return slot != NULL && slot->state == state && slot->peer == (int)(peer - tcp.peers) ? slot
-                                                                                         : NULL;
+    return slot != NULL && slot->state == state && slot->peer == (int)rank_of(peer) ? slot : NULL;
 }
 
-static int begin_frame(struct peer *peer, char *why)
+/* The receive of a longer message that this process announced is there. */
+static void go_on(struct peer *peer)
+{
+    struct slot *slot = named_slot(peer, peer->in.from, SLOT_SENDS);
+    if (peer->write_error != 0) { /* the transfer has ended */
+        return;
+    }
+    if (slot == NULL || slot->bytes != peer->in.bytes || slot->out.ends) {
+        fail_frame(peer, "that answers nothing");
+        return;
+    }
+    slot->out = (struct out){.frame = peer->in,
+                             .data = slot->at,
+                             .data_bytes = slot->bytes,
+                             .ends = true,
+                             .slot = (unsigned)(slot - tcp.slots)};
+    slot->out.frame.kind = FRAME_DATA;
+    queue_frame(peer, &slot->out);
+}
+
+static void begin_frame(struct peer *peer)
 {
     struct slot *slot = NULL;
     switch (peer->in.kind) {
     case FRAME_SHORT:
-    case FRAME_ASK: return begin_message(peer, why);
-    case FRAME_GO:
-        slot = named_slot(peer, peer->in.from, SLOT_SENDS);
-        if (slot == NULL || slot->bytes != peer->in.bytes || slot->out.ends) {
-            return fail_frame(peer, "that answers nothing", why);
-        }
-        slot->out = (struct out){.frame = peer->in,
-                                 .data = slot->at,
-                                 .data_bytes = slot->bytes,
-                                 .ends = true,
-                                 .slot = (unsigned)(slot - tcp.slots)};
-        slot->out.frame.kind = FRAME_DATA;
-        queue_frame(peer, &slot->out);
-        return 0;
+    case FRAME_ASK: begin_message(peer); break;
+    case FRAME_GO: go_on(peer); break;
     case FRAME_DATA:
         slot = named_slot(peer, peer->in.to, SLOT_MATCHED);
         if (slot == NULL || slot->received != peer->in.bytes) {
-            return fail_frame(peer, "that nothing waits for", why);
+            fail_frame(peer, "that nothing waits for");
+        } else {
+            read_into(peer, slot, slot->at);
         }
-        read_into(peer, slot, slot->at);
-        return 0;
-    case FRAME_BYE: peer->closes = true; return 0;
-    default: return fail_frame(peer, "of no known kind", why);
+        break;
+    case FRAME_BYE: peer->closes = true; break;
+    default: fail_frame(peer, "of no known kind");
     }
 }
 
 static void end_message(struct peer *peer)
 {
-    if (peer->slot != NULL) {
-        peer->slot->state = SLOT_DONE;
-    } else { /* its receive may have come meanwhile */
-        struct early *early = peer->fresh;
-        struct slot *slot = take_wanted((unsigned)(peer - tcp.peers), early->frame.tag);
-        peer->fresh = NULL;
-        if (slot != NULL && early->frame.bytes <= slot->bytes) {
-            memcpy(slot->at, early->data, early->frame.bytes);
-            slot->received = early->frame.bytes;
-            slot->state = SLOT_DONE;
-            peer->early_bytes -= early->frame.bytes;
-            free(early);
-        } else {
-            *peer->early_last = early;
-            peer->early_last = &early->next;
-        }
-    }
+    struct slot *slot = peer->slot;
+    struct early *early = peer->fresh;
     peer->to = NULL;
     peer->slot = NULL;
+    peer->fresh = NULL;
+    if (slot != NULL) {
+        slot->state = SLOT_DONE;
+        return;
+    }
+    slot = take_wanted(rank_of(peer), early->frame.tag); /* it may have come meanwhile */
+    if (slot != NULL) {
+        peer->early_bytes -= early->frame.bytes;
+        give_early(peer, slot, early);
+    } else {
+        *peer->early_last = early;
+        peer->early_last = &early->next;
+    }
 }
 
-/* Reads once. 1: something came. 0: nothing is there. */
-static int read_some(struct peer *peer, uint64_t *bytes, char *why)
+/* Nothing more can be read. */
+static void end_reading(struct peer *peer, int error)
+{
+    if (error == 0 && peer->closes && peer->write_error == 0) {
+        close_peer(peer);
+    } else {
+        fail_connection(peer, peer->write_error != 0 ? peer->write_error : error);
+    }
+}
+
+/* Reads once. Returns the number of bytes; 0: there is nothing more now. */
+static size_t read_some(struct peer *peer)
 {
     const bool message = peer->to != NULL;
     unsigned char *to = message ? peer->to : (unsigned char *)&peer->in + peer->in_done;
     const size_t room = message ? peer->left : sizeof peer->in - peer->in_done;
     const ssize_t got = recv(peer->fd, to, room, 0);
-    if (got == 0 && peer->closes) {
-        close_peer(peer);
-        return 0;
-    }
     if (got <= 0) {
         const bool nothing = got < 0 && (errno == EAGAIN || errno == EINTR);
-        return nothing ? 0 : fail_peer(peer, got == 0 ? 0 : errno, why);
+        if (!nothing || peer->write_error != 0) {
+            end_reading(peer, got == 0 ? 0 : errno);
+        }
+        return 0;
     }
-    *bytes += (uint64_t)got;
     if (message) {
         peer->to += got;
         peer->left -= (uint64_t)got;
         if (peer->left == 0) {
             end_message(peer);
         }
-        return 1;
+        return (size_t)got;
     }
     peer->in_done += (size_t)got;
-    if (peer->in_done < sizeof peer->in) {
-        return 1;
+    if (peer->in_done == sizeof peer->in) {
+        peer->in_done = 0;
+        begin_frame(peer);
     }
-    peer->in_done = 0;
-    const int rc = begin_frame(peer, why);
-    return rc != 0 ? rc : 1;
+    return (size_t)got;
 }
 
-static int read_frames(struct peer *peer, char *why)
+static void read_frames(struct peer *peer)
 {
-    int rc = 1;
-    for (uint64_t bytes = 0; rc == 1 && peer->fd >= 0 && bytes < TURN_BYTES_MAX;) {
-        rc = read_some(peer, &bytes, why);
+    size_t got = 1;
+    for (uint64_t bytes = 0; got > 0 && peer->fd >= 0 && bytes < TURN_BYTES_MAX; bytes += got) {
+        got = read_some(peer);
     }
-    return rc < 0 ? rc : 0;
 }
 
 /* ---- the transport ---- */
 
-static int tcp_progress(char *why)
+static void exchange_frames(void)
 {
-    int failed = 0;
     for (unsigned r = 0; r < tcp.world; r++) {
         const struct peer *peer = &tcp.peers[r];
         tcp.polled[r] = (struct pollfd){
             .fd = peer->fd, .events = (short)(POLLIN | (peer->first != NULL ? POLLOUT : 0))};
     }
-    if (poll(tcp.polled, tcp.world, 0) <= 0) {
-        return 0;
+    if (poll(tcp.polled, tcp.world, 0) < 0) {
+        return;
     }
     for (unsigned r = 0; r < tcp.world; r++) {
         struct peer *peer = &tcp.peers[r];
-        int rc = tcp.polled[r].revents != 0 ? read_frames(peer, why) : 0;
-        if (rc == 0) {
-            rc = write_frames(peer, why);
+        if (peer->fd >= 0 && (tcp.polled[r].revents != 0 || peer->write_error != 0)) {
+            read_frames(peer);
         }
-        failed = failed != 0 ? failed : rc;
+        write_frames(peer);
     }
-    return failed;
+}
+
+/* Whether a message of a process whose connection failed is still to be handed out. */
+static bool has_last_words(void)
+{
+    for (unsigned i = 0; i < tcp.slot_count; i++) {
+        const struct slot *slot = &tcp.slots[i];
+        if (slot->state == SLOT_DONE && tcp.peers[slot->peer].failed) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int tcp_progress(char *why)
+{
+    exchange_frames();
+    return tcp.failed != 0 && !has_last_words() ? report_failure(why) : 0;
 }
 
 static int tcp_send(unsigned index, unsigned to, int tag, const void *from, size_t bytes, char *why)
@@ -439,6 +532,7 @@ static int tcp_send(unsigned index, unsigned to, int tag, const void *from, size
     struct slot *slot = &tcp.slots[index];
     struct peer *peer = &tcp.peers[to];
     const bool is_short = bytes <= SHORT_BYTES;
+    (void)why;
     *slot = (struct slot){.state = SLOT_SENDS,
                           .peer = (int)to,
                           .tag = tag,
@@ -452,35 +546,26 @@ static int tcp_send(unsigned index, unsigned to, int tag, const void *from, size
                              .data_bytes = is_short ? bytes : 0,
                              .ends = is_short,
                              .slot = index};
-    queue_frame(peer, &slot->out);
-    return write_frames(peer, why);
-}
-
-/* Gives a message that came early to its receive. */
-static int end_early(struct peer *peer, struct slot *slot, struct early *early, char *why)
-{
-    const int rc = check_room(peer, slot, early->frame.bytes, why);
-    slot->peer = (int)(peer - tcp.peers);
-    slot->state = SLOT_MATCHED;
-    if (rc == 0 && early->frame.kind == FRAME_ASK) {
-        answer_ask(peer, slot, &early->frame);
-    } else if (rc == 0) {
-        memcpy(slot->at, early->data, early->frame.bytes);
-        slot->received = early->frame.bytes;
+    if (peer->failed || peer->write_error != 0) {
         slot->state = SLOT_DONE;
+        return 0;
     }
-    free(early);
-    return rc != 0 ? rc : write_frames(peer, why);
+    queue_frame(peer, &slot->out);
+    write_frames(peer);
+    return 0;
 }
 
 static int tcp_receive(unsigned index, int from, int tag, void *to, size_t bytes, char *why)
 {
     struct slot *slot = &tcp.slots[index];
+    (void)why;
     *slot = (struct slot){.peer = from, .tag = tag, .at = to, .bytes = bytes};
     for (unsigned r = 0; r < tcp.world; r++) {
         struct early *early = fits(slot, r, tag) ? take_early(&tcp.peers[r], tag) : NULL;
         if (early != NULL) {
-            return end_early(&tcp.peers[r], slot, early, why);
+            give_early(&tcp.peers[r], slot, early);
+            write_frames(&tcp.peers[r]);
+            return 0;
         }
     }
     want(slot);
@@ -495,7 +580,9 @@ static int tcp_test(unsigned index, size_t *bytes, char *why)
         *bytes = slot->received;
         return 1;
     }
-    if (slot->peer != COLL_TRANSPORT_ANY && tcp.peers[slot->peer].fd < 0) {
+    const bool left = slot->peer != COLL_TRANSPORT_ANY && tcp.peers[slot->peer].fd < 0;
+    /* After a failure a receive waits until tcp_progress reports it. */
+    if (left && (slot->state == SLOT_SENDS || tcp.failed == 0)) {
         snprintf(why, COLL_TRANSPORT_WHY_BYTES, "rank %d on %s has left", slot->peer,
                  tcp.peers[slot->peer].host);
         return -EPIPE;
@@ -507,6 +594,7 @@ static int tcp_cancel(unsigned index, char *why)
 {
     struct slot *slot = &tcp.slots[index];
     const int64_t until_ns = core_clock_now_ns() + cancel_ns;
+    int rc = 0;
     for (struct slot **at = &tcp.wanted; slot->state == SLOT_WANTED && *at != NULL;
          at = &(*at)->next) {
         if (*at == slot) {
@@ -515,19 +603,18 @@ static int tcp_cancel(unsigned index, char *why)
             return 1;
         }
     }
-    while (slot->state != SLOT_DONE) { /* its message is being read */
-        const int rc = tcp_progress(why);
-        if (rc != 0) {
-            return rc;
-        }
+    /* Its message is being read, unless the connection fails. */
+    while (slot->state != SLOT_DONE && tcp.peers[slot->peer].fd >= 0) {
+        exchange_frames();
         if (core_clock_now_ns() > until_ns) {
             snprintf(why, COLL_TRANSPORT_WHY_BYTES, "half a message came from rank %d on %s",
                      slot->peer, tcp.peers[slot->peer].host);
             return -ETIMEDOUT;
         }
     }
+    rc = slot->state == SLOT_DONE ? 0 : 1;
     slot->state = SLOT_FREE;
-    return 0;
+    return rc;
 }
 
 static void free_tcp(void)
@@ -563,23 +650,23 @@ static bool is_over(void)
 static int tcp_close(char *why)
 {
     const int64_t until_ns = core_clock_now_ns() + close_ns;
-    int rc = 0;
     for (unsigned r = 0; r < tcp.world; r++) {
         struct peer *peer = &tcp.peers[r];
         peer->bye = (struct out){.frame = {.kind = FRAME_BYE}};
         queue_frame(peer, &peer->bye);
-        const int wrote = write_frames(peer, why);
-        rc = rc != 0 ? rc : wrote;
+        write_frames(peer);
     }
-    while (rc == 0 && !is_over()) {
+    int rc = 0;
+    while (rc == 0 && tcp.failed == 0 && !is_over()) {
         (void)poll(NULL, 0, 1);
-        rc = tcp_progress(why);
-        if (rc == 0 && core_clock_now_ns() > until_ns) {
+        exchange_frames();
+        if (core_clock_now_ns() > until_ns) {
             snprintf(why, COLL_TRANSPORT_WHY_BYTES,
                      "the other processes did not close within %.0f s", (double)close_ns * 1e-9);
             rc = -ETIMEDOUT;
         }
     }
+    rc = rc != 0 ? rc : report_failure(why);
     free_tcp();
     return rc;
 }

@@ -42,7 +42,8 @@ struct coll_transport {
     /* Begin a transfer in a free slot. Transfers with the same tag between two processes keep their order. */
     int (*send)(unsigned slot, unsigned to, int tag, const void *from, size_t bytes, char *why);
     int (*receive)(unsigned slot, int from, int tag, void *to, size_t bytes, char *why);
-    /* Moves what can be moved without waiting. */
+    /* Moves what can be moved without waiting. TCP: a failed connection is reported when each finished transfer with
+     * that process has been tested, so a process that says why it ends is heard; the first failure is reported. */
     int (*progress)(char *why);
     /* 1: the slot's transfer is done: the slot is free again, and *bytes were received. 0: it is not done. */
     int (*test)(unsigned slot, size_t *bytes, char *why);

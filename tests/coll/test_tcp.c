@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -331,7 +332,7 @@ static void builds(void)
     ends_with(second, -EPROTO, "is another, and rank 0 on ");
 }
 
-/* The structs of tcp_meet.c and tcp.c. */
+/* The structs of tcp_meet.c, tcp.c and peers.c. */
 struct hello {
     char magic[8];
     uint32_t version, world, rank, port;
@@ -344,34 +345,147 @@ struct frame {
     uint64_t bytes;
     uint32_t from, to;
 };
+struct service {
+    uint32_t kind, rank;
+    int32_t code;
+    char message[1024];
+};
+enum { ALIVE, STOP, ENDED };
 enum { ANSWER_BYTES = 232, ENTRY_BYTES = 92, SHORT_KIND = 0x7464, ASK_KIND, GO_KIND, DATA_KIND };
 
-/* Becomes rank 1 of the world of a child, and sends it a frame. */
-static void after_meeting(struct frame frame, const char *message)
+/* A process of a case, and connections with it as its other ranks. */
+struct fakes {
+    struct child child;
+    int fd[3];
+};
+
+static struct fakes meet_as_others(unsigned world)
 {
     unsigned port;
-    char answer[ANSWER_BYTES + 2 * ENTRY_BYTES];
-    const struct start start = {.world = 2,
+    char answer[ANSWER_BYTES + 3 * ENTRY_BYTES];
+    const size_t answer_bytes = ANSWER_BYTES + world * ENTRY_BYTES;
+    const struct start start = {.world = world,
                                 .at = place("127.0.0.1", &port),
                                 .run = 7,
                                 .silence_ms = LONG_MS,
                                 .receives = true};
     struct hello hello = {.magic = {'t', 'i', 'd', 'e', '-', 't', 'c', 'p'},
                           .version = 1,
-                          .world = 2,
-                          .rank = 1,
+                          .world = world,
                           .key = {7, 0},
                           .host = "fake"};
-    const struct child first = begin(start);
-    const int fd = connect_to(port);
-    check_int(write(fd, &hello, sizeof hello), ==, (ssize_t)sizeof hello);
-    check_uint(read_all(fd, answer, sizeof answer), ==, sizeof answer);
+    struct fakes fakes = {.child = begin(start)};
+    for (unsigned r = 1; r < world; r++) {
+        const int yes = 1;
+        fakes.fd[r] = connect_to(port);
+        (void)setsockopt(fakes.fd[r], IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+        hello.rank = r;
+        check_int(write(fakes.fd[r], &hello, sizeof hello), ==, (ssize_t)sizeof hello);
+    }
+    for (unsigned r = 1; r < world; r++) {
+        check_uint(read_all(fakes.fd[r], answer, answer_bytes), ==, answer_bytes);
+    }
+    return fakes;
+}
+
+static void send_short(int fd, int tag, const void *from, size_t bytes)
+{
+    const struct frame frame = {.kind = SHORT_KIND, .tag = tag, .bytes = bytes};
+    check_int(write(fd, &frame, sizeof frame), ==, (ssize_t)sizeof frame);
+    check_int(write(fd, from, bytes), ==, (ssize_t)bytes);
+}
+
+/* What a process says of itself at first. */
+static void send_name(int fd)
+{
+    const struct coll_peer name = {.host = "fake", .identity = "test"};
+    send_short(fd, 2, &name, sizeof name);
+}
+
+static void send_service(int fd, unsigned rank, unsigned kind, const char *message)
+{
+    struct service service = {.kind = kind, .rank = rank, .code = -ENOSPC};
+    snprintf(service.message, sizeof service.message, "%s", message);
+    send_short(fd, 1, &service, kind == ENDED ? sizeof service : offsetof(struct service, message));
+}
+
+/* The process reads nothing until it is continued, and then everything at once. */
+static void stop(const struct fakes *fakes)
+{
+    int status = 0;
+    check_int(kill(fakes->child.pid, SIGSTOP), ==, 0);
+    check_int(waitpid(fakes->child.pid, &status, WUNTRACED), ==, fakes->child.pid);
+    check_true(WIFSTOPPED(status));
+}
+
+/* Two processes end while the first one reads nothing: `words` are what each says of the end, NULL: nothing. */
+static void end_together(const char *const words[2], bool resets, int rc, const char *message)
+{
+    const struct linger none = {.l_onoff = 1};
+    const struct fakes fakes = meet_as_others(3);
+    stop(&fakes);
+    for (unsigned r = 1; r < 3; r++) {
+        send_name(fakes.fd[r]);
+        send_service(fakes.fd[r], r, ALIVE, "");
+        if (words[r - 1] != NULL) {
+            send_service(fakes.fd[r], r, ALIVE, "");
+            send_service(fakes.fd[r], r, ENDED, words[r - 1]);
+        }
+        if (resets) { /* as if the process had not read everything */
+            (void)setsockopt(fakes.fd[r], SOL_SOCKET, SO_LINGER, &none, sizeof none);
+        }
+        close(fakes.fd[r]);
+    }
+    check_int(kill(fakes.child.pid, SIGCONT), ==, 0);
+    ends_with(fakes.child, rc, message);
+}
+
+/* What a process said before it ended is heard, although its connection is closed; of processes that said nothing the
+ * first one is named. */
+static void last_words(void)
+{
+    for (int resets = 0; resets < 2; resets++) {
+        const char *full = "rank 1: the drive is full";
+        const char *closed = "TCP failed: rank 1 on fake has closed its connection";
+        end_together((const char *const[]){full, NULL}, resets, -ENOSPC, full);
+        end_together((const char *const[]){NULL, full}, resets, -ENOSPC, full);
+        end_together((const char *const[]){full, full}, resets, -ENOSPC, full);
+        end_together((const char *const[]){NULL, NULL}, resets, -EIO, closed);
+    }
+}
+
+/* Half of a message is there before its receive, which is too small for it. */
+static void too_large_for_its_receive(void)
+{
+    const char text[100] = "";
+    const struct frame large = {.kind = SHORT_KIND, .tag = 2, .bytes = sizeof text};
+    const struct fakes fakes = meet_as_others(2);
+    struct frame list;
+    stop(&fakes);
+    send_name(fakes.fd[1]);
+    check_int(write(fakes.fd[1], &large, sizeof large), ==, (ssize_t)sizeof large);
+    check_int(write(fakes.fd[1], text, sizeof text / 2), ==, (ssize_t)sizeof text / 2);
+    check_int(kill(fakes.child.pid, SIGCONT), ==, 0);
+    check_uint(read_all(fakes.fd[1], &list, sizeof list), ==, sizeof list);
+    check_uint(list.kind, ==, SHORT_KIND);
+    usleep(100000); /* until the process receives the next message */
+    check_int(write(fakes.fd[1], text, sizeof text / 2), ==, (ssize_t)sizeof text / 2);
+    ends_with(fakes.child, -EIO,
+              "TCP failed: rank 1 on fake sent 100 bytes to a receive of at most 1");
+    close(fakes.fd[1]);
+}
+
+/* Becomes rank 1 of the world of a child, and sends it a frame. */
+static void after_meeting(struct frame frame, const char *message)
+{
+    const struct fakes fakes = meet_as_others(2);
+    const int fd = fakes.fd[1];
     if (frame.kind != 0) {
         check_int(write(fd, &frame, sizeof frame), ==, (ssize_t)sizeof frame);
     } else {
         close(fd);
     }
-    const struct outcome out = end(first);
+    const struct outcome out = end(fakes.child);
     check_int(out.rc, ==, -EIO);
     check_contains(out.message, "TCP failed: rank 1 on fake ");
     check_contains(out.message, message);
@@ -396,4 +510,5 @@ static void frames(void)
 
 TEST_MAIN({"addresses", addresses}, {"one_address_listens", one_address_listens},
           {"bad_addresses", bad_addresses}, {"strangers", strangers}, {"limits", limits},
-          {"another_program", another_program}, {"builds", builds}, {"frames", frames})
+          {"another_program", another_program}, {"builds", builds}, {"frames", frames},
+          {"last_words", last_words}, {"too_large_for_its_receive", too_large_for_its_receive})
