@@ -596,7 +596,8 @@ enum { RUN_ELEMENTS = 2 << 20 };
  * divided, because its strips cover all of its rows. */
 static uint64_t run_end(const struct model_block *block, uint64_t at, uint64_t most)
 {
-    uint64_t end = at + RUN_ELEMENTS < most ? at + RUN_ELEMENTS : most;
+    const uint64_t far = at + RUN_ELEMENTS - at % BLOCKS_ALIGN_ELEMENTS;
+    uint64_t end = far < most ? far : most;
     for (unsigned i = 0; i < block->param_count; i++) {
         const struct model_param *param = &block->params[i];
         if (param->transposed && param->offset < end && end < param->offset + param->elements) {
@@ -614,11 +615,28 @@ void model_files_expect(const struct model_files *files, const struct model_bloc
     expect_range(&range);
 }
 
+/* Whether sums may be added up of reads that begin or end here: no group of elements that is hashed at once is cut. */
+static bool may_cut(const struct model_block *block, uint64_t at)
+{
+    bool may = at % BLOCKS_ALIGN_ELEMENTS == 0 || at == block->elements;
+    for (unsigned i = 0; !may && i < block->param_count; i++) {
+        const struct model_param *param = &block->params[i];
+        for (unsigned j = 0; !may && j < param->part_count; j++) {
+            const uint64_t first = param->offset +
+                                   (uint64_t)(param->parts[j].first_row * param->cols);
+            may = at == first || at == first + (uint64_t)(param->parts[j].rows * param->cols);
+        }
+    }
+    return may;
+}
+
 int model_files_read(const struct model_files *files, const struct model_block *block,
                      uint64_t begin, uint64_t count, enum model_dtype type, void *to,
                      struct model_sums *sums)
 {
     assert(begin <= block->elements && count <= block->elements - begin);
+    assert(sums == NULL || block->trained ||
+           (may_cut(block, begin) && may_cut(block, begin + count)));
     char *buffer = malloc(MODEL_FILES_BUFFER_BYTES);
     if (buffer == NULL) {
         return core_err_set(-ENOMEM, "no memory for a buffer of %d bytes",

@@ -264,6 +264,7 @@ struct reading {
     struct core_err failed;
 };
 
+/* Reads a share, which begins and ends at multiples of BLOCKS_ALIGN_ELEMENTS of the block or where the window does. */
 static void read_share(void *argument, unsigned index, unsigned count)
 {
     struct reading *reading = argument;
@@ -272,7 +273,10 @@ static void read_share(void *argument, unsigned index, unsigned count)
     uint64_t begin = 0;
     uint64_t end = 0;
     int none = 0;
-    core_team_share(reading->count, BLOCKS_ALIGN_ELEMENTS, index, count, &begin, &end);
+    const uint64_t skipped = reading->from % BLOCKS_ALIGN_ELEMENTS;
+    core_team_share(skipped + reading->count, BLOCKS_ALIGN_ELEMENTS, index, count, &begin, &end);
+    begin = begin > skipped ? begin - skipped : 0;
+    end = end > skipped ? end - skipped : 0;
     const int rc = begin < end
                        ? model_files_read(source->files, source->block, reading->from + begin,
                                           end - begin, reader->type,
@@ -301,7 +305,8 @@ static bool is_turned(const struct model_block *block)
 static int read_window(struct model_stored_reader *reader, uint64_t from, uint64_t end)
 {
     const struct model_stored_source *source = &reader->source;
-    const uint64_t count = end - from < PIECE_ELEMENTS ? end - from : PIECE_ELEMENTS;
+    const uint64_t most = PIECE_ELEMENTS - from % BLOCKS_ALIGN_ELEMENTS;
+    const uint64_t count = end - from < most ? end - from : most;
     struct reading reading = {.reader = reader, .from = from, .count = count};
     const uint64_t ahead = end - from < AHEAD_ELEMENTS ? end : from + AHEAD_ELEMENTS;
     const uint64_t known = reader->expected > from ? reader->expected : from;

@@ -10,6 +10,7 @@
 
 #include "core/base/err.h"
 #include "core/base/file.h"
+#include "core/base/team.h"
 #include "offload/model/adapter.h"
 #include "offload/model/codes.h"
 #include "offload/model/config_read.h"
@@ -467,9 +468,70 @@ static void other_maps_are_read(void)
     check_true(outcomes[0].loss[0] != outcomes[2].loss[0]);
 }
 
+/* The identity of the model of `made` when a team of `threads` makes stored weights of it. */
+static uint64_t identity_of_stored(const struct case_model *made, unsigned threads)
+{
+    const struct model *model = made->model;
+    struct model_sums *sums = NULL;
+    struct core_team *team = NULL;
+    check_int(core_team_create(&(struct core_team_options){.count = threads}, &team), ==, 0);
+    check_int(model_sums_create(model, &sums), ==, 0);
+    for (unsigned b = 0; b < model->block_count; b++) {
+        struct model_stored *stored = NULL;
+        struct model_stored_reader *reader = NULL;
+        check_int(
+            model_stored_create(model, &model->blocks[b], MODEL_STORAGE_INT8, KERN_BF16, &stored),
+            ==, 0);
+        if (stored != NULL) {
+            const struct model_stored_source source = {.files = made->files,
+                                                       .block = &model->blocks[b],
+                                                       .stored = stored,
+                                                       .type = KERN_BF16,
+                                                       .team = team,
+                                                       .sums = sums};
+            check_int(model_stored_open(&source, &reader), ==, 0);
+            check_int(model_stored_read(reader, NULL, stored->bytes), ==, 0);
+            model_stored_close(reader);
+            model_stored_destroy(stored);
+        }
+    }
+    const uint64_t identity = model_sums_identity(sums, made->files);
+    model_sums_destroy(sums);
+    core_team_destroy(team);
+    return identity;
+}
+
+/* Modules that bitsandbytes left whole are read part by part; parts begin anywhere, and neither that nor the number of
+ * threads changes the identity. */
+static void whole_modules_have_one_identity(void)
+{
+    static const char *const frozen[] = {"*"};
+    const struct model_options options = {.frozen = frozen, .frozen_count = 1};
+    struct case_model made = {.rows = CASE_WHOLE};
+    struct model_config config;
+    uint64_t seen[2];
+    char folder[600];
+    fixture_path("llama_nested", "/plain", folder);
+    check_int(model_config_load(folder, &config), ==, 0);
+    for (int given = 0; given < 2; given++) {
+        config.quant = given ? KERN_QUANT_INT8 : KERN_QUANT_NONE;
+        memset(config.whole, 0xff, sizeof config.whole);
+        check_int(model_create(&config, &options, &made.model), ==, 0);
+        check_int(model_files_open(folder, &made.files), ==, 0);
+        model_stored_set_base(made.files, made.model, MODEL_STORAGE_INT8, KERN_BF16);
+        check_int(model_files_check(made.files, made.model), ==, 0);
+        seen[given] = identity_of_stored(&made, 1);
+        check_uint(identity_of_stored(&made, 3), ==, seen[given]);
+        model_files_close(made.files);
+        model_destroy(made.model);
+    }
+    check_uint(seen[1], ==, seen[0]);
+}
+
 TEST_MAIN({"runs_have_the_bits_of_dequantised_weights", runs_have_the_bits_of_dequantised_weights},
           {"ranks_resume_on_the_same_base", ranks_resume_on_the_same_base},
           {"logits_are_those_of_transformers", logits_are_those_of_transformers},
           {"damaged_folders_are_refused", damaged_folders_are_refused},
           {"numbers_are_checked", numbers_are_checked},
-          {"other_maps_are_read", other_maps_are_read})
+          {"other_maps_are_read", other_maps_are_read},
+          {"whole_modules_have_one_identity", whole_modules_have_one_identity})
