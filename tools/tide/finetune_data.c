@@ -167,9 +167,10 @@ static int check_scan(const struct finetune_data *data)
     }
     if (info->cut > 0) {
         core_log(CORE_LOG_WARN,
-                 "%s: %" PRId64 " of %" PRId64 " rows are cut to %" PRId64
-                 " tokens; %sa larger --seq-len keeps them whole",
-                 path, info->cut, info->read, data->options.length_max,
+                 "%s: %" PRId64 " of %" PRId64 " %s are cut to %" PRId64
+                 " tokens%s; %sa larger --seq-len keeps them whole",
+                 path, info->cut, info->read, data->options.pairs ? "pairs" : "rows",
+                 data->options.length_max, data->options.pairs ? " for each answer" : "",
                  data->options.pairs ? "" : "--split keeps the rest as further rows, ");
     }
     if (info->untrained > 0) {
