@@ -220,7 +220,8 @@ struct tide_engine_options {
 
     /* With TIDE_LOSS_DPO, the largest number of tokens of a pair, as tide_pair_length counts them: tokens with
      * which both rows begin count once. Each pair takes compute and memory for this many tokens. 0: 2 * length,
-     * which is enough for every pair. A step refuses a longer pair */
+     * which is enough for every pair. A step refuses a longer pair. Bits depend on it: a resumed run keeps that of
+     * its checkpoint if this one is not larger; if it is, a warning says so */
     uint64_t pair_length;
 };
 

@@ -10,6 +10,7 @@
 #include "offload/api/abi.h"
 #include "offload/api/build.h"
 #include "offload/api/setup_parts.h"
+#include "offload/run/checkpoint.h"
 #include "offload/run/machine.h"
 
 /* Without budgets, a plan may be slower by this share of the fastest step's time to use less memory. */
@@ -40,6 +41,18 @@ enum core_update_type setup_moments(uint32_t moments)
     return types[moments];
 }
 
+/* Tokens that a pair has room for. Their number changes a run's bits, so a resumed run keeps it, unless its pairs
+ * or rows are longer, or rows shorter; resuming then warns that bits differ. */
+static int64_t pair_length_of(const struct tide_engine_options *given)
+{
+    const uint64_t longest = 2 * (uint64_t)given->length;
+    const uint64_t both = given->pair_length > 0 ? given->pair_length : longest;
+    const uint64_t needed = both > given->length ? both : given->length;
+    const uint64_t before = given->resume != NULL ? run_checkpoint_shape(given->resume).pair_length
+                                                  : 0;
+    return (int64_t)(before > needed && before <= longest ? before : needed);
+}
+
 static void fill_training(const struct tide_engine_options *given, struct run_options *out)
 {
     static const enum model_storage bases[] = {[TIDE_BASE_PLAIN] = MODEL_STORAGE_PLAIN,
@@ -54,9 +67,8 @@ static void fill_training(const struct tide_engine_options *given, struct run_op
     out->beta = given->dpo_beta > 0 ? given->dpo_beta : 0.1;
     out->length = given->length;
     if (out->pairs > 0) {
-        const int64_t both = given->pair_length > 0 ? (int64_t)given->pair_length : 2 * out->length;
         out->row_length = out->length;
-        out->length = both > out->row_length ? both : out->row_length;
+        out->length = pair_length_of(given);
     }
     out->micro_batches = given->accum > 0 ? given->accum : 1;
     out->tile_bytes = given->tile_bytes;

@@ -37,9 +37,11 @@ static unsigned threads_of(const struct setup *setup)
                          : setup->peers != NULL   ? world_threads(setup->peers) * local
                                                   : processors(given->device);
     const unsigned each = all / local > 0 ? all / local : 1;
-    const unsigned before = given->threads == 0 && given->resume != NULL
-                                ? run_checkpoint_threads(given->resume, setup->options.world)
-                                : 0;
+    struct run_checkpoint_shape shape = {.threads = 0};
+    if (given->threads == 0 && given->resume != NULL) {
+        shape = run_checkpoint_shape(given->resume);
+    }
+    const unsigned before = shape.ranks == setup->options.world ? shape.threads : 0;
     return before > 0 && (before == 1 || before * local <= all) ? before : each;
 }
 

@@ -78,6 +78,9 @@ static const char *moments_name(enum core_update_type moments)
 enum { FORMAT_PARAMETERS = 3, VALUE_CHARS = STORE_PARAMETER_BYTES - 1 };
 
 static const char CONFIG[] = "config";
+static const char THREADS[] = "threads";
+static const char RANKS[] = "ranks";
+static const char PAIR_LENGTH[] = "pair_length";
 
 static void add_parameters(struct store_manifest *manifest, const struct run_options *options,
                            const struct blocks *blocks)
@@ -87,8 +90,8 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     add(manifest, "optimizer", "%s", rule_name(options->rule));
     add(manifest, "moments", "%s", moments_name(options->moments));
     add(manifest, "seed", "%" PRIu64, options->seed);
-    add(manifest, "threads", "%u", options->threads);
-    add(manifest, "ranks", "%" PRIu32, options->world > 0 ? options->world : 1);
+    add(manifest, THREADS, "%u", options->threads);
+    add(manifest, RANKS, "%" PRIu32, options->world > 0 ? options->world : 1);
     add(manifest, "batch", "%" PRId64, options->pairs > 0 ? options->pairs : options->rows);
     add(manifest, "length", "%" PRId64, options->pairs > 0 ? options->row_length : options->length);
     add(manifest, "accum", "%" PRIu32, options->micro_batches);
@@ -108,6 +111,7 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     add(manifest, "loss", "%s", options->pairs > 0 ? "dpo" : "tokens");
     if (options->pairs > 0) {
         add(manifest, "beta", "%s", core_json_real_print(options->beta, 17, text));
+        add(manifest, PAIR_LENGTH, "%" PRId64, options->length);
     }
     if (options->config_hash != 0) {
         add(manifest, CONFIG, "%016" PRIx64, options->config_hash);
@@ -268,32 +272,38 @@ void run_checkpoint_compare_products(const struct store_manifest *manifest, cons
              products != NULL ? products : "the CPU");
 }
 
-unsigned run_checkpoint_threads(const char *directory, uint32_t world)
+/* A number of a manifest; 0: it has none of this name. */
+static uint64_t number_of(const struct store_manifest *manifest, const char *name)
+{
+    const char *value = store_manifest_parameter(manifest, name);
+    return value != NULL ? strtoull(value, NULL, 10) : 0;
+}
+
+struct run_checkpoint_shape run_checkpoint_shape(const char *directory)
 {
     enum { THREADS_MAX = 4096, PATH_BYTES = 4096 };
+    struct run_checkpoint_shape shape = {.threads = 0};
     uint64_t *steps = NULL;
     size_t count = 0;
-    unsigned long threads = 0;
+    bool found = false;
     if (store_shelf_list(directory, &steps, &count) != 0) {
-        return 0;
+        return shape;
     }
-    for (size_t i = count; threads == 0 && i-- > 0;) {
+    for (size_t i = count; !found && i-- > 0;) {
         struct store_manifest manifest = {.step = 0};
         char path[PATH_BYTES];
         store_shelf_path(directory, steps[i], path, sizeof path);
-        if (store_checkpoint_peek(path, &manifest) == 0) {
-            const char *value = store_manifest_parameter(&manifest, "threads");
-            const char *ranks = store_manifest_parameter(&manifest, "ranks");
-            const bool same = ranks != NULL && strtoul(ranks, NULL, 10) == world;
-            if (!same) { /* only the newest readable one counts */
-                i = 0;
-            }
-            threads = same && value != NULL ? strtoul(value, NULL, 10) : 0;
+        found = store_checkpoint_peek(path, &manifest) == 0;
+        if (found) {
+            const uint64_t threads = number_of(&manifest, THREADS);
+            shape.threads = threads <= THREADS_MAX ? (unsigned)threads : 0;
+            shape.ranks = number_of(&manifest, RANKS);
+            shape.pair_length = number_of(&manifest, PAIR_LENGTH);
         }
         store_manifest_fini(&manifest);
     }
     free(steps);
-    return threads <= THREADS_MAX ? (unsigned)threads : 0;
+    return shape;
 }
 
 /* ---- streams ---- */

@@ -32,9 +32,14 @@ int run_checkpoint_check(const struct store_manifest *manifest, const struct blo
  * the run that wrote the manifest: that may change bits. */
 void run_checkpoint_compare_products(const struct store_manifest *manifest, const char *products);
 
-/* The compute threads of a rank of the run whose newest readable checkpoint is in a directory; 0:
- * there is none, or its number of ranks is not `world`. */
-unsigned run_checkpoint_threads(const char *directory, uint32_t world);
+/* What a resumed run keeps of the run whose newest readable checkpoint is in a directory, because it changes bits;
+ * zeros: there is none. */
+struct run_checkpoint_shape {
+    unsigned threads; /* of a rank */
+    uint64_t ranks;
+    uint64_t pair_length; /* tokens that a pair has room for; 0: no pairs */
+};
+struct run_checkpoint_shape run_checkpoint_shape(const char *directory);
 
 /* Converts the arrays of an update's window to a checkpoint's streams. */
 struct store_arrays run_checkpoint_streams(const struct adam_arrays *arrays);

@@ -99,6 +99,30 @@ static void same_results(void)
     rig_end();
 }
 
+/* Bits depend on the tokens that a pair has room for, which follow from the pairs that a run reads. A resumed run keeps
+ * them if its own pairs are shorter, and says so if they are longer. */
+static void room_of_a_pair(void)
+{
+    static const char longer[] = "{\"prompt\": \"a b c d e f\", \"chosen\": \"g h i j k l m n o "
+                                 "p\", \"rejected\": \"q r s t u v w x\"}\n";
+    rig_train_begin();
+    rig_make_pairs();
+    test_file("longer.jsonl", longer, strlen(longer));
+#define ROOM   LOUD "--save-every 1 --seq-len "
+#define LONGER "--eval-data %T/longer.jsonl --eval-every 9 "
+    expect(0, ROOM "16 " LONGER "--steps 4 --out %T/room");
+    expect(0, ROOM "16 " LONGER "--steps 2 --out %T/kept");
+    expect(0, ROOM "16 --steps 4 --out %T/kept --resume");
+    check_true(strstr(rig_err, "pair_length") == NULL);
+    rig_same_adapter("room", "kept");
+    expect(0, ROOM "16 --steps 2 --out %T/grown");
+    expect(0, ROOM "16 " LONGER "--steps 4 --out %T/grown --resume");
+    check_contains(rig_err, "pair_length was 16 before this run was resumed and is ");
+    expect(0, LOUD "--seq-len 8 --steps 3 --out %T/cut");
+    check_contains(rig_err, "3 of 5 pairs are cut to 8 tokens for each answer; a larger --seq-len");
+    rig_end();
+}
+
 /* Rows that are no pairs, pairs without --loss dpo, and what pairs cannot be combined with are refused before anything is
  * written. */
 static void refused(void)
@@ -136,4 +160,5 @@ static void refused(void)
     rig_end();
 }
 
-TEST_MAIN({"learns", learns}, {"same_results", same_results}, {"refused", refused})
+TEST_MAIN({"learns", learns}, {"same_results", same_results}, {"room_of_a_pair", room_of_a_pair},
+          {"refused", refused})
