@@ -363,6 +363,12 @@ static void refused(void)
     /* With cards it has no place to meet, or no NCCL. */
     expect_with(2, "LOCAL_RANK=0", RANKS "--steps 1 --out %T/none --dev cuda");
     check_contains(rig_err, "torchrun");
+    /* Another process says so, too: its machine may be the only one with the fault. */
+    setenv("RANK", "1", 1);
+    expect_with(2, "LOCAL_RANK=1", RANKS "--steps 1 --out %T/none");
+    check_contains(rig_err, "rank 1: torchrun started 2 processes, but does not connect them");
+    expect_with(2, "LOCAL_RANK=1", RANKS "--steps 1 --out %T/none --dev cuda --rendezvous nowhere");
+    check_contains(rig_err, "rank 1: "); /* the rendezvous, or no NCCL */
     unsetenv("RANK");
     unsetenv("WORLD_SIZE");
     expect(2, RANKS "--steps 1 --out %T/none --rendezvous localhost:29501");

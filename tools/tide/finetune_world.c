@@ -75,13 +75,15 @@ int finetune_world_open(const struct cli_command *command, int argc, char **argv
     const int rc = tide_world_open(&options, &world);
     if (rc != 0) {
         core_err_adopt(rc, tide_last_error());
-        /* Every process finds the errors of flags and of the environment. */
-        const bool same = rc == -EINVAL || rc == -ENOTSUP || rc == -EPIPE || rc == -ECANCELED;
-        if (!leads && !same) {
+        /* The first process says why it left, and who sent the signal knows. All else may be wrong on one machine only:
+         * flags, the environment, a name that cannot be resolved, a missing library. */
+        if (!leads && (rc == -EPIPE || rc == -ECANCELED)) {
+            return finetune_exit_code(rc);
+        }
+        if (!leads) {
             core_err_prefix(rc, "rank %u", tide_world_rank());
         }
-        return leads || !same ? cli_fail(command, finetune_exit_code(rc), NULL)
-                              : finetune_exit_code(rc);
+        return cli_fail(command, finetune_exit_code(rc), NULL);
     }
     if (!leads && world != NULL) {
         return follow(command, world);
