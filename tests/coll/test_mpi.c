@@ -350,7 +350,7 @@ static int run_world(const char *launcher, const char *name, unsigned world, cha
         snprintf(command, sizeof command, "exec %s --body %s", self, name);
         return test_torchrun(command, world, NULL, text, bytes);
     }
-    snprintf(command, sizeof command, "timeout 60 %s -n %u %s --body %s 2>&1", launcher, world,
+    snprintf(command, sizeof command, "timeout 240 %s -n %u %s --body %s 2>&1", launcher, world,
              self, name);
     FILE *pipe = popen(command, "r");
     check_true(pipe != NULL);
