@@ -65,12 +65,7 @@ static void tapes_train(void)
     for (uint64_t i = 0; i < TEST_COUNT(400, 60); i++) {
         struct world world;
         train_vary(&world, i * 7919 + i / 3);
-        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
-        train_machines(&world,
-                       is_inside    ? &train_inside
-                       : i % 2 == 0 ? &train_drained
-                                    : &train_evaluated,
-                       2);
+        train_as_timed(&world, i % 2 == 0, 2);
     }
 }
 
@@ -199,8 +194,7 @@ static void frozen_blocks_train(void)
         }
         struct cut cuts[BLOCKS];
         cut_blocks(&world, cuts, i);
-        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
-        train_machines(&world, is_inside ? &train_inside : &train_drained, 1);
+        train_as_timed(&world, true, 1);
     }
 }
 
@@ -221,12 +215,7 @@ static void stored_blocks_train(void)
             world.input.wishes.weights == PLAN_WHERE_STORE) {
             world.input.wishes.weights = PLAN_WHERE_HOST;
         }
-        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
-        train_machines(&world,
-                       is_inside    ? &train_inside
-                       : i % 2 == 0 ? &train_drained
-                                    : &train_evaluated,
-                       1);
+        train_as_timed(&world, i % 2 == 0, 1);
         struct plan *plan = world_plan(&world);
         const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
         for (uint32_t c = 0; c < tape->count; c++) {
@@ -322,12 +311,7 @@ static void cards_train(void)
         wishes->weights = i % 2 == 0 ? PLAN_WHERE_DEVICE : PLAN_WHERE_AUTO;
         wishes->grads = i % 3 == 0 ? PLAN_WHERE_DEVICE : PLAN_WHERE_AUTO;
         world.shapes[i % BLOCKS].trained = i % 4 != 1;
-        bool is_inside = wishes->timing == PLAN_TIMING_INSIDE;
-        train_machines(&world,
-                       is_inside    ? &train_inside
-                       : i % 2 == 0 ? &train_drained
-                                    : &train_evaluated,
-                       2);
+        train_as_timed(&world, i % 2 == 0, 2);
     }
 }
 
@@ -398,8 +382,7 @@ static void cards_sum_what_they_made(void)
         if (world.input.wishes.grads == PLAN_WHERE_DEVICE) {
             world.input.wishes.grads = PLAN_WHERE_AUTO;
         }
-        const bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
-        train_machines(&world, is_inside ? &train_inside : &train_drained, 2);
+        train_as_timed(&world, true, 2);
     }
 }
 

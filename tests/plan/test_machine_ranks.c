@@ -21,12 +21,7 @@ static void ranks_train(void)
             world.input.wishes.weights == PLAN_WHERE_STORE) {
             world.input.wishes.weights = PLAN_WHERE_HOST;
         }
-        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
-        train_machines(&world,
-                       is_inside    ? &train_inside
-                       : i % 3 == 0 ? &train_drained
-                                    : &train_evaluated,
-                       1);
+        train_as_timed(&world, i % 3 == 0, 1);
     }
 }
 
@@ -42,12 +37,7 @@ static void packed_ranks_train(void)
         world.input.world = i % 2 == 0 ? 2 : 4;
         world.input.stage = 3;
         world.input.packs = true;
-        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
-        train_machines(&world,
-                       is_inside    ? &train_inside
-                       : i % 3 == 0 ? &train_drained
-                                    : &train_evaluated,
-                       1);
+        train_as_timed(&world, i % 3 == 0, 1);
         struct plan *plan = world_plan(&world);
         const struct plan_tape *tape = plan_tape(plan, PLAN_KIND_COUNT, PLAN_FIRST);
         for (uint32_t c = 0; c < tape->count; c++) {
@@ -69,12 +59,7 @@ static void coded_ranks_train(void)
         world.input.stage = 1 + (uint32_t)(i / 2 % 3);
         world.input.codes = true;
         world.input.packs = i % 5 == 0;
-        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
-        train_machines(&world,
-                       is_inside    ? &train_inside
-                       : i % 3 == 0 ? &train_drained
-                                    : &train_evaluated,
-                       1);
+        train_as_timed(&world, i % 3 == 0, 1);
     }
 }
 
@@ -114,12 +99,7 @@ static void groups_train(void)
         if (i % 7 == 3) {
             train_store_blocks(&world, i % 2 == 0);
         }
-        bool is_inside = world.input.wishes.timing == PLAN_TIMING_INSIDE;
-        train_machines(&world,
-                       is_inside    ? &train_inside
-                       : i % 3 == 0 ? &train_drained
-                                    : &train_evaluated,
-                       1);
+        train_as_timed(&world, i % 3 == 0, 1);
         struct plan *plan = world_plan(&world);
         within += count_within(plan, &others);
         plan_destroy(plan);

@@ -171,6 +171,16 @@ const struct train_row train_evaluated = {
     {PLAN_FIRST, PLAN_DRAIN, PLAN_EVAL, PLAN_FIRST, PLAN_NEXT, PLAN_DRAIN}, 6, 0};
 const struct train_row train_inside = {{PLAN_FIRST, PLAN_FIRST, PLAN_EVAL, PLAN_FIRST}, 4, 0};
 
+void train_as_timed(const struct world *world, bool drained, int seeds)
+{
+    const bool is_inside = world->input.wishes.timing == PLAN_TIMING_INSIDE;
+    train_machines(world,
+                   is_inside ? &train_inside
+                   : drained ? &train_drained
+                             : &train_evaluated,
+                   seeds);
+}
+
 /* Right and wrong guesses after each other, after steps that defer, and before everything that can
  * follow. */
 static const struct train_row guessed[] = {

@@ -22,5 +22,8 @@ void train_store_blocks(struct world *world, bool some);
 
 /* Trains all ranks of the world in as many orders as there are seeds, and checks weights and states. */
 void train_machines(const struct world *world, const struct train_row *row, int seeds);
+/* Does so with train_inside if the world wishes for updates inside backward, otherwise with train_drained or
+ * train_evaluated. */
+void train_as_timed(const struct world *world, bool drained, int seeds);
 
 #endif
