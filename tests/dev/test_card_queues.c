@@ -5,34 +5,12 @@
 
 #include "core/base/err.h"
 #include "core/dev/dev.h"
+#include "tests/dev/mix.h"
 #include "tests/dev/runtime.h"
 #include "tests/harness/test.h"
 
-enum { OP_MIX = 1, OP_FAIL = 2, QUEUES = 4, CELLS = 300, SOURCES = 3 };
+enum { OP_MIX = 1, OP_FAIL = 2, QUEUES = 4, CELLS = 300 };
 static const int64_t LONG_NS = 20000000000;
-
-struct mix_arguments {
-    uint64_t *to;
-    const uint64_t *from[SOURCES];
-    uint64_t value;
-};
-
-static uint64_t mix(const struct mix_arguments *a)
-{
-    uint64_t sum = a->value;
-    for (int i = 0; i < SOURCES; i++) {
-        sum = (sum ^ *a->from[i]) * 0x9e3779b97f4a7c15U;
-    }
-    return sum ^ (sum >> 29);
-}
-
-static int run_mix(void *context, const void *arguments)
-{
-    (void)context;
-    const struct mix_arguments *a = arguments;
-    *a->to = mix(a);
-    return 0;
-}
 
 static int op_mix(const struct dev_launch *where, const struct mix_arguments *a)
 {
@@ -111,7 +89,7 @@ static void run_graph(struct dev_queue **queues, uint64_t seed)
         struct mix_arguments a = {.to = &cells[i], .value = seed + i};
         struct mix_arguments serial = {.value = seed + i};
         struct dev_command command = {.op = OP_MIX, .arguments = &a, .arguments_bytes = sizeof a};
-        for (size_t k = 0; k < SOURCES; k++) {
+        for (size_t k = 0; k < MIX_SOURCES; k++) {
             size_t source = i == 0 ? 0 : next_random(&seed) % i;
             a.from[k] = &cells[source];
             serial.from[k] = &expected[source];

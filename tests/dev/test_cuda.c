@@ -12,35 +12,13 @@
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "tests/dev/fake_cuda.h"
+#include "tests/dev/mix.h"
 #include "tests/harness/test.h"
 
 /* Error codes of the runtime, from its documentation. */
 enum { OUT_OF_MEMORY = 2, DRIVER_TOO_OLD = 35, NO_DEVICE = 100, LAUNCH_FAILURE = 719 };
-enum { OP_MIX = 1, CELLS = 300, SOURCES = 3 };
+enum { OP_MIX = 1, CELLS = 300 };
 static const int64_t LONG_NS = 20000000000;
-
-struct mix_arguments {
-    uint64_t *to;
-    const uint64_t *from[SOURCES];
-    uint64_t value;
-};
-
-static uint64_t mix(const struct mix_arguments *a)
-{
-    uint64_t sum = a->value;
-    for (int i = 0; i < SOURCES; i++) {
-        sum = (sum ^ *a->from[i]) * 0x9e3779b97f4a7c15U;
-    }
-    return sum ^ (sum >> 29);
-}
-
-static int run_mix(void *context, const void *arguments)
-{
-    (void)context;
-    const struct mix_arguments *a = arguments;
-    *a->to = mix(a);
-    return 0;
-}
 
 static int op_mix(const struct dev_launch *where, const struct mix_arguments *a)
 {
@@ -217,7 +195,7 @@ static void a_unit_has_one_event(void)
         struct mix_arguments a = {.to = &cells[i], .value = i};
         const struct dev_command command = {
             .op = OP_MIX, .arguments = &a, .arguments_bytes = sizeof a, .more = i + 1 < CELLS};
-        for (size_t k = 0; k < SOURCES; k++) {
+        for (size_t k = 0; k < MIX_SOURCES; k++) {
             a.from[k] = &cells[i - 1];
         }
         const struct mix_arguments expected = {

@@ -5,6 +5,7 @@
 #include "core/base/team.h"
 #include "core/dev/dev.h"
 #include "tests/dev/device.h"
+#include "tests/dev/mix.h"
 #include "tests/harness/test.h"
 
 enum { OP_ADD = 3, OP_FAIL = 4, OP_ABSENT = 5, OP_WAIT = 6 };
@@ -252,28 +253,12 @@ static void abandoned(void)
     dev_close(device);
 }
 
-enum { GRAPH_QUEUES = 5, GRAPH_CELLS = 400, SOURCES = 3 };
-
-struct mix_arguments {
-    uint64_t *to;
-    const uint64_t *from[SOURCES];
-    uint64_t value;
-};
-
-static uint64_t mix(const struct mix_arguments *a)
-{
-    uint64_t sum = a->value;
-    for (int i = 0; i < SOURCES; i++) {
-        sum = (sum ^ *a->from[i]) * 0x9e3779b97f4a7c15U;
-    }
-    return sum ^ (sum >> 29);
-}
+enum { GRAPH_QUEUES = 5, GRAPH_CELLS = 400 };
 
 static int op_mix(const struct dev_launch *where, const struct mix_arguments *a)
 {
     (void)where;
-    *a->to = mix(a);
-    return 0;
+    return run_mix(NULL, a);
 }
 DEV_OP_LAUNCH(op_mix, mix_arguments)
 
@@ -296,7 +281,7 @@ static void run_graph(struct dev_device *device, struct dev_queue **queues, uint
         struct mix_arguments a = {.to = &cells[i], .value = seed + i};
         struct mix_arguments serial = {.value = seed + i};
         struct dev_command command = {.op = 7, .arguments = &a, .arguments_bytes = sizeof a};
-        for (size_t k = 0; k < SOURCES; k++) {
+        for (size_t k = 0; k < MIX_SOURCES; k++) {
             size_t source = i == 0 ? 0
                                    : next_random(&seed) % (i < 40 ? i : 40) + (i < 40 ? 0 : i - 40);
             a.from[k] = &cells[source];
