@@ -233,7 +233,7 @@ fail:
     return rc;
 }
 
-/* Whether a name in a directory refers to the same inode as `fd`. */
+/* Returns whether a name in a directory refers to the same inode as `fd`. */
 static bool is_same(int at, const char *name, int fd)
 {
     struct stat here;

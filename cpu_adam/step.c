@@ -121,7 +121,7 @@ static uint64_t piece_end(const struct adam *adam, uint64_t index, uint32_t *gro
     return end;
 }
 
-/* Whether a piece that ends at `end` would cut a block of 8-bit moments. */
+/* Returns whether a piece that ends at `end` would cut a block of 8-bit moments. */
 static bool cuts_block(const struct adam *adam, uint64_t end)
 {
     return adam->options.moments == CORE_UPDATE_Q8 && end % CORE_UPDATE_Q8_BLOCK != 0 &&

@@ -30,8 +30,8 @@ int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns);
 int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns,
                          int64_t timeout_ns);
 
-/* Whether threads may spin: not if the environment has TIDE_WAIT_POLICY=passive, and, unless it has
- * TIDE_WAIT_POLICY=active, not in a process that is bound to one processor. */
+/* Returns whether threads may spin: not if the environment has TIDE_WAIT_POLICY=passive, and,
+ * unless it has TIDE_WAIT_POLICY=active, not in a process that is bound to one processor. */
 bool core_bell_may_spin(void);
 
 #endif

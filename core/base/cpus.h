@@ -44,7 +44,7 @@ enum core_cpu_flag {
 enum { CORE_CPU_ALL = 0x7fffffff };
 
 unsigned core_cpu_flags(unsigned mask);
-/* Whether TIDE_ISA removes any of the processor's flags. */
+/* Returns whether TIDE_ISA removes any of the processor's flags. */
 bool core_cpu_flags_limited(void);
 /* "avx2 avx512 ...", or "none". Returns text. */
 const char *core_cpu_flags_print(unsigned flags, char *text, size_t bytes);

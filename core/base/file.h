@@ -49,15 +49,15 @@ int core_file_sum(int fd, uint64_t *out);
  * 0, or -errno without a message. */
 int core_file_reserve(int fd, uint64_t bytes, bool *reserved);
 
-/* Whether a name is one that a model's weights have: "model.safetensors",
+/* Returns whether a name is one that a model's weights have: "model.safetensors",
  * "model-00001-of-00003.safetensors", "model.safetensors.index.json". */
 bool core_file_is_weights(const char *name);
-/* Whether a name is one of those or "config.json": files that publishing a model replaces or removes,
- * besides copies of other files. */
+/* Returns whether a name is one of those or "config.json": files that publishing a model replaces
+ * or removes, besides copies of other files. */
 bool core_file_is_of_model(const char *name);
 
-/* Whether two names refer to the same file or folder, so that writing one destroys the other. False
- * for devices, pipes and names that do not exist. */
+/* Returns whether two names refer to the same file or folder, so that writing one destroys the
+ * other. False for devices, pipes and names that do not exist. */
 bool core_file_is_same(const char *one, const char *other);
 
 #endif

@@ -45,18 +45,18 @@ void core_cfg_add_note(struct core_cfg_detail *detail, const struct core_cfg_not
  * that was given. */
 void core_cfg_tell(struct core_cfg_detail *detail, enum core_cfg_note_kind kind, size_t row,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* Whether this key already has a refusal. */
+/* Returns whether this key already has a refusal. */
 bool core_cfg_was_refused(const struct core_cfg_detail *detail, const char *key);
 void core_cfg_free_notes(struct core_cfg_detail *detail);
 
 /* value.c */
-/* Whether the chosen type of optimizer or scheduler has this row. */
+/* Returns whether the chosen type of optimizer or scheduler has this row. */
 bool core_cfg_applies(const struct core_cfg_detail *detail, size_t row);
 /* Sets the row's default. */
 void core_cfg_set_preset(struct core_cfg_detail *detail, size_t row);
 /* Sets a value of the file, or refuses it with a note and leaves the default. */
 void core_cfg_set(struct core_cfg_detail *detail, size_t row, const struct core_json_value *value);
-/* Whether the value fits the row; for elements of lists, which are not kept. */
+/* Returns whether the value fits the row; for elements of lists, which are not kept. */
 bool core_cfg_fits(size_t row, const struct core_json_value *value);
 /* Adds the refusal of a value that does not fit, with the allowed ones. */
 void core_cfg_tell_wrong(struct core_cfg_detail *detail, size_t row,

@@ -131,7 +131,8 @@ fail:
     return rc;
 }
 
-/* Whether the first three bytes are base64 of the beginning of an object or comment. 1, 0 or -ENOMEM. */
+/* Returns whether the first three bytes are base64 of the beginning of an object or comment. 1, 0
+ * or -ENOMEM. */
 static int looks_encoded(const char *argument)
 {
     char *front = NULL;

@@ -88,13 +88,13 @@ size_t core_cfg_index(const char *path);
 ptrdiff_t core_cfg_row_in(const char *prefix, const char *key, size_t key_bytes);
 /* The last part of the row's path. */
 const char *core_cfg_leaf(const struct core_cfg_row *row);
-/* Whether the row is directly below the section `prefix`. */
+/* Returns whether the row is directly below the section `prefix`. */
 bool core_cfg_row_below(const struct core_cfg_row *row, const char *prefix);
 /* Writes the first name of choice `index`. */
 void core_cfg_choice_name(const struct core_cfg_row *row, int64_t index, char *out, size_t bytes);
 /* The index of a choice by any of its spellings; -1: none. */
 int64_t core_cfg_choice_find(const struct core_cfg_row *row, const char *text, size_t bytes);
-/* Whether `name` is one of `names`, which have spaces between them. NULL has none. */
+/* Returns whether `name` is one of `names`, which have spaces between them. NULL has none. */
 bool core_cfg_is_named(const char *names, const char *name, size_t name_bytes);
 
 #endif

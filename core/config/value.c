@@ -189,7 +189,7 @@ static bool take_feature(const struct core_json_value *value, struct core_cfg_va
     return take_bool(value, out, &loose);
 }
 
-/* Whether `value` has the type and range of the row; if so, *out gets it. */
+/* Returns whether `value` has the type and range of the row; if so, *out gets it. */
 static bool take(const struct core_cfg_row *row, const struct core_json_value *value,
                  struct core_cfg_value *out, bool *loose)
 {

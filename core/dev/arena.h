@@ -54,8 +54,8 @@ void dev_arena_fini(struct dev_arena *arena);
 int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out);
 void dev_arena_free(struct dev_arena *arena, void *memory);
 void dev_arena_report(struct dev_arena *arena, struct dev_memory *out);
-/* Whether [memory, memory + bytes) lies inside the range, without taking the lock; or inside one
- * allocation of the source. */
+/* Returns whether [memory, memory + bytes) lies inside the range, without taking the lock; or
+ * inside one allocation of the source. */
 bool dev_arena_holds(struct dev_arena *arena, const void *memory, size_t bytes);
 
 #endif

@@ -23,7 +23,7 @@ struct dev_queue;
  * in are listed, too. */
 const char *dev_kind_name(unsigned index);
 bool dev_kind_built(unsigned index);
-/* Whether a device of this kind or name ("cpu", "cuda:1") is the CPU, which works in host
+/* Returns whether a device of this kind or name ("cpu", "cuda:1") is the CPU, which works in host
  * memory. */
 bool dev_is_cpu(const char *name);
 /* The number of devices of the kind in this machine, at least 1. -ENODEV if none is usable,
@@ -88,10 +88,10 @@ int dev_memory_alloc(struct dev_device *device, size_t bytes, void **out);
 /* NULL is fine. No command in flight may use the memory. */
 void dev_memory_free(struct dev_device *device, void *memory);
 void dev_memory_report(struct dev_device *device, struct dev_memory *out);
-/* Whether [memory, memory + bytes) is memory of this device. */
+/* Returns whether [memory, memory + bytes) is memory of this device. */
 bool dev_memory_holds(struct dev_device *device, const void *memory, size_t bytes);
-/* Whether each allocation is one of the runtime, too, so that its tools see accesses outside of it:
- * on a GPU with TIDE_DEVICE_MEMORY=separate in the environment. */
+/* Returns whether each allocation is one of the runtime, too, so that its tools see accesses
+ * outside of it: on a GPU with TIDE_DEVICE_MEMORY=separate in the environment. */
 bool dev_memory_is_separate(const struct dev_device *device);
 
 /* Prepares host memory for asynchronous copies: a GPU pins it, the CPU device only records the

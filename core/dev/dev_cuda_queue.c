@@ -305,10 +305,10 @@ static int fail_queue(struct cuda_queue *queue, int code)
     return code;
 }
 
-/* Whether too many launches are in flight; a launch can be some dozens of kernels. If the runtime's
- * own queue of about 1,024 kernels is full, the runtime waits inside the launch and holds its lock,
- * and the watch sees nothing until it returns. A longer unit continues if nothing before it is in
- * flight: waiting would free nothing. */
+/* Returns whether too many launches are in flight; a launch can be some dozens of kernels. If the
+ * runtime's own queue of about 1,024 kernels is full, the runtime waits inside the launch and holds
+ * its lock, and the watch sees nothing until it returns. A longer unit continues if nothing before
+ * it is in flight: waiting would free nothing. */
 static bool launches_full(const struct cuda_queue *queue, uint64_t issued, uint64_t reached)
 {
     const uint64_t done = reached > 0 ? queue->ends[(reached - 1) % queue->depth] : 0;

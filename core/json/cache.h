@@ -15,7 +15,7 @@ enum { CORE_CACHE_DAYS = 30, CORE_CACHE_PATH_BYTES = 4096 };
 /* False if the name is too long; `path` is "" then. */
 bool core_cache_path(const char *folder, const char *kind, uint64_t hash,
                      char path[CORE_CACHE_PATH_BYTES]);
-/* Whether the file exists and its time is neither too old nor in the future. */
+/* Returns whether the file exists and its time is neither too old nor in the future. */
 bool core_cache_counts(const char *path);
 
 /* Creates the folder and its missing parents, for the user only. 0 or -errno without a message. */

@@ -160,7 +160,7 @@ static size_t offset_of(const struct core_json *doc, const char *text)
     return (size_t)(text - doc->text);
 }
 
-/* Whether `unit` is the first (0xD800) or the second (0xDC00) half of a surrogate pair. */
+/* Returns whether `unit` is the first (0xD800) or the second (0xDC00) half of a surrogate pair. */
 static bool is_half(unsigned unit, unsigned half)
 {
     return (unit & 0xFC00) == half;

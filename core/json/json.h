@@ -93,8 +93,9 @@ int core_json_get_string(const struct core_json *doc, const struct core_json_val
 int core_json_get(const struct core_json *doc, const struct core_json_value *object,
                   const char *key, enum core_json_kind kind, const struct core_json_value **out);
 
-/* Whether a number of either kind is an integer that int64_t holds (5e8 is one); then *out is its value. A real of
- * -2^63 counts as too small, because larger ones in the text round to it. */
+/* Returns whether a number of either kind is an integer that int64_t holds (5e8 is one); then *out
+ * is its value. A real of -2^63 counts as too small, because larger ones in the text round to
+ * it. */
 bool core_json_as_integer(const struct core_json_value *value, int64_t *out);
 
 /* The position of a member's key or of an element, and its path from the root:

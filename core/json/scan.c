@@ -298,7 +298,7 @@ static int hex_unit(const char *at, size_t bytes)
     return unit;
 }
 
-/* Whether all eight bytes are plain: ASCII, not below space, no quote, no backslash. */
+/* Returns whether all eight bytes are plain: ASCII, not below space, no quote, no backslash. */
 static bool plain_eight(const char *at)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);

@@ -67,7 +67,7 @@ int core_json_scan_skip(struct core_json_scan *scan, const struct core_json_toke
  * returns its whole length, which never exceeds token->bytes. A lone surrogate becomes U+FFFD. */
 size_t core_json_token_string(const struct core_json_token *token, char *out, size_t bytes);
 
-/* Whether this KEY or STRING equals `text` of `bytes`. */
+/* Returns whether this KEY or STRING equals `text` of `bytes`. */
 bool core_json_token_equals(const struct core_json_token *token, const char *text, size_t bytes);
 
 /* The values of an INTEGER, and of an INTEGER or REAL (correctly rounded, whatever the locale). */

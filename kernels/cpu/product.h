@@ -46,7 +46,7 @@ struct kern_product {
 /* The finish that writes a parameter's gradient in dense rows of `width`. */
 struct kern_finish kern_finish_grad(const struct kern_grad *grad, int64_t width);
 
-/* Whether the result is the product itself, without scale, bias or anything added. */
+/* Returns whether the result is the product itself, without scale, bias or anything added. */
 bool kern_finish_plain(const struct kern_finish *finish);
 /* fp32 memory that a product may write directly, because it needs no finish; NULL if there is
  * none. */

@@ -46,8 +46,8 @@ int kern_cuda_attention_grad_begin(const struct dev_launch *where,
                                    const struct kern_attention_grad_arguments *g, int32_t step,
                                    struct kern_tiles *tiles, const float **delta);
 
-/* Whether the tensor-core kernels take these arguments: 16 bits, scale above 0, head_dim a multiple
- * of 8 up to 128, rows at multiples of 16 bytes. */
+/* Returns whether the tensor-core kernels take these arguments: 16 bits, scale above 0, head_dim a
+ * multiple of 8 up to 128, rows at multiples of 16 bytes. */
 bool kern_cuda_attention_fits(const struct kern_attention_arguments *a);
 bool kern_cuda_attention_grad_fits(const struct kern_attention_grad_arguments *g);
 
@@ -66,7 +66,7 @@ int kern_cuda_attention_sm90(const struct dev_launch *where,
 bool kern_cuda_attention_grad_sm90_fits(const struct kern_attention_grad_arguments *g);
 int kern_cuda_attention_grad_sm90(const struct dev_launch *where,
                                   const struct kern_attention_grad_arguments *g);
-/* Whether the card has these products and their results agree with attention_mma.cu or
+/* Returns whether the card has these products and their results agree with attention_mma.cu or
  * attention_grad.cu. Takes _check_bytes() of the queue's scratch and waits for the card. Logs a
  * warning if they disagree or cannot be compared. */
 bool kern_cuda_attention_check(const struct dev_launch *where);

@@ -240,7 +240,7 @@ size_t kern_cuda_attention_grad_check_bytes(void)
     return kern_cuda_attention_check_bytes();
 }
 
-/* Whether the Hopper kernels are compiled for this card. */
+/* Returns whether the Hopper kernels are compiled for this card. */
 static bool card_is_hopper(void)
 {
     struct cudaDeviceProp card;

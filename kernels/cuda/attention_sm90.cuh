@@ -20,8 +20,9 @@ constexpr int KERN_BARRIER_BYTES = 8;
 
 template <int D, int ROWS> constexpr int kern_wg_tile_bytes = ROWS *D * 2;
 
-/* Whether the registers that a block of `groups` consumers starts with are enough for what its
- * warpgroups request later. A warpgroup that requests more than the others leave waits forever. */
+/* Returns whether the registers that a block of `groups` consumers starts with are enough for what
+ * its warpgroups request later. A warpgroup that requests more than the others leave waits
+ * forever. */
 constexpr bool kern_wg_registers_fit(int groups, int producer, int consumer)
 {
     return producer + groups * consumer <=
@@ -35,7 +36,7 @@ __device__ inline char *kern_wg_shared()
     return kern_shared() + (past > 0 ? KERN_WG_ALIGN_BYTES - past : 0);
 }
 
-/* Whether this thread starts the producer's copies. */
+/* Returns whether this thread starts the producer's copies. */
 __device__ inline bool kern_wg_copies()
 {
     return threadIdx.x == 0;

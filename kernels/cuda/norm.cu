@@ -43,7 +43,7 @@ template <typename T, int TEAM, int KEPT> struct row {
         return (static_cast<int64_t>(g) * TEAM + threadIdx.x % TEAM) * KERN_GROUP;
     }
 
-    /* Whether the row continues at group g; the same for all threads of the team. */
+    /* Returns whether the row continues at group g; the same for all threads of the team. */
     __device__ bool has_rest(int g) const
     {
         return (KEPT == KEPT_MAX || !kern_is_bf16<T>)&&static_cast<int64_t>(g) * TEAM * KERN_GROUP <

@@ -487,8 +487,8 @@ __global__ void __launch_bounds__(THREADS, DENSE ? BLOCKS_MIN : 1)
     }
 }
 
-/* Whether the array is aligned for whole quads: the first group's first quad is, or would be, at a
- * multiple of its bytes. */
+/* Returns whether the array is aligned for whole quads: the first group's first quad is, or would
+ * be, at a multiple of its bytes. */
 bool is_dense(const struct core_update_args &u, const void *base, uint64_t bytes)
 {
     const uint64_t into = u.first % CORE_UPDATE_GROUP * bytes;

@@ -158,7 +158,7 @@ int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *o
 
 /* ---- saving ---- */
 
-/* Whether a checkpoint belongs to another run; one that cannot be read does not. */
+/* Returns whether a checkpoint belongs to another run; one that cannot be read does not. */
 static bool is_foreign(const struct tide_engine *engine, const char *directory, uint64_t step)
 {
     struct store_manifest manifest = {.step = 0};

@@ -194,7 +194,7 @@ done:;
 
 /* ---- stores ---- */
 
-/* Whether the path leads to a folder or a file of this name. */
+/* Returns whether the path leads to a folder or a file of this name. */
 static bool is_named(const char *path, const char *name)
 {
     char *whole = realpath(path, NULL);

@@ -108,7 +108,7 @@ int blocks_finish(struct blocks *blocks, const char *family, uint64_t hash);
 
 /* ---- reading ---- */
 
-/* Whether element `at` has no gradient. *end is where that changes. */
+/* Returns whether element `at` has no gradient. *end is where that changes. */
 bool block_gap(const struct block *block, uint64_t at, uint64_t *end);
 
 #endif

@@ -133,7 +133,7 @@ struct cache {
 struct block *table_find(const struct cache *cache, const char *name);
 /* Finds or adds it. NULL with a message: out of memory. */
 struct block *table_add(struct cache *cache, const char *name);
-/* Whether the block has bytes anywhere. */
+/* Returns whether the block has bytes anywhere. */
 bool table_holds(const struct block *block);
 /* Forgets the block if it has no bytes and nothing refers to it. */
 void table_settle(struct cache *cache, struct block *block);

@@ -96,7 +96,7 @@ static void say_failure(struct doctor *doctor, const char *folder, int rc)
     say(doctor, TIDE_FAIL, folder, cure, core_err_message());
 }
 
-/* Whether the folder exists and is writable. */
+/* Returns whether the folder exists and is writable. */
 static bool say_folder(struct doctor *doctor, const char *folder)
 {
     struct stat info;

@@ -64,7 +64,7 @@ uint64_t model_lora_step_seed(const struct model_lora *lora, uint64_t step);
 
 /* The bytes of a tensor's name that are its module's: "a.q_proj.weight" -> those of "a.q_proj". */
 size_t model_module_length(const char *tensor);
-/* Whether `name` is the module of the tensor or the end of its path. */
+/* Returns whether `name` is the module of the tensor or the end of its path. */
 bool model_module_matches(const char *tensor, const char *name);
 /* Writes the name that PEFT gives to an adapter of the tensor's module. */
 void model_adapter_name(const char *tensor, enum model_adapter adapter, char *out, size_t bytes);

@@ -79,13 +79,13 @@ static size_t count_name(const struct model *model, bool adapted, struct module 
     return count;
 }
 
-/* Whether all modules with this last name are adapted. */
+/* Returns whether all modules with this last name are adapted. */
 static bool is_whole_name(const struct model *model, struct module name)
 {
     return count_name(model, true, name) == count_name(model, false, name);
 }
 
-/* Whether an adapted module before this one has the same last name. */
+/* Returns whether an adapted module before this one has the same last name. */
 static bool is_repeated(const struct model *model, struct module module)
 {
     struct walk walk = {.model = model, .adapted = true};

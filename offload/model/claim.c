@@ -16,7 +16,8 @@
 #include "core/base/log.h"
 #include "offload/model/publish.h"
 
-/* Whether the path still leads to the open folder: its owner may have published or removed it. */
+/* Returns whether the path still leads to the open folder: its owner may have published or removed
+ * it. */
 static bool is_in_place(const char *path, int fd)
 {
     struct stat named;

@@ -23,8 +23,8 @@ int model_claim_take(const char *folder, struct model_claim *claim);
 /* Writes a text into the mark. The run that takes the claim after this one was killed reads it: the files
  * that this run has elsewhere and that must be removed. */
 int model_claim_note(const struct model_claim *claim, const char *text);
-/* Whether this is a valid claim on `folder`, however the path is spelled. A claim ends when its folder is
- * published or removed. */
+/* Returns whether this is a valid claim on `folder`, however the path is spelled. A claim ends when
+ * its folder is published or removed. */
 bool model_claim_holds(const struct model_claim *claim, const char *folder);
 /* Removes FOLDER.partial if nothing was written into it. The claim must still be dropped. Signal handlers
  * may call this. */

@@ -197,7 +197,7 @@ static int open_nf4(const struct model_codes *codes, struct nf4 *out)
     return read_state(codes, out);
 }
 
-/* Whether a tensor consists of exactly these fp32 values. */
+/* Returns whether a tensor consists of exactly these fp32 values. */
 static bool has_values(const struct found *found, const float *values, size_t count)
 {
     float read[MAP_CODES];
@@ -205,7 +205,7 @@ static bool has_values(const struct found *found, const float *values, size_t co
            read_whole(found, read) == 0 && memcmp(read, values, count * sizeof *values) == 0;
 }
 
-/* Whether the scales can be stored as KERN_QUANT_NF4 has them. */
+/* Returns whether the scales can be stored as KERN_QUANT_NF4 has them. */
 static bool is_own(const struct nf4 *nf4)
 {
     return nf4->nested.tensor != NULL && nf4->block == KERN_NF4_BLOCK &&

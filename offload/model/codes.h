@@ -31,8 +31,8 @@ int model_codes_read(const struct model_codes *codes, uint64_t begin, uint64_t b
 /* Writes the bytes of the stored tensor after its codes. -EINVAL: a scale is not finite. */
 int model_codes_read_scales(const struct model_codes *codes, uint8_t *to);
 
-/* Whether a tensor belongs to the codes of another one, such as its scales; if so, writes the name
- * of the weights to `out`. */
+/* Returns whether a tensor belongs to the codes of another one, such as its scales; if so, writes
+ * the name of the weights to `out`. */
 bool model_codes_weights_name(const char *name, char *out, size_t bytes);
 
 #endif

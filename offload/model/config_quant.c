@@ -88,8 +88,9 @@ static int read_8bit(const struct core_json *doc, const struct core_json_value *
     return rc;
 }
 
-/* Whether transformers leaves a tensor's module as it is because of an entry of llm_int8_skip_modules: the name begins
- * with it, or ends with it. An entry may also be a regular expression, which only the files tell. */
+/* Returns whether transformers leaves a tensor's module as it is because of an entry of
+ * llm_int8_skip_modules: the name begins with it, or ends with it. An entry may also be a regular
+ * expression, which only the files tell. */
 static bool skips(const char *tensor, const char *entry)
 {
     const size_t module = model_module_length(tensor);

@@ -123,8 +123,8 @@ static int read_theta(const struct core_json *doc, const struct core_json_value 
     return rc;
 }
 
-/* Whether the original length is given anywhere. Then YaRN's factor may be absent or null: it is the
- * ratio of the lengths. */
+/* Returns whether the original length is given anywhere. Then YaRN's factor may be absent or null:
+ * it is the ratio of the lengths. */
 static bool has_original(const struct core_json *doc, const struct core_json_value *dictionary)
 {
     static const char key[] = "original_max_position_embeddings";

@@ -190,7 +190,7 @@ extern const struct model_op_row model_ops_embedding[1];
 extern const struct model_op_row model_ops_head[2];
 extern const struct model_op_row model_ops_layer[10];
 extern const struct model_op_row model_ops_layer_qk_norm[12];
-/* Whether it is the weight of a linear layer, and not the head. */
+/* Returns whether it is the weight of a linear layer, and not the head. */
 bool model_role_is_linear(enum model_role role);
 /* "model.layers.#.x" with the layer's number for '#'. */
 void model_part_name(const char *pattern, int64_t layer, char *out, size_t bytes);

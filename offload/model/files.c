@@ -290,7 +290,7 @@ static int read_floats(const struct found *from, uint64_t begin, size_t count, c
     return rc;
 }
 
-/* Whether two tensors of equal size differ in an element; false if they cannot be read. */
+/* Returns whether two tensors of equal size differ in an element; false if they cannot be read. */
 static bool differ(const struct found *a, const struct found *b, uint64_t elements)
 {
     enum { ELEMENTS = 1 << 18 };

@@ -63,9 +63,9 @@ struct model_kept *model_files_kept(const struct model_files *files);
  * no folder has begin with their initial values. */
 int model_files_check(const struct model_files *files, const struct model *model);
 
-/* Whether the files of a tied model hold a head that differs from its token table in any element;
- * transformers then keeps both. False if either is absent or cannot be read: opening and checking the
- * files reports that. */
+/* Returns whether the files of a tied model hold a head that differs from its token table in any
+ * element; transformers then keeps both. False if either is absent or cannot be read: opening and
+ * checking the files reports that. */
 bool model_files_have_own_head(const char *folder, const struct model_family *family);
 
 /* Sums over the bytes of frozen tensors as files have them, added up while they are read, in any

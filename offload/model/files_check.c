@@ -87,7 +87,7 @@ static bool ends_in(const char *text, const char *end)
     return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
-/* Whether the model reads this tensor, or its family lists it as one that nobody reads. */
+/* Returns whether the model reads this tensor, or its family lists it as one that nobody reads. */
 static bool is_known(const struct model *model, const char *tensor)
 {
     char weights[BLOCKS_NAME_BYTES_MAX + 1];

@@ -615,7 +615,8 @@ void model_files_expect(const struct model_files *files, const struct model_bloc
     expect_range(&range);
 }
 
-/* Whether sums may be added up of reads that begin or end here: no group of elements that is hashed at once is cut. */
+/* Returns whether sums may be added up of reads that begin or end here: no group of elements that
+ * is hashed at once is cut. */
 static bool may_cut(const struct model_block *block, uint64_t at)
 {
     bool may = at % BLOCKS_ALIGN_ELEMENTS == 0 || at == block->elements;

@@ -42,9 +42,10 @@ void model_kept_close(struct model_kept *kept);
 
 /* ---- reading ---- */
 
-/* Whether a file of an earlier run is read, not written. */
+/* Returns whether a file of an earlier run is read, not written. */
 bool model_kept_is_read(const struct model_kept *kept);
-/* Whether a block can be read: not if the file is being written, or was found to be damaged. NULL is fine. */
+/* Returns whether a block can be read: not if the file is being written, or was found to be
+ * damaged. NULL is fine. */
 bool model_kept_has(const struct model_kept *kept, unsigned block);
 /* The identity of the base (model_sums_identity) whose file is read. */
 uint64_t model_kept_identity(const struct model_kept *kept);
@@ -73,7 +74,7 @@ int model_kept_direct_file(const struct model_kept *kept);
 
 /* ---- writing ---- */
 
-/* Whether the bytes of a block are to be written. NULL is fine. */
+/* Returns whether the bytes of a block are to be written. NULL is fine. */
 bool model_kept_wants(const struct model_kept *kept, unsigned block);
 /* Writes the next bytes of a block. Blocks are written one after the other, in any order. If that fails, a log line
  * says so, and no more is written. */
@@ -92,7 +93,7 @@ struct model_kept_look {
     uint64_t bytes; /* of the file */
 };
 
-/* Whether a file has the name of a kept base, or begins like one. */
+/* Returns whether a file has the name of a kept base, or begins like one. */
 bool model_kept_is(const char *path);
 /* The number of kept bases in a directory, including half-written ones. */
 unsigned model_kept_count(const char *directory);

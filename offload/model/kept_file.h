@@ -44,9 +44,9 @@ uint64_t model_kept_rounded(uint64_t bytes);
 uint64_t model_kept_units(const struct model_kept_block *block);
 uint64_t model_kept_tables_bytes(const struct model_kept_header *header);
 
-/* Whether a file has the name of a kept base, also of a half-written one. */
+/* Returns whether a file has the name of a kept base, also of a half-written one. */
 bool model_kept_is_name(const char *name);
-/* Whether the file begins with the magic number of a kept base. */
+/* Returns whether the file begins with the magic number of a kept base. */
 bool model_kept_is_begun(int fd);
 
 /* None of these has a message. -EPERM: the file belongs to another user, or others can write to it.

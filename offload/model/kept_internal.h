@@ -43,7 +43,7 @@ const struct model_kept_block *model_kept_find(const struct model_kept *kept, un
 uint64_t model_kept_hash_shards(const struct model_files *files);
 /* The file's name in its directory. */
 const char *model_kept_name(const struct model_kept *kept);
-/* Whether `name` in the file's directory is the file that is open as `fd`. */
+/* Returns whether `name` in the file's directory is the file that is open as `fd`. */
 bool model_kept_is_named(const struct model_kept *kept, int fd, const char *name);
 
 /* ---- kept_write.c ---- */

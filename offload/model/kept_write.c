@@ -27,7 +27,7 @@ static bool is_partial(const char *name)
            strcmp(name + length - (sizeof partial - 1), partial) == 0;
 }
 
-/* Whether a file was made of the files that this model's folder had before. */
+/* Returns whether a file was made of the files that this model's folder had before. */
 static bool is_stale(const struct model_kept *kept, int fd)
 {
     struct model_kept_header found;

@@ -250,7 +250,8 @@ static int list_adapters(struct model *model, const struct model_lora_options *l
     return rc;
 }
 
-/* Whether an option's module is that of any tensor; of any linear layer, if `lora` is given. */
+/* Returns whether an option's module is that of any tensor; of any linear layer, if `lora` is
+ * given. */
 static bool names_module(const struct model *model, const struct model_lora_options *lora,
                          const char *module)
 {

@@ -166,7 +166,7 @@ static bool is_listed_kind(const struct stat *info, bool old)
     return S_ISREG(info->st_mode) || (old && S_ISLNK(info->st_mode));
 }
 
-/* Whether a file is still the listed one. */
+/* Returns whether a file is still the listed one. */
 static bool is_same(int folder, const struct entry *entry)
 {
     struct stat info;

@@ -18,7 +18,7 @@
  * not published. */
 #define MODEL_CLAIM_MARK ".tide-partial"
 
-/* Whether the folder is empty: 1, 0, or -errno if it cannot be read. */
+/* Returns whether the folder is empty: 1, 0, or -errno if it cannot be read. */
 int model_folder_is_empty(const char *path);
 
 /* Empty a folder that was not published: clear removes all files but its mark; remove removes all files
@@ -26,8 +26,8 @@ int model_folder_is_empty(const char *path);
 void model_folder_clear(const char *path);
 void model_folder_remove(const char *path);
 
-/* Whether the files in `path` can be moved into `folder`, if that exists: -EISDIR: it has a folder of a
- * file's name; -EACCES ...: it is not writable. Changes nothing. */
+/* Returns whether the files in `path` can be moved into `folder`, if that exists: -EISDIR: it has a
+ * folder of a file's name; -EACCES ...: it is not writable. Changes nothing. */
 int model_publish_check(const char *path, const char *folder);
 
 /* Makes the folder `path`, open as `fd`, durable and gives it the name `folder`. If FOLDER exists and is not

@@ -202,8 +202,8 @@ int model_safetensors_read(const struct model_safetensors *file, const struct mo
     return rc == 0 ? 0 : core_err_prefix(rc, "%s: tensor %s", file->path, tensor->name);
 }
 
-/* Whether the pages at `at` are in the page cache. Readahead of cached bytes costs a tenth of copying them,
- * so the ends of a range are checked first. */
+/* Returns whether the pages at `at` are in the page cache. Readahead of cached bytes costs a tenth
+ * of copying them, so the ends of a range are checked first. */
 static bool is_cached(int fd, uint64_t at)
 {
     char byte;

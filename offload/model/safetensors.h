@@ -26,7 +26,8 @@ struct model_safetensors;
 
 /* 0, or -errno with a message that names the file and the error in it. */
 int model_safetensors_open(const char *path, struct model_safetensors **out);
-/* Whether the file begins with the length of a header, and is long enough for that header. */
+/* Returns whether the file begins with the length of a header, and is long enough for that
+ * header. */
 bool model_safetensors_is_possible(const char *path);
 void model_safetensors_close(struct model_safetensors *file);
 

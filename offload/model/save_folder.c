@@ -280,7 +280,7 @@ static int copy_file(const struct model_folder *folder, int source_fd, const cha
     return rc;
 }
 
-/* Whether a file is not copied: weights in any form, and files that are written instead. */
+/* Returns whether a file is not copied: weights in any form, and files that are written instead. */
 static bool is_left_out(const char *name)
 {
     static const char *const ends[] = {".safetensors", ".safetensors.index.json",

@@ -255,7 +255,7 @@ static double flops_of(const struct model_steps *steps, enum model_pass pass)
     return flops > 0 ? flops : 1;
 }
 
-/* Whether the slots have room for what the steps of `tried` read. */
+/* Returns whether the slots have room for what the steps of `tried` read. */
 static bool has_room(const struct cutting *cutting, const struct use *tried)
 {
     const struct lists none = {NULL, NULL, NULL};

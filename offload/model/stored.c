@@ -289,7 +289,7 @@ static void read_share(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Whether a tensor is turned while it is read: every share would read all of it. */
+/* Returns whether a tensor is turned while it is read: every share would read all of it. */
 static bool is_turned(const struct model_block *block)
 {
     for (unsigned i = 0; i < block->param_count; i++) {

@@ -48,7 +48,8 @@ struct model_stored {
     uint64_t bytes;
 };
 
-/* Whether a block may have a stored form: a layer that is frozen, or the frozen part of a layer. */
+/* Returns whether a block may have a stored form: a layer that is frozen, or the frozen part of a
+ * layer. */
 bool model_stored_is_possible(const struct model *model, const struct model_block *block);
 
 /* The stored form of a block of a run whose weights are of `type`; *out is NULL if it is kept as compute

@@ -145,7 +145,8 @@ uint32_t plan_builder_room(const struct plan_builder *builder)
     return builder->tape_room - builder->tape.count;
 }
 
-/* Whether several commands of the queue move bytes at the same time, although they end in order: a drive does. */
+/* Returns whether several commands of the queue move bytes at the same time, although they end in
+ * order: a drive does. */
 static bool transfers_overlap(enum plan_queue queue)
 {
     return queue >= PLAN_Q_READ_WEIGHT && queue <= PLAN_Q_WRITE_ACT;

@@ -132,7 +132,7 @@ static int check_card(const struct plan_input *input)
                                        "DEVICE, too; they cannot be placed elsewhere");
 }
 
-/* Whether the requested placements are compatible. */
+/* Returns whether the requested placements are compatible. */
 static int check_places(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;

@@ -80,8 +80,8 @@ static int try_policy(void *user, const struct plan_choice *policy)
     return rc;
 }
 
-/* Whether smaller chunks are tried, too: until something fits, and after that only while tapes are
- * short enough to make it cheap. Smaller chunks leave more memory to everything else. */
+/* Returns whether smaller chunks are tried, too: until something fits, and after that only while
+ * tapes are short enough to make it cheap. Smaller chunks leave more memory to everything else. */
 static bool tries_smaller(const struct search *search)
 {
     enum { COMMANDS_MAX = 1500 };
@@ -175,8 +175,8 @@ static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
     return (mib << 20) / plan_sharing(input);
 }
 
-/* Whether anything fits into these budgets in MiB (0: the input's own) after the spare bytes are
- * subtracted. */
+/* Returns whether anything fits into these budgets in MiB (0: the input's own) after the spare
+ * bytes are subtracted. */
 static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COUNT], bool *out)
 {
     struct plan_input tried = *input;

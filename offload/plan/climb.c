@@ -218,9 +218,10 @@ static double staged_bytes(const struct plan *plan)
                : 0;
 }
 
-/* Whether the state slots hold less than was in flight while the drives were measured. A drive
- * reaches its measured rate only with that much in flight, which the simulation does not know. A
- * quarter of the store is always enough, so that a small model's states need not be in memory. */
+/* Returns whether the state slots hold less than was in flight while the drives were measured. A
+ * drive reaches its measured rate only with that much in flight, which the simulation does not
+ * know. A quarter of the store is always enough, so that a small model's states need not be in
+ * memory. */
 static bool starves(const struct plan_input *input, const struct plan *plan)
 {
     static const double held_most = 0.25;

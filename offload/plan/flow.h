@@ -22,7 +22,7 @@ void plan_flow_destroy(struct plan_flow *flow); /* NULL is fine */
 uint32_t plan_flow_commands_max(const struct plan_flow *flow);
 
 void plan_flow_begin(struct plan_flow *flow);
-/* Whether one more block fits into the tape that was begun. The first one always does. */
+/* Returns whether one more block fits into the tape that was begun. The first one always does. */
 bool plan_flow_has_room(const struct plan_flow *flow);
 /* Adds the sums of squares of a block's gradient. */
 int plan_flow_sums(struct plan_flow *flow, uint32_t block);

@@ -207,9 +207,10 @@ static void sort_by_size(struct plan_layout *layout, const struct plan_input *in
     }
 }
 
-/* Whether only rows or sections of a block are brought to the place of use. Shards are gathered by sections
- * wherever they are, but whole if rows are enough, because ranks use different rows. On the CPU device, weights
- * that are trained and in STORE are updated in a slot that has room for all of them. */
+/* Returns whether only rows or sections of a block are brought to the place of use. Shards are
+ * gathered by sections wherever they are, but whole if rows are enough, because ranks use different
+ * rows. On the CPU device, weights that are trained and in STORE are updated in a slot that has
+ * room for all of them. */
 static bool comes_by_pages(const struct plan_layout *layout, const struct plan_input *input,
                            uint32_t block)
 {

@@ -175,20 +175,21 @@ uint32_t plan_layout_page_slot(const struct plan_layout *layout, uint32_t block)
 /* Bytes of a block's kept activations, of all micro-batches of a group. */
 uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block);
 
-/* Whether compute reaches a block's stored weights where they are kept; else they pass through a slot. */
+/* Returns whether compute reaches a block's stored weights where they are kept; else they pass
+ * through a slot. */
 bool plan_layout_reaches_stored(const struct plan_input *input, const struct plan_layout *layout,
                                 uint32_t block);
 
-/* Whether gradients of several micro-batches are summed in buffers other than the stored
+/* Returns whether gradients of several micro-batches are summed in buffers other than the stored
  * gradients; the same for all blocks. */
 bool plan_layout_has_sums(const struct plan_input *input);
 
-/* Whether whole gradients are computed in other buffers than those that wait for the update: if the
- * update cannot access DEVICE memory, or if stage 2 keeps only a shard. */
+/* Returns whether whole gradients are computed in other buffers than those that wait for the
+ * update: if the update cannot access DEVICE memory, or if stage 2 keeps only a shard. */
 bool plan_layout_moves_gradients(const struct plan_input *input);
 
-/* Whether a card computes the sums of squares of all gradients: its rate is known, and there is one
- * rank. With several, its compute queue would wait for each reduction. */
+/* Returns whether a card computes the sums of squares of all gradients: its rate is known, and
+ * there is one rank. With several, its compute queue would wait for each reduction. */
 bool plan_layout_sums_on_card(const struct plan_input *input);
 
 /* The first element of a stored gradient's buffer. */

@@ -136,7 +136,8 @@ static int add_packed_slots(struct plan_layout *layout, const struct plan_input 
     return plan_layout_add_ring(layout, &kind, bytes, counts, &layout->packed);
 }
 
-/* Whether a block's weights are in its slot only after EXPAND. A shard in STORE is read into the slot. */
+/* Returns whether a block's weights are in its slot only after EXPAND. A shard in STORE is read
+ * into the slot. */
 static bool is_expanded(const struct plan_layout *layout, const struct plan_input *input,
                         uint32_t block)
 {

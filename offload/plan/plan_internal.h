@@ -23,10 +23,11 @@ struct plan {
     bool may_skip; /* a step may leave no update pending although updates are deferred */
 };
 
-/* Whether a tape of `kind` may follow one of `before` (PLAN_KIND_COUNT: the start of a run). */
+/* Returns whether a tape of `kind` may follow one of `before` (PLAN_KIND_COUNT: the start of a
+ * run). */
 bool plan_joins(const struct plan *plan, int before, int kind);
 
-/* Whether the kind's own update runs inside backward and also goes to a checkpoint. */
+/* Returns whether the kind's own update runs inside backward and also goes to a checkpoint. */
 bool plan_kind_saves_own(int kind);
 
 #endif

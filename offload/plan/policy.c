@@ -77,7 +77,7 @@ static bool may_be(const struct plan_wishes *wishes, enum plan_timing timing)
     return true;
 }
 
-/* Whether the policy follows the requests and differs from others. */
+/* Returns whether the policy follows the requests and differs from others. */
 static bool may_try(const struct plan_input *input, const struct plan_choice *choice)
 {
     const struct plan_wishes *wishes = &input->wishes;

@@ -38,7 +38,7 @@ struct plan_span plan_state_span(const struct plan_input *input, uint32_t block)
 /* Of `elements`, those that the shards of the ranks on this rank's node cover. */
 struct plan_span plan_node_span(const struct plan_input *input, uint64_t elements);
 
-/* Whether a group of ranks keeps a copy of weights from the first gather of a step on. */
+/* Returns whether a group of ranks keeps a copy of weights from the first gather of a step on. */
 bool plan_copies_weights(const struct plan_input *input);
 /* This rank's part of the copy that its group keeps of the plan_kept_elements of a block, and the
  * size of the largest part of any rank. */
@@ -50,8 +50,8 @@ uint64_t plan_copy_most(const struct plan_input *input, uint32_t block);
 struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t block,
                                    struct plan_span pages);
 
-/* Whether each of several ranks keeps only its shard of the weights (ZeRO stage 3), of the states
- * (1 and up). */
+/* Returns whether each of several ranks keeps only its shard of the weights (ZeRO stage 3), of the
+ * states (1 and up). */
 bool plan_shards_weights(const struct plan_input *input);
 bool plan_shards_states(const struct plan_input *input);
 
@@ -71,8 +71,8 @@ uint64_t plan_state_offset(const struct plan_format *format, enum plan_stream st
 /* Number of elements before `rank`'s shard of a block: a multiple of 64 Ki, or all of them. */
 uint64_t plan_shard_border(uint64_t elements, uint32_t world, uint32_t rank);
 
-/* Whether ranks gather a block's weights packed: a code of 8 bits for each, and an fp32 scale for each
- * PLAN_PACK_ELEMENTS of them. */
+/* Returns whether ranks gather a block's weights packed: a code of 8 bits for each, and an fp32
+ * scale for each PLAN_PACK_ELEMENTS of them. */
 bool plan_packs_weights(const struct plan_input *input, uint32_t block);
 /* Bytes of `elements` packed weights: the codes of whole groups, then their scales, then the same for the rest. A
  * packed shard begins at the packed bytes of all elements before it. */
@@ -80,8 +80,8 @@ uint64_t plan_packed_bytes(uint64_t elements);
 /* Bytes of the first `elements` of what ranks gather of a block: packed weights, or what is kept. */
 uint64_t plan_gathered_bytes(const struct plan_input *input, uint32_t block, uint64_t elements);
 
-/* Whether ranks send each other gradients as codes of 4 bits. A shard's groups begin after those of all shards before
- * it. */
+/* Returns whether ranks send each other gradients as codes of 4 bits. A shard's groups begin after
+ * those of all shards before it. */
 bool plan_codes_gradients(const struct plan_input *input);
 uint64_t plan_coded_bytes(uint64_t elements);
 

@@ -171,8 +171,8 @@ static bool edge_holds(const struct sim *sim, uint32_t tape, struct plan_edge ed
            sim->reached[(tape - back) * PLAN_Q_COUNT + edge.queue] >= place;
 }
 
-/* Whether the step of a tape has begun: the tape before it has its norm and its updates. Until then
- * the tape may only read; after a speculative tape it may not even read. */
+/* Returns whether the step of a tape has begun: the tape before it has its norm and its updates.
+ * Until then the tape may only read; after a speculative tape it may not even read. */
 static bool begun(const struct sim *sim, uint32_t tape)
 {
     return tape <= sim->retired || sim->reached[(tape - 1) * PLAN_Q_COUNT + PLAN_Q_UPDATE] ==

@@ -271,7 +271,7 @@ static int evaluate(struct plan_step *step)
     return rc;
 }
 
-/* Whether a kind of tape may bring weights more than once. */
+/* Returns whether a kind of tape may bring weights more than once. */
 static bool trains(enum plan_kind kind)
 {
     return kind != PLAN_DRAIN && kind != PLAN_DRAIN_SAVE && kind != PLAN_EVAL;

@@ -202,9 +202,9 @@ const char *plan_consumer_name(enum plan_consumer consumer);
  * previous tape, `before` (NULL: none ran). False: there is no edge, or no previous tape. */
 bool plan_edge_find(struct plan_edge edge, const struct plan_tape *before, bool *back,
                     uint32_t *place);
-/* Whether the command waits for its tape's gate: the verdict on the previous tape, and the inputs of the
- * step. Commands that read STORE start as soon as their edges allow, except those that depend on the
- * inputs. */
+/* Returns whether the command waits for its tape's gate: the verdict on the previous tape, and the
+ * inputs of the step. Commands that read STORE start as soon as their edges allow, except those
+ * that depend on the inputs. */
 bool plan_command_is_gated(const struct plan_command *command);
 /* The command's first operand with a role; NULL if it has none. */
 const struct plan_operand *plan_command_operand(const struct plan_command *command,

@@ -25,7 +25,8 @@ void plan_trace_withdraw(struct plan_trace *trace);
 void plan_trace_watch(void *user, uint64_t tape, const struct plan_command *command,
                       int64_t begin_ns, int64_t end_ns);
 
-/* Whether ops are wanted now: from the push of the first tape that is recorded until all of them have retired. */
+/* Returns whether ops are wanted now: from the push of the first tape that is recorded until all of
+ * them have retired. */
 bool plan_trace_wants_ops(const struct plan_trace *trace);
 /* Records one op. A callback for dev_queue_time; `user` is the recorder, `op` outlives it. At most
  * PLAN_TRACE_OPS_MAX are kept, the first ones. Called by one thread at a time; a queue's fence that is reached after

@@ -198,7 +198,7 @@ struct stand {
     uint32_t whole;
 };
 
-/* Whether states are in shards and weights whole: stages 1 and 2. */
+/* Returns whether states are in shards and weights whole: stages 1 and 2. */
 static bool is_half_sharded(const struct plan_step *step)
 {
     return plan_shards_states(step->input) && !plan_shards_weights(step->input);

@@ -8,7 +8,7 @@
 #include "core/base/err.h"
 #include "offload/plan/layout.h"
 
-/* Whether a run keeps its base. */
+/* Returns whether a run keeps its base. */
 static bool is_wanted(const struct run_base *base)
 {
     const struct run_options *options = base->options;

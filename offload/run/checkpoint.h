@@ -23,8 +23,8 @@ struct run_position {
 void run_checkpoint_describe(const struct run_options *options, const struct blocks *blocks,
                              const struct run_position *position, struct store_manifest *out);
 
-/* Whether a run with these options and blocks can resume from a checkpoint: -EINVAL names what
- * differs in its formats or its blocks. A difference that only changes bits is a warning. */
+/* Returns whether a run with these options and blocks can resume from a checkpoint: -EINVAL names
+ * what differs in its formats or its blocks. A difference that only changes bits is a warning. */
 int run_checkpoint_check(const struct store_manifest *manifest, const struct blocks *blocks,
                          const struct run_options *options);
 

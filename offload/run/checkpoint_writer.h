@@ -22,9 +22,9 @@ void run_checkpoint_writer_destroy(struct run_checkpoint_writer *writer);
 /* Takes over the checkpoint of a step. No other one may be open. */
 void run_checkpoint_writer_open(struct run_checkpoint_writer *writer,
                                 struct store_checkpoint_write *checkpoint, uint64_t step);
-/* Whether a checkpoint is open, until run_checkpoint_writer_wait. */
+/* Returns whether a checkpoint is open, until run_checkpoint_writer_wait. */
 bool run_checkpoint_writer_is_open(const struct run_checkpoint_writer *writer);
-/* Whether a checkpoint of this step is open and not accepted yet. */
+/* Returns whether a checkpoint of this step is open and not accepted yet. */
 bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, uint64_t step);
 /* Accepts the open checkpoint and takes over the memory of its manifest: the checkpoint is finished
  * when all lanes have written what they expect. A checkpoint that is not accepted is removed. */
@@ -55,7 +55,8 @@ struct run_lane run_checkpoint_lane(struct run_checkpoint_lane *lane);
 /* The next `count` WRITE commands also go to the open checkpoint; commands that are not expected are
  * ignored. */
 void run_checkpoint_lane_expect(struct run_checkpoint_lane *lane, uint32_t count);
-/* Whether a wait ended because the lane made no progress: its thread may still work. NULL is fine. */
+/* Returns whether a wait ended because the lane made no progress: its thread may still work. NULL
+ * is fine. */
 bool run_checkpoint_lane_stuck(const struct run_checkpoint_lane *lane);
 
 #endif

@@ -240,7 +240,7 @@ static void gather_step(struct run_engine *engine, struct run_step *step)
     step->guess_right = step->guessed && engine->workers[0].result.norm_neutral;
 }
 
-/* Whether the next step speculates. The first rank's times and verdicts decide for all. */
+/* Returns whether the next step speculates. The first rank's times and verdicts decide for all. */
 static bool next_guess(const struct run_engine *engine)
 {
     const struct run_options *options = engine->given.options;

@@ -157,7 +157,7 @@ enum run_save_when {
 
 int run_engine_save(struct run_engine *engine, const struct run_save_options *options,
                     enum run_save_when when);
-/* Whether a save has begun and run_engine_save_wait() has not been called for it. */
+/* Returns whether a save has begun and run_engine_save_wait() has not been called for it. */
 bool run_engine_save_is_open(const struct run_engine *engine);
 /* Waits until the save that was begun has ended. 0 if its checkpoint is published, or why it is not. */
 int run_engine_save_wait(struct run_engine *engine);

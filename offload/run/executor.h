@@ -87,7 +87,7 @@ int run_executor_drive_until(struct run_executor *executor, struct core_fence fe
 int run_executor_drive_to(struct run_executor *executor, uint64_t tape, enum plan_queue queue,
                           uint32_t place);
 
-/* Whether the run ended because nothing moved: then a lane may still work at a command. */
+/* Returns whether the run ended because nothing moved: then a lane may still work at a command. */
 bool run_executor_stalled(const struct run_executor *executor);
 
 /* Returns the counts since create or the last call. */

@@ -70,8 +70,8 @@ void run_inputs_fini(struct run_inputs *inputs);
 int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
                    int64_t *targets);
 
-/* Whether a step computes micro-batch `micro`: one that was given, or the last one, whose backward completes the
- * gradients. */
+/* Returns whether a step computes micro-batch `micro`: one that was given, or the last one, whose
+ * backward completes the gradients. */
 bool run_inputs_has(const struct run_inputs *inputs, uint32_t micro);
 
 /* Copies the host's copy to the device, with the factor of the summed loss and the step's seed of

@@ -188,7 +188,7 @@ static int round_shared(struct run_compute *compute, const struct plan_command *
     return dev_queue_launch(compute->queue, &launch, out);
 }
 
-/* Whether a command does the first step of a pass, and not a later section. */
+/* Returns whether a command does the first step of a pass, and not a later section. */
 static bool begins(const struct plan_command *command, enum model_pass pass)
 {
     return command->section == NULL ||

@@ -77,8 +77,8 @@ struct core_squares_args run_update_squares(const struct run_update *update,
 /* Calls `take` for each launch of an UPDATE, with the terms that are set now. */
 int run_update_pieces(struct run_update *update, const struct plan_command *command,
                       adam_piece_fn *take, void *context);
-/* Whether parameters with different terms share a block of 8-bit moments. A card cannot update such a
- * block. */
+/* Returns whether parameters with different terms share a block of 8-bit moments. A card cannot
+ * update such a block. */
 bool run_update_splits_q8_block(const struct blocks *blocks, const struct run_options *options);
 
 /* The arrays of a command's chunk in memory. For an UPDATE, they are those of the generation that it writes. */

@@ -81,7 +81,7 @@ static int move_oldest(struct loading *load)
     return run_chunk_put(load->rank, &oldest->place, oldest->memory, &oldest->slot->moved);
 }
 
-/* Whether the oldest arrival has been read, so that moving it on does not wait. */
+/* Returns whether the oldest arrival has been read, so that moving it on does not wait. */
 static bool oldest_is_read(const struct loading *load)
 {
     const struct arrival *oldest = &load->arrivals[load->arrived % ARRIVALS_MAX];
@@ -146,8 +146,8 @@ static bool is_in_checkpoint(const struct loading *load, uint32_t block)
     return load->checkpoint != NULL && (blocks->list[block].trained || !blocks->base_apart);
 }
 
-/* Whether a frozen block is read from the file in which an earlier run kept it. While the model's
- * files are being summed, only blocks in fewer bits are read from the kept file. */
+/* Returns whether a frozen block is read from the file in which an earlier run kept it. While the
+ * model's files are being summed, only blocks in fewer bits are read from the kept file. */
 static bool is_kept(const struct loading *load, uint32_t block)
 {
     return model_kept_has(load->kept, block) &&
@@ -419,7 +419,7 @@ static void keep_bytes(void *user, const void *bytes, uint64_t count)
     model_kept_write(keeping->kept, keeping->block, bytes, count);
 }
 
-/* Whether this rank writes the kept file: only the first rank does. */
+/* Returns whether this rank writes the kept file: only the first rank does. */
 static bool keeps(const struct loading *load, uint32_t block)
 {
     return load->rank->input->rank == 0 && model_kept_wants(load->kept, block);

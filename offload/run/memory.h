@@ -56,7 +56,7 @@ const char *run_memory_current(const struct run_memory *memory, const struct pla
 /* Makes current what speculative commands wrote. Call it when they are done and no command that reads a buffer is
  * under way. */
 void run_memory_swap_generations(struct run_memory *memory);
-/* Whether any buffer in memory has two generations. */
+/* Returns whether any buffer in memory has two generations. */
 bool run_memory_has_generations(const struct run_memory *memory);
 /* Like run_memory_of, but the beginning of the operand's buffer, whatever part of it the operand names: for
  * slots, in which each stream has an offset (plan_slot_states_offset). */

@@ -342,8 +342,8 @@ static uint64_t token_of(const struct run_optimizer *optimizer, uint64_t step, u
     return step == 0 ? 0 : (step - 1) * (optimizer->blocks->count + UINT64_C(1)) + block + 1;
 }
 
-/* Whether a token is reached if the line `done` is where the fence is. False: *next is the first value of the
- * line at which it may be. */
+/* Returns whether a token is reached if the line `done` is where the fence is. False: *next is the
+ * first value of the line at which it may be. */
 static bool token_reached(const struct run_optimizer *optimizer, uint64_t token, uint64_t *next)
 {
     const uint32_t count = optimizer->blocks->count;

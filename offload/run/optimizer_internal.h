@@ -76,7 +76,7 @@ struct run_optimizer {
     struct run_optimizer_result result;
 };
 
-/* Whether updates run under the backward pass; otherwise they wait for the norm. */
+/* Returns whether updates run under the backward pass; otherwise they wait for the norm. */
 bool run_optimizer_inside(const struct run_optimizer *optimizer);
 
 /* ---- optimizer_blocks.c ---- */

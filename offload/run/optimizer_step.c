@@ -101,10 +101,10 @@ static void clear_sums(struct run_optimizer *optimizer, uint32_t block)
            count * PLAN_TILE_SUM_BYTES);
 }
 
-/* Whether the update of a block also sums the squares of its gradients, which are then read only
- * once. Needs updates that do not wait for the norm, gradients that are not accumulated, a block of
- * one parameter whose chunks begin at tiles of the parameter (those of a share need not), and enough
- * whole tiles to keep nine tenths of the threads busy. */
+/* Returns whether the update of a block also sums the squares of its gradients, which are then read
+ * only once. Needs updates that do not wait for the norm, gradients that are not accumulated, a
+ * block of one parameter whose chunks begin at tiles of the parameter (those of a share need not),
+ * and enough whole tiles to keep nine tenths of the threads busy. */
 static bool sums_with_update(const struct run_optimizer *optimizer, uint32_t block)
 {
     const struct run_lent_block *lent = &optimizer->lent.blocks[block];

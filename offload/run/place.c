@@ -143,7 +143,8 @@ static void count_ranks(const struct run_options *options, const struct coll_pee
     }
 }
 
-/* Whether this machine has several nodes: reading its layout for one takes longer than creating a small engine. */
+/* Returns whether this machine has several nodes: reading its layout for one takes longer than
+ * creating a small engine. */
 static bool has_nodes(void)
 {
     struct core_cpus nodes;

@@ -99,8 +99,8 @@ static uint64_t weight_bytes(const struct plan_block_shape *shape)
     return shape->elements * shape->format.weight_bytes;
 }
 
-/* Whether the weights of a block that lends them can come by sections: if the block computes
- * itself, it must be able to compute with rows alone. */
+/* Returns whether the weights of a block that lends them can come by sections: if the block
+ * computes itself, it must be able to compute with rows alone. */
 static bool can_lend_sections(const struct run_prepared *prepared, uint32_t block)
 {
     return block >= prepared->shapes->model->compute_count ||

@@ -441,7 +441,7 @@ void run_rank_abort(struct run_rank *rank, int code)
     }
 }
 
-/* Whether a lane of a stalled run is still working at a command. */
+/* Returns whether a lane of a stalled run is still working at a command. */
 static bool is_stuck(struct run_rank *rank)
 {
     static const int64_t last_chance_ns = INT64_C(10000000000);

@@ -117,7 +117,7 @@ int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
 /* Takes a step with the micro-batches that were fed. */
 int run_rank_step(struct run_rank *rank, const struct run_step_request *order,
                   struct run_result *out);
-/* Whether a batch can be evaluated; -EINVAL says why not. */
+/* Returns whether a batch can be evaluated; -EINVAL says why not. */
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
 /* The loss of one micro-batch; NULL: this rank only helps the others. */
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
@@ -133,22 +133,22 @@ int run_rank_quiesce(struct run_rank *rank);
 
 /* ---- updates that are written to the open checkpoint ---- */
 
-/* Whether this rank writes states to checkpoints: no earlier rank has the same. */
+/* Returns whether this rank writes states to checkpoints: no earlier rank has the same. */
 bool run_rank_writes_states(const struct run_rank *rank);
-/* Whether a step's update, or a part of it, runs inside the step. */
+/* Returns whether a step's update, or a part of it, runs inside the step. */
 bool run_rank_updates_inside(const struct run_rank *rank);
-/* Whether the pending update is the whole update of its step, so that it can be written to a
- * checkpoint. */
+/* Returns whether the pending update is the whole update of its step, so that it can be written to
+ * a checkpoint. */
 bool run_rank_can_save(const struct run_rank *rank);
 /* Writes the pending update to the checkpoint, with the next step or drain. */
 void run_rank_save_pending(struct run_rank *rank);
 /* Writes the next step's update to the checkpoint: the part made inside the step at once, the part
  * left pending with the step or drain after it. */
 void run_rank_save_next(struct run_rank *rank);
-/* Whether the step after run_rank_save_next has written all of its update to the checkpoint or left
- * it pending. A skipped step has no update. */
+/* Returns whether the step after run_rank_save_next has written all of its update to the checkpoint
+ * or left it pending. A skipped step has no update. */
 bool run_rank_saved_step(const struct run_rank *rank);
-/* Whether the pending update has yet to be written to the checkpoint. */
+/* Returns whether the pending update has yet to be written to the checkpoint. */
 bool run_rank_save_due(const struct run_rank *rank);
 /* Cancels run_rank_save_pending and run_rank_save_next. */
 void run_rank_save_forget(struct run_rank *rank);

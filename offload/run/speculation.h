@@ -43,7 +43,7 @@ struct run_speculation_step {
 };
 
 void run_speculation_init(struct run_speculation *policy);
-/* Whether the next step guesses. */
+/* Returns whether the next step guesses. */
 bool run_speculation_next(const struct run_speculation *policy);
 /* Records a step. Returns the seconds that wrong guesses cost in it, as far as they are known. */
 double run_speculation_note(struct run_speculation *policy,

@@ -9,9 +9,9 @@
 /* A manifest under another name, in a folder that is being removed or overwritten. */
 #define STORE_REMOVED_NAME ".tide-removed"
 
-/* Whether the folder `path` has a manifest.json that tide wrote, even if it is damaged. */
+/* Returns whether the folder `path` has a manifest.json that tide wrote, even if it is damaged. */
 bool store_checkpoint_is_ours(const char *path);
-/* Whether the folder has the mark and no manifest. */
+/* Returns whether the folder has the mark and no manifest. */
 bool store_checkpoint_is_marked(const char *path);
 
 /* Renames the manifest to the mark, durably. *foreign: whether the folder has entries that are not

@@ -76,8 +76,8 @@ static int refuse_file(const char *folder, const char *name)
                         folder, name);
 }
 
-/* Whether the folder belongs to another program: has a configuration or a manifest, or one of the files
- * in `path`, the copies of the model's own. Asked before anything large is written. */
+/* Returns whether the folder belongs to another program: has a configuration or a manifest, or one
+ * of the files in `path`, the copies of the model's own. Asked before anything large is written. */
 static int check_replaced(const char *folder, const char *path)
 {
     static const char *const names[] = {"config.json", MODEL_MANIFEST_NAME};
@@ -362,8 +362,8 @@ static int write_sums(struct store_checkpoint_write *checkpoint)
     return rc;
 }
 
-/* Whether the list of files in the manifest has this entry: a regular file that is neither a stream
- * nor the checksums nor the manifest itself. */
+/* Returns whether the list of files in the manifest has this entry: a regular file that is neither
+ * a stream nor the checksums nor the manifest itself. */
 static bool is_listed(const struct store_checkpoint_write *checkpoint, const char *name)
 {
     struct stat info;

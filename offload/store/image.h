@@ -61,7 +61,7 @@ const char *store_block_dtype(enum block_weights weights);
 /* Bytes of a block's tensor without padding; 0: it has none. */
 uint64_t store_image_bytes(const struct store_image *image, enum store_stream stream,
                            uint32_t block);
-/* Whether any block has the stream, so that its file exists. */
+/* Returns whether any block has the stream, so that its file exists. */
 bool store_image_has(const struct store_image *image, enum store_stream stream);
 uint64_t store_image_file_bytes(const struct store_image *image, enum store_stream stream);
 /* Number of checksums of a stream; of all streams. */

@@ -26,7 +26,7 @@ int store_rank_folder(const char *directory, unsigned rank, char *text, size_t b
                               directory);
 }
 
-/* Whether a name is a rank's folder, in exactly the form that we write. */
+/* Returns whether a name is a rank's folder, in exactly the form that we write. */
 static bool is_rank(const char *name, unsigned *rank)
 {
     char again[32];

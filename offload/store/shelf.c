@@ -50,7 +50,7 @@ const char *store_shelf_path(const char *directory, uint64_t step, char *text, s
 
 /* ---- names ---- */
 
-/* Whether a name is checkpoint-N followed by `end`, in exactly the form that we write. */
+/* Returns whether a name is checkpoint-N followed by `end`, in exactly the form that we write. */
 static bool is_ours(const char *name, const char *end, uint64_t *step)
 {
     char again[64];
@@ -200,7 +200,7 @@ static bool publish(const struct store_shelf *shelf, const char *path, uint64_t 
     return rc != 0;
 }
 
-/* Whether a killed run left the folder: it has tide's mark, or is empty. */
+/* Returns whether a killed run left the folder: it has tide's mark, or is empty. */
 static bool is_left(const char *path, const char *end)
 {
     char mark[PATH_BYTES + 128];

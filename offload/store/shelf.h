@@ -16,7 +16,8 @@ struct store_shelf;
 int store_shelf_open(const char *directory, struct store_shelf **out);
 void store_shelf_close(struct store_shelf *shelf); /* removes the spare; NULL is fine */
 
-/* Whether the shelf is that of `directory`, in any spelling: both have the same lock file. */
+/* Returns whether the shelf is that of `directory`, in any spelling: both have the same lock
+ * file. */
 bool store_shelf_is(const struct store_shelf *shelf, const char *directory);
 const char *store_shelf_directory(const struct store_shelf *shelf);
 /* DIRECTORY/checkpoint-N. Returns text. */

@@ -570,8 +570,8 @@ void store_decide(struct store *store, uint64_t count, bool stands)
 
 /* ---- the files of an adopted checkpoint ---- */
 
-/* Whether the checkpoint is on the same drive as the store, so that later reads cost nothing
- * extra. */
+/* Returns whether the checkpoint is on the same drive as the store, so that later reads cost
+ * nothing extra. */
 static bool is_beside(const struct store *store, int fd)
 {
     struct stat mine;

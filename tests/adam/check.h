@@ -21,7 +21,7 @@ struct check_variant {
 
 /* An additional line verifies and benchmarks another variant. */
 extern const struct check_variant check_variants[CHECK_VARIANTS];
-/* Whether this machine can run it. */
+/* Returns whether this machine can run it. */
 bool check_present(const struct check_variant *variant);
 
 /* The step between checked sizes; set by CHECK_ADAM_STEP on emulated machines. */

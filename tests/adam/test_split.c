@@ -45,14 +45,14 @@ static void split(struct room *room, uint32_t first)
     memcpy(room->lo16, room->lo16_before, sizeof room->lo16);
 }
 
-/* Whether the halves equal those that split() made. */
+/* Returns whether the halves equal those that split() made. */
 static bool same_halves(const struct room *room)
 {
     return memcmp(room->w16, room->w16_before, sizeof room->w16) == 0 &&
            memcmp(room->lo16, room->lo16_before, sizeof room->lo16) == 0;
 }
 
-/* Whether adam_state_write() splits the patterns as split() does. */
+/* Returns whether adam_state_write() splits the patterns as split() does. */
 static bool writes_halves(struct adam *adam, const struct adam_arrays *arrays, struct room *room,
                           uint32_t first)
 {

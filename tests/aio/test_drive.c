@@ -155,7 +155,7 @@ static bool is_alone(const char *path)
     return alone;
 }
 
-/* Whether this file system supports such leases. */
+/* Returns whether this file system supports such leases. */
 static bool has_leases(const char *beside)
 {
     char path[600];

@@ -31,7 +31,7 @@ struct tide_step world_steps(const struct world *world, struct tide_engine *engi
  * `tensor`. */
 void world_spoil(const struct world *world, const char *folder, const char *tensor, uint16_t value);
 
-/* Whether `path` exists. */
+/* Returns whether `path` exists. */
 bool world_exists(const char *path);
 
 #endif

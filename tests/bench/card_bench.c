@@ -94,7 +94,7 @@ double card_bench_best(const struct card_bench_step *steps, int length)
     return least;
 }
 
-/* Whether `name` contains one of the words of `list`, which commas separate. */
+/* Returns whether `name` contains one of the words of `list`, which commas separate. */
 static bool contains_one(const char *name, const char *list)
 {
     char word[64];

@@ -25,7 +25,7 @@ unsigned char *case_memory(uint64_t bytes);
 
 /* The bytes of a version of a block, from `memory` on. */
 void case_fill(unsigned char *memory, uint64_t bytes, unsigned block, uint64_t version);
-/* Whether memory has these bytes. */
+/* Returns whether memory has these bytes. */
 bool case_has(const unsigned char *memory, uint64_t bytes, unsigned block, uint64_t version);
 
 /* "block 7"; one of a few static texts. */

@@ -23,7 +23,7 @@ void fake_driver(int version, int count_error);
 void fake_fail(int n, int error);
 /* From now on host memory cannot be pinned, as under a low limit on locked memory. */
 void fake_refuse_pins(void);
-/* Whether the call that fake_fail counts down to has failed. */
+/* Returns whether the call that fake_fail counts down to has failed. */
 int fake_failed(void);
 /* From now on all events and calls report `error`, as after a fault of the GPU. */
 void fake_break(int error);

@@ -258,7 +258,7 @@ static void counted_each_time(void)
     }
 }
 
-/* Whether there is a place for counts; stores their key. */
+/* Returns whether there is a place for counts; stores their key. */
 static bool has_place(const struct finetune_data_options *options, uint64_t *key)
 {
     struct finetune_counts counts;

@@ -20,7 +20,7 @@ static void check_messages(const struct text_row *row, const struct core_json_va
     }
 }
 
-/* Whether a text begins and ends between characters. */
+/* Returns whether a text begins and ends between characters. */
 static bool is_whole(const char *text, size_t bytes)
 {
     return (text[0] & 0xc0) != 0x80 && (text[bytes] & 0xc0) != 0x80;

@@ -62,7 +62,8 @@ void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #endif
 #define TEST_STRIDE(n) (TEST_RACES ? (n) : 1)
 
-/* Whether the long forms are requested: by `./check --full`, or TIDE_TEST_FULL in the environment. */
+/* Returns whether the long forms are requested: by `./check --full`, or TIDE_TEST_FULL in the
+ * environment. */
 bool test_full(void);
 
 /* Puts test_directory() in memory, if the system has a tmpfs with enough space: for tests that are not about

@@ -14,7 +14,7 @@
 
 enum { NO_MOUNT = 77, PATH_BYTES = 4096 };
 
-/* Whether this process sees a mount below our directory. */
+/* Returns whether this process sees a mount below our directory. */
 static bool is_mounted(void)
 {
     static char mounts[1 << 18];

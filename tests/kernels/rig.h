@@ -34,11 +34,11 @@ void rig_each(void (*test)(void));
 /* The same for ops without products: a GPU has one way. */
 void rig_each_kernel(void (*test)(void));
 
-/* Whether the device is a GPU; its products and sums round at other points. */
+/* Returns whether the device is a GPU; its products and sums round at other points. */
 bool rig_is_card(void);
 
-/* Whether attention rounds its probabilities to this type, as tensor cores and the CPU's bf16
- * products need it. */
+/* Returns whether attention rounds its probabilities to this type, as tensor cores and the CPU's
+ * bf16 products need it. */
 bool rig_rounds_tiles(enum kern_type type);
 
 /* Starts a case: drops all arrays and seeds the numbers. */
@@ -83,7 +83,7 @@ int rig_main(int argc, char **argv, const struct test_case *cases, size_t count)
 /* rig_main calls it first: it returns the default device's name. In machine.c that is "cpu";
  * tests/cuda has one that creates an emulated GPU and returns "cuda". */
 const char *rig_machine(void);
-/* Whether device memory is host memory that a sanitizer may watch. */
+/* Returns whether device memory is host memory that a sanitizer may watch. */
 bool rig_machine_is_visible(void);
 
 #endif

@@ -23,7 +23,7 @@ struct order {
 /* Starts from the beginning; the caller has set `tapes` and `tape_count`. */
 void order_begin(struct order *order);
 
-/* Whether the queue's next command may start; false, too, if the queue has none left. */
+/* Returns whether the queue's next command may start; false, too, if the queue has none left. */
 bool order_ready(struct order *order, int queue);
 
 /* The queue's next command, for which order_ready was true. */

@@ -33,7 +33,8 @@ static bool fence_ends(const char *line)
     return *line == '\0' || rules_starts(line, "```");
 }
 
-/* Whether a line of a hunk belongs to the file before the change; an empty line is a line kept. */
+/* Returns whether a line of a hunk belongs to the file before the change; an empty line is a line
+ * kept. */
 static bool is_old(const char *line)
 {
     return *line == ' ' || *line == '-' || *line == '\n';

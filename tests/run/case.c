@@ -487,7 +487,8 @@ void case_run_engine(const struct case_model *made, const struct run_options *op
 
 typedef void (*plan_check)(const struct case_model *made, const struct run_prepared *prepared);
 
-/* Whether the block comes by sections in the plan for these bytes of DEVICE; *fits: there is a plan. */
+/* Returns whether the block comes by sections in the plan for these bytes of DEVICE; *fits: there
+ * is a plan. */
 static bool plan_sections(const struct case_model *made, struct run_options *options,
                           uint64_t device_bytes, unsigned block, plan_check check, bool *fits)
 {

@@ -152,8 +152,8 @@ static void run_kept(struct case_model *made, const struct way *way, struct case
     run_kept_for(made, way, STEPS, out);
 }
 
-/* Whether a store can read the file in place: it needs direct I/O and must be on the store's file
- * system. */
+/* Returns whether a store can read the file in place: it needs direct I/O and must be on the
+ * store's file system. */
 static bool store_reads(const char *path)
 {
     struct stat mine;

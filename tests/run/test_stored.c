@@ -381,8 +381,8 @@ static void memory_is_that_of_stored_bytes(void)
     case_model_free(&made);
 }
 
-/* Whether every expansion in a layer's sections uses the format in which this layer stores the
- * tensor. */
+/* Returns whether every expansion in a layer's sections uses the format in which this layer stores
+ * the tensor. */
 static bool fits_stored(const struct run_shapes *shapes, uint32_t block)
 {
     const struct model_sections *sections = shapes->sections[block];

@@ -29,7 +29,8 @@ static struct text_feed_options options_for(const char *const *files, const char
                                       .epochs = 1};
 }
 
-/* Whether a row of a batch has these ids, with an answer that begins at `begin`, and padding. */
+/* Returns whether a row of a batch has these ids, with an answer that begins at `begin`, and
+ * padding. */
 static bool is_answer(const struct text_batch *batch, int64_t row,
                       const struct core_json_value *ids, int64_t begin)
 {

@@ -166,8 +166,8 @@ static void classes(void)
     free(text);
 }
 
-/* Whether this build knows names of scripts; without PCRE2, expressions with any name are passed on
- * and refused later. */
+/* Returns whether this build knows names of scripts; without PCRE2, expressions with any name are
+ * passed on and refused later. */
 static bool knows_scripts(void)
 {
     struct token_pcre *pcre = NULL;

@@ -225,8 +225,8 @@ static struct judged judge(const struct field *field, const struct bench_params 
     return judged;
 }
 
-/* Whether `a` is better: good enough if `b` is not; of two good ones, the smaller with at least
- * `in_flight_least` in flight; otherwise the faster. */
+/* Returns whether `a` is better: good enough if `b` is not; of two good ones, the smaller with at
+ * least `in_flight_least` in flight; otherwise the faster. */
 static bool beats(const struct judged *a, const struct judged *b, double in_flight_least)
 {
     bool a_good = a->score >= good_enough;

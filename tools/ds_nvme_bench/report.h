@@ -56,11 +56,12 @@ int bench_report_config(const struct bench_report *report, FILE *out);
 int bench_report_save(const struct bench_report *report, const char *path,
                       int (*write)(const struct bench_report *, FILE *));
 
-/* Whether bench_report_save() will be able to write `path`, as far as is known without touching it. */
+/* Returns whether bench_report_save() will be able to write `path`, as far as is known without
+ * touching it. */
 int bench_report_writable(const char *path);
 
-/* Whether `path` may become an aio block: -EEXIST for a file that holds anything else, such as
- * the user's ds_config.json. */
+/* Returns whether `path` may become an aio block: -EEXIST for a file that holds anything else, such
+ * as the user's ds_config.json. */
 int bench_report_replaceable(const char *path);
 
 /* Compares every point with a report of --json from another time. Prints each point that is slower
@@ -69,7 +70,7 @@ int bench_report_replaceable(const char *path);
 int bench_report_compare(const struct bench_report *report, const char *path, double tolerance,
                          FILE *out, unsigned *slower);
 
-/* Whether `path` is a report that can be compared with. */
+/* Returns whether `path` is a report that can be compared with. */
 int bench_report_comparable(const char *path);
 
 /* Writes what limits the speed, in one or two sentences. */

@@ -88,7 +88,7 @@ void cli_signal_catch(int number, void (*handler)(int number))
     }
 }
 
-/* Whether the reader of our pipe has closed it, as `head` does, which is not an error. */
+/* Returns whether the reader of our pipe has closed it, as `head` does, which is not an error. */
 static bool reader_is_gone(void)
 {
     struct pollfd end = {.fd = STDOUT_FILENO, .events = POLLOUT};

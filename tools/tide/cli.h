@@ -129,7 +129,8 @@ int cli_close(const struct cli_command *command, int code);
 struct core_json_write;
 int cli_close_json(const struct cli_command *command, struct core_json_write *json, int code);
 
-/* Whether to colour this stream: it is a terminal, not a dumb one, and NO_COLOR is unset or empty. */
+/* Returns whether to colour this stream: it is a terminal, not a dumb one, and NO_COLOR is unset or
+ * empty. */
 bool cli_color(FILE *stream);
 
 /* A table. Columns are as wide as their widest cell; the last one is not padded. Cells are

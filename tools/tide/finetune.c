@@ -257,8 +257,8 @@ static void judge_rates(const struct job *job)
     }
 }
 
-/* Whether the existing model is kept: nothing was trained, and the model in --out has as many steps
- * or more. */
+/* Returns whether the existing model is kept: nothing was trained, and the model in --out has as
+ * many steps or more. */
 static bool keeps_existing_model(const struct job *job)
 {
     return job->run.steps == job->run.begun && job->there > 0 && job->there >= job->run.steps;

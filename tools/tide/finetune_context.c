@@ -102,7 +102,7 @@ static int refuse_kind(const char *path, uint32_t what, bool empty)
         path);
 }
 
-/* Whether the path looks like the name of a model on a hub: "Qwen/Qwen3-0.6B" or "gpt2". */
+/* Returns whether the path looks like the name of a model on a hub: "Qwen/Qwen3-0.6B" or "gpt2". */
 static bool is_hub_name(const char *path)
 {
     const char *slash = strchr(path, '/');

@@ -171,7 +171,7 @@ static bool read_field(const struct core_json_value *root, const char *name, int
     return true;
 }
 
-/* Whether the numbers are plausible together. */
+/* Returns whether the numbers are plausible together. */
 static bool fit_together(const struct finetune_data_info *info)
 {
     int64_t most;

@@ -62,7 +62,7 @@ struct finetune_figure {
 const struct finetune_figure *finetune_figure_at(size_t index);
 
 void finetune_figures_derive(struct finetune_record *record);
-/* Whether the record has this figure. */
+/* Returns whether the record has this figure. */
 bool finetune_figure_known(const struct finetune_figure *figure,
                            const struct finetune_record *record);
 double finetune_figure_value(const struct finetune_figure *figure,

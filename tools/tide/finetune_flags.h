@@ -91,7 +91,8 @@ struct finetune_flag {
 extern const struct finetune_flag finetune_flags_table[];
 extern const size_t finetune_flags_count;
 
-/* Whether a flag was on the command line; `at` is the offset of its member in struct finetune_flags. */
+/* Returns whether a flag was on the command line; `at` is the offset of its member in struct
+ * finetune_flags. */
 bool finetune_flags_given(const struct finetune_flags *flags, size_t at);
 #define FINETUNE_GIVEN(flags, member)                                                              \
     finetune_flags_given(flags, offsetof(struct finetune_flags, member))

@@ -89,7 +89,7 @@ static int write_checkpoint(struct finetune_run *run)
     return 0;
 }
 
-/* Whether a checkpoint is due after `steps` steps. */
+/* Returns whether a checkpoint is due after `steps` steps. */
 static bool is_due(const struct finetune_run *run, int64_t steps)
 {
     return run->save_every > 0 && (run->save_owed || steps % run->save_every == 0);

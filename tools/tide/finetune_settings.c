@@ -461,7 +461,7 @@ static int take_defaults(struct finetune_settings *settings, const struct finetu
     return take_learning(settings, flags, true);
 }
 
-/* Whether a key has another value now than the file gave it. */
+/* Returns whether a key has another value now than the file gave it. */
 static bool has_changed(const struct finetune_flag_key *key,
                         const struct finetune_settings *settings,
                         const struct finetune_settings *before)
@@ -557,7 +557,7 @@ static void take_type_defaults(struct finetune_settings *settings,
     }
 }
 
-/* Whether the schedule of the configuration sets the learning rates itself. */
+/* Returns whether the schedule of the configuration sets the learning rates itself. */
 static bool has_own_rates(const struct schedule *schedule)
 {
     return schedule->kind == SCHEDULE_ONE_CYCLE || schedule->kind == SCHEDULE_LR_RANGE_TEST;

@@ -18,7 +18,7 @@ void finetune_stop_end(void); /* restores the previous actions, if there are any
 struct tide_world;
 void finetune_stop_world(const struct tide_world *world);
 
-/* Whether a stop was requested. Any thread. */
+/* Returns whether a stop was requested. Any thread. */
 bool finetune_stop_asked(void);
 
 #endif

@@ -106,7 +106,7 @@ static const char *next_note_line(const struct note *note, const char *at, struc
     return name + length + 1;
 }
 
-/* Whether the file is unchanged. A copy has other times, so its bytes are compared by their
+/* Returns whether the file is unchanged. A copy has other times, so its bytes are compared by their
  * checksum. */
 static bool is_same_file(const struct note *note, const struct noted *noted, int folder)
 {
@@ -129,7 +129,7 @@ static bool is_same_file(const struct note *note, const struct noted *noted, int
     return same;
 }
 
-/* Whether the file is listed in the note and unchanged. */
+/* Returns whether the file is listed in the note and unchanged. */
 static bool is_in_note(const struct note *note, int folder, const char *name)
 {
     struct noted noted;
@@ -161,7 +161,7 @@ int64_t cli_out_steps(const char *path)
     return whole ? note.steps : 0;
 }
 
-/* Whether the manifest of the checkpoint names this run. */
+/* Returns whether the manifest of the checkpoint names this run. */
 static bool is_of_run(int folder, const char *name, uint64_t run)
 {
     char path[PATH_MAX];
@@ -177,7 +177,7 @@ static bool is_of_run(int folder, const char *name, uint64_t run)
     return same;
 }
 
-/* Whether OUT/NAME has the same bytes as MODEL/NAME; true if the latter does not exist. */
+/* Returns whether OUT/NAME has the same bytes as MODEL/NAME; true if the latter does not exist. */
 static bool is_copy(int folder, const char *model, const char *name)
 {
     char path[PATH_MAX];
@@ -258,8 +258,8 @@ static int list_content(const char *path, const char *model, struct content *out
     return 0;
 }
 
-/* Whether a run was killed while it moved its model into --out. Claiming --out moves the remaining
- * files. */
+/* Returns whether a run was killed while it moved its model into --out. Claiming --out moves the
+ * remaining files. */
 static bool is_half_moved(const struct cli_out *out)
 {
     char path[PATH_MAX];

@@ -117,8 +117,8 @@ static bool is_same_place(const struct place *one, const struct place *other)
     return is_same(&one->info, &other->info) && strcmp(one->rest, other->rest) == 0;
 }
 
-/* Whether the place is in the folder. `child` is the first name below the folder on the way to the
- * place; "" for the folder itself. */
+/* Returns whether the place is in the folder. `child` is the first name below the folder on the way
+ * to the place; "" for the folder itself. */
 static bool lies_in(const struct place *place, const struct stat *folder, char child[PATH_MAX])
 {
     char at[PATH_MAX];
@@ -138,7 +138,7 @@ static bool lies_in(const struct place *place, const struct stat *folder, char c
     return false;
 }
 
-/* Whether the folder lists the file, perhaps as a link: a download cache keeps the files
+/* Returns whether the folder lists the file, perhaps as a link: a download cache keeps the files
  * elsewhere. */
 static bool folder_lists_file(const char *folder, const struct stat *info)
 {
@@ -155,7 +155,7 @@ static bool folder_lists_file(const char *folder, const struct stat *info)
     return has;
 }
 
-/* Whether the place is an existing file of the folder. */
+/* Returns whether the place is an existing file of the folder. */
 static bool is_file_of_folder(const char *kept, const struct place *place)
 {
     char child[PATH_MAX];
@@ -164,7 +164,7 @@ static bool is_file_of_folder(const char *kept, const struct place *place)
            (lies_in(place, &info, child) || folder_lists_file(kept, &place->info));
 }
 
-/* Whether a file that will be created would match a pattern of inputs. */
+/* Returns whether a file that will be created would match a pattern of inputs. */
 static bool will_match(const char *pattern, const struct place *place)
 {
     char folder[PATH_MAX];
@@ -187,8 +187,8 @@ static bool will_match(const char *pattern, const struct place *place)
     return matches;
 }
 
-/* Whether the run itself writes or removes this name in its output folder: a file of the model, a
- * copy of a file of the input model, a checkpoint, or a mark of tide. */
+/* Returns whether the run itself writes or removes this name in its output folder: a file of the
+ * model, a copy of a file of the input model, a checkpoint, or a mark of tide. */
 static bool is_reserved(const char *name, const struct cli_path *paths, size_t count)
 {
     static const char checkpoint[] = "checkpoint-";
@@ -206,7 +206,8 @@ static bool is_reserved(const char *name, const struct cli_path *paths, size_t c
            strncmp(name, mark, sizeof mark - 1) == 0;
 }
 
-/* Whether the place is below `folder`, which may not exist yet. `child` is the first name below it. */
+/* Returns whether the place is below `folder`, which may not exist yet. `child` is the first name
+ * below it. */
 static bool is_below(const struct place *place, const struct place *folder, char child[PATH_MAX])
 {
     const size_t made = strlen(folder->rest);
@@ -222,8 +223,8 @@ static bool is_below(const struct place *place, const struct place *folder, char
     return true;
 }
 
-/* Whether the place is below the output `path` (at `out`), or is the folder beside it in which the run works, or
- * below that. `child` is the first name below the output. */
+/* Returns whether the place is below the output `path` (at `out`), or is the folder beside it in
+ * which the run works, or below that. `child` is the first name below the output. */
 static bool name_in_output(const struct place *place, const char *path, const struct place *out,
                            char child[PATH_MAX])
 {

@@ -32,8 +32,8 @@ enum cli_path_shape {
     CLI_PATH_FOLDER,    /* a folder; missing parents will be created, too */
 };
 
-/* Whether `path` could be written; creates nothing. 0, or -errno with the flag and the path. NULL
- * is allowed. */
+/* Returns whether `path` could be written; creates nothing. 0, or -errno with the flag and the
+ * path. NULL is allowed. */
 int cli_path_try(const char *flag, const char *path, enum cli_path_shape shape);
 
 /* Paths as text, of at most PATH_MAX bytes. */

@@ -7,8 +7,8 @@
 #include "core/base/utf8.h"
 #include "tools/tide/cli.h"
 
-/* Whether a terminal would interpret the character: C0 and C1 controls, and marks that change the
- * direction of text. */
+/* Returns whether a terminal would interpret the character: C0 and C1 controls, and marks that
+ * change the direction of text. */
 static bool is_steering(uint32_t point)
 {
     return point < 0x20 || (point >= 0x7F && point < 0xA0) || point == 0x200E || point == 0x200F ||
@@ -117,7 +117,7 @@ static size_t column_width(const struct cli_table *table, size_t column)
     return widest;
 }
 
-/* Whether a later column of the row has text; if so, this one must be padded. */
+/* Returns whether a later column of the row has text; if so, this one must be padded. */
 static bool more_follows(char *const *row, size_t column, size_t columns)
 {
     for (size_t i = column + 1; i < columns; i++) {

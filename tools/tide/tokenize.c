@@ -118,7 +118,7 @@ static uint64_t rows_each(const struct tokenize *t)
     return t->options.pairs ? 2 : 1;
 }
 
-/* Whether all rows that are to be shown have been shown. */
+/* Returns whether all rows that are to be shown have been shown. */
 static bool shows_no_more(const struct tokenize *t)
 {
     return t->figures.documents / rows_each(t) >= (uint64_t)t->show;

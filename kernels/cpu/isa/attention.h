@@ -55,8 +55,8 @@ VF_INLINE struct seen keys_seen(const struct kern_attention_arguments *a, int64_
     return seen;
 }
 
-/* Whether no query from `position` on sees any of the keys [first, first + keys), because these are of the other
- * answer. */
+/* Returns whether no query from `position` on sees any of the keys [first, first + keys), because
+ * these are of the other answer. */
 VF_INLINE bool tile_is_hidden(const struct kern_attention_arguments *a, int64_t row,
                               int64_t position, int64_t first, int64_t keys)
 {

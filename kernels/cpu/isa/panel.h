@@ -46,7 +46,7 @@ struct operand {
     bool pairs;
 };
 
-/* Whether products of operands of this type use pairs in this instruction set. */
+/* Returns whether products of operands of this type use pairs in this instruction set. */
 VF_INLINE bool panel_pairs(enum kern_type type)
 {
     return VF_DOTS != 0 && type == KERN_BF16;

@@ -22,7 +22,7 @@ const struct jinja_template *text_chat_template(const struct text_chat *chat, bo
 const char *text_chat_token(const struct text_chat *chat, const char *name);
 /* The eos_token_id of generation_config.json or config.json; -1: none. */
 int64_t text_chat_end(const struct text_chat *chat);
-/* Whether a template uses the time. */
+/* Returns whether a template uses the time. */
 bool text_chat_dated(const struct text_chat *chat);
 
 /* Renders the first `messages` of a row (0: all). */

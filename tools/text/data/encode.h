@@ -23,7 +23,7 @@ void text_encoder_destroy(struct text_encoder *encoder);
 int text_encoder_trim(struct text_encoder *encoder);
 
 const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *encoder);
-/* Whether the chat template of the model uses the time. */
+/* Returns whether the chat template of the model uses the time. */
 bool text_encoder_dated(const struct text_encoder *encoder);
 
 /* Encodes a row, or both rows of a pair; `train_on` does not matter for a pair. -EINVAL, -EILSEQ, -E2BIG ... for a bad row; -ENOTSUP if the model lacks something

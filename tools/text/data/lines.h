@@ -25,7 +25,7 @@ bool text_lines_array(const struct text_lines *lines);
 /* Size of the file on disk, 0 if unknown; and approximately how much of it has been used. */
 uint64_t text_lines_bytes(const struct text_lines *lines);
 uint64_t text_lines_used(const struct text_lines *lines);
-/* Whether it can be closed and opened again. */
+/* Returns whether it can be closed and opened again. */
 bool text_lines_reopens(const struct text_lines *lines);
 
 /* Makes the file readable again or, with `lines_only`, at any byte: then an array becomes lines,

@@ -32,7 +32,7 @@ const struct text_encoder *text_reader_encoder(const struct text_reader *reader)
 
 uint64_t text_reader_rows(const struct text_reader *reader);
 uint64_t text_reader_bad(const struct text_reader *reader);
-/* Whether a row used a chat template that writes the time. */
+/* Returns whether a row used a chat template that writes the time. */
 bool text_reader_dated(const struct text_reader *reader);
 
 #endif

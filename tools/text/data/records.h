@@ -54,7 +54,7 @@ void text_records_close(struct text_records *records);
 
 /* Name of a file, for messages. */
 const char *text_records_file(const struct text_records *records, size_t file);
-/* Whether `path` is one of the files that a name, a pattern or "-" refers to. */
+/* Returns whether `path` is one of the files that a name, a pattern or "-" refers to. */
 bool text_records_means(const char *name, const char *path);
 /* A hash of the names and sizes of the files, the seed and the order. */
 uint64_t text_records_mark(const struct text_records *records);

@@ -111,7 +111,8 @@ static bool equal_strings(const struct core_json_value *left, const struct core_
     return bytes == other_bytes && memcmp(text, other, bytes) == 0;
 }
 
-/* Whether two values are equal in Python: members in any order, 1 is 1.0. Depth is limited by the parser. */
+/* Returns whether two values are equal in Python: members in any order, 1 is 1.0. Depth is limited
+ * by the parser. */
 static bool are_equal(const struct core_json_value *left, const struct core_json_value *right)
 {
     struct core_json_member member;

@@ -176,7 +176,7 @@ static int read_member(struct reading *reading, const struct core_json_token *ke
     return core_json_scan_skip(&reading->scan, key);
 }
 
-/* Whether there is a member `input_ids`: 1, 0, or -EINVAL if the row is not an object. */
+/* Returns whether there is a member `input_ids`: 1, 0, or -EINVAL if the row is not an object. */
 static int find_ids(const char *json, size_t bytes)
 {
     struct core_json_scan scan;

@@ -24,11 +24,11 @@ int text_source_read(struct text_source *source, char *to, size_t bytes, size_t 
  * `offset` is before the current one. -ESPIPE for a pipe, unless it is only skipped forwards. */
 int text_source_seek(struct text_source *source, uint64_t offset);
 
-/* Whether any byte can be reached directly: plain data in a file. */
+/* Returns whether any byte can be reached directly: plain data in a file. */
 bool text_source_random(const struct text_source *source);
-/* Whether it can be read again from its beginning: a file. */
+/* Returns whether it can be read again from its beginning: a file. */
 bool text_source_seeks(const struct text_source *source);
-/* Whether it can be closed and opened again: a file with a path. */
+/* Returns whether it can be closed and opened again: a file with a path. */
 bool text_source_reopens(const struct text_source *source);
 /* Size of the file on disk (0: unknown), and how many of these bytes were read. */
 uint64_t text_source_bytes(const struct text_source *source);

@@ -196,8 +196,8 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* Whether the member is a named token such as eot_token or image_token: a text whose key ends with
- * "_token". */
+/* Returns whether the member is a named token such as eot_token or image_token: a text whose key
+ * ends with "_token". */
 static bool is_named(const struct core_json_member *member)
 {
     const size_t bytes = strlen(member->key);

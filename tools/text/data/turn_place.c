@@ -82,7 +82,7 @@ size_t text_turn_place_before_token(const struct text_tokenizer *tokenizer, cons
     return at;
 }
 
-/* Whether everything after a place is special tokens and white space. */
+/* Returns whether everything after a place is special tokens and white space. */
 static bool is_closing(const struct text_tokenizer *tokenizer, const struct jinja_rendering *text,
                        size_t at)
 {
@@ -161,7 +161,7 @@ bool text_turn_place_first(const struct text_tokenizer *tokenizer,
             text_turn_place_token(tokenizer, prompt->text + most, prompt->bytes - most) != NULL);
 }
 
-/* Whether the message itself ends with the token. */
+/* Returns whether the message itself ends with the token. */
 static bool message_ends_with(const struct core_json_value *message, const struct text_added *token)
 {
     size_t bytes = 0;

@@ -93,7 +93,7 @@ static bool is_prefix_of_whole(const struct beginning *prefix)
     return prefix->common == prefix->bytes;
 }
 
-/* Whether both texts are the same from one place to a later one. */
+/* Returns whether both texts are the same from one place to a later one. */
 static bool follows(const struct jinja_rendering *whole, const struct jinja_rendering *part,
                     const struct text_turn_place *from, const struct text_turn_place *to)
 {

@@ -121,7 +121,7 @@ static void add_row(struct text_windows *windows, struct window *window)
     window->dated = text_reader_dated(windows->reader);
 }
 
-/* Whether the next window is needed: an epoch after the last one is not read. */
+/* Returns whether the next window is needed: an epoch after the last one is not read. */
 static bool is_wanted(const struct text_windows *windows)
 {
     return !windows->turns || windows->options->epochs == 0 ||

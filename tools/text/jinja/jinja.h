@@ -25,7 +25,7 @@ int jinja_template_create(const char *source, size_t bytes, const char *name,
                           struct jinja_template **out);
 void jinja_template_destroy(struct jinja_template *source);
 
-/* Whether the source has {% generation %}. */
+/* Returns whether the source has {% generation %}. */
 bool jinja_template_generates(const struct jinja_template *source);
 
 struct jinja_limits {

@@ -92,7 +92,7 @@ static bool has_end(struct jinja_run *run, struct jinja_value text, struct jinja
            memcmp(text.as.text + (front ? 0 : text.bytes - end.bytes), end.as.text, end.bytes) == 0;
 }
 
-/* Whether the text begins or ends with a string, or with one of a tuple. */
+/* Returns whether the text begins or ends with a string, or with one of a tuple. */
 static struct jinja_value begins_or_ends(struct jinja_run *run, struct jinja_value self,
                                          const struct jinja_arguments *arguments, bool front)
 {
@@ -359,7 +359,7 @@ static bool all_are(struct jinja_value text, enum jinja_char_class first,
     return text.bytes > 0;
 }
 
-/* Whether there are letters of this case and none of the other. */
+/* Returns whether there are letters of this case and none of the other. */
 static bool is_case(struct jinja_value text, bool upper)
 {
     bool any = false;

@@ -431,7 +431,7 @@ struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja
     return node;
 }
 
-/* Whether an argument of a test follows without brackets. */
+/* Returns whether an argument of a test follows without brackets. */
 static bool at_test_argument(const struct jinja_parser *parser)
 {
     const enum jinja_word word = parser->token->word;
@@ -631,7 +631,7 @@ struct jinja_node *jinja_parse_expression(struct jinja_parser *parser)
     return node;
 }
 
-/* Whether a tuple ends here. */
+/* Returns whether a tuple ends here. */
 static bool at_tuple_end(const struct jinja_parser *parser)
 {
     const enum jinja_word word = parser->token->word;

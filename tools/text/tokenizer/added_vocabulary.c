@@ -337,8 +337,8 @@ static int extend_by(struct text_tokenizer *tokenizer, const struct text_special
     return rc;
 }
 
-/* Whether the post-processor adds exactly the named token on this side, or nothing if it should
- * not. */
+/* Returns whether the post-processor adds exactly the named token on this side, or nothing if it
+ * should not. */
 static bool post_processor_agrees(const struct text_tokenizer *tokenizer,
                                   const struct text_special *special, bool begins, bool adds)
 {
@@ -353,7 +353,7 @@ static bool post_processor_agrees(const struct text_tokenizer *tokenizer,
            ids[0] == token_vocab_find(&tokenizer->model->vocab, content, strlen(content));
 }
 
-/* Whether the tokenizer_class is this one, with or without "Fast". */
+/* Returns whether the tokenizer_class is this one, with or without "Fast". */
 static bool is_class(const struct text_special *special, const char *class)
 {
     const size_t bytes = strlen(class);

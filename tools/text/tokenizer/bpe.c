@@ -80,7 +80,7 @@ static uint32_t char_id(const struct token_model *model, const char *at, unsigne
     return id < model->vocab.model_count ? id : TOKEN_NONE;
 }
 
-/* Whether every byte of the character has a token. */
+/* Returns whether every byte of the character has a token. */
 static bool falls_back(const struct token_model *model, const char *at, unsigned bytes)
 {
     bool all = model->byte_fallback;

@@ -46,7 +46,7 @@ static bool is_newer(uint32_t point)
     return false;
 }
 
-/* Whether the character may combine with one before it, or be reordered. */
+/* Returns whether the character may combine with one before it, or be reordered. */
 static bool follows(uint32_t point, bool composes)
 {
     const utf8proc_property_t *property = utf8proc_get_property((utf8proc_int32_t)point);

@@ -63,7 +63,7 @@ struct token_model {
 
 struct token_merge const *token_model_merge(const struct token_model *model, uint32_t left,
                                             uint32_t right);
-/* Whether a merge may join a symbol ending in `left` with one beginning with `right`. */
+/* Returns whether a merge may join a symbol ending in `left` with one beginning with `right`. */
 bool token_model_joins(const struct token_model *model, uint32_t left, uint32_t right);
 uint32_t token_byte_letter(unsigned byte); /* the letter of a byte in ByteLevel */
 int token_letter_byte(uint32_t letter);    /* -1: no such letter */

@@ -316,7 +316,7 @@ static bool read_group(struct reader *in, struct token_item *item)
     return fine && read_quantifier(in, item) && item->max == 1 && !item->possessive;
 }
 
-/* Whether the item always takes at least one character. */
+/* Returns whether the item always takes at least one character. */
 static bool takes_character(const struct token_pattern *pattern, const struct token_item *item)
 {
     bool all = item->min > 0 && item->kind != TOKEN_ITEM_LOOK;

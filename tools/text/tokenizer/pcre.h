@@ -14,7 +14,7 @@ struct token_pcre_scratch;
 int token_pcre_create(const char *regex, size_t bytes, const char *what, struct token_pcre **out);
 void token_pcre_destroy(struct token_pcre *pcre);
 
-/* Whether \p{sc:NAME} names a script. */
+/* Returns whether \p{sc:NAME} names a script. */
 bool token_pcre_has_script(const char *name, size_t bytes);
 
 int token_pcre_scratch_create(struct token_pcre_scratch **out);

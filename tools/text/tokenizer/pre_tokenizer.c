@@ -392,8 +392,8 @@ static int rewrite_piece(struct text_scratch *scratch, const struct token_split 
     return token_text_copy(to, from, done, piece.end);
 }
 
-/* Whether the piece is at the beginning of the original text. If the text has no spans, no earlier step can
- * have dropped characters, so the first piece is. */
+/* Returns whether the piece is at the beginning of the original text. If the text has no spans, no
+ * earlier step can have dropped characters, so the first piece is. */
 static bool is_first(const struct token_text *text, struct text_span piece, size_t index)
 {
     return text->tracks ? token_text_span(text, piece.begin).begin == 0 : index == 0;
