@@ -3,28 +3,7 @@
 #ifndef CORE_COLL_BACKEND_H
 #define CORE_COLL_BACKEND_H
 
-#include <stdatomic.h>
-
-#include "core/base/queue.h"
-#include "core/coll/coll.h"
-
-/* A checked command as the queue copies it; members that its op does not use are 0 or NULL. */
-struct coll_work {
-    enum coll_op op;
-    enum coll_type type;
-    unsigned root;
-    const void *from;
-    void *to;
-    uint64_t count;
-    unsigned within;         /* GATHER; read through coll_takes_part and coll_part */
-    const uint64_t *borders; /* NULL: the default borders; read through coll_part */
-    enum coll_type sum_type; /* COLL_INT4 */
-    uint64_t sum_count;
-    void (*prepare)(void *context); /* coll.c calls it */
-    void *context;
-    /* ranks only meet and compare their commands; another back end moves the data (coll_nccl.c) */
-    bool meets;
-};
+#include "core/coll/work.h"
 
 struct coll_backend {
     const char *kind;
@@ -47,50 +26,5 @@ extern const struct coll_backend coll_backend_self;
 extern const struct coll_backend coll_backend_local;
 extern const struct coll_backend coll_backend_mpi;
 extern const struct coll_backend coll_backend_nccl;
-
-struct coll {
-    const struct coll_backend *backend;
-    unsigned rank;
-    unsigned world;
-    bool reachable; /* this back end may read and write the arrays */
-    int64_t limit_ns;
-    struct core_queue *jobs;   /* owned */
-    _Atomic uint64_t commands; /* relaxed: counters; written by the queue's thread */
-    _Atomic uint64_t received_bytes[COLL_OPS];
-};
-
-/* Ranks that a collective waits for; the first of them are named: "0, 1, 2, 3". */
-enum { COLL_MISSING_MAX = 4 };
-struct coll_missing {
-    unsigned count;
-    char list[64];
-};
-void coll_missing_add(struct coll_missing *missing, unsigned rank);
-
-/* The messages of failed collectives, the same in all back ends; each returns its code. */
-int coll_fail_differs(uint64_t number, const struct coll_work *first, unsigned rank,
-                      const struct coll_work *other);
-int coll_fail_left(uint64_t number, const struct coll_work *work, unsigned rank);
-int coll_fail_missing(uint64_t number, const struct coll_work *work,
-                      const struct coll_missing *missing, int64_t waited_ns);
-
-/* The same range of elements of all ranks, which is to be summed. */
-struct coll_terms {
-    const void *const *from; /* [ranks] */
-    unsigned ranks;
-    uint64_t first; /* element of each of `from` */
-    uint64_t count;
-    uint64_t before; /* elements of this rank's part that precede them */
-};
-/* Sums them to their place in this rank's part at `to`. */
-void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms, void *to);
-
-/* Whether rank r exchanges data with this one. */
-bool coll_takes_part(const struct coll *coll, const struct coll_work *work, unsigned r);
-/* How many ranks share an array. */
-unsigned coll_sharers(const struct coll *coll, const struct coll_work *work);
-/* Rank r owns the elements [*begin, *end) of its array. */
-void coll_part(const struct coll *coll, const struct coll_work *work, unsigned r, uint64_t *begin,
-               uint64_t *end);
 
 #endif
