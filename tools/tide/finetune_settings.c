@@ -12,348 +12,6 @@
 #include "core/config/config.h"
 #include "tools/tide/finetune_place.h"
 
-/* ---- the configuration ---- */
-
-enum { BATCH_MAX = 1 << 20 };
-
-/* Placeholder for the length of a run that is unknown until the data has been read. */
-static const int64_t total_later = INT64_MAX / 4;
-
-static bool is_in_config(const struct finetune_settings *settings, const char *key,
-                         struct core_cfg_note *out)
-{
-    size_t count = settings->cfg != NULL ? core_cfg_notes_count(settings->cfg) : 0;
-    for (size_t i = 0; i < count; i++) {
-        struct core_cfg_note note = core_cfg_note(settings->cfg, i);
-        bool stands = note.kind == CORE_CFG_NOTE_HONOURED || note.kind == CORE_CFG_NOTE_LATER;
-        if (stands && strcmp(note.key, key) == 0) {
-            *out = note;
-            return strncmp(note.why, "\"auto\"", 6) != 0;
-        }
-    }
-    return false;
-}
-
-static bool is_given(const struct finetune_settings *settings, const char *key)
-{
-    struct core_cfg_note note;
-    return is_in_config(settings, key, &note);
-}
-
-/* Warns of all keys of one kind in one line: no key is silently ignored. */
-static void log_notes_of(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const char *what)
-{
-    char names[512] = "";
-    char more[32] = "";
-    size_t told = 0;
-    const size_t count = core_cfg_notes_of(cfg, kind);
-    for (size_t i = 0; i < core_cfg_notes_count(cfg); i++) {
-        struct core_cfg_note note = core_cfg_note(cfg, i);
-        const size_t length = strlen(names);
-        if (note.kind != kind || length + strlen(note.key) + 3 > sizeof names) {
-            continue;
-        }
-        snprintf(names + length, sizeof names - length, "%s%s", length > 0 ? ", " : "", note.key);
-        told++;
-    }
-    if (told < count) {
-        snprintf(more, sizeof more, " and %zu more", count - told);
-    }
-    if (count > 0) {
-        core_log(CORE_LOG_WARN, "%s: %s: %s%s (tide config says why)", core_cfg_source(cfg), what,
-                 names, more);
-    }
-}
-
-static void log_notes(const struct core_cfg *cfg)
-{
-    for (size_t i = 0; i < core_cfg_notes_count(cfg); i++) {
-        struct core_cfg_note note = core_cfg_note(cfg, i);
-        if (note.kind == CORE_CFG_NOTE_WARNING) {
-            core_log(CORE_LOG_WARN, "%s:%zu: %s: %s", core_cfg_source(cfg), note.line, note.key,
-                     note.why);
-        }
-    }
-    log_notes_of(cfg, CORE_CFG_NOTE_LATER, "not honoured by this build");
-    log_notes_of(cfg, CORE_CFG_NOTE_IGNORED, "without effect here");
-}
-
-static int load_config(struct finetune_settings *settings, const struct finetune_flags *flags,
-                       const struct tide_inspection *model)
-{
-    struct core_cfg_options options;
-    core_cfg_options_init(&options);
-    options.world_size = flags->ranks;
-    options.micro_batch_size = flags->batch;
-    options.accumulation_steps = FINETUNE_GIVEN(flags, accum) ? flags->accum : CORE_CFG_NONE;
-    options.warmup_steps = FINETUNE_GIVEN(flags, warmup) ? flags->warmup : CORE_CFG_NONE;
-    options.total_steps = FINETUNE_GIVEN(flags, steps) ? flags->steps : total_later;
-    options.hidden_size = model->hidden;
-    options.lr = FINETUNE_GIVEN(flags, lr) ? flags->lr : options.lr;
-    options.eps = FINETUNE_GIVEN(flags, eps) ? flags->eps : options.eps;
-    options.weight_decay = FINETUNE_GIVEN(flags, decay) ? flags->decay : options.weight_decay;
-    options.gradient_clipping = FINETUNE_GIVEN(flags, clip) ? flags->clip
-                                                            : options.gradient_clipping;
-    options.betas[0] = settings->engine.beta1;
-    options.betas[1] = settings->engine.beta2;
-    if (FINETUNE_GIVEN(flags, precision)) {
-        options.precision = flags->precision == TIDE_FP32   ? CORE_CFG_FP32
-                            : flags->precision == TIDE_FP16 ? CORE_CFG_FP16
-                                                            : CORE_CFG_BF16;
-    }
-    options.has_store = flags->store.count > 0;
-    int rc = core_cfg_load(flags->config, &options, &settings->cfg);
-    return rc == 0 ? core_cfg_check(settings->cfg) : rc;
-}
-
-static int take_config_batch(struct finetune_settings *settings, const struct core_cfg *cfg)
-{
-    if (cfg->micro_batch_size > BATCH_MAX || cfg->accumulation_steps > FINETUNE_ACCUM_MAX) {
-        return core_err_set(-EINVAL,
-                            "%s: %lld micro-batches of %lld rows per step; the maximum is %d "
-                            "micro-batches of %d rows",
-                            core_cfg_source(cfg), (long long)cfg->accumulation_steps,
-                            (long long)cfg->micro_batch_size, FINETUNE_ACCUM_MAX, BATCH_MAX);
-    }
-    settings->engine.batch = (uint32_t)cfg->micro_batch_size;
-    settings->engine.accum = (uint32_t)cfg->accumulation_steps;
-    settings->drop_last = cfg->dataloader_drop_last;
-    settings->print_every = cfg->steps_per_print != CORE_CFG_NONE ? cfg->steps_per_print : 1;
-    return 0;
-}
-
-static uint32_t clamp_uint32(int64_t value)
-{
-    return value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
-}
-
-static void take_config_precision(struct finetune_settings *settings, const struct core_cfg *cfg)
-{
-    struct tide_engine_options *engine = &settings->engine;
-    engine->precision = cfg->fp16.enabled ? TIDE_FP16 : cfg->bf16.enabled ? TIDE_BF16 : TIDE_FP32;
-    engine->gradients_fp32 = cfg->grad_accum_dtype == CORE_CFG_FP32;
-    engine->check_overflow = cfg->bf16.enabled && cfg->bf16.check_grad_overflow_given &&
-                             cfg->bf16.check_grad_overflow;
-    if (cfg->fp16.enabled) {
-        engine->loss_scale = cfg->fp16.loss_scale;
-        engine->initial_loss_scale = ldexp(1, (int)cfg->fp16.initial_scale_power);
-        engine->min_loss_scale = (double)cfg->fp16.min_loss_scale;
-        engine->scale_window = clamp_uint32(cfg->fp16.loss_scale_window);
-        engine->hysteresis = clamp_uint32(cfg->fp16.hysteresis);
-        engine->consecutive_hysteresis = cfg->fp16.consecutive_hysteresis;
-    }
-    if (cfg->bf16.optimizer_states || !cfg->optimizer.fp32_optimizer_states) {
-        engine->moments = TIDE_MOMENTS_BF16;
-    } else if (is_given(settings, "bf16.bf16_optimizer_states") ||
-               is_given(settings, "optimizer.params.fp32_optimizer_states")) {
-        engine->moments = TIDE_MOMENTS_FP32;
-    }
-}
-
-static void take_config_optimizer(struct finetune_settings *settings, const struct core_cfg *cfg)
-{
-    struct tide_engine_options *engine = &settings->engine;
-    engine->clip = cfg->gradient_clipping;
-    if (cfg->optimizer.type < 0 && !is_given(settings, "optimizer.params.lr")) {
-        return; /* the file has no optimizer */
-    }
-    switch (cfg->optimizer.type) {
-    case CORE_CFG_ADAM:
-        engine->optimizer = cfg->optimizer.adam_w_mode ? TIDE_ADAMW : TIDE_ADAM;
-        break;
-    case CORE_CFG_ADAGRAD: engine->optimizer = TIDE_ADAGRAD; break;
-    case CORE_CFG_LION: engine->optimizer = TIDE_LION; break;
-    case CORE_CFG_SGD: engine->optimizer = TIDE_SGD; break;
-    default: engine->optimizer = TIDE_ADAMW; break;
-    }
-    settings->schedule.lr = cfg->optimizer.lr;
-    engine->beta1 = cfg->optimizer.betas[0];
-    engine->beta2 = cfg->optimizer.betas[1];
-    if (engine->optimizer == TIDE_SGD) {
-        engine->beta1 = cfg->optimizer.momentum;
-    }
-    engine->eps = cfg->optimizer.eps;
-    engine->decay = cfg->optimizer.weight_decay;
-    engine->no_bias_correction = !cfg->optimizer.bias_correction;
-}
-
-static void take_config_warmup(struct finetune_settings *settings, const struct core_cfg *cfg)
-{
-    struct schedule *schedule = &settings->schedule;
-    schedule->warmup = cfg->scheduler.warmup_num_steps;
-    schedule->log_warmup = cfg->scheduler.warmup_type == CORE_CFG_WARMUP_LOG;
-    schedule->warmup_min_ratio = cfg->scheduler.warmup_min_ratio;
-    schedule->cos_min_ratio = cfg->scheduler.cos_min_ratio;
-    schedule->min_lr = cfg->scheduler.warmup_min_lr;
-    if (schedule->kind != SCHEDULE_WARMUP_COSINE && !isnan(cfg->scheduler.warmup_max_lr)) {
-        schedule->lr = cfg->scheduler.warmup_max_lr;
-    }
-    settings->total_unknown = cfg->scheduler.total_num_steps == total_later ||
-                              cfg->scheduler.total_num_steps == CORE_CFG_NONE;
-    schedule->total = settings->total_unknown ? 0 : cfg->scheduler.total_num_steps;
-}
-
-static void take_config_cycle(struct finetune_settings *settings, const struct core_cfg *cfg)
-{
-    struct schedule *schedule = &settings->schedule;
-    schedule->moves_beta = cfg->scheduler.cycle_momentum;
-    schedule->min_beta = cfg->scheduler.cycle_min_mom;
-    schedule->max_beta = cfg->scheduler.cycle_max_mom;
-    schedule->beta_decay_rate = cfg->scheduler.decay_mom_rate;
-    schedule->min_lr = cfg->scheduler.cycle_min_lr;
-    schedule->max_lr = cfg->scheduler.cycle_max_lr;
-    schedule->first_steps = cfg->scheduler.cycle_first_step_size;
-    schedule->second_steps = cfg->scheduler.cycle_second_step_size != CORE_CFG_NONE
-                                 ? cfg->scheduler.cycle_second_step_size
-                                 : schedule->first_steps;
-    schedule->first_stairs = cfg->scheduler.cycle_first_stair_count;
-    schedule->second_stairs = cfg->scheduler.cycle_second_stair_count != CORE_CFG_NONE
-                                  ? cfg->scheduler.cycle_second_stair_count
-                                  : schedule->first_stairs;
-    schedule->decay_steps = cfg->scheduler.decay_step_size;
-    schedule->decay_rate = cfg->scheduler.decay_lr_rate;
-}
-
-static void take_config_schedule(struct finetune_settings *settings, const struct core_cfg *cfg)
-{
-    struct schedule *schedule = &settings->schedule;
-    switch (cfg->scheduler.type) {
-    case CORE_CFG_LR_RANGE_TEST:
-        schedule->kind = SCHEDULE_LR_RANGE_TEST;
-        schedule->lr = cfg->scheduler.range_min_lr;
-        schedule->range_steps = cfg->scheduler.range_step_size;
-        schedule->range_rate = cfg->scheduler.range_step_rate;
-        schedule->range_staircase = cfg->scheduler.range_staircase;
-        return;
-    case CORE_CFG_ONE_CYCLE:
-        schedule->kind = SCHEDULE_ONE_CYCLE;
-        take_config_cycle(settings, cfg);
-        return;
-    case CORE_CFG_WARMUP: schedule->kind = SCHEDULE_WARMUP; break;
-    case CORE_CFG_WARMUP_DECAY: schedule->kind = SCHEDULE_WARMUP_DECAY; break;
-    case CORE_CFG_WARMUP_COSINE: schedule->kind = SCHEDULE_WARMUP_COSINE; break;
-    default: return;
-    }
-    take_config_warmup(settings, cfg);
-}
-
-static uint32_t tier_of(int device)
-{
-    return device == CORE_CFG_DEVICE_NVME  ? TIDE_STORE
-           : device == CORE_CFG_DEVICE_CPU ? TIDE_HOST
-                                           : TIDE_DEVICE;
-}
-
-static int add_config_store(struct finetune_settings *settings, const char *path)
-{
-    struct tide_engine_options *engine = &settings->engine;
-    for (size_t i = 0; path != NULL && i < engine->store_count; i++) {
-        if (strcmp(engine->stores[i].directory, path) == 0) {
-            return 0;
-        }
-    }
-    if (path == NULL || path[0] == '\0') {
-        return 0;
-    }
-    if (strlen(path) >= FINETUNE_PATH_BYTES) {
-        return core_err_set(-EINVAL, "nvme_path has %zu bytes; the maximum is %d", strlen(path),
-                            FINETUNE_PATH_BYTES - 1);
-    }
-    char *kept = settings->stores[engine->store_count];
-    snprintf(kept, FINETUNE_PATH_BYTES, "%s", path);
-    settings->store_paths[engine->store_count++] = (struct tide_store_path){
-        .struct_bytes = sizeof(struct tide_store_path), .directory = kept};
-    engine->stores = settings->store_paths;
-    return 0;
-}
-
-static int take_config_offload(struct finetune_settings *settings,
-                               const struct finetune_flags *flags, const struct core_cfg *cfg)
-{
-    struct tide_engine_options *engine = &settings->engine;
-    engine->zero_stage = (uint32_t)cfg->zero.stage;
-    engine->gather = cfg->zero.quantized_weights ? TIDE_GATHER_INT8 : TIDE_GATHER_EXACT;
-    engine->reduce = cfg->zero.quantized_gradients ? TIDE_REDUCE_INT4 : TIDE_REDUCE_EXACT;
-    engine->gather_within = (uint64_t)cfg->zero.hpz_partition_size;
-    if (is_given(settings, "zero_optimization.offload_param.device")) {
-        engine->weights = tier_of(cfg->zero.offload_param.device);
-    }
-    if (is_given(settings, "zero_optimization.offload_optimizer.device")) {
-        engine->states = tier_of(cfg->zero.offload_optimizer.device);
-    }
-    if (cfg->activation.cpu_checkpointing) {
-        engine->acts = TIDE_ACTS_HOST;
-    }
-    const char *paths[] = {engine->weights == TIDE_STORE ? cfg->zero.offload_param.nvme_path : NULL,
-                           engine->states == TIDE_STORE ? cfg->zero.offload_optimizer.nvme_path
-                                                        : NULL};
-    for (size_t i = 0; i < 2; i++) {
-        if (flags->store.count == 0 && add_config_store(settings, paths[i]) != 0) {
-            return -EINVAL;
-        }
-    }
-    return 0;
-}
-
-/* Sets the folder of a monitor, or a file in it, where DeepSpeed puts it; a flag wins. */
-static int take_config_monitor(const char *flag, const char *key, const char *folders[2],
-                               char *path, const char **out)
-{
-    const bool here = folders[0] == NULL || folders[0][0] == '\0';
-    const bool csv = strcmp(flag, "csv") == 0;
-    if (*out != NULL) {
-        core_log(CORE_LOG_WARN, "--%s wins over %s", flag, key);
-        return 0;
-    }
-    int length = snprintf(path, FINETUNE_PATH_BYTES, "%s%s%s%s", here ? "" : folders[0],
-                          here ? "" : "/", folders[1], csv ? "/steps.csv" : "");
-    if (length < 0 || length >= FINETUNE_PATH_BYTES) {
-        return core_err_set(-EINVAL, "%s names a path of %d bytes; the maximum is %d", key, length,
-                            FINETUNE_PATH_BYTES - 1);
-    }
-    *out = path;
-    return 0;
-}
-
-static int take_config_monitors(struct finetune_settings *settings, const struct core_cfg *cfg)
-{
-    int rc = 0;
-    if (cfg->tensorboard.enabled) {
-        rc = take_config_monitor(
-            "tensorboard", "tensorboard.output_path",
-            (const char *[]){cfg->tensorboard.output_path, cfg->tensorboard.job_name},
-            settings->board_path, &settings->board);
-    }
-    if (rc == 0 && cfg->csv_monitor.enabled) {
-        rc = take_config_monitor(
-            "csv", "csv_monitor.output_path",
-            (const char *[]){cfg->csv_monitor.output_path, cfg->csv_monitor.job_name},
-            settings->csv_path, &settings->csv);
-    }
-    return rc;
-}
-
-static int take_config(struct finetune_settings *settings, const struct finetune_flags *flags,
-                       const struct tide_inspection *model)
-{
-    int rc = load_config(settings, flags, model);
-    if (rc != 0) {
-        return rc;
-    }
-    const struct core_cfg *cfg = settings->cfg;
-    log_notes(cfg);
-    take_config_precision(settings, cfg);
-    take_config_optimizer(settings, cfg);
-    take_config_schedule(settings, cfg);
-    if ((rc = take_config_batch(settings, cfg)) != 0 ||
-        (rc = take_config_offload(settings, flags, cfg)) != 0) {
-        return rc;
-    }
-    return take_config_monitors(settings, cfg);
-}
-
-/* ---- flags over it ---- */
-
 /* Takes the values of the optimizer from the flags: all of them, or only from flags that were
  * given. */
 static int take_learning(struct finetune_settings *settings, const struct finetune_flags *flags,
@@ -485,13 +143,13 @@ static void warn_overridden(const struct finetune_settings *settings,
             const struct finetune_flag_key *key = &row->keys[k];
             struct core_cfg_note note;
             if (!cli_is_given(&flags->given, i) || !has_changed(key, settings, before) ||
-                !is_in_config(settings, key->key, &note) ||
+                !finetune_config_has(&settings->config, key->key, &note) ||
                 (row->at == offsetof(struct finetune_flags, precision) &&
                  strcmp(note.value, "false") == 0)) {
                 continue;
             }
             core_log(CORE_LOG_WARN, "--%s wins over %s: %s in %s, line %zu", row->name, key->key,
-                     note.value != NULL ? note.value : "", core_cfg_source(settings->cfg),
+                     note.value != NULL ? note.value : "", core_cfg_source(settings->config.cfg),
                      note.line);
         }
     }
@@ -513,30 +171,31 @@ static int take_batch(struct finetune_settings *settings, const struct finetune_
             continue;
         }
         *out[i] = (uint32_t)asked[i];
-        if (asked[1 - i] != CORE_CFG_NONE || is_in_config(settings, keys[1 - i], &note) ||
-            !is_in_config(settings, "train_batch_size", &note)) {
+        if (asked[1 - i] != CORE_CFG_NONE ||
+            finetune_config_has(&settings->config, keys[1 - i], &note) ||
+            !finetune_config_has(&settings->config, "train_batch_size", &note)) {
             continue;
         }
-        const int64_t train = settings->cfg->train_batch_size;
+        const int64_t train = settings->config.cfg->train_batch_size;
         const int64_t unit = asked[i] * (engine->ranks > 0 ? engine->ranks : 1);
         if (train % unit != 0) {
-            return core_err_set(-EINVAL,
-                                "train_batch_size: %" PRId64
-                                " of %s is not a multiple of --%s %" PRId64 " x %" PRIu32
-                                " ranks; give --batch and --accum",
-                                train, core_cfg_source(settings->cfg), i == 0 ? "batch" : "accum",
-                                asked[i], engine->ranks > 0 ? engine->ranks : 1);
+            return core_err_set(
+                -EINVAL,
+                "train_batch_size: %" PRId64 " of %s is not a multiple of --%s %" PRId64
+                " x %" PRIu32 " ranks; give --batch and --accum",
+                train, core_cfg_source(settings->config.cfg), i == 0 ? "batch" : "accum", asked[i],
+                engine->ranks > 0 ? engine->ranks : 1);
         }
         *out[1 - i] = (uint32_t)(train / unit);
     }
     const int64_t rows = (int64_t)engine->batch * engine->accum *
                          (engine->ranks > 0 ? engine->ranks : 1);
-    if (is_in_config(settings, "train_batch_size", &note) &&
-        rows != settings->cfg->train_batch_size) {
+    if (finetune_config_has(&settings->config, "train_batch_size", &note) &&
+        rows != settings->config.cfg->train_batch_size) {
         core_log(CORE_LOG_WARN,
                  "a step has %" PRId64 " rows (--batch, --accum), not the train_batch_size: %s of "
                  "%s, line %zu",
-                 rows, note.value, core_cfg_source(settings->cfg), note.line);
+                 rows, note.value, core_cfg_source(settings->config.cfg), note.line);
     }
     return 0;
 }
@@ -548,11 +207,11 @@ static void take_type_defaults(struct finetune_settings *settings,
     struct tide_engine_options *engine = &settings->engine;
     struct core_cfg_note note;
     if (flags->optimizer == TIDE_LION && !FINETUNE_GIVEN(flags, betas) &&
-        !is_in_config(settings, "optimizer.params.betas", &note)) {
+        !finetune_config_has(&settings->config, "optimizer.params.betas", &note)) {
         engine->beta2 = 0.99;
     }
     if (flags->optimizer == TIDE_ADAGRAD && !FINETUNE_GIVEN(flags, eps) &&
-        !is_in_config(settings, "optimizer.params.eps", &note)) {
+        !finetune_config_has(&settings->config, "optimizer.params.eps", &note)) {
         engine->eps = 1e-10;
     }
 }
@@ -581,11 +240,11 @@ static void take_moving_betas(struct finetune_settings *settings,
         core_log(CORE_LOG_WARN,
                  "--betas wins over scheduler.params.cycle_momentum: the betas are constant");
         schedule->moves_beta = false;
-    } else if (is_in_config(settings, "optimizer.params.betas", &note)) {
+    } else if (finetune_config_has(&settings->config, "optimizer.params.betas", &note)) {
         core_log(CORE_LOG_WARN,
                  "optimizer.params.betas in %s, line %zu, has no effect: OneCycle moves the first "
                  "beta and sets the second to %g",
-                 core_cfg_source(settings->cfg), note.line, schedule_beta2);
+                 core_cfg_source(settings->config.cfg), note.line, schedule_beta2);
     }
 }
 
@@ -600,7 +259,7 @@ static int check_moving_betas(const struct finetune_settings *settings, int64_t 
         -EINVAL,
         "%s: scheduler.params.decay_mom_rate %g lets the first beta grow to %g by step %" PRId64
         "; it must stay below 1",
-        core_cfg_source(settings->cfg), schedule->beta_decay_rate,
+        core_cfg_source(settings->config.cfg), schedule->beta_decay_rate,
         schedule_beta1(schedule, steps - 1), steps);
 }
 
@@ -608,16 +267,16 @@ static void take_schedule(struct finetune_settings *settings, const struct finet
 {
     struct schedule *schedule = &settings->schedule;
     if (FINETUNE_GIVEN(flags, schedule)) {
-        *schedule = (struct schedule){.kind = (enum schedule_kind)flags->schedule,
-                                      .lr = has_own_rates(schedule) ? settings->cfg->optimizer.lr
-                                                                    : schedule->lr};
+        *schedule = (struct schedule){
+            .kind = (enum schedule_kind)flags->schedule,
+            .lr = has_own_rates(schedule) ? settings->config.cfg->optimizer.lr : schedule->lr};
         settings->total_unknown = true;
     }
     take_moving_betas(settings, flags);
     if (has_own_rates(schedule)) {
         if (FINETUNE_GIVEN(flags, lr) || FINETUNE_GIVEN(flags, warmup)) {
             core_log(CORE_LOG_WARN, "--lr and --warmup have no effect: %s of %s sets all rates",
-                     schedule_name(schedule->kind), core_cfg_source(settings->cfg));
+                     schedule_name(schedule->kind), core_cfg_source(settings->config.cfg));
         }
         return;
     }
@@ -653,8 +312,8 @@ static int take_memory(struct finetune_settings *settings, const struct finetune
     }
     for (size_t i = 0; i < flags->store.count; i++) {
         size_t at = engine->store_count < TIDE_STORES_MAX ? engine->store_count : 0;
-        if (finetune_store_parse(flags->store.items[i], engine, settings->store_paths,
-                                 settings->stores[at], FINETUNE_PATH_BYTES) != 0) {
+        if (finetune_store_parse(flags->store.items[i], engine, settings->config.store_paths,
+                                 settings->config.stores[at], FINETUNE_PATH_BYTES) != 0) {
             return -EINVAL;
         }
     }
@@ -727,6 +386,23 @@ static int take_machine(struct finetune_settings *settings, const struct finetun
     return 0;
 }
 
+/* Takes what the configuration sets beside the engine's options and the schedule. */
+static int take_config(struct finetune_settings *settings, const struct finetune_flags *flags,
+                       const struct tide_inspection *model)
+{
+    struct finetune_config *config = &settings->config;
+    int rc = finetune_config_load(config, flags, model, &settings->engine, &settings->schedule);
+    if (rc != 0) {
+        return rc;
+    }
+    settings->total_unknown = !config->has_total;
+    settings->drop_last = config->drop_last;
+    settings->print_every = config->print_every;
+    settings->csv = config->csv != NULL ? config->csv : settings->csv;
+    settings->board = config->board != NULL ? config->board : settings->board;
+    return 0;
+}
+
 static int take_length(struct finetune_settings *settings, const struct finetune_flags *flags,
                        const struct tide_inspection *model)
 {
@@ -774,7 +450,7 @@ fail:
 
 void finetune_settings_fini(struct finetune_settings *settings)
 {
-    core_cfg_destroy(settings->cfg);
+    finetune_config_fini(&settings->config);
     *settings = (struct finetune_settings){0};
 }
 

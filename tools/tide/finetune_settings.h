@@ -7,11 +7,12 @@
 #include <tide/engine.h>
 #include <tide/inspect.h>
 
+#include "tools/tide/finetune_config.h"
 #include "tools/tide/finetune_data.h"
 #include "tools/tide/finetune_flags.h"
 #include "tools/tide/schedule.h"
 
-enum { FINETUNE_PATH_BYTES = 1024, FINETUNE_LENGTH_UNKNOWN = 1024 };
+enum { FINETUNE_LENGTH_UNKNOWN = 1024 };
 
 enum { FINETUNE_NAMES_MAX = 64, FINETUNE_NAMES_BYTES = 4096 };
 
@@ -21,8 +22,6 @@ struct finetune_names {
     size_t count;
     char text[FINETUNE_NAMES_BYTES];
 };
-
-struct core_cfg;
 
 struct finetune_settings {
     struct tide_engine_options engine; /* `length` is 0 until finetune_settings_fit() */
@@ -41,14 +40,10 @@ struct finetune_settings {
     const char *board;       /* folder for TensorBoard; NULL: none */
 
     /* Private to finetune_settings.c. */
-    struct core_cfg *cfg;                                /* owned; NULL without --config */
-    bool total_unknown;                                  /* the schedule is as long as the run */
-    struct tide_store_path store_paths[TIDE_STORES_MAX]; /* engine.stores */
-    char stores[TIDE_STORES_MAX][FINETUNE_PATH_BYTES];
+    struct finetune_config config;
+    bool total_unknown; /* the schedule is as long as the run */
     struct finetune_names lora_targets, modules_to_save;
     char cache[FINETUNE_PATH_BYTES]; /* "": no cache */
-    char csv_path[FINETUNE_PATH_BYTES];
-    char board_path[FINETUNE_PATH_BYTES];
 };
 
 /* `flags` must outlive `out`. On failure there is nothing to fini. -EINVAL and others with a

@@ -1,0 +1,41 @@
+/* finetune_config.h: what a ds_config.json sets of a run. Main thread. */
+#ifndef TOOLS_TIDE_FINETUNE_CONFIG_H
+#define TOOLS_TIDE_FINETUNE_CONFIG_H
+
+#include <stdbool.h>
+#include <tide/engine.h>
+#include <tide/inspect.h>
+
+#include "core/config/config.h"
+#include "tools/tide/finetune_flags.h"
+#include "tools/tide/schedule.h"
+
+enum { FINETUNE_PATH_BYTES = 1024 };
+
+/* Zeroed before. It holds what the engine's options point to, so it must not move. */
+struct finetune_config {
+    struct core_cfg *cfg; /* owned; NULL without --config */
+    struct tide_store_path
+        store_paths[TIDE_STORES_MAX]; /* engine.stores; --store adds to them, too */
+    char stores[TIDE_STORES_MAX][FINETUNE_PATH_BYTES]; /* their directories */
+    bool has_total;                                    /* it says how long the schedule is */
+    bool drop_last;
+    int64_t print_every;
+    const char *csv;   /* file for the CSV table; NULL: none, or a flag wins */
+    const char *board; /* folder for TensorBoard; likewise */
+    char csv_path[FINETUNE_PATH_BYTES];
+    char board_path[FINETUNE_PATH_BYTES];
+};
+
+/* Reads flags->config with the values of flags in it, and sets what it says in `engine` and `schedule`, which hold
+ * defaults before. Warns of keys without effect. The caller calls finetune_config_fini() even after a failure. */
+int finetune_config_load(struct finetune_config *out, const struct finetune_flags *flags,
+                         const struct tide_inspection *model, struct tide_engine_options *engine,
+                         struct schedule *schedule);
+void finetune_config_fini(struct finetune_config *config);
+
+/* Whether the file gives the key a value of its own, not "auto". Then, or with "auto", *out is the key's note. */
+bool finetune_config_has(const struct finetune_config *config, const char *key,
+                         struct core_cfg_note *out);
+
+#endif
