@@ -1,4 +1,4 @@
-/* base64.c: four characters to three bytes. */
+/* base64.c: decodes four characters to three bytes. */
 #include "core/base/base64.h"
 
 #include <errno.h>

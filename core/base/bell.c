@@ -49,8 +49,8 @@ int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns)
     return cause == ETIMEDOUT ? -ETIMEDOUT : 0;
 }
 
-/* Returns whether the process may run on one processor only: there a thread that spins keeps the
- * processor from the thread that it waits for. */
+/* Returns whether the process may run on one processor only. There, a spinning thread would keep
+ * the processor from the thread that it waits for. */
 static bool has_one_cpu(void)
 {
     cpu_set_t set;

@@ -1,6 +1,7 @@
-/* bell.h: how a thread sleeps until any of several things may have happened. A thread that changes
- * something rings the bell; a thread that waits looks at the bell, and sleeps only if it was not
- * rung since. Ringing costs one atomic add if no thread sleeps, else a futex call. Any thread. */
+/* bell.h: lets a thread sleep until any of several things may have happened. A thread that changes
+ * something rings the bell. A thread that waits takes a look at the bell, checks its condition, and
+ * sleeps only if the bell has not rung since that look. Ringing costs one atomic add if no thread
+ * sleeps, else a futex call. Any thread. */
 #ifndef CORE_BASE_BELL_H
 #define CORE_BASE_BELL_H
 
@@ -22,16 +23,17 @@ void core_bell_ring(struct core_bell *bell);
 uint32_t core_bell_look(struct core_bell *bell);
 
 /* Sleeps until the bell has rung since core_bell_look() returned `seen`. timeout_ns < 0 waits for
- * ever. 0, or -ETIMEDOUT. May return early; the caller looks at its condition again. */
+ * ever. Returns 0 or -ETIMEDOUT. May return early; the caller checks its condition again. */
 int core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeout_ns);
 
-/* The same, but polls the bell for up to `spin_ns` before it sleeps: for waits expected to be
- * shorter than a futex round trip. Sleeps at once if threads may not spin. */
+/* The same, but polls the bell for up to `spin_ns` before it sleeps, for waits that are expected to
+ * be shorter than a futex round trip. Sleeps at once if threads may not spin. */
 int core_bell_spin_sleep(struct core_bell *bell, uint32_t seen, int64_t spin_ns,
                          int64_t timeout_ns);
 
-/* Returns whether threads may spin: not if the environment has TIDE_WAIT_POLICY=passive, and,
- * unless it has TIDE_WAIT_POLICY=active, not in a process that is bound to one processor. */
+/* Returns whether threads may spin. They may not if the environment has TIDE_WAIT_POLICY=passive,
+ * nor in a process that is bound to one processor, unless the environment has
+ * TIDE_WAIT_POLICY=active. */
 bool core_bell_may_spin(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* block_device.c: from a device number through partitions and mappings to a drive. */
+/* block_device.c: follows a device number through partitions and mappings to a drive. */
 #include "core/base/block_device.h"
 
 #include <dirent.h>

@@ -12,17 +12,17 @@ struct core_block_device {
     char name[CORE_BLOCK_NAME_BYTES];      /* "nvme0n1": the whole drive, below any mapping */
     unsigned drives;                       /* drives under the mapping (RAID, volumes) */
     char model[CORE_BLOCK_TEXT_BYTES];     /* "" if the drive does not report it */
-    char firmware[CORE_BLOCK_TEXT_BYTES];  /* the same */
-    char scheduler[CORE_BLOCK_TEXT_BYTES]; /* the active one; "" if unknown */
+    char firmware[CORE_BLOCK_TEXT_BYTES];  /* "" if the drive does not report it */
+    char scheduler[CORE_BLOCK_TEXT_BYTES]; /* the active scheduler; "" if unknown */
     int node;                              /* -1: unknown */
     bool spins;                            /* a spinning disk */
     bool virtual_drive;                    /* emulated by a hypervisor, so that its properties say
                                             * little about the hardware */
     int64_t max_sectors_kb;                /* 0: unknown */
-    int64_t max_hw_sectors_kb;             /* the same */
+    int64_t max_hw_sectors_kb;             /* 0: unknown */
 };
 
-/* -ENOENT, without a message, if the device number has no block device of its own (tmpfs,
+/* Returns -ENOENT, without a message, if the device number has no block device of its own (tmpfs,
  * overlayfs, btrfs) or there is no /sys. */
 int core_block_device_find(const char *root, unsigned major, unsigned minor,
                            struct core_block_device *out);

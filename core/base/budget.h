@@ -1,4 +1,5 @@
-/* budget.h: a hard limit on bytes, counted by whoever allocates. Any thread. */
+/* budget.h: a hard limit on bytes. The code that allocates them charges them to the budget. Any
+ * thread. */
 #ifndef CORE_BASE_BUDGET_H
 #define CORE_BASE_BUDGET_H
 
@@ -17,10 +18,10 @@ struct core_budget {
 
 void core_budget_init(struct core_budget *budget, const char *name, uint64_t limit_bytes);
 
-/* Charges `bytes` for `what`. -ENOMEM if they do not fit: the error has the budget's name, its limit,
- * the used and the requested bytes, and nothing is charged. */
+/* Charges `bytes` for `what`. Returns -ENOMEM if they do not fit: the message has the budget's
+ * name, its limit, the used and the requested bytes, and nothing is charged. */
 int core_budget_take(struct core_budget *budget, uint64_t bytes, const char *what);
-/* Returns bytes that were taken; asserts that they were. */
+/* Returns bytes that were charged to the budget; asserts that they were. */
 void core_budget_give(struct core_budget *budget, uint64_t bytes);
 
 uint64_t core_budget_peak(const struct core_budget *budget);

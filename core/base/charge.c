@@ -1,4 +1,4 @@
-/* charge.c: a header before each block records its budget and its size. */
+/* charge.c: a header before each block records the block's budget and size. */
 #include "core/base/charge.h"
 
 #include <errno.h>

@@ -1,7 +1,8 @@
-/* charge.h: heap memory that is charged to a budget (budget.h) from its allocation until it is freed: to the
- * one that the allocating thread has bound, so that code below need not know it. For memory whose size
- * follows from input, such as rows of training data. A thread without a budget allocates as with malloc.
- * Any thread; a block may be freed by another one. */
+/* charge.h: heap memory that is charged to a budget (budget.h) from its allocation until it is
+ * freed. The budget is the one that the allocating thread has bound, so functions that it calls
+ * need not know the budget. Meant for memory whose size follows from input, such as rows of
+ * training data. A thread without a budget allocates as with malloc. Any thread; a block may be
+ * freed by another thread than the one that allocated it. */
 #ifndef CORE_BASE_CHARGE_H
 #define CORE_BASE_CHARGE_H
 
@@ -16,11 +17,11 @@ struct core_budget;
 struct core_budget *core_charge_bind(struct core_budget *budget);
 struct core_budget *core_charge_bound(void);
 
-/* Bytes of the last request that the bound budget refused; 0: it has refused none since it was
- * bound. Distinguishes a budget's -ENOMEM from the machine's. */
+/* Returns the bytes of the last request that the bound budget refused; 0: it has refused none since
+ * it was bound. This distinguishes a budget's -ENOMEM from the machine's. */
 uint64_t core_charge_refused(void);
 
-/* As malloc, calloc, realloc, strndup and free. Returns NULL, without a message, if the budget or
+/* Like malloc, calloc, realloc, strndup and free. Return NULL, without a message, if the budget or
  * the machine has no more memory. Only core_charge_free may free the blocks. */
 void *core_charge_alloc(size_t bytes);
 void *core_charge_zeroed(size_t count, size_t size);
@@ -28,8 +29,8 @@ void *core_charge_grow(void *block, size_t bytes);
 char *core_charge_text(const char *text, size_t bytes);
 void core_charge_free(void *block);
 
-/* Charge and release bytes of memory that the caller allocates by other means. -ENOMEM without a
- * message. Do nothing if `budget` is NULL. */
+/* Charge and release bytes of memory that the caller allocates by other means. Return -ENOMEM
+ * without a message. Do nothing if `budget` is NULL. */
 int core_charge_take(struct core_budget *budget, uint64_t bytes);
 void core_charge_give(struct core_budget *budget, uint64_t bytes);
 

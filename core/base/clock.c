@@ -7,8 +7,8 @@
 enum { TICK_BITS = 20, RAN_BITS = 40, READ_BITS = 64 - RAN_BITS };
 static const uint64_t ran_mask = ((uint64_t)1 << RAN_BITS) - 1;
 static const uint64_t read_mask = ((uint64_t)1 << READ_BITS) - 1;
-/* A thread that read the clock and was then preempted for less than this reports a late reading; a
- * longer gap is a stop of the process. */
+/* A thread that reads the clock and is preempted for less than this before it reports the reading
+ * is only late; a longer gap means that the process was stopped. */
 static const uint64_t late_ticks = 8192;
 
 int64_t core_clock_now_ns(void)
@@ -32,7 +32,7 @@ int64_t core_heartbeat_ran_ns(struct core_heartbeat *heartbeat, int64_t now_ns)
         }
         const uint64_t sum = (ran + (gap < most ? gap : most)) & ran_mask;
         const uint64_t next = (now & read_mask) << RAN_BITS | sum;
-        /* Relaxed: threads share nothing here but this word. */
+        /* Relaxed: threads share nothing through it except this word. */
         if (next == state ||
             atomic_compare_exchange_weak_explicit(&heartbeat->state, &state, next,
                                                   memory_order_relaxed, memory_order_relaxed)) {

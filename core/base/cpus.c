@@ -1,4 +1,4 @@
-/* cpus.c: processor sets over sched_getaffinity, and instruction sets by cpuid or auxv. */
+/* cpus.c: processor sets, from sched_getaffinity, and instruction sets, from cpuid or auxv. */
 #include "core/base/cpus.h"
 
 #include <errno.h>
@@ -217,7 +217,7 @@ static const struct {
     {CORE_CPU_NEON, "neon"},
 };
 
-/* The flags that TIDE_ISA allows: up to the one it names. */
+/* The flags that TIDE_ISA allows: all up to the one that it names. */
 static unsigned limit_flags(void)
 {
     const char *text = getenv("TIDE_ISA");
@@ -239,8 +239,8 @@ static unsigned limit_flags(void)
     return CORE_CPU_ALL;
 }
 
-/* Asking the processor is slow in a virtual machine, so it is asked once, and so is the
- * environment. Threads that ask at the same time get the same answer. */
+/* In a virtual machine asking the processor is slow, so the processor and the environment are asked
+ * once. Threads that ask at the same time get the same answer. */
 unsigned core_cpu_flags(unsigned mask)
 {
     enum { KNOWN = 1 << 30 }; /* no flag */

@@ -1,5 +1,5 @@
-/* cpus.h: a set of logical processors, and what this machine's processor can do.
- * Sets are values; binding changes the calling thread only. */
+/* cpus.h: a set of logical processors, and the instructions that this machine's processor has. Sets
+ * are values; binding changes the calling thread only. */
 #ifndef CORE_BASE_CPUS_H
 #define CORE_BASE_CPUS_H
 
@@ -16,22 +16,23 @@ struct core_cpus {
 void core_cpus_add(struct core_cpus *set, unsigned cpu);
 bool core_cpus_has(const struct core_cpus *set, unsigned cpu);
 unsigned core_cpus_count(const struct core_cpus *set);
-/* The n-th member, counted from 0 and starting over at the end; -ENOENT for an empty set. */
+/* Returns the n-th member, counted from 0 and starting over at the end; -ENOENT for an empty
+ * set. */
 int core_cpus_nth(const struct core_cpus *set, unsigned n);
 
 /* The processors that this thread may run on (the cgroup's cpuset and taskset included). */
 int core_cpus_allowed(struct core_cpus *out);
-/* Binds the calling thread. 0, or -errno with a message. */
+/* Binds the calling thread. Returns 0, or -errno with a message. */
 int core_cpus_bind_self(const struct core_cpus *set);
 
-/* Parses the kernel's list form, "0-3,8,10-11". 0, or -EINVAL with a message. */
+/* Parses the kernel's list form, "0-3,8,10-11". Returns 0, or -EINVAL with a message. */
 int core_cpus_parse(const char *text, struct core_cpus *out);
 /* Writes the list form. Returns its full length, as snprintf does. */
 int core_cpus_print(const struct core_cpus *set, char *text, size_t bytes);
 
-/* Which instructions may be used. `core_cpu_flags` is what the processor has and the operating
- * system allows, up to the flag that the environment variable TIDE_ISA names, and below `mask`: a
- * test passes CORE_CPU_AVX2 - 1, for example, to run the code for older processors. Higher values
+/* Returns which instructions may be used: those that the processor has and the operating system
+ * allows, up to the flag that the environment variable TIDE_ISA names, and below `mask`. For
+ * example, a test passes CORE_CPU_AVX2 - 1 to run the code for older processors. Higher values
  * include lower ones, so a variant tests only its own flag. */
 enum core_cpu_flag {
     CORE_CPU_AVX2 = 1 << 0,        /* with FMA and F16C */

@@ -59,7 +59,8 @@ int core_fence_poll(struct core_fence fence)
     if (error == 0) {
         return 0;
     }
-    /* A value reached before the failure counts as reached, even if both have just happened. */
+    /* A value that was reached before the failure counts as reached, even if both have just
+     * happened. */
     if (atomic_load_explicit(&fence.line->reached, memory_order_acquire) >= fence.value) {
         return 1;
     }

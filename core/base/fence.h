@@ -1,9 +1,9 @@
 /* fence.h: points on a queue's counter, the only thing that threads wait for. A queue owns a line
- * and counts its work on it: `issued` when a command has been handed to whatever executes it,
- * `reached` when it is done. A fence is a copy of (line, value) and is reached when line->reached
- * >= value. Lines retire in order. A line that failed stays failed: every fence beyond its last
- * reached value reports the code and the message. One writer moves a line (its queue); any thread
- * fails it, polls or waits. */
+ * and counts its work on it: `issued` counts commands that were handed to their executor, `reached`
+ * those that are done. A fence is a copy of (line, value) and is reached when line->reached >=
+ * value. Lines retire in order. A line that failed stays failed: every fence beyond its last
+ * reached value reports the code and the message. Only the queue that owns a line advances it; any
+ * thread may fail the line, poll it or wait for it. */
 #ifndef CORE_BASE_FENCE_H
 #define CORE_BASE_FENCE_H
 
@@ -19,9 +19,11 @@ struct core_line {
     _Atomic uint64_t issued;  /* written by the queue; acquire pairs with its release */
     _Atomic uint64_t reached; /* written by the queue with release, like `issued`; never above it */
     _Atomic int error;        /* 0, or the -errno with which the line failed, after the message */
-    _Atomic bool failing;     /* set by the first that fails the line; it alone writes the rest */
-    struct core_bell own;     /* used if no shared bell was given */
-    struct core_bell *bell;   /* borrowed from the caller of init, or &own */
+    /* set by the first thread that fails the line; only this thread writes the code and the
+     * message */
+    _Atomic bool failing;
+    struct core_bell own;   /* used if no shared bell was given */
+    struct core_bell *bell; /* borrowed from the caller of init, or &own */
     char name[CORE_LINE_NAME_BYTES];
     char message[CORE_LINE_MESSAGE_BYTES]; /* valid once `error` is set */
 };
@@ -31,23 +33,24 @@ struct core_fence {
     uint64_t value;
 };
 
-/* `bell` NULL: the line uses a bell of its own; a shared one lets a thread wait for any of several
+/* With `bell` NULL the line uses its own bell; a shared bell lets a thread wait for any of several
  * lines. */
 void core_line_init(struct core_line *line, const char *name, struct core_bell *bell);
 
-/* The queue's side. Values only grow. Reaching implies issuing. */
+/* Called by the queue. Values only grow. Reaching a value implies that it was issued. */
 void core_line_issue(struct core_line *line, uint64_t value);
 void core_line_reach(struct core_line *line, uint64_t value);
 /* The first failure wins; later ones are dropped. */
 void core_line_fail(struct core_line *line, int code, const char *message);
 
-/* The waiting side. 1: reached. 0: not yet. -errno: the line failed, and its message becomes this
- * thread's. */
+/* Called by threads that wait. Returns 1 if the fence is reached, 0 if not yet, or -errno if the
+ * line failed; the line's message becomes this thread's. */
 int core_fence_poll(struct core_fence fence);
 
-/* Waits until the fence is reached: 0; -ETIMEDOUT with a message that names the line, the awaited
- * value and the current one; or the line's own error. timeout_ns < 0 waits for ever. Only time in
- * which this process ran counts (clock.h). Spins for CORE_FENCE_SPIN_NS first. */
+/* Waits until the fence is reached. Returns 0; -ETIMEDOUT with a message that names the line, the
+ * awaited value and the current one; or the line's own error. timeout_ns < 0 waits for ever. Only
+ * time in which this process ran counts (clock.h). Spins for CORE_FENCE_SPIN_NS before it
+ * sleeps. */
 int core_fence_wait(struct core_fence fence, int64_t timeout_ns);
 /* The same for work of unknown duration: the timeout restarts whenever the line advances. */
 int core_fence_wait_moving(struct core_fence fence, int64_t still_ns);

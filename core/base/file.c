@@ -30,7 +30,7 @@ ssize_t core_file_read_some(int fd, void *to, size_t bytes)
 
 ssize_t core_file_read_at(int fd, void *to, size_t bytes, uint64_t at)
 {
-    static const size_t most = (size_t)1 << 30; /* of one call */
+    static const size_t most = (size_t)1 << 30; /* limit of one call */
     size_t done = 0;
     while (done < bytes) {
         const size_t left = bytes - done;
@@ -90,8 +90,8 @@ int core_file_reserve(int fd, uint64_t bytes, bool *reserved)
     return -error;
 }
 
-/* Reads into one growing buffer, at most bytes_max + 1 bytes; the last one shows that the file is
- * too large. */
+/* Reads into one growing buffer, at most bytes_max + 1 bytes; the last of these shows that the file
+ * is too large. */
 static int read_all(int fd, const char *path, size_t expected, size_t bytes_max, char **text,
                     size_t *bytes)
 {
@@ -219,7 +219,8 @@ int core_file_open_direct(int folder, const char *name, int flags, bool *direct)
     if (fd < 0) {
         return -errno;
     }
-    /* Only opening must not block: io_uring may fail requests on such files where they would wait. */
+    /* The descriptor must not block while it is opened only: io_uring may fail requests on such
+     * files where they would wait. */
     if (fcntl(fd, F_SETFL, flags | (direct_works ? O_DIRECT : 0)) != 0) {
         const int rc = -errno;
         close(fd);

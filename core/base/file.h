@@ -1,6 +1,6 @@
-/* file.h: reads a small file into memory, with a limit; writes all of an array to an open file, or
- * reads it back; a file's size and free space; whether two names are one file. No state; any
- * thread. */
+/* file.h: reads a small file into memory, with a limit; writes a whole array to an open file, or
+ * reads it back; tells a file's size, the free space, and whether two names are one file. No state;
+ * any thread. */
 #ifndef CORE_BASE_FILE_H
 #define CORE_BASE_FILE_H
 
@@ -9,28 +9,28 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A signal may interrupt this many calls in a row before that is an error. */
+/* After this many interrupted calls in a row a signal is an error. */
 enum { CORE_FILE_INTERRUPTS_MAX = 1000 };
 
 /* Reads `path` ("-": standard input) up to `bytes_max` bytes. The caller frees the text, which ends
- * with a NUL. -EISDIR, -E2BIG, -EACCES, -ENOENT ... each with a message that names the path. Pipes
- * are read to their end. */
+ * with a NUL. Returns 0, or -EISDIR, -E2BIG, -EACCES, -ENOENT ... with a message that names the
+ * path. Pipes are read to their end. */
 int core_file_read(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
-/* The same for a file that belongs to a folder (config.json of a model): anything but a regular
+/* The same for a file that belongs to a folder (config.json of a model). Anything but a regular
  * file, or a link to one, is refused with -EINVAL, because reading a pipe might wait for ever. */
 int core_file_read_regular(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
-/* Writes all `bytes`, in as many calls as that takes: after the previous write, or from byte `at`
- * on. 0 or -errno without a message, because only the caller has the name; bytes written before an
- * error stay. */
+/* Writes all `bytes`, in as many calls as needed: after the previous write, or from byte `at` on.
+ * Returns 0, or -errno without a message, because only the caller knows the name; bytes that were
+ * written before an error stay. */
 int core_file_write(int fd, const void *from, size_t bytes);
 int core_file_write_at(int fd, const void *from, size_t bytes, uint64_t at);
 
 /* Makes one read(2) of up to `bytes`, repeated if a signal interrupts it. Returns the number of
  * bytes read, 0 at the end, or -errno without a message. */
 ssize_t core_file_read_some(int fd, void *to, size_t bytes);
-/* Reads all `bytes` from byte `at` on, fewer only if the file ends. Returns their number, or -errno
+/* Reads all `bytes` from byte `at` on, or fewer if the file ends. Returns their number, or -errno
  * without a message. */
 ssize_t core_file_read_at(int fd, void *to, size_t bytes, uint64_t at);
 
@@ -38,22 +38,23 @@ ssize_t core_file_read_at(int fd, void *to, size_t bytes, uint64_t at);
  * which. Follows no link, and does not wait for the writer of a pipe. Returns a descriptor, or -errno without a message. */
 int core_file_open_direct(int folder, const char *name, int flags, bool *direct);
 
-/* The checksum of a file: the sum over its pieces of CORE_FILE_SUM_BYTES, each hashed with its
- * position. Adds the bytes from `at` on, a multiple of that size, to `core_file_sum_bytes`. */
+/* The checksum of a file is the sum over its pieces of CORE_FILE_SUM_BYTES, each hashed with its
+ * position. This call adds the bytes from `at` on, a multiple of that size, to
+ * `core_file_sum_bytes`. */
 enum { CORE_FILE_SUM_BYTES = 1 << 16 };
 uint64_t core_file_sum_bytes(const void *bytes, size_t count, uint64_t at);
-/* The checksum of a whole file. 0, or -errno without a message. */
+/* Computes the checksum of a whole file. Returns 0, or -errno without a message. */
 int core_file_sum(int fd, uint64_t *out);
 
-/* Sets a file's size and reserves its space if the file system can: *reserved says whether it did.
- * 0, or -errno without a message. */
+/* Sets a file's size and reserves its space if the file system can. *reserved says whether it did.
+ * Returns 0, or -errno without a message. */
 int core_file_reserve(int fd, uint64_t bytes, bool *reserved);
 
-/* Returns whether a name is one that a model's weights have: "model.safetensors",
+/* Returns whether a name is that of a file with a model's weights: "model.safetensors",
  * "model-00001-of-00003.safetensors", "model.safetensors.index.json". */
 bool core_file_is_weights(const char *name);
-/* Returns whether a name is one of those or "config.json": files that publishing a model replaces
- * or removes, besides copies of other files. */
+/* Returns whether a name is one of those or "config.json". Publishing a model replaces or removes
+ * files with these names; of other files it makes copies. */
 bool core_file_is_of_model(const char *name);
 
 /* Returns whether two names refer to the same file or folder, so that writing one destroys the

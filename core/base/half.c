@@ -1,4 +1,4 @@
-/* half.c: conversions by integer arithmetic, the same on every machine. */
+/* half.c: conversions by integer arithmetic, which are the same on every machine. */
 #include "core/base/half.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
-/* half.h: bf16 and fp16 to fp32 and back, one element at a time, the reference for every variant, and in arrays.
- * fp32 to bf16 has two roundings: to nearest even (casts), and half away from zero, which the
- * split master needs (its low 16 bits and the rounded high half map one-to-one). NaN becomes the
- * canonical quiet NaN of its sign. */
+/* half.h: converts bf16 and fp16 to fp32 and back: one element at a time, which is the reference
+ * for every variant, and in arrays. fp32 to bf16 has two roundings: to nearest even (casts), and
+ * half away from zero, which the split master needs (its low 16 bits and the rounded high half map
+ * one-to-one). NaN becomes the canonical quiet NaN of its sign. */
 #ifndef CORE_BASE_HALF_H
 #define CORE_BASE_HALF_H
 
@@ -17,10 +17,10 @@ uint16_t core_f32_to_bf16_away(float value); /* nearest, ties away from zero */
 float core_fp16_to_f32(uint16_t half);
 uint16_t core_f32_to_fp16(float value); /* nearest, ties to even; beyond the range: infinity */
 
-/* Conversions of arrays: the same bits, in loops that compilers vectorise. `from` needs no
+/* Convert arrays with the same bits, in loops that compilers vectorise. `from` needs no
  * alignment. */
 void core_bf16_widen(const void *from, size_t count, float *to);
-void core_bf16_narrow(const void *from, size_t count, uint16_t *to); /* of fp32, ties to even */
+void core_bf16_narrow(const void *from, size_t count, uint16_t *to); /* from fp32, ties to even */
 void core_fp16_widen(const void *from, size_t count, float *to);
 void core_fp16_narrow(const void *from, size_t count, uint16_t *to);
 

@@ -12,7 +12,8 @@ static uint64_t hash_plain(const void *data, size_t bytes, uint64_t seed)
 }
 
 #if HAVE_XXH_DISPATCH
-#include <xxh_x86dispatch.h> /* the library's own choice by CPU: three times the speed of SSE2 */
+/* the library's own choice by CPU, which has three times the speed of SSE2 */
+#include <xxh_x86dispatch.h>
 #endif
 
 uint64_t core_hash(const void *data, size_t bytes, uint64_t seed)

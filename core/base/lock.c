@@ -1,4 +1,4 @@
-/* lock.c: the thread that keeps a lock, asleep. */
+/* lock.c: starts a thread that keeps a lock while it sleeps. */
 #include "core/base/lock.h"
 
 #include <errno.h>
@@ -16,11 +16,13 @@
 #include "core/base/bell.h"
 #include "core/base/thread.h"
 
-enum { ASKED = 1 }; /* `answer` before the thread has tried */
+enum { ASKED = 1 }; /* value of `answer` before the thread has tried */
 
 struct core_lock {
     const char *name; /* borrowed during the call; NULL: the directory */
-    int fd; /* borrowed during the call; then owned, locked, if the table is shared; else -1 */
+    /* borrowed during the call. Afterwards, if all threads share the table of descriptors: owned,
+     * and locked; else -1 */
+    int fd;
     _Atomic int answer; /* 0: locked; -errno; release pairs with the caller's acquire */
     _Atomic bool ending;
     struct core_bell bell;
@@ -42,8 +44,8 @@ static int open_and_lock(int fd, const char *name)
     return own;
 }
 
-/* Leaves the table that all threads share with `fd` alone, and locks a description of its own. Returns its
- * descriptor, -errno, or -ENOSYS if the thread cannot leave. */
+/* Leaves the shared table of descriptors and keeps only `fd`, then locks an open description of its
+ * own. Returns its descriptor, -errno, or -ENOSYS if the thread cannot leave the table. */
 static int lock_apart(int fd, const char *name)
 {
     if (syscall(SYS_close_range, (unsigned)fd + 1, UINT_MAX, CLOSE_RANGE_UNSHARE) != 0) {
@@ -104,7 +106,8 @@ int core_lock_take(int directory_fd, const char *name, struct core_lock **out)
     int rc = core_thread_start(&lock->thread, keep_lock, lock);
     if (rc != 0) {
         free(lock);
-        return rc == EAGAIN ? -ENOMEM : -rc; /* EAGAIN is EWOULDBLOCK, which means a lock */
+        /* EAGAIN is EWOULDBLOCK, and would mean that the directory is locked */
+        return rc == EAGAIN ? -ENOMEM : -rc;
     }
     for (;;) {
         const uint32_t seen = core_bell_look(&lock->bell);

@@ -1,14 +1,14 @@
 /* log.h: log messages, which go to a sink that the application chose. The sink is bound to a
- * thread; threads that tide starts inherit the binding of the thread that created them (core_queue,
- * core_team), so two runs in one process have two sinks and there is no process-wide state. If no
- * sink is bound, nothing is written. */
+ * thread; threads that tide starts inherit the sink of the thread that created them (core_queue,
+ * core_team), so two runs in one process can have two sinks, and there is no process-wide state. If
+ * no sink is bound, nothing is written. */
 #ifndef CORE_BASE_LOG_H
 #define CORE_BASE_LOG_H
 
 enum core_log_level { CORE_LOG_ERROR, CORE_LOG_WARN, CORE_LOG_INFO, CORE_LOG_DEBUG };
 
 struct core_log {
-    enum core_log_level level; /* lines above this level are dropped */
+    enum core_log_level level; /* messages above this level are dropped */
     /* Receives one line without its newline. Any thread that inherited the binding may call it,
      * also several at once. It must not call back into tide. */
     void (*write)(void *user, enum core_log_level level, const char *line);

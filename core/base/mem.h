@@ -1,6 +1,6 @@
-/* mem.h: a region of host memory: one mapping of an exact size, made when its owner is created, on
- * the largest pages that are available, near a NUMA node, and already touched. How much memory the
- * machine allows is in mem_limits.h. */
+/* mem.h: a region of host memory. It is one mapping of an exact size, made when its owner is
+ * created, on the largest available pages, near a NUMA node, and already touched. mem_limits.h
+ * tells how much memory the machine allows. */
 #ifndef CORE_BASE_MEM_H
 #define CORE_BASE_MEM_H
 
@@ -19,49 +19,52 @@ enum core_pages {
     CORE_PAGES_1G,
 };
 
-/* From `begin` up to the next part, members [first, end) of the team touch the pages, which the kernel then
- * takes from the nodes where these members run. A page belongs to the part of its first byte. */
+/* From `begin` up to the next part, members [first, end) of the team touch the pages; the kernel
+ * then allocates them on the nodes where these members run. A page belongs to the part of its first
+ * byte. */
 struct core_region_part {
     uint64_t begin;
     unsigned first, end;
 };
 
 struct core_region_options {
-    const char *name;       /* for messages and warnings; NULL: "memory" */
-    uint64_t bytes;         /* requested size; rounded up only to whole pages */
-    bool prefer_node;       /* prefer memory on `node` */
-    int node;               /* read if prefer_node is set */
-    enum core_pages pages;  /* the best kind to try; smaller kinds are tried after it */
-    bool lazy;              /* do not touch: pages are allocated at first use */
-    struct core_team *team; /* borrowed during the call: touches in parallel; NULL: the caller */
+    const char *name;      /* for messages and warnings; NULL: "memory" */
+    uint64_t bytes;        /* requested size; rounded up only to whole pages */
+    bool prefer_node;      /* prefer memory on `node` */
+    int node;              /* read if prefer_node is set */
+    enum core_pages pages; /* the largest kind of pages to try; smaller kinds are tried after it */
+    bool lazy;             /* do not touch: pages are allocated at first use */
+    /* borrowed during the call: the team whose members touch the pages; NULL: the caller touches
+     * them */
+    struct core_team *team;
     /* In ascending order from 0 on; each part is touched by its own members. NULL: any member
      * touches any page. */
     const struct core_region_part *parts;
     size_t part_count;
 };
 
-/* A value; read it, do not change it. All zero: no region. */
+/* A value that callers read but do not change. All zero: no region. */
 struct core_region {
     unsigned char *base;   /* owned; aligned to the page, and to 2 MiB from 2 MiB on */
-    uint64_t bytes;        /* as asked */
-    uint64_t mapped_bytes; /* whole pages */
+    uint64_t bytes;        /* the requested size */
+    uint64_t mapped_bytes; /* the size in whole pages */
     uint64_t huge_bytes;   /* on pages of 2 MiB or more; 0 if untouched or unknown */
     enum core_pages pages; /* the kind of pages that the region has */
     int node;              /* the preferred node if all sampled pages are on it; else -1 */
     bool touched;
 };
 
-/* Maps the region, asks for huge pages and the node, excludes the region from fork, and touches it.
+/* Maps the region, requests huge pages and the node, excludes the region from fork, and touches it.
  * Falls back from 1 GiB to 2 MiB hugetlb pages, transparent ones and base pages, and from the
- * preferred node to any; each fallback that costs something is one warning. Contents are zero.
- * -ENOMEM with the numbers if the cgroup or the machine has less than requested; -EINVAL for a size
- * of zero or beyond 2^46. On failure *out is untouched. */
+ * preferred node to any; logs one warning for each fallback that costs something. The contents are
+ * zero. Returns -ENOMEM with the numbers if the cgroup or the machine has less than requested, or
+ * -EINVAL for a size of zero or beyond 2^46. On failure *out is untouched. */
 int core_region_alloc(const struct core_region_options *options, struct core_region *out);
 
 /* Unmaps and zeroes *region. Accepts a zeroed region. */
 void core_region_free(struct core_region *region);
 
-/* "4 KiB", "2 MiB transparent", "2 MiB", "1 GiB"; "none" for CORE_PAGES_AUTO. */
+/* Returns "4 KiB", "2 MiB transparent", "2 MiB", "1 GiB", or "none" for CORE_PAGES_AUTO. */
 const char *core_pages_name(enum core_pages pages);
 
 #endif

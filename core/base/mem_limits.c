@@ -1,4 +1,5 @@
-/* mem_limits.c: /proc/meminfo, the cgroup's files and the process's own limits as numbers. */
+/* mem_limits.c: converts /proc/meminfo, the cgroup's files and the process's own limits to
+ * numbers. */
 #include "core/base/mem_limits.h"
 
 #include <errno.h>

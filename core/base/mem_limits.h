@@ -1,5 +1,5 @@
-/* mem_limits.h: how much memory this process may use, lock and take as huge pages, and on which
- * node a page is. Only reads what the kernel reports; any thread. `root` is as in sysfile.h. */
+/* mem_limits.h: how much memory this process may use, lock and take as huge pages, and the node of
+ * a page. Only reads what the kernel reports; any thread. `root` is as in sysfile.h. */
 #ifndef CORE_BASE_MEM_LIMITS_H
 #define CORE_BASE_MEM_LIMITS_H
 
@@ -23,33 +23,33 @@ struct core_mem_limits {
     char cgroup[256];           /* the cgroup that cgroup_bytes limits; "" if there is none */
 };
 
-/* Reads the limits of cgroup v1 and v2. What cannot be read (no /proc, no /sys) counts as
- * unlimited; -errno only if even /proc/meminfo cannot be read. */
+/* Reads the limits of cgroup v1 and v2. Values that cannot be read (no /proc, no /sys) count as
+ * unlimited. Returns -errno only if even /proc/meminfo cannot be read. */
 int core_mem_limits(const char *root, struct core_mem_limits *out);
 
-/* Bytes that may still be locked or pinned. */
+/* Returns the bytes that may still be locked or pinned. */
 uint64_t core_mem_lockable(const struct core_mem_limits *limits);
 
 struct core_hugetlb {
     uint64_t page_bytes;
     uint64_t total_count;
-    uint64_t free_count; /* if `node` is < 0, without pages that others have reserved */
+    uint64_t free_count; /* without pages that others have reserved, if `node` is < 0 */
 };
 
-/* The pool of hugetlb pages of one size, on one node or (node < 0) on all. -ENOENT, without a
- * message, if the kernel has no such pool. */
+/* Reads the pool of hugetlb pages of one size, on one node or (node < 0) on all. Returns -ENOENT,
+ * without a message, if the kernel has no such pool. */
 int core_mem_hugetlb(const char *root, int node, uint64_t page_bytes, struct core_hugetlb *out);
 
-/* The nodes from which this process may take memory; only node 0 if the kernel does not report
- * them. */
+/* Returns the nodes from which this process may take memory; only node 0 if the kernel does not
+ * report them. */
 void core_mem_nodes(const char *root, struct core_cpus *out);
 
-/* The node of the page at `address`; -ENOENT if it was not touched, -ENOTSUP in a build without
- * libnuma. */
+/* Returns the node of the page at `address`; -ENOENT if it was not touched, -ENOTSUP in a build
+ * without libnuma. */
 int core_mem_node_of(const void *address);
 
-/* Requests that [base, base + bytes), whole pages, is allocated on `node` while it has free pages.
- * -ENOTSUP in a build without libnuma; otherwise -errno with a message. */
+/* Requests that [base, base + bytes), whole pages, be allocated on `node` while it has free pages.
+ * Returns -ENOTSUP in a build without libnuma; otherwise -errno with a message. */
 int core_mem_node_prefer(void *base, uint64_t bytes, int node);
 
 #endif

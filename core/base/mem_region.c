@@ -22,11 +22,12 @@
 #include "core/base/team.h"
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
 #endif
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)
-/* Small, so that members end at about the same time; large compared with the cost of a call. */
+/* Small, so that members finish at about the same time, but large compared with the cost of a
+ * call. */
 #define SLICE_BYTES (4 * MIB)
 enum { HUGE_SHIFT = 26, LOG2_2M = 21, LOG2_1G = 30, SAMPLES_MAX = 64 };
 
@@ -90,7 +91,8 @@ static bool transparent_is_on(void)
     return rc != 0 || strcmp(choice, "never") != 0;
 }
 
-/* Tries one kind of pages. Returns the address, or NULL if the machine has none of that kind. */
+/* Tries one kind of pages. Returns the address, or NULL if the machine has no pages of that
+ * kind. */
 static unsigned char *map_kind(enum core_pages pages, uint64_t mapped_bytes)
 {
     switch (pages) {
@@ -139,7 +141,7 @@ static int check_room(const char *name, uint64_t bytes)
                         name, bytes, limits.cgroup, limits.usable_bytes, limits.cgroup_bytes);
 }
 
-/* Maps with one kind of pages. 0, -ENOMEM with a message. */
+/* Maps with one kind of pages. Returns 0, or -ENOMEM with a message. */
 static int try_kind(const struct core_region_options *options, enum core_pages pages,
                     struct core_region *region)
 {
@@ -202,7 +204,7 @@ static void touch_range(struct touch *touch, uint64_t begin, uint64_t end)
     }
 }
 
-/* A member's pages of the parts that it touches. */
+/* Touches a member's share of the pages in the parts that are assigned to it. */
 static void touch_parts(void *argument, unsigned index, unsigned count)
 {
     struct touch *touch = argument;
@@ -223,7 +225,7 @@ static void touch_parts(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Slices in turn. */
+/* Touches slices in turn. */
 static void touch_slices(void *argument, unsigned index, unsigned count)
 {
     struct touch *touch = argument;
@@ -342,7 +344,8 @@ static bool ask_node(const struct core_region_options *options, const struct cor
     return true;
 }
 
-/* Samples up to SAMPLES_MAX pages, evenly spaced: -1 and a warning if some are on another node. */
+/* Samples up to SAMPLES_MAX evenly spaced pages. If some are on another node, logs a warning and
+ * returns -1. */
 static int look_node(const struct core_region_options *options, const struct core_region *region)
 {
     uint64_t step = core_round_up(region->mapped_bytes / SAMPLES_MAX + 1,

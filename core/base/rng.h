@@ -1,5 +1,5 @@
-/* rng.h: Philox-4x32-10, random numbers by position: the same (key, counter) gives the same four
- * words on every machine and device, in any order. No state. */
+/* rng.h: Philox-4x32-10, which makes random numbers by position: the same (key, counter) gives the
+ * same four words on every machine and device, in any order. No state. */
 #ifndef CORE_BASE_RNG_H
 #define CORE_BASE_RNG_H
 
@@ -13,7 +13,7 @@ struct core_rng_words {
  * within the stream (the lower half). */
 struct core_rng_words core_rng_philox(uint64_t seed, uint64_t stream, uint64_t position);
 
-/* A float in [0, 1) from the upper 24 bits of a word. */
+/* Returns a float in [0, 1) from the upper 24 bits of a word. */
 float core_rng_unit(uint32_t word);
 
 #endif

@@ -1,12 +1,14 @@
-/* size.h: sizes as people write them: 4096, 512K, 1M, 24GiB (binary), 24GB (decimal); sizes compared and rounded up. */
+/* size.h: sizes as people write them: 4096, 512K, 1M, 24GiB (binary), 24GB (decimal). Compares
+ * sizes and rounds them up. */
 #ifndef CORE_BASE_SIZE_H
 #define CORE_BASE_SIZE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The bytes that `text` means. A bare letter and one with "iB" are binary, one with "B" is decimal;
- * a fraction is allowed if the result is whole bytes (1.5G). -EINVAL with a message otherwise. */
+/* Parses `text` to bytes. A bare letter and one with "iB" are binary, one with "B" is decimal; a
+ * fraction is allowed if the result is whole bytes (1.5G). Returns -EINVAL with a message for any
+ * other text. */
 int core_size_parse(const char *text, uint64_t *bytes);
 
 /* Writes the size in readable form: "24.0 GiB". Returns `out`. */
@@ -17,7 +19,7 @@ static inline uint64_t core_larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The least multiple of `grain` that is not below `size`; it must fit 64 bits. */
+/* Returns the least multiple of `grain` that is not below `size`; it must fit 64 bits. */
 static inline uint64_t core_round_up(uint64_t size, uint64_t grain)
 {
     return (size + grain - 1) / grain * grain;

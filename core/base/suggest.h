@@ -1,18 +1,18 @@
-/* suggest.h: "did you mean": finds the known name that is nearest to a mistyped word. */
+/* suggest.h: finds the known name that is nearest to a mistyped one ("did you mean"). */
 #ifndef CORE_BASE_SUGGEST_H
 #define CORE_BASE_SUGGEST_H
 
 struct core_suggest {
     const char *word; /* borrowed from the caller */
-    const char *best; /* borrowed from the caller's names; NULL: none is near */
+    const char *best; /* borrowed from the caller's names; NULL: no name is near */
     unsigned distance;
 };
 
 void core_suggest_init(struct core_suggest *guess, const char *word);
-/* Keeps `name` if it is nearer than the names offered before, and near enough to be what was
- * meant. */
+/* Keeps `name` if it is nearer than the names offered before, and near enough to be a likely
+ * correction. */
 void core_suggest_offer(struct core_suggest *guess, const char *name);
-/* " (did you mean NAME?)" or "". Valid until the next call on this thread. */
+/* Returns " (did you mean NAME?)" or "". Valid until the next call on this thread. */
 const char *core_suggest_text(const struct core_suggest *guess);
 
 /* Counts insertions, deletions, changes and swaps of neighbours between two words, ignoring letter

@@ -8,17 +8,18 @@
 #include <stdint.h>
 
 /* Reads the file into `text`, without the newline at its end, cut at `bytes` - 1. The path is
- * `root` followed by the formatted rest. Returns the length, or -errno without a message, because
- * a missing file is normal here. */
+ * `root` followed by the formatted rest. Returns the length, or -errno without a message, because a
+ * missing file is normal here. */
 int core_sysfile_text(char *text, size_t bytes, const char *root, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Reads a file that holds one decimal number. 0, -errno, or -EINVAL for anything else. */
+/* Reads a file that holds one decimal number. Returns 0, -errno, or -EINVAL for any other
+ * contents. */
 int core_sysfile_number(int64_t *out, const char *root, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Looks in `text` for a line that starts with `key` and reads the number after it, multiplied by
- * 1024 if "kB" follows. 0, or -ENOENT. */
+/* Finds a line of `text` that starts with `key` and reads the number after it, multiplied by 1024
+ * if "kB" follows. Returns 0 or -ENOENT. */
 int core_sysfile_field(const char *text, const char *key, uint64_t *out);
 
 /* Reads a list of the form "a b [c] d" and copies the word in brackets. */

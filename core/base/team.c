@@ -60,7 +60,7 @@ static void *member_main(void *argument)
             return NULL;
         }
         team->part(team->argument, self->index, team->count);
-        /* Release: what the part wrote is seen by the caller, which acquires `working` at 0. */
+        /* Release: the caller acquires `working` at 0 and then sees what the member wrote. */
         if (atomic_fetch_sub_explicit(&team->working, 1, memory_order_acq_rel) == 1) {
             core_bell_ring(&team->done);
         }

@@ -1,6 +1,7 @@
 /* team.h: threads that run one function together, repeatedly. A team has `count` members; the
- * thread that calls core_team_run is member 0, the others are threads that wait for the next call:
- * they spin briefly and then sleep. One caller at a time. Nothing is allocated after create. */
+ * thread that calls core_team_run is member 0. The other members are threads that wait for the next
+ * call: they spin briefly and then sleep. One caller at a time. Nothing is allocated after
+ * create. */
 #ifndef CORE_BASE_TEAM_H
 #define CORE_BASE_TEAM_H
 
@@ -14,10 +15,10 @@ struct core_team;
 enum { CORE_TEAM_MAX = 1024, CORE_TEAM_SPIN_NS = 50000 };
 
 struct core_team_options {
-    const char *name;             /* of the threads, up to 11 bytes; NULL: "team" */
+    const char *name;             /* name of the threads, up to 11 bytes; NULL: "team" */
     unsigned count;               /* members, 1 to CORE_TEAM_MAX; 0: one per processor of `cpus` */
-    const struct core_cpus *cpus; /* where they run, read at create; NULL: on the caller's
-                                   * processors. Member 0 is the caller and is not bound. */
+    const struct core_cpus *cpus; /* processors of the threads, read at create; NULL: those of the
+                                   * caller. Member 0 is the caller and is not bound. */
     const struct core_cpus
         *sets;       /* [count]: the processors of each member, instead of `cpus`; read at
                                    * create; NULL: none */
@@ -29,7 +30,7 @@ struct core_team_options {
 typedef void core_team_part(void *argument, unsigned index, unsigned count);
 
 int core_team_create(const struct core_team_options *options, struct core_team **out);
-/* Ends the threads. NULL is fine. Must not be called while core_team_run runs. */
+/* Ends the threads. Accepts NULL. Must not be called while core_team_run runs. */
 void core_team_destroy(struct core_team *team);
 
 /* Calls part(argument, index, count) once on each member and returns when all have returned. */
@@ -37,9 +38,9 @@ void core_team_run(struct core_team *team, core_team_part *part, void *argument)
 
 unsigned core_team_count(const struct core_team *team);
 
-/* The part [*begin, *end) of `total` items that belongs to member `index` of `count`: parts are
- * contiguous and in order, every border but the last is a multiple of `grain`, and sizes differ by
- * at most one grain. */
+/* Computes the part [*begin, *end) of `total` items that belongs to member `index` of `count`.
+ * Parts are contiguous and in order, every border but the last is a multiple of `grain`, and sizes
+ * differ by at most one grain. */
 void core_team_share(uint64_t total, uint64_t grain, unsigned index, unsigned count,
                      uint64_t *begin, uint64_t *end);
 

@@ -1,4 +1,5 @@
-/* thread.c: pthread_create with attributes, signals and floating-point modes. Any thread. */
+/* thread.c: calls pthread_create with attributes, and sets signals and floating-point modes. Any
+ * thread. */
 #include "core/base/thread.h"
 
 #include <signal.h>

@@ -1,7 +1,7 @@
-/* topo.h: what the machine looks like: nodes with their processors and memory, cores, GPUs and
- * drives with the node each is attached to; and where a rank's memory and threads should go.
- * Read once at start from the live system, from a file or string that describes another machine, or
- * from a folder with copies of /proc and /sys. Immutable after it was read. */
+/* topo.h: the machine's nodes with their processors and memory, its cores, and its GPUs and drives
+ * with the node each is attached to; and where a rank's memory and threads should go. The topology
+ * is read once at start: from the live system, from a file or string that describes another
+ * machine, or from a folder with copies of /proc and /sys. It does not change afterwards. */
 #ifndef CORE_BASE_TOPO_H
 #define CORE_BASE_TOPO_H
 
@@ -18,8 +18,8 @@ enum {
 };
 
 struct core_topo_node {
-    int number;            /* the kernel's */
-    uint64_t bytes;        /* memory; 0: the node has only processors */
+    int number;            /* the kernel's number of the node */
+    uint64_t bytes;        /* bytes of memory; 0: the node has only processors */
     struct core_cpus cpus; /* those we may use; empty: only memory (CXL), or processors that we may
                             * not use */
 };
@@ -28,7 +28,7 @@ enum core_topo_kind { CORE_TOPO_GPU, CORE_TOPO_DRIVE };
 
 struct core_topo_device {
     enum core_topo_kind kind;
-    char name[CORE_TOPO_NAME_BYTES]; /* a drive's as in /sys/block; a GPU's is its bus id */
+    char name[CORE_TOPO_NAME_BYTES]; /* a drive's name is as in /sys/block; a GPU's is its bus id */
     char bus[16];                    /* "0000:3b:00.0"; "" if it is not on a PCI bus */
     int node;                        /* the node it is attached to; -1: any, or unknown */
 };
@@ -39,30 +39,33 @@ struct core_topo {
     uint32_t core_count;
     struct core_cpus cpus;           /* all processors that we may use */
     uint16_t core_of[CORE_CPUS_MAX]; /* a processor's core, 0 to core_count - 1, or NO_CORE */
-    struct core_topo_node nodes[CORE_TOPO_NODES_MAX]; /* by number */
+    struct core_topo_node nodes[CORE_TOPO_NODES_MAX]; /* sorted by number */
     struct core_topo_device devices[CORE_TOPO_DEVICES_MAX];
-    char source[64]; /* where the data is from: "hwloc 2.9.0", "sysfs" */
+    char source[64]; /* the source of the data: "hwloc 2.9.0", "sysfs" */
 };
 
 /* Finds a node by its number; NULL if there is none. */
 const struct core_topo_node *core_topo_node_find(const struct core_topo *topo, int number);
-/* Normalises a PCI address in any notation to "0000:3b:00.0". 0, or -EINVAL without a message. */
+/* Normalises a PCI address in any notation to "0000:3b:00.0". Returns 0, or -EINVAL without a
+ * message. */
 int core_topo_bus_write(const char *from, char *bus, size_t bytes);
-/* Finds a GPU or drive by its name or bus id, in any notation ("00000000:3B:00.0"). NULL: none. */
+/* Finds a GPU or drive by its name or bus id, in any notation ("00000000:3B:00.0"). Returns NULL if
+ * there is none. */
 const struct core_topo_device *core_topo_device_find(const struct core_topo *topo,
                                                      const char *name);
-/* One processor per core of `cpus`. */
+/* Returns one processor for each core of `cpus`. */
 void core_topo_cores(const struct core_topo *topo, const struct core_cpus *cpus,
                      struct core_cpus *out);
 
-/* The drive that holds `path`, as in /sys/block: "nvme0n1" also for its partitions. -ENOENT with a
- * message if the path is not on a block device of its own (tmpfs, overlay, a network). */
+/* Finds the drive that holds `path`, named as in /sys/block: "nvme0n1" also for its partitions.
+ * Returns -ENOENT with a message if the path is not on a block device of its own (tmpfs, overlay, a
+ * network). */
 int core_topo_drive_of(const char *path, char *name, size_t bytes);
 
 /* ---- placement ---------------------------------------------------------------------------------*/
 
 struct core_topo_wish {
-    uint32_t rank;  /* among the ranks of this machine */
+    uint32_t rank;  /* index among the ranks of this machine */
     uint32_t ranks; /* number of ranks on this machine */
     /* [ranks] the node of each rank's GPU, -1: unknown; NULL: no rank has a GPU. */
     const int *beside;
@@ -75,13 +78,13 @@ struct core_topo_share {
 
 struct core_topo_place {
     uint32_t share_count;
-    struct core_topo_share shares[CORE_TOPO_NODES_MAX]; /* the first is the home node's */
+    struct core_topo_share shares[CORE_TOPO_NODES_MAX]; /* the first one is the home node */
 };
 
 /* Decides for one rank. Ranks that pass the same arguments get shares that do not overlap unless a
- * node has more ranks than processors. A rank's home is the node of its GPU; ranks without a GPU
- * take the nodes in turn; nodes that are no rank's home are distributed in turn, so that all memory
- * and all cores are used. -EINVAL for an invalid rank or number of ranks. */
+ * node has more ranks than processors. A rank's home is the node of its GPU. Ranks without a GPU
+ * take the nodes in turn. Nodes that are no rank's home are distributed in turn, so that all memory
+ * and all cores are used. Returns -EINVAL for an invalid rank or number of ranks. */
 int core_topo_decide(const struct core_topo *topo, const struct core_topo_wish *wish,
                      struct core_topo_place *out);
 

@@ -1,4 +1,4 @@
-/* topo_add.c: adds what a source of the topology finds. */
+/* topo_add.c: adds the nodes, processors and devices that a source of the topology finds. */
 #include <stdio.h>
 #include <string.h>
 

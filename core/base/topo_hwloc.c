@@ -48,7 +48,7 @@ static void read_cpus(hwloc_topology_t machine, struct core_topo *topo)
     }
 }
 
-/* The single node that an I/O object is attached to; -1 if there are several or none. */
+/* Returns the only node that an I/O object is attached to; -1 if there are several or none. */
 static int node_beside(hwloc_topology_t machine, hwloc_obj_t device)
 {
     hwloc_obj_t parent = hwloc_get_non_io_ancestor_obj(machine, device);
@@ -108,8 +108,8 @@ static int load(hwloc_topology_t machine, enum core_topo_from from, const char *
         return core_err_set(
             -EINVAL, "\"%s\" does not describe a machine (example: \"pack:2 core:8 pu:2\")", text);
     }
-    /* Disables plug-ins that would start a graphics driver in this process, and the one over
-     * libpciaccess, which leaks memory: /sys has everything we need about PCI. */
+    /* Disables plug-ins that would start a graphics driver in this process, and the plug-in for
+     * libpciaccess, which leaks memory; /sys has all the PCI data that we need. */
     static const char *const drivers[] = {"cuda",      "nvml", "opencl", "rsmi",
                                           "levelzero", "gl",   "pci"};
     for (size_t i = 0; i < sizeof drivers / sizeof drivers[0]; i++) {

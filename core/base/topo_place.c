@@ -1,4 +1,4 @@
-/* topo_place.c: which nodes and processors a rank gets: a pure function. */
+/* topo_place.c: decides which nodes and processors a rank gets; a pure function. */
 #include <errno.h>
 
 #include "core/base/err.h"
@@ -37,9 +37,9 @@ static uint32_t home_of(const struct core_topo *topo, const struct homes *homes,
     return rank % homes->count;
 }
 
-/* Returns whether `rank` uses home `home`: the home is its own, or no rank's and assigned to it.
- * Sets `users` to the number of ranks that use the home, and `mine` to this rank's index among
- * them. */
+/* Returns whether `rank` uses home `home`. It does if the home is its own, or if the home belongs
+ * to no rank and is assigned to it. Sets `users` to the number of ranks that use the home, and
+ * `mine` to this rank's index among them. */
 static bool uses(const struct core_topo *topo, const struct homes *homes,
                  const struct core_topo_wish *wish, uint32_t home, uint32_t *mine, uint32_t *users)
 {
@@ -61,8 +61,8 @@ static bool uses(const struct core_topo *topo, const struct homes *homes,
     return used;
 }
 
-/* The `mine`-th of `users` parts of a node's cores, with all their processors; if there are more
- * users than cores, users share cores in turn. */
+/* Returns part `mine` of `users` equal parts of a node's cores, with all their processors. If there
+ * are more users than cores, users share cores in turn. */
 static void cut_cpus(const struct core_topo *topo, const struct core_topo_node *node, uint32_t mine,
                      uint32_t users, struct core_cpus *out)
 {

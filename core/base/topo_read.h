@@ -11,14 +11,14 @@ enum core_topo_from {
     CORE_TOPO_SYSFS,     /* /proc and /sys below a folder; "": those of this machine */
 };
 
-/* `text` is the file, the string or the folder. `allowed` limits the processors; NULL: those that
- * this thread may run on if the source is this machine, all otherwise. -ENOTSUP for XML and strings
- * in a build without hwloc; -EINVAL for input that cannot be read. */
+/* `text` is the file, the string or the folder. `allowed` limits the processors. NULL means those
+ * that this thread may run on if the source is this machine, and all processors otherwise. Returns
+ * -ENOTSUP for XML and strings in a build without hwloc; -EINVAL for input that cannot be read. */
 int core_topo_create(enum core_topo_from from, const char *text, const struct core_cpus *allowed,
                      struct core_topo **out);
 void core_topo_destroy(struct core_topo *topo);
 
-/* Checks that the parts are consistent. 0, or -EINVAL with a message that names the
+/* Checks that the parts are consistent. Returns 0, or -EINVAL with a message that names the
  * contradiction. */
 int core_topo_check(const struct core_topo *topo);
 
@@ -29,11 +29,11 @@ int core_topo_check(const struct core_topo *topo);
 int core_topo_read_hwloc(enum core_topo_from from, const char *text, struct core_topo *topo);
 int core_topo_read_sysfs(const char *root, struct core_topo *topo);
 
-/* Adds one; beyond the maximum it is dropped, and NULL is returned. */
+/* Adds one item; beyond the maximum it is dropped, and NULL is returned. */
 struct core_topo_node *core_topo_node_add(struct core_topo *topo, int number);
 struct core_topo_device *core_topo_device_add(struct core_topo *topo, enum core_topo_kind kind,
                                               const char *name);
-/* False for block devices that store nothing: loop, ram, zram and the like. */
+/* Returns false for block devices that store nothing: loop, ram, zram and the like. */
 int core_topo_is_drive(const char *name);
 
 #endif

@@ -159,7 +159,8 @@ static void find_bus(const char *root, const char *name, struct core_topo_device
     }
 }
 
-/* A drive made of others (RAID, device mapper, encryption) is on a node if all of those are. */
+/* A drive that is made of other drives (RAID, device mapper, encryption) is on a node if all of
+ * these are. */
 static int node_of_parts(const char *root, const struct core_topo *topo, const char *name)
 {
     char path[PATH_MAX];

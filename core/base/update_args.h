@@ -1,7 +1,7 @@
-/* update_args.h: the arguments of the optimizer's update and of the tile sums of a norm. cpu_adam/
- * computes them on the CPU, kernels/cuda/ on CUDA; both follow docs/optimizers.md to the bit, so that
- * a parameter's update does not depend on where it runs. Values only; every pointer is borrowed for
- * the call. Compiles as C and as CUDA C++. */
+/* update_args.h: the arguments of the optimizer's update and of a norm's tile sums. cpu_adam/
+ * computes them on the CPU, kernels/cuda/ on CUDA; both follow docs/optimizers.md to the bit, so a
+ * parameter's update does not depend on where it runs. The structs are values; every pointer is
+ * borrowed for the call. Compiles as C and as CUDA C++. */
 #ifndef CORE_BASE_UPDATE_ARGS_H
 #define CORE_BASE_UPDATE_ARGS_H
 
@@ -32,8 +32,8 @@ enum core_update_master {
     CORE_UPDATE_MASTER_F32,   /* w32 alone */
 };
 
-/* The scalars of an update that are the same for a run of parameters, already rounded to fp32
- * (adam_scalars() computes them, in double, for CPU and card). */
+/* The scalars of an update that are the same for a run of parameters, already rounded to fp32.
+ * adam_scalars() computes them, in double, for the CPU and the GPU. */
 struct core_update_scalars {
     float gradient_scale; /* 1 / loss scale x clip factor */
     float beta1;
@@ -75,7 +75,7 @@ struct core_update_args {
     struct core_update_scalars scalars;
 };
 
-/* sums[t] = sum of squares, in double, of tile first / CORE_UPDATE_TILE + t. It is not finite
+/* sums[t] is the sum of squares, in double, of tile first / CORE_UPDATE_TILE + t. It is not finite
  * exactly if an element of the tile is not. `first` is a multiple of CORE_UPDATE_TILE. */
 struct core_squares_args {
     const void *x;
@@ -85,8 +85,9 @@ struct core_squares_args {
     double *sums;
 };
 
-/* to[i] = the sum of element i of `ranks` arrays, added in fp32 in the order of ranks, rounded once. Array `own` is at
- * `from` and may be `to`; the others are at `others`, in order, `stride` elements apart. F32, BF16 and FP16. */
+/* to[i] is the sum of element i of `ranks` arrays, added in fp32 in the order of ranks and rounded
+ * once. Array `own` is at `from` and may be `to`; the other arrays are at `others`, in order,
+ * `stride` elements apart. Types: F32, BF16 and FP16. */
 struct core_sum_args {
     enum core_update_type type;
     uint32_t ranks;

@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* The length of the sequence at `text`, of which `bytes` are readable; 0 if it is not valid. */
+/* Returns the length of the sequence at `text`, of which `bytes` are readable; 0 if it is not
+ * valid. */
 size_t core_utf8_sequence(const char *text, size_t bytes);
 
 #endif

@@ -10,7 +10,7 @@ static struct core_cfg_value *value_of(struct core_cfg_detail *detail, const cha
     return &detail->values[core_cfg_index(path)];
 }
 
-/* cpu_offload: true was offload_optimizer: {device: cpu}. */
+/* cpu_offload: true is the old form of offload_optimizer: {device: cpu}. */
 static void move_offload(struct core_cfg_detail *detail, const char *old, const char *section,
                          const char *device)
 {
@@ -84,7 +84,7 @@ static void fill_integer(struct core_cfg_detail *detail, const char *path, int64
     }
 }
 
-/* hidden x hidden x `factor`, or `factor` x hidden; the default if hidden is unknown. */
+/* Returns hidden x hidden x `factor`, or `factor` x hidden; the default if hidden is unknown. */
 static void fill_hidden(struct core_cfg_detail *detail, const char *path, double factor,
                         bool squared)
 {

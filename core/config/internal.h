@@ -14,11 +14,13 @@ struct core_cfg_value {
     bool given;   /* is in the file, as a value or as "auto" */
     bool is_none; /* there is no value */
     bool truth;
-    int64_t integer; /* of an integer; the index of a choice */
+    int64_t integer; /* value of an integer; index of a choice */
     double real[2];
-    const char *text;                   /* of a string: borrowed from the document or the arena */
-    const struct core_json_value *json; /* of lists: borrowed from the document; NULL: the preset */
-    const char *why; /* where it comes from, for its note; NULL: nothing to say */
+    /* value of a string: borrowed from the document or the arena */
+    const char *text;
+    /* value of a list: borrowed from the document; NULL: the preset */
+    const struct core_json_value *json;
+    const char *why; /* the origin of the value, for its note; NULL: nothing to say */
     struct core_json_place place;
 };
 
@@ -30,7 +32,8 @@ struct core_cfg_detail {
     struct core_cfg_value *values;          /* owned; one per row */
     struct core_cfg_note *notes;            /* owned; their texts are in the arena */
     size_t notes_count, notes_room;
-    size_t unknown_count;         /* of keys that no row has, and of elements with a wrong value */
+    /* number of keys that no row has, and of elements with a wrong value */
+    size_t unknown_count;
     struct core_cfg_piece *arena; /* owned */
     int code;                     /* -ENOMEM after an allocation failed */
 };
@@ -41,8 +44,8 @@ struct core_cfg_detail {
 const char *core_cfg_keep(struct core_cfg_detail *detail, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void core_cfg_add_note(struct core_cfg_detail *detail, const struct core_cfg_note *note);
-/* A refusal or warning about a row, at the place of its value, or of the nearest section around it
- * that was given. */
+/* Adds a refusal or warning about a row, at the position of its value, or of the nearest given
+ * section around it. */
 void core_cfg_tell(struct core_cfg_detail *detail, enum core_cfg_note_kind kind, size_t row,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* Returns whether this key already has a refusal. */
@@ -61,11 +64,11 @@ bool core_cfg_fits(size_t row, const struct core_json_value *value);
 /* Adds the refusal of a value that does not fit, with the allowed ones. */
 void core_cfg_tell_wrong(struct core_cfg_detail *detail, size_t row,
                          const struct core_json_value *value);
-/* "an integer from 0 to 3", "one of mean, sum". */
+/* Returns "an integer from 0 to 3", "one of mean, sum". */
 void core_cfg_allowed(const struct core_cfg_row *row, char *out, size_t bytes);
 void core_cfg_write_value(struct core_json_write *write, const char *key,
                           const struct core_cfg_row *row, const struct core_cfg_value *value);
-/* The value as JSON text, in the arena. */
+/* Returns the value as JSON text in the arena. */
 const char *core_cfg_value_text(struct core_cfg_detail *detail, size_t row);
 
 /* walk.c: reads the document against the table. */
@@ -74,11 +77,11 @@ void core_cfg_walk(struct core_cfg_detail *detail);
 /* auto.c: legacy forms, then "auto". */
 void core_cfg_resolve(struct core_cfg_detail *detail);
 
-/* finish.c: adds a note for each key that was given, and for each that was not but applies to this configuration,
- * unless the key has a refusal. Sorts all notes. */
+/* finish.c: adds a note for each key that was given, and for each key that was not given but
+ * applies to this configuration, unless the key has a refusal. Sorts all notes. */
 void core_cfg_finish_notes(struct core_cfg_detail *detail);
 
-/* rules.c: keys that depend on each other. */
+/* rules.c: checks and derives keys that depend on each other. */
 void core_cfg_apply_rules(struct core_cfg_detail *detail);
 
 #endif

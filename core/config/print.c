@@ -1,4 +1,4 @@
-/* print.c: a configuration as JSON that can be read again, and the table as a document. */
+/* print.c: prints a configuration as JSON that can be read again, and the table as a document. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

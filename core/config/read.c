@@ -14,7 +14,7 @@
 #include "core/base/file.h"
 #include "core/config/internal.h"
 
-/* A configuration has a few kilobytes. */
+/* limit of the text; a configuration has a few kilobytes */
 static const size_t bytes_max = (size_t)4 << 20;
 
 void core_cfg_options_init(struct core_cfg_options *options)
@@ -131,7 +131,7 @@ fail:
     return rc;
 }
 
-/* Returns whether the first three bytes are base64 of the beginning of an object or comment. 1, 0
+/* Returns whether the first three bytes are base64 of the beginning of an object or comment: 1, 0
  * or -ENOMEM. */
 static int looks_encoded(const char *argument)
 {

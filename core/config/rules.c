@@ -1,4 +1,5 @@
-/* rules.c: keys that depend on each other: the batch rule, precision, offload, types. */
+/* rules.c: checks and derives keys that depend on each other: the batch rule, precision, offload,
+ * types. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -28,8 +29,8 @@ static void derive(struct core_cfg_value *value, int64_t integer, const char *wh
     value->why = value->why != NULL && value->given ? value->why : why;
 }
 
-/* Derives one of the sizes in train = micro x accumulation x world from the others. `whole` must be a
- * multiple of `unit`. */
+/* In train = micro x accumulation x world, derives one of the sizes from the others. `whole` must
+ * be a multiple of `unit`. */
 static void divide(struct core_cfg_detail *detail, struct core_cfg_value *out, int64_t whole,
                    int64_t known, const char *name)
 {
@@ -63,7 +64,7 @@ static void multiply(struct core_cfg_detail *detail, struct core_cfg_value *trai
     }
 }
 
-/* Values that the file does not have may come from the caller. */
+/* The caller may supply values that are not in the file. */
 static void batch_from_caller(struct core_cfg_detail *detail, struct core_cfg_value *train,
                               struct core_cfg_value *micro, struct core_cfg_value *accumulation)
 {
@@ -175,7 +176,7 @@ static void apply_zero(struct core_cfg_detail *detail)
     }
 }
 
-/* The parameters of a refused type are unknown; the refusal names the type. */
+/* The parameters of a refused type are unknown, so only the refusal of the type is reported. */
 static void forget_parameters(struct core_cfg_detail *detail, const char *params)
 {
     size_t kept = 0;
@@ -187,7 +188,7 @@ static void forget_parameters(struct core_cfg_detail *detail, const char *params
     detail->notes_count = kept;
 }
 
-/* Defaults of the optimizer's type, for keys that are not given. */
+/* Sets the defaults of the optimizer's type, for keys that are not given. */
 static void type_default(struct core_cfg_detail *detail, const char *path, double value)
 {
     struct core_cfg_value *kept = value_of(detail, path);

@@ -26,9 +26,10 @@ enum core_cfg_type {
 
 enum core_cfg_state {
     CORE_CFG_HONOURED,
-    CORE_CFG_LATER,   /* `module` will act on it; this build does not */
+    CORE_CFG_LATER,   /* accepted for `module`, but this build does not act on it */
     CORE_CFG_IGNORED, /* `why` */
-    CORE_CFG_REFUSED, /* any value but the default; a section: its presence. `why` */
+    /* refused if it is not the default; a section: if it is present. `why` gives the reason */
+    CORE_CFG_REFUSED,
 };
 
 enum core_cfg_flag {
@@ -50,10 +51,10 @@ struct core_cfg_row {
     const char *preset;  /* the default, as JSON; NULL: none */
     double low, high;    /* inclusive; NaN: no limit */
     const char *choices; /* "fp32=float32|fp16": synonyms after = */
-    const char *only;    /* the optimizer or scheduler types that have it; NULL: all */
+    const char *only;    /* the optimizer or scheduler types that have this key; NULL: all */
     const char *module;  /* the module that acts on it */
     const char *means;   /* its meaning, one sentence */
-    const char *why;     /* why it is ignored or refused, or what to know; NULL: nothing */
+    const char *why;     /* why it is ignored or refused, or a remark; NULL: none */
     size_t field;        /* 1 + its offset in struct core_cfg; 0: it has no field */
 };
 
@@ -65,7 +66,7 @@ extern const struct core_cfg_rows core_cfg_rows_train;
 extern const struct core_cfg_rows core_cfg_rows_zero;
 extern const struct core_cfg_rows core_cfg_rows_other;
 
-/* For the files that define rows. */
+/* Macros for the files that define rows. */
 #define CORE_CFG_AT(member)            .field = 1 + offsetof(struct core_cfg, member)
 #define CORE_CFG_ROW_BOOL(name, value) .path = name, .type = CORE_CFG_BOOL, .preset = value
 #define CORE_CFG_ROW_TEXT(name, value) .path = name, .type = CORE_CFG_STRING, .preset = value
@@ -82,19 +83,21 @@ extern const struct core_cfg_rows core_cfg_rows_other;
 size_t core_cfg_row_count(void);
 const struct core_cfg_row *core_cfg_row(size_t index);
 
-/* The index of the row with this path. The table must have it. */
+/* Returns the index of the row with this path, which must be in the table. */
 size_t core_cfg_index(const char *path);
-/* The row of `key` inside the section `prefix` ("" at the top), by name or alias; -1: none. */
+/* Finds the row of `key` inside the section `prefix` ("" at the top), by name or alias; -1:
+ * none. */
 ptrdiff_t core_cfg_row_in(const char *prefix, const char *key, size_t key_bytes);
-/* The last part of the row's path. */
+/* Returns the last part of the row's path. */
 const char *core_cfg_leaf(const struct core_cfg_row *row);
 /* Returns whether the row is directly below the section `prefix`. */
 bool core_cfg_row_below(const struct core_cfg_row *row, const char *prefix);
 /* Writes the first name of choice `index`. */
 void core_cfg_choice_name(const struct core_cfg_row *row, int64_t index, char *out, size_t bytes);
-/* The index of a choice by any of its spellings; -1: none. */
+/* Returns the index of a choice by any of its spellings; -1: none. */
 int64_t core_cfg_choice_find(const struct core_cfg_row *row, const char *text, size_t bytes);
-/* Returns whether `name` is one of `names`, which have spaces between them. NULL has none. */
+/* Returns whether `name` is one of `names`, which are separated by spaces. `names` NULL contains
+ * none. */
 bool core_cfg_is_named(const char *names, const char *name, size_t name_bytes);
 
 #endif

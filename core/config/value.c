@@ -189,7 +189,7 @@ static bool take_feature(const struct core_json_value *value, struct core_cfg_va
     return take_bool(value, out, &loose);
 }
 
-/* Returns whether `value` has the type and range of the row; if so, *out gets it. */
+/* Returns whether `value` has the type and range of the row; if so, stores it in *out. */
 static bool take(const struct core_cfg_row *row, const struct core_json_value *value,
                  struct core_cfg_value *out, bool *loose)
 {
@@ -221,7 +221,7 @@ static bool take(const struct core_cfg_row *row, const struct core_json_value *v
     return false;
 }
 
-/* "auto" stands for a value to be filled in, except where it is a value of its own. */
+/* "auto" is replaced by a value later, except where the key has a choice of that name. */
 static bool is_auto(const struct core_cfg_row *row, const struct core_json_value *value)
 {
     if (core_json_kind(value) != CORE_JSON_STRING ||

@@ -5,8 +5,8 @@
 #include "core/base/suggest.h"
 #include "core/config/internal.h"
 
-/* A file with more unknown keys than this is no configuration. Finding the line of a key reads the whole
- * text, so this bounds the time, too. */
+/* A file with more unknown keys than this is no configuration. Finding the line of a key reads the
+ * whole text, so this also bounds the time. */
 enum { UNKNOWN_MAX = 64 };
 
 static void walk_section(struct core_cfg_detail *detail, const struct core_json_value *object,
@@ -79,8 +79,8 @@ static void tell_unknown(struct core_cfg_detail *detail, const struct core_json_
                     .why = why});
 }
 
-/* A row that is given under two names: in aio its own name wins, because DeepSpeed ignores the others;
- * anywhere else it is an error. */
+/* Handles a row that is given under two names. In aio its own name wins, because DeepSpeed ignores
+ * the others; anywhere else it is an error. */
 static bool is_second(struct core_cfg_detail *detail, size_t row,
                       const struct core_json_member *member, struct core_json_place place)
 {

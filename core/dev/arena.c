@@ -1,5 +1,5 @@
-/* arena.c: first-fit allocation over a sorted list of live parts. If there is a source, the list
- * has its parts: the base is then NULL, and the offset of a part is its address. */
+/* arena.c: first-fit allocation over a sorted list of live parts. With a source, the list contains
+ * the parts of the source: the base is then NULL, and the offset of a part is its address. */
 #include "core/dev/arena.h"
 
 #include <assert.h>
@@ -77,7 +77,7 @@ void dev_arena_fini(struct dev_arena *arena)
     pthread_mutex_destroy(&arena->lock);
 }
 
-/* Bounds of the gap before part `index` (or after the last part). */
+/* Returns the bounds of the gap before part `index` (or after the last part). */
 static void gap_at(const struct dev_arena *arena, size_t index, size_t *begin, size_t *end)
 {
     const struct dev_arena_part *parts = arena->parts;
@@ -131,7 +131,7 @@ static size_t find_gap(const struct dev_arena *arena, size_t bytes, size_t *offs
     return arena->count + 1;
 }
 
-/* The last part that begins at or before `memory`; `count` if there is none. */
+/* Returns the last part that begins at or before `memory`; `count` if there is none. */
 static size_t find_part(const struct dev_arena *arena, const void *memory)
 {
     uintptr_t address = (uintptr_t)memory;
@@ -149,7 +149,7 @@ static size_t find_part(const struct dev_arena *arena, const void *memory)
     return low > 0 ? low - 1 : arena->count;
 }
 
-/* As find_gap for a new allocation of the source; *rc: its error. */
+/* Like find_gap, for a new allocation from the source; *rc is its error. */
 static size_t take_part(const struct dev_arena *arena, size_t bytes, size_t *offset, int *rc)
 {
     void *memory = NULL;

@@ -1,6 +1,7 @@
-/* arena.h: hands out parts of one address range under a hard budget; or, to find overruns, parts that a
- * source allocates one by one, under the same budget. Its bookkeeping is outside the range, because the range may be memory of a GPU. Any thread; a
- * lock is acceptable because nothing is allocated during a step. If the range is host memory,
+/* arena.h: allocates parts of one address range under a hard budget. To find overruns, it can
+ * instead take each part from a source as a separate allocation, under the same budget. Its
+ * bookkeeping is outside the range, because the range may be GPU memory. Any thread; a lock is
+ * acceptable because nothing is allocated during a step. If the range is host memory,
  * AddressSanitizer sees everything outside the live parts as poisoned, with a red zone after each
  * part. */
 #ifndef CORE_DEV_ARENA_H
@@ -13,11 +14,11 @@
 #include "core/dev/dev.h"
 
 struct dev_arena_part {
-    size_t offset; /* in the range; of a source's part: its address */
-    size_t bytes;  /* rounded up */
+    size_t offset; /* offset in the range; for a part of a source, its address */
+    size_t bytes;  /* size, rounded up */
 };
 
-/* Where parts come from that are allocations of their own. */
+/* A source, which allocates each part separately. */
 struct dev_arena_source {
     int (*alloc)(void *context, size_t bytes, void **out); /* aligned to DEV_ALIGN_BYTES */
     void (*free)(void *context, void *memory);
@@ -27,8 +28,8 @@ struct dev_arena_source {
 struct dev_arena {
     pthread_mutex_t lock;
     unsigned char
-        *base; /* borrowed from the device; NULL if there is a source. It and the next four
-                            members do not change */
+        *base; /* borrowed from the device; NULL if there is a source. This and the next four
+                * members do not change */
     size_t range_bytes;
     size_t budget_bytes;
     bool host;                      /* the range is host memory */
@@ -40,22 +41,24 @@ struct dev_arena {
     size_t capacity;
 };
 
-/* Bytes of address range that a budget needs: more than the budget if there are red zones. */
+/* Returns the address range that a budget needs, in bytes: more than the budget if there are red
+ * zones. */
 size_t dev_arena_range_bytes(size_t budget_bytes, bool host);
 
 void dev_arena_init(struct dev_arena *arena, void *base, size_t budget_bytes, bool host);
-/* Each part is an allocation of the source, of exactly the bytes requested. */
+/* Makes each part an allocation of the source, of exactly the requested bytes. */
 void dev_arena_init_source(struct dev_arena *arena, const struct dev_arena_source *source,
                            size_t budget_bytes);
-/* Gives parts that are still allocated back to the source. */
+/* Frees parts of the source that are still allocated. */
 void dev_arena_fini(struct dev_arena *arena);
 
-/* -EINVAL for 0 bytes; -ENOMEM with the numbers. The caller (the device) prefixes its name. */
+/* Returns -EINVAL for 0 bytes; -ENOMEM with the numbers. The caller (the device) prefixes its
+ * name. */
 int dev_arena_alloc(struct dev_arena *arena, size_t bytes, void **out);
 void dev_arena_free(struct dev_arena *arena, void *memory);
 void dev_arena_report(struct dev_arena *arena, struct dev_memory *out);
-/* Returns whether [memory, memory + bytes) lies inside the range, without taking the lock; or
- * inside one allocation of the source. */
+/* Returns whether [memory, memory + bytes) is inside the range, or inside one allocation of the
+ * source. Inside the range it takes no lock. */
 bool dev_arena_holds(struct dev_arena *arena, const void *memory, size_t bytes);
 
 #endif

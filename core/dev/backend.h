@@ -11,7 +11,7 @@
 
 struct dev_backend {
     const char *kind;
-    /* The number of devices, at least 1, or -errno with a message. */
+    /* Returns the number of devices, at least 1, or -errno with a message. */
     int (*count)(void);
     int (*open)(unsigned index, const struct dev_options *options, struct dev_device **out);
     void (*close)(struct dev_device *device);
@@ -55,7 +55,7 @@ struct dev_device {
     struct dev_arena arena;
     struct dev_op_entry ops[DEV_OP_MAX]; /* fixed once a queue exists */
 
-    pthread_mutex_t lock;                    /* of the members below; not held during work */
+    pthread_mutex_t lock;                    /* protects the members below; not held during work */
     struct dev_queue *queues[DEV_QUEUE_MAX]; /* owned by their creators; NULL: free */
     struct dev_host_range *ranges;           /* owned, [range_count] */
     size_t range_count;
@@ -66,7 +66,7 @@ struct dev_queue {
     enum dev_queue_kind kind;
     char name[CORE_LINE_NAME_BYTES]; /* "cuda:0 compute" */
     struct core_line *line;          /* owned by the back end's queue */
-    struct dev_launch where;         /* its scratch is owned, allocated from the arena */
+    struct dev_launch where;         /* owned scratch, allocated from the arena */
 };
 
 /* For back ends: initialises the parts that all devices share. */

@@ -19,51 +19,52 @@ struct dev_queue;
 
 /* ---- Registry: the kinds of device that this build knows. ---- */
 
-/* The name of the index-th kind ("cpu", "cuda"); NULL past the last one. Kinds that are not built
- * in are listed, too. */
+/* Returns the name of the index-th kind ("cpu", "cuda"); NULL past the last one. Kinds that are not
+ * built in are listed, too. */
 const char *dev_kind_name(unsigned index);
 bool dev_kind_built(unsigned index);
 /* Returns whether a device of this kind or name ("cpu", "cuda:1") is the CPU, which works in host
  * memory. */
 bool dev_is_cpu(const char *name);
-/* The number of devices of the kind in this machine, at least 1. -ENODEV if none is usable,
- * -ENOTSUP if the kind is not built in; the message gives the cause and the remedy. */
+/* Returns the number of devices of the kind in this machine, at least 1. Returns -ENODEV if none is
+ * usable, -ENOTSUP if the kind is not built in; the message gives the cause and the remedy. */
 int dev_kind_count(unsigned index);
 
 /* ---- Device ---- */
 
 struct dev_options {
-    size_t memory_bytes;          /* hard budget of the DEVICE tier; 0: the default: on the CPU, a
-                                     quarter of the machine's memory or of the cgroup's limit; on a
-                                     GPU, the free memory less 1 GiB */
-    const struct core_cpus *cpus; /* CPU: default processors of its queues; read at open; NULL: the
-                                     caller's processors */
+    size_t memory_bytes;          /* hard budget of the DEVICE tier. 0 means, on the CPU, a quarter
+                                   * of the machine's memory or of the cgroup's limit; on a GPU, the
+                                   * free memory less 1 GiB */
+    const struct core_cpus *cpus; /* CPU: default processors of its queues, read at open; NULL:
+                                   * those of the caller */
 };
 
 enum { DEV_NAME_BYTES = 32, DEV_DESCRIPTION_BYTES = 128 };
 
-/* Writes the name of the device that the index-th of `ranks` ranks of this machine uses. All ranks
- * share "cpu"; each rank has a card of its own: "cuda" gives it the index-th card, "cuda:0,2" the
- * index-th of the list. -EINVAL for an unknown name, if there are fewer cards than ranks, or if the
- * list does not have `ranks` entries; -ENODEV if a listed card does not exist; else the errors of
- * dev_kind_count. */
+/* Writes the name of the device that rank `index` of `ranks` ranks of this machine uses. All ranks
+ * share "cpu". On GPUs each rank has its own: "cuda" gives it the index-th GPU, "cuda:0,2" the
+ * index-th of the list. Returns -EINVAL for an unknown name, if there are fewer GPUs than ranks, or
+ * if the list does not have `ranks` entries; -ENODEV if a listed GPU does not exist; else the
+ * errors of dev_kind_count. */
 int dev_name_of_rank(const char *name, unsigned index, unsigned ranks, char out[DEV_NAME_BYTES]);
 
-/* `name` is "cpu", "cuda", "cuda:N" or a list for several ranks, of which the first device is opened. Unknown name:
- * -EINVAL, and the message lists the kinds. No such device: the errors of dev_kind_count. `options` NULL: the defaults. */
+/* `name` is "cpu", "cuda", "cuda:N" or a list for several ranks, of which the first device is
+ * opened. With `options` NULL the defaults apply. Returns -EINVAL for an unknown name, with a
+ * message that lists the kinds; if there is no such device, the errors of dev_kind_count. */
 int dev_open(const char *name, const struct dev_options *options, struct dev_device **out);
-/* Destroy its queues first. Logs a warning if memory is still allocated, and frees it. NULL is
- * fine. */
+/* Destroy its queues first. Logs a warning if memory is still allocated, and frees it. Accepts
+ * NULL. */
 void dev_close(struct dev_device *device);
 
 struct dev_properties {
     char name[DEV_NAME_BYTES];               /* "cpu", "cuda:0" */
     char kind[DEV_NAME_BYTES];               /* "cpu", "cuda" */
     char description[DEV_DESCRIPTION_BYTES]; /* the product, its clock, its address */
-    uint64_t memory_total_bytes;             /* of the hardware */
+    uint64_t memory_total_bytes;             /* memory of the hardware */
     unsigned units;    /* CPU: processors that it may use; GPU: multiprocessors */
     unsigned arch;     /* 10 * major + minor of the compute capability; 0 on the CPU */
-    int numa_node;     /* nearest host memory; -1: unknown */
+    int numa_node;     /* the nearest node of host memory; -1: unknown */
     bool host_visible; /* the host may read and write the device's memory through its pointers */
 };
 
@@ -81,17 +82,18 @@ struct dev_memory {
     unsigned count;
 };
 
-/* Contents are undefined. -ENOMEM: the message gives the bytes requested, in use and in the
- * budget. Zero bytes: -EINVAL. Not called during a step: the tape's slots are in allocations made
- * before. */
+/* Allocates memory with undefined contents. Returns -ENOMEM with a message that gives the bytes
+ * requested, in use and in the budget; -EINVAL for zero bytes. Not called during a step: the tape's
+ * slots are in allocations that were made before. */
 int dev_memory_alloc(struct dev_device *device, size_t bytes, void **out);
-/* NULL is fine. No command in flight may use the memory. */
+/* Accepts NULL. No command in flight may use the memory. */
 void dev_memory_free(struct dev_device *device, void *memory);
 void dev_memory_report(struct dev_device *device, struct dev_memory *out);
 /* Returns whether [memory, memory + bytes) is memory of this device. */
 bool dev_memory_holds(struct dev_device *device, const void *memory, size_t bytes);
-/* Returns whether each allocation is one of the runtime, too, so that its tools see accesses
- * outside of it: on a GPU with TIDE_DEVICE_MEMORY=separate in the environment. */
+/* Returns whether each allocation is a separate one of the CUDA runtime, too, so that its tools
+ * detect accesses outside of it. This is so on a GPU with TIDE_DEVICE_MEMORY=separate in the
+ * environment. */
 bool dev_memory_is_separate(const struct dev_device *device);
 
 /* Prepares host memory for asynchronous copies: a GPU pins it, the CPU device only records the
@@ -99,7 +101,7 @@ bool dev_memory_is_separate(const struct dev_device *device);
  * dev_host_unregister. Failure is not fatal: copies from unregistered memory are correct, but slow
  * and synchronous. */
 int dev_host_register(struct dev_device *device, void *memory, size_t bytes);
-/* `memory` is the address that was registered. NULL is fine. */
+/* `memory` is the address that was registered. Accepts NULL. */
 void dev_host_unregister(struct dev_device *device, void *memory);
 
 /* ---- Ops ---- */
@@ -120,7 +122,7 @@ enum dev_queue_kind {
     DEV_QUEUE_KINDS
 };
 
-/* "compute", "up", "down", "update". */
+/* Returns "compute", "up", "down" or "update". */
 const char *dev_queue_kind_name(enum dev_queue_kind kind);
 
 enum { DEV_QUEUE_MAX = 16, DEV_QUEUE_DEPTH_MAX = 1 << 16 };
@@ -130,34 +132,35 @@ struct dev_queue_options {
     uint32_t depth;               /* commands in flight, rounded up to a power of two; 0: 64 */
     unsigned threads;             /* CPU: members of its team; 0: one per processor of `cpus` for
                                      compute and update, 1 for the copy queues */
-    const struct core_cpus *cpus; /* CPU: the processors it runs on; NULL: the device's */
+    const struct core_cpus *cpus; /* CPU: the processors of its threads; NULL: the device's */
     size_t scratch_bytes;         /* device memory for its ops, counted in the budget; 0: none */
-    struct core_bell *bell;       /* borrowed: rung whenever its line moves; NULL: its own */
+    /* borrowed: rung whenever its line advances; NULL: the line has its own */
+    struct core_bell *bell;
 };
 
 /* A queue runs its commands in order; its line counts them. At most DEV_QUEUE_MAX per device. */
 int dev_queue_create(struct dev_device *device, const struct dev_queue_options *options,
                      struct dev_queue **out);
-/* Waits for all submitted commands; if they can no longer end, abandon the queue first. NULL is
- * fine. The queue's fences become invalid. */
+/* Waits for all submitted commands; if they can no longer end, abandon the queue first. Accepts
+ * NULL. The queue's fences become invalid. */
 void dev_queue_destroy(struct dev_queue *queue);
 
 struct dev_command {
     unsigned op;
     const void *arguments; /* copied */
     size_t arguments_bytes;
-    bool more; /* more launches of this unit of work follow; the last one is without `more`. A GPU
-                  then records one event for all of them: their fences are reached together with the
-                  last one's and must not be waited for before it is submitted. The CPU device
-                  ignores it */
+    bool more; /* more launches of this unit of work follow; the last one has `more` false. A GPU
+                * then records one event for all of them: all their fences are reached when the last
+                * one's is, and must not be waited for before the last one is submitted. The CPU
+                * device ignores `more` */
 };
 
 enum dev_copy_direction {
     DEV_COPY_UP,
     DEV_COPY_DOWN,
     DEV_COPY_WITHIN,
-    DEV_COPY_ZEROS, /* writes zeros to memory that the device's ops may write: its own, or, if
-                       host_visible, also the host's; `from` is NULL */
+    DEV_COPY_ZEROS, /* writes zeros to memory that the device's ops may write: its own memory and,
+                     * if host_visible, also the host's; `from` is NULL */
     DEV_COPY_DIRECTIONS
 };
 
@@ -165,25 +168,24 @@ struct dev_copy {
     enum dev_copy_direction direction;
     void *to;
     const void *from;
-    size_t bytes; /* 0 is fine: only a fence */
+    size_t bytes; /* 0 bytes are allowed: the command is then only a fence */
     bool more;    /* as in dev_command */
     bool foreign; /* UP, DOWN: the application allocated the memory on the device, not the arena */
     /* A stream of the application (CUDA: a cudaStream_t); the copy runs after the work that is
-     * already on it. NULL: the queue's own stream. The CPU device has no streams: if this is set,
-     * it makes the copy during the call, because the application's work runs in the order of its
-     * calls. Fences of a queue are reached in the order of its commands, whatever streams the
-     * commands are on. */
+     * already on the stream. NULL: the queue's own stream. The CPU device has no streams: if this
+     * is set, it makes the copy during the call, because the application's work runs in the order
+     * of its calls. Fences of a queue are reached in the order of its commands, whatever streams
+     * the commands are on. */
     void *const *stream;
 };
 
-/* Neither call blocks. A command waits only for earlier commands of its queue: a caller that needs
+/* Neither call blocks. A command waits only for earlier commands of its queue; a caller that needs
  * the results of another queue waits for its fence first. Returns 0 and a fence that is reached
- * when the command is done;
- * -EAGAIN (without a message) if the queue is full: try again later;
- * -ENOTSUP for an op that the device does not have, -EINVAL for arguments of the wrong size or a
- * copy that leaves the arena or overlaps itself: the queue remains usable;
- * or the error that has ended the queue. An op that fails ends its queue: later commands are
- * dropped, and their fences carry the message. */
+ * when the command is done. Returns -EAGAIN (without a message) if the queue is full: try again
+ * later. Returns -ENOTSUP for an op that the device does not have, or -EINVAL for arguments of the
+ * wrong size or a copy that leaves the arena or overlaps itself; the queue remains usable after
+ * both. Otherwise returns the error that has ended the queue. An op that fails ends its queue:
+ * later commands are dropped, and their fences carry the message. */
 int dev_queue_launch(struct dev_queue *queue, const struct dev_command *command,
                      struct core_fence *out);
 int dev_queue_copy(struct dev_queue *queue, const struct dev_copy *copy, struct core_fence *out);
@@ -193,19 +195,20 @@ struct dev_timing {
     void (*timed)(void *user, const char *op, int64_t begin_ns, int64_t end_ns);
     void *user;
 };
-/* Reports the launches that are submitted from now on to `timing`, in their order, each before its fence
- * is reached, on a thread of the device. `timing` is borrowed until the queue is destroyed. NULL: reports
- * no more of them. On a GPU it takes two events per launch, which slows the queue down, and launches
- * that are submitted while 510 others are in flight are not reported. Called by the thread that submits. */
+/* Reports the launches that are submitted from now on to `timing`, in their order, each before its
+ * fence is reached, on a thread of the device. `timing` is borrowed until the queue is destroyed.
+ * NULL stops the reports. On a GPU each report takes two events per launch, which slows the queue
+ * down, and launches that are submitted while 510 others are in flight are not reported. Called by
+ * the thread that submits. */
 int dev_queue_time(struct dev_queue *queue, const struct dev_timing *timing);
 
 /* Lets a library put its own work on the queue's stream, in order with the queue's commands. Called
- * on the thread that submits to the queue: makes the device current for that thread and sets *out
- * to what an op would be given. To wait for the work, submit a copy of 0 bytes after it and wait
- * for the fence of that copy. */
+ * on the thread that submits to the queue. Makes the device current for that thread and sets *out
+ * to the arguments that an op would receive. To wait for the work, submit a copy of 0 bytes after
+ * it and wait for the fence of that copy. */
 int dev_queue_enter(struct dev_queue *queue, struct dev_launch *out);
 
-/* A fence that is reached when everything submitted so far is done. */
+/* Returns a fence that is reached when all commands submitted so far are done. */
 struct core_fence dev_queue_tail(const struct dev_queue *queue);
 /* Ends the queue with `code` and this thread's message; commands that have not started are
  * dropped. */
@@ -220,7 +223,7 @@ struct dev_rates { /* bytes per second */
     double within; /* bytes copied; each is read and written */
 };
 
-/* Measures with 20 copies of `bytes` on two queues; needs 2 * bytes of the budget and as much host
+/* Measures with 20 copies of `bytes` on two queues. Needs 2 * bytes of the budget and as much host
  * memory. The device's other queues should be idle. */
 int dev_rates_measure(struct dev_device *device, size_t bytes, struct dev_rates *out);
 

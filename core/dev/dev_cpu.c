@@ -35,8 +35,9 @@ struct cpu_op {
 struct cpu_queue {
     struct dev_queue base;
     struct core_queue *jobs; /* owned */
-    struct core_team *team;  /* owned; run by the queue's thread */
-    /* Borrowed; NULL: nobody is told. Set by the thread that submits, read by the queue's. */
+    struct core_team *team;  /* owned; only the queue's thread runs it */
+    /* borrowed; NULL: times are not reported. Set by the thread that submits, read by the
+     * queue's. */
     _Atomic(const struct dev_timing *) timing;
     struct cpu_op ops[DEV_OP_MAX];
 };
@@ -75,7 +76,7 @@ static uint64_t machine_bytes(void)
 static int map_arena(struct cpu_device *device, size_t budget_bytes)
 {
     size_t bytes = dev_arena_range_bytes(budget_bytes, true);
-    errno = ENOMEM; /* for a range that overflows size_t */
+    errno = ENOMEM; /* the range overflows size_t */
     void *range = bytes < budget_bytes ? MAP_FAILED
                                        : mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

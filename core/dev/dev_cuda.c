@@ -1,6 +1,7 @@
-/* dev_cuda.c: a CUDA GPU as a device: its properties, its memory, pinned host memory.
- * This file and dev_cuda_queue.c are the wrapper of the CUDA runtime. The DEVICE tier is one
- * cudaMalloc of the budget, or, for compute-sanitizer, one for each allocation. Any thread may call. */
+/* dev_cuda.c: a CUDA GPU as a device: its properties, its memory, pinned host memory. This file and
+ * dev_cuda_queue.c are the wrapper of the CUDA runtime. The DEVICE tier is one cudaMalloc of the
+ * whole budget or, for compute-sanitizer, one cudaMalloc for each allocation. Any thread may
+ * call. */
 #include <ctype.h>
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -96,7 +97,7 @@ int dev_cuda_enter(const struct cuda_device *device)
 
 /* ---- Device ---- */
 
-/* The NUMA node nearest to the GPU, from sysfs; -1 if unknown. */
+/* Returns the NUMA node nearest to the GPU, from sysfs; -1 if unknown. */
 static int numa_node_of(int index, char *address, size_t address_bytes)
 {
     char path[128];
@@ -168,8 +169,8 @@ static void part_free(void *context, void *memory)
     (void)cudaGetLastError();
 }
 
-/* compute-sanitizer sees only accesses outside of a cudaMalloc: with one for all memory, no overrun from one
- * array into the next (docs/cuda.md). */
+/* compute-sanitizer sees only accesses outside of a cudaMalloc. With one cudaMalloc for all memory
+ * it finds no overrun from one array into the next (docs/cuda.md). */
 static int choose_separate(bool *out)
 {
     const char *wanted = getenv("TIDE_DEVICE_MEMORY");
@@ -286,7 +287,7 @@ static void remove_borders(struct cuda_device *device, const unsigned char *memo
     atomic_store_explicit(&device->border_count, kept, memory_order_release);
 }
 
-/* The piece that begins `at` bytes into a range of `bytes`. */
+/* Returns the piece that begins `at` bytes into a range of `bytes`. */
 static size_t piece_bytes(size_t at, size_t bytes)
 {
     return bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;

@@ -8,8 +8,9 @@
 struct CUstream_st;
 struct CUevent_st;
 
-/* Launches that are timed, in a ring. The submitting thread adds them, the watch takes them. An entry
- * stays valid until the one after it was taken, because that one's times count from its end. */
+/* A ring of launches that are timed. The submitting thread adds entries, the watch takes them. An
+ * entry stays valid until the following entry was taken, because the times of that one count from
+ * the end of this one. */
 enum { DEV_CUDA_TIMES_MAX = 512 };
 struct cuda_times {
     struct {
@@ -19,10 +20,11 @@ struct cuda_times {
     } ring[DEV_CUDA_TIMES_MAX];
     struct CUevent_st *start; /* owned: the origin, on the host at start_ns */
     int64_t start_ns;
-    _Atomic uint64_t added;      /* released after the entry's events are on the stream */
-    _Atomic uint64_t taken;      /* released by the watch */
-    double last_ns;              /* the watch only: end of the entry taken last, since start_ns */
-    const struct dev_timing *to; /* borrowed; of all entries */
+    _Atomic uint64_t added; /* released after the entry's events are on the stream */
+    _Atomic uint64_t taken; /* released by the watch */
+    /* only the watch uses it: end of the entry that was taken last, since start_ns */
+    double last_ns;
+    const struct dev_timing *to; /* borrowed: the receiver of the times of all entries */
 };
 
 struct cuda_queue {
@@ -34,21 +36,22 @@ struct cuda_queue {
     uint64_t launches;          /* submitted since the queue was created */
     uint64_t *ends; /* owned, [depth]; ends[(v - 1) % depth] is `launches` at the end of unit v */
     uint32_t depth;
-    bool timed;                         /* new launches are added to `times` */
-    _Atomic(struct cuda_times *) times; /* owned; NULL: nobody ever asked. Read by the watch */
+    bool timed; /* new launches are added to `times` */
+    /* owned; NULL: timing was never requested. Read by the watch */
+    _Atomic(struct cuda_times *) times;
 };
 
 enum {
     DEV_CUDA_BORDER_MAX = 64,
-    /* Left free if no budget is given: for code, stacks and libraries, which are loaded later
-     * (tests/cuda/test_spare.c). */
+    /* Memory that is left free if no budget is given, for code, stacks and libraries, which are
+     * loaded later (tests/cuda/test_spare.c). */
     DEV_CUDA_SPARE_BYTES = 1 << 30,
 };
 
 struct cuda_device {
     struct dev_device base;
     int index;
-    bool has_memory; /* the arena was made */
+    bool has_memory; /* true after the arena was made */
     void *range;     /* owned: the memory of the arena; NULL: its parts are separate */
 
     /* The addresses at which two pinned pieces meet. Changed under base.lock. Read when copies are
@@ -57,7 +60,8 @@ struct cuda_device {
     _Atomic size_t border_count;
 
     _Atomic(struct cuda_queue *) queues[DEV_QUEUE_MAX]; /* borrowed: the queues that are watched */
-    pthread_mutex_t watch_lock; /* held by the watch during a pass, and to add or remove a queue */
+    /* held by the watch during a pass, and by a thread that adds or removes a queue */
+    pthread_mutex_t watch_lock;
     pthread_t watch;
     bool watching;
     _Atomic bool ending;
@@ -65,9 +69,9 @@ struct cuda_device {
     const struct core_log *log; /* borrowed from the binding of the thread that opened the device */
 };
 
-/* Writes "NAME: CALL of N bytes failed: words (code); CURE", clears the runtime's last error so
- * that the next call does not report it again, and returns the -errno. `error` is a cudaError_t;
- * `bytes` 0 and `cure` NULL are left out. */
+/* Writes the message "NAME: CALL of N bytes failed: words (code); CURE", and clears the runtime's
+ * last error so that the next call does not report it again. Returns the -errno. `error` is a
+ * cudaError_t; `bytes` 0 and `cure` NULL are left out. */
 int dev_cuda_fail(const char *name, const char *call, size_t bytes, unsigned error,
                   const char *cure);
 /* Makes this GPU current for the calling thread. */
@@ -76,7 +80,7 @@ int dev_cuda_enter(const struct cuda_device *device);
 int dev_cuda_watch_start(struct cuda_device *device);
 void dev_cuda_watch_stop(struct cuda_device *device);
 
-/* The back end's queue functions. */
+/* The queue functions of the back end. */
 int dev_cuda_queue_create(struct dev_device *base, const struct dev_queue_options *options,
                           struct dev_queue *proto, struct dev_queue **out);
 void dev_cuda_queue_destroy(struct dev_queue *queue);

@@ -58,7 +58,7 @@ static void report_times(struct cuda_times *times)
         if (cudaEventQuery(end) != cudaSuccess ||
             cudaEventElapsedTime(&pause_ms, last, begin) != cudaSuccess ||
             cudaEventElapsedTime(&ran_ms, begin, end) != cudaSuccess) {
-            (void)cudaGetLastError(); /* not done yet; the unit's event reports a lost card */
+            (void)cudaGetLastError(); /* not done yet; the unit's event would report a lost GPU */
             break;
         }
         /* A float has too few digits for a time since the start of a long run. */
@@ -305,18 +305,18 @@ static int fail_queue(struct cuda_queue *queue, int code)
     return code;
 }
 
-/* Returns whether too many launches are in flight; a launch can be some dozens of kernels. If the
- * runtime's own queue of about 1,024 kernels is full, the runtime waits inside the launch and holds
- * its lock, and the watch sees nothing until it returns. A longer unit continues if nothing before
- * it is in flight: waiting would free nothing. */
+/* Returns whether too many launches are in flight; one launch can be some dozens of kernels. The
+ * runtime's own queue has about 1,024 kernels. If it is full, the runtime waits inside the launch
+ * and holds its lock, and the watch sees nothing until it returns. A longer unit continues if
+ * nothing before it is in flight, because waiting would free nothing. */
 static bool launches_full(const struct cuda_queue *queue, uint64_t issued, uint64_t reached)
 {
     const uint64_t done = reached > 0 ? queue->ends[(reached - 1) % queue->depth] : 0;
     return reached < issued && queue->launches - done >= LAUNCHES_MAX;
 }
 
-/* Called before the work is put on the stream: 0 if the stream is ready, -EAGAIN if the queue is
- * full. */
+/* Called before work is put on the stream. Returns 0 if the stream is ready, -EAGAIN if the queue
+ * is full. */
 static int submit_begin(struct cuda_queue *queue)
 {
     struct core_line *line = &queue->line;
@@ -361,7 +361,8 @@ static int submit_end(struct cuda_queue *queue, cudaStream_t stream, int rc, boo
 
 /* ---- Times of launches ---- */
 
-/* The times if the ring has room for one more launch, else NULL: then it is not timed. */
+/* Returns the ring of times if it has room for one more launch, else NULL; the launch is then not
+ * timed. */
 static struct cuda_times *times_room(struct cuda_queue *queue)
 {
     struct cuda_times *times = atomic_load_explicit(&queue->times, memory_order_relaxed);
@@ -370,7 +371,8 @@ static struct cuda_times *times_room(struct cuda_queue *queue)
     return added - taken < DEV_CUDA_TIMES_MAX - 1 ? times : NULL;
 }
 
-/* Records the event before a launch or, with `end`, the one after it, which adds the launch. */
+/* Records the event before a launch or, with `end`, the event after it, and then adds the
+ * launch. */
 static int times_record(struct cuda_queue *queue, struct cuda_times *times, const char *op,
                         bool end)
 {
@@ -388,7 +390,7 @@ static int times_record(struct cuda_queue *queue, struct cuda_times *times, cons
     return 0;
 }
 
-/* Creates the events, and finds the origin by one on an idle stream. */
+/* Creates the events, and determines the time origin with an event on an idle stream. */
 static int times_create(struct cuda_times *times)
 {
     cudaError_t error = cudaEventCreate(&times->start);
@@ -478,7 +480,7 @@ int dev_cuda_launch(struct dev_queue *base, const struct dev_command *command,
     return submit_end(queue, queue->stream, rc, command->more, out);
 }
 
-/* Bytes of a copy until its host side reaches the next border between pinned pieces. */
+/* Returns the bytes of a copy until its host side reaches the next border between pinned pieces. */
 static size_t span_bytes(const struct cuda_device *device, uintptr_t host, size_t bytes)
 {
     size_t count = atomic_load_explicit(&device->border_count, memory_order_acquire);

@@ -1,12 +1,11 @@
-/* launch.h: the interface between core/dev and kernels: what an op is given when a device runs it.
- * Compiled as C and C++ (nvcc). An op is one function per kind of device:
+/* launch.h: the interface between core/dev and kernels: the arguments of an op when a device runs
+ * it. Compiled as C and C++ (nvcc). An op is one function per kind of device:
  *
  *     int kern_cpu_rope(const struct dev_launch *where, const struct kern_rope_arguments *a);
- *
  * DEV_OP_LAUNCH(kern_cpu_rope, kern_rope_arguments), in the file of the table, defines the function
- * kern_cpu_rope_launch, which has the type that a row of the table needs.
- * On the CPU an op runs on the queue's thread and has done its work when it returns. On CUDA it
- * runs on the submitting thread, puts its kernels on `stream` and returns at once. */
+ * kern_cpu_rope_launch, which has the type that a row of the table needs. On the CPU an op runs on
+ * the queue's thread and has done its work when it returns. On CUDA it runs on the submitting
+ * thread, puts its kernels on `stream` and returns at once. */
 #ifndef CORE_DEV_LAUNCH_H
 #define CORE_DEV_LAUNCH_H
 
@@ -34,9 +33,10 @@ typedef int dev_op_launch(const struct dev_launch *where, const void *arguments)
 
 struct dev_op {
     unsigned op;            /* below DEV_OP_MAX; kernels assigns the numbers */
-    const char *name;       /* for messages */
+    const char *name;       /* name for messages */
     size_t arguments_bytes; /* exact size of its argument struct, at most DEV_ARGUMENT_BYTES */
-    dev_op_launch *launch;  /* NULL: this device does not have the op; a launch gives -ENOTSUP */
+    /* NULL: this device does not have the op, and a launch returns -ENOTSUP */
+    dev_op_launch *launch;
 };
 
 enum { DEV_OP_MAX = 128, DEV_ARGUMENT_BYTES = 256 };

@@ -84,8 +84,8 @@ static int bench_init(struct bench *bench)
                             &bench->down);
 }
 
-/* The shortest of ROUNDS times for both copies from a common start (`down` NULL: only `up`), after
- * one round that is not counted. Seconds, or -errno. */
+/* Returns the shortest time of ROUNDS for both copies from a common start (`down` NULL: only `up`),
+ * after one round that is not counted. The result is in seconds, or -errno. */
 static int best_seconds(struct bench *bench, const struct dev_copy *up, const struct dev_copy *down,
                         double *out)
 {

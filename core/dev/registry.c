@@ -52,7 +52,8 @@ int dev_kind_count(unsigned index)
     return kind->backend->count();
 }
 
-/* Reads a number of a list; sets *end after it. Returns false if there is none. */
+/* Reads a number of a list and sets *end to the character after it. Returns false if there is
+ * none. */
 static bool parse_number(const char *text, const char **end, unsigned *out)
 {
     char *after = NULL;
@@ -68,11 +69,11 @@ static bool parse_number(const char *text, const char **end, unsigned *out)
 /* The devices that a name stands for. */
 struct named {
     unsigned kind;               /* index */
-    unsigned count;              /* 0: of the kind, any */
+    unsigned count;              /* number of listed devices; 0: any device of the kind */
     unsigned numbers[NAMED_MAX]; /* [count], all different */
 };
 
-/* Splits "cuda:1,3" into the index of its kind and its numbers; 0 or -EINVAL. */
+/* Splits "cuda:1,3" into the index of its kind and its numbers. Returns 0 or -EINVAL. */
 static int parse_name(const char *name, struct named *out)
 {
     const char *at = strchr(name, ':');

@@ -1,5 +1,5 @@
-/* cache.c: a file is written under another name first; writing a new file removes those that are
- * too old. */
+/* cache.c: writes a file under a temporary name and renames it; then removes files that are too
+ * old. */
 #include "core/json/cache.h"
 
 #include <ctype.h>
@@ -41,7 +41,7 @@ bool core_cache_counts(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode) && is_of_now(&info);
 }
 
-/* 0 also if another process made it meanwhile. */
+/* Returns 0 also if another process made it meanwhile. */
 static int make_one(const char *folder)
 {
     return mkdir(folder, 0700) == 0 || errno == EEXIST ? 0 : -errno;
@@ -71,8 +71,8 @@ int core_cache_make_folder(const char *folder)
     return rc;
 }
 
-/* The name is `begin`, a hash and the suffix, and for a file left by a run that ended while writing
- * it, also its number. */
+/* The name is `begin`, a hash and the suffix. A file left by a run that ended while writing it also
+ * has a number in its name. */
 static bool is_of_kind(const char *name, const char *begin, size_t length)
 {
     if (strncmp(name, begin, length) != 0) {

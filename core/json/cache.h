@@ -12,19 +12,20 @@
 /* A cached result expires: drives fill up, kernels are replaced, data is removed. */
 enum { CORE_CACHE_DAYS = 30, CORE_CACHE_PATH_BYTES = 4096 };
 
-/* False if the name is too long; `path` is "" then. */
+/* Returns false if the name is too long; `path` is then "". */
 bool core_cache_path(const char *folder, const char *kind, uint64_t hash,
                      char path[CORE_CACHE_PATH_BYTES]);
 /* Returns whether the file exists and its time is neither too old nor in the future. */
 bool core_cache_counts(const char *path);
 
-/* Creates the folder and its missing parents, for the user only. 0 or -errno without a message. */
+/* Creates the folder and its missing parents, for the user only. Returns 0 or -errno without a
+ * message. */
 int core_cache_make_folder(const char *folder);
 
 typedef void core_cache_put(struct core_json_write *json, const void *from);
 /* Writes a file of core_cache_path with `put`, completely or not at all, and creates its folder if
- * it is missing; then removes expired files of this kind. 0 or -errno without a message, because
- * no run fails for lack of a cache. */
+ * it is missing; then removes expired files of this kind. Returns 0 or -errno without a message,
+ * because no run fails for lack of a cache. */
 int core_cache_write(const char *path, core_cache_put *put, const void *from);
 
 #endif

@@ -1,4 +1,4 @@
-/* get.c: typed members of an object, with an error message if the type is another one. */
+/* get.c: typed members of an object, with an error message if a member has another type. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -21,7 +21,8 @@ static const size_t default_bytes_max = (size_t)256 << 20;
 struct core_json_value {
     enum core_json_kind kind;
     bool truth;
-    size_t at;                            /* offset in the text; of the opening quote */
+    /* offset in the text; a string's is that of its opening quote */
+    size_t at;
     size_t key_at;                        /* offset of the key */
     const char *key;                      /* borrowed from `strings`; NULL: not a member */
     const struct core_json_value *parent; /* NULL: the root */
@@ -36,8 +37,8 @@ struct core_json_value {
         struct { /* an object or array; its first child, if any, is the next value */
             size_t count;
             union {
-                const struct core_json *doc;          /* of an object */
-                const struct core_json_value **items; /* of an array: [count] */
+                const struct core_json *doc;          /* the document of an object */
+                const struct core_json_value **items; /* the items of an array: [count] */
             };
         };
     };
@@ -56,7 +57,7 @@ struct core_json {
     bool copied;                            /* `text` is from core_charge_alloc */
 };
 
-/* Memory that a document needs, counted before anything is allocated. */
+/* The memory that a document needs, counted before anything is allocated. */
 struct needs {
     size_t values;
     size_t items;
@@ -129,7 +130,7 @@ static int allocate(struct core_json *doc, const struct needs *needs)
 
 /* ---- members -----------------------------------------------------------------------------------*/
 
-/* The slot of the member `key`, or the empty slot for it. The table is never full. */
+/* Returns the slot of the member `key`, or the empty slot for it. The table is never full. */
 static const struct core_json_value **slot_of(const struct core_json *doc,
                                               const struct core_json_value *object, const char *key,
                                               size_t key_bytes)
@@ -147,7 +148,7 @@ static const struct core_json_value **slot_of(const struct core_json *doc,
 
 struct build {
     struct core_json *doc;
-    struct core_json_value *value; /* the next one to be filled; its key may already be set */
+    struct core_json_value *value; /* the next value to be filled; its key may already be set */
     const struct core_json_value **items;
     char *string;
     unsigned depth;
@@ -166,8 +167,8 @@ static bool is_half(unsigned unit, unsigned half)
     return (unit & 0xFC00) == half;
 }
 
-/* The code of the escape \uXXXX at `at`, whose digits the scanner has checked; 0: there is no such
- * escape. */
+/* Returns the code of the escape \uXXXX at `at`, whose digits the scanner has checked; 0: there is
+ * no such escape. */
 static unsigned escape_at(const char *at, const char *end)
 {
     char digits[5] = "";
@@ -379,7 +380,7 @@ static void free_text(char *text, bool copied)
     }
 }
 
-/* Takes over `text`, which is freed with the document or on failure. */
+/* Takes ownership of `text`, which is freed with the document or on failure. */
 static int adopt(char *text, bool copied, size_t bytes, const char *source,
                  const struct core_json_options *options, struct core_json **out)
 {
@@ -540,7 +541,7 @@ bool core_json_next(struct core_json_member *member)
 struct path {
     char *text;
     size_t room;
-    size_t bytes; /* of the whole path; what does not fit is counted and cut */
+    size_t bytes; /* length of the whole path; the part that does not fit is counted and cut */
 };
 
 /* Appends ".key" or "[index]". */

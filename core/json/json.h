@@ -1,8 +1,8 @@
-/* json.h: a JSON document in memory: parse it, look up values, and find where a value is in the
- * text. A document owns its text and all its values; it does not change after it was made, so any
- * number of threads may read it. Numbers are checked while parsing: an integer that does not fit
- * int64 becomes a real; a number that does not fit a double is refused. Keys are unique; members
- * keep the order of the file. For files too large for a tree see scan.h. */
+/* json.h: a JSON document in memory: parses it, finds values, and finds the position of a value in
+ * the text. A document owns its text and all its values; it does not change after it was made, so
+ * any number of threads may read it. Numbers are checked while parsing: an integer that does not
+ * fit int64 becomes a real; a number that does not fit a double is refused. Keys are unique;
+ * members keep the order of the file. For files too large for a tree see scan.h. */
 #ifndef CORE_JSON_JSON_H
 #define CORE_JSON_JSON_H
 
@@ -29,11 +29,12 @@ struct core_json_options {
     bool lenient;     /* comments and trailing commas are accepted (ds_config.json) */
     bool regular;     /* the file belongs to a folder: a pipe is refused, because reading it might
                        * wait for ever */
-    size_t bytes_max; /* of a file; 0: 256 MiB */
+    size_t bytes_max; /* limit of a file's size; 0: 256 MiB */
 };
 
-/* `source` is the text's name in messages and is copied; `options` may be NULL. -EINVAL with
- * "source:line:column: what is wrong"; a duplicate key is refused with both its lines. */
+/* `source` is the text's name in messages and is copied; `options` may be NULL. Returns -EINVAL
+ * with the message "source:line:column: what is wrong"; a duplicate key is refused with both of its
+ * lines. */
 int core_json_parse(const char *text, size_t bytes, const char *source,
                     const struct core_json_options *options, struct core_json **out);
 
@@ -47,28 +48,28 @@ void core_json_destroy(struct core_json *doc);
 const char *core_json_source(const struct core_json *doc);
 const struct core_json_value *core_json_root(const struct core_json *doc);
 
-/* The name of a value's kind, as a noun: "an object", "an integer", "true or false". */
+/* Returns the name of a value's kind, as a noun: "an object", "an integer", "true or false". */
 enum core_json_kind core_json_kind(const struct core_json_value *value);
 const char *core_json_kind_name(enum core_json_kind kind);
 
-/* The value; the caller has checked its kind. core_json_real also accepts an integer. A string is
- * UTF-8 and ends with a NUL; `bytes` (may be NULL) gets its length, because a string may contain
- * NULs. */
+/* Return the value, whose kind the caller has checked. core_json_real also accepts an integer. A
+ * string is UTF-8 and ends with a NUL; `bytes` (may be NULL) receives its length, because a string
+ * may contain NULs. */
 bool core_json_bool(const struct core_json_value *value);
 int64_t core_json_integer(const struct core_json_value *value);
 double core_json_real(const struct core_json_value *value);
 const char *core_json_string(const struct core_json_value *value, size_t *bytes);
 
-/* Members of an object or elements of an array; 0 for anything else. */
+/* Returns the number of members of an object or elements of an array; 0 for any other value. */
 size_t core_json_count(const struct core_json_value *value);
 
-/* NULL if there is none, or if `value` is not an object or an array. */
+/* Return NULL if there is none, or if `value` is not an object or an array. */
 const struct core_json_value *core_json_find(const struct core_json_value *object, const char *key);
 const struct core_json_value *core_json_at(const struct core_json_value *array, size_t index);
 
-/* Members in the order of the file:
+/* Visit the members in the order of the file:
  *     struct core_json_member member;
- *     for (bool any = core_json_first(object, &member); any; any = core_json_next(&member))  */
+ *     for (bool any = core_json_first(object, &member); any; any = core_json_next(&member)) */
 struct core_json_member {
     const char *key;
     size_t key_bytes;
@@ -78,7 +79,7 @@ struct core_json_member {
 bool core_json_first(const struct core_json_value *object, struct core_json_member *member);
 bool core_json_next(struct core_json_member *member);
 
-/* Typed members. A missing key and a null are -ENOENT, another type is -EINVAL; both with a
+/* Typed members. A missing key and a null return -ENOENT, another type returns -EINVAL, each with a
  * message that names source, line and key. An integer may be written as a real without a fraction
  * (5e8). A string that contains a NUL is refused. */
 int core_json_get_bool(const struct core_json *doc, const struct core_json_value *object,
@@ -93,14 +94,14 @@ int core_json_get_string(const struct core_json *doc, const struct core_json_val
 int core_json_get(const struct core_json *doc, const struct core_json_value *object,
                   const char *key, enum core_json_kind kind, const struct core_json_value **out);
 
-/* Returns whether a number of either kind is an integer that int64_t holds (5e8 is one); then *out
- * is its value. A real of -2^63 counts as too small, because larger ones in the text round to
- * it. */
+/* Returns whether a number of either kind is an integer that int64_t holds (5e8 is one), and stores
+ * it in *out. A real of -2^63 counts as too small, because reals in the text that are slightly
+ * below it round to it. */
 bool core_json_as_integer(const struct core_json_value *value, int64_t *out);
 
-/* The position of a member's key or of an element, and its path from the root:
- * "zero_optimization.offload_param.device", "layers[3].size". Counts lines, so it is for messages.
- * `key` NULL: the element `index` of an array. -ENOENT if there is none. */
+/* Finds the position of a member's key or of an element, and its path from the root:
+ * "zero_optimization.offload_param.device", "layers[3].size". Counts lines, so it is meant for
+ * messages. `key` NULL: the element `index` of an array. Returns -ENOENT if there is none. */
 struct core_json_site {
     struct core_json_place place;
     char path[256]; /* ends in "..." if it is longer */
@@ -114,8 +115,8 @@ int core_json_refuse(const struct core_json *doc, const struct core_json_value *
                      const char *key, size_t index, int code, const char *format, ...)
     __attribute__((format(printf, 6, 7), cold));
 
-/* Writes the value as JSON on one line, cut to `bytes` with "...": for messages that quote what was
- * found. */
+/* Writes the value as JSON on one line, cut to `bytes` with "...", for messages that quote a
+ * value. */
 void core_json_print(const struct core_json_value *value, char *out, size_t bytes);
 
 #endif

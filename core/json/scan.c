@@ -1,6 +1,6 @@
 /* scan.c: the scanner, in three parts: the values of tokens (plain text, a number, a position); the
  * elements of JSON (space and comments, strings, numbers, literals); and the state machine that
- * reads tokens. What may come next is one variable, nesting is a bit set. */
+ * reads tokens. One variable says what may come next; a bit set holds the nesting. */
 #include "core/json/scan.h"
 
 #include <assert.h>
@@ -135,8 +135,8 @@ int64_t core_json_token_integer(const struct core_json_token *token)
     return (int64_t)(minus ? 0 - value : value);
 }
 
-/* Up to 15 digits and a power of ten that a double holds exactly: one product or quotient of two
- * exact numbers, hence correctly rounded. Returns false for all other numbers. */
+/* Handles up to 15 digits and a power of ten that a double holds exactly: one product or quotient
+ * of two exact numbers is correctly rounded. Returns false for all other numbers. */
 static bool small_real(const struct core_json_token *token, double *out)
 {
     static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -213,7 +213,7 @@ struct core_json_place core_json_place_of(const char *text, size_t offset)
 
 /* ---- elements ----------------------------------------------------------------------------------*/
 
-/* Each skips one element at scan->at, or refuses it with a message. */
+/* Each function skips one element at scan->at, or refuses it with a message. */
 
 static int __attribute__((format(printf, 3, 4), cold))
 refuse(const struct core_json_scan *scan, size_t offset, const char *format, ...)
@@ -284,7 +284,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The four digits after \u, or -1. */
+/* Returns the value of the four digits after \u, or -1. */
 static int hex_unit(const char *at, size_t bytes)
 {
     int unit = 0;
@@ -404,7 +404,8 @@ static size_t pass_digits(const struct core_json_scan *scan, size_t at)
     return at;
 }
 
-/* Skips the fraction and the exponent of a number, from `at`; 0 if a digit is missing. */
+/* Skips the fraction and the exponent of a number, from `at` on. Returns 0 if a digit is
+ * missing. */
 static size_t pass_fraction(const struct core_json_scan *scan, size_t at)
 {
     if (at < scan->bytes && scan->text[at] == '.') {
@@ -448,8 +449,8 @@ static int pass_number(struct core_json_scan *scan, struct core_json_token *toke
     token->bytes = end - begin;
     token->kind = end == whole ? CORE_JSON_TOKEN_INTEGER : CORE_JSON_TOKEN_REAL;
     if (whole - digits >= 19 && end == whole) {
-        /* The largest number that fits int64: an integer with more digits, or with 19 digits that are larger,
-         * does not fit. */
+        /* The limit of integers that fit int64: an integer with more digits, or with 19 digits that
+         * are larger, does not fit. */
         const char *limit = scan->text[begin] == '-' ? "9223372036854775808"
                                                      : "9223372036854775807";
         if (whole - digits > 19 || memcmp(scan->text + digits, limit, 19) > 0) {
@@ -506,7 +507,7 @@ enum expects {
     FIRST_VALUE,  /* a value or the end of an array */
     KEY,          /* a key must come (after a comma) */
     COMMA_OR_END, /* after a member or element */
-    NOTHING,      /* the one value is complete */
+    NOTHING,      /* the only value is complete */
 };
 
 void core_json_scan_init(struct core_json_scan *scan, const char *text, size_t bytes,
@@ -594,7 +595,7 @@ static int pass_key(struct core_json_scan *scan, struct core_json_token *token)
     return 0;
 }
 
-/* Between members: skips a comma, or leaves `at` on the closing bracket. In lenient text a comma
+/* Skips a comma between members, or leaves `at` on the closing bracket. In lenient text a comma
  * before a closing bracket is blanked. */
 static int pass_comma(struct core_json_scan *scan)
 {

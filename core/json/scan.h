@@ -28,7 +28,7 @@ enum core_json_token_kind {
 
 struct core_json_token {
     enum core_json_token_kind kind;
-    bool escaped;     /* a key or string with a backslash in it */
+    bool escaped;     /* the key or string contains a backslash */
     const char *text; /* borrowed from the buffer; without the quotes of keys and strings */
     size_t bytes;
 };
@@ -42,7 +42,7 @@ struct core_json_scan {
                   * core_json_scan_init_lenient */
     unsigned depth;
     unsigned expects;
-    uint64_t objects[CORE_JSON_DEPTH_MAX / 64]; /* one bit per level: set in an object */
+    uint64_t objects[CORE_JSON_DEPTH_MAX / 64]; /* one bit per level, set for an object */
 };
 
 /* Strict JSON of one value. `source` names the text in messages ("config.json"). */
@@ -55,8 +55,8 @@ void core_json_scan_init(struct core_json_scan *scan, const char *text, size_t b
 void core_json_scan_init_lenient(struct core_json_scan *scan, char *text, size_t bytes,
                                  const char *source);
 
-/* Reads the next token. -EINVAL with "source:line:column: what is wrong" if the text is not
- * JSON. */
+/* Reads the next token. Returns -EINVAL with the message "source:line:column: what is wrong" if the
+ * text is not JSON. */
 int core_json_scan_next(struct core_json_scan *scan, struct core_json_token *token);
 
 /* Skips the rest of the value that `token` began; does nothing for plain values. After a KEY it
@@ -70,11 +70,12 @@ size_t core_json_token_string(const struct core_json_token *token, char *out, si
 /* Returns whether this KEY or STRING equals `text` of `bytes`. */
 bool core_json_token_equals(const struct core_json_token *token, const char *text, size_t bytes);
 
-/* The values of an INTEGER, and of an INTEGER or REAL (correctly rounded, whatever the locale). */
+/* Return the value of an INTEGER, and of an INTEGER or REAL (correctly rounded, whatever the
+ * locale). */
 int64_t core_json_token_integer(const struct core_json_token *token);
 double core_json_token_real(const struct core_json_token *token);
 
-/* Line and column, from 1. A column counts bytes, so blanked comments do not shift it. */
+/* Returns line and column, from 1. A column counts bytes, so blanked comments do not shift it. */
 struct core_json_place {
     size_t line;
     size_t column;

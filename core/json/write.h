@@ -1,5 +1,5 @@
 /* write.h: writes JSON piece by piece, to a growing text or to a FILE. The writer adds commas,
- * escapes and indentation and ensures valid UTF-8; a mistake in nesting is a bug of the caller and
+ * escapes and indentation and ensures valid UTF-8. Wrong nesting is a bug of the caller and is
  * asserted. The first failure is kept and returned by core_json_write_end(); the calls in between
  * need no check. One thread. */
 #ifndef CORE_JSON_WRITE_H
@@ -47,9 +47,9 @@ void core_json_write_string_bytes(struct core_json_write *write, const char *key
                                   size_t bytes);
 void core_json_write_integer(struct core_json_write *write, const char *key, int64_t value);
 void core_json_write_unsigned(struct core_json_write *write, const char *key, uint64_t value);
-/* "%.*g" with a point in every locale; `text` has at least 32 bytes. Returns `text`. */
+/* Formats as "%.*g" with a point in every locale; `text` has at least 32 bytes. Returns `text`. */
 const char *core_json_real_print(double value, int digits, char text[32]);
-/* The shortest form that reads back as the same double and as a real (1.0, not 1). */
+/* Writes the shortest form that reads back as the same double and as a real (1.0, not 1). */
 void core_json_write_real(struct core_json_write *write, const char *key, double value);
 void core_json_write_bool(struct core_json_write *write, const char *key, bool value);
 void core_json_write_null(struct core_json_write *write, const char *key);
@@ -60,7 +60,7 @@ void core_json_write_value(struct core_json_write *write, const char *key,
 /* Writes JSON that is known to be valid, unchanged. */
 void core_json_write_verbatim(struct core_json_write *write, const char *key, const char *json);
 
-/* Ends the line; the same writer may begin the next value (JSONL). 0 or the first failure:
+/* Ends the line; the same writer may begin the next value (JSONL). Returns 0 or the first failure:
  * -ENOMEM, -EIO ..., -EDOM, -EFBIG, with a message. */
 int core_json_write_end(struct core_json_write *write);
 

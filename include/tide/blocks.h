@@ -58,7 +58,7 @@ struct tide_blocks_options {
     const struct tide_memory *memory;
     size_t memory_count;
     const char *device;    /* "cpu" (or NULL), "cuda", "cuda:N" */
-    uint64_t device_bytes; /* budget of copies of blocks in memory of the device; 0: none */
+    uint64_t device_bytes; /* budget of device memory for copies of blocks; 0: none */
 };
 
 /* Creates a block store. Returns 0, -EINVAL, -E2BIG, -ENOMEM, -EBUSY if a store uses one of the directories,
@@ -84,18 +84,20 @@ struct tide_block {
 TIDE_API int tide_blocks_put(struct tide_blocks *blocks, const char *name, const void *data,
                              uint64_t bytes);
 
-/* Reads a block into `buffer`, which has room for `bytes` bytes, or, if `buffer` is NULL, pins it in memory
- * of the store: data of *out is then valid, and may be written to, until every get of the block has had its
- * tide_blocks_release. `out` may be NULL if there is a buffer. If the buffer's address and the block's size are
- * multiples of 4096, the block is read without a copy. Returns 0, -ENOENT, -EINVAL, -ENOMEM if pinned
- * blocks leave no memory, -ENOSPC if blocks that have to leave memory find no place on the drives, -EBADMSG if
- * the drive did not return the bytes that were written, or the error of reading. */
+/* Reads a block into `buffer`, which has room for `bytes` bytes. If `buffer` is NULL, pins the
+ * block in memory of the store instead: the data of *out is then valid, and may be written to,
+ * until tide_blocks_release was called once for each get of the block. `out` may be NULL if there
+ * is a buffer. If the buffer's address and the block's size are multiples of 4096, the block is
+ * read without a copy. Returns 0, -ENOENT, -EINVAL, -ENOMEM if pinned blocks leave no memory,
+ * -ENOSPC if a block has to be evicted and the drives have no space for it, -EBADMSG if the drive
+ * did not return the bytes that were written, or the error of reading. */
 TIDE_API int tide_blocks_get(struct tide_blocks *blocks, const char *name, void *buffer,
                              uint64_t bytes, struct tide_block *out);
 
-/* Ends one pin. `changed` 1: the application has written to the pinned memory. If that is on the device, the call
- * waits until the new bytes are in host memory; if that fails, it returns an error of tide_blocks_put, and the pin
- * stays. Returns 0, -ENOENT, or -EINVAL if the block is not pinned. */
+/* Ends one pin. `changed` is 1 if the application has written to the pinned memory. If that memory
+ * is on the device, the call waits until the new bytes are in host memory; if that fails, it
+ * returns an error of tide_blocks_put, and the pin stays. Returns 0, -ENOENT, or -EINVAL if the
+ * block is not pinned. */
 TIDE_API int tide_blocks_release(struct tide_blocks *blocks, const char *name, int changed);
 
 /* Begins to read a block into memory, if there is memory for it. Returns 0, -EINVAL or -ENOENT. */
@@ -106,16 +108,16 @@ TIDE_API int tide_blocks_drop(struct tide_blocks *blocks, const char *name);
 
 /* ---- Asynchronous operations ---- */
 
-/* How an operation is done. */
+/* Options of an operation. */
 struct tide_block_io {
     size_t struct_bytes;
     uint32_t background; /* 1: transfers of other operations go first */
     uint32_t through; /* 1: a put leaves no copy in memory. Without effect unless `data` and `bytes`
                           * are multiples of 4096; then nothing is copied */
-    /* enum tide_place: where a get without a buffer pins the block. TIDE_DEVICE: a copy in memory
-     * of the device, which stays there for later gets as long as there is memory. TIDE_AUTO,
-     * TIDE_HOST: the host. In a put, TIDE_DEVICE means that `data` is device memory; it may be the
-     * block's own copy that is pinned there */
+    /* enum tide_place: where a get without a buffer pins the block. TIDE_AUTO, TIDE_HOST: in host
+     * memory. TIDE_DEVICE: in a copy on the device, which stays there for later gets as long as
+     * there is memory. In a put, TIDE_DEVICE means that `data` is device memory; it may be the
+     * pinned copy of the same block */
     uint64_t place;
 };
 
@@ -138,8 +140,8 @@ TIDE_API int tide_blocks_get_begin(struct tide_blocks *blocks, const char *name,
  * succeeded, 0 if it is not done, or its error, which names the block; -ENOENT if the result of `token` is
  * no longer kept. */
 TIDE_API int tide_blocks_poll(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
-/* Waits for an operation, whose result is kept meanwhile; several threads may wait for the same one. Returns 0,
- * or as tide_blocks_poll. */
+/* Waits for an operation. The result is kept as long as a thread waits for it; several threads may
+ * wait for the same operation. Returns 0, or as tide_blocks_poll. */
 TIDE_API int tide_blocks_wait(struct tide_blocks *blocks, uint64_t token, struct tide_block *out);
 
 /* ---- The order of uses ---- */
@@ -170,17 +172,18 @@ struct tide_blocks_stats {
     size_t struct_bytes;
     uint64_t host_bytes; /* the budget */
     uint64_t host_used_bytes;
-    uint64_t host_peak_bytes; /* the most that was used */
-    uint64_t store_bytes;     /* limits of all stores */
+    uint64_t host_peak_bytes; /* the most that was used so far */
+    uint64_t store_bytes;     /* sum of the limits of all stores */
     uint64_t store_used_bytes;
     uint64_t gets;
     uint64_t hits; /* gets whose block was in memory or on its way there */
     uint64_t read_bytes;
     uint64_t written_bytes;
-    uint64_t evictions;     /* blocks removed from memory */
-    uint64_t prefetches;    /* blocks read ahead in the recorded order */
-    uint64_t order_changes; /* iterations that did not follow the order of the one before */
-    uint64_t device_bytes;  /* the budget on the device */
+    uint64_t evictions;  /* blocks removed from memory */
+    uint64_t prefetches; /* blocks read ahead in the recorded order */
+    /* iterations whose gets did not follow the order of the previous iteration */
+    uint64_t order_changes;
+    uint64_t device_bytes; /* the budget on the device */
     uint64_t device_used_bytes;
 };
 
@@ -189,12 +192,14 @@ TIDE_API int tide_blocks_stats(struct tide_blocks *blocks, struct tide_blocks_st
 
 /* ---- Memory for others ---- */
 
-/* Host memory on large pages, touched, at a multiple of 4096 bytes, for buffers of fast transfers. */
+/* Host memory for buffers of fast transfers. It is on large pages that are already touched, and
+ * begins at a multiple of 4096 bytes. */
 struct tide_pinned;
 
-/* Allocates `bytes` bytes, which are zero. `device` NULL or "cpu": for drives; "cuda" or "cuda:N": also pinned
- * for copies to and from that GPU, if its driver permits it. A forked child does not have the memory. Returns
- * 0, -EINVAL, -ENOMEM, or the error that opening the device had. */
+/* Allocates `bytes` bytes, which are zero. `device` says what the memory is used with. NULL or
+ * "cpu": drives. "cuda" or "cuda:N": drives and that GPU; the memory is pinned for copies to and
+ * from it if its driver permits that. A forked child does not have the memory. Returns 0, -EINVAL,
+ * -ENOMEM, or the error that opening the device had. */
 TIDE_API int tide_pinned_alloc(struct tide_context *context, const char *device, uint64_t bytes,
                                struct tide_pinned **out);
 /* Returns the address of the memory. */

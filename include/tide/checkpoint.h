@@ -55,7 +55,7 @@ TIDE_API int tide_engine_checkpoint_wait(struct tide_engine *engine);
 struct tide_resumed {
     size_t struct_bytes;
     uint64_t step;           /* steps done; 0: the engine began with the model */
-    const char *path;        /* of the checkpoint; NULL: none was used */
+    const char *path;        /* path of the checkpoint; NULL: none was used */
     uint64_t passed_over;    /* newer checkpoints that failed verification; each caused a warning */
     const void *application; /* data of the application that is in the checkpoint */
     size_t application_bytes;
@@ -64,11 +64,12 @@ struct tide_resumed {
 /* Tells how an engine began. Returns 0, or -EINVAL for a wrong struct_bytes. */
 TIDE_API int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *out);
 
-/* Copies the data of the application from a checkpoint to `out`, which has `room` bytes, and sets *bytes to
- * the size of the data. For what an application must know before it creates an engine that resumes. The
- * checkpoint is the newest one in `directory` whose manifest can be read. Nothing else of it is verified, so
- * the engine may resume from an older checkpoint. Returns 0, -EINVAL, -EFBIG if the data does not fit
- * (*bytes is set), or -ENOENT if there is no such checkpoint. */
+/* Copies the data of the application from a checkpoint to `out`, which has `room` bytes, and sets
+ * *bytes to the size of the data. An application calls it to get data that it needs before it
+ * creates an engine that resumes. The checkpoint is the newest one in `directory` whose manifest
+ * can be read. The call verifies nothing else of the checkpoint, so the engine may resume from an
+ * older one. Returns 0, -EINVAL, -EFBIG if the data does not fit (*bytes is set), or -ENOENT if
+ * there is no such checkpoint. */
 TIDE_API int tide_checkpoint_peek(struct tide_context *context, const char *directory, void *out,
                                   size_t room, size_t *bytes);
 

@@ -13,7 +13,7 @@ extern "C" {
 enum tide_verdict {
     TIDE_OK,   /* nothing to improve */
     TIDE_WARN, /* a run works, but slower or smaller than this machine could run it */
-    TIDE_FAIL, /* a run that needs this fails */
+    TIDE_FAIL, /* a run that needs this will fail */
 };
 
 /* One finding. It and its strings are valid during the callback that receives it. */

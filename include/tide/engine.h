@@ -65,7 +65,7 @@ enum { TIDE_STORES_MAX = 16 };
 struct tide_store_path {
     size_t struct_bytes;
     const char *directory; /* the library creates a directory of its own in it */
-    uint64_t bytes;        /* the most that may be used there; 0: what is free, less 1 GiB */
+    uint64_t bytes;        /* limit of the space that is used there; 0: the free space less 1 GiB */
 };
 
 /* The options of a plan and an engine. tide_engine_options_init fills them; "init:" gives a default
@@ -73,33 +73,36 @@ struct tide_store_path {
 struct tide_engine_options {
     size_t struct_bytes;
     const char *model; /* a Hugging Face folder with config.json and safetensors; required */
-    /* "cpu" (or NULL), "cuda" or "cuda:N". With several ranks, each has a GPU of its own:
-     * "cuda": the visible GPUs in order; "cuda:0,2": those of the list */
+    /* "cpu" (or NULL), "cuda" or "cuda:N". With several ranks each rank has its own GPU: "cuda"
+     * means the visible GPUs in order, "cuda:0,2" those of the list */
     const char *device;
-    uint32_t threads; /* compute threads, shared by the ranks; 0: one per processor. Changes bits */
-    uint32_t ranks;   /* data-parallel ranks; 0: 1, or those of `world` */
+    /* compute threads, shared by the ranks; 0: one per processor. The bits of results depend on
+     * it */
+    uint32_t threads;
+    /* number of data-parallel ranks; 0: the number of processes of `world`, or 1 without a world */
+    uint32_t ranks;
     uint32_t zero_stage; /* 0 to 3, as in DeepSpeed; no effect with one rank */
 
     /* A step has `accum` micro-batches per rank, each of up to `batch` rows of up to `length` tokens. */
     uint32_t batch;  /* init: 1. 0 is refused. With TIDE_LOSS_DPO: pairs of rows */
     uint32_t accum;  /* init: 1. 0 means 1 */
     uint32_t length; /* tokens per row; required */
-    uint64_t seed;   /* of stochastic rounding */
+    uint64_t seed;   /* seed of stochastic rounding */
 
     uint32_t precision;          /* enum tide_precision */
     uint32_t optimizer;          /* enum tide_optimizer */
     uint32_t moments;            /* enum tide_moments */
     uint32_t gradients_fp32;     /* 1: gradients are kept in fp32; 0: in the working precision */
-    double beta1;                /* init: 0.9. Of Adam(W) and Lion; the momentum of SGD */
-    double beta2;                /* init: 0.999. Of Adam(W) and Lion */
+    double beta1;                /* beta1 of Adam(W) and Lion, momentum of SGD; init: 0.9 */
+    double beta2;                /* beta2 of Adam(W) and Lion; init: 0.999 */
     double eps;                  /* init: 1e-8 */
     double decay;                /* weight decay */
     uint32_t decay_all;          /* 1: norms and biases decay, too */
     uint32_t no_bias_correction; /* 1: Adam(W) without bias correction */
-    double clip;                 /* init: 1. Largest norm of the gradients; 0: no clipping */
+    double clip;                 /* largest norm of the gradients; 0: no clipping; init: 1 */
     const char *const *frozen;   /* shell patterns of tensor names that are not trained */
     size_t frozen_count;
-    /* 1: with bf16 and fp32, too, a step whose norm is not finite is skipped */
+    /* 1: a step whose norm is not finite is skipped with bf16 and fp32, too */
     uint32_t check_overflow;
 
     /* The loss scale of fp16, with DeepSpeed's rules. */
@@ -111,8 +114,8 @@ struct tide_engine_options {
     uint32_t hysteresis;       /* 0: 2 */
 
     /* Budgets. */
-    uint64_t device_bytes; /* 0: what the device has, less a reserve */
-    uint64_t host_bytes;   /* 0: what the machine and the cgroup have, less a reserve */
+    uint64_t device_bytes; /* 0: the device's memory less a reserve */
+    uint64_t host_bytes;   /* 0: the memory of the machine or the cgroup, less a reserve */
     const struct tide_store_path *stores;
     size_t store_count; /* up to TIDE_STORES_MAX; 0: no store */
     const char *io;     /* "uring", "libaio", "threads" or "mem"; NULL: the first one that works */
@@ -127,9 +130,11 @@ struct tide_engine_options {
     uint32_t weight_slots;
     uint32_t state_slots;
     uint64_t chunk_elements; /* a multiple of 65536 */
-    uint64_t tile_bytes;     /* larger linears are computed in tiles; 0: no tiles. Changes bits */
-    const char *rates;       /* a JSON file of tide_plan_rates; NULL: rates are measured */
-    const char *trace;       /* a file for a timeline of some steps; NULL: none */
+    /* linear layers larger than this are computed in tiles; 0: no tiles. The bits of results depend
+     * on it */
+    uint64_t tile_bytes;
+    const char *rates;  /* a JSON file of tide_plan_rates; NULL: rates are measured */
+    const char *trace;  /* a file for a timeline of some steps; NULL: none */
     uint32_t saves;     /* 1: checkpoints may be written while the next step runs; takes 16 MiB */
     uint32_t measure;   /* 1: rates are measured even if `cache` has them */
     const char *resume; /* a directory of checkpoints. The run continues from the newest one that
@@ -154,9 +159,9 @@ struct tide_engine_options {
      * rates and budgets of the file and measures nothing on this machine. `ranks` is then the
      * number of ranks on all `nodes` together. NULL: this machine */
     const char *machine;
-    uint64_t nodes; /* of `machine`; 0: 1 */
-    /* For plans, how much slower the slowest rank is: what it does by itself takes this many times
-     * as long, and the other ranks wait for it; 0: 1 */
+    uint64_t nodes; /* number of nodes like `machine`; 0: 1 */
+    /* For plans: the factor by which the slowest rank is slower. Its own work takes this many times
+     * as long, and the other ranks wait for it. 0: 1 */
     double straggler;
 
     /* Each rank is a process of this world (world.h). Only the first process sets this, and the
@@ -165,12 +170,12 @@ struct tide_engine_options {
      * threads of this process */
     struct tide_world *world;
 
-    /* Low-rank adapters (LoRA). The model is frozen, and adapters beside its linear layers are trained;
+    /* Low-rank adapters (LoRA). The model is frozen, and adapters of its linear layers are trained;
      * tide_engine_save then writes a PEFT folder. */
     uint32_t lora_rank;   /* 0: no adapters, or those of `adapter` */
     uint32_t lora_rslora; /* 1: the scale is alpha / sqrt(rank), not alpha / rank */
     double lora_alpha;    /* 0: twice the rank */
-    double lora_dropout;  /* rate at which inputs of adapters are dropped in training; below 1 */
+    double lora_dropout;  /* dropout rate of the adapters' inputs in training; below 1 */
     /* Linear layers that get adapters: names of modules as in files ("q_proj"), or ends of their paths
      * ("self_attn.q_proj"). NULL or {"all-linear"}: all in all layers. */
     const char *const *lora_targets;
@@ -193,8 +198,8 @@ struct tide_engine_options {
      * same ranks on the same machines. 0: all machines share the directory */
     uint64_t checkpoint_local;
 
-    /* 1: the file beside the first of `stores` that keeps a base in 8 or 4 bits for later engines
-     * is neither written nor read */
+    /* 1: no file beside the first of `stores` keeps a base in 8 or 4 bits for later engines: none
+     * is written, and none is read */
     uint64_t no_keep_base;
 
     /* enum tide_gather: how ranks send each other weights of 16 bits with ZeRO stage 3.
@@ -218,10 +223,11 @@ struct tide_engine_options {
      * gather is over all ranks. Results do not change. More than 1 is -ENOTSUP on a GPU */
     uint64_t gather_within;
 
-    /* With TIDE_LOSS_DPO, the largest number of tokens of a pair, as tide_pair_length counts them: tokens with
-     * which both rows begin count once. Each pair takes compute and memory for this many tokens. 0: 2 * length,
-     * which is enough for every pair. A step refuses a longer pair. Bits depend on it: a resumed run keeps that of
-     * its checkpoint if this one is not larger; if it is, a warning says so */
+    /* With TIDE_LOSS_DPO, the largest number of tokens of a pair, as tide_pair_length counts them:
+     * tokens with which both rows begin count once. Each pair takes compute and memory for this
+     * many tokens. 0: 2 * length, which is enough for every pair. A step refuses a longer pair. The
+     * bits of results depend on this number. A resumed run therefore uses the number of its
+     * checkpoint, unless the number here is larger, which causes a warning */
     uint64_t pair_length;
 };
 
@@ -247,7 +253,8 @@ struct tide_plan_info {
     size_t struct_bytes;
     uint64_t parameters;
     uint64_t trained_parameters;
-    /* Of each tier, including what the library itself needs; of all ranks of a node. */
+    /* Bytes in each tier, for all ranks of a node together, including what the library itself
+     * needs. */
     uint64_t device_bytes;
     uint64_t host_bytes;
     uint64_t store_bytes;
@@ -259,7 +266,7 @@ struct tide_plan_info {
     uint64_t chunk_elements;
     double step_seconds;        /* predicted */
     double tokens_per_second;   /* predicted */
-    char bottleneck[96];        /* in words */
+    char bottleneck[96];        /* the limiting part of the machine, in words */
     uint64_t store_read_bytes;  /* per step */
     uint64_t store_write_bytes; /* per step */
     uint64_t up_bytes;          /* per step, host to device */
@@ -283,7 +290,7 @@ struct tide_plan_info {
 /* Describes a plan. Returns 0, or -EINVAL for a NULL plan or a wrong struct_bytes. */
 TIDE_API int tide_plan_describe(const struct tide_plan *plan, struct tide_plan_info *out);
 
-/* The bytes that one kind of data takes in one tier, per rank. */
+/* The bytes of one kind of data in one tier, per rank. */
 struct tide_plan_part {
     size_t struct_bytes;
     uint64_t tier; /* enum tide_place */
@@ -295,7 +302,8 @@ struct tide_plan_part {
 TIDE_API int tide_plan_part_at(const struct tide_plan *plan, unsigned index,
                                struct tide_plan_part *out);
 
-/* Another way to run that fits as well, with the figures from before slots and chunks were tuned. */
+/* An alternative that fits as well. Its figures are those from before slots and chunks were
+ * tuned. */
 struct tide_plan_alternative {
     size_t struct_bytes;
     uint32_t acts;   /* enum tide_acts */
@@ -313,7 +321,7 @@ struct tide_plan_alternative {
 TIDE_API int tide_plan_alternative_at(const struct tide_plan *plan, unsigned index,
                                       struct tide_plan_alternative *out);
 
-/* The step if one part of the machine were twice as fast or as large. */
+/* The predicted step if one part of the machine were twice as fast or as large. */
 struct tide_plan_what_if {
     size_t struct_bytes;
     char part[32]; /* "drives", "size of host memory" ... */
@@ -399,30 +407,31 @@ struct tide_step {
     /* lost in this step to failed speculation of this step and the previous one */
     double guess_seconds;
     uint64_t ranks;
-    uint64_t slowest_rank; /* the one that waited least for the others in this step */
-    /* the mean wait of a rank for the others, less that of slowest_rank */
+    uint64_t slowest_rank; /* the rank that waited least for the others in this step */
+    /* the mean time that a rank waited for the others, less that of slowest_rank */
     double imbalance_seconds;
-    uint64_t gather_bytes; /* weights that ranks received from each other, all ranks together */
-    uint64_t reduce_bytes; /* gradients, likewise */
+    /* bytes of weights that ranks received from each other, summed over the ranks */
+    uint64_t gather_bytes;
+    uint64_t reduce_bytes; /* the same for gradients */
     /* With TIDE_LOSS_DPO, means over the pairs. The reward of a row is dpo_beta times the difference of the log
      * probabilities of its targets, with adapters and without */
     double reward_chosen;
     double reward_rejected;
     double reward_accuracy; /* share of pairs whose chosen row has the larger reward */
-    /* of gather_bytes and reduce_bytes, those between ranks of different nodes */
+    /* the parts of gather_bytes and reduce_bytes that went between ranks of different nodes */
     uint64_t gather_between_bytes;
     uint64_t reduce_between_bytes;
 };
 
-/* Trains one step on `count` micro-batches: up to accum x ranks of them, those of rank 0 first; missing
- * ones are not computed (a rank without any computes one of padding), but the activations and weights that the
- * plan moves for them are moved. `lr` is the learning rate. A norm that is not finite skips the step with
- * fp16 or `check_overflow`, and otherwise fails with -EDOM and names the block.
- *
- * Returns 0; -EINVAL for wrong arguments or micro-batches, after which the engine can be used as before;
- * or an error that ends the run (-EDOM, -ERANGE for an overflow at the smallest loss scale, -EIO, -ENOSPC,
- * -EBADMSG, -ETIMEDOUT): every later call that needs the model returns it again, and the
- * engine can only be destroyed. */
+/* Trains one step on `count` micro-batches, at most accum x ranks, those of rank 0 first. If there
+ * are fewer, the missing ones are not computed, except that a rank without any computes one of
+ * padding; the activations and weights that the plan moves for them are moved all the same. `lr` is
+ * the learning rate. A norm that is not finite skips the step with fp16 or `check_overflow`;
+ * otherwise the step fails with -EDOM, and the message names the block.
+ * Returns 0; -EINVAL for wrong arguments or micro-batches, after which the engine can be used as
+ * before; or an error that ends the run (-EDOM, -ERANGE for an overflow at the smallest loss scale,
+ * -EIO, -ENOSPC, -EBADMSG, -ETIMEDOUT). After such an error every later call that needs the model
+ * returns it again, and the engine can only be destroyed. */
 TIDE_API int tide_engine_step(struct tide_engine *engine, const struct tide_batch *batches,
                               unsigned count, double lr, struct tide_step *out);
 
@@ -430,7 +439,7 @@ TIDE_API int tide_engine_step(struct tide_engine *engine, const struct tide_batc
 enum tide_wait {
     TIDE_WAIT_STORE_READ,
     TIDE_WAIT_STORE_WRITE,
-    TIDE_WAIT_UPDATE,    /* of the optimizer */
+    TIDE_WAIT_UPDATE,    /* optimizer update */
     TIDE_WAIT_COPY,      /* between host and device */
     TIDE_WAIT_IMBALANCE, /* compute and update wait for each other, or ranks wait for ranks */
     TIDE_WAIT_OTHER      /* data, the beginning and the end of a step */
@@ -440,8 +449,8 @@ enum tide_wait {
 struct tide_engine_wait {
     size_t struct_bytes;
     const char *name;       /* "store_read", "store_write" ... */
-    double compute_seconds; /* in which the device waited */
-    double update_seconds;  /* in which the update waited */
+    double compute_seconds; /* time in which the device waited */
+    double update_seconds;  /* time in which the update waited */
 };
 
 /* Describes the stalls of the last step for the reason `index`, a value of enum tide_wait. A newer
@@ -483,9 +492,9 @@ struct tide_evaluation {
 TIDE_API int tide_engine_evaluate(struct tide_engine *engine, const struct tide_batch *batch,
                                   struct tide_evaluation *out);
 
-/* Computes the most likely token after `length` ids, with a forward pass over all of them. Returns 0,
- * -EINVAL if there are more ids than a row of the engine has tokens or other arguments are wrong, or an
- * error that ends the run. */
+/* Computes the most likely token after `length` ids, with a forward pass over all of them. Returns
+ * 0, -EINVAL for wrong arguments or more ids than a row of the engine has tokens, or an error that
+ * ends the run. */
 TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids, uint32_t length,
                                  int32_t *out);
 
@@ -499,18 +508,20 @@ TIDE_API int tide_engine_predict(struct tide_engine *engine, const int32_t *ids,
  * renames fail, FOLDER.partial keeps the complete model, and the next run for FOLDER continues the renames. */
 TIDE_API int tide_engine_save(struct tide_engine *engine, const char *folder, int overwrite);
 
-/* Checks that tide_engine_save could write this folder, the space for all its files included, and
- * reserves the folder for this engine: FOLDER.partial exists with a mark in it until the folder is saved,
- * another folder is reserved or the engine is destroyed. Returns 0, or the errors of tide_engine_save. */
+/* Checks that tide_engine_save could write this folder and that there is space for all of its
+ * files, and reserves the folder for this engine. The reservation is a mark in FOLDER.partial; it
+ * ends when the folder is saved, when another folder is reserved, or when the engine is destroyed.
+ * Returns 0, or the errors of tide_engine_save. */
 TIDE_API int tide_engine_save_reserve(struct tide_engine *engine, const char *folder,
                                       int overwrite);
 
-/* Reserves a folder before there is an engine, so that the second of two runs for the same folder fails
- * early. The contents of FOLDER are not checked. A context reserves one folder at a time, until it is destroyed
- * or an engine of it saves there or reserves the folder. Returns 0, -EINVAL, -EBUSY if another run is to
- * write FOLDER, -EEXIST if FOLDER.partial has files that no run of tide wrote, or a complete result that
- * would replace files which were put into FOLDER since its run was stopped, -ENOENT if a part of such a
- * result is missing, or the error of creating FOLDER.partial. */
+/* Reserves a folder before there is an engine, so that the second of two runs for the same folder
+ * fails early. Does not check the contents of FOLDER. A context reserves one folder at a time,
+ * until it is destroyed or one of its engines saves to the folder or reserves it. Returns 0;
+ * -EINVAL; -EBUSY if another run is to write FOLDER; -EEXIST if FOLDER.partial has files that no
+ * run of tide wrote, or has a complete result that would replace files which were put into FOLDER
+ * after its run stopped; -ENOENT if a part of such a result is missing; or the error of creating
+ * FOLDER.partial. */
 TIDE_API int tide_folder_claim(struct tide_context *context, const char *folder);
 
 /* Removes the FOLDER.partial of tide_folder_claim, if no engine has taken it over and nothing was written

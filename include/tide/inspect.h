@@ -14,7 +14,7 @@ extern "C" {
 enum tide_inspected {
     TIDE_MODEL_FOLDER, /* config.json and weights */
     TIDE_SAFETENSORS,  /* a single file */
-    TIDE_CHECKPOINT,   /* of a run: weights and optimizer states */
+    TIDE_CHECKPOINT,   /* a run's weights and optimizer states */
     TIDE_STORE_FOLDER, /* a directory with a run's files of a store, or an empty one */
     TIDE_OTHER_FOLDER, /* none of these; `problem` says what was looked for */
     TIDE_BLOCKS_FOLDER, /* a directory with the files of a block store (blocks.h), or the one above it */
@@ -29,11 +29,11 @@ struct tide_inspection {
     uint32_t verified; /* 1: all files are consistent and the model has all its tensors */
     char problem[512]; /* why `verified` is 0 */
     char family[32];   /* "llama" */
-    char dtype[32];    /* of the weights, as config.json names it: "bfloat16"; of a quantised folder
-                        * "nf4+bfloat16" */
+    char dtype[32];    /* type of the weights, as config.json names it: "bfloat16"; of a quantised
+                        * folder "nf4+bfloat16" */
     uint64_t files;    /* with weights; of a store or a block store: its extent files */
-    uint64_t tensors;  /* of a checkpoint: of all its streams */
-    uint64_t bytes;    /* of all tensors; of a store: of its files */
+    uint64_t tensors;  /* number of tensors; of a checkpoint: those of all its streams */
+    uint64_t bytes;    /* size of all tensors; of a store: of its files */
 
     /* A model. */
     uint64_t parameters; /* an embedding that is tied to the head counts once */
@@ -54,8 +54,8 @@ struct tide_inspection {
     char precision[16]; /* "bf16"; several as "bf16+fp32". Also of a base file: "nf4+bf16" */
 
     /* Only for a checkpoint, a store or a block store. */
-    uint64_t run; /* number of the run; the same in its checkpoints and in its store; of a
-                   * block store: its own */
+    uint64_t run; /* number of the run, which its checkpoints and its store share; of a block store:
+                   * its own number */
 
     /* Only for a store or a block store. */
     uint64_t process; /* process id of the run that made it */
@@ -64,7 +64,8 @@ struct tide_inspection {
     uint32_t paths;   /* number of the run's stores */
 
     /* Defects that training warns about and accepts: surplus tensors, a separate head; several are
-     * separated by "; ". Of a base file: the model that it was made of. Of a store: bases that are kept there. */
+     * separated by "; ". Of a base file: the model that it was made from. Of a store: the bases
+     * that are kept there. */
     char note[512];
 
     /* An adapter. */
@@ -95,15 +96,13 @@ struct tide_inspect_options {
     void *user; /* passed to the callback */
 };
 
-/* Inspects a path. For a model or a safetensors file only the headers and config.json are read. A
- * checkpoint is read completely and compared with its checksums; progress is reported as "verify". A base
- * file is read completely, too.
- * For a store or a block store, also if the path is its file, the headers and the sizes of its files are
- * read, and a process that uses it is not disturbed; the checksums of its contents exist only in the
- * memory of that process. `options` may be NULL.
- *
+/* Inspects a path. Of a model or a safetensors file only the headers and config.json are read. A
+ * checkpoint is read completely and compared with its checksums; progress is reported as "verify".
+ * A base file is read completely, too. Of a store or a block store the headers and the sizes of its
+ * files are read, also if the path names one of its files. A process that uses the store is not
+ * disturbed; the checksums of its contents exist only in the memory of that process. `options` may
+ * be NULL.
  * Warnings that a run would log are in `note`, and are not logged.
- *
  * Returns 0 also if the contents are damaged or incomplete: then `verified` is 0 and `problem` says
  * why. Returns -EINVAL for a path that is neither a folder nor a file, -ECANCELED, or the error of
  * reading the path (-ENOENT, -EACCES ...). */

@@ -1,30 +1,27 @@
-/* optimizer.h: an optimizer for programs that compute gradients themselves. Its states, fp32 masters and
- * moments, are kept in host memory up to a budget, and on drives beyond it. C17 and C++11; the rules of tide.h
- * apply. docs/api.md has a short program.
- *
- * A step: the program submits the gradient of each parameter as soon as it has computed it (tide_optim_submit),
- * closes the step (tide_optim_step), and waits for a parameter before it uses its weights again
- * (tide_optim_wait_parameter). Updates run on threads of the library. Without clipping and skipping a parameter
- * is updated when its gradient and those of the parameters that share its block have been submitted, during the
- * rest of the backward pass; otherwise after the end of the step, during the next forward pass. Results are
- * bit-identical wherever states are kept and in whatever order gradients are submitted. The order may change in each step;
- * the order of the last step determines only which states are read early.
- *
- * In the middle of a step, between its first gradient and tide_optim_step, the thread that submits may call
- * tide_optim_wait_parameter and wait for tokens of earlier steps: they need no other call. It must not wait for a
- * token of this step, which may need tide_optim_step, but may poll it.
- *
- * Memory: the caller's weights and gradients are used in place. The library allocates at most `host_bytes` and
- * 16 MiB.
- *
- * Threads: tide_optim_wait and tide_optim_poll may be called by several threads at the same time; all other
- * functions by one thread at a time.
- *
- * An error of a drive or of a gradient ends an optimizer: every later call returns it. Until the optimizer is
- * destroyed, its threads may still use the program's arrays.
- *
- * A forked child has neither the memory nor the threads of an optimizer: in it every function returns
- * -ECHILD, and destroy does nothing. */
+/* optimizer.h: an optimizer for programs that compute gradients themselves. Its states, fp32
+ * masters and moments, are kept in host memory up to a budget, and on drives beyond it. C17 and
+ * C++11; the rules of tide.h apply. docs/api.md has a short program.
+ * A step: the program submits the gradient of each parameter as soon as it has computed it
+ * (tide_optim_submit), closes the step (tide_optim_step), and waits for a parameter before it uses
+ * its weights again (tide_optim_wait_parameter). Updates run on threads of the library. Parameters
+ * that share a block are updated together. Without clipping and skipping, the update of a block
+ * begins when the gradients of all its parameters have been submitted, so it runs during the rest
+ * of the backward pass. With clipping or skipping, it begins after the end of the step and runs
+ * during the next forward pass. Results are bit-identical wherever states are kept and in whatever
+ * order gradients are submitted. The order may change in each step; the order of the last step
+ * determines only which states are read early.
+ * Between the first gradient of a step and tide_optim_step, the thread that submits may call
+ * tide_optim_wait_parameter and may wait for tokens of earlier steps: these waits need no other
+ * call to end. It must not wait for a token of this step, because that may need tide_optim_step,
+ * but it may poll the token.
+ * Memory: the caller's weights and gradients are used in place. The library allocates at most
+ * `host_bytes` and 16 MiB.
+ * Threads: tide_optim_wait and tide_optim_poll may be called by several threads at the same time;
+ * all other functions by one thread at a time.
+ * An error of a drive or of a gradient ends an optimizer: every later call returns it. Until the
+ * optimizer is destroyed, its threads may still use the program's arrays.
+ * A forked child has neither the memory nor the threads of an optimizer: in it every function
+ * returns -ECHILD, and destroy does nothing. */
 #ifndef TIDE_OPTIMIZER_H
 #define TIDE_OPTIMIZER_H
 
@@ -44,8 +41,8 @@ struct tide_optim;
 struct tide_optim_group {
     size_t struct_bytes;
     double lr;                   /* init: 1e-3 */
-    double beta1;                /* init: 0.9. Of Adam(W) and Lion; the momentum of SGD */
-    double beta2;                /* init: 0.999. Of Adam(W) and Lion */
+    double beta1;                /* beta1 of Adam(W) and Lion, momentum of SGD; init: 0.9 */
+    double beta2;                /* beta2 of Adam(W) and Lion; init: 0.999 */
     double eps;                  /* init: 1e-8 */
     double decay;                /* weight decay */
     uint64_t no_bias_correction; /* 1: Adam(W) without bias correction */
@@ -82,17 +79,17 @@ struct tide_optim_options {
     /* 1: a parameter may have several gradients in a step; they are added up in fp32, which
      * takes 4 bytes per element of `host_bytes`. */
     uint32_t accumulate;
-    uint64_t seed;       /* of stochastic rounding */
-    uint64_t host_bytes; /* budget; 0: what the machine and the cgroup have, less a reserve */
+    uint64_t seed;       /* seed of stochastic rounding */
+    uint64_t host_bytes; /* budget; 0: the memory of the machine or the cgroup, less a reserve */
     const struct tide_store_path *stores;
     size_t store_count; /* up to TIDE_STORES_MAX; 0: all states are in memory */
     const char *io;     /* "uring", "libaio", "threads" or "mem"; NULL: the first one that works */
     const char *cache;  /* folder for measured rates of later runs; NULL: they are measured again */
-    uint32_t threads;   /* of the update; 0: one per processor */
+    uint32_t threads;   /* threads of the update; 0: one per processor */
     uint32_t states;    /* enum tide_place: TIDE_AUTO, TIDE_HOST or TIDE_STORE */
     /* Processes that share the states (ZeRO stage 1); see tide_optim_share. */
     uint32_t world; /* number of processes; 0 and 1: this one has all */
-    uint32_t rank;  /* of this process, below `world` */
+    uint32_t rank;  /* rank of this process, below `world` */
     /* Replaces `values` by their sums over all processes, and returns 0. It is called once in each
      * step, on a thread of the library, and may wait for the other processes; it must not call a
      * tide function. At each index only one process has a value other than 0, so the order of
@@ -114,8 +111,8 @@ TIDE_API int tide_optim_options_init(struct tide_optim_options *options, size_t 
  * or the error of a drive. */
 TIDE_API int tide_optim_create(struct tide_context *context,
                                const struct tide_optim_options *options, struct tide_optim **out);
-/* Waits for the updates of steps that were closed, then destroys. Gradients of a step that was not closed
- * are dropped. Files in the stores are removed. */
+/* Waits for the updates of closed steps, then destroys the optimizer. Gradients of a step that was
+ * not closed are dropped. Files in the stores are removed. */
 TIDE_API void tide_optim_destroy(struct tide_optim *optim);
 
 /* ---- Steps ---- */
@@ -140,15 +137,15 @@ TIDE_API int tide_optim_step(struct tide_optim *optim, uint64_t *token);
 TIDE_API int tide_optim_wait(struct tide_optim *optim, uint64_t token);
 /* Returns 1 if a token is reached, 0 if not, or the error that ended the optimizer. */
 TIDE_API int tide_optim_poll(struct tide_optim *optim, uint64_t token);
-/* Waits until a parameter (TIDE_OPTIM_ALL: every parameter) has its weights of the last closed step.
- * Returns as tide_optim_wait; -EINVAL. */
+/* Waits until a parameter (TIDE_OPTIM_ALL: every parameter) has its weights of the last closed
+ * step. Returns as tide_optim_wait, or -EINVAL. */
 TIDE_API int tide_optim_wait_parameter(struct tide_optim *optim, uint64_t parameter);
 
 struct tide_optim_result {
     size_t struct_bytes;
     uint64_t step;    /* steps closed so far */
-    double grad_norm; /* of all gradients divided by the loss scale, before clipping */
-    double factor;    /* by which clipping multiplied the gradients; 1: no clipping */
+    double grad_norm; /* norm of all gradients divided by the loss scale, before clipping */
+    double factor;    /* factor by which clipping multiplied the gradients; 1: no clipping */
     uint64_t skipped; /* 1: the norm was not finite and nothing changed */
 };
 
@@ -166,12 +163,13 @@ TIDE_API int tide_optim_last(struct tide_optim *optim, struct tide_optim_result 
  * tide_optim_wait_parameter, too. Returns 0, or -EINVAL without `device`. */
 TIDE_API int tide_optim_set_stream(struct tide_optim *optim, void *stream);
 
-/* Tells which elements of a parameter this process updates: `count` of them from `first` on; there may be none. All
- * processes give the same parameters, with their whole weights, and submit the same parameters in each step.
- * Before a submit the program sums the gradients of these elements over all processes (reduce-scatter); the others
- * are not read. After the update it sends the weights of these elements to all processes (all-gather). The results
- * are those of one process, to the bit. Each process has its own directories of stores and of checkpoints
- * (tide_optim_load_shares). Returns 0 or -EINVAL. */
+/* Tells which elements of a parameter this process updates: `count` of them from `first` on;
+ * `count` may be 0. All processes pass the same parameters, with their whole weights, and submit
+ * the same parameters in each step. Before a submit the program sums the gradients of these
+ * elements over all processes (reduce-scatter); other elements of the gradient are not read. After
+ * the update it sends the weights of these elements to all processes (all-gather). The results are
+ * bit-identical to those of one process. Each process has its own directories of stores and of
+ * checkpoints (tide_optim_load_shares). Returns 0 or -EINVAL. */
 TIDE_API int tide_optim_share(const struct tide_optim *optim, uint64_t parameter, uint64_t *first,
                               uint64_t *count);
 
@@ -194,10 +192,11 @@ TIDE_API int tide_optim_weights_changed(struct tide_optim *optim, uint64_t param
 /* Arrays of the program for the states of one parameter, in fp32. NULL: that state is not copied. */
 struct tide_optim_arrays {
     size_t struct_bytes;
-    uint64_t elements; /* of each array: those of the parameter, or of this process's share of it */
-    float *master;     /* the weights, unrounded */
-    float *m;          /* of Adam(W): exp_avg; the momentum of Lion and SGD */
-    float *v;          /* of Adam(W): exp_avg_sq; Adagrad's sum of squares */
+    /* elements of each array: those of the parameter, or of this process's share of it */
+    uint64_t elements;
+    float *master; /* the weights, unrounded */
+    float *m;      /* Adam(W): exp_avg; Lion and SGD: the momentum */
+    float *v;      /* Adam(W): exp_avg_sq; Adagrad: the sum of squares */
 };
 
 /* Copies a parameter's states from memory or the drive to `arrays`. *updates is the number of steps that updated it.
@@ -239,11 +238,11 @@ TIDE_API int tide_optim_load_shares(struct tide_optim *optim, const char *const 
 
 struct tide_optim_info {
     size_t struct_bytes;
-    uint64_t elements;       /* of all parameters */
+    uint64_t elements;       /* elements of all parameters */
     uint64_t host_bytes;     /* memory that the library allocates */
-    uint64_t resident_bytes; /* of states in memory */
-    uint64_t store_bytes;    /* of extents in the stores */
-    uint64_t blocks;         /* small parameters share one */
+    uint64_t resident_bytes; /* bytes of states in memory */
+    uint64_t store_bytes;    /* bytes of extents in the stores */
+    uint64_t blocks;         /* number of blocks; small parameters share one */
 };
 
 /* Describes an optimizer. Returns 0 or -EINVAL. */

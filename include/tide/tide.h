@@ -79,7 +79,8 @@ TIDE_API const char *tide_version(void);
 struct tide_build {
     size_t struct_bytes;
     const char *version;
-    const char *commit;   /* of the sources; "unknown" if they were built without their history */
+    /* commit of the sources; "unknown" if they were built without their history */
+    const char *commit;
     const char *compiler; /* "gcc 12.2.0" */
     const char *target;   /* "x86_64 linux release" */
 };
@@ -117,7 +118,7 @@ enum tide_log_level { TIDE_LOG_ERROR, TIDE_LOG_WARN, TIDE_LOG_INFO, TIDE_LOG_DEB
 struct tide_progress {
     size_t struct_bytes;
     const char *phase; /* "measure", "load" ...; valid during the callback */
-    uint64_t done;     /* of `total` */
+    uint64_t done;     /* the part of `total` that is done */
     uint64_t total;    /* 0: not known */
 };
 
@@ -137,7 +138,7 @@ struct tide_context_options {
 
 struct tide_context;
 
-/* Creates a context. `options` NULL: a context without callbacks. Returns 0, -EINVAL, -E2BIG or
+/* Creates a context. With `options` NULL it has no callbacks. Returns 0, -EINVAL, -E2BIG or
  * -ENOMEM. */
 TIDE_API int tide_context_create(const struct tide_context_options *options,
                                  struct tide_context **out);
@@ -150,7 +151,7 @@ struct tide_device_info {
     size_t struct_bytes;
     char name[32];               /* "cpu", "cuda:0" */
     char description[128];       /* the product's name */
-    uint64_t memory_total_bytes; /* of the hardware */
+    uint64_t memory_total_bytes; /* memory of the hardware */
     uint32_t units;              /* processors of the CPU, multiprocessors of a GPU */
     uint32_t arch;               /* 90 for compute capability 9.0; 0 for the CPU */
     int64_t numa_node;           /* the nearest one; -1: unknown */
