@@ -60,11 +60,11 @@ static int check_pieces(const struct adam_norm_pieces *of)
         if (rc != 0) {
             return rc;
         }
-        if (piece->first < end || piece->first % CORE_UPDATE_GROUP != 0) {
+        if (piece->first < end) {
             return core_err_set(-EINVAL,
                                 "a piece of a norm begins at element %" PRIu64
-                                "; expected a multiple of %d that is at least %" PRIu64,
-                                piece->first, CORE_UPDATE_GROUP, end);
+                                "; expected at least %" PRIu64,
+                                piece->first, end);
         }
         end = piece->first + piece->count;
     }

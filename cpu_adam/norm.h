@@ -28,12 +28,13 @@ int adam_norm_sums(const struct adam_norm *norm, const struct core_squares_args 
 /* A part of an array that is in memory of its own. */
 struct adam_norm_piece {
     const void *x;
-    uint64_t first; /* element of the array; a multiple of CORE_UPDATE_GROUP */
+    uint64_t first; /* element of the array */
     uint64_t count;
 };
 
 /* The same for an array whose parts are apart: ascending pieces that do not overlap. Elements between
- * them count as zero. The sums are those of adam_norm_sums for the array put together. */
+ * them count as zero. If all begin at multiples of CORE_UPDATE_GROUP, the sums are those of adam_norm_sums for the
+ * array put together; otherwise the same squares are added in another order. */
 struct adam_norm_pieces {
     /* borrowed; may begin before `first` and end after the last. */
     const struct adam_norm_piece *list;

@@ -170,7 +170,8 @@ int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, b
                      uint64_t *first)
 {
     struct block *block = last_block(blocks);
-    const uint64_t begin = core_round_up(block->elements, BLOCKS_ALIGN_ELEMENTS);
+    const uint64_t begin = core_round_up(block->elements,
+                                         blocks->packed ? 1 : BLOCKS_ALIGN_ELEMENTS);
     if (elements > BLOCKS_ELEMENTS_MAX - begin) {
         return core_err_set(-EINVAL, "%s would have more than %" PRIu64 " elements", block->name,
                             BLOCKS_ELEMENTS_MAX);

@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 enum {
-    /* Arrays begin at multiples of it. It is a block of 8-bit moments, so that an update may be cut
-     * between arrays of different groups. */
+    /* Arrays begin at multiples of it, unless they are packed. It is a block of 8-bit moments, so that an update
+     * may be cut between arrays of different groups. */
     BLOCKS_ALIGN_ELEMENTS = 256,
     BLOCKS_NAME_BYTES_MAX = 255, /* of a block or a tensor, without the NUL */
     BLOCKS_FAMILY_BYTES = 32,    /* with the NUL */
@@ -73,6 +73,8 @@ struct blocks {
     uint64_t hash;
     struct block *list; /* owned */
     uint32_t count;
+    bool
+        packed; /* arrays begin where the one before them ends. Set by the maker before it adds arrays */
     bool base_apart; /* frozen blocks stay in the files of a base model: checkpoints have trained
                       * blocks and the base's identity (model_sums_identity). Set by the maker */
     /* Private: all runs, spans and tensors, in the order of their blocks; all names. */
@@ -93,7 +95,7 @@ void blocks_destroy(struct blocks *blocks); /* NULL is fine */
 /* Adds an empty block; the calls below add to it until the next one. -EINVAL: the name does not have 1 to
  * 255 bytes of UTF-8. */
 int blocks_add(struct blocks *blocks, const char *name);
-/* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS. *first is its first element. One without
+/* Adds an array at the next multiple of BLOCKS_ALIGN_ELEMENTS, or, packed, at the next element. *first is its first element. One without
  * elements changes nothing. `trained` is the same for all arrays of a block. */
 int blocks_add_array(struct blocks *blocks, uint64_t elements, uint32_t group, bool trained,
                      uint64_t *first);

@@ -180,6 +180,9 @@ int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint3
 {
     struct blocks *blocks = NULL;
     int rc = blocks_create(&blocks);
+    if (rc == 0) {
+        blocks->packed = whole->packed;
+    }
     for (uint32_t b = 0; rc == 0 && b < whole->count; b++) {
         const struct block *block = &whole->list[b];
         const struct plan_span share = run_optimizer_share_of(block->elements, world, rank);
@@ -272,13 +275,16 @@ static void sort_members(const struct run_optimizer *optimizer, uint32_t count, 
     first[0] = 0;
 }
 
-/* A hash of names, sizes and types of weights, which must be equal for a checkpoint to fit. */
-static uint64_t hash_parameters(const struct run_optimizer_options *options)
+/* A hash of names, sizes and types of weights, and of the layout, which must be equal for a checkpoint to fit. */
+static uint64_t hash_parameters(const struct run_optimizer_options *options, bool packed)
 {
     uint64_t hash = 0;
     for (size_t i = 0; i < options->parameter_count; i++) {
         const struct run_optimizer_parameter *parameter = &options->parameters[i];
-        const uint64_t numbers[] = {parameter->elements, (uint64_t)parameter->weights_type, hash};
+        /* Whether they are packed makes a difference after sizes of this kind only. */
+        const bool odd = packed && parameter->elements % BLOCKS_ALIGN_ELEMENTS != 0;
+        const uint64_t numbers[] = {parameter->elements, (uint64_t)parameter->weights_type,
+                                    odd ? ~hash : hash};
         hash = core_hash(parameter->name, strlen(parameter->name),
                          core_hash(numbers, sizeof numbers, 0));
     }
@@ -290,11 +296,15 @@ static int list_blocks(struct run_optimizer *optimizer, const struct run_optimiz
                        const size_t *first, const size_t *members, uint32_t count)
 {
     int rc = blocks_create(&optimizer->whole);
+    const bool packed = options->options.moments != CORE_UPDATE_Q8;
+    if (rc == 0) {
+        optimizer->whole->packed = packed;
+    }
     for (uint32_t b = 0; rc == 0 && b < count; b++) {
         rc = add_block(optimizer, options, members + first[b], first[b + 1] - first[b]);
     }
     if (rc == 0) {
-        rc = blocks_finish(optimizer->whole, "application", hash_parameters(options));
+        rc = blocks_finish(optimizer->whole, "application", hash_parameters(options, packed));
     }
     if (rc != 0 || optimizer->world == 1) {
         optimizer->blocks = optimizer->whole;

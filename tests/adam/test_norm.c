@@ -22,6 +22,51 @@ static void fill(enum core_update_type type)
     }
 }
 
+static double sum_of_squares(const void *array, enum core_update_type type, uint64_t count)
+{
+    double sum = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        const double value = (double)ref_load(array, type, i);
+        sum += value * value;
+    }
+    return sum;
+}
+
+/* Parts may begin anywhere: one after another without a gap, across a tile and inside of groups, they have the same sums
+ * in one call for all tiles and in one for each. */
+static void packed_parts(void)
+{
+    static const uint64_t counts[] = {1, 3, 256, 65274, 5, 70000, 513};
+    enum { PARTS = sizeof counts / sizeof counts[0] };
+    for (int type = 0; type < 3; type++) {
+        const size_t bytes = type == CORE_UPDATE_F32 ? 4 : 2;
+        struct adam_norm_piece pieces[PARTS];
+        struct adam_norm norm;
+        double sums[2][3] = {{0}};
+        uint64_t end = 0;
+        fill((enum core_update_type)type);
+        for (size_t i = 0; i < PARTS; end += counts[i++]) {
+            pieces[i] = (struct adam_norm_piece){(char *)x + end * bytes, end, counts[i]};
+        }
+        adam_norm_init(&norm, NULL, CORE_CPU_ALL);
+        struct adam_norm_pieces of = {.list = pieces,
+                                      .list_count = PARTS,
+                                      .type = (enum core_update_type)type,
+                                      .count = end,
+                                      .sums = sums[0]};
+        check_int(adam_norm_sums_apart(&norm, &of), ==, 0);
+        for (uint64_t t = 0; t < 3; t++) {
+            of.first = t * CORE_UPDATE_TILE;
+            of.count = end - of.first < CORE_UPDATE_TILE ? end - of.first : CORE_UPDATE_TILE;
+            of.sums = &sums[1][t];
+            check_int(adam_norm_sums_apart(&norm, &of), ==, 0);
+            const double right = sum_of_squares((char *)x + of.first * bytes, of.type, of.count);
+            check_double(fabs(sums[0][t] - right), <=, 1e-12 * right);
+        }
+        check_memory(sums[0], sums[1], sizeof sums[0]);
+    }
+}
+
 /* An array whose parts are in other places, with zeros between them, has the sums that it has in one
  * place. */
 static void parts_have_the_sums_of_the_whole(void)
@@ -65,9 +110,9 @@ static void parts_have_the_sums_of_the_whole(void)
         second.count = CORE_UPDATE_TILE;
         check_int(adam_norm_sums_apart(&norm, &second), ==, 0);
         check_memory(&sums[0][1], &sums[1][0], sizeof(double));
-        pieces[1].first = 100;
+        pieces[2].first = 70255;
         check_int(adam_norm_sums_apart(&norm, &apart), ==, -EINVAL);
-        check_contains(core_err_message(), "begins at element 100");
+        check_contains(core_err_message(), "begins at element 70255; expected at least 70256");
         for (size_t i = 0; i < PARTS; i++) {
             free((void *)(uintptr_t)pieces[i].x);
         }
@@ -172,7 +217,7 @@ static void bad_input_is_refused(void)
     check_int(adam_norm_sums(&norm, &of), ==, 0);
 }
 
-TEST_MAIN({"tiles_are_the_same", tiles_are_the_same},
+TEST_MAIN({"tiles_are_the_same", tiles_are_the_same}, {"packed_parts", packed_parts},
           {"parts_have_the_sums_of_the_whole", parts_have_the_sums_of_the_whole},
           {"nonfinite_is_exact", nonfinite_is_exact},
           {"bad_input_is_refused", bad_input_is_refused})

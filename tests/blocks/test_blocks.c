@@ -26,6 +26,27 @@ static void check_run(const struct block *block, size_t index, struct block_run 
     check_uint(block->runs[index].group, ==, expected.group);
 }
 
+/* Packed arrays begin where the one before them ends; the end of the block is padded. */
+static void packed_arrays(void)
+{
+    struct blocks *blocks = NULL;
+    check_int(blocks_create(&blocks), ==, 0);
+    blocks->packed = true;
+    check_int(blocks_add(blocks, "packed"), ==, 0);
+    add_array(blocks, 3, 0, true, 0);
+    add_array(blocks, 300, 0, true, 3);
+    add_array(blocks, 1, 1, true, 303);
+    blocks_pad(blocks);
+    check_int(blocks_finish(blocks, "paper", 0), ==, 0);
+    check_uint(blocks->list[0].elements, ==, 512);
+    check_run(&blocks->list[0], 0, (struct block_run){303, 0});
+    check_run(&blocks->list[0], 1, (struct block_run){512, 1});
+    uint64_t end = 0;
+    check_true(!block_gap(&blocks->list[0], 0, &end));
+    check_uint(end, ==, 304);
+    blocks_destroy(blocks);
+}
+
 /* Arrays of one group become one run; padding belongs to the run before it. Spans are the elements of the
  * arrays of trained blocks alone. */
 static void runs_and_gaps(void)
@@ -166,5 +187,5 @@ static void many(void)
     blocks_destroy(blocks);
 }
 
-TEST_MAIN({"runs_and_gaps", runs_and_gaps}, {"tensors", tensors}, {"refused", refused},
-          {"many", many})
+TEST_MAIN({"packed_arrays", packed_arrays}, {"runs_and_gaps", runs_and_gaps}, {"tensors", tensors},
+          {"refused", refused}, {"many", many})
