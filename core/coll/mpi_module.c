@@ -33,8 +33,17 @@ static int check(int code, const char *call, char *why)
 static int initialise(char *why)
 {
     int there = 0;
+    int ended = 0;
     int level = 0;
     MPI_Initialized(&there);
+    MPI_Finalized(&ended);
+    if (ended) {
+        snprintf(why, COLL_TRANSPORT_WHY_BYTES,
+                 "MPI was finalized earlier in this process, by the application or with a world "
+                 "that tide closed, and cannot be started again; an application that needs several "
+                 "worlds initialises MPI itself, with MPI_THREAD_MULTIPLE");
+        return -EIO;
+    }
     if (!there) {
         int rc = check(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level), "MPI_Init_thread",
                        why);

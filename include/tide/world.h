@@ -37,7 +37,14 @@ struct tide_world_options {
 
 /* Connects the processes that were started together, and waits until all are connected. It uses the
  * MPI library that their launcher belongs to; with torchrun, TCP. *out is NULL if this process was
- * started alone. Returns 0; -EINVAL if variables of the environment contradict each other or name
+ * started alone.
+ *
+ * An application that uses MPI itself initialises it with MPI_THREAD_MULTIPLE before this call. The
+ * library then uses a duplicate of MPI_COMM_WORLD on its own thread, and the application finalizes
+ * MPI. Otherwise the library initialises MPI, and tide_world_close finalizes it; MPI cannot be
+ * initialised again after that, so this process cannot open another world.
+ *
+ * Returns 0; -EINVAL if variables of the environment contradict each other or name
  * no rendezvous; -ENOTSUP if torchrun started the processes and they have no GPUs or no NCCL, or if
  * tide's module for that MPI library is missing; -EPROTO if the processes differ; -ETIMEDOUT if
  * processes of torchrun do not meet within twice silence_seconds; or the error of MPI or a

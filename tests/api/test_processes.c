@@ -1,5 +1,5 @@
-/* test_processes.c: an application whose ranks are processes. The case starts this program again as every rank of a
- * world. Skipped without Open MPI. */
+/* test_processes.c: an application whose ranks are processes. A case starts this program, or one that uses MPI itself
+ * (mpi_application.c), as every rank of a world. Skipped without an MPI library. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -7,6 +7,7 @@
 #include <tide/world.h>
 #include <unistd.h>
 
+#include "tests/api/world.h"
 #include "tests/harness/mpi.h"
 #include "tests/harness/test.h"
 
@@ -40,6 +41,16 @@ static int be_a_rank(void)
     return 0;
 }
 
+/* Runs a shell command that starts processes; returns its exit code and keeps what it wrote. */
+static int run(const char *command, char *text, size_t bytes)
+{
+    FILE *pipe = popen(command, "r");
+    check_true(pipe != NULL);
+    text[fread(text, 1, bytes - 1, pipe)] = '\0';
+    const int status = pclose(pipe);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+}
+
 /* A process that closes the world before it has served the engines of the first one ends all processes, at once and
  * not after a minute of silence. */
 static void leaves_early(void)
@@ -49,20 +60,76 @@ static void leaves_early(void)
     test_mpi_begin();
     snprintf(command, sizeof command,
              "timeout 50 mpirun.openmpi --oversubscribe --bind-to none -n 2 %s --rank 2>&1", self);
-    FILE *pipe = popen(command, "r");
-    check_true(pipe != NULL);
-    text[fread(text, 1, sizeof text - 1, pipe)] = '\0';
-    const int status = pclose(pipe);
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+    const int code = run(command, text, sizeof text);
     if (code != 7) {
         test_note("%s", text);
     }
     check_int(code, ==, 7);
 }
 
+/* ---- applications that use MPI themselves ---- */
+
+static void run_application(const char *mpirun, const char *flavour, const char *mode)
+{
+    static char text[16384];
+    static struct world files;
+    char command[8192];
+    const char *root = getenv("TIDE_BUILD_ROOT");
+    if (TEST_RACES) {
+        test_skip("the library's threads are those of coll_mpi");
+    }
+    if (files.model[0] == '\0') {
+        world_init(&files);
+    }
+    snprintf(command, sizeof command,
+             "timeout 50 %s -n 2 %s/tests/api/mpi_application_%s %s '%s' '%s' 2>&1", mpirun,
+             root != NULL ? root : "build", flavour, mode, files.model, files.rates);
+    const int code = run(command, text, sizeof text);
+    if (code != 0) {
+        test_note("%s", text);
+    }
+    check_int(code, ==, 0);
+    check_contains(text, "rank 0 did all");
+    check_contains(text, "rank 1 did all");
+}
+
+/* An application that initialised MPI keeps it: its own calls work before, while and after tide trains, in two worlds. */
+static void application_keeps_mpi(void)
+{
+    test_mpi_begin();
+    run_application("mpirun.openmpi --oversubscribe --bind-to none", "openmpi", "own");
+}
+
+/* An application that leaves MPI to tide finds it finalized after its world. */
+static void tide_finalizes_mpi(void)
+{
+    test_mpi_begin();
+    run_application("mpirun.openmpi --oversubscribe --bind-to none", "openmpi", "tide");
+}
+
+/* tide has a thread of its own, so it refuses an MPI that was initialised for one thread. */
+static void one_thread_is_refused(void)
+{
+    test_mpi_begin();
+    run_application("mpirun.openmpi --oversubscribe --bind-to none", "openmpi", "funnel");
+}
+
+/* The same with MPICH. */
+static void mpich_applications(void)
+{
+    test_mpich_begin();
+    run_application("mpirun.mpich", "mpich", "own");
+    run_application("mpirun.mpich", "mpich", "tide");
+    run_application("mpirun.mpich", "mpich", "funnel");
+}
+
 int main(int argc, char **argv)
 {
-    static const struct test_case cases[] = {{"leaves_early", leaves_early}};
+    static const struct test_case cases[] = {{"leaves_early", leaves_early},
+                                             {"application_keeps_mpi", application_keeps_mpi},
+                                             {"tide_finalizes_mpi", tide_finalizes_mpi},
+                                             {"one_thread_is_refused", one_thread_is_refused},
+                                             {"mpich_applications", mpich_applications}};
     if (argc == 2 && strcmp(argv[1], "--rank") == 0) {
         return be_a_rank();
     }

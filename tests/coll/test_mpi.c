@@ -12,7 +12,6 @@
 #include "core/base/half.h"
 #include "core/coll/peers.h"
 #include "core/coll/sum.h"
-#include "core/coll/transport.h"
 #include "tests/coll/contract.h"
 #include "tests/harness/mpi.h"
 #include "tests/harness/test.h"
@@ -337,7 +336,7 @@ static int rank_main(const char *name)
 static char self[4096];
 
 static const char openmpi[] = "mpirun.openmpi --oversubscribe --bind-to none";
-static const char mpich[] = "mpiexec.hydra";
+static const char mpich[] = "mpirun.mpich";
 static const char torchrun[] = "torchrun";
 
 /* Runs a body on every rank of a world. Returns the launcher's status; *text is what all processes wrote. */
@@ -447,12 +446,7 @@ static void stopped_rank(void)
 /* The same tests with MPICH. */
 static void other_library(void)
 {
-    if (coll_transport_find(COLL_FLAVOUR_MPICH) != 0 ||
-        system("command -v mpiexec.hydra >/dev/null") != 0) {
-        test_skip("no MPICH");
-    }
-    /* Under ThreadSanitizer, the hook of UCX in madvise would crash in a thread that ends. */
-    setenv("UCX_MEM_EVENTS", "no", 1);
+    test_mpich_begin();
     check_launched(mpich, "results", 2);
     check_launched(mpich, "long", 2);
     check_launched(mpich, "goes_on", 2);

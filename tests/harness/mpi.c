@@ -16,15 +16,19 @@ static void add_option(const char *name, const char *option)
     setenv(name, text, 1);
 }
 
-void test_mpi_begin(void)
+static bool have(const char *flavour)
 {
     char module[1024];
+    char command[128];
     const char *root = getenv("TIDE_BUILD_ROOT");
-    snprintf(module, sizeof module, "%s/core/coll/tide_mpi_openmpi.so",
-             root != NULL ? root : "build");
-    if (access(module, R_OK) != 0 || system("command -v mpirun.openmpi >/dev/null") != 0) {
-        test_skip("no Open MPI");
-    }
+    snprintf(module, sizeof module, "%s/core/coll/tide_mpi_%s.so", root != NULL ? root : "build",
+             flavour);
+    snprintf(command, sizeof command, "command -v mpirun.%s >/dev/null", flavour);
+    return access(module, R_OK) == 0 && system(command) == 0;
+}
+
+static void prepare(void)
+{
     if (getenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM") == NULL) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
@@ -32,4 +36,22 @@ void test_mpi_begin(void)
         add_option("TSAN_OPTIONS",
                    "ignore_noninstrumented_modules=1:detect_deadlocks=0:report_mutex_bugs=0");
     }
+}
+
+void test_mpi_begin(void)
+{
+    if (!have("openmpi")) {
+        test_skip("no Open MPI");
+    }
+    prepare();
+}
+
+void test_mpich_begin(void)
+{
+    if (!have("mpich")) {
+        test_skip("no MPICH");
+    }
+    /* Under ThreadSanitizer, the hook of UCX in madvise would crash in a thread that ends. */
+    setenv("UCX_MEM_EVENTS", "no", 1);
+    prepare();
 }

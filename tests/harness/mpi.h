@@ -1,4 +1,4 @@
-/* mpi.h: for programs that start processes with Open MPI's mpirun.openmpi. */
+/* mpi.h: for programs that start processes with Open MPI's mpirun.openmpi or MPICH's mpirun.mpich. */
 #ifndef TESTS_HARNESS_MPI_H
 #define TESTS_HARNESS_MPI_H
 
@@ -6,5 +6,7 @@
  * processes that are started later: root may start them, and sanitizers do not report what MPI's own libraries
  * leak and lock. */
 void test_mpi_begin(void);
+/* The same for MPICH. */
+void test_mpich_begin(void);
 
 #endif
