@@ -1,5 +1,5 @@
 /* `mpirun tide finetune` with a tiny Llama: the same bytes as with ranks that are threads. If one process
- * ends early, all of them end. Skipped without Open MPI. */
+ * ends early, all of them end. With Open MPI, and some cases with MPICH; skipped without them. */
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
@@ -15,31 +15,49 @@
 
 #define RANKS TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json -q "
 
-/* Every process writes its number to pid.RANK, so that a case can send signals to it. If there is a file `apart`, each works
- * in a folder of its own. */
-static void begin(void)
+static struct {
+    const char *program, *flags;
+} launcher;
+
+static void write_rank(void)
 {
     char script[1024];
     const char *root = getenv("TIDE_BUILD_ROOT");
     root = root != NULL ? root : "build";
-    test_mpi_begin();
-    rig_train_begin();
     const int length = snprintf(
         script, sizeof script,
-        "#!/bin/sh\necho $$ >%s\nmv %s %s\n[ -e %s ] && mkdir -p %s && cd %s\n"
-        "exec %s/tools/tide \"$@\"\n",
-        rig_path("pid.new.$OMPI_COMM_WORLD_RANK"), rig_path("pid.new.$OMPI_COMM_WORLD_RANK"),
-        rig_path("pid.$OMPI_COMM_WORLD_RANK"), rig_path("apart"),
-        rig_path("cwd.$OMPI_COMM_WORLD_RANK"), rig_path("cwd.$OMPI_COMM_WORLD_RANK"), root);
+        "#!/bin/sh\nrank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\necho $$ >%s\nmv %s %s\n"
+        "[ -e %s ] && mkdir -p %s && cd %s\nexec %s/tools/tide \"$@\"\n",
+        rig_path("pid.new.$rank"), rig_path("pid.new.$rank"), rig_path("pid.$rank"),
+        rig_path("apart"), rig_path("cwd.$rank"), rig_path("cwd.$rank"), root);
     check_int(chmod(test_file("rank", script, (size_t)length), 0700), ==, 0);
+}
+
+/* Every process writes its number to pid.RANK, so that a case can send signals to it. If there is a file `apart`, each works
+ * in a folder of its own. */
+static void begin(void)
+{
+    test_mpi_begin();
+    launcher.program = "/usr/bin/mpirun.openmpi";
+    launcher.flags = "--oversubscribe --bind-to none";
+    rig_train_begin();
+    write_rank();
+}
+
+static void begin_mpich(void)
+{
+    test_mpich_begin();
+    launcher.program = "/usr/bin/mpirun.mpich";
+    launcher.flags = "";
+    rig_train_begin();
+    write_rank();
 }
 
 static int start(unsigned ranks, const char *arguments)
 {
     char words[1024];
-    rig_program = "/usr/bin/mpirun.openmpi";
-    snprintf(words, sizeof words, "--oversubscribe --bind-to none -n %u %%T/rank %s", ranks,
-             arguments);
+    rig_program = launcher.program;
+    snprintf(words, sizeof words, "%s -n %u %%T/rank %s", launcher.flags, ranks, arguments);
     const int child = rig_start(NULL, words);
     rig_program = "tools/tide";
     return child;
@@ -393,6 +411,33 @@ static void signalled(void)
     rig_end();
 }
 
+/* MPICH trains, saves, resumes and stops as Open MPI does. A killed process ends the others. */
+static void other_library(void)
+{
+    begin_mpich();
+    expect(0, RANKS "--zero 3 --steps 4 --out %T/threads --overwrite --ranks 2");
+    world(2, 0, RANKS "--zero 3 --steps 2 --save-every 2 --out %T/mpich");
+    world(2, 0, RANKS "--zero 3 --steps 4 --save-every 4 --out %T/mpich --resume");
+    rig_same_model("threads", "mpich");
+    int run = start(2, RANKS "--zero 2 --steps 1000000 --out %T/asked --log %T/asked.jsonl");
+    rig_wait_for_text("asked.jsonl");
+    check_int(kill(pid_of(1), SIGUSR1), ==, 0);
+    rig_expect(__LINE__, rig_wait(run), 130);
+    check_contains(rig_err, "has everything: --resume continues from there");
+    rig_remove("asked");
+    check_int(unlink(rig_path("asked.jsonl")), ==, 0);
+    run = start(2, RANKS "--zero 2 --steps 1000000 --out %T/asked --log %T/asked.jsonl");
+    rig_wait_for_text("asked.jsonl");
+    const int other = pid_of(0);
+    check_int(kill(pid_of(1), SIGKILL), ==, 0);
+    check_int(rig_wait(run), !=, 0);
+    for (int i = 0; i < 600 && kill(other, 0) == 0; i++) {
+        usleep(50000); /* a process that ends */
+    }
+    check_int(kill(other, 0), ==, -1);
+    rig_end();
+}
+
 /* ---- signals at random times ---- */
 
 static uint64_t draw(uint64_t *state, uint64_t below)
@@ -520,4 +565,5 @@ TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed},
           {"threads_are_shared", threads_are_shared}, {"measured", measured},
           {"drives_counted", drives_counted}, {"grouped", grouped}, {"saved", saved},
           {"adapters", adapters}, {"pairs", pairs}, {"apart", apart}, {"refused", refused},
-          {"signalled", signalled}, {"storm", storm}, {"failing_rank", failing_rank})
+          {"signalled", signalled}, {"other_library", other_library}, {"storm", storm},
+          {"failing_rank", failing_rank})
