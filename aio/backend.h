@@ -99,13 +99,13 @@ void aio_mem_destroy(struct aio_mem_disk *disk);
 
 enum { AIO_REASON_BYTES = 256 };
 
-/* 0 if it works here, else -errno (-ENOSYS, -EPERM; -ENOTSUP: not built in). `reason` gets the
+/* 0 if it works here, else -errno (-ENOSYS, -EPERM; -ENOTSUP if not built in). `reason` gets the
  * explanation in either case. Nothing stays open. */
 int aio_probe_uring(char *reason, size_t bytes);
 int aio_probe_libaio(char *reason, size_t bytes);
 int aio_probe_threads(char *reason, size_t bytes);
 
-/* The back end of that name: uring (io_uring), libaio, threads, mem. NULL: unknown or not
+/* Returns the back end of that name: uring (io_uring), libaio, threads, mem. NULL: unknown or not
  * built in. */
 const struct aio_backend *aio_backend_find(const char *name);
 

@@ -443,7 +443,8 @@ int aio_fs_scratch(int directory_fd, const char *name, bool direct)
     return fd;
 }
 
-/* Writes one block and reads it back. 1: the data is equal; 0: not with this file; -errno: writing failed. */
+/* Writes one block and reads it back. Returns 1 if the data is equal, 0 if this file returns other
+ * data, or -errno if writing failed. */
 static int write_and_read(int fd)
 {
     void *memory = NULL;

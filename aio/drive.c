@@ -165,7 +165,8 @@ static bool is_called(struct aio_drive *drive)
     return atomic_load_explicit(&drive->call, memory_order_seq_cst) != NULL;
 }
 
-/* How long there is nothing to do, at most until `until_ns`; 0: there is work now; -1: no limit. */
+/* Returns how long there is nothing to do, at most until `until_ns`; 0: there is work now; -1: no
+ * limit. */
 static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
 {
     const bool full = drive->dead || drive->in_flight >= drive->depth;
@@ -212,7 +213,7 @@ static void drive_sleep(struct aio_drive *drive, int64_t until_ns)
     }
 }
 
-/* Collects all completions that are ready. False: reap failed. */
+/* Collects all completions that are ready. Returns false if reap failed. */
 static bool drive_drain(struct aio_drive *drive, int got)
 {
     struct aio_event events[EVENTS];
@@ -523,9 +524,9 @@ static int by_address(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* The end of the slab that begins at `at`. The kernel keeps huge pages whole only in a slab that has no
- * small ones; otherwise it splits each transfer into one segment for each small page, and 1 MiB into two
- * requests. So the unaligned ends of memory become slabs of their own. */
+/* Returns the end of the slab that begins at `at`. The kernel keeps huge pages whole only in a slab
+ * that has no small ones; otherwise it splits each transfer into one segment for each small page,
+ * and 1 MiB into two requests. So the unaligned ends of memory become slabs of their own. */
 static uintptr_t slab_end(uintptr_t at, uintptr_t end)
 {
     const uintptr_t whole = end / HUGE_BYTES * HUGE_BYTES;

@@ -46,9 +46,9 @@ struct aio_drive_options {
 
 int aio_drive_create(const struct aio_drive_options *options, struct aio_drive **out);
 
-/* Ends the thread. All queues must already be closed. -ETIMEDOUT: transfers never completed; the
- * kernel may still access their memory, which must not be freed, and the drive is leaked. NULL is
- * fine. */
+/* Ends the thread. All queues must already be closed. Returns -ETIMEDOUT if transfers never
+ * completed; the kernel may still access their memory, which must not be freed, and the drive is
+ * leaked. Accepts NULL. */
 int aio_drive_destroy(struct aio_drive *drive);
 
 struct aio_file {
@@ -73,7 +73,7 @@ int aio_drive_register(struct aio_drive *drive, const struct iovec *memory, unsi
 void aio_drive_stats(struct aio_drive *drive, struct aio_drive_stats *out);
 
 const char *aio_drive_name(const struct aio_drive *drive);
-/* The back end's name and how it was set up. */
+/* Returns the back end's name and how it was set up. */
 const char *aio_drive_describe(const struct aio_drive *drive);
 uint32_t aio_drive_block_bytes(const struct aio_drive *drive);
 uint32_t aio_drive_depth(const struct aio_drive *drive);

@@ -170,7 +170,7 @@ static inline void count(_Atomic uint64_t *counter, uint64_t n)
 bool aio_channel_failed(const struct channel *channel);
 /* Fails the channel's queue with this thread's error message. `value`: the request; 0: no single one. */
 void aio_channel_fail(struct channel *channel, uint64_t value, int rc);
-/* The channel that the next piece is cut from; NULL: there is nothing to cut. */
+/* Returns the channel that the next piece is cut from; NULL: there is nothing to cut. */
 struct channel *aio_channel_pick(struct aio_drive *drive);
 /* Cuts one piece off; the channel comes from aio_channel_pick. */
 void aio_channel_cut(struct aio_drive *drive, struct channel *channel, struct io_piece *piece);
@@ -193,7 +193,8 @@ void aio_pieces_verify(struct aio_drive *drive, unsigned max);
 void aio_pieces_cancel(struct aio_drive *drive, const struct channel *channel);
 /* Drops pieces that wait to be repeated, of queues that have failed. */
 void aio_pieces_drop(struct aio_drive *drive);
-/* Warns about pieces later than warn_ns. -ETIMEDOUT with a message: one is later than limit_ns. */
+/* Warns about pieces later than warn_ns. Returns -ETIMEDOUT with a message if one is later than
+ * limit_ns. */
 int aio_pieces_watch(struct aio_drive *drive);
 
 /* ---- drive.c: any thread ---- */
@@ -201,8 +202,8 @@ int aio_pieces_watch(struct aio_drive *drive);
 /* Tells the drive that a channel has new requests. */
 void aio_drive_wake(struct aio_drive *drive);
 int aio_drive_open_channel(struct aio_drive *drive, struct channel *channel);
-/* Drops what is not submitted and waits for the rest. -ETIMEDOUT: pieces are still in flight, and the
- * channel must not be freed. */
+/* Drops what is not submitted and waits for the rest. Returns -ETIMEDOUT if pieces are still in
+ * flight, and the channel must not be freed. */
 int aio_drive_close_channel(struct aio_drive *drive, struct channel *channel);
 
 #endif

@@ -17,13 +17,13 @@
 
 struct aio_dir;
 
-/* Opens the directory, or creates it (its parent must exist). -ELOOP: a symbolic link. -EPERM: it belongs
- * to another user, others can access it, or everybody can write to the parent of a new one. -EBUSY: another
- * run uses it. The message says what to do. */
+/* Opens the directory, or creates it (its parent must exist). Returns -ELOOP for a symbolic link.
+ * Returns -EPERM if it belongs to another user, others can access it, or everybody can write to the
+ * parent of a new one. Returns -EBUSY if another run uses it. The message says what to do. */
 int aio_dir_open(const char *path, struct aio_dir **out);
 
-/* Unlocks the directory, and removes it if aio_dir_open created it and it is empty. -ESTALE: the path is
- * another directory by now, and nothing was removed. NULL is fine. */
+/* Unlocks the directory, and removes it if aio_dir_open created it and it is empty. Returns -ESTALE
+ * if the path is another directory by now, and nothing was removed. Accepts NULL. */
 int aio_dir_close(struct aio_dir *dir);
 
 int aio_dir_fd(const struct aio_dir *dir);
@@ -117,19 +117,20 @@ struct aio_path_options {
 
 int aio_path_open(const struct aio_path_options *options, struct aio_path **out);
 /* Removes the file, and the directory if aio_path_open created it. All queues must already be
- * closed. -ESTALE: the path leads to another file by now. -ETIMEDOUT: see aio_drive_destroy. NULL
- * is fine. */
+ * closed. Returns -ESTALE if the path leads to another file by now. Returns -ETIMEDOUT: see
+ * aio_drive_destroy. Accepts NULL. */
 int aio_path_close(struct aio_path *path);
 
-/* Removes the extent file that an ended run left in a directory. -ENOENT without a message: there is none.
- * -EBUSY: a run uses the directory. A file that is not ours is left alone and is an error. */
+/* Removes the extent file that an ended run left in a directory. Returns -ENOENT without a message
+ * if there is none. Returns -EBUSY if a run uses the directory. A file that is not ours is left
+ * alone and is an error. */
 int aio_path_discard(const char *directory);
 
 struct aio_drive *aio_path_drive(const struct aio_path *path);
 uint32_t aio_path_file(const struct aio_path *path);
 uint64_t aio_path_data_offset(const struct aio_path *path);
 
-/* -EBADMSG with a message: this is not the header of an extent file. */
+/* Returns -EBADMSG with a message if this is not the header of an extent file. */
 int aio_header_check(const struct aio_header *header, const char *name);
 void aio_header_seal(struct aio_header *header);
 
@@ -147,8 +148,8 @@ struct aio_look {
     uint32_t path, paths; /* index of this path in its store, and their number */
 };
 
-/* Inspects the extent file of a directory. -ENOENT without a message: there is none. -EBADMSG with a
- * message: it is invalid; *out is filled in even so. */
+/* Inspects the extent file of a directory. Returns -ENOENT without a message if there is none.
+ * Returns -EBADMSG with a message if it is invalid; *out is filled in even so. */
 int aio_look(const char *directory, struct aio_look *out);
 
 #endif

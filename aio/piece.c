@@ -63,7 +63,7 @@ int aio_pieces_create(struct aio_drive *drive)
     return 0;
 }
 
-/* The registered buffer that holds all of the memory, or NONE. */
+/* Returns the registered buffer that holds all of the memory, or NONE. */
 static int32_t buffer_of(const struct aio_drive *drive, const unsigned char *memory, uint32_t bytes)
 {
     unsigned low = 0;

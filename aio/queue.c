@@ -222,7 +222,7 @@ static int check_iov(const struct aio_queue *queue, const struct aio_iov *iov)
     return 0;
 }
 
-/* How many more requests fit into the channel. */
+/* Returns how many more requests fit into the channel. */
 static uint64_t channel_room(const struct channel *channel)
 {
     uint64_t tail = atomic_load_explicit(&channel->tail, memory_order_relaxed);

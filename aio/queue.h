@@ -36,8 +36,8 @@ int aio_queue_open(struct aio_drive *const *drives, unsigned count,
 
 /* Drops requests that are not submitted yet (the line then fails with -ECANCELED), cancels those in
  * flight and waits for them. To complete all of them first, wait for aio_queue_tail. 0: the caller
- * may free all memory. -ETIMEDOUT: a drive does not respond, and memory of its requests must not be
- * freed. In either case queue and line must not be used any more. NULL is fine. */
+ * may free all memory. Returns -ETIMEDOUT if a drive does not respond, and memory of its requests
+ * must not be freed. In either case queue and line must not be used any more. Accepts NULL. */
 int aio_queue_close(struct aio_queue *queue);
 
 /* Contiguous bytes of one file on one drive. */
@@ -50,10 +50,11 @@ struct aio_iov {
     struct aio_sums sums;
 };
 
-/* Submits one request: reads or writes of `count` (1 to AIO_IOV_MAX) ranges, which may lie on several
- * drives. Never blocks. -EAGAIN: `depth` requests are incomplete, wait for an older fence. -EINVAL: wrong
- * alignment, or beyond the end of a file. Else the error that ended the queue. On success *out is reached
- * when all ranges are complete. */
+/* Submits one request: reads or writes of `count` (1 to AIO_IOV_MAX) ranges, which may lie on
+ * several drives. Never blocks. Returns -EAGAIN if `depth` requests are incomplete; the caller then
+ * waits for an older fence. Returns -EINVAL for wrong alignment or a range beyond the end of a
+ * file. Otherwise returns the error that ended the queue. On success *out is reached when all
+ * ranges are complete. */
 int aio_queue_submit(struct aio_queue *queue, enum aio_kind kind, const struct aio_iov *iovs,
                      unsigned count, struct core_fence *out);
 
@@ -67,7 +68,7 @@ int aio_queue_write(struct aio_queue *queue, uint32_t file, uint64_t offset, con
  * queue on that drive are complete; later ones start after it. */
 int aio_queue_sync(struct aio_queue *queue, unsigned drive, uint32_t file, struct core_fence *out);
 
-/* The fence of everything submitted so far. */
+/* Returns the fence of everything submitted so far. */
 struct core_fence aio_queue_tail(struct aio_queue *queue);
 
 #endif

@@ -24,10 +24,10 @@ struct aio_drive_stats {
     uint64_t latency[2][AIO_LATENCY_BUCKETS]; /* of reads, of writes: see aio_latency_ns */
 };
 
-/* The bucket that counts a latency. */
+/* Returns the bucket that counts a latency. */
 unsigned aio_latency_bucket(uint64_t ns);
-/* The latency in ns that `share` (0 to 1) of the counted pieces stay below, exact to 1/4 of a power
- * of two; 0 if nothing was counted. `latency` may be the difference of two snapshots. */
+/* Returns the latency in ns that `share` (0 to 1) of the counted pieces stay below, exact to 1/4 of
+ * a power of two; 0 if nothing was counted. `latency` may be the difference of two snapshots. */
 uint64_t aio_latency_ns(const uint64_t latency[AIO_LATENCY_BUCKETS], double share);
 
 #endif

@@ -43,7 +43,7 @@ struct aio_store_options {
 
 int aio_store_open(const struct aio_store_options *options, struct aio_store **out);
 /* All queues must already be closed. Closes every path even after an error; returns the first one.
- * NULL is fine. */
+ * Accepts NULL. */
 int aio_store_close(struct aio_store *store);
 
 uint64_t aio_store_bytes(const struct aio_store *store);      /* for extents, all paths */
@@ -54,8 +54,8 @@ struct aio_drive *aio_store_drive(const struct aio_store *store, unsigned path);
 int aio_store_register(struct aio_store *store, const struct iovec *memory, unsigned count);
 
 /* Allocates an extent of `bytes` (rounded up to 4096), spread over the paths in proportion to their
- * weights. `owner` distinguishes it from all others in the seeds of its checksums. -ENOSPC: the store is
- * full; the message has the numbers. */
+ * weights. `owner` distinguishes it from all others in the seeds of its checksums. Returns -ENOSPC
+ * if the store is full; the message has the numbers. */
 int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
                      struct aio_extent **out);
 /* The same with a checksum for each page (16 bytes for 4096) instead of each MiB, so that parts of it

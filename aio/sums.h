@@ -21,9 +21,9 @@ struct aio_sums {
     bool pages;            /* a unit is a page, not a MiB */
 };
 
-/* Bytes of a unit. */
+/* Returns the bytes of a unit. */
 uint32_t aio_sums_unit(const struct aio_sums *sums);
-/* The seed of sum `index` of the table. */
+/* Returns the seed of sum `index` of the table. */
 uint64_t aio_sum_seed(const struct aio_sums *sums, uint64_t index, uint64_t generation);
 
 /* Both functions take `bytes` bytes at `memory`. These begin `offset` bytes, a whole number of

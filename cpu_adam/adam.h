@@ -71,9 +71,9 @@ struct adam_arrays {
     float *v_scale;
 };
 
-/* -EINVAL if the options contradict each other or are out of range; -ENOMEM. */
+/* Returns -EINVAL if the options contradict each other or are out of range; -ENOMEM. */
 int adam_create(const struct adam_options *options, struct adam **out);
-void adam_destroy(struct adam *adam); /* NULL is fine */
+void adam_destroy(struct adam *adam); /* Accepts NULL */
 
 /* Replaces a group's hyperparameters for the next steps. On failure the old ones stay. */
 int adam_group_set(struct adam *adam, size_t index, const struct adam_group *group);
@@ -104,9 +104,9 @@ typedef int adam_piece_fn(void *context, const struct core_update_args *piece);
 int adam_pieces(struct adam *adam, const struct adam_window *window, adam_piece_fn *take,
                 void *context);
 
-/* The fp32 scalars of one group, as the pass uses them: the same for CPU and device. -EINVAL for
- * settings without valid scalars (step 0, beta 1, negative values, values that are not finite or
- * beyond fp32). */
+/* The fp32 scalars of one group, as the pass uses them: the same for CPU and device. Returns
+ * -EINVAL for settings without valid scalars (step 0, beta 1, negative values, values that are not
+ * finite or beyond fp32). */
 int adam_scalars(enum core_update_rule rule, const struct adam_group *group, double gradient_scale,
                  struct core_update_scalars *out);
 
@@ -123,28 +123,28 @@ enum adam_stream {
     ADAM_STREAMS,
 };
 
-/* Bytes of `count` parameters in a stream, counted from the start of a block; 0 if the rule and the
- * formats of `options` do not use the stream. */
+/* Returns the bytes of `count` parameters in a stream, counted from the start of a block; 0 if the
+ * rule and the formats of `options` do not use the stream. */
 uint64_t adam_stream_bytes(const struct adam_options *options, enum adam_stream stream,
                            uint64_t count);
 
-/* The fp32 value of an element of the arrays, whatever its master's format. */
+/* Returns the fp32 value of an element of the arrays, whatever its master's format. */
 float adam_master_value(const struct adam_arrays *arrays, uint64_t i);
-/* The low half of a split master whose high half is x rounded to the nearest bf16, ties to even. A tie that was
- * rounded down loses its last bit. */
+/* Returns the low half of a split master whose high half is x rounded to the nearest bf16, ties to
+ * even. A tie that was rounded down loses its last bit. */
 uint16_t adam_master_low(float x);
 
 enum adam_value { ADAM_VALUE_MASTER, ADAM_VALUE_M, ADAM_VALUE_V };
 
 /* Sets the values of begin .. end - 1, rounded to nearest where the format is narrower than fp32;
  * the working weight follows the master. 8-bit moments: `end`, too, is a multiple of
- * CORE_UPDATE_Q8_BLOCK or the end of the array. -ENOTSUP if the rule has no such moment. */
+ * CORE_UPDATE_Q8_BLOCK or the end of the array. Returns -ENOTSUP if the rule has no such moment. */
 int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                      uint64_t begin, uint64_t end, const float *in);
 
 /* Reads the values of begin .. end - 1 as fp32. Writing them back with adam_state_write changes
  * nothing except the rounding of 8-bit moments. `begin` and `end` are as in adam_state_write.
- * -ENOTSUP if the rule has no such moment. */
+ * Returns -ENOTSUP if the rule has no such moment. */
 int adam_state_read(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                     uint64_t begin, uint64_t end, float *out);
 

@@ -5,7 +5,7 @@
 #include "core/base/update_args.h"
 #include "cpu_adam/vec.h"
 
-/* Elements i .. i + V_LANES - 1 of x. */
+/* Returns the elements i .. i + V_LANES - 1 of x. */
 V_INLINE vf load_any(const void *x, enum core_update_type type, uint64_t i)
 {
     if (type == CORE_UPDATE_BF16) {
@@ -17,7 +17,7 @@ V_INLINE vf load_any(const void *x, enum core_update_type type, uint64_t i)
     return v_load((const float *)x + i);
 }
 
-/* The bf16 of a in the upper half of each lane: to nearest, ties to even. */
+/* Returns the bf16 of a in the upper half of each lane: to nearest, ties to even. */
 V_INLINE vu bf16_of(vf a)
 {
     vu bits = v_bits(v_canonical(a));
@@ -43,7 +43,7 @@ V_INLINE struct pair pair_of_halves(vu halves)
     return (struct pair){v_float(u_shl(halves, 16)), v_float(u_and(halves, u_set(0xffff0000u)))};
 }
 
-/* The upper halves of two words, as 16-bit elements. */
+/* Returns the upper halves of two words, as 16-bit elements. */
 V_INLINE vu halves_of(vu even, vu odd)
 {
     return u_pick(u_set(0xffffu), u_shr(even, 16), odd);

@@ -36,7 +36,7 @@ V_INLINE struct q8_unit q8_unit_of(float scale, float top, float c)
     return (struct q8_unit){v_set(unit), v_set(-(c * unit))};
 }
 
-/* The value of the code in bits Q8_SHIFT and up of `bits`, `mask` wide; c has none of these
+/* Returns the value of the code in bits Q8_SHIFT and up of `bits`, `mask` wide; c has none of these
  * bits. */
 V_INLINE vf q8_value(vu bits, uint32_t mask, float c, struct q8_unit unit)
 {
@@ -84,7 +84,7 @@ V_INLINE struct pair_of_words q8_parts(vu chance)
                                   u_and(u_shr(chance, 32 - Q8_SHIFT), mask)};
 }
 
-/* A pair's codes, in the low halves of the lanes; the high halves are undefined. */
+/* Returns a pair's codes, in the low halves of the lanes; the high halves are undefined. */
 V_INLINE vu q8_m_codes(struct pair m, vf rate, struct pair_of_words part)
 {
     vu even = u_add(v_bits(q8_m_size(m.even, rate)), part.even);
@@ -101,7 +101,7 @@ V_INLINE vu q8_v_codes(struct pair v, vf rate, struct pair_of_words part)
     return u_pick(u_set(0xff), u_shr(even, Q8_SHIFT), u_shr(odd, Q8_SHIFT - 8));
 }
 
-/* The larger magnitude, as bits: NaN is larger than infinity. */
+/* Returns the larger magnitude, as bits: NaN is larger than infinity. */
 V_INLINE vu q8_larger(vu most, struct pair x)
 {
     vu even = u_and(v_bits(x.even), u_set(0x7fffffffu));

@@ -147,7 +147,7 @@ struct met {
     vu master;
 };
 
-/* The smallest magnitude that the working weight rounds to infinity. */
+/* Returns the smallest magnitude that the working weight rounds to infinity. */
 V_INLINE uint32_t working_limit(enum core_update_master master)
 {
     switch (master) {
@@ -251,7 +251,7 @@ __attribute__((noinline)) static void add_squares(const struct core_update_args 
     squares((const unsigned char *)u->g + at * bytes, u->gradients, count, lanes);
 }
 
-/* The master of V_LANES elements in order. */
+/* Returns the master of V_LANES elements in order. */
 V_INLINE vf weights_load(const struct core_update_args *u, uint64_t i)
 {
     if (u->master != CORE_UPDATE_MASTER_SPLIT) {

@@ -142,7 +142,8 @@ int adam_step_scalars(struct adam *adam, double gradient_scale)
     return 0;
 }
 
-/* The Philox stream of a step: the latest step of any group, so that it is new in every step. */
+/* Returns the Philox stream of a step: the latest step of any group, so that it is new in every
+ * step. */
 static uint64_t stream_of(const struct adam *adam)
 {
     uint64_t step = 0;

@@ -17,13 +17,13 @@ struct adam {
 /* Computes the scalars of every group for one step into adam->scalars. */
 int adam_step_scalars(struct adam *adam, double gradient_scale);
 
-/* The arguments of an update of the whole window, without scalars. Arrays that the formats do not
- * use are NULL. */
+/* Returns the arguments of an update of the whole window, without scalars. Arrays that the formats
+ * do not use are NULL. */
 struct core_update_args adam_bind(const struct adam *adam, const struct adam_arrays *arrays);
 
-/* -EINVAL unless begin .. end - 1 lies in the window, starts and ends where the moments can be cut,
- * and every array used is aligned and overlaps no other. Gradients are checked only if `gradients`
- * is set. */
+/* Returns -EINVAL unless begin .. end - 1 lies in the window, starts and ends where the moments can
+ * be cut, and every array used is aligned and overlaps no other. Gradients are checked only if
+ * `gradients` is set. */
 int adam_check_arrays(const struct adam *adam, const struct adam_arrays *arrays, uint64_t begin,
                       uint64_t end, bool gradients);
 

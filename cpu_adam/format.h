@@ -11,7 +11,7 @@
 bool adam_has_m(enum core_update_rule rule);
 bool adam_has_v(enum core_update_rule rule);
 
-/* Bytes of one element of `type`: 4, 2, 2, 1. */
+/* Returns the bytes of one element of `type`: 4, 2, 2, 1. */
 size_t adam_type_bytes(enum core_update_type type);
 
 #endif

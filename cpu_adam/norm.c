@@ -94,7 +94,7 @@ static void add_squares(const struct adam_ops *ops, enum core_update_type type,
     }
 }
 
-/* The first piece that ends after element `at`. */
+/* Returns the first piece that ends after element `at`. */
 static size_t find_piece(const struct adam_norm_pieces *of, uint64_t at)
 {
     size_t low = 0;
@@ -108,7 +108,7 @@ static size_t find_piece(const struct adam_norm_pieces *of, uint64_t at)
     return low;
 }
 
-/* Elements begin .. end - 1 of one tile. */
+/* Returns the elements begin .. end - 1 of one tile. */
 static double tile_sum(const struct adam_ops *ops, const struct adam_norm_pieces *of,
                        uint64_t begin, uint64_t end)
 {

@@ -21,8 +21,8 @@ struct adam_norm {
 void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mask);
 
 /* Writes one sum per tile. Only the last tile of the array may be shorter than CORE_UPDATE_TILE.
- * -EINVAL for an array that is missing, misaligned or too long, for 8-bit codes, or if `first` is
- * not a multiple of CORE_UPDATE_TILE; then nothing is written. */
+ * Returns -EINVAL for an array that is missing, misaligned or too long, for 8-bit codes, or if
+ * `first` is not a multiple of CORE_UPDATE_TILE; then nothing is written. */
 int adam_norm_sums(const struct adam_norm *norm, const struct core_squares_args *of);
 
 /* A part of an array that is in memory of its own. */
@@ -46,11 +46,11 @@ struct adam_norm_pieces {
 };
 int adam_norm_sums_apart(const struct adam_norm *norm, const struct adam_norm_pieces *of);
 
-/* The sum of squares of one or more arrays from the sums of their tiles, added in order. It is not
- * finite exactly if an element is not finite. */
+/* Returns the sum of squares of one or more arrays from the sums of their tiles, added in order. It
+ * is not finite exactly if an element is not finite. */
 double adam_norm_total(const double *sums, uint64_t count);
 
-/* The first tile whose sum is not finite, or `count`. */
+/* Returns the first tile whose sum is not finite, or `count`. */
 uint64_t adam_norm_bad_tile(const double *sums, uint64_t count);
 
 #endif

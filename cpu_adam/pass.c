@@ -6,7 +6,7 @@
 
 #include "cpu_adam/format.h"
 
-/* The pointer `bytes` further; NULL stays NULL. */
+/* Returns the pointer `bytes` further; NULL stays NULL. */
 static void *further(const void *at, uint64_t bytes)
 {
     return at == NULL ? NULL : (unsigned char *)(uintptr_t)at + bytes;
@@ -115,7 +115,7 @@ static unsigned update_run(const struct adam_pass *pass, const struct core_updat
     return met;
 }
 
-/* The run that holds `index`. */
+/* Returns the run that holds `index`. */
 static size_t run_of(const struct adam_pass *pass, uint64_t index)
 {
     size_t low = 0;
@@ -154,8 +154,8 @@ static uint64_t whole_blocks(uint64_t count)
     return (count + CORE_UPDATE_Q8_BLOCK - 1) / CORE_UPDATE_Q8_BLOCK * CORE_UPDATE_Q8_BLOCK;
 }
 
-/* The codes of a stage: in place, or, if the array ends within a block, in `codes` with zeros after
- * `count`. */
+/* Returns the codes of a stage: in place, or, if the array ends within a block, in `codes` with
+ * zeros after `count`. */
 static struct adam_q8 q8_stage(const struct core_update_args *u, uint64_t count,
                                uint8_t codes[2][ADAM_STAGE], float *m, float *v)
 {
@@ -230,7 +230,8 @@ static unsigned update_staged(const struct adam_pass *pass, uint64_t begin, uint
     return met;
 }
 
-/* The end of the run of whole blocks with the same scalars; `begin` if the first block is cut. */
+/* Returns the end of the run of whole blocks with the same scalars; `begin` if the first block is
+ * cut. */
 static uint64_t q8_run_end(const struct adam_pass *pass, uint64_t begin, uint64_t end)
 {
     const uint64_t stop = least(end, pass->runs[run_of(pass, begin)].end);

@@ -23,7 +23,7 @@ struct adam_pass {
  * there. Returns enum core_nonfinite_flags. */
 unsigned adam_pass_range(const struct adam_pass *pass, uint64_t begin, uint64_t end);
 
-/* The arrays with element 0 at global index `from`. */
+/* Returns the arrays with element 0 at global index `from`. */
 struct core_update_args adam_pass_from(const struct core_update_args *arrays, uint64_t from);
 
 /* Decodes the 8-bit moments of begin .. end - 1 to fp32 (in `m`, `v`, room for whole blocks, at

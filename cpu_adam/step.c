@@ -104,7 +104,7 @@ int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double g
     return run_step(adam, arrays, gradient_scale, &step);
 }
 
-/* The end of the consecutive runs of one group around element `index`, and that group. */
+/* Returns the end of the consecutive runs of one group around element `index`, and that group. */
 static uint64_t piece_end(const struct adam *adam, uint64_t index, uint32_t *group)
 {
     const struct adam_run *runs = adam->runs;

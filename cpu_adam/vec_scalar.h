@@ -128,7 +128,7 @@ V_INLINE void u_store16(uint16_t *to, vu a)
     memcpy(to, &x, sizeof x);
 }
 
-/* The elements of a, then those of b. */
+/* Returns the elements of a, then those of b. */
 V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 {
     u_store16(to, a);
@@ -169,8 +169,8 @@ V_INLINE vu u_max(vu a, vu b)
 #define u_shl(a, bits) ((vu)((a) << (bits)))
 #define u_shr(a, bits) ((vu)((a) >> (bits)))
 
-/* Elements in pairs: V_LANES 32-bit words hold 2 V_LANES elements of 16 bits, the even ones in the
- * low halves. Fp32 arrays are separated into even and odd elements to match. */
+/* Returns the elements in pairs: V_LANES 32-bit words hold 2 V_LANES elements of 16 bits, the even
+ * ones in the low halves. Fp32 arrays are separated into even and odd elements to match. */
 V_INLINE vu u_load(const void *from)
 {
     vu x;
@@ -207,7 +207,7 @@ V_INLINE void v_store_pair_fp16(uint16_t *to, vf even, vf odd)
     v_store_fp16(to + 1, odd);
 }
 
-/* The bits of a where mask has ones, of b elsewhere. */
+/* Returns the bits of a where mask has ones, of b elsewhere. */
 V_INLINE vu u_pick(vu mask, vu a, vu b)
 {
     return (a & mask) | (b & ~mask);
@@ -219,7 +219,7 @@ V_INLINE vu u_and_or(vu a, vu mask, vu b)
     return (a & mask) | b;
 }
 
-/* The larger; unspecified if one is NaN. */
+/* Returns the larger; unspecified if one is NaN. */
 V_INLINE vf v_max(vf a, vf b)
 {
     return a > b ? a : b;
@@ -244,7 +244,7 @@ V_INLINE vu w_words(struct vw a)
     return (vu)a.product;
 }
 
-/* The 64-bit product of a's low word and b. */
+/* Returns the 64-bit product of a's low word and b. */
 V_INLINE struct vw w_multiply(struct vw a, vu b)
 {
     return (struct vw){(uint64_t)(uint32_t)a.product * b};
@@ -256,7 +256,7 @@ V_INLINE struct vw w_next(struct vw product, struct vw a, vu key)
     return (struct vw){product.product >> 32 ^ (uint32_t)a.product ^ key};
 }
 
-/* The largest lane. */
+/* Returns the largest lane. */
 V_INLINE uint32_t u_largest(vu a)
 {
     return a;

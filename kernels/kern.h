@@ -42,7 +42,7 @@ enum kern_type {
     KERN_F64, /* only for the references (ref/); no device takes it */
 };
 
-/* Bytes of one element: 4, 2, 2, 8. */
+/* Returns the bytes of one element: 4, 2, 2, 8. */
 size_t kern_type_bytes(enum kern_type type);
 const char *kern_type_name(enum kern_type type); /* "fp32", "bf16", "fp16", "fp64" */
 
@@ -74,7 +74,7 @@ enum kern_op {
 
 /* "linear", "linear_grad_input", ...: the base name of the op's files and functions. */
 const char *kern_op_name(enum kern_op op);
-/* Bytes of the op's argument struct. */
+/* Returns the bytes of the op's argument struct. */
 size_t kern_op_argument_bytes(enum kern_op op);
 
 /* Destination of the gradient of one parameter. With p the fp32 gradient of this micro-batch:
@@ -91,7 +91,7 @@ struct kern_grad {
     bool last;
 };
 
-/* The destination of the gradient's elements from `first` on. */
+/* Returns the destination of the gradient's elements from `first` on. */
 struct kern_grad kern_grad_at(const struct kern_grad *grad, int64_t first);
 
 /* KERN_LINEAR: y[m][n] = scale x[m][k] w[n][k]^T + bias[n] + (onto ? y[m][n] : 0), rounded once.

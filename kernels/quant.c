@@ -108,7 +108,8 @@ void kern_quant_point(struct kern_expand_arguments *part, const void *stored)
     part->nested = (const float *)(const void *)(bytes + spans.nested.begin);
 }
 
-/* The largest magnitude; infinity or NaN if there is one. As bits, because compilers vectorise this. */
+/* Returns the largest magnitude; infinity or NaN if there is one. As bits, because compilers
+ * vectorise this. */
 static float largest(const float *values, int64_t count)
 {
     int32_t most = 0;
@@ -152,8 +153,8 @@ static float encode_nf4_block(const float *weights, int64_t count, const float *
     return whole ? most : least;
 }
 
-/* The nearest value of the dynamic map to each of STEPS steps from -1 to 1. bitsandbytes rounds to these
- * steps first. */
+/* Returns the nearest value of the dynamic map to each of STEPS steps from -1 to 1. bitsandbytes
+ * rounds to these steps first. */
 static uint8_t nearest(const float *bounds, int step)
 {
     const float value = -1.0f + (2.0f * (float)step) / (STEPS - 1);

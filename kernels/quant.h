@@ -54,7 +54,7 @@ struct kern_quant_spans kern_quant_spans_of(const struct kern_expand_arguments *
 /* Points the arguments, of which all but the pointers are set, into a whole tensor in memory. */
 void kern_quant_point(struct kern_expand_arguments *part, const void *stored);
 
-/* Elements that are encoded together: encoding begins at a multiple of it. */
+/* Returns the elements that are encoded together: encoding begins at a multiple of it. */
 int64_t kern_quant_grain(enum kern_quant quant, int64_t cols);
 /* Encodes `count` elements, a multiple of the grain or up to the end of a tensor of NF4 or NF4_F32; `scales` gets one
  * fp32 for each grain. Returns false if a weight is not finite or, for INT8, beyond the range of

@@ -52,7 +52,7 @@ static void llama3(const struct kern_rope_config *c, double *frequency)
     }
 }
 
-/* The dimension whose frequency turns `turns` times over the trained length. */
+/* Returns the dimension whose frequency turns `turns` times over the trained length. */
 static double yarn_dimension(const struct kern_rope_config *c, double turns)
 {
     const double trained = (double)original_positions(c);

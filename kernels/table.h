@@ -13,14 +13,15 @@ struct kern_ops;
 
 /* Adds the ops of the device's kind to its table, before any queue of the device exists. `options`
  * NULL takes the defaults. The result holds caches (primitives by shape) and must outlive the
- * device's queues. Only one queue of the device at a time may run ops. -ENOTSUP for a device
- * without ops. */
+ * device's queues. Only one queue of the device at a time may run ops. Returns -ENOTSUP for a
+ * device without ops. */
 int kern_ops_attach(struct dev_device *device, const struct kern_options *options,
                     struct kern_ops **out);
-/* Call after the device's queues are destroyed. NULL is fine. */
+/* Call after the device's queues are destroyed. Accepts NULL. */
 void kern_ops_detach(struct kern_ops *ops);
 
-/* How products are computed, in words, for a log line: "oneDNN 2.6.3 (fp32, bf16 by fp32)". */
+/* Returns how products are computed, in words, for a log line: "oneDNN 2.6.3 (fp32, bf16 by
+ * fp32)". */
 const char *kern_ops_describe(const struct kern_ops *ops);
 
 /* Scratch bytes that the op takes with these arguments on the kind of device ("cpu", "cuda") in a
@@ -29,7 +30,7 @@ const char *kern_ops_describe(const struct kern_ops *ops);
 size_t kern_scratch_bytes(const char *kind, enum kern_op op, const void *arguments,
                           unsigned threads);
 
-/* The parts by which a kind of device computes a loss without `dw`. */
+/* Returns the parts by which a kind of device computes a loss without `dw`. */
 struct kern_loss_parts kern_loss_parts_of(const char *kind, const struct kern_loss_arguments *a);
 
 #endif

@@ -18,7 +18,7 @@ void core_bell_init(struct core_bell *bell);
 
 void core_bell_ring(struct core_bell *bell);
 
-/* The protocol: seen = core_bell_look(bell); check the condition; if it does not hold,
+/* Returns the protocol: seen = core_bell_look(bell); check the condition; if it does not hold,
  * core_bell_sleep(bell, seen, timeout_ns). */
 uint32_t core_bell_look(struct core_bell *bell);
 

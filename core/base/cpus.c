@@ -217,7 +217,7 @@ static const struct {
     {CORE_CPU_NEON, "neon"},
 };
 
-/* The flags that TIDE_ISA allows: all up to the one that it names. */
+/* Returns the flags that TIDE_ISA allows: all up to the one that it names. */
 static unsigned limit_flags(void)
 {
     const char *text = getenv("TIDE_ISA");

@@ -228,7 +228,7 @@ static void cuda_close(struct dev_device *base)
     if (device->has_memory) {
         dev_arena_fini(&base->arena);
         (void)cudaSetDevice(device->index);
-        (void)cudaFree(device->range); /* NULL is fine */
+        (void)cudaFree(device->range); /* Accepts NULL */
         (void)cudaGetLastError();
     }
     pthread_mutex_destroy(&device->watch_lock);

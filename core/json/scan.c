@@ -27,7 +27,7 @@ static unsigned unit_at(const char *at)
     return hex(at[0]) << 12 | hex(at[1]) << 8 | hex(at[2]) << 4 | hex(at[3]);
 }
 
-/* The character of the \u escape at `at`, a surrogate pair as one; moves `at` past it. */
+/* Returns the character of the \u escape at `at`, a surrogate pair as one; moves `at` past it. */
 static unsigned take_unicode(const char **at, const char *end)
 {
     unsigned unit = unit_at(*at + 2);
@@ -76,7 +76,7 @@ static size_t take_escape(const char **at, const char *end, char out[4])
     return 1;
 }
 
-/* The next byte of a string, or the bytes of its next escape. */
+/* Returns the next byte of a string, or the bytes of its next escape. */
 static size_t take_piece(const char **at, const char *end, char out[4])
 {
     if (**at == '\\') {

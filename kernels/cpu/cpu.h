@@ -38,7 +38,7 @@ struct kern_cpu {
 KERN_CPU_OPS(KERN_CPU_DECLARE)
 #undef KERN_CPU_DECLARE
 
-/* -ENOMEM with a message if the queue's scratch is smaller than `bytes`. */
+/* Returns -ENOMEM with a message if the queue's scratch is smaller than `bytes`. */
 int kern_cpu_need(const struct dev_launch *where, enum kern_op op, size_t bytes);
 
 /* Takes the first `bytes` of *scratch and advances it past them; both stay multiples of 64. */

@@ -101,7 +101,7 @@ static void sort(struct grad_job *job)
     }
 }
 
-/* The first position in `order` with an id of at least `id`. */
+/* Returns the first position in `order` with an id of at least `id`. */
 static int64_t place_of(const struct grad_job *job, int64_t id)
 {
     int64_t low = 0;

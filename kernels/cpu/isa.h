@@ -95,8 +95,9 @@ struct kern_isa {
     size_t (*attention_grad_bytes)(const struct kern_attention_arguments *a);
 };
 
-/* The tables that this processor can run, widest first, the base set last. Never call a function of
- * another table, not even one that only computes a size: it is compiled for its instruction set. */
+/* Returns the tables that this processor can run, widest first, the base set last. Never call a
+ * function of another table, not even one that only computes a size: it is compiled for its
+ * instruction set. */
 unsigned kern_isa_count(void);
 const struct kern_isa *kern_isa_at(unsigned index);
 
@@ -105,7 +106,7 @@ extern const struct kern_isa kern_isa_avx2;
 extern const struct kern_isa kern_isa_avx512;
 extern const struct kern_isa kern_isa_avx512bf16;
 
-/* The widest table that `flags` (core_cpu_flags) allows. */
+/* Returns the widest table that `flags` (core_cpu_flags) allows. */
 const struct kern_isa *kern_isa_best(unsigned flags);
 
 #endif

@@ -43,7 +43,7 @@ struct kern_product {
     struct kern_finish finish;
 };
 
-/* The finish that writes a parameter's gradient in dense rows of `width`. */
+/* Returns the finish that writes a parameter's gradient in dense rows of `width`. */
 struct kern_finish kern_finish_grad(const struct kern_grad *grad, int64_t width);
 
 /* Returns whether the result is the product itself, without scale, bias or anything added. */

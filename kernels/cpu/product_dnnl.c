@@ -416,7 +416,8 @@ size_t kern_product_dnnl_bytes(enum kern_type type, int64_t m, int64_t n, int64_
     return result_bytes(m, n) + packed_bytes(n, k, kern_type_bytes(type));
 }
 
-/* The destination if no finish is needed: fp32 as it is, or an activation that is rounded once. */
+/* Returns the destination if no finish is needed: fp32 as it is, or an activation that is rounded
+ * once. */
 static void *direct(const struct kern_product *p, int64_t *stride, dnnl_data_type_t *type)
 {
     const struct kern_finish *f = &p->finish;

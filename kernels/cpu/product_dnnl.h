@@ -13,7 +13,7 @@ struct kern_dnnl;
 
 /* `all`: use oneDNN for all types that it supports (tests, comparisons); otherwise only for those
  * that it computes faster than our own product on a processor with these core_cpu_flags. *out is
- * NULL if there are none. -ENOTSUP without the library. */
+ * NULL if there are none. Returns -ENOTSUP without the library. */
 int kern_dnnl_create(unsigned flags, bool all, struct kern_dnnl **out);
 void kern_dnnl_destroy(struct kern_dnnl *dnnl);
 /* For example "oneDNN 2.6.3 for bf16"; borrowed from dnnl. */

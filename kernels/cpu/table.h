@@ -11,7 +11,7 @@ struct kern_cpu;
 
 /* Creates the context of the rows. Any thread. */
 int kern_cpu_create(const struct kern_options *options, struct kern_cpu **out);
-/* NULL is fine. */
+/* Accepts NULL. */
 void kern_cpu_destroy(struct kern_cpu *cpu);
 const char *kern_cpu_describe(const struct kern_cpu *cpu);
 

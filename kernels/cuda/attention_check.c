@@ -104,7 +104,8 @@ static float larger(float worst, float part)
     return part <= worst ? worst : part; /* NaN is the worst */
 }
 
-/* The largest difference, relative to what two roundings of probabilities and results allow. */
+/* Returns the largest difference, relative to what two roundings of probabilities and results
+ * allow. */
 static float worst_of(const struct sheet *sheet, const struct check_case *c)
 {
     float worst = 0;

@@ -33,7 +33,7 @@ struct kern_grid {
     size_t shared_bytes;
 };
 
-/* A row of blocks, without dynamic shared memory. */
+/* Returns a row of blocks, without dynamic shared memory. */
 static inline kern_grid kern_grid_of(int64_t blocks, unsigned threads)
 {
     return {.blocks = blocks, .threads = threads, .lines = 1, .shared_bytes = 0};

@@ -137,7 +137,7 @@ static int weight_gradient(const struct dev_launch *where, const struct kern_los
     return kern_cuda_product_sum(where, "loss", &dw, &finish, scratch);
 }
 
-/* The product that rows->n words add to dx; the caller sets its destination. */
+/* Returns the product that rows->n words add to dx; the caller sets its destination. */
 static struct kern_cuda_product input_gradient(const struct kern_loss_arguments *a,
                                                const struct kern_loss_rows *rows)
 {

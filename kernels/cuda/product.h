@@ -63,7 +63,7 @@ int kern_cuda_product_sum(const struct dev_launch *where, const char *op,
                           const struct kern_cuda_finish *finish, void *scratch);
 size_t kern_cuda_product_sum_bytes(int64_t m, int64_t n);
 
-/* The finish that writes a parameter's gradient, in dense rows of `width`. */
+/* Returns the finish that writes a parameter's gradient, in dense rows of `width`. */
 struct kern_cuda_finish kern_cuda_finish_grad(const struct kern_grad *grad, int64_t width);
 
 /* cuBLASLt's workspace, at the end of a queue's scratch. */

@@ -9,9 +9,9 @@
 
 struct kern_lt;
 
-/* -ENOTSUP with a message if the library is missing. */
+/* Returns -ENOTSUP with a message if the library is missing. */
 int kern_lt_create(struct kern_lt **out);
-void kern_lt_destroy(struct kern_lt *lt); /* NULL is fine */
+void kern_lt_destroy(struct kern_lt *lt); /* Accepts NULL */
 /* "cuBLASLt 130002, driver 13000, NVIDIA H200": library, driver, card; valid until destroy. */
 const char *kern_lt_describe(const struct kern_lt *lt);
 

@@ -11,7 +11,7 @@ struct kern_cuda;
 
 /* Creates the context of the ops, for the calling thread's current card. */
 int kern_cuda_create(const struct kern_options *options, struct kern_cuda **out);
-/* NULL is fine. */
+/* Accepts NULL. */
 void kern_cuda_destroy(struct kern_cuda *cuda);
 const char *kern_cuda_describe(const struct kern_cuda *cuda);
 

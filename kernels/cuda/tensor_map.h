@@ -27,7 +27,7 @@ struct kern_tensor {
 
 /* Makes a map with boxes of 64 columns of `box_rows` positions, stored in shared memory as a slice
  * (asm_sm90.cuh); positions from `length` on are zeros. base and stride must be multiples of 16
- * bytes. -ENOSYS: the driver has no tensor maps; -EIO: it refuses this one. */
+ * bytes. Returns -ENOSYS if the driver has no tensor maps; -EIO if it refuses this one. */
 int kern_cuda_tensor_map(const char *op, const struct kern_tensor *tensor, uint32_t box_rows,
                          struct kern_tensor_map *out);
 

@@ -6,12 +6,13 @@
 
 #include <stddef.h>
 
-/* Copies the defaults to the caller's struct of `given` bytes; what the library does not know becomes
- * zero. -EINVAL for NULL or an impossible size. */
+/* Copies the defaults to the caller's struct of `given` bytes; what the library does not know
+ * becomes zero. Returns -EINVAL for NULL or an impossible size. */
 int abi_struct_init(const char *name, const void *defaults, size_t bytes, void *to, size_t given);
 
-/* Copies the caller's struct to the library's; what the caller does not know becomes zero. -EINVAL for
- * NULL or an impossible `struct_bytes`, -E2BIG if bytes that the library does not know are not zero. */
+/* Copies the caller's struct to the library's; what the caller does not know becomes zero. Returns
+ * -EINVAL for NULL or an impossible `struct_bytes`, -E2BIG if bytes that the library does not know
+ * are not zero. */
 int abi_struct_read(const char *name, const void *from, void *to, size_t bytes);
 
 /* Copies element `index` of the caller's array. `struct_bytes` of element 0 is the distance from one

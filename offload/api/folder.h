@@ -8,7 +8,7 @@ struct model_claim;
 struct setup;
 struct tide_context;
 
-/* -EINVAL if no folder is given. */
+/* Returns -EINVAL if no folder is given. */
 int folder_check(const char *folder);
 /* Takes the claim on a folder, and removes the stores of the run that was killed with it. */
 int folder_claim(const char *folder, struct model_claim *claim);

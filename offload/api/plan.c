@@ -81,7 +81,7 @@ void tide_plan_destroy(struct tide_plan *plan)
     free(plan);
 }
 
-/* The tape of a step in the middle of a run. */
+/* Returns the tape of a step in the middle of a run. */
 static const struct plan_tape *steady_tape(const struct plan *plan)
 {
     const enum plan_kind kind = plan_steady(plan);

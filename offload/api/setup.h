@@ -33,7 +33,8 @@ struct setup {
 /* Defaults of the loss scale of fp16. */
 enum { SETUP_FIRST_SCALE = 65536, SETUP_LEAST_SCALE = 1 };
 
-/* The update's words for enum tide_optimizer and enum tide_moments; the values were checked. */
+/* Returns the update's words for enum tide_optimizer and enum tide_moments; the values were
+ * checked. */
 enum core_update_rule setup_rule(uint32_t optimizer);
 enum core_update_type setup_moments(uint32_t moments);
 
@@ -46,7 +47,7 @@ int setup_init(struct setup *setup, const struct tide_engine_options *options, b
 /* Does the part of setup_init that an optimizer without a model needs: copies names and stores from the members
  * of `given` that are set. */
 int setup_init_stores(struct setup *setup);
-/* A budget of host memory; 0: what the machine and the cgroup have, less a reserve. */
+/* Returns a budget of host memory; 0: what the machine and the cgroup have, less a reserve. */
 uint64_t setup_host_bytes(uint64_t given);
 /* Measures the rates that are not known yet and makes the plan. */
 int setup_plan(struct setup *setup);

@@ -10,7 +10,7 @@
 /* The process's own memory differs by less than this from one start to the next. */
 static const uint64_t advice_spare_bytes = UINT64_C(2) << 20;
 
-/* Bytes of the `usable` ones that are left to other programs if no budget is given. */
+/* Returns the bytes of the `usable` ones that are left to other programs if no budget is given. */
 static uint64_t spare_bytes(uint64_t usable)
 {
     return usable > UINT64_C(4) * SETUP_RESERVE_BYTES ? SETUP_RESERVE_BYTES : usable / 16;

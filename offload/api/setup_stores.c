@@ -59,8 +59,8 @@ static struct disk_use disk_use_of(const struct tide_engine_options *given,
     return use;
 }
 
-/* Bytes for a path without a limit of its own: what is free, less the reserve and the limits of other
- * paths on the same file system, in equal parts. 0: nothing is left. */
+/* Returns the bytes for a path without a limit of its own: what is free, less the reserve and the
+ * limits of other paths on the same file system, in equal parts. 0: nothing is left. */
 static uint64_t free_share(uint64_t free_bytes, const struct disk_use *use)
 {
     const uint64_t left = free_bytes > SETUP_RESERVE_BYTES ? free_bytes - SETUP_RESERVE_BYTES : 0;

@@ -56,8 +56,8 @@ struct cache_options {
 };
 
 int cache_create(const struct cache_options *options, struct cache **out);
-/* Cancels unfinished operations and drops all blocks. -ETIMEDOUT: a drive does not respond; memory
- * that it may still access is leaked. NULL is fine. */
+/* Cancels unfinished operations and drops all blocks. Returns -ETIMEDOUT if a drive does not
+ * respond; memory that it may still access is leaked. Accepts NULL. */
 int cache_destroy(struct cache *cache);
 
 /* ---- operations ----
@@ -83,8 +83,8 @@ struct cache_result {
 int cache_put(struct cache *cache, const struct cache_request *request, uint64_t *token);
 int cache_get(struct cache *cache, const struct cache_request *request, uint64_t *token);
 
-/* 1: the operation succeeded; 0: it is not done; else its error. -ENOENT: there is no such token, or it is
- * not among the newest CACHE_TOKENS. `out` may be NULL. */
+/* Returns 1 if the operation succeeded, 0 if it is not done, else its error. Returns -ENOENT if
+ * there is no such token, or it is not among the newest CACHE_TOKENS. `out` may be NULL. */
 int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out);
 /* The same, but waits: 0 or the error. While it waits, the result is kept. */
 int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out);

@@ -142,8 +142,9 @@ void table_fini(struct cache *cache);
 /* ---- slots.c: memory of blocks, and which of them is evicted next ---- */
 
 uint64_t slots_round(uint64_t bytes);
-/* Takes memory; evicts blocks whose next use is not before `due` (0: any block). -EAGAIN without a message:
- * memory will be free when transfers end. -ENOMEM, -ENOSPC or the error of writing a dirty block: no memory. */
+/* Takes memory; evicts blocks whose next use is not before `due` (0: any block). Returns -EAGAIN
+ * without a message if memory will be free when transfers end. Returns -ENOMEM, -ENOSPC or the
+ * error of writing a dirty block: no memory. */
 int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char **out);
 void slots_give(struct cache *cache, unsigned char *slot, uint64_t bytes);
 /* Drops the block's copy in memory. */
@@ -157,7 +158,7 @@ void slots_rebuild(struct cache *cache);
 /* Makes room for one more block, so that slots_sort cannot fail. */
 int slots_reserve(struct cache *cache);
 
-/* How far away the next use of a block is; comparable among blocks. */
+/* Returns how far away the next use of a block is; comparable among blocks. */
 uint64_t slots_distance(const struct block *block);
 
 /* ---- device.c: copies in device memory ---- */
@@ -165,8 +166,9 @@ uint64_t slots_distance(const struct block *block);
 int device_open(struct cache *cache, const char *name, uint64_t bytes);
 /* Accepts a cache without a device. */
 void device_close(struct cache *cache);
-/* Begins to copy the block's slot, which stays where it is until *fence is reached. -EAGAIN: try again later.
- * -ENOMEM: pinned blocks leave too little memory. */
+/* Begins to copy the block's slot, which stays where it is until *fence is reached. Returns -EAGAIN
+ * if the caller has to try again later. Returns -ENOMEM if pinned blocks leave too little
+ * memory. */
 int device_copy(struct cache *cache, struct block *block, struct core_fence *fence);
 /* Begins to copy an operation's bytes from memory of the device to its slot. -EAGAIN as above. */
 int device_fetch(struct cache *cache, const struct operation *operation, struct core_fence *fence);
@@ -177,7 +179,7 @@ void device_drop(struct cache *cache, struct block *block);
 
 /* Records that the application reads the block. */
 void order_use(struct cache *cache, struct block *block);
-/* The next block to read ahead and the position of its use; NULL: there is none. */
+/* Returns the next block to read ahead and the position of its use; NULL: there is none. */
 struct block *order_next(struct cache *cache, uint64_t *due);
 int order_turn(struct cache *cache);
 void order_fini(struct order *order);

@@ -51,7 +51,7 @@ void device_drop(struct cache *cache, struct block *block)
     block->copy = NULL;
 }
 
-/* The copy whose next use is farthest away; NULL: all are pinned. */
+/* Returns the copy whose next use is farthest away; NULL: all are pinned. */
 static struct block *least_useful(const struct cache *cache)
 {
     struct block *found = NULL;

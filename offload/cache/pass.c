@@ -60,7 +60,7 @@ static struct transfers *broken_queue(struct cache *cache)
     return NULL;
 }
 
-/* The oldest operation whose bytes nobody copies yet; NULL: there is none. */
+/* Returns the oldest operation whose bytes nobody copies yet; NULL: there is none. */
 static struct operation *copy_left(struct cache *cache)
 {
     struct operation *operation = cache->oldest;

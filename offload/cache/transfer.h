@@ -48,13 +48,15 @@ struct transfers {
 
 int transfers_open(struct transfers *transfers, struct aio_store *store,
                    const struct aio_queue_options *options);
-/* Drops what is unfinished. -ETIMEDOUT: a drive may still access memory. Accepts zeros. */
+/* Drops what is unfinished. Returns -ETIMEDOUT if a drive may still access memory. Accepts
+ * zeros. */
 int transfers_close(struct transfers *transfers);
 
-/* -EAGAIN without a message: the ring is full. Else the error that no repair could remove. */
+/* Returns -EAGAIN without a message if the ring is full. Otherwise returns the error that no repair
+ * could remove. */
 int transfers_push(struct transfers *transfers, const struct transfer *transfer);
 
-/* 1: one transfer has ended, in order, with *rc (and its message); 0: none has. */
+/* Returns 1 if one transfer has ended, in order, with *rc (and its message), or 0 if none has. */
 int transfers_retire(struct transfers *transfers, struct transfer *out, int *rc);
 
 /* Waits for what is in flight on a broken queue and opens another one. Only this one call may use

@@ -59,10 +59,11 @@ void doctor_drive(struct doctor *doctor, unsigned major, unsigned minor);
 
 /* The cure if no thread can be started. */
 extern const char doctor_threads_cure[];
-/* The command that raises the limit of locked memory, in this shell if the hard limit allows that. */
+/* Returns the command that raises the limit of locked memory, in this shell if the hard limit
+ * allows that. */
 const char *doctor_memlock_cure(void);
 
-/* The cgroup's quota in processors, such as 1.5; 0: no quota. */
+/* Returns the cgroup's quota in processors, such as 1.5; 0: no quota. */
 double doctor_cpu_quota(const char *root);
 
 #endif

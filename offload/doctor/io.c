@@ -11,7 +11,7 @@ static const char topic[] = "io";
 
 enum { AIO_EVENTS_MIN = 4096 };
 
-/* How to enable io_uring, by the result of its probe and kernel.io_uring_disabled. */
+/* Returns how to enable io_uring, by the result of its probe and kernel.io_uring_disabled. */
 static const char *uring_cure(const struct doctor *doctor, int rc)
 {
     int64_t disabled = 0;

@@ -59,10 +59,12 @@ struct model_lora model_lora_of(const struct model_lora_options *options);
 /* alpha / rank, or alpha / sqrt(rank) with rsLoRA. */
 double model_lora_scale(double alpha, int64_t rank, bool rslora);
 
-/* The random number of a step, counted from 0, from which its adapters drop inputs; never 0. */
+/* Returns the random number of a step, counted from 0, from which its adapters drop inputs; never
+ * 0. */
 uint64_t model_lora_step_seed(const struct model_lora *lora, uint64_t step);
 
-/* The bytes of a tensor's name that are its module's: "a.q_proj.weight" -> those of "a.q_proj". */
+/* Returns the bytes of a tensor's name that are its module's: "a.q_proj.weight" -> those of
+ * "a.q_proj". */
 size_t model_module_length(const char *tensor);
 /* Returns whether `name` is the module of the tensor or the end of its path. */
 bool model_module_matches(const char *tensor, const char *name);

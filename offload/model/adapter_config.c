@@ -67,7 +67,7 @@ static bool next_module(struct walk *walk, struct module *out)
     return false;
 }
 
-/* The number of modules with this last name, adapted or all. */
+/* Returns the number of modules with this last name, adapted or all. */
 static size_t count_name(const struct model *model, bool adapted, struct module name)
 {
     struct walk walk = {.model = model, .adapted = adapted};

@@ -82,7 +82,7 @@ int64_t model_batch_shift(const struct model_batch *batch, int32_t *out)
 
 /* ---- pairs ---- */
 
-/* The row's token that follows token `at` if it is a target; otherwise -100. */
+/* Returns the row's token that follows token `at` if it is a target; otherwise -100. */
 static int32_t target_after(const struct model_batch *batch, int64_t row, int64_t at)
 {
     const int32_t *labels = batch->labels != NULL ? batch->labels : batch->ids;

@@ -18,8 +18,8 @@ struct model_batch {
     const int32_t *starts;
 };
 
-/* Checks that ids and labels are tokens of the vocabulary, that positions exist, and that documents are in
- * order. -EINVAL names row and position. */
+/* Checks that ids and labels are tokens of the vocabulary, that positions exist, and that documents
+ * are in order. Returns -EINVAL with a message that names row and position. */
 int model_batch_check(const struct model_batch *batch, const struct model_config *config);
 
 /* Writes to out[rows * length] what each token predicts: the label of the next token in its row and
@@ -49,8 +49,9 @@ struct model_pair_rows {
     int32_t *gaps;
 };
 
-/* Puts the rows of a batch, which may have fewer pairs, together, and fills the rest with padding. Returns how many pairs have targets
- * in both rows, as the loss counts them; -EINVAL: a pair does not fit into the length. */
+/* Puts the rows of a batch, which may have fewer pairs, together, and fills the rest with padding.
+ * Returns how many pairs have targets in both rows, as the loss counts them; -EINVAL if a pair does
+ * not fit into the length. */
 int64_t model_batch_put_pairs(const struct model_batch *batch, const struct model_pair_rows *out);
 
 #endif

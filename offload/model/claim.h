@@ -16,9 +16,9 @@ struct model_claim {
     char *noted; /* owned: the note of a run that was killed (model_claim_note); NULL: none */
 };
 
-/* If the files in FOLDER.partial are complete (publish.h), they are moved to FOLDER first; other files of a
- * run are removed. -EBUSY: another process has the claim; -EEXIST: FOLDER.partial has files of another
- * program. */
+/* If the files in FOLDER.partial are complete (publish.h), they are moved to FOLDER first; other
+ * files of a run are removed. Returns -EBUSY if another process has the claim; -EEXIST if
+ * FOLDER.partial has files of another program. */
 int model_claim_take(const char *folder, struct model_claim *claim);
 /* Writes a text into the mark. The run that takes the claim after this one was killed reads it: the files
  * that this run has elsewhere and that must be removed. */

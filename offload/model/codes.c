@@ -253,7 +253,7 @@ struct raw_scales {
     float map[MAP_CODES];
 };
 
-/* Writes an fp32 scale for each 64 weights. False: one is not finite. */
+/* Writes an fp32 scale for each 64 weights. Returns false if one is not finite. */
 static bool widen_scales(const struct nf4 *nf4, const struct raw_scales *raw, int64_t count,
                          float *to)
 {

@@ -24,11 +24,13 @@ struct model_codes {
     int64_t rows, cols;
 };
 
-/* Checks types and shapes of the layer's tensors. -EINVAL names file and tensor. */
+/* Checks types and shapes of the layer's tensors. Returns -EINVAL with a message that names file
+ * and tensor. */
 int model_codes_check(const struct model_codes *codes);
 /* Reads `bytes` bytes of the codes from byte `begin` on. */
 int model_codes_read(const struct model_codes *codes, uint64_t begin, uint64_t bytes, uint8_t *to);
-/* Writes the bytes of the stored tensor after its codes. -EINVAL: a scale is not finite. */
+/* Writes the bytes of the stored tensor after its codes. Returns -EINVAL if a scale is not
+ * finite. */
 int model_codes_read_scales(const struct model_codes *codes, uint8_t *to);
 
 /* Returns whether a tensor belongs to the codes of another one, such as its scales; if so, writes

@@ -46,9 +46,9 @@ struct model_config {
     char dropouts[MODEL_DROPOUTS_BYTES];
 };
 
-/* The width of a layer's window; 0: none. */
+/* Returns the width of a layer's window; 0: none. */
 int64_t model_config_window(const struct model_config *config, int64_t layer);
-/* The factor of a layer's attention scores. */
+/* Returns the factor of a layer's attention scores. */
 double model_config_scale(const struct model_config *config, int64_t layer);
 /* Hashes what a model with these shapes computes: windows, rotation, scales, activation, epsilon. Never 0. */
 uint64_t model_config_hash(const struct model_config *config);

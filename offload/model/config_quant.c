@@ -13,7 +13,8 @@ enum { SKIPPED_MAX = 8192 };
 
 static const char object_key[] = "quantization_config";
 
-/* The method that quantised the weights, as the file spells it, or "" if it does not say. */
+/* Returns the method that quantised the weights, as the file spells it, or "" if it does not
+ * say. */
 static const char *quant_method(const struct core_json_value *object)
 {
     const struct core_json_value *method = core_json_kind(object) == CORE_JSON_OBJECT

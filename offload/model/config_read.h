@@ -6,9 +6,9 @@
 
 struct core_json;
 
-/* Fills `out` from FOLDER/config.json. -ENOENT, -EINVAL: the message names file and key. If the files
- * of a tied model have a head that differs from its token table, `out` is not tied, and a line of the log
- * says so. */
+/* Fills `out` from FOLDER/config.json. Returns -ENOENT, -EINVAL with a message that names file and
+ * key. If the files of a tied model have a head that differs from its token table, `out` is not
+ * tied, and a line of the log says so. */
 int model_config_load(const char *folder, struct model_config *out);
 /* The same from a document; `doc`'s source is the file's name in messages. */
 int model_config_parse(const struct core_json *doc, struct model_config *out);

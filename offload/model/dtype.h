@@ -12,9 +12,9 @@
  * nobody reads them. */
 enum model_dtype { MODEL_F32, MODEL_F16, MODEL_BF16, MODEL_OTHER };
 
-/* The type that weights of this type have in files. */
+/* Returns the type that weights of this type have in files. */
 enum model_dtype model_dtype_of(enum kern_type type);
-/* Bytes of an element; 0 for MODEL_OTHER. */
+/* Returns the bytes of an element; 0 for MODEL_OTHER. */
 size_t model_dtype_bytes(enum model_dtype dtype);
 /* "F32", as safetensors spells it; "float32", as transformers does. */
 const char *model_dtype_name(enum model_dtype dtype);

@@ -180,7 +180,7 @@ struct model_family {
 
 /* NULL: unknown. */
 const struct model_family *model_family_find(const char *model_type);
-/* The index-th family; NULL beyond the last. */
+/* Returns the index-th family; NULL beyond the last. */
 const struct model_family *model_family_at(size_t index);
 
 /* ---- what families share (family.c) ---- */
@@ -194,7 +194,7 @@ extern const struct model_op_row model_ops_layer_qk_norm[12];
 bool model_role_is_linear(enum model_role role);
 /* "model.layers.#.x" with the layer's number for '#'. */
 void model_part_name(const char *pattern, int64_t layer, char *out, size_t bytes);
-/* A part's bit in config->whole[layer]; `row` is in the family's table of layers. */
+/* Returns a part's bit in config->whole[layer]; `row` is in the family's table of layers. */
 uint64_t model_part_bit(const struct model_family *family, const struct model_param_row *row,
                         unsigned part);
 /* Iterates over the tensors of linear layers, layer by layer, starting from a zeroed struct.
@@ -207,7 +207,8 @@ struct model_linear {
     size_t next; /* row and part at which the search goes on */
 };
 bool model_linear_next(const struct model_config *config, struct model_linear *linear);
-/* Reads `layer_types` into config->sliding, after the window was resolved. -ENOENT: the key is absent. */
+/* Reads `layer_types` into config->sliding, after the window was resolved. Returns -ENOENT if the
+ * key is absent. */
 int model_read_layer_types(const struct core_json *doc, struct model_config *config);
 /* Reads Qwen's `layer_types`, `use_sliding_window`, `sliding_window`, `max_window_layers`. */
 int model_finish_qwen(const struct core_json *doc, struct model_config *config);

@@ -235,7 +235,7 @@ static const struct model_tensor *find_name(const struct model_files *files, con
     return NULL;
 }
 
-/* An adapter's tensor, or one that was trained beside adapters. */
+/* Returns an adapter's tensor, or one that was trained beside adapters. */
 static const struct model_tensor *find_adapted(const struct model_files *files, const char *name)
 {
     const struct model_peft_entry *entry = model_peft_find(files->peft, name);
@@ -265,7 +265,8 @@ struct found {
     const struct model_safetensors *shard;
 };
 
-/* The tensor of a role's parameter in a family's block; `tensor` is NULL if there is none. */
+/* Returns the tensor of a role's parameter in a family's block; `tensor` is NULL if there is
+ * none. */
 static struct found find_role(const struct model_files *files,
                               const struct model_block_table *table, enum model_role role)
 {

@@ -19,8 +19,8 @@ struct model_files;
 struct model_kept;
 struct model_peft;
 
-/* Opens all tensors of the folder. -ENOENT, -EINVAL: the message names file, key and tensor: a missing
- * shard, or a tensor in two shards or in another one than the index says. */
+/* Opens all tensors of the folder. Returns -ENOENT, -EINVAL with a message that names file, key and
+ * tensor: a missing shard, or a tensor in two shards or in another one than the index says. */
 int model_files_open(const char *folder, struct model_files **out);
 void model_files_close(struct model_files *files);
 
@@ -31,8 +31,8 @@ const struct model_safetensors *model_files_shard(const struct model_files *file
 const struct model_tensor *model_files_find(const struct model_files *files, const char *name,
                                             const struct model_safetensors **shard);
 
-/* The tensor of a parameter's part: by its name, by the name that files of the bare model use
- * ("h.0..." for "transformer.h.0..."), or by its other name. NULL if there is none. */
+/* Returns the tensor of a parameter's part: by its name, by the name that files of the bare model
+ * use ("h.0..." for "transformer.h.0..."), or by its other name. NULL if there is none. */
 const struct model_tensor *model_files_part(const struct model_files *files,
                                             const struct model_part *part,
                                             const struct model_safetensors **shard);
@@ -58,9 +58,10 @@ struct model_files_base model_files_base_of(const struct model_files *files);
 void model_files_set_kept(struct model_files *files, struct model_kept *kept);
 struct model_kept *model_files_kept(const struct model_files *files);
 
-/* Checks that the folder has every parameter of the model, in its shape and a readable type. -EINVAL names
- * the first that is missing or different. One log line names the tensors that nobody reads. Adapters that
- * no folder has begin with their initial values. */
+/* Checks that the folder has every parameter of the model, in its shape and a readable type.
+ * Returns -EINVAL with a message that names the first that is missing or different. One log line
+ * names the tensors that nobody reads. Adapters that no folder has begin with their initial
+ * values. */
 int model_files_check(const struct model_files *files, const struct model *model);
 
 /* Returns whether the files of a tied model hold a head that differs from its token table in any
@@ -73,16 +74,16 @@ bool model_files_have_own_head(const char *folder, const struct model_family *fa
 struct model_sums;
 
 int model_sums_create(const struct model *model, struct model_sums **out);
-void model_sums_destroy(struct model_sums *sums); /* NULL is fine */
-/* The sums as numbers. Processes that each read a part of the tensors add up their sums. */
+void model_sums_destroy(struct model_sums *sums); /* Accepts NULL */
+/* Returns the sums as numbers. Processes that each read a part of the tensors add up their sums. */
 size_t model_sums_count(const struct model_sums *sums);
 uint64_t model_sums_get(const struct model_sums *sums, size_t index);
 void model_sums_add(struct model_sums *sums, size_t index, uint64_t value);
 /* Adds to the sum of part `part` of parameter `param` of a frozen block. */
 void model_sums_add_part(struct model_sums *sums, const struct model_block *block, unsigned param,
                          unsigned part, uint64_t value);
-/* A hash of the names, shapes, types and bytes of all frozen tensors, valid when all were read.
- * Does not depend on the precision and layout of the run; differs from model to model. */
+/* Returns a hash of the names, shapes, types and bytes of all frozen tensors, valid when all were
+ * read. Does not depend on the precision and layout of the run; differs from model to model. */
 uint64_t model_sums_identity(const struct model_sums *sums, const struct model_files *files);
 
 /* Starts to read these elements into the page cache, so that model_files_read soon finds them there. */

@@ -354,7 +354,7 @@ static int read_rows(struct normed *normed, uint64_t at, uint64_t count)
     return rc;
 }
 
-/* How the run keeps a linear layer's weights. */
+/* Returns how the run keeps a linear layer's weights. */
 static enum kern_quant kept_as(const struct model_files *files, const struct model_tensor *tensor)
 {
     const struct model_files_base base = model_files_base_of(files);
@@ -592,8 +592,8 @@ static int read_range(const struct range *range, enum model_dtype type, char *to
 
 enum { RUN_ELEMENTS = 2 << 20 };
 
-/* The end of the elements from `at` on that one member of the team reads. A transposed parameter is not
- * divided, because its strips cover all of its rows. */
+/* Returns the end of the elements from `at` on that one member of the team reads. A transposed
+ * parameter is not divided, because its strips cover all of its rows. */
 static uint64_t run_end(const struct model_block *block, uint64_t at, uint64_t most)
 {
     const uint64_t far = at + RUN_ELEMENTS - at % BLOCKS_ALIGN_ELEMENTS;

@@ -37,7 +37,7 @@ struct model_kept_options {
 int model_kept_open(const struct model_kept_options *options, struct model_kept **out);
 /* The size of the file that model_kept_open would write. */
 int model_kept_measure(const struct model_kept_options *options, uint64_t *out);
-/* Removes a file that was begun and not finished. NULL is fine. */
+/* Removes a file that was begun and not finished. Accepts NULL. */
 void model_kept_close(struct model_kept *kept);
 
 /* ---- reading ---- */
@@ -45,9 +45,9 @@ void model_kept_close(struct model_kept *kept);
 /* Returns whether a file of an earlier run is read, not written. */
 bool model_kept_is_read(const struct model_kept *kept);
 /* Returns whether a block can be read: not if the file is being written, or was found to be
- * damaged. NULL is fine. */
+ * damaged. Accepts NULL. */
 bool model_kept_has(const struct model_kept *kept, unsigned block);
-/* The identity of the base (model_sums_identity) whose file is read. */
+/* Returns the identity of the base (model_sums_identity) whose file is read. */
 uint64_t model_kept_identity(const struct model_kept *kept);
 /* Reads and verifies bytes [begin, begin + bytes) of a block's weights as a run keeps them. `team` may be NULL. After
  * an error the file is removed, so that a later run makes it again, a log line says so, and no block can be read. */
@@ -74,7 +74,7 @@ int model_kept_direct_file(const struct model_kept *kept);
 
 /* ---- writing ---- */
 
-/* Returns whether the bytes of a block are to be written. NULL is fine. */
+/* Returns whether the bytes of a block are to be written. Accepts NULL. */
 bool model_kept_wants(const struct model_kept *kept, unsigned block);
 /* Writes the next bytes of a block. Blocks are written one after the other, in any order. If that fails, a log line
  * says so, and no more is written. */
@@ -95,7 +95,7 @@ struct model_kept_look {
 
 /* Returns whether a file has the name of a kept base, or begins like one. */
 bool model_kept_is(const char *path);
-/* The number of kept bases in a directory, including half-written ones. */
+/* Returns the number of kept bases in a directory, including half-written ones. */
 unsigned model_kept_count(const char *directory);
 /* Reads and verifies a whole file. -errno with a message: -EINVAL for a file of another version or
  * user, -EBADMSG for a damaged one, and errors of opening and reading. *out has what was read

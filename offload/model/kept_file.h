@@ -39,7 +39,7 @@ struct model_kept_block {
     uint64_t first_unit;
 };
 
-/* Bytes in whole pages. */
+/* Returns the bytes in whole pages. */
 uint64_t model_kept_rounded(uint64_t bytes);
 uint64_t model_kept_units(const struct model_kept_block *block);
 uint64_t model_kept_tables_bytes(const struct model_kept_header *header);
@@ -49,8 +49,9 @@ bool model_kept_is_name(const char *name);
 /* Returns whether the file begins with the magic number of a kept base. */
 bool model_kept_is_begun(int fd);
 
-/* None of these has a message. -EPERM: the file belongs to another user, or others can write to it.
- * -EPROTO: another version wrote it. -EBADMSG: it is damaged or is not a kept base. */
+/* None of these has a message. Returns -EPERM if the file belongs to another user, or others can
+ * write to it. Returns -EPROTO if another version wrote it. Returns -EBADMSG if it is damaged or is
+ * not a kept base. */
 int model_kept_read_header(int fd, struct model_kept_header *out);
 /* `blocks` and `sums` have room for the tables. */
 int model_kept_read_tables(int fd, const struct model_kept_header *header,

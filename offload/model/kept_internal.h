@@ -36,19 +36,20 @@ static inline uint64_t model_kept_hash_number(uint64_t number, uint64_t seed)
 
 /* ---- kept_look.c ---- */
 
-/* The block's place in the file; NULL: it is not there. */
+/* Returns the block's place in the file; NULL: it is not there. */
 const struct model_kept_block *model_kept_find(const struct model_kept *kept, unsigned block);
 /* Hashes the names, sizes, times and headers of the model's files, on which a kept base depends. 0
  * if a file cannot be read: then no kept base is valid. */
 uint64_t model_kept_hash_shards(const struct model_files *files);
-/* The file's name in its directory. */
+/* Returns the file's name in its directory. */
 const char *model_kept_name(const struct model_kept *kept);
 /* Returns whether `name` in the file's directory is the file that is open as `fd`. */
 bool model_kept_is_named(const struct model_kept *kept, int fd, const char *name);
 
 /* ---- kept_write.c ---- */
 
-/* Begins to write the file, where there is no valid one. -EWOULDBLOCK, -ENOSPC and the like: it is not written. */
+/* Begins to write the file, where there is no valid one. Returns -EWOULDBLOCK, -ENOSPC and the
+ * like: it is not written. */
 int model_kept_begin(struct model_kept *kept);
 /* Removes a file that was begun and not finished. */
 void model_kept_remove_part(const struct model_kept *kept);

@@ -109,7 +109,7 @@ static void print_block_name(const struct model *model, unsigned index, char *ou
 
 /* ---- the parameters that computing blocks use ---- */
 
-/* How the files have a tensor. */
+/* Returns how the files have a tensor. */
 static enum kern_quant quant_of(const struct model *model, unsigned index,
                                 const struct model_param_row *row, unsigned part)
 {

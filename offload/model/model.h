@@ -104,7 +104,8 @@ void model_destroy(struct model *model);
 int model_block_param(const struct model_block *block, enum model_role role);
 int model_block_adapter(const struct model_block *block, enum model_role role,
                         enum model_adapter adapter);
-/* The blocks that block `index` borrows, the one with a trained parameter first. Returns their number. */
+/* Returns the blocks that block `index` borrows, the one with a trained parameter first. Returns
+ * their number. */
 unsigned model_block_borrows(const struct model *model, unsigned index,
                              unsigned borrows[MODEL_BORROWS_MAX]);
 /* "wte", "qkv", ...: for messages and listings. */

@@ -38,16 +38,17 @@ struct model_peft {
     size_t adapted, saved;
 };
 
-/* -ENOENT, -EINVAL: no such folder, a file is missing or half written, adapters of another kind than LoRA on
- * linear layers, or tensors that do not fit together; the message names the file and the key or tensor. */
+/* Returns -ENOENT, -EINVAL: no such folder, a file is missing or half written, adapters of another
+ * kind than LoRA on linear layers, or tensors that do not fit together; the message names the file
+ * and the key or tensor. */
 int model_peft_open(const char *folder, struct model_peft **out);
-void model_peft_close(struct model_peft *peft); /* NULL is fine */
+void model_peft_close(struct model_peft *peft); /* Accepts NULL */
 
 /* Fills rank, scale, targets and saved modules with those of the folder, which must stay open while the options
  * are used. */
 void model_peft_options(const struct model_peft *peft, struct model_lora_options *out);
-/* Checks that the folder and a model have adapters and saved modules of the same tensors. -EINVAL names the first that
- * only one of them has. */
+/* Checks that the folder and a model have adapters and saved modules of the same tensors. Returns
+ * -EINVAL with a message that names the first that only one of them has. */
 int model_peft_check(const struct model_peft *peft, const struct model *model);
 
 /* NULL: the folder has nothing for this tensor of the base model. */

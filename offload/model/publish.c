@@ -59,7 +59,7 @@ static bool parse_entry(const char *text, struct entry *out)
            strcmp(out->name, "..") != 0;
 }
 
-/* The entry after `at`; NULL: the first. A list in memory was checked. */
+/* Returns the entry after `at`; NULL: the first. A list in memory was checked. */
 static const char *next_entry(const struct list *list, const char *at, struct entry *out)
 {
     at = at != NULL ? at : list->text;
@@ -294,7 +294,7 @@ fail:
     return core_err_set(rc, "%s/" MODEL_PUBLISH_LIST " cannot be written: %s", path, strerror(-rc));
 }
 
-/* -ENOENT: there is no complete list. */
+/* Returns -ENOENT if there is no complete list. */
 static int read_list(const char *path, struct list *list)
 {
     char *name;

@@ -42,9 +42,9 @@ int model_folder_publish(const char *path, int fd, const char *folder, bool repl
 int model_publish_keep(const char *path, int fd, const char *folder);
 bool model_publish_is_kept(int fd);
 
-/* Finishes what a killed process began. 0: nothing to do; 1: published, and `path` is removed. -EEXIST: files
- * that were put into `folder` since then would be replaced; -ENOENT: files that were moved there are
- * missing. Errors change nothing. */
+/* Finishes what a killed process began. Returns 0 if there is nothing to do, or 1 if the result was
+ * published and `path` removed. Returns -EEXIST if files that were put into `folder` since then
+ * would be replaced; -ENOENT if files that were moved there are missing. Errors change nothing. */
 int model_publish_resume(const char *path, int fd, const char *folder);
 
 #endif

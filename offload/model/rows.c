@@ -19,8 +19,8 @@ static uint64_t pages_of(uint64_t bytes)
     return (bytes + MODEL_PAGE_BYTES - 1) / MODEL_PAGE_BYTES;
 }
 
-/* The greatest common divisor of a page and a row of the embedding's table, in elements. 0: the
- * embedding is trained, or its table is too large for such places. */
+/* Returns the greatest common divisor of a page and a row of the embedding's table, in elements. 0:
+ * the embedding is trained, or its table is too large for such places. */
 static int64_t rows_stride(const struct model *model, uint64_t type_bytes)
 {
     const struct model_block *embedding = &model->blocks[0];
@@ -91,7 +91,7 @@ static void add_bytes(const struct model_rows *rows, struct model_rows_used *use
     used->pages = last->at + last->count;
 }
 
-/* The byte of the slot that holds a byte of the block. */
+/* Returns the byte of the slot that holds a byte of the block. */
 static uint64_t slot_byte(const struct model_rows_used *used, uint64_t byte)
 {
     const uint32_t page = (uint32_t)(byte / MODEL_PAGE_BYTES);

@@ -17,7 +17,7 @@ struct model_binding {
     unsigned param_count;         /* room in these */
 };
 
-/* Makes an empty binding for any block of the model. -ENOMEM. */
+/* Makes an empty binding for any block of the model. Returns 0 or -ENOMEM. */
 int model_binding_init(struct model_binding *binding, const struct model *model);
 /* Accepts a zeroed struct. */
 void model_binding_fini(struct model_binding *binding);
@@ -43,9 +43,9 @@ struct model_cursor {
     bool more;  /* set by the caller: launches of the same unit of work follow the last step */
 };
 
-/* Submits steps from cursor->next on. 0: all are submitted, and *out is reached when they are done (unchanged
- * if there were none). -EAGAIN: the queue is full; call again with the same cursor. Else an error of
- * dev_queue_launch. */
+/* Submits steps from cursor->next on. 0: all are submitted, and *out is reached when they are done
+ * (unchanged if there were none). Returns -EAGAIN if the queue is full; call again with the same
+ * cursor. Otherwise returns an error of dev_queue_launch. */
 int model_run(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
               const struct model_binding *binding, struct model_cursor *cursor,
               struct core_fence *out);

@@ -341,8 +341,8 @@ int model_save_open(const struct model *model, const struct model_save_options *
 
 /* ---- writing ---- */
 
-/* A sum of elements and their offsets in the file, in any order and any pieces. Elements that are missing,
- * misplaced or changed give another sum. */
+/* Returns a sum of elements and their offsets in the file, in any order and any pieces. Elements
+ * that are missing, misplaced or changed give another sum. */
 static uint64_t sum_elements(const void *elements, size_t element_bytes, uint64_t at, size_t count)
 {
     const uint64_t odd_place = UINT64_C(0x9e3779b97f4a7c15);

@@ -31,7 +31,7 @@ struct model_save_options {
     const struct model_claim *claim;
 };
 
-/* -EEXIST, -ENOSPC, ...: the message names the file. */
+/* Returns -EEXIST, -ENOSPC, ...: the message names the file. */
 int model_save_open(const struct model *model, const struct model_save_options *options,
                     struct model_save **out);
 
@@ -39,12 +39,13 @@ int model_save_open(const struct model *model, const struct model_save_options *
 int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint64_t count,
                    enum model_dtype type, const void *from);
 
-/* Makes everything durable, reads the weights back from the drive (-EBADMSG: they differ)
- * and moves the files to FOLDER. -EINVAL: elements are missing. If only the move fails, FOLDER.partial stays,
- * complete, and the next claim on FOLDER moves it; after -EEXIST, or if the list of its files could not be
- * written, that claim removes it instead, and the message says so. The caller still closes the object. */
+/* Makes everything durable, reads the weights back from the drive (-EBADMSG: they differ) and moves
+ * the files to FOLDER. Returns -EINVAL if elements are missing. If only the move fails,
+ * FOLDER.partial stays, complete, and the next claim on FOLDER moves it; after -EEXIST, or if the
+ * list of its files could not be written, that claim removes it instead, and the message says so.
+ * The caller still closes the object. */
 int model_save_finish(struct model_save *save);
-/* Removes what was written, unless finish has verified all files. NULL is fine. */
+/* Removes what was written, unless finish has verified all files. Accepts NULL. */
 void model_save_close(struct model_save *save);
 
 #endif

@@ -12,10 +12,10 @@
 struct model_claim;
 struct model_config;
 
-/* Makes FOLDER.partial, with nothing in it except its mark, locked and open. Uses `claim`, which may be NULL,
- * if it is a valid claim on FOLDER; *own then has no lock. -EEXIST: FOLDER is not empty and may not be
- * replaced, or FOLDER.partial has files of another program; -ENOTDIR: FOLDER is a file; -EINVAL: it is a
- * link or ends in a dot; -EBUSY: another process writes it. */
+/* Makes FOLDER.partial, with nothing in it except its mark, locked and open. Uses `claim`, which
+ * may be NULL, if it is a valid claim on FOLDER; *own then has no lock. -EEXIST: FOLDER is not
+ * empty and may not be replaced, or FOLDER.partial has files of another program; -ENOTDIR if FOLDER
+ * is a file; -EINVAL if it is a link or ends in a dot; -EBUSY if another process writes it. */
 int model_folder_begin(const char *folder, bool replace, const struct model_claim *claim,
                        struct model_claim *own);
 
@@ -30,7 +30,8 @@ struct model_folder {
 int model_folder_copy(const struct model_folder *folder, const char *source,
                       const struct model_config *config, enum model_dtype type);
 
-/* Writes a small file durably and reads it back from the drive. -EBADMSG: it returned other bytes. */
+/* Writes a small file durably and reads it back from the drive. Returns -EBADMSG if it returned
+ * other bytes. */
 int model_folder_write(const struct model_folder *folder, const char *name, const char *text,
                        size_t bytes);
 

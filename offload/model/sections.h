@@ -65,7 +65,7 @@ struct model_sections {
     uint64_t expanded_bytes;
 };
 
-/* The steps of a pass. */
+/* Returns the steps of a pass. */
 const struct model_steps *model_pass_steps(const struct model_program *program,
                                            enum model_pass pass);
 

@@ -155,7 +155,7 @@ static int64_t elements_of(const struct model_stored_part *part)
     return part->rows * part->cols;
 }
 
-/* The most elements of a part that are encoded at once. */
+/* Returns the most elements of a part that are encoded at once. */
 static int64_t piece_of(const struct model_stored_part *part)
 {
     const int64_t grain = part->given ? 1 : kern_quant_grain(part->quant, part->cols);

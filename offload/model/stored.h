@@ -18,8 +18,8 @@ enum model_storage {
     MODEL_STORAGE_NF4,
 };
 
-/* The storage of frozen layers for a folder whose files are quantised as `quant`. PLAIN: the files
- * are not quantised. */
+/* Returns the storage of frozen layers for a folder whose files are quantised as `quant`. PLAIN:
+ * the files are not quantised. */
 enum model_storage model_stored_as(enum kern_quant quant);
 /* Calls model_files_set_base for a run of this model whose weights are of `type`. */
 void model_stored_set_base(struct model_files *files, const struct model *model,
@@ -52,11 +52,11 @@ struct model_stored {
  * layer. */
 bool model_stored_is_possible(const struct model *model, const struct model_block *block);
 
-/* The stored form of a block of a run whose weights are of `type`; *out is NULL if it is kept as compute
- * reads it. -EINVAL names a tensor that cannot be stored so. */
+/* The stored form of a block of a run whose weights are of `type`; *out is NULL if it is kept as
+ * compute reads it. Returns -EINVAL with a message that names a tensor that cannot be stored so. */
 int model_stored_create(const struct model *model, const struct model_block *block,
                         enum model_storage storage, enum kern_type type, struct model_stored **out);
-void model_stored_destroy(struct model_stored *stored); /* NULL is fine */
+void model_stored_destroy(struct model_stored *stored); /* Accepts NULL */
 
 /* Makes the stored form of a block. One thread, with a team. */
 struct model_stored_reader;
@@ -76,8 +76,8 @@ struct model_stored_source {
 };
 
 int model_stored_open(const struct model_stored_source *source, struct model_stored_reader **out);
-void model_stored_close(struct model_stored_reader *reader); /* NULL is fine */
-/* Reads the next bytes of the stored form, and zeros after its end. `to` NULL skips them. -EINVAL
- * names a tensor with weights that have no code. */
+void model_stored_close(struct model_stored_reader *reader); /* Accepts NULL */
+/* Reads the next bytes of the stored form, and zeros after its end. `to` NULL skips them. Returns
+ * -EINVAL with a message that names a tensor with weights that have no code. */
 int model_stored_read(struct model_stored_reader *reader, void *to, uint64_t bytes);
 #endif

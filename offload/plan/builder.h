@@ -34,12 +34,12 @@ uint32_t plan_builder_room(const struct plan_builder *builder);
  * gets PLAN_JOIN commands in front of it. An operand outside its buffer is -ERANGE. */
 int plan_builder_add(struct plan_builder *builder, const struct plan_command *command);
 
-/* How often the builder has looked at an older access: the work of building. */
+/* Returns how often the builder has looked at an older access: the work of building. */
 uint64_t plan_builder_looks(const struct plan_builder *builder);
 
 /* Ends a tape that was begun in the caller's memory, which *out names. */
 void plan_builder_end_in(struct plan_builder *builder, struct plan_tape *out);
-/* Ends the tape and moves it to *out. -ENOMEM. */
+/* Ends the tape and moves it to *out. Returns 0 or -ENOMEM. */
 int plan_builder_end(struct plan_builder *builder, struct plan_tape *out);
 
 #endif

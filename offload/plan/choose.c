@@ -169,7 +169,7 @@ static int fit_policy(void *user, const struct plan_choice *policy)
     return fitting->fitted ? 0 : plan_candidate_fits(fitting->input, &choice, &fitting->fitted);
 }
 
-/* A rank's part of a budget that a flag gives in MiB. */
+/* Returns a rank's part of a budget that a flag gives in MiB. */
 static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
 {
     return (mib << 20) / plan_sharing(input);
@@ -238,7 +238,7 @@ static int advise(const struct search *search, struct plan_advice *out)
     return rc;
 }
 
-/* -EFBIG: nothing fits; the message names budgets that would be sufficient. */
+/* Returns -EFBIG if nothing fits; the message names budgets that would be sufficient. */
 static int refuse(struct search *search)
 {
     struct plan_advice advice;

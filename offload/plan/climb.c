@@ -248,7 +248,7 @@ int plan_climb_widen(const struct plan_input *input, struct plan_needs *needs, s
     return 0;
 }
 
-/* Bytes saved per second lost; 0 if a change saves too little or costs too much. */
+/* Returns the bytes saved per second lost; 0 if a change saves too little or costs too much. */
 static double saving(const struct plan_input *input, const struct plan_bounds *bounds,
                      const struct plan *from, const struct plan *plan)
 {

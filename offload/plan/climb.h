@@ -9,8 +9,8 @@
  * margin, or as fast with less memory. Memory within the budgets counts only between plans that are equally fast. */
 bool plan_climb_wins(const struct plan *plan, const struct plan *best);
 
-/* Bytes of host memory that a plan takes: on the CPU device those of both tiers, else those of
- * HOST. */
+/* Returns the bytes of host memory that a plan takes: on the CPU device those of both tiers, else
+ * those of HOST. */
 uint64_t plan_climb_memory(const struct plan_input *input, const struct plan *plan);
 
 /* Makes each change of slots, chunks and pending updates that gains, until none does. Replaces

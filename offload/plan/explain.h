@@ -6,7 +6,7 @@
 
 #include "offload/plan/plan.h"
 
-/* The bottleneck as a phrase: "the drive, 97 % busy". Returns text. */
+/* Returns the bottleneck as a phrase: "the drive, 97 % busy". Returns text. */
 const char *plan_bottleneck_print(const struct plan_prediction *predicted, char *text,
                                   size_t bytes);
 

@@ -86,7 +86,8 @@ void plan_fetch_forget(struct plan_step *step, uint32_t block)
     }
 }
 
-/* Elements `span`, this rank's part, of a buffer of weights whose first element is `first`. */
+/* Returns the elements `span`, this rank's part, of a buffer of weights whose first element is
+ * `first`. */
 static struct plan_piece own_part(const struct plan_step *step, uint32_t block, uint32_t buffer,
                                   struct plan_span span, uint64_t first)
 {
@@ -95,7 +96,7 @@ static struct plan_piece own_part(const struct plan_step *step, uint32_t block, 
         .buffer = buffer, .offset = (span.first - first) * width, .bytes = span.count * width};
 }
 
-/* A whole block's weights in a buffer, as they are kept. */
+/* Returns a whole block's weights in a buffer, as they are kept. */
 static struct plan_piece kept_whole(const struct plan_step *step, uint32_t block, uint32_t buffer)
 {
     uint64_t width = step->input->blocks[block].format.weight_bytes;
@@ -143,7 +144,8 @@ static bool has_copy(const struct plan_step *step, uint32_t block)
     return step->copied != NULL && step->copied[block];
 }
 
-/* The bytes of a copy that come from members of the group on other nodes: 0 if all of a group is on one node. */
+/* Returns the bytes of a copy that come from members of the group on other nodes: 0 if all of a
+ * group is on one node. */
 static uint64_t copy_between(const struct plan_step *step, uint32_t block)
 {
     const struct plan_input *input = step->input;
@@ -180,7 +182,7 @@ static int gather_copy(struct plan_step *step, uint32_t block, struct plan_piece
 
 /* ---- gathers ---- */
 
-/* The slot for a block's packed weights whose turn it is. */
+/* Returns the slot for a block's packed weights whose turn it is. */
 static struct plan_piece next_packed(struct plan_step *step, uint32_t block)
 {
     return (struct plan_piece){.buffer = plan_move_turn(step, &step->layout->packed,

@@ -17,7 +17,7 @@ struct plan_flow;
 /* `input` and `plan` are borrowed. */
 int plan_flow_create(const struct plan_input *input, const struct plan *plan,
                      struct plan_flow **out);
-void plan_flow_destroy(struct plan_flow *flow); /* NULL is fine */
+void plan_flow_destroy(struct plan_flow *flow); /* Accepts NULL */
 /* Commands of the longest tape. */
 uint32_t plan_flow_commands_max(const struct plan_flow *flow);
 

@@ -21,7 +21,7 @@ void plan_gradient_begin(struct plan_step *step, uint32_t block)
     step->gradient = where->on_card ? step->gradient_whole : step->gradient;
 }
 
-/* The place where compute writes a block's whole stored gradient. */
+/* Returns the place where compute writes a block's whole stored gradient. */
 static struct plan_piece whole_piece(const struct plan_step *step, uint32_t block)
 {
     uint64_t bytes = step->input->blocks[block].elements *

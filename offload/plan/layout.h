@@ -123,7 +123,7 @@ struct plan_layout {
     uint32_t norm;           /* HOST: norm, factor, verdict */
 };
 
-/* Lays out `choice`. `places` says what is resident, and is copied. 0 or -ENOMEM. */
+/* Lays out `choice`. `places` says what is resident, and is copied. Returns 0 or -ENOMEM. */
 int plan_layout_create(const struct plan_input *input, const struct plan_choice *choice,
                        const struct plan_block_place *places, struct plan_layout **out);
 void plan_layout_destroy(struct plan_layout *layout);
@@ -143,21 +143,22 @@ struct plan_chunk {
                              * extent */
 };
 
-/* Where chunk `index` of a block's shard is kept. `stream` is PLAN_W16 for working weights,
+/* Returns where chunk `index` of a block's shard is kept. `stream` is PLAN_W16 for working weights,
  * PLAN_MASTER for the states, PLAN_G for a gradient that waits in STORE (others have no buffer of
  * their own). Weights with copies in HOST and DEVICE are kept in HOST. `kept.buffer` is PLAN_NONE
  * if the plan keeps no such chunk. */
 struct plan_chunk plan_chunk_at(const struct plan_input *input, const struct plan_layout *layout,
                                 enum plan_stream stream, uint32_t block, uint64_t index);
 
-/* Bytes of a tier that the runtime takes beside the plan's buffers, data of the application included. */
+/* Returns the bytes of a tier that the runtime takes beside the plan's buffers, data of the
+ * application included. */
 uint64_t plan_layout_taken(const struct plan_input *input, const struct plan_layout *layout,
                            enum plan_tier tier);
 
-/* Number of state slots, or of weight stages. */
+/* Returns the number of state slots, or of weight stages. */
 uint32_t plan_layout_slots(const uint32_t slots[PLAN_STATE_SLOT_MAX]);
 
-/* Bytes between the resident chunks of a block's states. */
+/* Returns the bytes between the resident chunks of a block's states. */
 uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk_elements,
                                   uint32_t block);
 
@@ -172,7 +173,7 @@ uint32_t plan_layout_sectioned(const struct plan_input *input, const struct plan
  * are in STORE and the device is the host. */
 uint32_t plan_layout_page_slot(const struct plan_layout *layout, uint32_t block);
 
-/* Bytes of a block's kept activations, of all micro-batches of a group. */
+/* Returns the bytes of a block's kept activations, of all micro-batches of a group. */
 uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block);
 
 /* Returns whether compute reaches a block's stored weights where they are kept; else they pass
@@ -192,10 +193,10 @@ bool plan_layout_moves_gradients(const struct plan_input *input);
  * there is one rank. With several, its compute queue would wait for each reduction. */
 bool plan_layout_sums_on_card(const struct plan_input *input);
 
-/* The first element of a stored gradient's buffer. */
+/* Returns the first element of a stored gradient's buffer. */
 uint64_t plan_layout_gradient_first(const struct plan_input *input, uint32_t block);
 
-/* Elements of the borrowed parameter that has a gradient; 0: none. */
+/* Returns the elements of the borrowed parameter that has a gradient; 0: none. */
 uint64_t plan_layout_shared(const struct plan_input *input, uint32_t block);
 
 #endif

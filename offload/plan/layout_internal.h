@@ -23,12 +23,12 @@ int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input
 int plan_layout_add_ring(struct plan_layout *layout, const struct plan_buffer_kind *kind,
                          const uint64_t bytes[PLAN_SIZE_COUNT],
                          const uint32_t counts[PLAN_SIZE_COUNT], struct plan_ring *out);
-/* Bytes of the extents of `chunks` chunks, of which the last one may be short. */
+/* Returns the bytes of the extents of `chunks` chunks, of which the last one may be short. */
 uint64_t plan_extents_bytes(uint64_t chunks, uint64_t chunk_bytes, uint64_t last_bytes);
 
 /* ---- layout_look.c ---- */
 
-/* The block whose weights a block can use by sections; PLAN_NONE: none. */
+/* Returns the block whose weights a block can use by sections; PLAN_NONE: none. */
 uint32_t plan_layout_source(const struct plan_input *input, uint32_t block);
 
 /* ---- layout_slots.c, layout_gradients.c: 0 or -ENOMEM ---- */

@@ -5,7 +5,8 @@
 #include "offload/model/sections.h"
 #include "offload/plan/layout_internal.h"
 
-/* The most blocks of one size whose weights a command needs at once: a block and those it borrows. */
+/* Returns the most blocks of one size whose weights a command needs at once: a block and those it
+ * borrows. */
 static uint32_t needed_at_once(const struct plan_input *input, const struct plan_layout *layout,
                                int size)
 {
@@ -20,8 +21,8 @@ static uint32_t needed_at_once(const struct plan_input *input, const struct plan
     return most;
 }
 
-/* The least bytes of a slot through which weights in STORE pass when a run begins and ends, if the device is
- * the host: a cut of them. */
+/* Returns the least bytes of a slot through which weights in STORE pass when a run begins and ends,
+ * if the device is the host: a cut of them. */
 static uint64_t passing_bytes(const struct plan_input *input, const struct plan_layout *layout,
                               uint32_t block)
 {

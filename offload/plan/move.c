@@ -94,8 +94,8 @@ uint64_t plan_move_gathered_between(const struct plan_step *step, uint32_t block
            plan_gathered_bytes(step->input, block, node.first);
 }
 
-/* Bytes of a reduction that other nodes send: of a block's gradient, or of the tile sums (PLAN_NONE), of `bytes`.
- * `all`: all ranks get the sum. */
+/* Returns the bytes of a reduction that other nodes send: of a block's gradient, or of the tile
+ * sums (PLAN_NONE), of `bytes`. `all`: all ranks get the sum. */
 static uint64_t reduced_between(const struct plan_step *step, uint32_t block, uint64_t bytes,
                                 bool all)
 {

@@ -51,7 +51,7 @@ struct plan_step {
     bool *copied;
 };
 
-/* A step without commands. */
+/* Returns a step without commands. */
 struct plan_step plan_move_begin(struct plan_builder *builder, const struct plan_input *input,
                                  const struct plan_choice *choice,
                                  const struct plan_layout *layout);
@@ -79,13 +79,13 @@ uint32_t plan_move_turn(const struct plan_step *step, const struct plan_ring *ri
 int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
                        struct plan_piece from, struct plan_piece to);
 
-/* Bytes of a block's gathered weights that come from shards of ranks on other nodes. */
+/* Returns the bytes of a block's gathered weights that come from shards of ranks on other nodes. */
 uint64_t plan_move_gathered_between(const struct plan_step *step, uint32_t block);
 
 int plan_move_copy(struct plan_step *step, enum plan_op op, uint32_t block, struct plan_piece from,
                    struct plan_piece to);
 
-/* Index of a boundary's buffers, or of kept activations, in the layout. */
+/* Returns the index of a boundary's buffers, or of kept activations, in the layout. */
 uint32_t plan_move_act_index(const struct plan_step *step, uint32_t block, uint32_t micro);
 
 /* Moves a boundary activation between DEVICE and the tier where it waits for backward. */

@@ -13,7 +13,7 @@
 
 struct plan;
 
-/* -EFBIG if no plan fits: the message names the smallest sufficient budgets. */
+/* Returns -EFBIG if no plan fits: the message names the smallest sufficient budgets. */
 int plan_create(const struct plan_input *input, struct plan **out);
 void plan_destroy(struct plan *plan);
 
@@ -23,12 +23,14 @@ enum plan_timing plan_chosen_timing(const struct plan *plan);
 const struct plan_block_place *plan_block_place(const struct plan *plan, uint32_t block);
 uint64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier);
 uint64_t plan_chunk_elements(const struct plan *plan);
-/* Where a chunk's states begin in a state slot. Its working weights come first, except on the CPU
- * device, where weights do not pass through slots. */
+/* Returns where a chunk's states begin in a state slot. Its working weights come first, except on
+ * the CPU device, where weights do not pass through slots. */
 uint64_t plan_slot_states_offset(const struct plan *plan);
-/* Where a chunk's gradient begins in a state slot, after the states, if gradients wait in STORE. */
+/* Returns where a chunk's gradient begins in a state slot, after the states, if gradients wait in
+ * STORE. */
 uint64_t plan_slot_gradient_offset(const struct plan *plan);
-/* Bytes of a tier that one consumer takes; `input` is the one that the plan was created from. */
+/* Returns the bytes of a tier that one consumer takes; `input` is the one that the plan was created
+ * from. */
 uint64_t plan_consumer_bytes(const struct plan_input *input, const struct plan *plan,
                              enum plan_tier tier, enum plan_consumer consumer);
 uint32_t plan_buffer_count(const struct plan *plan);
@@ -37,22 +39,23 @@ const struct plan_buffer *plan_buffer(const struct plan *plan, uint32_t index);
 struct plan_layout;
 const struct plan_layout *plan_layout_of(const struct plan *plan);
 
-/* The tape to run for `kind` after a tape of kind `before` (PLAN_KIND_COUNT: nothing ran yet). NULL
- * if `kind` may not follow `before`. */
+/* Returns the tape to run for `kind` after a tape of kind `before` (PLAN_KIND_COUNT: nothing ran
+ * yet). NULL if `kind` may not follow `before`. */
 const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
                                   enum plan_kind kind);
 
-/* The kind of the steady state: it repeats. */
+/* Returns the kind of the steady state: it repeats. */
 enum plan_kind plan_steady(const struct plan *plan);
 /* Generations of the streams that an update overwrites: 1, or 2 if updates are speculative. */
 unsigned plan_generations(const struct plan *plan);
 
-/* The prediction for a steady step. */
+/* Returns the prediction for a steady step. */
 const struct plan_prediction *plan_predicted(const struct plan *plan);
-/* The prediction for a step whose norm clips; it differs only if updates are speculative. */
+/* Returns the prediction for a step whose norm clips; it differs only if updates are
+ * speculative. */
 const struct plan_prediction *plan_predicted_clipped(const struct plan *plan);
 
-/* The index-th fastest policy that was not chosen; false after the last. */
+/* Returns the index-th fastest policy that was not chosen; false after the last. */
 bool plan_alternative(const struct plan *plan, unsigned index, struct plan_alternative *out);
 
 /* Hash of all tapes and buffers; with several ranks, of what all ranks must do alike. */

@@ -22,8 +22,8 @@ bool plan_residence_fits(const struct plan_input *input, const struct plan_layou
            store_holds(input, layout);
 }
 
-/* A block's place in the order in which blocks are kept in memory. A block of which only rows are read comes last,
- * because keeping all of it would save little traffic. */
+/* Returns a block's place in the order in which blocks are kept in memory. A block of which only
+ * rows are read comes last, because keeping all of it would save little traffic. */
 static uint32_t turn_of(const struct plan_input *input, uint32_t block)
 {
     if (input->blocks[0].rows_bytes == 0) {

@@ -22,7 +22,7 @@ struct plan_residence {
  * of HOST. For the CPU device, whose update can access DEVICE. */
 enum { PLAN_LEANS_HOST, PLAN_WEIGHTS_LEAN = 1, PLAN_STATES_LEAN = 2, PLAN_LEANINGS = 4 };
 
-/* The least residence: what the requests, or the lack of a store, force to be in memory. */
+/* Returns the least residence: what the requests, or the lack of a store, force to be in memory. */
 struct plan_residence plan_residence_least(const struct plan_input *input,
                                            const struct plan_choice *choice, unsigned leaning);
 

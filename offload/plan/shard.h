@@ -23,15 +23,16 @@ struct plan_span {
 /* The elements that are in both; there may be none. */
 struct plan_span plan_span_overlap(struct plan_span one, struct plan_span other);
 
-/* Number of ranks that share the budgets that the user gives. */
+/* Returns the number of ranks that share the budgets that the user gives. */
 uint32_t plan_sharing(const struct plan_input *input);
 
-/* The size of a block's weights where they are kept, in elements of `weight_bytes`: of their stored form, or of the
- * weights themselves. */
+/* Returns the size of a block's weights where they are kept, in elements of `weight_bytes`: of
+ * their stored form, or of the weights themselves. */
 uint64_t plan_kept_elements(const struct plan_input *input, uint32_t block);
 
-/* The elements whose working weights, or whose states, this rank keeps: the whole block or this
- * rank's shard. Of weights that are stored in fewer bits, these are elements of what is stored. */
+/* Returns the elements whose working weights, or whose states, this rank keeps: the whole block or
+ * this rank's shard. Of weights that are stored in fewer bits, these are elements of what is
+ * stored. */
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block);
 struct plan_span plan_state_span(const struct plan_input *input, uint32_t block);
 
@@ -45,8 +46,8 @@ bool plan_copies_weights(const struct plan_input *input);
 struct plan_span plan_copy_span(const struct plan_input *input, uint32_t block);
 uint64_t plan_copy_most(const struct plan_input *input, uint32_t block);
 
-/* The part of `pages`, whole pages of a block's weights in bytes, that this rank keeps: whole
- * pages, too. The last page may reach beyond the end of the block. */
+/* Returns the part of `pages`, whole pages of a block's weights in bytes, that this rank keeps:
+ * whole pages, too. The last page may reach beyond the end of the block. */
 struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t block,
                                    struct plan_span pages);
 
@@ -55,12 +56,13 @@ struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t bloc
 bool plan_shards_weights(const struct plan_input *input);
 bool plan_shards_states(const struct plan_input *input);
 
-/* The largest span of all ranks. Buffers are sized by it, so that all ranks have the same layout. */
+/* Returns the largest span of all ranks. Buffers are sized by it, so that all ranks have the same
+ * layout. */
 uint64_t plan_weight_most(const struct plan_input *input, uint32_t block);
 uint64_t plan_state_most(const struct plan_input *input, uint32_t block);
 
 uint64_t plan_chunk_count(uint64_t elements, uint64_t chunk_elements);
-/* Elements of one chunk: the last one may be short. */
+/* Returns the elements of one chunk: the last one may be short. */
 uint64_t plan_chunk_size(uint64_t elements, uint64_t chunk_elements, uint64_t chunk);
 
 /* The states of a chunk of n elements are packed, one stream after the other: master, m, v, scales
@@ -68,16 +70,19 @@ uint64_t plan_chunk_size(uint64_t elements, uint64_t chunk_elements, uint64_t ch
 uint64_t plan_state_bytes(const struct plan_format *format, uint64_t n);
 uint64_t plan_state_offset(const struct plan_format *format, enum plan_stream stream, uint64_t n);
 
-/* Number of elements before `rank`'s shard of a block: a multiple of 64 Ki, or all of them. */
+/* Returns the number of elements before `rank`'s shard of a block: a multiple of 64 Ki, or all of
+ * them. */
 uint64_t plan_shard_border(uint64_t elements, uint32_t world, uint32_t rank);
 
 /* Returns whether ranks gather a block's weights packed: a code of 8 bits for each, and an fp32
  * scale for each PLAN_PACK_ELEMENTS of them. */
 bool plan_packs_weights(const struct plan_input *input, uint32_t block);
-/* Bytes of `elements` packed weights: the codes of whole groups, then their scales, then the same for the rest. A
- * packed shard begins at the packed bytes of all elements before it. */
+/* Returns the bytes of `elements` packed weights: the codes of whole groups, then their scales,
+ * then the same for the rest. A packed shard begins at the packed bytes of all elements before
+ * it. */
 uint64_t plan_packed_bytes(uint64_t elements);
-/* Bytes of the first `elements` of what ranks gather of a block: packed weights, or what is kept. */
+/* Returns the bytes of the first `elements` of what ranks gather of a block: packed weights, or
+ * what is kept. */
 uint64_t plan_gathered_bytes(const struct plan_input *input, uint32_t block, uint64_t elements);
 
 /* Returns whether ranks send each other gradients as codes of 4 bits. A shard's groups begin after

@@ -63,8 +63,8 @@ struct sim {
     struct mark now;
 };
 
-/* Seconds in which a collective's own thread computes codes: those of this rank's shard of weights,
- * or of a whole gradient and back. */
+/* Returns seconds in which a collective's own thread computes codes: those of this rank's shard of
+ * weights, or of a whole gradient and back. */
 static double pack_seconds(const struct plan_rates *rates, const struct plan_command *command)
 {
     enum { WEIGHT_BYTES = 2 }; /* wider weights are not packed */
@@ -122,7 +122,7 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
     return work + rates->command_seconds;
 }
 
-/* The resource of a queue's commands; PLAN_R_COUNT: none that is shared. */
+/* Returns the resource of a queue's commands; PLAN_R_COUNT: none that is shared. */
 static enum plan_resource resource_of(const struct sim *sim, enum plan_queue queue)
 {
     switch (queue) {
@@ -207,7 +207,7 @@ struct load {
     double cores_left;
 };
 
-/* The speed of a running command of the drive, relative to its speed alone. */
+/* Returns the speed of a running command of the drive, relative to its speed alone. */
 static double drive_speed(const struct sim *sim, int queue, const struct load *load)
 {
     double users = load->users[PLAN_R_DRIVE];
@@ -256,7 +256,7 @@ static struct load load_of(const struct sim *sim)
     return load;
 }
 
-/* The speed of a running command, relative to its speed alone. */
+/* Returns the speed of a running command, relative to its speed alone. */
 static double speed(const struct sim *sim, int queue, const struct load *load)
 {
     enum plan_resource resource = resource_of(sim, (enum plan_queue)queue);

@@ -14,10 +14,10 @@ int plan_sim_run(const struct plan_rates *rates, bool device_is_host,
                  const struct plan_tape *const *tapes, uint32_t tape_count,
                  struct plan_time *const *times, double *end_seconds);
 
-/* Seconds that a command takes if nothing else runs. */
+/* Returns seconds that a command takes if nothing else runs. */
 double plan_sim_alone(const struct plan_rates *rates, const struct plan_command *command);
 
-/* Simulates `again` repeatedly until its time is steady, and predicts one step. -EDEADLK if
+/* Simulates `again` repeatedly until its time is steady, and predicts one step. Returns -EDEADLK if
  * commands wait for each other. */
 int plan_sim_predict(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_tape *again, struct plan_prediction *out);

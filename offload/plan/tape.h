@@ -199,14 +199,15 @@ const char *plan_queue_name(enum plan_queue queue);
 const char *plan_tier_name(enum plan_tier tier);
 const char *plan_consumer_name(enum plan_consumer consumer);
 /* Finds the command that an edge of a tape names by its place on `edge.queue`. *back: it is in the
- * previous tape, `before` (NULL: none ran). False: there is no edge, or no previous tape. */
+ * previous tape, `before` (NULL: none ran). Returns false if there is no edge, or no previous
+ * tape. */
 bool plan_edge_find(struct plan_edge edge, const struct plan_tape *before, bool *back,
                     uint32_t *place);
 /* Returns whether the command waits for its tape's gate: the verdict on the previous tape, and the
  * inputs of the step. Commands that read STORE start as soon as their edges allow, except those
  * that depend on the inputs. */
 bool plan_command_is_gated(const struct plan_command *command);
-/* The command's first operand with a role; NULL if it has none. */
+/* Returns the command's first operand with a role; NULL if it has none. */
 const struct plan_operand *plan_command_operand(const struct plan_command *command,
                                                 enum plan_role role);
 /* "w16+lo+m+v". Returns text. */

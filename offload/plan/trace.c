@@ -63,7 +63,7 @@ static int close_file(struct writing *writing)
                               writing->path, strerror(writing->error));
 }
 
-/* A block's name, escaped for JSON. */
+/* Returns a block's name, escaped for JSON. */
 static const char *escape(const char *name, char text[NAME_BYTES])
 {
     size_t used = 0;
@@ -270,7 +270,8 @@ void plan_trace_op(void *user, const char *op, int64_t begin_ns, int64_t end_ns)
     }
 }
 
-/* When the first command of the compute queue began and the last one ended. False: none was recorded. */
+/* When the first command of the compute queue began and the last one ended. Returns false if none
+ * was recorded. */
 static bool compute_span(const struct plan_trace *trace, struct plan_time *out)
 {
     *out = (struct plan_time){.begin_seconds = HUGE_VAL, .end_seconds = -HUGE_VAL};
@@ -380,7 +381,7 @@ int plan_trace_write(const struct plan_trace *trace, const struct plan_input *in
 
 /* ---- timelines of simulated steps ---- */
 
-/* The tapes of a run of `steps` steps; returns how many. */
+/* Returns the tapes of a run of `steps` steps; returns how many. */
 static uint32_t tapes_of_run(const struct plan *plan, uint32_t steps,
                              const struct plan_tape **tapes)
 {

@@ -46,7 +46,7 @@ static struct plan_piece gradient_in_slot(const struct plan_step *step, const st
                                         step->input->blocks[chunk->block].format.grad_bytes};
 }
 
-/* The place where a chunk is kept between steps. */
+/* Returns the place where a chunk is kept between steps. */
 static struct plan_piece chunk_kept(const struct plan_step *step, enum plan_stream stream,
                                     const struct chunk *chunk)
 {

@@ -272,7 +272,7 @@ void run_checkpoint_compare_products(const struct store_manifest *manifest, cons
              products != NULL ? products : "the CPU");
 }
 
-/* A number of a manifest; 0: it has none of this name. */
+/* Returns a number of a manifest; 0: it has none of this name. */
 static uint64_t number_of(const struct store_manifest *manifest, const char *name)
 {
     const char *value = store_manifest_parameter(manifest, name);

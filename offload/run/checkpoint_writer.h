@@ -14,7 +14,7 @@ struct run_checkpoint_lane;
 struct run_checkpoint_writer;
 
 int run_checkpoint_writer_create(uint32_t ranks, struct run_checkpoint_writer **out);
-/* Removes a checkpoint that is not finished. All lanes must already be destroyed. NULL is fine. */
+/* Removes a checkpoint that is not finished. All lanes must already be destroyed. Accepts NULL. */
 void run_checkpoint_writer_destroy(struct run_checkpoint_writer *writer);
 
 /* ---- the engine's thread ---- */
@@ -31,8 +31,9 @@ bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, ui
 int run_checkpoint_writer_accept(struct run_checkpoint_writer *writer,
                                  struct store_manifest *manifest);
 /* Waits for what the lanes have begun, and closes the checkpoint. 0: it is published, or was not
- * accepted. -ECANCELED: it was accepted, and a lane never got all that it expects. -ETIMEDOUT: a
- * lane made no progress; the checkpoint stays open, because that lane may still write to it. */
+ * accepted. Returns -ECANCELED if it was accepted, and a lane never got all that it expects.
+ * Returns -ETIMEDOUT if a lane made no progress; the checkpoint stays open, because that lane may
+ * still write to it. */
 int run_checkpoint_writer_wait(struct run_checkpoint_writer *writer);
 
 /* ---- a rank's thread ---- */
@@ -49,7 +50,7 @@ struct run_checkpoint_lane_options {
 int run_checkpoint_lane_create(struct run_checkpoint_writer *writer,
                                const struct run_checkpoint_lane_options *options,
                                struct run_checkpoint_lane **out);
-/* Waits for what was submitted. NULL is fine. */
+/* Waits for what was submitted. Accepts NULL. */
 void run_checkpoint_lane_destroy(struct run_checkpoint_lane *lane);
 struct run_lane run_checkpoint_lane(struct run_checkpoint_lane *lane);
 /* The next `count` WRITE commands also go to the open checkpoint; commands that are not expected are

@@ -18,8 +18,8 @@ struct run_chunk {
 struct run_chunk run_chunk_at(const struct run_rank *rank, uint32_t block, uint32_t index);
 uint32_t run_chunk_count(const struct run_rank *rank, uint32_t block);
 
-/* A block's working weights in memory that the host can access; NULL: they are in STORE, or only on
- * the card. With a card, the copy in HOST is the valid one. */
+/* Returns a block's working weights in memory that the host can access; NULL: they are in STORE, or
+ * only on the card. With a card, the copy in HOST is the valid one. */
 char *run_chunk_weights_memory(const struct run_rank *rank, uint32_t block);
 /* The same for a chunk's states. */
 char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chunk *chunk);
@@ -79,9 +79,9 @@ struct run_slots {
 /* The slots of the host that hold a chunk each: those of states, or of weights if no states move.
  * If the device is not the host, each also has room for the chunk's weights. There may be none. */
 void run_slots_init(struct run_slots *slots, const struct run_rank *rank);
-/* The slot whose turn it is. The user waits until it is free. */
+/* Returns the slot whose turn it is. The user waits until it is free. */
 struct run_slot *run_slots_next(struct run_slots *slots);
-/* The slot whose turn it will be half a rotation later. */
+/* Returns the slot whose turn it will be half a rotation later. */
 struct run_slot *run_slots_opposite(struct run_slots *slots);
 /* Waits for the last move of every slot, and returns the first error. Only a queue that makes no
  * progress ends the wait earlier. */

@@ -39,7 +39,8 @@ struct run_engine_options {
 
 /* Takes memory and storage, and loads the weights. */
 int run_engine_create(const struct run_engine_options *options, struct run_engine **out);
-/* NULL is fine. False: a thread still works with what the engine was given; all of it must stay. */
+/* Accepts NULL. Returns false if a thread still works with what the engine was given; all of it
+ * must stay. */
 bool run_engine_destroy(struct run_engine *engine);
 
 /* ---- steps ---- */
@@ -105,9 +106,10 @@ void run_engine_memory(const struct run_engine *engine, uint64_t *used_bytes, ui
 struct run_remote_made;
 int run_engine_create_remote(const struct run_engine_options *options,
                              const struct run_remote_made *made, struct run_engine **out);
-/* The rank of this process. */
+/* Returns the rank of this process. */
 struct run_rank *run_engine_own(struct run_engine *engine);
-/* The checksums of what that rank has read of the base model; NULL: checkpoints contain the base. */
+/* Returns the checksums of what that rank has read of the base model; NULL: checkpoints contain the
+ * base. */
 const struct model_sums *run_engine_sums(const struct run_engine *engine);
 /* The fp32 masters of a trained block that a rank keeps, in order, as floats. */
 int run_engine_rank_masters(struct run_rank *rank, uint32_t block, run_take_weights *take,

@@ -47,7 +47,8 @@ static int write_weights(void *context, uint64_t first, uint64_t count, const vo
     return store_checkpoint_put(writer->checkpoint, writer->block, first, count, &streams);
 }
 
-/* The ranks that write a block: each one its part or, if all ranks hold the same, the first one all. */
+/* Returns the ranks that write a block: each one its part or, if all ranks hold the same, the first
+ * one all. */
 static uint32_t writers_of(const struct run_engine *engine, uint32_t block)
 {
     const struct blocks *blocks = engine->given.model->flat;
@@ -83,7 +84,7 @@ static int merge_sums(void *context, uint64_t first, uint64_t count,
 
 /* ---- several processes ---- */
 
-/* The first rank of a rank's machine; 0 if all machines share the folder of checkpoints. */
+/* Returns the first rank of a rank's machine; 0 if all machines share the folder of checkpoints. */
 static uint32_t leader_of(const struct run_engine *engine, uint32_t rank)
 {
     struct coll_host host = {.first = 0};

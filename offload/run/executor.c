@@ -130,8 +130,8 @@ int run_executor_push(struct run_executor *executor, const struct plan_tape *tap
 
 /* ---- edges between tapes ---- */
 
-/* The tape and the place in it that an edge of tape `*n` names. False: there is no edge, or it points
- * before the first tape. */
+/* The tape and the place in it that an edge of tape `*n` names. Returns false if there is no edge,
+ * or it points before the first tape. */
 static bool find_edge(const struct run_executor *executor, struct plan_edge edge, uint64_t *n,
                       uint32_t *place)
 {
@@ -173,7 +173,7 @@ static int poll_edges(const struct run_executor *executor, uint64_t n,
 
 enum { AT_WORK = PLAN_Q_COUNT + 1 };
 
-/* The kind of wait, by the queue that is waited for. */
+/* Returns the kind of wait, by the queue that is waited for. */
 static enum run_wait wait_for(enum plan_queue blocker)
 {
     switch (blocker) {
@@ -256,8 +256,9 @@ static int report_stall(const struct run_executor *executor)
 
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place);
 
-/* The time at which the command that an edge names was done; the edge belongs to the n-th tape. Call it
- * for an edge of a command that is done: then the named command is done, too. Reaps its lane first. */
+/* Returns the time at which the command that an edge names was done; the edge belongs to the n-th
+ * tape. Call it for an edge of a command that is done: then the named command is done, too. Reaps
+ * its lane first. */
 static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct plan_edge edge)
 {
     uint32_t place = 0;

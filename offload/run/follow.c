@@ -35,7 +35,7 @@ struct follower {
     size_t batch_bytes;
 };
 
-/* False: a thread still works with what the engine has. */
+/* Returns false if a thread still works with what the engine has. */
 static bool destroy_engine(struct follower *follower)
 {
     if (!run_engine_destroy(follower->engine)) {

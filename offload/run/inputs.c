@@ -31,7 +31,7 @@ static uint64_t step_bytes(const struct run_options *options)
            losses_bytes(options->micro_batches) + ALIGN_BYTES;
 }
 
-/* Bytes of one table, which has a row for each position. */
+/* Returns the bytes of one table, which has a row for each position. */
 static uint64_t angles_bytes(const struct model *model, int64_t length)
 {
     const struct model_config *config = &model->config;
@@ -353,7 +353,7 @@ void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro, struct mod
     binding->base[MODEL_BASE_SCALE] = device + scale_offset(inputs);
 }
 
-/* Bytes from the rows of a micro-batch of a group to those of the next. */
+/* Returns the bytes from the rows of a micro-batch of a group to those of the next. */
 static uint64_t rows_stride(const struct run_inputs *inputs)
 {
     return (uint64_t)inputs->table.pages_max * MODEL_PAGE_BYTES;

@@ -51,7 +51,7 @@ struct run_rows_cursor {
     uint64_t done; /* bytes of the range */
 };
 
-/* Bytes of the device's memory that inputs take. */
+/* Returns the bytes of the device's memory that inputs take. */
 uint64_t run_inputs_bytes(const struct model *model, const struct run_options *options);
 
 /* Computes the tables of RoPE and copies them to the device with `queue`. */
@@ -63,10 +63,10 @@ int run_inputs_use_rows(struct run_inputs *inputs);
 /* Accepts a zeroed struct. */
 void run_inputs_fini(struct run_inputs *inputs);
 
-/* Writes `batch` into the host's copy as micro-batch `micro`, padded to the shape with tokens that are not
- * trained on; NULL: only padding. It is called for all micro-batches in order, or for the first one alone. Adds
- * the batch's targets, or its pairs that count, to *targets. -EINVAL names the row and the place of the first
- * error. */
+/* Writes `batch` into the host's copy as micro-batch `micro`, padded to the shape with tokens that
+ * are not trained on; NULL: only padding. It is called for all micro-batches in order, or for the
+ * first one alone. Adds the batch's targets, or its pairs that count, to *targets. Returns -EINVAL
+ * with a message that names the row and the place of the first error. */
 int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
                    int64_t *targets);
 
@@ -86,11 +86,11 @@ void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro,
  * table is used whole. */
 void run_inputs_bind_rows(const struct run_inputs *inputs, uint32_t micro, const char *slot,
                           struct model_binding *binding);
-/* The part that is to be moved next for micro-batches [first, first + count); false: there is none. The
- * caller adds what it moves to cursor->done. */
+/* The part that is to be moved next for micro-batches [first, first + count); false if there is
+ * none. The caller adds what it moves to cursor->done. */
 bool run_inputs_next_rows(const struct run_inputs *inputs, uint32_t first, uint32_t count,
                           struct run_rows_cursor *cursor, struct run_rows_part *out);
-/* The bytes of all parts of these micro-batches. */
+/* Returns the bytes of all parts of these micro-batches. */
 uint64_t run_inputs_rows_bytes(const struct run_inputs *inputs, uint32_t first, uint32_t count);
 
 /* Reads back the losses of those of the first `count` micro-batches that were computed, and adds them up in order.

@@ -17,20 +17,20 @@ static const struct model_block *block_of(const struct run_compute *compute,
 
 /* ---- micro-batches ---- */
 
-/* The micro-batch that is submitted now. */
+/* Returns the micro-batch that is submitted now. */
 static uint32_t micro_of(const struct run_compute *compute, const struct plan_command *command)
 {
     return command->micro * compute->group + compute->done;
 }
 
-/* How many micro-batches the command does; the last group has what is left of the step. */
+/* Returns how many micro-batches the command does; the last group has what is left of the step. */
 static uint32_t micros_of(const struct run_compute *compute, const struct plan_command *command)
 {
     const uint32_t left = compute->micro_batches - command->micro * compute->group;
     return command->single ? 1 : left < compute->group ? left : compute->group;
 }
 
-/* How many micro-batches are computed before the one that is submitted now. */
+/* Returns how many micro-batches are computed before the one that is submitted now. */
 static uint32_t place_of(const struct run_compute *compute, const struct plan_command *command)
 {
     return compute->inputs->places[micro_of(compute, command)];
@@ -46,7 +46,7 @@ static bool is_last(const struct run_compute *compute, const struct plan_command
     return micro_of(compute, command) + 1 == compute->micro_batches;
 }
 
-/* The current micro-batch's part of a group's activations, which are side by side. */
+/* Returns the current micro-batch's part of a group's activations, which are side by side. */
 static char *own_part(const struct run_compute *compute, char *base, uint64_t stride)
 {
     return base != NULL ? base + compute->done * stride : NULL;
@@ -54,7 +54,7 @@ static char *own_part(const struct run_compute *compute, char *base, uint64_t st
 
 /* ---- gradients ---- */
 
-/* The destination of the gradients of the block's own parameters. */
+/* Returns the destination of the gradients of the block's own parameters. */
 static struct kern_grad own_grad(const struct run_compute *compute,
                                  const struct plan_command *command)
 {

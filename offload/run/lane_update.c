@@ -80,7 +80,7 @@ struct run_update {
     struct run_verdict verdict;
 };
 
-/* The type of a block's gradients as they are stored. */
+/* Returns the type of a block's gradients as they are stored. */
 static enum core_update_type gradients_of(const struct run_update *update, uint32_t block)
 {
     return update->lent == NULL ? run_options_gradients(update->options)
@@ -424,7 +424,7 @@ static int do_sums(struct run_update *update, const struct plan_command *command
     return adam_norm_sums(&update->norm, &norm);
 }
 
-/* The block that a tile belongs to: the first one that ends after it. */
+/* Returns the block that a tile belongs to: the first one that ends after it. */
 static uint32_t block_of_tile(const struct run_update *update, uint64_t tile)
 {
     uint32_t low = 0;
@@ -556,7 +556,8 @@ static const struct update_terms *terms_of(const struct run_update *update,
     return command->ahead ? &update->speculative : &update->deferred;
 }
 
-/* The node of an UPDATE's chunk: that of its states in memory, or of the slot through which they pass. */
+/* Returns the node of an UPDATE's chunk: that of its states in memory, or of the slot through which
+ * they pass. */
 static uint32_t node_of(const struct run_update *update, const struct plan_command *command)
 {
     const struct plan_operand *slot = plan_command_operand(command, PLAN_AS_SLOT);

@@ -38,7 +38,7 @@ struct run_update_options {
 };
 
 int run_update_create(const struct run_update_options *options, struct run_update **out);
-/* Waits for the commands that were submitted; if they can no longer end, call run_update_abandon first. NULL is fine. */
+/* Waits for the commands that were submitted; if they can no longer end, call run_update_abandon first. Accepts NULL. */
 void run_update_destroy(struct run_update *update);
 void run_update_abandon(struct run_update *update, int code);
 
@@ -71,7 +71,7 @@ void run_update_set_loss_scale(struct run_update *update, double loss_scale);
 
 /* ---- blocks that the card updates; the thread of the rank ---- */
 
-/* The arguments of a SUMS command. */
+/* Returns the arguments of a SUMS command. */
 struct core_squares_args run_update_squares(const struct run_update *update,
                                             const struct plan_command *command);
 /* Calls `take` for each launch of an UPDATE, with the terms that are set now. */
@@ -81,11 +81,12 @@ int run_update_pieces(struct run_update *update, const struct plan_command *comm
  * update such a block. */
 bool run_update_splits_q8_block(const struct blocks *blocks, const struct run_options *options);
 
-/* The arrays of a command's chunk in memory. For an UPDATE, they are those of the generation that it writes. */
+/* Returns the arrays of a command's chunk in memory. For an UPDATE, they are those of the
+ * generation that it writes. */
 struct adam_arrays run_update_chunk(const struct run_update *update,
                                     const struct plan_command *command);
 
-/* The streams of a chunk in memory: `weights`, and `states` packed as `format` says. */
+/* Returns the streams of a chunk in memory: `weights`, and `states` packed as `format` says. */
 struct adam_arrays run_update_arrays(const struct plan_format *format, uint64_t first,
                                      uint64_t count, char *weights, char *states,
                                      const char *grads);

@@ -171,7 +171,7 @@ int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *su
     return adam_norm_sums_apart(update->norm, &of);
 }
 
-/* The gradient of a part's elements in a span: its own, or in the sums of the chunk. */
+/* Returns the gradient of a part's elements in a span: its own, or in the sums of the chunk. */
 static const char *gradient_of(const struct run_lent_part *part, const struct plan_format *format,
                                const struct adam_arrays *chunk, bool sums, struct plan_span span)
 {

@@ -37,7 +37,8 @@ struct run_lent {
     bool sums;
 };
 
-/* The elements of a part that are in a chunk of its block, counted in the block; there may be none. */
+/* Returns the elements of a part that are in a chunk of its block, counted in the block; there may
+ * be none. */
 struct plan_span run_lent_overlap(const struct run_lent_part *part, uint64_t first, uint64_t count);
 
 /* Sets the masters of a part's elements in a chunk to the weights. `chunk` has the states. */
@@ -48,7 +49,8 @@ void run_lent_begin_masters(const struct run_lent_block *block, const struct run
 int run_lent_adam_create(const struct run_lent *lent, const struct run_lent_block *block,
                          const struct run_lent_part *part, const struct run_options *options,
                          struct core_team *team, struct adam **out);
-/* A part's elements in a span of its block: its own weights, and the states of the chunk that has the span. */
+/* Returns a part's elements in a span of its block: its own weights, and the states of the chunk
+ * that has the span. */
 struct adam_arrays run_lent_states(const struct run_lent_part *part,
                                    const struct plan_format *format,
                                    const struct adam_arrays *chunk, struct plan_span span);
@@ -59,7 +61,7 @@ struct run_lent_update;
 int run_lent_update_create(const struct run_lent *lent, const struct blocks *blocks,
                            const struct adam_norm *norm, const struct run_options *options,
                            struct run_lent_update **out);
-void run_lent_update_destroy(struct run_lent_update *update); /* NULL is fine */
+void run_lent_update_destroy(struct run_lent_update *update); /* Accepts NULL */
 
 /* Sums of squares of a block's gradients, tile by tile; missing ones count as zero. `sum` is the block's
  * buffer of the plan, if gradients are summed there. */

@@ -495,8 +495,9 @@ static int load_stored(struct loading *load, uint32_t block)
     return rc;
 }
 
-/* Leaves a block's chunks in the kept file, from where the store reads them. 1: done; 0: they have to be read now,
- * because they are not kept in STORE, or do not begin and end where checksums do. */
+/* Leaves a block's chunks in the kept file, from where the store reads them. Returns 1 if done, or
+ * 0 if they have to be read now, because they are not kept in STORE, or do not begin and end where
+ * checksums do. */
 static int adopt_kept(struct loading *load, uint32_t block)
 {
     const struct run_rank *rank = load->rank;

@@ -12,7 +12,7 @@
 #include "core/dev/dev.h"
 #include "offload/run/chunks.h"
 
-/* The forward command of the head in the evaluation's tape, which ran last. */
+/* Returns the forward command of the head in the evaluation's tape, which ran last. */
 static const struct plan_command *head_command(const struct run_rank *rank)
 {
     const struct plan_tape *tape = plan_tape(rank->plan, PLAN_EVAL, PLAN_EVAL);

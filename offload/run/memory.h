@@ -42,8 +42,8 @@ int run_memory_init(struct run_memory *memory, const struct run_memory_options *
 /* Accepts a zeroed struct. */
 void run_memory_fini(struct run_memory *memory);
 
-/* The first operand with this role; NULL: the command has none. For a speculative command this is in
- * the other generation, if there are two. */
+/* Returns the first operand with this role; NULL: the command has none. For a speculative command
+ * this is in the other generation, if there are two. */
 char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
                     enum plan_role role);
 /* Operand number `index` of those with the role PLAN_AS_BORROWED, which are only read. */

@@ -58,10 +58,11 @@ struct run_optimizer_options {
     const char *device;
 };
 
-/* -EINVAL for impossible options, -EFBIG if nothing fits the budgets. */
+/* Returns -EINVAL for impossible options, -EFBIG if nothing fits the budgets. */
 int run_optimizer_create(const struct run_optimizer_options *options, struct run_optimizer **out);
-/* Waits for the updates of closed steps; drops gradients of a step that was not closed. NULL is fine. False: a
- * drive did not answer. The optimizer and everything that it was given must then stay. */
+/* Waits for the updates of closed steps; drops gradients of a step that was not closed. NULL is
+ * fine. Returns false if a drive did not answer. The optimizer and everything that it was given
+ * must then stay. */
 bool run_optimizer_destroy(struct run_optimizer *optimizer);
 
 /* Replaces a group's settings for the steps after the last closed one; if updates do not wait for the norm, only for
@@ -89,14 +90,15 @@ void run_optimizer_set_stream(struct run_optimizer *optimizer, void *stream);
 int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token);
 /* 1: reached. 0: not yet. Any thread. */
 int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
-/* The token of a parameter's update in the last closed step: it is reached without another call. */
+/* Returns the token of a parameter's update in the last closed step: it is reached without another
+ * call. */
 uint64_t run_optimizer_token(const struct run_optimizer *optimizer, size_t parameter);
 /* Waits for a parameter's update in the last closed step, or, with RUN_OPTIMIZER_ALL, for all of
  * that step. Then queues the copies of weights to the device on the stream, except of parameters
  * that already have a gradient of the next step. */
 #define RUN_OPTIMIZER_ALL SIZE_MAX
 int run_optimizer_wait_weights(struct run_optimizer *optimizer, size_t parameter);
-/* The token of the last closed step. */
+/* Returns the token of the last closed step. */
 uint64_t run_optimizer_last_token(const struct run_optimizer *optimizer);
 
 /* The norm of the last closed step and its consequences. Waits for the norm. */
@@ -111,15 +113,15 @@ int run_optimizer_result(struct run_optimizer *optimizer, struct run_optimizer_r
 /* The application wrote a parameter's weights: its master follows them, its moments stay. Between steps. */
 int run_optimizer_weights_changed(struct run_optimizer *optimizer, size_t parameter);
 
-/* The elements of a parameter that this process updates; there may be none. */
+/* Returns the elements of a parameter that this process updates; there may be none. */
 struct plan_span run_optimizer_share(const struct run_optimizer *optimizer, size_t parameter);
 /* States of this process's share of a parameter, as fp32; NULL: that one is not moved. */
 struct run_optimizer_states {
     float *values[ADAM_VALUE_V + 1]; /* by enum adam_value */
     uint64_t updates;                /* steps that updated the parameter */
 };
-/* Copies states of a parameter to the caller's arrays. Between steps; waits for the last one. -ENOTSUP: the rule
- * has no such moment. */
+/* Copies states of a parameter to the caller's arrays. Between steps; waits for the last one.
+ * Returns -ENOTSUP if the rule has no such moment. */
 int run_optimizer_get_states(struct run_optimizer *optimizer, size_t parameter,
                              struct run_optimizer_states *states);
 /* Replaces states of a parameter, rounded to nearest where they are kept in fewer bits. The weights follow the
@@ -127,15 +129,16 @@ int run_optimizer_get_states(struct run_optimizer *optimizer, size_t parameter,
 int run_optimizer_set_states(struct run_optimizer *optimizer, size_t parameter,
                              const struct run_optimizer_states *states);
 
-/* Writes a checkpoint to DIRECTORY/checkpoint-N after N steps: weights, states, counters. `keep` newest ones
- * are kept; 0: all. Between steps; waits for the last one. -EEXIST: the directory has another run's. */
+/* Writes a checkpoint to DIRECTORY/checkpoint-N after N steps: weights, states, counters. `keep`
+ * newest ones are kept; 0: all. Between steps; waits for the last one. Returns -EEXIST if the
+ * directory has another run's. */
 int run_optimizer_save(struct run_optimizer *optimizer, const char *directory, uint32_t keep);
 /* Reads the checkpoints of the processes that saved, at `paths`, or the newest ones of one step in
  * these directories that verify. Their number may differ from that of the processes that load; only
- * those with elements of this process's share are needed. Parameters and formats must be the
- * same; placement may differ. The weights of this process's share are overwritten. -ENOENT: there is
- * none. After -EBADMSG the weights and states may be those of two checkpoints only if a file
- * changed while it was read. */
+ * those with elements of this process's share are needed. Parameters and formats must be the same;
+ * placement may differ. The weights of this process's share are overwritten. Returns -ENOENT if
+ * there is none. After -EBADMSG the weights and states may be those of two checkpoints only if a
+ * file changed while it was read. */
 int run_optimizer_load(struct run_optimizer *optimizer, const char *const *paths, size_t count,
                        uint64_t *step);
 

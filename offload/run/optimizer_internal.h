@@ -84,7 +84,7 @@ bool run_optimizer_inside(const struct run_optimizer *optimizer);
 /* Lists the blocks of all parameters and of this process's shares, and where those are in the application's arrays. */
 int run_optimizer_make_blocks(struct run_optimizer *optimizer,
                               const struct run_optimizer_options *options);
-/* The elements of a block that one of several processes has; they begin and end at cuts. */
+/* Returns the elements of a block that one of several processes has; they begin and end at cuts. */
 struct plan_span run_optimizer_share_of(uint64_t elements, uint32_t world, uint32_t rank);
 /* Makes a list of the blocks in which a process has a share. Its blocks have the elements of that share alone. */
 int run_optimizer_share_blocks(const struct blocks *whole, uint32_t world, uint32_t rank,
@@ -107,7 +107,7 @@ struct run_optimizer_device;
 /* Takes host memory for the weights and gradients of this process's parts, and copies the weights there, where the
  * update uses them from now on. Between the rank's creation and its load. */
 int run_optimizer_device_open(struct run_optimizer *optimizer, const char *name);
-/* Bytes of that memory. */
+/* Returns the bytes of that memory. */
 uint64_t run_optimizer_device_bytes(const struct run_optimizer *optimizer);
 /* Waits for all copies; the update's memory stays. NULL is fine, as below. */
 void run_optimizer_device_stop(struct run_optimizer_device *device);

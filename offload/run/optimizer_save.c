@@ -116,15 +116,16 @@ static int save_chunk(struct carrying *carrying, const struct run_chunk *chunk)
                                 &streams);
 }
 
-/* The elements of a block that belong to this process; `whole` is the block's index among all. */
+/* Returns the elements of a block that belong to this process; `whole` is the block's index among
+ * all. */
 static struct plan_span own_share(const struct run_optimizer *optimizer, uint32_t whole)
 {
     return run_optimizer_share_of(optimizer->whole->list[whole].elements, optimizer->world,
                                   optimizer->rank_index);
 }
 
-/* The elements of a block that belong to one of the processes that saved; `whole` is the block's
- * index among all. */
+/* Returns the elements of a block that belong to one of the processes that saved; `whole` is the
+ * block's index among all. */
 static struct plan_span saved_share(const struct carrying *carrying, uint32_t whole, uint32_t rank)
 {
     return run_optimizer_share_of(carrying->optimizer->whole->list[whole].elements, carrying->world,
@@ -244,7 +245,7 @@ static int check_others(const struct run_optimizer *optimizer, const char *direc
     return rc;
 }
 
-/* The options with the number of processes, which a plan does not know. */
+/* Returns the options with the number of processes, which a plan does not know. */
 static struct run_options described(const struct run_optimizer *optimizer)
 {
     struct run_options options = optimizer->options;

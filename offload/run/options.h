@@ -94,20 +94,21 @@ enum { RUN_OPTIONS_GROUPS = 64 };
 /* The groups of a model's runs, for step `step` with these betas. */
 void run_options_groups(const struct run_options *options, double lr, const double betas[2],
                         uint64_t step, struct adam_group groups[MODEL_GROUP_COUNT]);
-/* Bytes per element of each stream. */
+/* Returns the bytes per element of each stream. */
 struct plan_format run_options_format(const struct run_options *options);
-/* The format with another master and gradients of another type. */
+/* Returns the format with another master and gradients of another type. */
 struct plan_format run_options_format_of(const struct run_options *options,
                                          enum core_update_master master,
                                          enum core_update_type gradients);
-/* Bytes of memory that the update of an element reads and writes. */
+/* Returns the bytes of memory that the update of an element reads and writes. */
 double run_options_touched_bytes(const struct plan_format *format);
-/* The back end for files other than the store's; NULL: probed, also if the store is in memory. */
+/* Returns the back end for files other than the store's; NULL: probed, also if the store is in
+ * memory. */
 const char *run_options_file_io(const struct run_options *options);
 int64_t run_options_stall_ns(const struct run_options *options);
-/* The type of weights in a checkpoint. */
+/* Returns the type of weights in a checkpoint. */
 enum block_weights run_options_weights(enum kern_type type);
-/* The types of gradients and master weights, for the update. */
+/* Returns the types of gradients and master weights, for the update. */
 enum core_update_type run_options_gradients(const struct run_options *options);
 enum core_update_master run_options_master(const struct run_options *options);
 

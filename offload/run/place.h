@@ -50,8 +50,8 @@ int run_place_decide(const struct core_topo *topo, const struct run_place_wish *
 void run_place_create(const struct run_options *options, const struct coll_peers *peers, int card,
                       struct run_place *out);
 
-/* The nodes of chunk `chunk` of block `block`, and of a slot that chunks pass through: indices of
- * place->nodes. */
+/* Returns the nodes of chunk `chunk` of block `block`, and of a slot that chunks pass through:
+ * indices of place->nodes. */
 uint32_t run_place_of_chunk(const struct run_place *place, uint64_t block, uint64_t chunk);
 uint32_t run_place_of_slot(const struct run_place *place, uint32_t buffer);
 

@@ -136,7 +136,7 @@ static uint32_t choose_sections(struct run_prepared *prepared, const struct sect
     return count;
 }
 
-/* Bytes of weights with which a layer computes. */
+/* Returns the bytes of weights with which a layer computes. */
 static uint64_t layer_bytes(const struct run_prepared *prepared)
 {
     const struct plan_block_shape *blocks = prepared->shapes->blocks;

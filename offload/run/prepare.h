@@ -16,12 +16,13 @@ struct run_prepared {
     double plan_seconds; /* without measuring */
 };
 
-/* `rates` NULL: measures them, or finds them in the cache. -EFBIG if no plan fits the budgets. */
+/* `rates` NULL: measures them, or finds them in the cache. Returns -EFBIG if no plan fits the
+ * budgets. */
 int run_prepared_create(const struct model *model, const struct run_options *options,
                         const struct run_rates *rates, struct run_prepared **out);
 void run_prepared_destroy(struct run_prepared *prepared);
 
-/* Bytes that the plan takes of a tier, including those of the runtime. */
+/* Returns the bytes that the plan takes of a tier, including those of the runtime. */
 uint64_t run_prepared_bytes(const struct run_prepared *prepared, enum plan_tier tier);
 
 #endif

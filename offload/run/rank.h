@@ -50,7 +50,7 @@ struct run_rank_options {
     void *user;
 };
 
-/* Bytes of DEVICE that a rank takes besides the plan's buffers. */
+/* Returns the bytes of DEVICE that a rank takes besides the plan's buffers. */
 uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run_options *options);
 
 /* A number that distinguishes a run from every other one on this machine. `owner` is an object of
@@ -59,8 +59,8 @@ uint64_t run_rank_number(const void *owner);
 
 /* Takes all memory and storage. */
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out);
-/* NULL is fine. False: a lane did not end its command. The rank and everything that it was given
- * must stay, because the lane's thread may still use them. */
+/* NULL is fine. Returns false if a lane did not end its command. The rank and everything that it
+ * was given must stay, because the lane's thread may still use them. */
 bool run_rank_destroy(struct run_rank *rank);
 /* Writes the timeline that the options name, if any, once. Call it after a drain. Destroy calls it, too. */
 int run_rank_trace(struct run_rank *rank);

@@ -152,7 +152,7 @@ static bool is_of_rates(const struct number *number)
     return number->part != RUN_RATES_DRIVE && number->part != RUN_RATES_MACHINE;
 }
 
-/* Reads a number within its limits. -ENOENT without it. */
+/* Reads a number within its limits. Returns -ENOENT without it. */
 static int read_real(const struct core_json *doc, const struct core_json_value *object,
                      const char *key, enum kind kind, double *at)
 {

@@ -51,11 +51,12 @@ struct run_machine {
     double command_seconds;
 };
 
-/* Reads the file of a machine. -EINVAL: the message names file, line, column and key. */
+/* Reads the file of a machine. Returns -EINVAL with a message that names file, line, column and
+ * key. */
 int run_machine_read(const char *path, struct run_machine *out);
 
-/* Read and write a JSON file of all rates (docs/plan-json.md). -EINVAL: the message names the file and
- * the key. */
+/* Read and write a JSON file of all rates (docs/plan-json.md). Returns -EINVAL with a message that
+ * names the file and the key. */
 int run_rates_read(const char *path, struct run_rates *out);
 int run_rates_write(const char *path, const struct run_rates *rates);
 

@@ -143,7 +143,7 @@ static void init_slots(struct reading *reading)
 
 /* ---- weights ---- */
 
-/* The slot for all of a block's weights, on a device that is the host. */
+/* Returns the slot for all of a block's weights, on a device that is the host. */
 static char *block_slot(const struct run_rank *rank, uint32_t block)
 {
     const struct plan_layout *layout = plan_layout_of(rank->plan);

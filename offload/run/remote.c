@@ -187,7 +187,7 @@ static void add_names(struct text *text, const char *const *names, size_t count)
     }
 }
 
-/* The options of adapters, unless a PEFT folder has them. */
+/* Returns the options of adapters, unless a PEFT folder has them. */
 static struct model_lora_options lora_of(const struct run_remote_job *job)
 {
     const struct model_lora_options none = {.rank = 0};
@@ -248,7 +248,7 @@ int run_remote_create(struct coll_peers *peers, uint32_t rank, const struct run_
     return rc;
 }
 
-/* The next string; NULL: there is none. */
+/* Returns the next string; NULL: there is none. */
 static const char *take_text(const char **at, const char *end)
 {
     const char *string = *at;

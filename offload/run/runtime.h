@@ -7,7 +7,7 @@
 
 /* Resident now, with hugetlb pages; 0: the kernel does not say. */
 uint64_t run_runtime_used_bytes(void);
-/* The maximum so far. */
+/* Returns the maximum so far. */
 uint64_t run_runtime_peak_bytes(void);
 
 /* What a run will take: what was resident at the first call, at least 8 MiB, plus what planning,

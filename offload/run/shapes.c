@@ -118,9 +118,9 @@ static int describe_stored(struct run_shapes *shapes, const struct run_options *
     return rc;
 }
 
-/* The array with which a block computes by sections: the largest frozen one that no other block needs whole (that
- * of the embedding has to be enough by rows for the embedding itself), or else its own. Returns PLAN_NONE if there
- * is none. */
+/* Returns the array with which a block computes by sections: the largest frozen one that no other
+ * block needs whole (that of the embedding has to be enough by rows for the embedding itself), or
+ * else its own. Returns PLAN_NONE if there is none. */
 static uint32_t find_source(const struct run_shapes *shapes, unsigned index)
 {
     const struct plan_block_shape *shape = &shapes->blocks[index];
@@ -231,8 +231,8 @@ static int make_one(struct run_shapes *shapes, const struct run_options *options
     return rc;
 }
 
-/* How the loss is computed decides its last bits, so this must not depend on what else uses the card
- * when the run starts. */
+/* How the loss is computed decides its last bits, so this must not depend on what else uses
+ * the card when the run starts. */
 static uint64_t logits_bytes(const struct run_options *options)
 {
     const uint64_t bytes = options->card_bytes > 0 ? options->card_bytes
@@ -240,7 +240,7 @@ static uint64_t logits_bytes(const struct run_options *options)
     return bytes / LOGITS_PART;
 }
 
-/* The parts of the loss over a frozen table. */
+/* Returns the parts of the loss over a frozen table. */
 static struct kern_loss_parts loss_parts(const struct model *model,
                                          const struct run_options *options, const char *kind)
 {

@@ -32,19 +32,19 @@ int run_shapes_create_lent(const struct blocks *blocks, const struct run_lent *l
                            const struct run_options *options, struct run_shapes **out);
 void run_shapes_destroy(struct run_shapes *shapes);
 
-/* The offset in a block's scratch at which kept activations begin, after temporaries. */
+/* Returns the offset in a block's scratch at which kept activations begin, after temporaries. */
 uint64_t run_shapes_kept_offset(const struct model_program *program);
 
-/* Bytes from the activations of one micro-batch of a group to those of the next. */
+/* Returns the bytes from the activations of one micro-batch of a group to those of the next. */
 uint64_t run_shapes_stride(uint64_t bytes);
 
-/* The rows of the embedding that micro-batches use. */
+/* Returns the rows of the embedding that micro-batches use. */
 struct model_rows run_shapes_rows(const struct model *model, const struct run_options *options);
 
-/* A block as the planner sees it if a command does `group` micro-batches. */
+/* Returns a block as the planner sees it if a command does `group` micro-batches. */
 struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape, uint32_t group);
 
-/* The input of the planner: blocks, formats, wishes and budgets, and the caller's rates. */
+/* Returns the input of the planner: blocks, formats, wishes and budgets, and the caller's rates. */
 struct plan_input run_shapes_input(const struct run_shapes *shapes,
                                    const struct run_options *options,
                                    const struct plan_rates *rates);

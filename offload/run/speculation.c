@@ -50,7 +50,7 @@ static double lost_in(const struct run_speculation *policy, const struct run_spe
     return pays && step->steady && usual > 0 ? fmax(step->seconds - usual, 0) : 0;
 }
 
-/* Seconds gained by a right guess; negative if right guesses turn out slower. */
+/* Returns seconds gained by a right guess; negative if right guesses turn out slower. */
 static double won_in(const struct run_speculation *policy, const struct run_speculation_step *step)
 {
     const bool right = step->guessed && step->neutral && policy->last_guessed &&

@@ -4,7 +4,7 @@
 
 #include "offload/run/prepare.h"
 
-/* The name of the index-th part that this plan uses; NULL after the last. */
+/* Returns the name of the index-th part that this plan uses; NULL after the last. */
 const char *run_what_if_part(const struct run_prepared *prepared, unsigned index);
 
 /* Predicted seconds of a step with twice as much of that part. */

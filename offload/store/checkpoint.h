@@ -39,7 +39,8 @@ uint64_t store_checkpoint_put_tail(const struct store_checkpoint_write *checkpoi
 int store_checkpoint_put_wait(struct store_checkpoint_write *checkpoint, uint64_t point);
 /* ---- by several processes: the first one begins and finishes a checkpoint, the others write their own ranges ---- */
 
-/* The present name of the checkpoint's folder, for store_checkpoint_join in the other processes. */
+/* Returns the present name of the checkpoint's folder, for store_checkpoint_join in the other
+ * processes. */
 const char *store_checkpoint_folder(const struct store_checkpoint_write *checkpoint);
 /* Opens the files that the first process has made in `folder`, to put ranges into them. `manifest` has the streams and
  * blocks; its memory is taken over. */
@@ -72,8 +73,8 @@ int store_checkpoint_finish(struct store_checkpoint_write *checkpoint);
 int store_checkpoint_complete(struct store_checkpoint_write *checkpoint);
 int store_checkpoint_publish(struct store_checkpoint_write *checkpoint);
 void store_checkpoint_rotate(struct store_checkpoint_write *checkpoint);
-/* Ends the object. If no finish succeeded, the files are removed. -ETIMEDOUT: a drive does not
- * respond, and memory of begun writes must not be freed. NULL is fine. */
+/* Ends the object. If no finish succeeded, the files are removed. Returns -ETIMEDOUT if a drive
+ * does not respond, and memory of begun writes must not be freed. NULL is fine. */
 int store_checkpoint_end(struct store_checkpoint_write *checkpoint);
 
 /* ---- reading ---- */
@@ -93,7 +94,7 @@ const char *store_checkpoint_path(const struct store_checkpoint *checkpoint);
 /* As store_flow_direct_file. */
 int store_checkpoint_direct_file(const struct store_checkpoint *checkpoint,
                                  enum store_stream stream);
-/* -EBADMSG if the bytes are not those that were written. */
+/* Returns -EBADMSG if the bytes are not those that were written. */
 int store_checkpoint_read(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                           uint64_t count, const struct store_arrays *arrays);
 /* Begins a read: `arrays` are filled after store_checkpoint_read_wait for a

@@ -12,7 +12,7 @@ int store_file_read(int folder, const char *where, const char *name, uint64_t mo
                     size_t *bytes);
 /* Size and hash of a file. */
 int store_file_look(int folder, const char *where, struct store_file *file);
-/* -EBADMSG or -EINVAL if the file is not as described. */
+/* Returns -EBADMSG or -EINVAL if the file is not as described. */
 int store_file_check(int folder, const char *where, const struct store_file *file);
 
 /* The file of all checksums, in the form of safetensors: one tensor per stream. The caller frees

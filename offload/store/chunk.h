@@ -28,8 +28,8 @@ struct store_chunk {
     bool ahead;   /* the switch also waits for store_chunk_decide() */
 };
 
-/* The extent to read from, and the one that the next write goes to. NULL: the chunk is not in the
- * store. */
+/* Returns the extent to read from, and the one that the next write goes to. NULL: the chunk is not
+ * in the store. */
 struct aio_extent *store_chunk_current(struct store_chunk *chunk);
 struct aio_extent *store_chunk_next(struct store_chunk *chunk);
 

@@ -185,7 +185,7 @@ static int start_drive(struct store_flow *flow, const struct store_flow_options 
     return rc == 0 ? aio_queue_open(&flow->drive, 1, &queue, &flow->queue) : rc;
 }
 
-/* Bytes of a piece: at least a cut, but not more than the largest file needs. */
+/* Returns the bytes of a piece: at least a cut, but not more than the largest file needs. */
 static uint64_t piece_bytes(const struct store_image *image)
 {
     uint64_t all = 0;
@@ -469,7 +469,7 @@ int store_flow_wait(struct store_flow *flow, uint64_t point)
     return finish_until(flow, point);
 }
 
-/* The next range of marked cuts of a block, from cuts[1] on; false: there is none. */
+/* Returns the next range of marked cuts of a block, from cuts[1] on; false if there is none. */
 static bool next_marked(const unsigned char *marks, uint64_t count, uint64_t cuts[2])
 {
     for (cuts[0] = cuts[1];

@@ -28,13 +28,14 @@ struct store_flow_options {
 };
 
 /* Opens the files to read, or creates or overwrites them to write (`writes`). Files to be read must
- * have the image's headers and sizes: -EINVAL names the file. -ENOSPC: there is not enough space. */
+ * have the image's headers and sizes: -EINVAL names the file. Returns -ENOSPC if there is not
+ * enough space. */
 int store_flow_open(const struct store_flow_options *options, struct store_flow **out);
 /* 0: the caller may free all memory. -ETIMEDOUT as aio_queue_close. NULL is fine. */
 int store_flow_close(struct store_flow *flow);
 
-/* The checksums of a stream's cuts, block after block: filled if the flow writes, compared if it
- * reads. */
+/* Returns the checksums of a stream's cuts, block after block: filled if the flow writes, compared
+ * if it reads. */
 uint64_t *store_flow_sums(struct store_flow *flow, enum store_stream stream);
 
 /* Begins to write or to read elements [first, first + count) of a block: `first` is a multiple of
@@ -45,7 +46,7 @@ uint64_t *store_flow_sums(struct store_flow *flow, enum store_stream stream);
  * and every later call returns the same error. */
 int store_flow_begin(struct store_flow *flow, uint32_t block, uint64_t first, uint64_t count,
                      const struct store_arrays *arrays);
-/* The point after everything begun so far. */
+/* Returns the point after everything begun so far. */
 uint64_t store_flow_tail(const struct store_flow *flow);
 /* Waits for everything before a point. */
 int store_flow_wait(struct store_flow *flow, uint64_t point);

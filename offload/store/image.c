@@ -44,7 +44,7 @@ const char *store_block_dtype(enum block_weights weights)
     return names[weights];
 }
 
-/* The formats of a block: its moments are those of all blocks. */
+/* Returns the formats of a block: its moments are those of all blocks. */
 static struct plan_format format_of(const struct store_image *image, uint32_t block)
 {
     static const struct {

@@ -48,23 +48,23 @@ struct store_image {
 /* "weights", "m_scales". The file is NAME.safetensors. */
 const char *store_stream_name(enum store_stream stream);
 
-/* -EINVAL: a block has a name that the files use themselves; -EFBIG: the names are too long for a
- * header; each with a message. */
+/* Returns -EINVAL if a block has a name that the files use themselves; -EFBIG if the names are too
+ * long for a header; each with a message. */
 int store_image_init(struct store_image *image, const struct plan_format *format,
                      const char *weight_dtype, const struct blocks *blocks);
 /* Accepts a zeroed struct. */
 void store_image_fini(struct store_image *image);
 
-/* The type of a block's weights as safetensors names it; NULL: that of the run. */
+/* Returns the type of a block's weights as safetensors names it; NULL: that of the run. */
 const char *store_block_dtype(enum block_weights weights);
 
-/* Bytes of a block's tensor without padding; 0: it has none. */
+/* Returns the bytes of a block's tensor without padding; 0: it has none. */
 uint64_t store_image_bytes(const struct store_image *image, enum store_stream stream,
                            uint32_t block);
 /* Returns whether any block has the stream, so that its file exists. */
 bool store_image_has(const struct store_image *image, enum store_stream stream);
 uint64_t store_image_file_bytes(const struct store_image *image, enum store_stream stream);
-/* Number of checksums of a stream; of all streams. */
+/* Returns the number of checksums of a stream; of all streams. */
 uint64_t store_image_cuts(const struct store_image *image, enum store_stream stream);
 uint64_t store_image_cuts_all(const struct store_image *image);
 

@@ -79,17 +79,18 @@ struct store_manifest {
 
 int store_manifest_set_application(struct store_manifest *manifest, const void *bytes,
                                    size_t count);
-/* The value of a parameter; NULL: there is none. */
+/* Returns the value of a parameter; NULL: there is none. */
 const char *store_manifest_parameter(const struct store_manifest *manifest, const char *name);
 
-/* Prints the manifest; the caller frees the text. -EFBIG: it would be too long to be read. */
+/* Prints the manifest; the caller frees the text. Returns -EFBIG if it would be too long to be
+ * read. */
 int store_manifest_print(const struct store_manifest *manifest, char **text, size_t *bytes);
-/* -EBADMSG if the text is not what was written, -ENOTSUP for another version, -EINVAL for
+/* Returns -EBADMSG if the text is not what was written, -ENOTSUP for another version, -EINVAL for
  * impossible values; each with a message that names `source`. */
 int store_manifest_parse(const char *text, size_t bytes, const char *source,
                          struct store_manifest *out);
-/* -EBADMSG if the table of tensors in the text is not that of `blocks`, those of the model that
- * config.json describes, even if the checksum is right. */
+/* Returns -EBADMSG if the table of tensors in the text is not that of `blocks`, those of the model
+ * that config.json describes, even if the checksum is right. */
 int store_manifest_check_tensors(const char *text, size_t bytes, const char *source,
                                  const struct blocks *blocks);
 /* Accepts a zeroed struct. */

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The name of a rank's folder. -ENAMETOOLONG with a message. */
+/* The name of a rank's folder. Returns 0 or -ENAMETOOLONG with a message. */
 int store_rank_folder(const char *directory, unsigned rank, char *text, size_t bytes);
 
 /* Removes the folders of ranks `world` and up that dead runs left. Folders that are in use or not
@@ -22,9 +22,9 @@ struct store_look {
     bool in_use;           /* at least one of the files is in use */
 };
 
-/* Inspects the extent files of a store's directory, or of one rank's folder. -ENOENT without a
- * message: there are none. -EBADMSG: one is invalid or belongs to another run than the others, and
- * the message says which; *out is filled in even so. */
+/* Inspects the extent files of a store's directory, or of one rank's folder. Returns -ENOENT
+ * without a message if there are none. Returns -EBADMSG if one is invalid or belongs to another run
+ * than the others, and the message says which; *out is filled in even so. */
 int store_look(const char *directory, struct store_look *out);
 
 #endif

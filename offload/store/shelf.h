@@ -11,8 +11,8 @@
 
 struct store_shelf;
 
-/* Creates the folder if it is missing, locks it, and removes what killed runs left. -EBUSY: another
- * run holds the lock. */
+/* Creates the folder if it is missing, locks it, and removes what killed runs left. Returns -EBUSY
+ * if another run holds the lock. */
 int store_shelf_open(const char *directory, struct store_shelf **out);
 void store_shelf_close(struct store_shelf *shelf); /* removes the spare; NULL is fine */
 
@@ -36,7 +36,7 @@ void store_shelf_remove(const struct store_shelf *shelf, uint64_t step);
  * removed becomes the spare if there is none: freeing gigabytes would stall the drive during a run,
  * and overwriting existing files is faster than writing new ones. */
 void store_shelf_rotate(struct store_shelf *shelf, uint64_t step, uint32_t keep);
-/* The folder of the spare; NULL: there is none. */
+/* Returns the folder of the spare; NULL: there is none. */
 const char *store_shelf_spare(const struct store_shelf *shelf, char *text, size_t bytes);
 void store_shelf_spare_drop(struct store_shelf *shelf); /* removes it */
 

@@ -194,7 +194,7 @@ static int count_need(void *context, const struct store_place *place, uint64_t b
     return 0;
 }
 
-/* Bytes of whole pages that fit into a path. */
+/* Returns the bytes of whole pages that fit into a path. */
 static uint64_t path_limit(const struct store_path *path)
 {
     const uint64_t bytes = path->bytes > 0 ? path->bytes : STORE_UNLIMITED_BYTES;
@@ -437,7 +437,7 @@ struct store_cursor {
     uint32_t kind, block, index;
 };
 
-/* The next chunk, including those that are not in STORE; NULL after the last. */
+/* Returns the next chunk, including those that are not in STORE; NULL after the last. */
 static struct store_chunk *next_chunk(const struct store *store, struct store_cursor *cursor)
 {
     for (; cursor->kind <= STORE_STATES; cursor->kind++, cursor->block = 0) {
@@ -475,8 +475,8 @@ int store_read(struct store *store, struct aio_queue *queue, const struct store_
     return aio_store_read(queue, extent, 0, memory, aio_extent_bytes(extent), out);
 }
 
-/* The part of a range of a block's weights in its first chunk. NULL, with a message: the plan does not
- * keep it in STORE. */
+/* Returns the part of a range of a block's weights in its first chunk. NULL, with a message: the
+ * plan does not keep it in STORE. */
 static struct aio_extent *find_pages(const struct store *store, uint32_t block, uint64_t *offset,
                                      uint64_t *bytes)
 {

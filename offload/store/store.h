@@ -30,7 +30,7 @@ struct store_path {
 /* The bytes that a path without a limit counts for in a plan. */
 #define STORE_UNLIMITED_BYTES (UINT64_C(1) << 40)
 
-/* The bytes of extents that fit into all paths: the budget of a plan. */
+/* Returns the bytes of extents that fit into all paths: the budget of a plan. */
 uint64_t store_capacity(const struct store_path *paths, unsigned count);
 /* The size of each path's file for `bytes` of extents: in proportion to the weights; the other
  * paths take what exceeds a path's limit. If a weight is yet to be measured, each path gets space
@@ -58,7 +58,7 @@ struct store_options {
 };
 
 /* Creates the directories and files, and an extent for each chunk that `plan` keeps in STORE.
- * -ENOSPC names the path and the missing bytes. */
+ * Returns -ENOSPC with a message that names the path and the missing bytes. */
 int store_open(const struct store_options *options, const struct plan_input *input,
                const struct plan *plan, struct store **out);
 /* All queues must already be closed. Removes all files and directories that store_open created.
@@ -111,12 +111,12 @@ void store_decide(struct store *store, uint64_t count, bool stands);
 int store_adopt_begin(struct store *store, const struct store_checkpoint *checkpoint);
 
 /* Adopts a chunk: `span` of its block, which was read into `memory` and verified, is at `place`
- * from now on. 1: it is adopted; 0: the caller has to write it. */
+ * from now on. Returns 1 if it is adopted, or 0 if the caller has to write it. */
 int store_adopt(struct store *store, const struct store_place *place,
                 const struct store_checkpoint *checkpoint, struct plan_span span,
                 const void *memory);
 
-/* Bytes that are still in a checkpoint's files. */
+/* Returns the bytes that are still in a checkpoint's files. */
 uint64_t store_adopted_bytes(struct store *store);
 /* Closes the checkpoint's files if no chunk is in them any more. NULL is fine. */
 int store_adopt_release(struct store *store);
@@ -131,8 +131,8 @@ struct store_base {
     uint64_t bytes; /* of the file */
 };
 
-/* Attaches the file. 1: chunks can be read from it; 0: they cannot, because the store has several
- * paths or is on another file system; -errno: the file cannot be attached. */
+/* Attaches the file. Returns 1 if chunks can be read from it, or 0 if they cannot, because the
+ * store has several paths or is on another file system; -errno: the file cannot be attached. */
 int store_base_begin(struct store *store, const struct store_base *base);
 /* From now on a chunk is read at `part->offset` of that file; part->bytes is the size of its
  * extent. */

@@ -61,7 +61,7 @@ static void fill_room(struct room *room, const struct adam_options *o, bool with
     }
 }
 
-/* The window that begins `into` elements into the room, at global index `first`. */
+/* Returns the window that begins `into` elements into the room, at global index `first`. */
 static struct adam_arrays window(struct room *room, const struct adam_options *o, size_t into,
                                  uint64_t first)
 {

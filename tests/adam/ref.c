@@ -53,7 +53,7 @@ struct adam_options ref_options(enum core_update_rule rule, int n)
     };
 }
 
-/* The 16 random bits of an element. */
+/* Returns the 16 random bits of an element. */
 static uint32_t chance(uint64_t seed, uint64_t stream, uint64_t index)
 {
     const uint64_t place = index % 256 / 2;

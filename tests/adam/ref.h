@@ -20,7 +20,7 @@ void ref_read(const struct adam_options *options, const struct adam_arrays *arra
 float ref_load(const void *x, enum core_update_type type, uint64_t i);
 void ref_store(void *x, enum core_update_type type, uint64_t i, float value);
 
-/* The sum of one tile, or of its first `count` elements. */
+/* Returns the sum of one tile, or of its first `count` elements. */
 double ref_tile_sum(const void *x, enum core_update_type type, uint64_t count);
 
 #endif

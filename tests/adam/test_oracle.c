@@ -82,9 +82,9 @@ static enum core_update_rule rule_of(const char *name)
     test_fail(__FILE__, __LINE__, "no rule %s", name);
 }
 
-/* The largest difference between our weights and `theirs`, relative to the weight or to 0.1,
- * whichever is larger (weights start within 1/2). Split and whole masters must end with the same
- * bits. */
+/* Returns the largest difference between our weights and `theirs`, relative to the weight or to
+ * 0.1, whichever is larger (weights start within 1/2). Split and whole masters must end with the
+ * same bits. */
 static double difference(enum core_update_rule rule, struct adam_group group,
                          const double theirs[COUNT])
 {

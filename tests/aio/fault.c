@@ -150,7 +150,7 @@ static void hit(struct fault *fault, enum aio_fault_kind kind)
     atomic_fetch_add_explicit(&fault->plan->hits[kind], 1, memory_order_relaxed);
 }
 
-/* The rule that makes this whole call fail; NULL if none does. */
+/* Returns the rule that makes this whole call fail; NULL if none does. */
 static const struct aio_fault_rule *call_rule(struct fault *fault, enum aio_fault_kind kind,
                                               uint64_t number)
 {
@@ -244,8 +244,8 @@ static void drop_copy(struct entry *entry)
     entry->copy = NULL;
 }
 
-/* A part of the bytes, at least one unit and less than all; whole sectors if the inner back end is
- * a drive. */
+/* Returns a part of the bytes, at least one unit and less than all; whole sectors if the inner back
+ * end is a drive. */
 static uint32_t part_of(const struct fault *fault, const struct entry *entry)
 {
     uint32_t grain = fault->backend == &aio_mem ? 1 : SECTOR_BYTES;

@@ -55,8 +55,8 @@ struct aio_fault {
     struct aio_backend recipe;              /* see aio_fault_recipe */
 };
 
-/* The back end that injects these faults, for the `backend` or `recipe` member of options. Belongs
- * to `fault`. NULL gives NULL. */
+/* Returns the back end that injects these faults, for the `backend` or `recipe` member of options.
+ * Belongs to `fault`. NULL gives NULL. */
 const struct aio_backend *aio_fault_recipe(struct aio_fault *fault);
 
 /* Lets stalled operations continue. Any thread. */

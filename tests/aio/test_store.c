@@ -68,7 +68,7 @@ int __wrap_core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeou
     return moved ? -ETIMEDOUT : __real_core_bell_sleep(bell, seen, timeout_ns);
 }
 
-/* Starts at the clock's current time; false: back to the system's clock. */
+/* Starts at the clock's current time; false if back to the system's clock. */
 static void simulate_clock(bool on, unsigned together)
 {
     pthread_mutex_lock(&simulated.mutex);
@@ -219,7 +219,7 @@ static void open_striped(struct striped *s, const uint64_t *rates, unsigned coun
     check_int(aio_store_open(&options, &s->store), ==, 0);
 }
 
-/* The bytes that a path's drive has written. */
+/* Returns the bytes that a path's drive has written. */
 static double written(const struct aio_store *store, unsigned path)
 {
     struct aio_drive_stats stats;
@@ -532,7 +532,7 @@ static void bad_stores_are_refused(void)
     check_int(aio_store_close(NULL), ==, 0);
 }
 
-/* The relative difference of a measured rate from the throttle's. */
+/* Returns the relative difference of a measured rate from the throttle's. */
 static double off(double measured, double throttle)
 {
     return fabs(measured / throttle - 1);

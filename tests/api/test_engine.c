@@ -497,7 +497,7 @@ static void memory_of_ranks(void)
 
 /* ---- betas that change ---- */
 
-/* The loss of the fourth step; the betas are set before each of the first `sets` steps. */
+/* Returns the loss of the fourth step; the betas are set before each of the first `sets` steps. */
 static double loss_with(uint32_t timing, int sets, const double betas[3][2])
 {
     double loss = 0;

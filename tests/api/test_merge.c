@@ -35,7 +35,7 @@ static const char *adapter_of(const char *name, char out[600])
     return out;
 }
 
-/* A copy of the fixture with weights of the row's type. */
+/* Returns a copy of the fixture with weights of the row's type. */
 static const char *base_of(const struct row *row, char out[600])
 {
     struct model_config config;
@@ -256,7 +256,7 @@ static const char *copy_adapter(const char *name, const char *to, enum model_dty
     return folder;
 }
 
-/* The file of a merged model. */
+/* Returns the file of a merged model. */
 static char *merged_bytes(const char *base, const char *adapter, size_t *bytes)
 {
     char out[600];
@@ -451,7 +451,8 @@ static void large_tensors_are_merged_in_parts(void)
 
 /* ---- damaged adapters ---- */
 
-/* A folder with this config and the tensors of the llama adapter, cut off after `bytes_max`; 0: without. */
+/* Returns a folder with this config and the tensors of the llama adapter, cut off after
+ * `bytes_max`; 0: without. */
 static const char *folder_with(const char *config, size_t bytes_max)
 {
     static char folder[600];

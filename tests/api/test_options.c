@@ -256,7 +256,7 @@ static void a_store_of_two(void)
 
 /* ---- budgets ---- */
 
-/* The number after `word` in a message. */
+/* Returns the number after `word` in a message. */
 static uint64_t number_behind(const char *message, const char *word)
 {
     const char *at = strstr(message, word);
@@ -389,7 +389,7 @@ static void no_space_is_no_store(void)
 
 static const uint64_t left_bytes = UINT64_C(1) << 30; /* free space that tide leaves to others */
 
-/* Bytes that the plan of world.options needs in the store. */
+/* Returns the bytes that the plan of world.options needs in the store. */
 static uint64_t planned_bytes(void)
 {
     struct tide_plan_info info = {.struct_bytes = sizeof info};

@@ -17,7 +17,7 @@ void dgx_put_pci(const char *root, const char *bus, const char *class, int node)
 /* Adds a file; its path is formatted. */
 void dgx_put(const char *root, const char *text, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The XML file that lstopo would write on it. */
+/* Returns the XML file that lstopo would write on it. */
 const char *dgx_xml(void);
 
 #endif

@@ -39,7 +39,7 @@ static void bf16_ties(void)
     }
 }
 
-/* The value of an fp16 in double, by the definition. */
+/* Returns the value of an fp16 in double, by the definition. */
 static double fp16_value(uint32_t pattern)
 {
     int exponent = (int)(pattern >> 10 & 31);

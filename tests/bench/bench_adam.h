@@ -42,13 +42,14 @@ void bench_arena_open(struct bench_arena *arena, const struct bench_setting *set
                       const struct bench_format *format);
 void bench_arena_close(struct bench_arena *arena);
 
-/* Seconds of a whole step, and of reading and writing back the same bytes: one stream after
+/* Returns seconds of a whole step, and of reading and writing back the same bytes: one stream after
  * another, or piece by piece through all streams. */
 double bench_arena_step(struct bench_arena *arena);
 double bench_arena_plain(struct bench_arena *arena, bool interleaved);
-/* Seconds of a step with the sums of squares of its gradients: in a pass of their own before it, or with it. */
+/* Returns seconds of a step with the sums of squares of its gradients: in a pass of their own
+ * before it, or with it. */
 double bench_arena_sums(struct bench_arena *arena, bool apart, double *sums);
-/* Bytes that a step moves. */
+/* Returns the bytes that a step moves. */
 double bench_arena_moved(const struct bench_arena *arena);
 
 double bench_median(double *values, unsigned count);

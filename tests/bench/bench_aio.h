@@ -37,7 +37,7 @@ struct bench_row { /* samples of one contestant */
 /* Ends the program with the last error's message. */
 void bench_die(const char *what);
 double bench_cpu_ms(void);
-/* The median; sorts the values. */
+/* Returns the median; sorts the values. */
 double bench_median(double *values, int count);
 struct bench_figure bench_middle(const struct bench_row *row);
 /* Prints the medians of both, and the median of the pairs' ratios. */

@@ -7,7 +7,7 @@
 
 static const char *const fio_names[BENCH_PATTERNS] = {"read", "write", "rw"};
 
-/* The n-th field of fio's terse output, from 1. */
+/* Returns the n-th field of fio's terse output, from 1. */
 static double field(const char *line, int n)
 {
     for (int i = 1; i < n && line != NULL; i++) {

@@ -92,7 +92,7 @@ struct bench_figure bench_side_run(struct bench_side *side, enum bench_pattern p
     return (struct bench_figure){moved / wall, (bench_cpu_ms() - cpu) * bench_gib / moved};
 }
 
-/* A whole file into memory of its size, out of it, or both: DeepSpeed's unit of work. */
+/* Measures a whole file into memory of its size, out of it, or both: DeepSpeed's unit of work. */
 struct bench_figure bench_side_whole(struct bench_side *side, enum bench_pattern pattern)
 {
     struct core_fence fence = {0};

@@ -255,7 +255,7 @@ static void *populate(void *argument)
     return NULL;
 }
 
-/* The yardstick: as many threads with equal parts, using only the mapping's advice. */
+/* Returns the yardstick: as many threads with equal parts, using only the mapping's advice. */
 static double touch_yardstick(enum core_pages pages)
 {
     int64_t begin_ns = core_clock_now_ns();

@@ -173,7 +173,7 @@ static void rope_of(int which, char *qk, const float *angles)
     step(KERN_ROPE, &block.ropes[which]);
 }
 
-/* Bytes from a token's queries to its keys and values. */
+/* Returns the bytes from a token's queries to its keys and values. */
 static size_t k_at(void)
 {
     return (size_t)shape->heads * (size_t)shape->dim * 2;

@@ -244,7 +244,7 @@ static double resume_all(void)
     return bench.bytes / ((double)(loaded_ns - there_ns) * 1e-9);
 }
 
-/* The n-th field of fio's terse output, from 1. */
+/* Returns the n-th field of fio's terse output, from 1. */
 static double field(const char *line, int n)
 {
     for (int i = 1; i < n && line != NULL; i++) {

@@ -28,7 +28,7 @@ static int by_value(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Nanoseconds of one command. */
+/* Returns nanoseconds of one command. */
 static int64_t run(struct coll *coll, const struct coll_command *command)
 {
     struct core_fence fence;
@@ -54,7 +54,8 @@ static double scalar_us(struct coll *coll)
     return (double)times[SCALARS / 2] * 1e-3;
 }
 
-/* The least time of a reduce-scatter of `array`; each is preceded by a barrier, so that the ranks begin together. */
+/* Returns the least time of a reduce-scatter of `array`; each is preceded by a barrier, so that the
+ * ranks begin together. */
 static double reduce_seconds(struct coll *coll, const void *array, void *part)
 {
     int64_t least = INT64_MAX;
@@ -70,7 +71,7 @@ static double reduce_seconds(struct coll *coll, const void *array, void *part)
     return (double)least * 1e-9;
 }
 
-/* The least time of this rank's sums of a reduce-scatter over `world` ranks. */
+/* Returns the least time of this rank's sums of a reduce-scatter over `world` ranks. */
 static double sum_seconds(const void *array, void *part, unsigned world)
 {
     const void *from[64];

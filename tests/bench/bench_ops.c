@@ -65,7 +65,7 @@ static double run(struct kern_cpu *cpu, enum kern_op op, const void *arguments)
     return 0.0;
 }
 
-/* The best seconds of ours and, in turns, of oneDNN's (0 if it is missing). */
+/* Returns the best seconds of ours and, in turns, of oneDNN's (0 if it is missing). */
 static double best(enum kern_op op, const void *arguments, double *foreign)
 {
     double ours = 1e9;

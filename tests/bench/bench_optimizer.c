@@ -121,8 +121,8 @@ static void sleep_until(int64_t ns)
     }
 }
 
-/* Seconds of a step whose gradients come one after another during `backward_s`, after a pause of
- * `forward_s`. */
+/* Returns seconds of a step whose gradients come one after another during `backward_s`, after a
+ * pause of `forward_s`. */
 static double step(enum order order, unsigned round, double forward_s, double backward_s)
 {
     uint64_t token = 0;

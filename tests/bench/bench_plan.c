@@ -96,8 +96,8 @@ struct load {
     double drive;
 };
 
-/* The time of the processor or of the drive, whichever is longer; if updates are deferred, of each
- * half: forward with the updates, and backward. */
+/* Returns the time of the processor or of the drive, whichever is longer; if updates are deferred,
+ * of each half: forward with the updates, and backward. */
 static double bound_seconds(const struct plan_input *input, const struct plan_tape *tape,
                             bool deferred)
 {

@@ -11,7 +11,8 @@ struct core_cfg *rig_parse(const char *text, const struct core_cfg_options *opti
 bool rig_note(const struct core_cfg *cfg, enum core_cfg_note_kind kind, const char *key,
               struct core_cfg_note *out);
 
-/* The key's value as JSON, as its note shows it; "" if it has no note. Valid as long as `cfg`. */
+/* Returns the key's value as JSON, as its note shows it; "" if it has no note. Valid as long as
+ * `cfg`. */
 const char *rig_value(const struct core_cfg *cfg, const char *key);
 
 /* Checks that `text` has a note of this kind about `key` on line `line` (0: any) whose reason

@@ -10,8 +10,8 @@
 #include "core/coll/codes.h"
 #include "tests/harness/test.h"
 
-/* The element at `i` of a rank's array: a small number that fp16 holds; sums of them depend on the
- * order. */
+/* Returns the element at `i` of a rank's array: a small number that fp16 holds; sums of them depend
+ * on the order. */
 static uint32_t word(enum coll_type type, unsigned rank, uint64_t i)
 {
     uint32_t hash = (uint32_t)(i * 2654435761U + rank * 40503U) >> 7;

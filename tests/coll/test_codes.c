@@ -8,7 +8,7 @@
 
 enum { GROUP_BYTES = 132, NUMBERS = 1500 };
 
-/* The number that `type` keeps of a value. */
+/* Returns the number that `type` keeps of a value. */
 static float keep(enum coll_type type, float value, void *array, size_t i)
 {
     if (type == COLL_F32) {

@@ -87,7 +87,7 @@ static void rank_pipelined(void)
     check_double((double)core_f32_from_bits(rank->results[0][0]), ==, 0x1p40);
 }
 
-/* A number that bf16 holds. */
+/* Returns a number that bf16 holds. */
 static uint16_t long_word(unsigned rank, size_t i)
 {
     return core_f32_to_bf16((float)((i * 7919 + rank * 104729) % 20011) * 0.37F);

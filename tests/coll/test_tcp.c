@@ -107,7 +107,7 @@ static void ends_with(struct child child, int rc, const char *message)
     check_contains(out.message, message);
 }
 
-/* A free port at `host`, as a rendezvous. */
+/* Returns a free port at `host`, as a rendezvous. */
 static const char *place(const char *host, unsigned *port)
 {
     static char text[128];

@@ -292,7 +292,7 @@ void card_tensor_copy(uint32_t shared, const struct card_tensor *tensor, uint64_
     card.boxes[card.boxes_count++] = box;
 }
 
-/* Completes any box that is in flight; false: there is none. */
+/* Completes any box that is in flight; false if there is none. */
 static bool box_come(void)
 {
     if (card.boxes_count == 0) {
@@ -315,7 +315,8 @@ static void fiber_begin(unsigned index)
     card.fibers[index] = (struct fiber){.stack = (void *)(top - 8)};
 }
 
-/* The n-th of `count` warps or lanes to run: upwards, downwards, or upwards from any one. */
+/* Returns the n-th of `count` warps or lanes to run: upwards, downwards, or upwards from any
+ * one. */
 static unsigned turn(unsigned n, unsigned count)
 {
     switch (card.launches % 3) {

@@ -27,7 +27,7 @@ struct card_place {
     struct card_grid grid;
 };
 const struct card_place *card_place(void);
-/* The block's dynamic shared memory, filled with NaN at the block's start. */
+/* Returns the block's dynamic shared memory, filled with NaN at the block's start. */
 void *card_shared(void);
 /* All threads of the block meet; returns the sum of their values. */
 int card_barrier(int value);

@@ -220,8 +220,8 @@ struct product {
     void *out, *workspace;
 };
 
-/* The m x k elements of an operand in fp32, by columns, also of a transposed one; the caller frees
- * them. */
+/* Returns the m x k elements of an operand in fp32, by columns, also of a transposed one; the
+ * caller frees them. */
 static float *operand(const void *data, const struct layout *layout, bool turned, uint64_t m,
                       uint64_t k)
 {

@@ -76,7 +76,7 @@ static void a_card_is_measured(void)
     case_model_free(&made);
 }
 
-/* Number of events that a run of `steps` steps records, with everything on the card. */
+/* Returns the number of events that a run of `steps` steps records, with everything on the card. */
 static unsigned events_of(struct case_model *made, const struct run_options *options,
                           unsigned steps)
 {

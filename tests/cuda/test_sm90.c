@@ -35,7 +35,8 @@ static struct kern_attention_arguments arguments_of(int64_t dim)
     return a;
 }
 
-/* The number of warpgroup products of an attention whose result is compared with the reference. */
+/* Returns the number of warpgroup products of an attention whose result is compared with the
+ * reference. */
 static unsigned products_of(int64_t dim)
 {
     const unsigned before = card_group_products;

@@ -264,7 +264,7 @@ static char *fresh_memory(size_t bytes)
     return map;
 }
 
-/* The entry of an allocation; NULL: a free one. */
+/* Returns the entry of an allocation; NULL: a free one. */
 static struct allocation *find_allocation(const void *memory)
 {
     for (size_t i = 0; i < ALLOCATIONS_MAX; i++) {

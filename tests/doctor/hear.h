@@ -8,14 +8,14 @@
 
 #include "offload/doctor/doctor.h"
 
-/* A doctor for `root` ("" for this machine) that measures briefly and whose findings are collected
- * from now on. */
+/* Returns a doctor for `root` ("" for this machine) that measures briefly and whose findings are
+ * collected from now on. */
 struct doctor hear_alone(const char *root);
-/* The findings since hear_alone; valid until the next call of hear or hear_alone. */
+/* Returns the findings since hear_alone; valid until the next call of hear or hear_alone. */
 const char *heard_text(void);
 
-/* The findings about a machine and a store (NULL: none). With `prepare`, in a child that calls it
- * first; the case is skipped if it does not return 0. */
+/* Returns the findings about a machine and a store (NULL: none). With `prepare`, in a child that
+ * calls it first; the case is skipped if it does not return 0. */
 const char *hear(const char *root, const char *store, int (*prepare)(void));
 
 /* Makes a machine of files: `name` in the folder of the test, with pairs of path and text up to

@@ -7,7 +7,7 @@
 extern char *tool_out; /* of the last run; freed by the next */
 extern char *tool_err;
 
-/* A path in the directory of the case; valid for four calls. */
+/* Returns a path in the directory of the case; valid for four calls. */
 const char *tool_path(const char *name);
 /* The directory that is measured, empty before and after. */
 const char *tool_drive(void);

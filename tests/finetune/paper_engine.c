@@ -27,7 +27,7 @@ struct tide_engine {
 
 static char message[128];
 
-/* The message of this engine, or of libtide, which provides everything else. */
+/* Returns the message of this engine, or of libtide, which provides everything else. */
 const char *tide_last_error(void)
 {
     const char *(*theirs)(void) = NULL;

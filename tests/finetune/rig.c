@@ -294,7 +294,7 @@ size_t rig_entries(const char *name)
     return count;
 }
 
-/* A number in a line of a log. */
+/* Returns a number in a line of a log. */
 double rig_number(const char *log, size_t line, const char *key)
 {
     char *text = strdup(rig_read(log));

@@ -28,8 +28,8 @@ int rig_start_reader(const char *arguments, int *rows);
 /* Frees the output. */
 void rig_end(void);
 
-/* A path in the folder of the test; the text of a file there; whether it exists. Valid for a few
- * calls. */
+/* Returns a path in the folder of the test; the text of a file there; whether it exists. Valid for
+ * a few calls. */
 const char *rig_path(const char *name);
 const char *rig_read(const char *name);
 bool rig_has(const char *name);
@@ -44,7 +44,7 @@ int rig_newest(const char *folder, int before, bool *inside);
 
 /* Entries of a folder there, hidden ones not counted. */
 size_t rig_entries(const char *name);
-/* A number in a line of a log, from 0. */
+/* Returns a number in a line of a log, from 0. */
 double rig_number(const char *log, size_t line, const char *key);
 /* Makes the model chat/model, which has the tokenizer of GPT-2. */
 void rig_chat_model(void);

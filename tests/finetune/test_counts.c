@@ -48,7 +48,7 @@ static struct finetune_data_info open_counted(struct finetune_data_options *opti
     return info;
 }
 
-/* A file of `rows` rows that is large because of blank lines. */
+/* Returns a file of `rows` rows that is large because of blank lines. */
 static const char *large_file(int rows)
 {
     const char *path = rows_file(rows, 5);

@@ -12,7 +12,8 @@
 #include "tests/harness/test.h"
 #include "tools/tide/finetune_data.h"
 
-/* The first tokens of the rows of the next step, such as "1 2|3 4": a bar between micro-batches. */
+/* Returns the first tokens of the rows of the next step, such as "1 2|3 4": a bar between
+ * micro-batches. */
 static const char *step_of(struct finetune_data *data)
 {
     static char text[256];

@@ -31,8 +31,8 @@ static void prepare(void)
               ==, 0);
 }
 
-/* The next command of a code block, with continuation lines joined and /nvme replaced; NULL:
- * none. */
+/* Returns the next command of a code block, with continuation lines joined and /nvme replaced;
+ * NULL: none. */
 static char *next_command(char **rest)
 {
     static char command[2048];
@@ -113,7 +113,7 @@ static void made_cases(void)
     check_int(run_shell("cmp -s one/model/model.safetensors two/model/model.safetensors"), ==, 1);
 }
 
-/* The output of the last command; freed by the caller. */
+/* Returns the output of the last command; freed by the caller. */
 static char *read_said(void)
 {
     char path[4096];

@@ -37,7 +37,7 @@ static struct finetune_record record_of(uint64_t step)
     return record;
 }
 
-/* A figure of the record by its key. */
+/* Returns a figure of the record by its key. */
 static double figure_of(const struct finetune_record *record, const char *group, const char *key)
 {
     const struct finetune_figure *figure = NULL;
@@ -193,7 +193,7 @@ static uint32_t masked(const unsigned char *at, size_t count)
     return (crc >> 15 | crc << 17) + 0xA282EAD8U;
 }
 
-/* The next record of a file, after its frame was checked; NULL at the end. */
+/* Returns the next record of a file, after its frame was checked; NULL at the end. */
 static const unsigned char *next_record(const unsigned char **at, const unsigned char *end,
                                         size_t *count)
 {
@@ -217,7 +217,7 @@ static char *read_all(const char *path, size_t *bytes)
     return text;
 }
 
-/* The file in a folder whose name sorts last. */
+/* Returns the file in a folder whose name sorts last. */
 static const char *last_file(const char *folder)
 {
     static char path[1024];

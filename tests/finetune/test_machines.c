@@ -35,7 +35,7 @@ static void begin(void)
     write_model("wide", 2, 25600);
 }
 
-/* A number of the plan that was printed: "step.seconds". */
+/* Returns a number of the plan that was printed: "step.seconds". */
 static double number_at(const char *object, const char *key)
 {
     struct core_json *doc = NULL;
@@ -98,7 +98,7 @@ static void deep_models_have_short_tapes(void)
     rig_end();
 }
 
-/* The seconds that --what-if says for a part; -1: it does not name the part. */
+/* Returns the seconds that --what-if says for a part; -1: it does not name the part. */
 static double what_if(const char *part)
 {
     struct core_json *doc = NULL;

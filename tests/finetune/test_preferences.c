@@ -8,7 +8,7 @@
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
-/* A figure of a line of a log. */
+/* Returns a figure of a line of a log. */
 static double figure(const char *log, size_t line, const char *key)
 {
     struct core_json *doc = NULL;

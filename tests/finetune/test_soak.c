@@ -70,7 +70,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* The maximum of each during `seconds`. */
+/* Returns the maximum of each during `seconds`. */
 static struct held watch(int child, double seconds)
 {
     struct held most = {0};

@@ -24,7 +24,8 @@ static void use_token(const struct core_json_token *token)
     }
 }
 
-/* The number of tokens of a text, or -1 if it is refused; *mixed is a hash of their kinds. */
+/* Returns the number of tokens of a text, or -1 if it is refused; *mixed is a hash of their
+ * kinds. */
 static int64_t count_tokens(struct core_json_scan *scan, uint64_t *mixed)
 {
     struct core_json_token token;

@@ -27,7 +27,7 @@ void test_orphan_kill(const struct test_orphan *orphan);
 /* Ends the child. */
 void test_orphan_end(const struct test_orphan *orphan);
 
-/* Becomes the user "nobody" without any capability. 0, or -EPERM if we are not root. */
+/* Becomes the user "nobody" without any capability. Returns 0, or -EPERM if we are not root. */
 int test_child_drop_root(void);
 
 #endif

@@ -11,9 +11,10 @@ void test_listen(enum core_log_level level);
 /* Stops capturing; the captured lines stay. */
 void test_listen_end(void);
 
-/* The lines, each with its newline. Valid until the program ends; grows while threads log. */
+/* Returns the lines, each with its newline. Valid until the program ends; grows while threads
+ * log. */
 const char *test_heard(void);
-/* The number of lines that contain `part`; "": the number of all lines. */
+/* Returns the number of lines that contain `part`; "": the number of all lines. */
 unsigned test_heard_lines(const char *part);
 
 #endif

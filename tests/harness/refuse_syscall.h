@@ -5,7 +5,7 @@
 
 /* From now on calls with this number fail with errno `cause`; 0: they work again. */
 void test_refuse_syscall(long number, int cause);
-/* The number of calls that were refused since the program began. */
+/* Returns the number of calls that were refused since the program began. */
 unsigned test_refused_syscalls(void);
 
 #endif

@@ -69,13 +69,15 @@ bool test_full(void);
 /* Puts test_directory() in memory, if the system has a tmpfs with enough space: for tests that are not about
  * drives and make thousands of files. Call it before the first use of test_directory(). */
 void test_directory_in_memory(void);
-/* A new directory under TMPDIR (or /tmp), which is removed with its contents when the program ends. */
+/* Returns a new directory under TMPDIR (or /tmp), which is removed with its contents when the
+ * program ends. */
 const char *test_directory(void);
-/* The path of `name` in test_directory(), whether it exists or not; valid until the program ends. */
+/* Returns the path of `name` in test_directory(), whether it exists or not; valid until the program
+ * ends. */
 const char *test_path(const char *name);
 /* Writes `text` to `name` in test_directory() and returns the path, valid until the program ends. */
 const char *test_file(const char *name, const void *text, size_t bytes);
-/* The folder of the checkout's tests (fixtures), from TIDE_TEST_ROOT. */
+/* Returns the folder of the checkout's tests (fixtures), from TIDE_TEST_ROOT. */
 const char *test_root(void);
 
 #define TEST_MAIN(...)                                                                             \

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* A port of 127.0.0.1 that was free a moment ago. */
+/* Returns a port of 127.0.0.1 that was free a moment ago. */
 unsigned test_port_free(void);
 
 /* Starts `world` processes of a shell command; they meet at 127.0.0.1, or at `address`, at a free port. When one has

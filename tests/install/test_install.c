@@ -65,7 +65,7 @@ static const char *installed(void)
     return root;
 }
 
-/* The path of a file whose name is relative to the folder of the tests. */
+/* Returns the path of a file whose name is relative to the folder of the tests. */
 static const char *in_tree(const char *name)
 {
     static char path[1024];

@@ -98,7 +98,7 @@ static void one_attention(enum kern_type type, const struct shape *s, bool docum
     check_both(&a);
 }
 
-/* The number of cases under a sanitizer; TSan and an emulated GPU are slower still. */
+/* Returns the number of cases under a sanitizer; TSan and an emulated GPU are slower still. */
 static size_t few(size_t cases)
 {
     return rig_is_card() || TEST_RACES ? 1 : cases;
@@ -203,7 +203,7 @@ static void answers_are_apart(void)
     rig_each(answers_case);
 }
 
-/* The rows of tokens [first, first + count) in a fetched array. */
+/* Returns the rows of tokens [first, first + count) in a fetched array. */
 static const char *tokens_of(const void *array, enum kern_type type, int64_t width, int64_t first)
 {
     return (const char *)rig_fetch(array) + (size_t)(first * width) * kern_type_bytes(type);

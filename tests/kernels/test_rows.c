@@ -248,7 +248,7 @@ static void adds_are_right(void)
     rig_each_kernel(add_sizes);
 }
 
-/* A stored tensor of random weights. */
+/* Returns a stored tensor of random weights. */
 static const void *stored_tensor(const struct kern_expand_arguments *y)
 {
     const int64_t count = y->rows * y->cols;

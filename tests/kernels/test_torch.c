@@ -8,7 +8,7 @@
 
 static FILE *file;
 
-/* The next array of the file, stored to both sides of an array of the rig. */
+/* Returns the next array of the file, stored to both sides of an array of the rig. */
 static float *next(int64_t count)
 {
     int64_t stored = 0;

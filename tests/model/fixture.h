@@ -26,7 +26,7 @@ struct fixture {
 void fixture_open(struct fixture *fixture, const char *name);
 void fixture_close(struct fixture *fixture);
 
-/* A tensor of expect.safetensors as floats (ids as integers); the caller frees it. */
+/* Returns a tensor of expect.safetensors as floats (ids as integers); the caller frees it. */
 float *fixture_floats(const struct fixture *fixture, const char *name, size_t *count);
 int32_t *fixture_ids(const struct fixture *fixture, int64_t *rows, int64_t *length);
 

@@ -14,7 +14,7 @@
 #include "tests/harness/test.h"
 #include "tests/model/fixture.h"
 
-/* The whole block as fp32; the caller frees. */
+/* Returns the whole block as fp32; the caller frees. */
 static float *read_block(const struct model_files *files, const struct model_block *block)
 {
     float *data = malloc(block->elements * sizeof *data);
@@ -356,7 +356,7 @@ static void bad_folders(void)
     check_int(model_files_open(folder, &files), ==, -EINVAL);
 }
 
-/* The element that the file of long_runs() has at this index. */
+/* Returns the element that the file of long_runs() has at this index. */
 static uint16_t pattern(uint64_t element)
 {
     return (uint16_t)(element * 40503u + element / 65536);

@@ -125,7 +125,7 @@ static struct plain_options options_of(enum kern_type type)
     };
 }
 
-/* The weights of a fp32 trainer's trained parameters against PEFT's last ones. */
+/* Returns the weights of a fp32 trainer's trained parameters against PEFT's last ones. */
 static double distance_at_end(const struct trainer *trainer, const struct lora_case *one)
 {
     char path[700];
@@ -239,9 +239,9 @@ static void read_pairs(struct text_feed *feed, int32_t *ids, int32_t *labels)
     }
 }
 
-/* The larger of `before` and the relative difference. If `theirs` is below `least`, the difference
- * is divided by `least` instead: TRL's rewards are differences of fp32 sums of about -60, so small
- * ones have few exact digits. */
+/* Returns the larger of `before` and the relative difference. If `theirs` is below `least`, the
+ * difference is divided by `least` instead: TRL's rewards are differences of fp32 sums of about
+ * -60, so small ones have few exact digits. */
 static double apart(double before, double ours, double theirs, double least)
 {
     return fmax(before, fabs(ours - theirs) / fmax(fabs(theirs), least));

@@ -64,7 +64,7 @@ static float *floats_of(const void *data, enum kern_type type, size_t count)
     return out;
 }
 
-/* The gradient of one part, in the file's order. */
+/* Returns the gradient of one part, in the file's order. */
 static float *part_grad(const struct plain *plain, const struct model *model, unsigned block,
                         const struct model_param *param, const struct model_part *part,
                         enum kern_type type)

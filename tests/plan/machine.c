@@ -151,14 +151,14 @@ struct machine_cells machine_part(const struct machine *machine, uint32_t block)
 
 /* ---- rows ---- */
 
-/* The number of updates that were made to a block's weights before the step that computes with
- * them. */
+/* Returns the number of updates that were made to a block's weights before the step that computes
+ * with them. */
 static uint32_t updates_before(const struct machine *machine, uint32_t block, uint32_t step)
 {
     return machine->input->blocks[block].trained ? step : 0;
 }
 
-/* The value that a frozen block's rows must have for a micro-batch. */
+/* Returns the value that a frozen block's rows must have for a micro-batch. */
 static uint64_t rows_value(const struct machine *machine, const struct plan_command *command)
 {
     uint64_t digest = 0;

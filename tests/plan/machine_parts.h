@@ -32,8 +32,8 @@ struct machine {
     const struct plan_command *now;
 };
 
-/* The command with the buffers that it really uses: a command ahead of its norm writes to the other
- * generation, until that has become the current one. */
+/* Returns the command with the buffers that it really uses: a command ahead of its norm writes to
+ * the other generation, until that has become the current one. */
 struct plan_command machine_resolve(const struct machine *machine,
                                     const struct plan_command *command, uint32_t step);
 

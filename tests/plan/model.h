@@ -23,7 +23,7 @@ void model_fini(struct model *model);
 /* Runs a command; returns a digest of the versions that it read. */
 uint64_t model_run(struct model *model, const struct plan_command *command, uint32_t number);
 
-/* The number of a tape's first command, counted from 1 over all tapes. */
+/* Returns the number of a tape's first command, counted from 1 over all tapes. */
 uint32_t model_first_number(const struct model *model, uint32_t tape);
 
 #endif

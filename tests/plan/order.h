@@ -26,7 +26,7 @@ void order_begin(struct order *order);
 /* Returns whether the queue's next command may start; false, too, if the queue has none left. */
 bool order_ready(struct order *order, int queue);
 
-/* The queue's next command, for which order_ready was true. */
+/* Returns the queue's next command, for which order_ready was true. */
 const struct plan_command *order_at(const struct order *order, int queue);
 
 /* Records that the queue's next command is done. */

@@ -93,8 +93,8 @@ static double longer(const struct load *load)
     return load->cores > load->drive ? load->cores : load->drive;
 }
 
-/* A lower bound of the step's time. If updates are deferred, the step has two parts: forward with
- * the updates, and backward. */
+/* Returns a lower bound of the step's time. If updates are deferred, the step has two parts:
+ * forward with the updates, and backward. */
 static double bound_of(const struct plan_input *input, const struct plan_tape *tape, bool deferred)
 {
     struct load parts[2] = {{0, 0}, {0, 0}};

@@ -164,7 +164,7 @@ static void groups_gather_inside(void)
     check_contains(core_err_message(), "on the CPU device only");
 }
 
-/* The REDUCE of a block. */
+/* Returns the REDUCE of a block. */
 static const struct plan_command *reduction(const struct plan_tape *tape, uint32_t block)
 {
     uint32_t c = 0;
@@ -219,7 +219,7 @@ static void coded_gradients_are_small(void)
     check_contains(core_err_message(), "gradients are reduced in 4 bits on the CPU device only");
 }
 
-/* The bytes that the first GATHER of a block receives. */
+/* Returns the bytes that the first GATHER of a block receives. */
 static uint64_t gathered_bytes(const struct plan_tape *tape, uint32_t block)
 {
     uint32_t c = 0;

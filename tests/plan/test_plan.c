@@ -300,7 +300,7 @@ static void hash_tells_plans_apart(void)
     plan_destroy(plan);
 }
 
-/* How many commands of an op in a step have an operand with the role. */
+/* Returns how many commands of an op in a step have an operand with the role. */
 static uint32_t count_roles(const struct plan_tape *tape, enum plan_op op, enum plan_role role)
 {
     uint32_t count = 0;

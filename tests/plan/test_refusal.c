@@ -60,7 +60,7 @@ static int plans(const struct world *world, uint64_t device, uint64_t host, uint
     return rc;
 }
 
-/* The number after a flag in the list of alternatives ("any one of"); 0 if the flag is not
+/* Returns the number after a flag in the list of alternatives ("any one of"); 0 if the flag is not
  * there. */
 static uint64_t alone(const char *message, const char *flag)
 {

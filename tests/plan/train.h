@@ -12,7 +12,7 @@ struct train_row {
 };
 
 extern const struct train_row train_drained, train_evaluated, train_inside;
-/* The i-th row that a plan of this timing can run. */
+/* Returns the i-th row that a plan of this timing can run. */
 const struct train_row *train_row_for(enum plan_timing timing, uint64_t i);
 
 /* Makes the world of this number: each number of a long sequence has other wishes. */

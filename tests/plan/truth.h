@@ -16,11 +16,11 @@ uint64_t truth_mix(uint64_t a, uint64_t b);
 uint64_t truth_cells(const struct plan_input *input, uint32_t block);
 /* Cells of the borrowed parameter that has a gradient; 0: none. */
 uint64_t truth_shared_cells(const struct plan_input *input, uint32_t block);
-/* The value that the embedding reads. */
+/* Returns the value that the embedding reads. */
 uint64_t truth_data(uint32_t step, uint32_t rank, uint32_t micro);
-/* The gradient of IN, from IN, kept activations, weights and the gradient of OUT. */
+/* Returns the gradient of IN, from IN, kept activations, weights and the gradient of OUT. */
 uint64_t truth_backward(uint64_t in, uint64_t kept, uint64_t weights, uint64_t after);
-/* A micro-batch's gradient of a cell: small, so that sums are exact in any order. */
+/* Returns a micro-batch's gradient of a cell: small, so that sums are exact in any order. */
 uint64_t truth_gradient(uint64_t digest, uint64_t cell, bool shared);
 struct truth_cell truth_update(struct truth_cell was, uint64_t gradient, uint64_t factor);
 
@@ -28,11 +28,11 @@ bool truth_by_norm(const struct machine_truth *truth, uint32_t step);
 
 /* The value that ranks add for a rank's gradient if they exchange codes. */
 uint64_t truth_coded(const struct plan_input *input, uint64_t gradient);
-/* The value with which forward and backward compute for this weight of a block: packed weights are
- * rounded. */
+/* Returns the value with which forward and backward compute for this weight of a block: packed
+ * weights are rounded. */
 uint64_t truth_rounded(const struct plan_input *input, uint32_t block, uint64_t weight);
 
-/* The cell after `steps` updates. */
+/* Returns the cell after `steps` updates. */
 struct truth_cell truth_cell_at(const struct machine_truth *truth, uint32_t steps, uint32_t block,
                                 uint64_t cell);
 uint64_t truth_gradient_at(const struct machine_truth *truth, uint32_t step, uint32_t block,

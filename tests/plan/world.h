@@ -22,7 +22,7 @@ void world_add_data(struct world *world, uint32_t block, uint64_t elements);
 /* Sets grad_bytes of every block. */
 void world_set_grad_bytes(struct world *world, uint8_t bytes);
 
-/* The next digit of a variant's number. */
+/* Returns the next digit of a variant's number. */
 uint32_t world_digit(uint32_t *variant, uint32_t base);
 
 /* Every second block is plain fp32. Gradients of several micro-batches are stored alike. */
@@ -33,7 +33,7 @@ void world_lend(struct world *world, uint64_t number);
 
 uint64_t world_parameters(const struct world *world);
 
-/* The plan of the world; fails the case if there is none. */
+/* Returns the plan of the world; fails the case if there is none. */
 struct plan *world_plan(const struct world *world);
 
 #endif

@@ -51,7 +51,7 @@ struct plain {
     int64_t update_ns;
 };
 
-/* The address of one block's array in a part. */
+/* Returns the address of one block's array in a part. */
 char *plain_at(const struct plain *plain, const struct plain_part *part, unsigned block,
                size_t element_bytes);
 

@@ -45,7 +45,7 @@ struct turn {
     bool last;
 };
 
-/* The destination of the gradient of a block's own parameter. */
+/* Returns the destination of the gradient of a block's own parameter. */
 static struct kern_grad own_grad(const struct plain *plain, unsigned index, const struct turn *turn)
 {
     const enum kern_type type = plain->options.shape.type;
@@ -126,9 +126,9 @@ static void bind(const struct plain *plain, unsigned index, const struct turn *t
     binding->base[MODEL_BASE_STREAM] = model_stream_of(index, turn->micro);
 }
 
-/* Copies rows into the device's memory while the queue is idle. With pairs, the rows of each are put together, once
- * for the policy and once for the reference. Returns the targets: tokens, or pairs that count; -EINVAL: a pair
- * is too long. */
+/* Copies rows into the device's memory while the queue is idle. With pairs, the rows of each are
+ * put together, once for the policy and once for the reference. Returns the targets: tokens, or
+ * pairs that count; -EINVAL if a pair is too long. */
 static int64_t place_inputs(struct plain *plain, const struct model_batch *batch,
                             struct model_binding *binding)
 {

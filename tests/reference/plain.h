@@ -94,7 +94,7 @@ struct plain_time {
     double flops;
 };
 struct plain_time plain_op_time(const struct plain *plain, enum kern_op op);
-/* Nanoseconds of norm and update so far. */
+/* Returns nanoseconds of norm and update so far. */
 int64_t plain_update_ns(const struct plain *plain);
 
 #endif

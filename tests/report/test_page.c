@@ -48,7 +48,7 @@ static const struct core_json_value *find(const char *group, const char *key)
     return core_json_find(group != NULL ? core_json_find(root, group) : root, key);
 }
 
-/* The member `part` of a figure. */
+/* Returns the member `part` of a figure. */
 static const struct core_json_value *figure(const char *name, const char *part)
 {
     return core_json_find(core_json_find(find(NULL, "figures"), name), part);

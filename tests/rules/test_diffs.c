@@ -62,7 +62,7 @@ static void begin_file(struct reading *reading, const struct rules_tree *tree, c
     }
 }
 
-/* Bytes of the hunk's old lines at the start of `text`, or 0 if they are not there. */
+/* Returns the bytes of the hunk's old lines at the start of `text`, or 0 if they are not there. */
 static size_t match(const char *hunk, const char *end, const char *text)
 {
     const char *at = text;

@@ -81,7 +81,7 @@ static void blank(char *text, size_t from, size_t to)
     }
 }
 
-/* The end of the comment or literal that starts at `at`, or `at` if none starts there. */
+/* Returns the end of the comment or literal that starts at `at`, or `at` if none starts there. */
 static size_t skip_token(const char *text, size_t at)
 {
     if (text[at] == '/' && text[at + 1] == '*') {

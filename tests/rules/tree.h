@@ -40,10 +40,10 @@ void rules_violation(struct rules_report *report, const struct rules_file *file,
 
 bool rules_starts(const char *text, const char *prefix);
 bool rules_ends(const char *text, const char *suffix);
-/* The folder of a path without the last slash, or "" at the root; the caller frees it. */
+/* Returns the folder of a path without the last slash, or "" at the root; the caller frees it. */
 char *rules_folder(const char *path);
 const struct rules_file *rules_find(const struct rules_tree *tree, const char *path);
-/* The line number of text[at], from 1. */
+/* Returns the line number of text[at], from 1. */
 size_t rules_line(const char *text, size_t at);
 
 /* Fails the case, with the violations printed, if the checkout breaks the rule. */

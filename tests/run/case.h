@@ -105,12 +105,12 @@ void case_run_part(const struct case_model *made, const struct run_options *opti
 void case_squeeze(const struct case_model *made, struct run_options *options, unsigned block,
                   void (*check)(const struct case_model *made,
                                 const struct run_prepared *prepared));
-/* A new shelf for a run's checkpoints; the caller closes it. */
+/* Returns a new shelf for a run's checkpoints; the caller closes it. */
 struct store_shelf *case_shelf_open(void);
 
 void case_check_equal(const struct case_outcome *a, const struct case_outcome *b, const char *what);
 
-/* The next of a seeded sequence. */
+/* Returns the next of a seeded sequence. */
 uint64_t case_random(uint64_t *state);
 /* Micro-batch `micro` of step `step`. */
 struct model_batch case_batch(const struct case_model *made, unsigned step, unsigned micro,

@@ -148,7 +148,7 @@ int try_optimizer(const struct way *way, const struct rules *rules, const struct
 /* Fails the test if it cannot be created. */
 struct run_optimizer *make_optimizer(const struct way *way, const struct rules *rules,
                                      const struct arrays *arrays);
-/* The parameter whose gradient comes i-th in a step. */
+/* Returns the parameter whose gradient comes i-th in a step. */
 unsigned nth(const struct way *way, unsigned step, unsigned i);
 /* Submits a gradient of each parameter after its last update. */
 void submit_all(struct run_optimizer *optimizer, const struct arrays *arrays, const struct way *way,

@@ -97,7 +97,7 @@ static void rotated_away(void)
     }
 }
 
-/* An engine that resumes from the checkpoint. */
+/* Returns an engine that resumes from the checkpoint. */
 static struct run_engine *resume(const struct run_options *options, struct run_prepared **prepared)
 {
     struct run_engine *engine = NULL;
@@ -119,7 +119,7 @@ static int step(struct run_engine *engine, unsigned index)
     return run_engine_step(engine, &batch, 1, 1e-3, &done);
 }
 
-/* The checkpoint's files that this process has open. */
+/* Returns the checkpoint's files that this process has open. */
 static unsigned files_open(void)
 {
     unsigned count = 0;

@@ -468,7 +468,8 @@ static void other_maps_are_read(void)
     check_true(outcomes[0].loss[0] != outcomes[2].loss[0]);
 }
 
-/* The identity of the model of `made` when a team of `threads` makes stored weights of it. */
+/* Returns the identity of the model of `made` when a team of `threads` makes stored weights of
+ * it. */
 static uint64_t identity_of_stored(const struct case_model *made, unsigned threads)
 {
     const struct model *model = made->model;

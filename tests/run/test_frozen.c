@@ -332,7 +332,7 @@ static int by_number(const void *a, const void *b)
     return (int)(*(const int32_t *)a - *(const int32_t *)b);
 }
 
-/* Bytes of the pages of a batch's rows, each page once. */
+/* Returns the bytes of the pages of a batch's rows, each page once. */
 static uint64_t bytes_of(const struct case_model *made, const struct model_batch *batch,
                          uint64_t width)
 {

@@ -17,7 +17,7 @@
  * no update may use them. */
 static const struct adam_group wild = {.lr = 7, .eps = 1};
 
-/* The sum of two gradients, as fp32. */
+/* Returns the sum of two gradients, as fp32. */
 static float *twice(unsigned p, const void *gradient)
 {
     float *sum = malloc(forms[p].elements * sizeof *sum);

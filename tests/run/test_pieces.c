@@ -368,7 +368,7 @@ static void positions_and_manifests(void)
     case_model_free(&other);
 }
 
-/* The loss of the third step; betas of 0: those of the options hold. */
+/* Returns the loss of the third step; betas of 0: those of the options hold. */
 static double third_loss(const struct case_model *made, double beta1, double beta2)
 {
     struct run_prepared *prepared = NULL;

@@ -19,7 +19,8 @@
 
 /* ---- machines ---- */
 
-/* The /proc and /sys of a machine whose nodes have these processors, without hyperthreads; "" has memory only. */
+/* Returns the /proc and /sys of a machine whose nodes have these processors, without hyperthreads;
+ * "" has memory only. */
 static const char *machine_of(const char *name, const char *const *cpus, unsigned nodes)
 {
     char text[256];
@@ -214,7 +215,7 @@ static const char *split_machine(const char *name, char text[2][16])
     return machine_of(name, cpus, 2);
 }
 
-/* The threads of the update that are bound to `cpus`. */
+/* Returns the threads of the update that are bound to `cpus`. */
 static unsigned count_threads(const char *cpus)
 {
     unsigned count = 0;

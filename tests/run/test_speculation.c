@@ -73,7 +73,7 @@ static void run(const struct case_model *made, const struct run_options *options
     case_run_part(made, options, part, out, name);
 }
 
-/* A limit between the norms of quiet steps and of loud ones. */
+/* Returns a limit between the norms of quiet steps and of loud ones. */
 static double limit_between(const struct case_model *made, const struct run_options *options)
 {
     const struct case_part part = {.end = STEPS, .loud = 5};
@@ -89,7 +89,7 @@ static double limit_between(const struct case_model *made, const struct run_opti
 /* The digits of a pattern. */
 enum kind { DEFERS, GUESSES_RIGHT, GUESSES_WRONG };
 
-/* The pattern's steps. Of the steps that do not guess, every other one is loud. */
+/* Returns the pattern's steps. Of the steps that do not guess, every other one is loud. */
 static struct case_part part_of(unsigned pattern, uint64_t *guesses)
 {
     struct case_part part = {.end = STEPS};

@@ -69,7 +69,7 @@ struct blocks *case_blocks(const char *const *names, const uint64_t *elements, u
     return make_blocks(names, elements, count, NULL);
 }
 
-/* The blocks of the run, made once. */
+/* Returns the blocks of the run, made once. */
 static const struct blocks *run_blocks(void)
 {
     static const char *const names[CASE_BLOCKS] = {"block 0", "block 1", "block 2"};
@@ -98,7 +98,7 @@ static void describe(uint64_t step, struct store_manifest *out)
     *out = manifest;
 }
 
-/* The content of a block's stream after a step. */
+/* Returns the content of a block's stream after a step. */
 static char *content(const struct store_image *image, enum store_stream stream, uint32_t block,
                      uint64_t step)
 {

@@ -13,7 +13,7 @@ void case_format(const char *name, struct plan_format *format, char dtype[8]);
 
 /* Blocks of 70000, 131072 and 128 elements (the last one frozen); if `small`, of a few hundred. */
 void case_shrink(bool small);
-/* A list of blocks of one array each, all trained but the third. */
+/* Returns a list of blocks of one array each, all trained but the third. */
 struct blocks *case_blocks(const char *const *names, const uint64_t *elements, uint32_t count);
 void case_set_format(const char *name);
 
@@ -31,7 +31,7 @@ int case_put(struct store_checkpoint_write *write, uint64_t step);
 /* Opens it and compares every byte. Returns 0 or the error of the refusal; a byte that differs
  * fails the case. */
 int case_compare(const char *directory, uint64_t step);
-/* The newest checkpoint that verifies, after comparing it; 0: none. */
+/* Returns the newest checkpoint that verifies, after comparing it; 0: none. */
 uint64_t case_newest(const char *directory);
 /* Opens a new shelf in an empty folder. */
 struct store_shelf *case_shelf(void);

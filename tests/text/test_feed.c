@@ -148,7 +148,7 @@ static const char *write_rows(const char *name, int count, int padding)
     return path;
 }
 
-/* The batches of a feed from a position on, one hash for each. */
+/* Returns the batches of a feed from a position on, one hash for each. */
 static size_t sums_of(const struct text_feed_options *options, const struct text_position *from,
                       uint64_t *sums, struct text_position *after, size_t most)
 {
@@ -446,7 +446,7 @@ static struct text_windows *open_windows(const struct text_feed_options *options
     return windows;
 }
 
-/* A hash of the content of a window. */
+/* Returns a hash of the content of a window. */
 static uint64_t sum_window(const struct text_windows *windows)
 {
     struct text_counts counts;

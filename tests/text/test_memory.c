@@ -16,7 +16,7 @@ enum { SMALL_BYTES = 2 << 20, LARGE_BYTES = 40 << 20, SLACK_BYTES = 8 << 20, NUM
 
 enum mode { IN_ORDER, SHUFFLED, PACKED, MODES };
 
-/* The number in a line of /proc/self/FILE that begins with `name`; 0 if there is none. */
+/* Returns the number in a line of /proc/self/FILE that begins with `name`; 0 if there is none. */
 static uint64_t number_of(const char *file, const char *name)
 {
     char line[256];
@@ -90,8 +90,8 @@ static struct text_feed_options options_for(const char *const *file, enum mode m
                                       .ahead = 1};
 }
 
-/* A hash of the batches after the first `documents` documents of an epoch; *at is where they begin,
- * *bytes how much was read until then. */
+/* Returns a hash of the batches after the first `documents` documents of an epoch; *at is where
+ * they begin, *bytes how much was read until then. */
 static uint64_t read_on(const struct text_feed_options *options, uint64_t documents,
                         struct text_position *at, uint64_t *bytes)
 {

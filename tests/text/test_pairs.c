@@ -278,7 +278,7 @@ static void check_pairs(const struct text_batch *batch, int64_t batch_rows)
     }
 }
 
-/* The batches from a position on, one hash for each. */
+/* Returns the batches from a position on, one hash for each. */
 static size_t sums_of(const struct text_feed_options *options, const struct text_position *from,
                       uint64_t *sums, struct text_position *after, size_t most)
 {

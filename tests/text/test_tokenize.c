@@ -368,7 +368,7 @@ static void keeps_the_time(void)
     check_contains(said, "SOURCE_DATE_EPOCH: \"now\" is not a number of seconds");
 }
 
-/* Number of files in the folder of the test whose name begins with `begin`. */
+/* Returns the number of files in the folder of the test whose name begins with `begin`. */
 static unsigned files_like(const char *begin)
 {
     unsigned count = 0;

@@ -57,14 +57,15 @@ struct bench_point {
 };
 
 /* Measures `point` (its params are set) and adds samples to it. Writes overwrite the scratch file.
- * `memory` has at least bench_point_memory() bytes. -EINTR if *stop is set. */
+ * `memory` has at least bench_point_memory() bytes. Returns -EINTR if *stop is set. */
 int bench_point_run(const struct bench_target *target, const struct core_region *memory,
                     const struct bench_how *how, const volatile int *stop,
                     struct bench_point *point);
 
-/* Bytes of the file that are in flight at the same time. */
+/* Returns the bytes of the file that are in flight at the same time. */
 uint64_t bench_point_in_flight(const struct bench_params *params);
-/* Bytes of buffers that a setting needs; settings above BENCH_MEMORY_MAX are not measured. */
+/* Returns the bytes of buffers that a setting needs; settings above BENCH_MEMORY_MAX are not
+ * measured. */
 uint64_t bench_point_memory(const struct bench_params *params);
 #define BENCH_MEMORY_MAX ((uint64_t)768 << 20)
 

@@ -24,17 +24,18 @@ struct bench_sweep {
     struct bench_recommendation recommendation;
 };
 
-/* The point of a setting, or NULL. */
+/* Returns the point of a setting, or NULL. */
 const struct bench_point *bench_sweep_find(const struct bench_sweep *sweep, enum bench_op op,
                                            uint32_t block_bytes, uint32_t depth, uint32_t threads);
-/* The best median of an operation; 0 if it was not measured. */
+/* Returns the best median of an operation; 0 if it was not measured. */
 double bench_sweep_best(const struct bench_sweep *sweep, enum bench_op op);
 
 /* Fills sweep->recommendation from the measured points. */
 void bench_sweep_recommend(struct bench_sweep *sweep);
 
-/* The smallest share of the best that the setting reaches in any operation. Takes the fastest sample of
- * each point, so it only picks candidates; bench_sweep_recommend() compares medians. */
+/* Returns the smallest share of the best that the setting reaches in any operation. Takes the
+ * fastest sample of each point, so it only picks candidates; bench_sweep_recommend() compares
+ * medians. */
 double bench_sweep_score(const struct bench_sweep *sweep, const struct bench_params *setting);
 
 /* The settings that may turn out best. Half of them have the highest scores. The others are close to the

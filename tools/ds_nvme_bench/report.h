@@ -35,11 +35,12 @@ struct bench_report {
     double rated_bytes;
 };
 
-/* Bytes per second of the slowest directory for an operation at the recommended setting; 0: not
- * measured. Requests are striped, so all drives together reach this times bench_report_drives(). */
+/* Returns the bytes per second of the slowest directory for an operation at the recommended
+ * setting; 0: not measured. Requests are striped, so all drives together reach this times
+ * bench_report_drives(). */
 double bench_report_rate(const struct bench_report *report, enum bench_op op);
 
-/* Number of drives that the directories are on, as far as known. */
+/* Returns the number of drives that the directories are on, as far as known. */
 unsigned bench_report_drives(const struct bench_report *report);
 
 void bench_report_table(const struct bench_report *report, FILE *out);
@@ -65,8 +66,8 @@ int bench_report_writable(const char *path);
 int bench_report_replaceable(const char *path);
 
 /* Compares every point with a report of --json from another time. Prints each point that is slower
- * by more than `tolerance` to `out` and counts them in *slower. -EINVAL with a message if the file
- * is not such a report or shares no point. */
+ * by more than `tolerance` to `out` and counts them in *slower. Returns -EINVAL with a message if
+ * the file is not such a report or shares no point. */
 int bench_report_compare(const struct bench_report *report, const char *path, double tolerance,
                          FILE *out, unsigned *slower);
 

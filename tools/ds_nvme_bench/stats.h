@@ -13,8 +13,8 @@ struct bench_interval {
     double high;
 };
 
-/* The 95 % interval of the median from 2,000 bootstrap draws with a fixed seed: equal samples give
- * equal intervals. */
+/* Returns the 95 % interval of the median from 2,000 bootstrap draws with a fixed seed: equal
+ * samples give equal intervals. */
 struct bench_interval bench_median_interval(const double *samples, unsigned count);
 
 /* The change from the first sample to the last by least squares, as a share of the mean. *likely:

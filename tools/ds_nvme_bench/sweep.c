@@ -285,7 +285,7 @@ static int confirm(struct search *search, const struct bench_how *how)
     return 0;
 }
 
-/* The smallest scanned block size that is close to the best. */
+/* Returns the smallest scanned block size that is close to the best. */
 static uint32_t near_best_block(const struct search *search)
 {
     const struct bench_sweep_options *options = search->options;
@@ -340,7 +340,7 @@ static int run_adaptive(struct search *search)
     return confirm(search, &slow);
 }
 
-/* The most memory or file space that a setting within the limit needs. */
+/* Returns the most memory or file space that a setting within the limit needs. */
 static uint64_t most_needed(const struct bench_sweep_options *options,
                             uint64_t (*needed)(const struct bench_params *params))
 {

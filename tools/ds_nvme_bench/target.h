@@ -38,8 +38,8 @@ struct bench_target_options {
 };
 
 /* Chooses the NUMA node of threads and buffers: `wanted` >= 0, or the node of the drive if it is
- * known and the machine has several. -EINVAL with a message if there is no such node. Call before
- * any point is measured; the target must not move in memory afterwards. */
+ * known and the machine has several. Returns -EINVAL with a message if there is no such node. Call
+ * before any point is measured; the target must not move in memory afterwards. */
 int bench_target_place(struct bench_target *target, int wanted, int drive_node);
 
 int bench_target_open(const struct bench_target_options *options, struct bench_target *out);

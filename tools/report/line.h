@@ -14,7 +14,7 @@ struct report_line {
 };
 
 /* Reads a step and its figures, or finds that the line is the summary. `*more` tells whether it
- * also has objects for report_head_take(). -EINVAL with file, line and key. */
+ * also has objects for report_head_take(). Returns -EINVAL with file, line and key. */
 int report_line_read(const struct report_line *line, enum report_line_kind *kind,
                      struct report_values *values, bool *more);
 

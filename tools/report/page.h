@@ -7,7 +7,7 @@
 
 struct report_run;
 
-/* -ENOMEM. The caller checks the stream for errors. */
+/* Returns 0 or -ENOMEM. The caller checks the stream for errors. */
 int report_page_write(FILE *out, const struct report_run *run);
 
 #endif

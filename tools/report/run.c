@@ -91,7 +91,7 @@ static void add_time(struct report_run *run, uint64_t index, double seconds)
     }
 }
 
-/* Time of the device without its waits. */
+/* Returns the time of the device without its waits. */
 static double compute_of(const double *of)
 {
     double left = of[REPORT_SECONDS];

@@ -93,13 +93,14 @@ struct cli_parsed {
 int cli_parse(const struct cli_command *command, const struct cli_option *options, size_t count,
               int argc, char **argv, struct cli_parsed *out);
 
-/* The value of a --option as cli_parse will take it, for what has to be known before; NULL: it is not given. */
+/* Returns the value of a --option as cli_parse will take it, for what has to be known before; NULL:
+ * it is not given. */
 const char *cli_find(int argc, char **argv, const char *name);
 
 bool cli_is_given(const struct cli_given *given, size_t index);
 
 /* Parses `text` as a value of the option and writes it to option->out; a CLI_FLAG ignores `text`.
- * -EINVAL with a message. */
+ * Returns -EINVAL with a message. */
 int cli_take(const struct cli_option *option, const char *text);
 
 /* Sends the lines of our own log to `write`, too; NULL ends this. */

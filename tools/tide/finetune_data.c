@@ -225,7 +225,7 @@ static void limit_memory(struct finetune_data *data)
     malloc_trim(0); /* the plan may then use the memory that counting rows took */
 }
 
-/* Bytes of the list of row offsets of a shuffled window; it grows by doubling. */
+/* Returns the bytes of the list of row offsets of a shuffled window; it grows by doubling. */
 static uint64_t window_bytes(const struct finetune_data *data)
 {
     enum { ROW_BYTES = 16, BYTES_MAX = 8 << 20 };

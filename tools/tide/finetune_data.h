@@ -11,13 +11,13 @@
 struct finetune_data;
 
 /* Reads the rows that will be trained on once, to find the longest and, for a run given in epochs,
- * their number. Paths are borrowed until close. -EINVAL for a bad or too long row, and if there is
- * nothing to train on. */
+ * their number. Paths are borrowed until close. Returns -EINVAL for a bad or too long row, and if
+ * there is nothing to train on. */
 int finetune_data_open(const struct finetune_data_options *options, struct finetune_data **out);
 void finetune_data_close(struct finetune_data *data);
 
 void finetune_data_describe(const struct finetune_data *data, struct finetune_data_info *out);
-/* Bytes that the data takes during the run. */
+/* Returns the bytes that the data takes during the run. */
 uint64_t finetune_data_memory(const struct finetune_data *data);
 
 /* Gets the micro-batches of the next step, up to `step_max` of one epoch, borrowed until the next
@@ -26,7 +26,7 @@ int finetune_data_step(struct finetune_data *data, const struct tide_batch **bat
 
 /* Tokens of that step without padding. */
 int64_t finetune_data_tokens(const struct finetune_data *data);
-/* Seconds of waiting for the rows of that step; 0 for the first step after opening. */
+/* Returns seconds of waiting for the rows of that step; 0 for the first step after opening. */
 double finetune_data_wait(const struct finetune_data *data);
 
 /* Continues with the first row of the first epoch. */
@@ -37,10 +37,11 @@ struct finetune_data_place {
     uint64_t word[8];
 };
 void finetune_data_tell(const struct finetune_data *data, struct finetune_data_place *out);
-/* Continues at this position. -EINVAL if the file or the options that select rows have changed. */
+/* Continues at this position. Returns -EINVAL if the file or the options that select rows have
+ * changed. */
 int finetune_data_seek(struct finetune_data *data, const struct finetune_data_place *place);
 
-/* Number of steps of `epochs` epochs; a step does not cross epochs. */
+/* Returns the number of steps of `epochs` epochs; a step does not cross epochs. */
 int64_t finetune_data_steps(const struct finetune_data_info *info, unsigned step_max,
                             double epochs);
 

@@ -103,7 +103,7 @@ void finetune_flags_init(struct finetune_flags *flags);
 /* Fills `out` (room for FINETUNE_OPTIONS_MAX) with the table's rows as options that write into `flags`, and
  * returns their count. After cli_parse() the caller copies `given`. */
 size_t finetune_flags_options(struct finetune_flags *flags, struct cli_option *out);
-/* The row of one flag as an option, for another command. */
+/* Returns the row of one flag as an option, for another command. */
 struct cli_option finetune_flags_option(struct finetune_flags *flags, const char *name);
 
 /* Returns -1 to continue, or CLI_WRONG after a message: a required flag is missing, or two flags

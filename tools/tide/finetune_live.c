@@ -47,7 +47,7 @@ static size_t width_of(FILE *stream)
                                                                              : 79;
 }
 
-/* How many bytes of the text fit: whole parts of it, which are separated by two spaces. */
+/* Returns how many bytes of the text fit: whole parts of it, which are separated by two spaces. */
 static size_t fitting(const char *text, size_t width)
 {
     size_t end = strlen(text);

@@ -5,8 +5,8 @@
 
 #include <tide/engine.h>
 
-/* Parses "weights=host,acts=recompute" into weights, states, grads and acts of `out`. -EINVAL with
- * the allowed values; then nothing is set. */
+/* Parses "weights=host,acts=recompute" into weights, states, grads and acts of `out`. Returns
+ * -EINVAL with the allowed values; then nothing is set. */
 int finetune_place_parse(const char *text, struct tide_engine_options *out);
 
 /* Adds "DIR" or "DIR:SIZE" to the stores of `out`, an array that begins at `paths` (room for

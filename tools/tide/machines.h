@@ -11,8 +11,8 @@ struct cli_machine {
     int64_t devices; /* GPUs; 1 without any */
 };
 
-/* `name` is a file, or the name of one that is installed with the command. -ENOENT with the installed names;
- * -EINVAL if the file does not say how many devices there are. */
+/* `name` is a file, or the name of one that is installed with the command. Returns -ENOENT with the
+ * installed names; -EINVAL if the file does not say how many devices there are. */
 int cli_machine_find(const char *name, struct cli_machine *out);
 
 #endif

@@ -19,7 +19,8 @@ struct cli_out {
  * beside that folder first. */
 int cli_out_resolve(const char *path, char whole[PATH_MAX]);
 
-/* Returns whether --out can be used; called before anything long begins. -EEXIST, -ENOTDIR ... */
+/* Returns whether --out can be used; called before anything long begins. Returns -EEXIST, -ENOTDIR
+ * or another error. */
 int cli_out_check(const struct cli_out *out);
 
 /* Steps of the model in a folder according to its note (see model_folder_note), if none of its

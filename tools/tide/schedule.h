@@ -54,11 +54,11 @@ struct schedule {
 /* "constant", "linear", "cosine", "wsd", "LRRangeTest", "OneCycle", "WarmupLR" ... */
 const char *schedule_name(enum schedule_kind kind);
 
-/* The learning rate of an update, counted from 0. A skipped step is not an update. */
+/* Returns the learning rate of an update, counted from 0. A skipped step is not an update. */
 double schedule_lr(const struct schedule *schedule, int64_t update);
 
-/* The first beta of an update, if the schedule changes it; the second is `schedule_beta2` then, as
- * in DeepSpeed. */
+/* Returns the first beta of an update, if the schedule changes it; the second is `schedule_beta2`
+ * then, as in DeepSpeed. */
 double schedule_beta1(const struct schedule *schedule, int64_t update);
 extern const double schedule_beta2;
 

@@ -64,8 +64,8 @@ VF_INLINE bool tile_is_hidden(const struct kern_attention_arguments *a, int64_t 
     return gap != NULL && position >= gap[1] && first >= gap[0] && first + keys <= gap[1];
 }
 
-/* The start of the first tile of keys that a query at `position` sees. Tiles are counted from the
- * document's start, so that they do not depend on the document's position in the row. */
+/* Returns the start of the first tile of keys that a query at `position` sees. Tiles are counted
+ * from the document's start, so that they do not depend on the document's position in the row. */
 VF_INLINE int64_t first_tile(const struct kern_attention_arguments *a, int64_t start,
                              int64_t position)
 {
@@ -92,7 +92,7 @@ VF_INLINE int64_t rows_of_group(const struct kern_attention_arguments *a)
     return a->heads / a->kv_heads;
 }
 
-/* The number of floats in a packed block. */
+/* Returns the number of floats in a packed block. */
 VF_INLINE int64_t dense_rows(int64_t rows, int64_t cells)
 {
     return round_up(rows * cells + PANEL_SLACK, 16);

@@ -28,7 +28,7 @@ VF_INLINE void philox(uint64_t seed, uint64_t stream, uint64_t first, uint32_t w
     }
 }
 
-/* The factors of BLOCK elements from `first` on. */
+/* Returns the factors of BLOCK elements from `first` on. */
 VF_INLINE void factors_of(const struct kern_dropout_arguments *a, uint64_t first,
                           float factors[BLOCK])
 {

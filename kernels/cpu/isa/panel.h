@@ -52,7 +52,7 @@ VF_INLINE bool panel_pairs(enum kern_type type)
     return VF_DOTS != 0 && type == KERN_BF16;
 }
 
-/* The number of cells for `steps` steps of k; an odd last step is paired with zero. */
+/* Returns the number of cells for `steps` steps of k; an odd last step is paired with zero. */
 VF_INLINE int64_t panel_cells(bool pairs, int64_t steps)
 {
     return pairs ? (steps + 1) / 2 : steps;

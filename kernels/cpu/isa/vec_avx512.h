@@ -129,7 +129,7 @@ VF_INLINE vf vf_pair(vf low, vf high)
     return (vf)_mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
 }
 
-/* The pairs of 32 consecutive values, rounded. */
+/* Returns the pairs of 32 consecutive values, rounded. */
 VF_INLINE vf vf_pair_next(vf first, vf second)
 {
     return (vf)_mm512_cvtne2ps_pbh(second, first);

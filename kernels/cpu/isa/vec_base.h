@@ -67,7 +67,7 @@ VF_INLINE vf vf_load_int8(const int8_t *from)
     return (vf){from[0], from[1], from[2], from[3]};
 }
 
-/* The values of LANES codes of 4 bits. Of each byte, the high half is the first code. */
+/* Returns the values of LANES codes of 4 bits. Of each byte, the high half is the first code. */
 VF_INLINE vf vf_lookup4(const float *values, const uint8_t *codes)
 {
     return (vf){values[codes[0] >> 4], values[codes[0] & 15], values[codes[1] >> 4],

@@ -16,11 +16,12 @@ struct text_row;
 int text_chat_load(const char *folder, const char *format, int64_t now, struct text_chat **out);
 void text_chat_destroy(struct text_chat *chat);
 
-/* The template for rows with or without tools; NULL if the model has none. */
+/* Returns the template for rows with or without tools; NULL if the model has none. */
 const struct jinja_template *text_chat_template(const struct text_chat *chat, bool tools);
-/* The text of a special token, "bos_token", "eos_token" ...; NULL if the model does not name it. */
+/* Returns the text of a special token, "bos_token", "eos_token" ...; NULL if the model does not
+ * name it. */
 const char *text_chat_token(const struct text_chat *chat, const char *name);
-/* The eos_token_id of generation_config.json or config.json; -1: none. */
+/* Returns the eos_token_id of generation_config.json or config.json; -1: none. */
 int64_t text_chat_end(const struct text_chat *chat);
 /* Returns whether a template uses the time. */
 bool text_chat_dated(const struct text_chat *chat);
@@ -30,10 +31,11 @@ int text_chat_render(const struct text_chat *chat, struct jinja_run *run,
                      const struct text_row *row, size_t messages, bool prompt,
                      struct jinja_rendering *out);
 
-/* The names of the formats, separated by "|"; and the source of a format, NULL if unknown. */
+/* Returns the names of the formats, separated by "|"; and the source of a format, NULL if
+ * unknown. */
 const char *text_chat_formats(void);
 const char *text_chat_format(const char *name);
-/* -EINVAL for an unknown name; NULL is allowed. */
+/* Returns -EINVAL for an unknown name; NULL is allowed. */
 int text_chat_check_format(const char *format);
 
 #endif

@@ -19,15 +19,16 @@ int text_encoder_create(const char *folder, const char *format, int64_t vocab, i
  * be destroyed last. They share warnings that are given once. */
 int text_encoder_share(struct text_encoder *first, struct text_encoder **out);
 void text_encoder_destroy(struct text_encoder *encoder);
-/* Frees buffers that are kept between rows. -ENOMEM. */
+/* Frees buffers that are kept between rows. Returns 0 or -ENOMEM. */
 int text_encoder_trim(struct text_encoder *encoder);
 
 const struct text_tokenizer *text_encoder_tokenizer(const struct text_encoder *encoder);
 /* Returns whether the chat template of the model uses the time. */
 bool text_encoder_dated(const struct text_encoder *encoder);
 
-/* Encodes a row, or both rows of a pair; `train_on` does not matter for a pair. -EINVAL, -EILSEQ, -E2BIG ... for a bad row; -ENOTSUP if the model lacks something
- * that all such rows need. */
+/* Encodes a row, or both rows of a pair; `train_on` does not matter for a pair. Returns -EINVAL,
+ * -EILSEQ, -E2BIG ... for a bad row; -ENOTSUP if the model lacks something that all such rows
+ * need. */
 int text_encoder_encode(struct text_encoder *encoder, const struct text_row *row,
                         enum text_train_on train_on, struct text_sample *out);
 

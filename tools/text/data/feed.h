@@ -20,8 +20,8 @@
 struct text_feed;
 
 /* Opens the files and starts to prepare batches; `from` NULL: at the beginning. Strings and lists
- * of the options are borrowed until close. -EINVAL for options that contradict each other and for a
- * position of other data; -ENOENT, -ENOTSUP ... */
+ * of the options are borrowed until close. Returns -EINVAL for options that contradict each other
+ * and for a position of other data; -ENOENT, -ENOTSUP ... */
 int text_feed_open(const struct text_feed_options *options, const struct text_position *from,
                    struct text_feed **out);
 void text_feed_close(struct text_feed *feed);
@@ -32,14 +32,14 @@ void text_feed_close(struct text_feed *feed);
 int text_feed_next(struct text_feed *feed, struct text_batch *out);
 
 /* The time for `now` of a new run: SOURCE_DATE_EPOCH (UTC) or, if it is not set, the local time.
- * -EINVAL if SOURCE_DATE_EPOCH is not a number of seconds. */
+ * Returns -EINVAL if SOURCE_DATE_EPOCH is not a number of seconds. */
 int text_feed_now(int64_t *out);
 
 /* Total time that text_feed_next() has waited, without the first batch. */
 int64_t text_feed_wait_ns(const struct text_feed *feed);
 
-/* Number of tokenizing threads to use if nothing else runs: `asked` (0: the processors that this
- * thread may use), at most TEXT_THREADS_MAX. */
+/* Returns the number of tokenizing threads to use if nothing else runs: `asked` (0: the processors
+ * that this thread may use), at most TEXT_THREADS_MAX. */
 unsigned text_feed_threads(int64_t asked);
 
 #endif

@@ -41,7 +41,7 @@ int text_group_next(struct text_group *group, struct text_records *records,
 /* Drops rows that were read but not taken, because reading continues elsewhere. */
 void text_group_drop(struct text_group *group);
 
-/* The first encoder; NULL before the first row of text. */
+/* Returns the first encoder; NULL before the first row of text. */
 const struct text_encoder *text_group_encoder(const struct text_group *group);
 
 #endif

@@ -23,9 +23,10 @@ struct text_memory {
 
 /* Sets the limits. `row_bytes` 0: half of what this process may use, 1 MiB to 1 GiB. */
 void text_memory_init(struct text_memory *memory, uint64_t row_bytes);
-/* Bytes that a feed of one thread needs for the rows that feeds with this memory have read. */
+/* Returns the bytes that a feed of one thread needs for the rows that feeds with this memory have
+ * read. */
 uint64_t text_memory_peak(const struct text_memory *memory);
-/* The share of the largest row: with this limit, the same rows can be read. */
+/* Returns the share of the largest row: with this limit, the same rows can be read. */
 uint64_t text_memory_row(const struct text_memory *memory);
 
 #endif

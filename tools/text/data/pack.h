@@ -43,7 +43,7 @@ bool text_pack_is_full(const struct text_pack *pack);
 void text_pack_arrange(struct text_pack *pack);
 
 size_t text_pack_rows(const struct text_pack *pack);
-/* The number of documents in a row, and the document at an index. */
+/* Returns the number of documents in a row, and the document at an index. */
 size_t text_pack_documents(const struct text_pack *pack, size_t row);
 struct text_document text_pack_document(const struct text_pack *pack, size_t row, size_t index);
 

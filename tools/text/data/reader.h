@@ -13,7 +13,7 @@ struct text_reader;
 int text_reader_open(const struct text_feed_options *options, struct text_reader **out);
 void text_reader_close(struct text_reader *reader);
 
-/* A hash of what is read and how. */
+/* Returns a hash of what is read and how. */
 uint64_t text_reader_mark(const struct text_reader *reader);
 
 int text_reader_seek(struct text_reader *reader, uint64_t epoch, struct text_place place);

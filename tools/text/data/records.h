@@ -48,7 +48,8 @@ struct text_record {
     uint64_t row; /* line or element, from 1; 0: not counted, see text_records_name() */
 };
 
-/* Opens the files of `paths`; patterns expand in the order of names. -ENOENT if there is no file. */
+/* Opens the files of `paths`; patterns expand in the order of names. Returns -ENOENT if there is no
+ * file. */
 int text_records_open(const struct text_records_options *options, struct text_records **out);
 void text_records_close(struct text_records *records);
 
@@ -56,7 +57,7 @@ void text_records_close(struct text_records *records);
 const char *text_records_file(const struct text_records *records, size_t file);
 /* Returns whether `path` is one of the files that a name, a pattern or "-" refers to. */
 bool text_records_means(const char *name, const char *path);
-/* A hash of the names and sizes of the files, the seed and the order. */
+/* Returns a hash of the names and sizes of the files, the seed and the order. */
 uint64_t text_records_mark(const struct text_records *records);
 
 /* Share of the bytes of the epoch that were read, 0 to 1; negative if unknown. */
@@ -64,7 +65,7 @@ double text_records_part(const struct text_records *records);
 
 /* Continues at this place of an epoch. All zero is the beginning. */
 int text_records_seek(struct text_records *records, uint64_t epoch, struct text_place place);
-/* The place of the next row. */
+/* Returns the place of the next row. */
 struct text_place text_records_place(const struct text_records *records);
 
 /* Returns 1 and the next row; 0 at the end of the epoch; -EINVAL for a broken array, -EIO ... Skips

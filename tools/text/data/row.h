@@ -43,7 +43,7 @@ struct text_row {
     size_t prompt_messages; /* CHAT_COMPLETION, CHAT_PAIR: number of messages of the prompt */
 };
 
-/* Parses a row. -EINVAL with the key and the error. On failure there is nothing to free. */
+/* Parses a row. Returns -EINVAL with the key and the error. On failure there is nothing to free. */
 int text_row_parse(const char *json, size_t bytes, struct text_row *out);
 /* The same for a row that must be a pair; text_row_parse() refuses pairs. */
 int text_row_parse_pair(const char *json, size_t bytes, struct text_row *out);

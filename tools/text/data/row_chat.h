@@ -16,7 +16,7 @@ struct text_row_turns {
 /* Makes a document of the turns of one list, or of two in sequence: [{"role": ...}, ...]. */
 int text_row_chat_make(const struct text_row_turns *first, const struct text_row_turns *second,
                        struct core_json **out);
-/* Number of turns that are added before those of the list. */
+/* Returns the number of turns that are added before those of the list. */
 size_t text_row_chat_adds(const struct text_row_turns *turns);
 
 struct text_row_instruction {

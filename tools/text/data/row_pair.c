@@ -54,9 +54,9 @@ static int check_kinds(const struct text_row_pair *pair)
 
 /* ---- texts ---- */
 
-/* Bytes of the prompt that both answers begin with: their common characters without a space at the end,
- * which belongs to the first token of the answer. If one answer is the beginning of the other, its
- * last character is not in the prompt, so that no answer is empty. */
+/* Returns the bytes of the prompt that both answers begin with: their common characters without a
+ * space at the end, which belongs to the first token of the answer. If one answer is the beginning
+ * of the other, its last character is not in the prompt, so that no answer is empty. */
 static size_t find_prompt(const char *chosen, const char *rejected, size_t least)
 {
     size_t same = 0;
@@ -146,7 +146,8 @@ static bool are_equal(const struct core_json_value *left, const struct core_json
     return true;
 }
 
-/* Number of messages that both conversations begin with; the last message of each is not in the prompt. */
+/* Returns the number of messages that both conversations begin with; the last message of each is
+ * not in the prompt. */
 static size_t count_prompt(const struct text_row *row)
 {
     size_t same = 0;

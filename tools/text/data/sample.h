@@ -18,12 +18,12 @@ struct text_sample {
 };
 
 void text_sample_fini(struct text_sample *sample);
-/* Copies a sample into memory of exact size. -ENOMEM. */
+/* Copies a sample into memory of exact size. Returns 0 or -ENOMEM. */
 int text_sample_copy(const struct text_sample *sample, struct text_sample *out);
-/* Appends a token. -ENOMEM. */
+/* Appends a token. Returns 0 or -ENOMEM. */
 int text_sample_add(struct text_sample *sample, int32_t id, int32_t label);
-/* Number of tokens that are predicted and trained on: labels after the first token that are not
- * TEXT_IGNORED. */
+/* Returns the number of tokens that are predicted and trained on: labels after the first token that
+ * are not TEXT_IGNORED. */
 size_t text_sample_targets(const int32_t *labels, size_t count);
 
 /* Reads the lists `input_ids` and `labels` of a row: 1; 0 if it has no input_ids; -EINVAL with the

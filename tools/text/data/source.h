@@ -10,8 +10,8 @@
 struct text_source;
 
 /* "-" is standard input or, if `input` is not 0, the plain file that this descriptor refers to. Any
- * other path must be a regular file: -EINVAL for a pipe, a socket or a device, at once. -ENOENT,
- * -EISDIR ...; -ENOTSUP if the library for the data is not built in. */
+ * other path must be a regular file: -EINVAL for a pipe, a socket or a device, at once. Returns
+ * -ENOENT, -EISDIR ...; -ENOTSUP if the library for the data is not built in. */
 int text_source_open(const char *path, int input, struct text_source **out);
 void text_source_close(struct text_source *source);
 
@@ -21,7 +21,8 @@ const char *text_source_name(const struct text_source *source);
 int text_source_read(struct text_source *source, char *to, size_t bytes, size_t *got);
 
 /* Continues at this byte. Compressed data is decompressed up to there, from its beginning if
- * `offset` is before the current one. -ESPIPE for a pipe, unless it is only skipped forwards. */
+ * `offset` is before the current one. Returns -ESPIPE for a pipe, unless it is only skipped
+ * forwards. */
 int text_source_seek(struct text_source *source, uint64_t offset);
 
 /* Returns whether any byte can be reached directly: plain data in a file. */

@@ -32,12 +32,12 @@ struct text_special {
     enum text_special_adds adds_eos;
 };
 
-/* Loads the files; an empty list if the folder has none of them. -EINVAL with file and key. On
- * failure there is nothing to free. */
+/* Loads the files; an empty list if the folder has none of them. Returns -EINVAL with file and key.
+ * On failure there is nothing to free. */
 int text_special_load(const char *folder, struct text_special *out);
 void text_special_fini(struct text_special *special);
 
-/* The content of a named token; NULL if there is none. */
+/* Returns the content of a named token; NULL if there is none. */
 const char *text_special_find(const struct text_special *special, const char *name);
 
 struct core_json;

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The folder of these files. */
+/* Returns the folder of these files. */
 const char *text_spool_folder(void);
 /* Opens a file; `what` names the data in messages. */
 int text_spool_open(const char *what, int *fd);

@@ -21,39 +21,39 @@ struct text_turn_place {
     size_t end; /* end of a turn in the whole; `whole` may be before its last token */
 };
 
-/* Number of bytes after a place that are the same in both texts. */
+/* Returns the number of bytes after a place that are the same in both texts. */
 size_t text_turn_place_common(const struct jinja_rendering *whole,
                               const struct jinja_rendering *part,
                               const struct text_turn_place *from);
 
-/* The special token that a text ends with, ignoring white space after it, which belongs to the
- * template; NULL: none. `end` becomes the place after the token. */
+/* Returns the special token that a text ends with, ignoring white space after it, which belongs to
+ * the template; NULL: none. `end` becomes the place after the token. */
 const struct text_added *text_turn_place_end_token(const struct text_tokenizer *tokenizer,
                                                    const char *text, size_t begin, size_t *end);
-/* The special token that a text begins with; NULL if there is none. */
+/* Returns the special token that a text begins with; NULL if there is none. */
 const struct text_added *text_turn_place_token(const struct text_tokenizer *tokenizer,
                                                const char *text, size_t bytes);
-/* The place where the special token begins that contains `at`; `at` itself if none does. */
+/* Returns the place where the special token begins that contains `at`; `at` itself if none does. */
 size_t text_turn_place_before_token(const struct text_tokenizer *tokenizer, const char *text,
                                     size_t at);
 
 /* Finds where the prompt begins in the text of the conversation with the generation prompt: after
  * the whole or, if the whole ends with a token that the other text lacks, at the token that it has
- * instead. False: unknown. */
+ * instead. Returns false if unknown. */
 bool text_turn_place_prompt(const struct text_tokenizer *tokenizer,
                             const struct jinja_rendering *whole,
                             const struct jinja_rendering *prompted, size_t *begin);
 
 /* Finds the first place in a text where the prompt is, and writes the prompt's end to *out. If the
  * text has only a beginning of the prompt, *cut is true, and *out is the end of the longest one.
- * False: the text has no beginning of the prompt that is long enough to be one. */
+ * Returns false if the text has no beginning of the prompt that is long enough to be one. */
 bool text_turn_place_first(const struct text_tokenizer *tokenizer,
                            const struct jinja_rendering *text, const struct jinja_rendering *prompt,
                            size_t *out, bool *cut);
 
 /* Finds the end of the turn that both texts begin with; `part` ends with the turn, `text`
- * continues. `message` is the message of the turn. False: unknown; out->whole is then the common
- * length of both. */
+ * continues. `message` is the message of the turn. Returns false if unknown; out->whole is then the
+ * common length of both. */
 bool text_turn_place_end(const struct text_tokenizer *tokenizer, const struct jinja_rendering *text,
                          const struct jinja_rendering *part, const struct core_json_value *message,
                          struct text_turn_place *out);

@@ -161,8 +161,8 @@ static int skip_token(struct text_turns *turns, const struct text_turns_whole *w
     return rc;
 }
 
-/* The end of the messages before a turn, which must be equal in both texts from `from` on, except
- * perhaps for their last token (`cut`); SIZE_MAX: they differ. */
+/* Returns the end of the messages before a turn, which must be equal in both texts from `from` on,
+ * except perhaps for their last token (`cut`); SIZE_MAX: they differ. */
 static size_t find_front(const struct text_turns_whole *whole, const struct beginning *prefix,
                          const struct jinja_rendering *part, const struct text_turn_place *from,
                          bool *cut)

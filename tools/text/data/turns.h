@@ -28,7 +28,7 @@ struct text_turns {
 int text_turns_init(struct text_turns *turns, _Atomic bool *said_ambiguous);
 void text_turns_fini(struct text_turns *turns);
 
-/* Appends a span. -ENOMEM. */
+/* Appends a span. Returns 0 or -ENOMEM. */
 int text_turns_add(struct text_turns *turns, size_t begin, size_t end);
 
 /* A conversation: its row, the text that the template renders, and the tokenizer whose special tokens end turns. */
@@ -39,7 +39,8 @@ struct text_turns_whole {
     const struct jinja_rendering *text;
 };
 
-/* Fills the list for one conversation. -EINVAL if the template refuses the first messages of it. */
+/* Fills the list for one conversation. Returns -EINVAL if the template refuses the first messages
+ * of it. */
 int text_turns_find(struct text_turns *turns, const struct text_turns_whole *whole);
 
 #endif

@@ -13,7 +13,7 @@ struct text_windows;
 int text_windows_open(const struct text_feed_options *options, struct text_windows **out);
 void text_windows_close(struct text_windows *windows);
 
-/* A hash of what is read and how. */
+/* Returns a hash of what is read and how. */
 uint64_t text_windows_mark(const struct text_windows *windows);
 
 /* The next window begins at this place. */
@@ -27,8 +27,8 @@ void text_windows_turn(struct text_windows *windows);
  * an error. */
 bool text_windows_ahead(struct text_windows *windows);
 
-/* The current window: its rows; the places of its beginning and of its end; the share of the epoch's
- * bytes that was read up to its end (negative: unknown); all counts up to its end. */
+/* Returns the current window: its rows; the places of its beginning and of its end; the share of
+ * the epoch's bytes that was read up to its end (negative: unknown); all counts up to its end. */
 const struct text_pack *text_windows_rows(const struct text_windows *windows);
 struct text_place text_windows_place(const struct text_windows *windows);
 struct text_place text_windows_after(const struct text_windows *windows);

@@ -18,18 +18,19 @@ enum jinja_char_class {
     JINJA_CHAR_PRINTABLE,
 };
 
-/* The length of the UTF-8 character at `at`; the text must be valid. */
+/* Returns the length of the UTF-8 character at `at`; the text must be valid. */
 size_t jinja_char_bytes(const char *at);
-/* The length of the character that ends before `end`. */
+/* Returns the length of the character that ends before `end`. */
 size_t jinja_char_before(const char *begin, const char *end);
 uint32_t jinja_char_point(const char *at);
 size_t jinja_char_write(uint32_t point, char out[4]);
 size_t jinja_char_count(const char *text, size_t bytes);
-/* The byte offset of character `index`, or `bytes`. */
+/* Returns the byte offset of character `index`, or `bytes`. */
 size_t jinja_char_offset(const char *text, size_t bytes, size_t index);
 
 bool jinja_char_is(uint32_t point, enum jinja_char_class class_);
-/* Writes the other case of a character: returns 1 or 2 characters. -ENOTSUP without utf8proc. */
+/* Writes the other case of a character: returns 1 or 2 characters. Returns -ENOTSUP without
+ * utf8proc. */
 int jinja_char_upper(uint32_t point, uint32_t out[2]);
 int jinja_char_lower(uint32_t point, uint32_t out[2]);
 

@@ -81,7 +81,7 @@ static struct jinja_value call_reverse(struct jinja_run *run, struct jinja_value
     return jinja_capture_end(run, mark);
 }
 
-/* The sort key of an element: a list if there are several attributes. */
+/* Returns the sort key of an element: a list if there are several attributes. */
 static struct jinja_value key_of(struct jinja_run *run, struct jinja_value item,
                                  struct jinja_value attribute, bool case_sensitive)
 {

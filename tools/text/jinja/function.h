@@ -57,14 +57,15 @@ struct jinja_value jinja_function_call(struct jinja_run *run, const struct jinja
                                        struct jinja_value self,
                                        const struct jinja_arguments *arguments);
 
-/* The argument at a position or with a name; `otherwise` if it was not given. */
+/* Returns the argument at a position or with a name; `otherwise` if it was not given. */
 struct jinja_value jinja_argument(const struct jinja_arguments *arguments, size_t index,
                                   const char *name, struct jinja_value otherwise);
 bool jinja_argument_truth(const struct jinja_arguments *arguments, size_t index, const char *name,
                           bool otherwise);
 int64_t jinja_argument_integer(struct jinja_run *run, const struct jinja_arguments *arguments,
                                size_t index, const char *name, int64_t otherwise);
-/* A string argument. If it is neither a string nor omitted, the run fails and the text is NULL. */
+/* Returns a string argument. If it is neither a string nor omitted, the run fails and the text is
+ * NULL. */
 struct jinja_value jinja_argument_text(struct jinja_run *run,
                                        const struct jinja_arguments *arguments, size_t index,
                                        const char *name, const char *otherwise);

@@ -132,7 +132,7 @@ static size_t digits(const struct lexer *lexer, size_t at)
     return end - at;
 }
 
-/* The end of the fraction and exponent of a number, or `at` if it has none. */
+/* Returns the end of the fraction and exponent of a number, or `at` if it has none. */
 static size_t real_end(const struct lexer *lexer, size_t at)
 {
     size_t end = at;
@@ -411,7 +411,7 @@ static void pass_comment(struct lexer *lexer)
     pass_end(lexer, sign == '-' || sign == '+' ? sign : '\0', false);
 }
 
-/* The length of `{% NAME %}` at `at` and the signs at both ends; 0: it is not there. */
+/* Returns the length of `{% NAME %}` at `at` and the signs at both ends; 0: it is not there. */
 static size_t bare_tag(const struct lexer *lexer, size_t at, const char *name, char signs[2])
 {
     size_t end = at + 2;
@@ -454,7 +454,7 @@ static bool pass_raw(struct lexer *lexer)
     return true;
 }
 
-/* The beginning of the next tag, or the end of the source. */
+/* Returns the beginning of the next tag, or the end of the source. */
 static size_t find_tag(const struct lexer *lexer)
 {
     size_t at = lexer->at;

@@ -56,7 +56,7 @@ static struct jinja_value call_rindex(struct jinja_run *run, struct jinja_value 
     return find(run, self, arguments, true, true);
 }
 
-/* The next occurrence of a part from `at` on. */
+/* Returns the next occurrence of a part from `at` on. */
 static const char *find_next(struct jinja_run *run, struct jinja_value text,
                              struct jinja_value part, size_t at)
 {

@@ -81,7 +81,7 @@ struct jinja_names {
 };
 unsigned jinja_name(struct jinja_run *run, struct jinja_names *names, const char *text,
                     size_t bytes);
-/* The number of a name, or UINT_MAX. */
+/* Returns the number of a name, or UINT_MAX. */
 unsigned jinja_name_find(const struct jinja_names *names, const char *text, size_t bytes);
 
 struct jinja_template {

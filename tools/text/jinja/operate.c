@@ -336,7 +336,7 @@ static bool is_inside(int64_t at, const int64_t bounds[3])
     return bounds[2] > 0 ? at < bounds[1] : at > bounds[1];
 }
 
-/* The next index, or the end if that would overflow. */
+/* Returns the next index, or the end if that would overflow. */
 static int64_t next_index(int64_t at, const int64_t bounds[3])
 {
     int64_t next;

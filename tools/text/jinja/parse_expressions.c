@@ -82,7 +82,7 @@ bool jinja_at_name(const struct jinja_parser *parser, const char *name)
     return token_is_word(parser->token, JINJA_WORD_NAME, name);
 }
 
-/* The word after the next one; the last word follows itself. */
+/* Returns the word after the next one; the last word follows itself. */
 static const struct jinja_token *look_ahead(const struct jinja_parser *parser)
 {
     return parser->token->word == JINJA_WORD_END ? parser->token : parser->token + 1;

@@ -70,7 +70,7 @@ void jinja_run_destroy(struct jinja_run *run)
     }
 }
 
-/* The first elements of the kept list. */
+/* Returns the first elements of the kept list. */
 static struct jinja_value share_kept(struct jinja_run *run, size_t items_max)
 {
     struct jinja_value list = run->kept;

@@ -149,7 +149,7 @@ static struct jinja_value call_macro(struct jinja_run *run, const struct jinja_m
     return jinja_capture_end(run, mark);
 }
 
-/* The items of a loop that satisfy its condition. */
+/* Returns the items of a loop that satisfy its condition. */
 static struct jinja_list *select_items(struct jinja_run *run, const struct jinja_for *node,
                                        struct jinja_value value)
 {

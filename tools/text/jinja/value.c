@@ -329,7 +329,7 @@ int jinja_compare(struct jinja_run *run, struct jinja_value left, struct jinja_v
     return 0;
 }
 
-/* The byte at `at` of a text, from its end if the search is from the end. */
+/* Returns the byte at `at` of a text, from its end if the search is from the end. */
 static char byte_of(struct jinja_value text, size_t at, bool last)
 {
     return text.as.text[last ? text.bytes - 1 - at : at];

@@ -160,7 +160,7 @@ struct jinja_value jinja_undefined(const char *name);
 struct jinja_value jinja_bool(bool truth);
 struct jinja_value jinja_integer(int64_t integer);
 struct jinja_value jinja_real(double real);
-/* A real without its fraction; fails the run beyond 64 bits and for NaN and infinity. */
+/* Returns a real without its fraction; fails the run beyond 64 bits and for NaN and infinity. */
 struct jinja_value jinja_whole(struct jinja_run *run, double real);
 /* Does not copy: the bytes must outlive the value. */
 struct jinja_value jinja_string(const char *text, size_t bytes);
@@ -196,9 +196,9 @@ const char *jinja_search(struct jinja_run *run, struct jinja_value text, struct 
                          bool last);
 /* left in right */
 bool jinja_contains(struct jinja_run *run, struct jinja_value right, struct jinja_value left);
-/* The elements, keys or characters that a `for` iterates over. Fails for other values. */
+/* Returns the elements, keys or characters that a `for` iterates over. Fails for other values. */
 struct jinja_list *jinja_iterate(struct jinja_run *run, struct jinja_value value);
-/* The name of the kind in Python: "str", "dict" ... */
+/* Returns the name of the kind in Python: "str", "dict" ... */
 const char *jinja_type_name(struct jinja_value value);
 double jinja_number(struct jinja_value value);
 

@@ -62,7 +62,7 @@ static int add_symbol(struct text_scratch *scratch, size_t *count, uint32_t id, 
     return 0;
 }
 
-/* The id of a character, with the prefix and suffix for its position. */
+/* Returns the id of a character, with the prefix and suffix for its position. */
 static uint32_t char_id(const struct token_model *model, const char *at, unsigned bytes, bool first,
                         bool last)
 {
@@ -286,7 +286,7 @@ static int merge_long(struct text_scratch *scratch, size_t *count)
     return rc;
 }
 
-/* The token of the model for the whole word; TOKEN_NONE if there is none. */
+/* Returns the token of the model for the whole word; TOKEN_NONE if there is none. */
 static uint32_t find_whole_word(const struct token_model *model, const char *text, size_t bytes)
 {
     char letters[512];
@@ -415,7 +415,7 @@ static int encode_cached(struct text_scratch *scratch, const struct token_text *
     return emit_known(scratch, text, word, begin);
 }
 
-/* The first place after `begin` at which no merge joins two characters, or `end`. */
+/* Returns the first place after `begin` at which no merge joins two characters, or `end`. */
 static size_t find_cut(const struct token_model *model, const char *text, size_t begin, size_t end)
 {
     unsigned length = 1;

@@ -17,8 +17,8 @@ struct token_form;
 int token_form_create(enum token_form_kind kind, const char *what, struct token_form **out);
 void token_form_destroy(struct token_form *form);
 
-/* The length of a beginning of the text, in whole characters, that the form does not change, whatever
- * follows it. */
+/* Returns the length of a beginning of the text, in whole characters, that the form does not
+ * change, whatever follows it. */
 size_t token_form_pass(const struct token_form *form, const char *text, size_t bytes);
 /* Call where token_form_pass() stopped: the number of bytes from there on that are normalised
  * together. */
@@ -35,8 +35,8 @@ struct token_form_char {
 int token_form_apply(const struct token_form *form, const char *text, size_t bytes,
                      struct token_form_char **out, size_t *count);
 
-/* The lower case of a character: returns the number of characters, 1 or 2. -ENOTSUP without the
- * library. */
+/* The lower case of a character: returns the number of characters, 1 or 2. Returns -ENOTSUP without
+ * the library. */
 int token_form_lower(uint32_t point, uint32_t out[2]);
 /* The same for its upper case. */
 int token_form_upper(uint32_t point, uint32_t out[2]);

@@ -351,8 +351,8 @@ bool token_model_joins(const struct token_model *model, uint32_t left, uint32_t 
     return (model->joins[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
-/* The symbol of a character: itself or, in byte-level models, the byte that the letter stands for (-1:
- * none). */
+/* Returns the symbol of a character: itself or, in byte-level models, the byte that the letter
+ * stands for (-1: none). */
 static int64_t symbol_of(const struct token_model *model, uint32_t point)
 {
     return model->byte_level ? token_letter_byte(point) : (int64_t)point;
@@ -448,7 +448,8 @@ static int refuse(const struct core_json_scan *scan, const char *key, const char
     return core_err_set(-EINVAL, "%s: model.%s: %s", scan->source, key, what);
 }
 
-/* The text of a string token: in the source, or decoded in *copy, which the caller frees. */
+/* Returns the text of a string token: in the source, or decoded in *copy, which the caller
+ * frees. */
 static const char *string_of(const struct core_json_token *token, char **copy, size_t *room,
                              size_t *bytes)
 {

@@ -29,9 +29,9 @@ struct token_vocab {
     uint32_t model_count; /* ids below it are of the model, the others were added */
 };
 int token_vocab_add(struct token_vocab *vocab, const char *text, size_t bytes, uint32_t id);
-/* The id of a token, of the model or added; TOKEN_NONE if unknown. */
+/* Returns the id of a token, of the model or added; TOKEN_NONE if unknown. */
 uint32_t token_vocab_find(const struct token_vocab *vocab, const char *text, size_t bytes);
-/* The text of an id, which may be empty; NULL: there is no such id. */
+/* Returns the text of an id, which may be empty; NULL: there is no such id. */
 const char *token_vocab_text(const struct token_vocab *vocab, uint32_t id, size_t *bytes);
 
 struct token_merge {

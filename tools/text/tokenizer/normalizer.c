@@ -76,7 +76,7 @@ int token_normalizer_load(struct text_tokenizer *tokenizer, const struct core_js
     return token_section_walk(&section, core_json_root(doc), "normalizers", load_member);
 }
 
-/* The bytes of the original that a range of the text was made of. */
+/* Returns the bytes of the original that a range of the text was made of. */
 static struct text_span covered(const struct token_text *from, size_t begin, size_t end)
 {
     struct text_span span = token_text_span(from, begin);

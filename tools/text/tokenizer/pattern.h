@@ -57,16 +57,16 @@ struct token_pattern {
     unsigned top; /* the alternatives are branch[0 ... top) */
 };
 
-/* -ENOTSUP, without a message, if the expression is not of this kind. */
+/* Returns -ENOTSUP, without a message, if the expression is not of this kind. */
 int token_pattern_create(const struct token_unicode *unicode, const char *regex, size_t bytes,
                          struct token_pattern **out);
 void token_pattern_destroy(struct token_pattern *pattern);
 
-/* The end of the match that begins at `at`, or SIZE_MAX. */
+/* Returns the end of the match that begins at `at`, or SIZE_MAX. */
 size_t token_pattern_match(const struct token_pattern *pattern, const char *text, size_t bytes,
                            size_t at);
 
-/* A bit for each class that has the character at `at`; *bytes is its length. */
+/* Returns a bit for each class that has the character at `at`; *bytes is its length. */
 static inline uint64_t token_pattern_mask(const struct token_pattern *pattern, const char *at,
                                           unsigned *bytes)
 {

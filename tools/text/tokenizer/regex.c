@@ -101,7 +101,8 @@ static bool is_name(const char *name, size_t bytes, const char *wanted)
     return strlen(wanted) == bytes && memcmp(name, wanted, bytes) == 0;
 }
 
-/* The kinds of a name within \p{...}; 0 if the name is neither a category nor one of the names below. */
+/* Returns the kinds of a name within \p{...}; 0 if the name is neither a category nor one of the
+ * names below. */
 static uint64_t kinds_of_property(const char *name, size_t bytes)
 {
     if (is_name(name, bytes, "Space") || is_name(name, bytes, "White_Space")) {
@@ -114,7 +115,7 @@ static uint64_t kinds_of_property(const char *name, size_t bytes)
                                            : token_kinds_named(name, bytes);
 }
 
-/* The kinds of a name within [:...:]; 0 if the table of kinds does not define them. */
+/* Returns the kinds of a name within [:...:]; 0 if the table of kinds does not define them. */
 static uint64_t kinds_of_bracket(const char *name, size_t bytes)
 {
     const uint64_t space = token_kinds_flagged(TOKEN_FLAG_SPACE);
@@ -129,8 +130,8 @@ static uint64_t kinds_of_bracket(const char *name, size_t bytes)
                                            : 0;
 }
 
-/* The kinds of {Name}, {^Name} or one letter after \p; 0 if that is not a category, but a script for
- * example. */
+/* Returns the kinds of {Name}, {^Name} or one letter after \p; 0 if that is not a category, but a
+ * script for example. */
 static uint64_t read_property(const struct writer *writer, const char **after, bool *outside)
 {
     const char *at = writer->at + 2;

@@ -22,8 +22,8 @@ void token_search_free(struct token_search *search);
 int token_search_find(const struct token_search *search, struct token_pcre_scratch *scratch,
                       const char *text, size_t bytes, size_t from, size_t bounds[2]);
 
-/* Rewrites an expression for PCRE2; the caller frees *out. -ENOTSUP, with `what` and the place, for
- * what PCRE2 would interpret differently. */
+/* Rewrites an expression for PCRE2; the caller frees *out. Returns -ENOTSUP, with `what` and the
+ * place, for what PCRE2 would interpret differently. */
 int token_regex_translate(const struct token_unicode *unicode, const char *regex, size_t bytes,
                           const char *what, char **out, size_t *out_bytes);
 

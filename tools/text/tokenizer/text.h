@@ -26,7 +26,7 @@ int token_text_put(struct token_text *text, const char *at, size_t bytes, struct
 /* Appends from[begin, end) with its spans. */
 int token_text_copy(struct token_text *text, const struct token_text *from, size_t begin,
                     size_t end);
-/* The bytes of the original that byte `at` was made of; empty if not tracked. */
+/* Returns the bytes of the original that byte `at` was made of; empty if not tracked. */
 struct text_span token_text_span(const struct token_text *text, size_t at);
 void token_text_free(struct token_text *text);
 

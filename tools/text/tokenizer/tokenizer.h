@@ -42,21 +42,21 @@ struct text_encoding {
     size_t count;
 };
 
-/* Encodes a text. -EILSEQ with the index of the byte that is not UTF-8; -E2BIG above
+/* Encodes a text. Returns -EILSEQ with the index of the byte that is not UTF-8; -E2BIG above
  * TEXT_BYTES_MAX. */
 int text_tokenizer_encode(struct text_scratch *scratch, const char *text, size_t bytes,
                           unsigned flags, struct text_encoding *out);
 
 /* Decodes ids. The text is NUL-terminated and borrowed from the scratch until its next use. Bytes
- * that are not UTF-8 become U+FFFD. -ERANGE for an unknown id. */
+ * that are not UTF-8 become U+FFFD. Returns -ERANGE for an unknown id. */
 int text_tokenizer_decode(struct text_scratch *scratch, const uint32_t *ids, size_t count,
                           bool skip_special, const char **text, size_t *bytes);
 
 /* Ids are 0 ... size - 1, special tokens included. */
 size_t text_tokenizer_size(const struct text_tokenizer *tokenizer);
-/* The id of a token; -1 if there is no such token. */
+/* Returns the id of a token; -1 if there is no such token. */
 int64_t text_tokenizer_id(const struct text_tokenizer *tokenizer, const char *token, size_t bytes);
-/* The text of a token as in the file, without a terminating NUL; NULL for an unknown id. */
+/* Returns the text of a token as in the file, without a terminating NUL; NULL for an unknown id. */
 const char *text_tokenizer_token(const struct text_tokenizer *tokenizer, uint32_t id,
                                  size_t *bytes);
 
@@ -73,7 +73,7 @@ struct text_added {
 };
 const struct text_added *text_tokenizer_added(const struct text_tokenizer *tokenizer, size_t index);
 
-/* -EINVAL if the tokenizer has ids beyond the `vocab_size` embeddings of a model. */
+/* Returns -EINVAL if the tokenizer has ids beyond the `vocab_size` embeddings of a model. */
 int text_tokenizer_check(const struct text_tokenizer *tokenizer, size_t vocab_size);
 
 #endif

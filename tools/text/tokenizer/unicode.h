@@ -73,13 +73,13 @@ struct token_unicode {
 int token_unicode_create(struct token_unicode **out);
 void token_unicode_destroy(struct token_unicode *unicode);
 
-/* The category of a character; reads the table from its beginning, so only for rare use. */
+/* Returns the category of a character; reads the table from its beginning, so only for rare use. */
 enum token_category token_category_of(uint32_t point);
 
 /* Bit sets of the kinds with a flag, and of those in a category (L, Lu ...; 0: unknown name). */
 uint64_t token_kinds_flagged(unsigned flag);
 uint64_t token_kinds_named(const char *name, size_t bytes);
-/* The kinds of \w. Inside [...] these exclude numbers such as U+00B2 and U+00BD, as in
+/* Returns the kinds of \w. Inside [...] these exclude numbers such as U+00B2 and U+00BD, as in
  * `tokenizers`. */
 uint64_t token_kinds_word(bool in_class);
 
@@ -93,9 +93,9 @@ static inline unsigned token_flags_of(const struct token_unicode *unicode, uint3
     return token_kinds[token_kind_of(unicode, point)].flags;
 }
 
-/* The character at `at`, which must be valid UTF-8, and its length. */
+/* Returns the character at `at`, which must be valid UTF-8, and its length. */
 uint32_t token_point(const char *at, unsigned *bytes);
-/* The character that ends before `end`; `begin` is the beginning of the text. */
+/* Returns the character that ends before `end`; `begin` is the beginning of the text. */
 uint32_t token_point_before(const char *begin, const char *end, unsigned *bytes);
 /* Writes a character as UTF-8. Returns its length. */
 unsigned token_point_write(uint32_t point, char out[4]);
