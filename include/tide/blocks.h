@@ -204,7 +204,8 @@ TIDE_API int tide_pinned_alloc(struct tide_context *context, const char *device,
                                struct tide_pinned **out);
 /* Returns the address of the memory. */
 TIDE_API void *tide_pinned_memory(const struct tide_pinned *pinned);
-/* Frees the memory, which no operation may be using. Does nothing in a forked child. Accepts NULL. */
+/* Frees the memory, which no operation may be using. Does nothing in a forked child. Accepts
+ * NULL. */
 TIDE_API void tide_pinned_free(struct tide_pinned *pinned);
 
 #ifdef __cplusplus

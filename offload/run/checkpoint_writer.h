@@ -56,8 +56,8 @@ struct run_lane run_checkpoint_lane(struct run_checkpoint_lane *lane);
 /* The next `count` WRITE commands also go to the open checkpoint; commands that are not expected are
  * ignored. */
 void run_checkpoint_lane_expect(struct run_checkpoint_lane *lane, uint32_t count);
-/* Returns whether a wait ended because the lane made no progress: its thread may still work. NULL
- * is fine. */
+/* Returns whether a wait ended because the lane made no progress: its thread may still work.
+ * Accepts NULL. */
 bool run_checkpoint_lane_stuck(const struct run_checkpoint_lane *lane);
 
 #endif

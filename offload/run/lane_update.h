@@ -38,7 +38,8 @@ struct run_update_options {
 };
 
 int run_update_create(const struct run_update_options *options, struct run_update **out);
-/* Waits for the commands that were submitted; if they can no longer end, call run_update_abandon first. Accepts NULL. */
+/* Waits for the commands that were submitted; if they can no longer end, call run_update_abandon
+ * first. Accepts NULL. */
 void run_update_destroy(struct run_update *update);
 void run_update_abandon(struct run_update *update, int code);
 

@@ -60,8 +60,8 @@ struct run_optimizer_options {
 
 /* Returns -EINVAL for impossible options, -EFBIG if nothing fits the budgets. */
 int run_optimizer_create(const struct run_optimizer_options *options, struct run_optimizer **out);
-/* Waits for the updates of closed steps; drops gradients of a step that was not closed. NULL is
- * fine. Returns false if a drive did not answer. The optimizer and everything that it was given
+/* Waits for the updates of closed steps; drops gradients of a step that was not closed. Accepts
+ * NULL. Returns false if a drive did not answer. The optimizer and everything that it was given
  * must then stay. */
 bool run_optimizer_destroy(struct run_optimizer *optimizer);
 

@@ -109,7 +109,7 @@ struct run_optimizer_device;
 int run_optimizer_device_open(struct run_optimizer *optimizer, const char *name);
 /* Returns the bytes of that memory. */
 uint64_t run_optimizer_device_bytes(const struct run_optimizer *optimizer);
-/* Waits for all copies; the update's memory stays. NULL is fine, as below. */
+/* Waits for all copies; the update's memory stays. Accepts NULL, as below. */
 void run_optimizer_device_stop(struct run_optimizer_device *device);
 void run_optimizer_device_close(struct run_optimizer_device *device);
 

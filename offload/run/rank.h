@@ -59,7 +59,7 @@ uint64_t run_rank_number(const void *owner);
 
 /* Takes all memory and storage. */
 int run_rank_create(const struct run_rank_options *options, struct run_rank **out);
-/* NULL is fine. Returns false if a lane did not end its command. The rank and everything that it
+/* Accepts NULL. Returns false if a lane did not end its command. The rank and everything that it
  * was given must stay, because the lane's thread may still use them. */
 bool run_rank_destroy(struct run_rank *rank);
 /* Writes the timeline that the options name, if any, once. Call it after a drain. Destroy calls it, too. */

@@ -74,7 +74,7 @@ int store_checkpoint_complete(struct store_checkpoint_write *checkpoint);
 int store_checkpoint_publish(struct store_checkpoint_write *checkpoint);
 void store_checkpoint_rotate(struct store_checkpoint_write *checkpoint);
 /* Ends the object. If no finish succeeded, the files are removed. Returns -ETIMEDOUT if a drive
- * does not respond, and memory of begun writes must not be freed. NULL is fine. */
+ * does not respond, and memory of begun writes must not be freed. Accepts NULL. */
 int store_checkpoint_end(struct store_checkpoint_write *checkpoint);
 
 /* ---- reading ---- */
@@ -87,7 +87,7 @@ int store_checkpoint_peek(const char *path, struct store_manifest *out);
  * checkpoint itself. */
 int store_checkpoint_open(const char *path, const char *backend, const struct aio_backend *recipe,
                           struct store_checkpoint **out);
-int store_checkpoint_close(struct store_checkpoint *checkpoint); /* NULL is fine */
+int store_checkpoint_close(struct store_checkpoint *checkpoint); /* Accepts NULL */
 const struct store_manifest *store_checkpoint_manifest(const struct store_checkpoint *checkpoint);
 const struct store_image *store_checkpoint_image(const struct store_checkpoint *checkpoint);
 const char *store_checkpoint_path(const struct store_checkpoint *checkpoint);

@@ -31,7 +31,7 @@ struct store_flow_options {
  * have the image's headers and sizes: -EINVAL names the file. Returns -ENOSPC if there is not
  * enough space. */
 int store_flow_open(const struct store_flow_options *options, struct store_flow **out);
-/* 0: the caller may free all memory. -ETIMEDOUT as aio_queue_close. NULL is fine. */
+/* 0: the caller may free all memory. -ETIMEDOUT as aio_queue_close. Accepts NULL. */
 int store_flow_close(struct store_flow *flow);
 
 /* Returns the checksums of a stream's cuts, block after block: filled if the flow writes, compared

@@ -14,7 +14,7 @@ struct store_shelf;
 /* Creates the folder if it is missing, locks it, and removes what killed runs left. Returns -EBUSY
  * if another run holds the lock. */
 int store_shelf_open(const char *directory, struct store_shelf **out);
-void store_shelf_close(struct store_shelf *shelf); /* removes the spare; NULL is fine */
+void store_shelf_close(struct store_shelf *shelf); /* removes the spare; Accepts NULL */
 
 /* Returns whether the shelf is that of `directory`, in any spelling: both have the same lock
  * file. */

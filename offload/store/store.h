@@ -62,7 +62,7 @@ struct store_options {
 int store_open(const struct store_options *options, const struct plan_input *input,
                const struct plan *plan, struct store **out);
 /* All queues must already be closed. Removes all files and directories that store_open created.
- * NULL is fine. */
+ * Accepts NULL. */
 int store_close(struct store *store);
 
 /* Registers memory of future requests. */
@@ -118,7 +118,7 @@ int store_adopt(struct store *store, const struct store_place *place,
 
 /* Returns the bytes that are still in a checkpoint's files. */
 uint64_t store_adopted_bytes(struct store *store);
-/* Closes the checkpoint's files if no chunk is in them any more. NULL is fine. */
+/* Closes the checkpoint's files if no chunk is in them any more. Accepts NULL. */
 int store_adopt_release(struct store *store);
 
 /* ---- reading a kept base ----
@@ -131,8 +131,8 @@ struct store_base {
     uint64_t bytes; /* of the file */
 };
 
-/* Attaches the file. Returns 1 if chunks can be read from it, or 0 if they cannot, because the
- * store has several paths or is on another file system; -errno: the file cannot be attached. */
+/* Attaches the file. Returns 1 if chunks can be read from it, 0 if they cannot, because the store
+ * has several paths or is on another file system, or -errno if the file cannot be attached. */
 int store_base_begin(struct store *store, const struct store_base *base);
 /* From now on a chunk is read at `part->offset` of that file; part->bytes is the size of its
  * extent. */

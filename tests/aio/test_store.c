@@ -68,7 +68,7 @@ int __wrap_core_bell_sleep(struct core_bell *bell, uint32_t seen, int64_t timeou
     return moved ? -ETIMEDOUT : __real_core_bell_sleep(bell, seen, timeout_ns);
 }
 
-/* Starts at the clock's current time; false if back to the system's clock. */
+/* Starts at the clock's current time; false: back to the system's clock. */
 static void simulate_clock(bool on, unsigned together)
 {
     pthread_mutex_lock(&simulated.mutex);

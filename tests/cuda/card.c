@@ -292,7 +292,7 @@ void card_tensor_copy(uint32_t shared, const struct card_tensor *tensor, uint64_
     card.boxes[card.boxes_count++] = box;
 }
 
-/* Completes any box that is in flight; false if there is none. */
+/* Completes any box that is in flight; returns false if there is none. */
 static bool box_come(void)
 {
     if (card.boxes_count == 0) {

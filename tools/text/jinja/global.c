@@ -134,7 +134,7 @@ static struct jinja_value call_raise(struct jinja_run *run, struct jinja_value s
 }
 
 /* Expands a format for a time without time zone, as in transformers: %Z and %z are empty, and %f,
- * which C lacks, is always zero microseconds. Returns false if no room. */
+ * which C lacks, is always zero microseconds. Returns false if there is no room. */
 static bool write_format(const struct jinja_value *format, char *out, size_t room)
 {
     size_t bytes = 0;
