@@ -95,6 +95,15 @@ static void norms(void)
                                                      .dx_stride = shape->qkv,
                                                      .dweight = gradient(bench.arrays[6])};
     moves("norm_qk_grad", KERN_NORM_GRAD, &qk_grad, 3 * row);
+    y.kind = KERN_NORM_LAYER;
+    y.bias = bench.arrays[7];
+    y.mean = bench.arrays[8];
+    moves("norm_layer_add", KERN_NORM, &y, 4 * row);
+    struct kern_norm_grad_arguments layer = d;
+    layer.kind = KERN_NORM_LAYER;
+    layer.mean = bench.arrays[8];
+    layer.dbias = gradient(bench.arrays[7]);
+    moves("norm_layer_grad", KERN_NORM_GRAD, &layer, 4 * row);
 }
 
 static void pointwise(void)
@@ -126,6 +135,18 @@ static void pointwise(void)
                                                      (size_t)shape->inner * 2,
                                               .dup_stride = 2 * shape->inner};
     moves("swiglu_grad", KERN_ACT_GRAD, &d, 5 * wide);
+    struct kern_act_arguments gelu = y;
+    gelu.kind = KERN_ACT_GELU_TANH;
+    gelu.up = NULL;
+    gelu.gate_stride = shape->inner;
+    moves("gelu_tanh", KERN_ACT, &gelu, 2 * wide);
+    struct kern_act_grad_arguments gelu_grad = d;
+    gelu_grad.kind = KERN_ACT_GELU_TANH;
+    gelu_grad.up = NULL;
+    gelu_grad.dup = NULL;
+    gelu_grad.gate_stride = shape->inner;
+    gelu_grad.dgate_stride = shape->inner;
+    moves("gelu_tanh_grad", KERN_ACT_GRAD, &gelu_grad, 3 * wide);
     const struct kern_rope_arguments rope = {.type = KERN_BF16,
                                              .tokens = bench.tokens,
                                              .heads = shape->heads + shape->kv_heads,
@@ -269,6 +290,35 @@ static void expands(void)
         moves(forms[i].name, KERN_EXPAND, &expand,
               2.0 * (double)expand.count + (double)layout.bytes);
     }
+}
+
+/* The factors of a DoRA adapter's rows, and their product with what a linear gives. */
+static void magnitudes(void)
+{
+    enum { RANK = 16 };
+    const int64_t rows = 2 * shape->inner;
+    const double weights = 2.0 * (double)rows * shape->hidden;
+    const struct kern_magnitude_arguments factors = {.type = KERN_BF16,
+                                                     .rows = rows,
+                                                     .cols = shape->hidden,
+                                                     .rank = RANK,
+                                                     .scale = 2.0f,
+                                                     .w = bench.arrays[0],
+                                                     .a = bench.arrays[1],
+                                                     .b = bench.arrays[2],
+                                                     .magnitude = bench.arrays[3],
+                                                     .factor = bench.arrays[5],
+                                                     .inverse = bench.arrays[6]};
+    moves("magnitude", KERN_MAGNITUDE, &factors, weights);
+    const struct kern_columns_arguments y = {.type = KERN_BF16,
+                                             .tokens = bench.tokens,
+                                             .width = rows,
+                                             .x_stride = rows,
+                                             .y_stride = rows,
+                                             .x = bench.arrays[0],
+                                             .factor = bench.arrays[5],
+                                             .y = bench.arrays[0]};
+    moves("columns", KERN_COLUMNS, &y, 4.0 * (double)bench.tokens * (double)rows);
 }
 
 /* ---- Ops bound by the card's arithmetic ---- */
@@ -430,6 +480,7 @@ int bench_ops_cuda(int argc, char **argv)
     sums();
     arrays();
     expands();
+    magnitudes();
     all_products();
     loss();
     all_attention();

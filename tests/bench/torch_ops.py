@@ -136,6 +136,17 @@ def memory_bound(b):
     b.both("norm_rms_add", 4 * row, "GB/s", norm_add, x, add, w)
     xg, wg, dy = b.rand(b.tokens, HIDDEN, grad=True), b.rand(HIDDEN, grad=True), b.rand(b.tokens, HIDDEN)
     b.backward("norm_rms_grad", 3 * row, "GB/s", norm, [xg, wg], dy)
+    bias = b.rand(HIDDEN, grad=True)
+
+    def layer(x, w, bias):
+        return F.layer_norm(x, (HIDDEN,), w, bias, 1e-5)
+
+    def layer_add(x, add, w, bias):
+        s = x + add
+        return s, layer(s, w, bias)
+
+    b.both("norm_layer_add", 4 * row, "GB/s", layer_add, x, add, w, bias.detach())
+    b.backward("norm_layer_grad", 3 * row, "GB/s", layer, [xg, wg, bias], dy)
     del x, add, xg, dy
     both = b.rand(b.tokens, 2 * INNER)
 
@@ -145,6 +156,14 @@ def memory_bound(b):
     b.both("swiglu", 3 * wide, "GB/s", swiglu, both)
     b.backward("swiglu_grad", 5 * wide, "GB/s", swiglu, [both.detach().requires_grad_()], b.rand(b.tokens, INNER))
     del both
+    gate = b.rand(b.tokens, INNER, grad=True)
+
+    def gelu(gate):
+        return F.gelu(gate, approximate="tanh")
+
+    b.both("gelu_tanh", 2 * wide, "GB/s", gelu, gate.detach())
+    b.backward("gelu_tanh_grad", 3 * wide, "GB/s", gelu, [gate], b.rand(b.tokens, INNER))
+    del gate
     qk, cos, sin = b.rand(b.tokens, HEADS + KV_HEADS, DIM), b.rand(b.tokens, 1, DIM), b.rand(b.tokens, 1, DIM)
 
     def rope(qk, cos, sin):
@@ -315,10 +334,10 @@ def main():
     print(f"# torch {torch.__version__}, {torch.cuda.get_device_name()}, cuDNN {torch.backends.cudnn.version()}, {b.tokens} tokens")
     rows, length = (1, 8192) if a.quick else (2, 16384)
     middle, large = "attention_4k,attention_grad_4k", f"attention_{length // 1024}k,attention_grad_{length // 1024}k"
-    parts = ((memory_bound, "norm_rms,swiglu,rope,add,adamw"), (sums, "norm_qk,embed,bias_grad"), (products, "linear_"),
+    parts = ((memory_bound, "norm_rms,norm_layer,swiglu,gelu,rope,add,adamw"), (sums, "norm_qk,embed,bias_grad"), (products, "linear_"),
              (lambda b: attention(b, rows, 4096, DIM), ""), (lambda b: attention(b, rows, 4096, 64), middle),
              (lambda b: attention(b, 1, length, DIM), ""), (lambda b: attention(b, 1, length, 64), large),
-             (loss, "loss_"), (block, "squares,sum_ranks,expand,dropout"))
+             (loss, "loss_"), (block, "squares,sum_ranks,expand,dropout,magnitude,columns"))
     for part, words in parts:
         try:
             part(b)
