@@ -23,11 +23,11 @@ enum {
     AIO_REPEATS_MAX = 4096, /* after EINTR, EAGAIN, EBUSY, ENOMEM, with growing pauses */
     AIO_DEPTH_DEFAULT = 32,
     AIO_BLOCK_DEFAULT_BYTES = 1 << 20,
-    AIO_ALIGN_BYTES = 4096, /* of memory, offset and size where a file is direct */
+    AIO_ALIGN_BYTES = 4096, /* alignment of memory, offset and size of a direct file */
 };
 
 struct aio_drive_options {
-    const char *name;                  /* of the directory or device, for messages; copied */
+    const char *name;                  /* name of the directory or device, for messages; copied */
     const struct aio_backend *backend; /* outlives the drive; NULL: chosen by probing and logged */
     void *context;                     /* for the back end; outlives the drive */
     uint32_t depth;                    /* pieces in flight; 0: AIO_DEPTH_DEFAULT. Limited to what

@@ -32,7 +32,7 @@ struct drive_request {
     unsigned char *memory; /* borrowed from the submitter until the request is finished */
     uint64_t bytes;
     struct aio_sums sums;
-    uint64_t value; /* of the queue's request, on the queue's line */
+    uint64_t value; /* value of the queue's request on the queue's line */
     uint64_t left;  /* unfinished pieces, plus one until the last piece is cut */
     bool finished;  /* no piece is left; `head` passes it after all requests before it */
 };
@@ -118,7 +118,7 @@ struct aio_drive {
 
     struct channel *channels[AIO_CHANNELS_MAX]; /* borrowed from their queues */
     unsigned channels_count;                    /* places in use, from the front */
-    uint64_t pass;                              /* of the channel served last */
+    uint64_t pass;                              /* pass of the channel that was served last */
     struct io_piece *pieces;                    /* owned, [pieces_count] */
     uint32_t pieces_count;
     struct piece_list unused, ready, done;

@@ -104,7 +104,8 @@ struct aio_path_options {
     uint64_t data_bytes; /* a multiple of align_bytes */
     uint64_t align_bytes;
     uint64_t run;
-    uint32_t index, count;            /* of the store's paths */
+    /* this path's index among the store's paths, and their number */
+    uint32_t index, count;
     const char *backend;              /* NULL: chosen by probing */
     const struct aio_backend *recipe; /* borrowed; replaces `backend`; NULL: none */
     struct aio_drive_options drive;   /* depth, block_bytes, cpus, limits ... are read */

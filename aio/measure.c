@@ -40,7 +40,7 @@ struct stream {
     unsigned char *memory; /* borrowed from the region */
     uint64_t memory_bytes, request_bytes;
     uint32_t file;
-    uint64_t begin, bytes; /* of the file */
+    uint64_t begin, bytes; /* the range in the file */
     struct aio_sum *sums;  /* borrowed, from the file's first byte; NULL: none */
     uint64_t at, memory_at;
     uint64_t submitted;

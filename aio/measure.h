@@ -12,8 +12,9 @@ struct aio_rates {
     double read_bytes_per_s;
     double write_bytes_per_s;
     double mixed_bytes_per_s; /* sum of both while reading and writing at once */
-    double cpu_ns_per_byte;   /* of the drive's thread, over all three measurements */
-    uint64_t hashed_bytes;    /* how many of the transferred bytes had checksums */
+    /* processor time of the drive's thread, over all three measurements */
+    double cpu_ns_per_byte;
+    uint64_t hashed_bytes; /* how many of the transferred bytes had checksums */
 };
 
 /* Reads and overwrites bytes [offset, offset + bytes) of an attached file. Takes `seconds` in total, or
@@ -25,8 +26,9 @@ struct aio_measure_options {
     const char *backend;  /* NULL: chosen by probing */
     uint32_t depth;       /* 0: AIO_DEPTH_DEFAULT */
     uint32_t block_bytes; /* 0: AIO_BLOCK_DEFAULT_BYTES */
-    uint64_t bytes;       /* of the temporary file; 0: 512 MiB, or a quarter of the free space */
-    bool sums;            /* with checksums, as a store does; ignored for blocks below 1 MiB */
+    /* size of the temporary file; 0: 512 MiB, or a quarter of the free space */
+    uint64_t bytes;
+    bool sums;      /* with checksums, as a store does; ignored for blocks below 1 MiB */
     double seconds; /* 0: 1.6; filling the file takes at most as long again (at least 32 MiB) */
 };
 

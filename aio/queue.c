@@ -25,7 +25,7 @@ struct aio_queue {
     uint32_t depth;
     uint64_t mask;
     uint64_t submitted;     /* the owner's */
-    uint64_t completed;     /* of the drive's thread that is advancing the line */
+    uint64_t completed;     /* used only by the drive's thread that is advancing the line */
     _Atomic uint32_t *left; /* owned, [mask + 1]: drive_requests of a request that are unfinished */
     _Atomic uint32_t notices;
     _Atomic bool failed; /* release pairs with the drives' acquire */

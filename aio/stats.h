@@ -20,8 +20,9 @@ struct aio_drive_stats {
     uint64_t waits;               /* times the thread waited for completions */
     uint64_t hashed_bytes;        /* to write or to verify */
     uint64_t registered_bytes;
-    uint64_t cpu_ns;                          /* of the drive's thread */
-    uint64_t latency[2][AIO_LATENCY_BUCKETS]; /* of reads, of writes: see aio_latency_ns */
+    uint64_t cpu_ns; /* processor time of the drive's thread */
+    /* counts of reads and of writes: see aio_latency_ns */
+    uint64_t latency[2][AIO_LATENCY_BUCKETS];
 };
 
 /* Returns the bucket that counts a latency. */

@@ -17,7 +17,7 @@
 
 struct segment {
     unsigned path;
-    uint32_t file;   /* of the path's drive */
+    uint32_t file;   /* index of the file in the path's drive */
     uint64_t offset; /* in the file */
     uint64_t at;     /* in the extent */
     uint64_t bytes;

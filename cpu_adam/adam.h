@@ -27,7 +27,7 @@ struct adam_group {
     double eps;           /* 0 or more; 0: the quotient of a zero denominator is 0 */
     double decay;         /* 0 or more */
     uint64_t step;        /* the next step; the first is 1 */
-    bool bias_correction; /* of Adam and AdamW */
+    bool bias_correction; /* only for Adam and AdamW */
 };
 
 /* The parameters from the end of the previous run to `end`, exclusive. */

@@ -352,7 +352,7 @@ struct kern_dropout_arguments {
  * norm, where norm = |w + scale b a| of a row, rounded to `type` as in PEFT. For a row of zeros,
  * factor is 1 and inverse is 0. */
 struct kern_magnitude_arguments {
-    enum kern_type type; /* of w, a, b and magnitude */
+    enum kern_type type; /* type of w, a, b and magnitude */
     int64_t rows, cols, rank;
     float scale;
     const void *w;         /* [rows][cols] */
@@ -380,7 +380,7 @@ enum { KERN_LABEL_IGNORED = -100 };
 
 /* The loss of one micro-batch; a step adds these up over micro-batches and divides once. */
 struct kern_loss {
-    double sum;    /* of -log p(label) over the targets; with pairs, of their losses */
+    double sum;    /* sum of -log p(label) over the targets; with pairs, of their losses */
     int64_t count; /* tokens whose label is not KERN_LABEL_IGNORED; with pairs, those that count */
     /* With pairs: sums of the rewards, and how many chosen rows have the larger one. */
     double chosen, rejected;
@@ -423,13 +423,13 @@ struct kern_loss_arguments {
     int64_t first_row, row_count;
     void *state;         /* memory of kern_loss_parts.state_bytes that these launches share */
     int64_t pairs;       /* 0: cross-entropy */
-    double beta;         /* of pairs */
+    double beta;         /* beta of the loss of pairs */
     const int32_t *gaps; /* [pairs][2], of kern_attention_arguments */
 };
 
 /* How a loss is computed by parts of w. */
 struct kern_loss_parts {
-    int64_t rows; /* of a part; 0: it is computed by one launch only */
+    int64_t rows; /* number of rows of a part; 0: one launch computes the whole loss */
     uint64_t state_bytes;
 };
 
@@ -439,13 +439,13 @@ enum kern_quant { KERN_QUANT_NONE, KERN_QUANT_INT8, KERN_QUANT_NF4, KERN_QUANT_N
 /* KERN_EXPAND: y = weights of a stored tensor, or of a part of it, each the fp32 product of the value of its code
  * and its scale, rounded once; the same bits on every device. kern_quant_point sets the pointers. */
 struct kern_expand_arguments {
-    enum kern_type type; /* of y */
+    enum kern_type type; /* type of y */
     enum kern_quant quant;
     enum kern_type from; /* NONE: type of the stored elements */
-    int64_t rows, cols;  /* of the tensor */
+    int64_t rows, cols;  /* size of the tensor */
     int64_t first;       /* element of the tensor; a multiple of kern_quant_grain */
     int64_t count;       /* a multiple of it, too, or up to the end of the tensor */
-    const void *codes;   /* of element `first` */
+    const void *codes;   /* codes from element `first` on */
     const void *scales;  /* INT8, NF4: of its row or block */
     const float *nested; /* NF4: all of the tensor */
     void *y;             /* dense; of element `first` */

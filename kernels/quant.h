@@ -16,7 +16,7 @@ extern "C" {
 enum {
     KERN_NF4_BLOCK = 64,         /* elements that share a scale */
     KERN_NF4_NESTED = 256,       /* scales that share a scale of their own */
-    KERN_QUANT_ALIGN_BYTES = 64, /* of stored tensors and their parts */
+    KERN_QUANT_ALIGN_BYTES = 64, /* alignment of stored tensors and their parts */
 };
 
 const char *
@@ -33,7 +33,7 @@ struct kern_quant_layout {
     uint64_t codes_bytes;
     uint64_t scales; /* offset in bytes of the scales */
     uint64_t nested; /* NF4: of the fp32 values */
-    uint64_t bytes;  /* of all; a multiple of KERN_QUANT_ALIGN_BYTES */
+    uint64_t bytes;  /* total size; a multiple of KERN_QUANT_ALIGN_BYTES */
     int64_t scale_count;
 };
 

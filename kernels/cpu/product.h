@@ -32,7 +32,7 @@ struct kern_finish {
 };
 
 struct kern_product {
-    enum kern_type type; /* of a and b */
+    enum kern_type type; /* type of a and b */
     int64_t m, n, k;
     const void *a;
     int64_t a_stride; /* between rows as stored */

@@ -9,7 +9,7 @@
 struct grid {
     unsigned down;   /* number of parts along the rows */
     unsigned across; /* number of parts along the columns */
-    int64_t rows;    /* of the largest part */
+    int64_t rows;    /* number of rows of the largest part */
     int64_t columns;
 };
 

@@ -38,7 +38,7 @@ __device__ int32_t warp_row()
 
 /* ---- dk and dv: rows are keys, columns are queries. ---- */
 
-constexpr int QUERIES = 64; /* of a step */
+constexpr int QUERIES = 64; /* processed in one step */
 static_assert(QUERIES == 2 * KERN_LANES);
 template <int D> constexpr int query_bytes = kern_wg_tile_bytes<D, QUERIES>;
 
@@ -306,7 +306,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- dq: rows are queries, columns are keys. ---- */
 
-constexpr int KEYS = 128;        /* of a step */
+constexpr int KEYS = 128;        /* processed in one step */
 static_assert(TILE % KEYS == 0); /* no step begins after a consumer's last query */
 template <int D> constexpr int key_bytes = kern_wg_tile_bytes<D, KEYS>;
 

@@ -9,11 +9,11 @@
 #include "kernels/cuda/asm_sm90.cuh"
 #include "kernels/cuda/attention.cuh"
 
-constexpr int KERN_WG_ROWS = 64; /* of a warpgroup */
+constexpr int KERN_WG_ROWS = 64; /* rows of one warpgroup */
 constexpr int KERN_WG_THREADS = 128;
 constexpr int KERN_WG_WARPS = 4;
 constexpr int KERN_WG_WARP_ROWS = 16;
-constexpr int KERN_WG_COLUMNS = 64; /* of a slice */
+constexpr int KERN_WG_COLUMNS = 64; /* columns of one slice */
 constexpr int KERN_WG_ROW_BYTES = 128;
 constexpr int KERN_WG_ALIGN_BYTES = 1024;
 constexpr int KERN_BARRIER_BYTES = 8;

@@ -11,7 +11,7 @@ constexpr int KERN_WARP_ROWS = 16;
 template <int D> struct kern_softmax {
     float o[D / 8][4];
     float top[2]; /* largest score so far, before scaling */
-    float sum[2]; /* of this thread's columns */
+    float sum[2]; /* sums over this thread's columns */
 };
 
 template <int D> __device__ inline void kern_softmax_begin(kern_softmax<D> &s)

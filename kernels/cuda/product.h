@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 struct kern_cuda_product {
-    enum kern_type type; /* of a, b and bias */
+    enum kern_type type; /* type of a, b and bias */
     int64_t m, n, k;
     const void *a;
     int64_t a_stride; /* between rows as stored */

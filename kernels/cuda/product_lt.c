@@ -45,7 +45,7 @@ struct key {
     int64_t a_stride, b_stride, out_stride;
     uint8_t type, out_type, a_turned, b_turned;
     uint8_t bias;                        /* alignment of its address; 0: none */
-    uint8_t a_align, b_align, out_align; /* of the addresses: 16, 8, 4 or 2 */
+    uint8_t a_align, b_align, out_align; /* alignments of the addresses: 16, 8, 4 or 2 */
 };
 
 struct algorithm {

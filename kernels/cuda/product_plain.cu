@@ -9,7 +9,7 @@ namespace
 
 constexpr int THREADS = 256;
 constexpr int TILE = 64; /* rows and columns of a block's results */
-constexpr int STEP = 16; /* of k */
+constexpr int STEP = 16; /* elements of k in one step */
 constexpr int EACH = 4;  /* rows and columns of a thread's results, TILE / EACH apart */
 constexpr int LANES = TILE / EACH;
 

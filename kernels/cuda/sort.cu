@@ -11,7 +11,7 @@ namespace
 
 constexpr int BITS = 8;
 constexpr int DIGITS = 1 << BITS;
-constexpr int THREADS = DIGITS; /* of a block that counts or places: one per digit */
+constexpr int THREADS = DIGITS; /* threads of a block that counts or places: one per digit */
 constexpr int WARP = 32;
 constexpr int WARPS = THREADS / WARP;
 constexpr int RUN = 4 * THREADS; /* tokens of a block */
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ int32_t next[WARPS][DIGITS];
     const unsigned lane = threadIdx.x % WARP;
     const unsigned warp = threadIdx.x / WARP;
-    int32_t base = places[threadIdx.x * runs + blockIdx.x]; /* of this thread's digit */
+    int32_t base = places[threadIdx.x * runs + blockIdx.x]; /* first place of this thread's digit */
     for (int slice = 0; slice < RUN / THREADS; slice++) {
         const int64_t i = static_cast<int64_t>(blockIdx.x) * RUN + slice * THREADS + threadIdx.x;
         const bool lives = i < t.in.tokens;

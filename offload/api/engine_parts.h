@@ -15,7 +15,8 @@ struct tide_engine {
     struct run_engine *engine;   /* owned */
     struct model_batch *batches; /* owned: the micro-batches of one step */
     int64_t step_ns;             /* when the last step ended */
-    struct run_stats stats;      /* of the last step, like the next */
+    /* statistics of the last step; the next member, too, is of that step */
+    struct run_stats stats;
     struct run_moved moved;
     struct model_claim claim;  /* on the folder that was reserved for a save */
     struct store_shelf *shelf; /* owned: where checkpoints go; NULL: no save so far */

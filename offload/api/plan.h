@@ -7,7 +7,8 @@
 struct tide_plan {
     const struct setup *setup; /* borrowed from the engine, or `owned` */
     struct setup *owned;       /* NULL in an engine */
-    uint64_t base_bytes;       /* of the file in which the base is kept; 0: it is not */
+    /* size of the file in which the base is kept; 0: the base is not kept */
+    uint64_t base_bytes;
     bool base_exists;
 };
 

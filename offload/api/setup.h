@@ -23,7 +23,7 @@ struct setup {
     char build[96];                   /* identifies this build of the library */
     /* What model_options points to; its strings are as those of `given`. */
     struct model_lora_options lora;
-    struct model_options model_options; /* of `model` */
+    struct model_options model_options; /* the options of `model` */
     struct model_peft *peft;       /* owned; NULL: adapters begin with initial values, or none */
     struct model *model;           /* owned */
     struct model_files *files;     /* owned */

@@ -14,7 +14,7 @@
 
 /* The file system of a store's directory; the directory may not exist yet. */
 struct disk {
-    dev_t device; /* of the file system */
+    dev_t device; /* device number of the file system */
     uint64_t free_bytes;
 };
 

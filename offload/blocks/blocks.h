@@ -13,7 +13,7 @@ enum {
     /* Arrays begin at multiples of it, unless they are packed. It is a block of 8-bit moments, so that an update
      * may be cut between arrays of different groups. */
     BLOCKS_ALIGN_ELEMENTS = 256,
-    BLOCKS_NAME_BYTES_MAX = 255, /* of a block or a tensor, without the NUL */
+    BLOCKS_NAME_BYTES_MAX = 255, /* longest name of a block or a tensor, without the NUL */
     BLOCKS_FAMILY_BYTES = 32,    /* with the NUL */
     BLOCKS_MAX = 1 << 20,
 };
@@ -53,7 +53,7 @@ enum block_weights {
 
 struct block {
     const char *name;
-    uint64_t elements; /* of the flat array, padding included */
+    uint64_t elements; /* number of elements of the flat array, padding included */
     bool trained;      /* all its arrays are trained; false: all are frozen */
     enum block_weights weights;
     /* Owned by the list; set by blocks_finish. */

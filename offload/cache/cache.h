@@ -68,14 +68,14 @@ struct cache_request {
     /* put: borrowed until the operation is done; memory of the device if on_device. */
     const void *from;
     void *to;        /* get: receives the block; NULL: the block is pinned in its slot */
-    uint64_t bytes;  /* of `from`, or room at `to` */
+    uint64_t bytes;  /* size of `from`, or room at `to` */
     bool background; /* its I/O goes after that of others */
     bool through;    /* put: leaves no copy in memory, if `from` and `bytes` are aligned */
     bool on_device;  /* get: pins a copy in device memory; `to` is NULL. put: the bytes are there */
 };
 
 struct cache_result {
-    void *data; /* of a get: the slot, valid until cache_release, or `to` */
+    void *data; /* result of a get: the slot, which is valid until cache_release, or `to` */
     uint64_t bytes;
 };
 

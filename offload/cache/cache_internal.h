@@ -62,7 +62,7 @@ struct operation {
     const unsigned char *from;
     unsigned char *to;
     uint64_t bytes;
-    unsigned char *slot;       /* of a put: receives the copy */
+    unsigned char *slot;       /* slot that receives the copy of a put */
     struct aio_extent *extent; /* owned; of a put that writes through */
     int rc;
     struct cache_result result;
@@ -90,7 +90,7 @@ struct cache {
     struct aio_space *space; /* owned: what is free in the region */
     uint64_t host_used_bytes, host_peak_bytes;
     uint64_t transient;      /* slots in use by transfers and copies, which will end */
-    uint64_t cleaning_bytes; /* of slots that are being written */
+    uint64_t cleaning_bytes; /* bytes of slots that are being written */
     bool starved;            /* an operation of this pass waits for memory: later ones take none */
     uint64_t stuck_count;
     struct core_err unclean; /* why the last stuck block could not be written */

@@ -41,7 +41,7 @@ struct model_lora_options {
     /* Modules that are trained whole, as in `targets`. */
     const char *const *saved;
     size_t saved_count;
-    uint64_t seed; /* of the initial values */
+    uint64_t seed; /* seed of the initial values */
 };
 
 /* The options that a model keeps; rank 0: there are no adapters. */

@@ -19,7 +19,7 @@ void model_codes_find(const char *folder, struct model_config *config);
 /* A linear layer's weights. */
 struct model_codes {
     const struct model_files *files;
-    const char *name; /* of the tensor: "....weight"; borrowed */
+    const char *name; /* name of the tensor: "....weight"; borrowed */
     enum kern_quant quant;
     int64_t rows, cols;
 };

@@ -26,18 +26,18 @@ struct model_config {
     int64_t positions;  /* max_position_embeddings; of a learned table: its rows */
     int64_t length_max; /* tokens of the longest row: positions, extended by RoPE scaling */
     int64_t padding_id; /* row of the token table without gradients from ids; -1: none */
-    double eps;         /* of all norms */
+    double eps;         /* eps of all norms */
     enum kern_act_kind act;
     bool tied; /* the head's weight is the embedding's */
     bool qkv_bias;
-    bool output_bias; /* of attention's output projection */
+    bool output_bias; /* attention's output projection has a bias */
     bool mlp_bias;
     bool scale_scores;   /* by 1 / sqrt(head_dim) */
     bool scale_by_layer; /* and by 1 / (layer + 1) */
-    int64_t window;      /* of the layers below; 0: none */
+    int64_t window;      /* window of the layers that `sliding` marks; 0: none */
     bool sliding[MODEL_LAYERS_MAX];
-    struct kern_rope_config rope; /* of families with rotary embeddings */
-    enum model_dtype dtype;       /* of config.json; MODEL_OTHER: not given */
+    struct kern_rope_config rope; /* only for families with rotary embeddings */
+    enum model_dtype dtype;       /* type named by config.json; MODEL_OTHER: not given */
     enum kern_quant quant;        /* storage of linear layers in the files; NONE: 16 or 32 bits */
     /* for each layer, a bit for each linear whose weights have 16 or 32 bits although `quant` is
      * set (model_linear.bit) */

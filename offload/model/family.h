@@ -145,7 +145,7 @@ struct model_op_row {
     enum model_value sum;
     struct model_slice out;
     enum model_role weight;
-    enum model_role bias; /* of EMBED: the position table */
+    enum model_role bias; /* EMBED: the role of the position table */
 };
 
 struct model_block_table {
@@ -164,7 +164,7 @@ struct model_family {
     const char *act_key;
     const char *const *dropout_keys; /* NULL-terminated */
     double dropout_default;
-    const char *prefix; /* of tensor names; files of the bare model omit it */
+    const char *prefix; /* prefix of tensor names; files of the bare model omit it */
     /* NULL-terminated suffixes of tensors that files may have and nobody reads */
     const char *const *surplus;
     enum kern_norm_kind norm;

@@ -127,7 +127,7 @@ struct range {
 struct piece {
     const struct model_safetensors *shard;
     const struct model_tensor *tensor;
-    int64_t rows; /* of the part, in the flat array */
+    int64_t rows; /* number of rows of the part in the flat array */
     int64_t cols;
     uint64_t begin;
     uint64_t end;
@@ -135,7 +135,7 @@ struct piece {
     char *to;
     char *buffer;   /* MODEL_FILES_BUFFER_BYTES */
     uint64_t first; /* element of the parameter at which the part begins */
-    uint64_t sum;   /* of the bytes that were read */
+    uint64_t sum;   /* sum of the bytes that were read */
     bool sums;      /* it is wanted */
 };
 
@@ -668,7 +668,7 @@ struct job {
     struct model_sums *sums;
     _Atomic uint64_t next;  /* first element that no member has taken; relaxed: only a counter */
     _Atomic int code;       /* the first error; relaxed: the team's return orders `failed` */
-    struct core_err failed; /* of the member that set `code` */
+    struct core_err failed; /* error of the member that set `code` */
 };
 
 static void read_some(void *argument, unsigned index, unsigned count)

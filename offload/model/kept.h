@@ -18,8 +18,8 @@ struct core_team;
 struct model_kept;
 
 struct model_kept_options {
-    const char *directory; /* of the file; borrowed, as is every pointer here */
-    const char *folder;    /* of the model */
+    const char *directory; /* directory of the file; borrowed, as is every pointer here */
+    const char *folder;    /* folder of the model */
     const struct model *model;
     const struct model_files *files;
     const struct model_stored *const *stored; /* [model->block_count] */
@@ -27,7 +27,7 @@ struct model_kept_options {
      * each page of such a block and of the embedding, and one for each MiB of other blocks */
     const bool *paged;
     enum model_storage storage; /* INT8 or NF4 */
-    enum kern_type type;        /* of the run's weights */
+    enum kern_type type;        /* type of the run's weights */
     bool writes;         /* write a file if there is no valid one and no other run writes it */
     uint64_t room_bytes; /* limit of the size of a new file */
 };
@@ -63,7 +63,7 @@ struct model_kept_place {
     uint64_t offset;      /* a multiple of 4096 */
     uint64_t bytes;       /* rounded up to a multiple of 4096 */
     uint64_t unit_bytes;  /* bytes that share a checksum: a MiB or a page */
-    uint64_t owner;       /* of checksums: that of unit i is core_hash(unit, */
+    uint64_t owner;       /* owner of checksums: that of unit i is core_hash(unit, */
     const uint64_t *sums; /* core_hash_seed(0, owner, i, 1)) */
 };
 struct model_kept_place model_kept_place(const struct model_kept *kept, unsigned block);
@@ -85,12 +85,12 @@ void model_kept_finish(struct model_kept *kept, uint64_t identity);
 /* ---- inspecting ---- */
 
 struct model_kept_look {
-    char folder[2048]; /* of the model */
+    char folder[2048]; /* folder of the model */
     char storage[8];   /* "int8", "nf4" */
-    char type[8];      /* of weights that are not stored in fewer bits */
+    char type[8];      /* type of weights that are not stored in fewer bits */
     uint64_t identity;
     uint64_t blocks;
-    uint64_t bytes; /* of the file */
+    uint64_t bytes; /* size of the file */
 };
 
 /* Returns whether a file has the name of a kept base, or begins like one. */

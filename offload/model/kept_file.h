@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define KEPT_PREFIX "tide-base-" /* of the names of files */
+#define KEPT_PREFIX "tide-base-" /* beginning of the files' names */
 
 /* Must change when the format of the file changes, or when stored.c makes other bytes from the same
  * weights. */
@@ -25,14 +25,14 @@ struct model_kept_header {
     uint64_t tables_hash;
     char storage[8];
     char type[8];
-    char folder[2048]; /* of the model: its real path */
-    uint64_t hash;     /* of all before */
+    char folder[2048]; /* index of the block in the model */
+    uint64_t hash;     /* hash of all bytes before this member */
 };
 _Static_assert(sizeof(struct model_kept_header) <= KEPT_PAGE_BYTES,
                "the header is in the first page");
 
 struct model_kept_block {
-    uint64_t block; /* of the model */
+    uint64_t block; /* index of the block in the model */
     uint64_t offset;
     uint64_t bytes;
     uint64_t unit_bytes;

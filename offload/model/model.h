@@ -26,12 +26,12 @@ struct model_part {
     const char *other; /* static: another name in files; NULL: none */
     int64_t first_row;
     int64_t rows;
-    enum kern_quant quant; /* of the tensor in files */
-    int64_t onto_row; /* of an adapter: the first row that it changes in the adapted parameter */
+    enum kern_quant quant; /* form of the tensor in files */
+    int64_t onto_row; /* for an adapter: the first row that it changes in the adapted parameter */
 };
 
 struct model_param {
-    enum model_role role; /* of an adapter: the role that it adapts */
+    enum model_role role; /* for an adapter: the role that it adapts */
     enum model_adapter adapter;
     int64_t rows;
     int64_t cols;
@@ -42,7 +42,7 @@ struct model_param {
     bool transposed;   /* the files hold [cols][rows] */
     bool decay;
     bool trained;        /* false: frozen */
-    uint64_t seed;       /* of an adapter's initial values */
+    uint64_t seed;       /* seed of an adapter's initial values */
     unsigned part_count; /* 0: borrowed; the block that owns it has the parts */
     struct model_part parts[MODEL_PARTS_MAX];
 };
@@ -61,9 +61,9 @@ struct model_block {
     const struct model_block_table *table; /* static; NULL: a data block */
     struct model_param *params;            /* owned; borrowed ones, too */
     unsigned param_count;                  /* at most 255 */
-    unsigned data;     /* of a computing block: its data block; 0: it has none */
-    uint64_t elements; /* of the flat array, padding included */
-    bool trained;      /* its own parameters are trained */
+    unsigned data;                         /* data block of a computing block; 0: it has none */
+    uint64_t elements;                     /* elements of the flat array, padding included */
+    bool trained;                          /* its own parameters are trained */
     int64_t window;
     double scale;
     unsigned like; /* the first block with the same programs, which may be this one */

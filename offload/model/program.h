@@ -20,7 +20,7 @@ struct model_program {
     struct model_shape shape;
     struct model_steps forward;
     struct model_steps backward;
-    struct model_steps logits; /* of a head: IN to [tokens][vocab] at OUT; else empty */
+    struct model_steps logits; /* only for a head: IN to [tokens][vocab] at OUT; else empty */
     uint64_t kept_bytes;
     uint64_t in_bytes;
     uint64_t out_bytes; /* 0 for a head */

@@ -14,7 +14,7 @@ enum model_phase { MODEL_PHASE_FORWARD, MODEL_PHASE_BACKWARD, MODEL_PHASE_COUNT 
 struct model_buffer {
     uint64_t bytes;
     bool fixed;
-    enum model_base base; /* of fixed buffers; the others get it at the end */
+    enum model_base base; /* base of fixed buffers; other buffers get theirs at the end */
     uint64_t offset_bytes;
     bool used[MODEL_PHASE_COUNT];
     size_t first[MODEL_PHASE_COUNT]; /* step of the phase */
@@ -26,7 +26,7 @@ struct model_build {
     const struct model_block *block;
     struct model_shape shape;
     int64_t tokens;         /* that added steps compute */
-    enum model_half half;   /* of the rows, which have these tokens */
+    enum model_half half;   /* half of the rows that have these tokens */
     enum model_phase phase; /* to which steps are added */
     struct model_steps steps[MODEL_PHASE_COUNT];
     size_t capacity[MODEL_PHASE_COUNT];
@@ -35,9 +35,9 @@ struct model_build {
     /* Buffers of values, of their gradients and of norms' statistics; -1: none so far. */
     int value[MODEL_VALUE_COUNT];
     int grad[MODEL_VALUE_COUNT];
-    int mean[MODEL_VALUE_COUNT];   /* of the norm that makes the value */
-    int rstd[MODEL_VALUE_COUNT];   /* of the norm that makes the value */
-    int rstd2[MODEL_VALUE_COUNT];  /* of the second head norm into the value */
+    int mean[MODEL_VALUE_COUNT];   /* mean of the norm that makes the value */
+    int rstd[MODEL_VALUE_COUNT];   /* rstd of the norm that makes the value */
+    int rstd2[MODEL_VALUE_COUNT];  /* rstd2 of the second head norm into the value */
     int lse[MODEL_VALUE_COUNT];    /* log-sum-exp of the attention that makes the value */
     int hidden[MODEL_VALUE_COUNT]; /* product of x and A of the adapter that adds to the value */
     int hidden_grad[MODEL_VALUE_COUNT];

@@ -293,7 +293,7 @@ static void attention_from(struct model_build *build, const struct model_op_row 
  * policy's rows alone. */
 static void attention(struct model_build *build, const struct model_op_row *row)
 {
-    (void)model_build_value(build, row->out.value); /* of both halves */
+    (void)model_build_value(build, row->out.value); /* the value of both halves */
     model_build_choose(build, MODEL_HALF_POLICY);
     const uint64_t bytes = (uint64_t)(build->tokens * build->model->config.heads) * sizeof(float);
     build->lse[row->out.value] = model_build_buffer(build, bytes);

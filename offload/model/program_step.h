@@ -12,21 +12,22 @@
 enum { MODEL_STEP_BYTES = 256, MODEL_PATCHES_MAX = 14, MODEL_GRADS_MAX = 2 };
 
 struct model_shape {
-    int64_t rows;   /* of a micro-batch; of pairs: 2 for each, see kern_loss_arguments */
+    /* number of rows of a micro-batch; with pairs, 2 for each pair: see kern_loss_arguments */
+    int64_t rows;
     int64_t length; /* tokens per row */
     int64_t
         row_length; /* with pairs, the tokens of each of the two rows that one row is made of; else 0 */
-    enum kern_type type; /* of weights and activations */
+    enum kern_type type; /* type of weights and activations */
     /* weights in one product; larger linears are computed by tiles; 0: no limit */
     uint64_t tile_bytes;
-    uint64_t logits_bytes; /* of a card's scratch, for logits: kern_loss_arguments */
+    uint64_t logits_bytes; /* bytes of a GPU's scratch for logits: see kern_loss_arguments */
     /* elements from one place in the embedding's table to the next (model_rows_place); 0: ids are rows */
     int64_t stride;
     /* parts for a loss over a frozen table that is computed in several steps, so that rows of the
      * table can be fetched to the device between them; zero: one step */
     struct kern_loss_parts loss_parts;
-    int64_t pairs; /* of chosen and rejected rows (DPO); 0: rows of tokens */
-    double beta;   /* of the loss of pairs */
+    int64_t pairs; /* number of pairs of chosen and rejected rows (DPO); 0: rows of tokens */
+    double beta;   /* beta of the loss of pairs */
 };
 
 /* Rows that a step computes. With pairs, the policy's rows are the first half; only they go through
@@ -90,7 +91,7 @@ struct model_step {
     uint8_t param;
     int64_t row;
     int64_t rows;
-    double flops;    /* of products and attention */
+    double flops;    /* operations of products and attention */
     uint64_t reads;  /* buffers of the program, one bit each; for building and checking */
     uint64_t writes; /* the same; buffers changed in place are in both */
     struct model_patch patches[MODEL_PATCHES_MAX];

@@ -569,7 +569,7 @@ static int move_into(const char *path, int fd, const char *folder, int into,
 {
     const int rc = move_files(fd, into, folder, list);
     if (rc == 0) {
-        remove_marks(into); /* of an interrupted rename */
+        remove_marks(into); /* marks of an interrupted rename */
         remove_folder(path, fd);
     }
     return rc;

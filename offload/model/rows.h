@@ -24,7 +24,7 @@ struct model_rows {
     uint64_t type_bytes;
     uint64_t positions_at; /* byte of the block: rows that every micro-batch uses */
     uint64_t positions_bytes;
-    int64_t tokens; /* of a micro-batch */
+    int64_t tokens; /* number of tokens of a micro-batch */
     uint32_t pages_max;
     uint32_t ranges_max;
 };

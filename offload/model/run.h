@@ -33,7 +33,7 @@ void model_binding_set_flat(struct model_binding *binding, const struct model_bl
 
 enum model_which {
     MODEL_RUN_ALL,
-    MODEL_RUN_RECOMPUTE, /* of forward: the steps that compute kept activations again */
+    MODEL_RUN_RECOMPUTE, /* only the steps of forward that compute kept activations again */
 };
 
 /* How far the submission of a program has come; zero at the beginning. */

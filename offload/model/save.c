@@ -54,7 +54,7 @@ struct model_save {
     struct model_claim own; /* on FOLDER.partial; no path: not made yet */
     struct target *targets; /* owned, in order of computing blocks and their parameters */
     size_t target_count;
-    uint64_t elements;    /* of all targets */
+    uint64_t elements;    /* number of elements of all targets */
     struct shard *shards; /* owned */
     size_t shard_count;
     _Atomic uint64_t put; /* elements so far; relaxed: read after all writers have ended */
@@ -238,7 +238,7 @@ static int open_shard(struct model_save *save, size_t index)
 static int write_index(struct model_save *save)
 {
     struct core_json_write write;
-    uint64_t bytes = 0; /* of weights, without the headers */
+    uint64_t bytes = 0; /* size of the weights, without the headers */
     for (size_t i = 0; i < save->shard_count; i++) {
         bytes += save->shards[i].data_bytes;
     }

@@ -41,8 +41,8 @@ struct model_expansion {
 struct model_section {
     enum model_pass pass;
     size_t first, end; /* steps */
-    double share;      /* of the pass's operations */
-    uint64_t bytes;    /* of all ranges, which are one after another in the slot */
+    double share;      /* share in the pass's operations */
+    uint64_t bytes;    /* size of all ranges, which are one after another in the slot */
     /* Of a second slot, for what is expanded of them; 0: the steps read the ranges. */
     uint64_t expanded_bytes;
     uint64_t expanded_elements;
@@ -60,7 +60,7 @@ struct model_sections {
     struct model_place *places;         /* owned, of all sections */
     struct model_expansion *expansions; /* owned, of all sections */
     size_t first[MODEL_PASS_COUNT + 1]; /* section of each pass; the last one: their number */
-    uint64_t bytes;                     /* of a slot that has room for each section */
+    uint64_t bytes;                     /* size of a slot that has room for each section */
     /* The same of the second slot; 0: the block is kept as compute reads it. */
     uint64_t expanded_bytes;
 };

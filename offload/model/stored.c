@@ -142,7 +142,7 @@ struct model_stored_reader {
     int64_t done;  /* its elements that are encoded */
     uint8_t *made; /* owned; bytes [at, end) are made and not read yet */
     uint64_t at, end;
-    enum model_dtype type; /* of `window`: the run's, or that of the storage */
+    enum model_dtype type; /* type of `window`: that of the run or that of the storage */
     char *window;          /* owned: elements [first, last) of the block */
     uint64_t first, last;
     uint64_t expected; /* the drive was asked for the block's elements up to this one */

@@ -38,7 +38,7 @@ struct model_stored_part {
     enum kern_quant quant;
     bool given;            /* the files have its codes */
     enum kern_type from;   /* element type if `quant` is KERN_QUANT_NONE */
-    unsigned param, part;  /* of the block */
+    unsigned param, part;  /* indices in the block */
     uint64_t offset_bytes; /* in the stored form */
 };
 
@@ -66,7 +66,7 @@ struct model_stored_source {
                                       * called */
     const struct model_block *block;
     const struct model_stored *stored;
-    enum kern_type type; /* of the run */
+    enum kern_type type; /* the run's type */
     struct core_team *team;
     struct model_sums *sums; /* gets the sums of all that was read, once all bytes are made; NULL:
                               * no sums */

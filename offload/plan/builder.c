@@ -29,14 +29,14 @@ struct history {
     struct touch *touches; /* owned */
     uint32_t count;
     uint32_t room;
-    uint8_t queue; /* of all touches; PLAN_Q_COUNT: of several */
+    uint8_t queue; /* queue of all touches; PLAN_Q_COUNT: several queues */
 };
 
 struct line {
     struct clock *clocks; /* owned; [place - 1 - dropped] */
     uint32_t room;
     uint64_t count;       /* commands so far, over all tapes */
-    uint64_t dropped;     /* of them, those whose clocks are not needed any more */
+    uint64_t dropped;     /* number of commands whose clocks are not needed any more */
     uint64_t tape_base;   /* count when the tape began */
     uint64_t before_base; /* count when the tape before it began */
 };

@@ -22,7 +22,7 @@ static const double climbs_within = 1.12;
 struct search {
     const struct plan_input *input; /* owned */
     struct plan_needs needs;
-    unsigned size;             /* of chunks, that is tried now */
+    unsigned size;             /* size of chunks that is tried now */
     struct plan *best[STARTS]; /* owned, [timing * PLAN_CHUNK_SIZES + size] */
     struct plan_tried tried;
 };

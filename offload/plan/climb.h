@@ -24,7 +24,7 @@ int plan_climb_widen(const struct plan_input *input, struct plan_needs *needs, s
 /* Limits of a candidate that saves memory. */
 struct plan_bounds {
     double step_seconds;
-    double clipped_seconds;     /* of a step whose norm clips, in speculative plans */
+    double clipped_seconds;     /* time of a step whose norm clips, in speculative plans */
     uint64_t store_write_bytes; /* saving memory must not wear the drives more */
 };
 

@@ -31,9 +31,9 @@ struct plan_ring {
 struct plan_choice {
     enum plan_acts acts;
     enum plan_order order;
-    enum plan_tier grads;   /* tier of gradients that wait for the update */
-    uint32_t pending_share; /* of PLAN_SHARE_ALL blocks, those whose updates are deferred to the
-                             * next step */
+    enum plan_tier grads; /* tier of gradients that wait for the update */
+    /* how many of PLAN_SHARE_ALL blocks defer their updates to the next step */
+    uint32_t pending_share;
     /* All updates are deferred, but a step may also run its own inside backward, into a second
      * generation, which becomes current if the norm changes nothing. */
     bool speculates;

@@ -11,7 +11,7 @@ enum {
     PLAN_PACK_ELEMENTS = 256,  /* packed weights that share a scale */
     PLAN_PACK_ALIGN_BYTES = 64,
     PLAN_CODE_ELEMENTS = 256, /* gradients in a group of codes */
-    PLAN_CODE_BYTES = 132,    /* of a group: its codes and their scale */
+    PLAN_CODE_BYTES = 132,    /* bytes of a group: its codes and their scale */
 };
 
 /* Elements, or bytes, of a block's array. */

@@ -167,7 +167,7 @@ struct plan_command {
     uint32_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */
     uint32_t chunk;    /* chunk of the block's shard */
     uint32_t place;    /* number of this command on its queue, from 1 */
-    uint64_t elements; /* of the chunk or the block */
+    uint64_t elements; /* number of elements of the chunk or the block */
     uint64_t bytes;    /* moved */
     /* GATHER, REDUCE: of these, between this rank and ranks of other nodes. */
     uint64_t between_bytes;

@@ -107,9 +107,10 @@ struct plan_budgets {
     uint64_t joint_bytes;        /* DEVICE + HOST together; 0: no such limit */
     uint64_t device_taken_bytes; /* taken by the runtime itself */
     uint64_t host_taken_bytes;
-    uint64_t host_data_bytes;    /* part of host_taken_bytes: data of the application */
-    uint64_t advice_spare_bytes; /* of HOST: a refusal adds it to the budgets that it suggests */
-    bool device_is_host;         /* the CPU device: compute accesses HOST, and I/O reaches DEVICE */
+    uint64_t host_data_bytes; /* part of host_taken_bytes: data of the application */
+    /* bytes of HOST that a refusal adds to the budgets that it suggests */
+    uint64_t advice_spare_bytes;
+    bool device_is_host; /* the CPU device: compute accesses HOST, and I/O reaches DEVICE */
 };
 
 /* Rates of the machine per second, each measured alone. */
@@ -126,8 +127,8 @@ struct plan_rates {
      * this rate they take that part of its speed. 0: copies cost the update nothing. */
     double memory_bytes;
     double sums_elements;
-    double card_update_elements; /* of a card, in its own memory; 0: unknown, and nothing is updated
-                                  * there */
+    /* elements per second that a GPU updates in its own memory; 0: unknown, and it updates none */
+    double card_update_elements;
     double card_sums_elements;
     double round_elements;
     double expand_elements; /* weights that a device makes of stored ones; 0: free */

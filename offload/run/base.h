@@ -13,7 +13,7 @@ struct run_base {
     const struct run_prepared *prepared;
     const struct model *model;
     const struct model_files *files;
-    const char *folder; /* of the model; NULL: nothing is kept */
+    const char *folder; /* folder of the model; NULL: nothing is kept */
 };
 
 /* Opens the file; if there is none and `writes`, begins one. *out is NULL if there is no file or

@@ -124,7 +124,8 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     }
 }
 
-static const char PRODUCTS[] = "products"; /* of a card: its library, driver and name */
+/* describes a GPU's matrix products: library, driver and name of the GPU */
+static const char PRODUCTS[] = "products";
 
 void run_checkpoint_describe(const struct run_options *options, const struct blocks *blocks,
                              const struct run_position *position, struct store_manifest *out)

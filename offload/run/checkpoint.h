@@ -35,7 +35,7 @@ void run_checkpoint_compare_products(const struct store_manifest *manifest, cons
 /* What a resumed run keeps of the run whose newest readable checkpoint is in a directory, because it changes bits;
  * zeros: there is none. */
 struct run_checkpoint_shape {
-    unsigned threads; /* of a rank */
+    unsigned threads; /* number of threads of a rank */
     uint64_t ranks;
     uint64_t pair_length; /* tokens that a pair has room for; 0: no pairs */
 };

@@ -39,12 +39,12 @@ struct run_pages {
     uint32_t block;
     char *slot;
     struct plan_span shard; /* that this rank keeps */
-    uint64_t most;          /* of a part */
+    uint64_t most;          /* maximum of a part */
     uint64_t type_bytes;
     uint32_t turns;        /* parts that the slot has room for: 1 or 2 */
-    uint32_t turn;         /* of this part */
-    struct plan_span span; /* of this part; none at first */
-    char *memory;          /* of this part */
+    uint32_t turn;         /* turn of this part */
+    struct plan_span span; /* range of this part; none at first */
+    char *memory;          /* memory of this part */
 };
 
 struct run_pages run_pages_of(const struct run_rank *rank, uint32_t block);

@@ -28,9 +28,10 @@ struct run_engine_options {
                              * NULL */
     const char *trace;      /* a file for the timeline of a few steps; NULL: none */
     struct coll_peers
-        *peers;         /* each rank is a process of its own; NULL: ranks are threads of this one */
-    bool local;         /* each machine keeps its ranks' part of checkpoints */
-    const char *folder; /* of the model and its files, for other processes, like the next one */
+        *peers; /* each rank is a process of its own; NULL: ranks are threads of this one */
+    bool local; /* each machine keeps its ranks' part of checkpoints */
+    /* folder of the model and its files, for other processes; the next member, too */
+    const char *folder;
     const struct model_options *model_options; /* without `frozen_as` */
     const struct model_peft *peft;             /* adapters to begin with; NULL: none */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
@@ -51,16 +52,16 @@ struct run_step {
     /* With pairs: mean rewards, and the share of pairs whose chosen row has the larger one. */
     double chosen, rejected, right;
     double norm;
-    double loss_scale; /* of this step */
+    double loss_scale; /* loss scale of this step */
     bool skipped;
     int64_t targets;
     bool guessed; /* the update was made before the norm was known */
     bool guess_right;
     uint64_t guess_bytes;        /* wasted: moved by all ranks for guesses that were wrong */
     double guess_seconds;        /* lost to wrong guesses, of this step and the one before */
-    struct plan_traffic traffic; /* of all ranks, like the next */
+    struct plan_traffic traffic; /* traffic of all ranks; the next member, too, is of all ranks */
     struct run_moved moved;      /* by the drives since the last step */
-    struct run_stats stats;      /* of the first rank */
+    struct run_stats stats;      /* stats of the first rank */
     uint32_t slowest;            /* the rank that waited least for the others */
     /* the mean wait of a rank for the others, less that of the slowest one */
     double imbalance_seconds;

@@ -17,13 +17,14 @@ struct run_engine_worker {
     struct run_prepared *prepared; /* owned; NULL: the engine's own is used */
     struct core_queue *queue;      /* owned: the rank's thread; NULL: there is only one rank */
     struct run_rank *rank;         /* owned; NULL: it belongs to another process */
-    int64_t targets;               /* of its micro-batches */
+    int64_t targets;               /* number of targets in its micro-batches */
     struct run_result result;
     struct kern_loss loss;
     struct plan_traffic traffic;
     struct run_moved moved;
     struct run_stats stats;
-    uint64_t sums_hash;              /* of the checkpoint that it was loaded from */
+    /* hash of the checksums in the checkpoint from which the engine was loaded */
+    uint64_t sums_hash;
     uint64_t used_bytes, peak_bytes; /* memory of another process */
 };
 
@@ -48,7 +49,7 @@ struct run_engine {
     struct coll_meeting *meeting; /* owned; NULL: ranks are not threads of this process */
     void *piece;                  /* owned, RUN_PIECE_BYTES; NULL: all ranks are in this process */
     struct run_scale scale;
-    double betas[2]; /* of the next step */
+    double betas[2]; /* betas of the next step */
     uint64_t run;    /* number of the run, which all its checkpoints have */
     /* owned; in the first process while the ranks load. NULL: checkpoints contain the base. */
     struct model_sums *sums;

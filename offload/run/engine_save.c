@@ -232,7 +232,7 @@ static int join_all(struct run_engine *engine, const struct run_save_options *op
                                    .position = run_engine_position(engine),
                                    .application_bytes = options->application_bytes};
     int rc = 0;
-    save.position.products = NULL; /* of this process */
+    save.position.products = NULL; /* it belongs to this process */
     for (int turn = 0; rc == 0 && turn < 2; turn++) {
         const enum which which = turn == 0 ? LEADERS : MEMBERS;
         uint32_t called = 1;

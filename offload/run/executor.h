@@ -27,7 +27,7 @@ struct run_lane {
 struct run_executor_options {
     struct run_lane lanes[PLAN_Q_COUNT]; /* submit NULL: no tape has commands there */
     struct core_bell *bell;              /* borrowed: the bell of every lane's line */
-    uint32_t commands_max;               /* of the longest tape */
+    uint32_t commands_max;               /* number of commands of the longest tape */
     /* -ETIMEDOUT, naming a queue, if nothing moves for so long; 0: no limit. */
     int64_t stall_limit_ns;
 

@@ -18,14 +18,14 @@ struct run_inputs {
     struct dev_device *device; /* borrowed */
     int64_t stall_limit_ns;
     int64_t rows, length;
-    int64_t pairs;      /* of a micro-batch; 0: its rows are no pairs */
+    int64_t pairs;      /* number of pairs of a micro-batch; 0: its rows are no pairs */
     int64_t row_length; /* tokens of a row as it is given; positions are below this number */
     uint32_t micro_batches;
     bool rope;
     char *device_base; /* owned: dev_memory_free */
     char *host;        /* owned: the copy of what changes from step to step */
     uint64_t step_bytes;
-    uint64_t angles_bytes;   /* of each of cos and sin, after the step's bytes */
+    uint64_t angles_bytes;   /* bytes of each of cos and sin, after the step's bytes */
     bool *given;             /* owned, [micro_batches]: it has a batch; false: only padding */
     uint32_t *places;        /* owned, [micro_batches]: how many before it are computed */
     bool *positions;         /* owned, [micro_batches]: the batch has positions */
@@ -46,7 +46,7 @@ struct run_rows_part {
 
 /* How much of a command was moved; zero at the beginning. */
 struct run_rows_cursor {
-    uint32_t micro; /* of the group */
+    uint32_t micro; /* number of micro-batches of the group */
     uint32_t range;
     uint64_t done; /* bytes of the range */
 };

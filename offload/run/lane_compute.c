@@ -389,9 +389,10 @@ static int expand(struct run_compute *compute, const struct plan_command *comman
  * ends the unit of work. */
 struct launching {
     struct run_compute *compute;
-    unsigned index; /* of the next piece; pieces below compute->phase were submitted earlier */
+    /* index of the next piece; pieces below compute->phase were submitted earlier */
+    unsigned index;
     bool kept;
-    struct kern_update_arguments arguments; /* of the kept piece */
+    struct kern_update_arguments arguments; /* arguments of the kept piece */
     struct core_fence *out;
 };
 

@@ -15,11 +15,11 @@ struct run_compute {
     const struct plan_input *input;
     const struct run_memory *memory;
     const struct run_inputs *inputs;
-    struct run_update *update; /* of blocks that stay on the card */
+    struct run_update *update; /* update of blocks that stay on the card */
     struct dev_queue *queue;
-    struct model_binding *binding; /* of the micro-batch that is submitted now */
-    enum kern_type type;           /* of weights and activations */
-    enum kern_type grad_type;      /* of stored gradients */
+    struct model_binding *binding; /* binding of the micro-batch that is submitted now */
+    enum kern_type type;           /* type of weights and activations */
+    enum kern_type grad_type;      /* type of stored gradients */
     uint32_t micro_batches;
     uint64_t micro_first; /* number of the first one, counted over all ranks */
     uint32_t group;       /* micro-batches of a command; at least 1 */

@@ -48,8 +48,8 @@ enum { RUN_COLLECT_DEPTH = 64 };
 
 /* A shard of weights, or a whole gradient, of which the coll's thread makes codes before ranks exchange them. */
 struct run_pack {
-    enum kern_type type;    /* of weights */
-    enum coll_type numbers; /* of a gradient */
+    enum kern_type type;    /* type of weights */
+    enum coll_type numbers; /* type of a gradient's numbers */
     const char *from;
     uint64_t elements;
     char *to;
@@ -60,7 +60,7 @@ struct run_collect {
     const struct run_memory *memory; /* borrowed, like the next two */
     const struct plan_input *input;
     struct coll *coll;
-    enum kern_type type; /* of weights, like the next one */
+    enum kern_type type; /* type of weights; the next member, too, is about weights */
     enum coll_type weight_type;
     enum coll_type grad_type;
     uint64_t *borders; /* owned, [block_count][world + 1]: of shards, in elements */

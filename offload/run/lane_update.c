@@ -44,7 +44,7 @@ struct update_node {
 struct update_order {
     struct core_line line;
     uint64_t submitted;   /* the rank's thread only */
-    pthread_mutex_t lock; /* of the next two, and of moving the line */
+    pthread_mutex_t lock; /* protects the next two members and advances of the line */
     bool *done;           /* owned, [room]: of command n, at n % room */
     uint64_t ended;       /* commands up to the first that is not done */
     uint64_t room;        /* more than can be under way */

@@ -61,7 +61,7 @@ void run_update_set_deferred(struct run_update *update, const struct run_update_
 
 /* Results of the last NORM. */
 struct run_verdict {
-    double norm;   /* of the unscaled gradients, before clipping */
+    double norm;   /* norm of the unscaled gradients, before clipping */
     double factor; /* clips the norm */
     bool finite;
     uint32_t bad_block; /* the first block with a gradient that is not finite */

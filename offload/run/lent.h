@@ -31,7 +31,7 @@ struct run_lent_block {
 
 struct run_lent {
     struct run_lent_block *blocks; /* owned by whoever made it */
-    size_t part_count;             /* of all blocks */
+    size_t part_count;             /* number of parts of all blocks */
     /* Gradients are summed in fp32 in buffers of the plan; `gradient` only says whether there is
      * one. */
     bool sums;
@@ -69,8 +69,8 @@ int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *su
 
 struct run_lent_step {
     const struct adam_arrays *chunk; /* the states, and the sums of gradients if `sums` */
-    const struct adam_group *groups; /* of all parameters */
-    double scale;                    /* of gradients */
+    const struct adam_group *groups; /* groups of all parameters */
+    double scale;                    /* scale of gradients */
     /* Receives the sums of squares of the chunk, whose block must have one part; NULL: they are not wanted. */
     double *tiles;
 };

@@ -22,7 +22,7 @@ struct arrival {
     /* Point of the checkpoint's reads: once it is reached, the chunk has been read. */
     uint64_t point;
     struct store_place place;
-    struct plan_span span; /* of the block */
+    struct plan_span span; /* range of the block */
     char *memory;
     struct run_slot *slot; /* its mark counts the arrivals in it */
 };
@@ -33,9 +33,10 @@ enum { ARRIVALS_MAX = 256 };
 struct loading {
     struct run_rank *rank;           /* borrowed, like the next two */
     const struct model_files *files; /* NULL: none */
-    struct model_sums *sums;         /* of frozen blocks that are read from files; NULL: none */
-    struct model_kept *kept;         /* borrowed: of the base; NULL: none */
-    bool based;                      /* the store can read from the kept file */
+    /* sums of frozen blocks that are read from files; NULL: none */
+    struct model_sums *sums;
+    struct model_kept *kept; /* borrowed: of the base; NULL: none */
+    bool based;              /* the store can read from the kept file */
     /* Of all blocks, or of those that are trained; NULL: none. */
     struct store_checkpoint *checkpoint;
     struct run_slots chunks;

@@ -31,7 +31,7 @@ static double coll_bytes(const struct run_machine *machine, const struct run_opt
     const double world = options->world;
     const double nodes = world / options->local;
     const double inside = inside_bytes(machine, memory_bytes);
-    const double received = 1 - 1 / world; /* of the whole array, by a rank */
+    const double received = 1 - 1 / world; /* the share of the whole array that a rank receives */
     const double crossing = 1 - 1 / nodes; /* by a node from other nodes */
     return nodes > 1 ? fmin(inside, machine->between_bytes * received / crossing) : inside;
 }

@@ -40,7 +40,7 @@ struct run_beside {
     void *context;
     double seconds;       /* about what the work takes alone */
     double link_bytes;    /* per second of a copy; 0: unknown, and few are made */
-    uint64_t spare_bytes; /* of memory for the copies, on both sides together */
+    uint64_t spare_bytes; /* size of the memory for the copies, on both sides together */
 };
 /* Sets *seconds to what the work took, and *copied_bytes to the bytes per second that were copied meanwhile, both ways
  * together. */

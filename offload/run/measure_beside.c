@@ -20,7 +20,7 @@ struct beside {
     struct dev_queue *queues[WAYS]; /* owned: up, down */
     struct core_region host;        /* owned: half of it for each way */
     char *memory;                   /* owned: the same on the device */
-    uint64_t bytes;                 /* of a copy */
+    uint64_t bytes;                 /* size of a copy */
     bool registered;
 };
 

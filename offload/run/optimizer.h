@@ -144,9 +144,9 @@ int run_optimizer_load(struct run_optimizer *optimizer, const char *const *paths
 
 struct run_optimizer_info {
     uint64_t parameters; /* elements */
-    uint64_t host_bytes; /* of the plan, with what the runtime takes */
+    uint64_t host_bytes; /* HOST bytes of the plan, including those of the runtime */
     uint64_t store_bytes;
-    uint64_t resident_bytes; /* of states, in HOST */
+    uint64_t resident_bytes; /* bytes of states in HOST */
     uint32_t blocks;
     uint32_t state_slots;
     uint64_t chunk_elements;

@@ -12,10 +12,11 @@
 #include "offload/plan/shard.h"
 
 enum {
-    PARTS_MAX = 4096,            /* parameters of a block */
-    BLOCK_ELEMENTS = 512 << 10,  /* small parameters share a block until it has as many */
-    BLOCKS_WANTED = 2000,        /* of a large model, so that planning stays short */
-    TYPES = CORE_UPDATE_FP16 + 1 /* of weights and of gradients */
+    PARTS_MAX = 4096,           /* parameters of a block */
+    BLOCK_ELEMENTS = 512 << 10, /* small parameters share a block until it has as many */
+    /* number of blocks of a large model, so that planning stays short */
+    BLOCKS_WANTED = 2000,
+    TYPES = CORE_UPDATE_FP16 + 1 /* types of weights and of gradients */
 };
 
 /* Parameters of the same types may share a block. */

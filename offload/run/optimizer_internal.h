@@ -28,11 +28,11 @@ struct run_optimizer {
     void *stream; /* borrowed: the application's, of calls from now on; for the device */
     struct run_application application;
     uint32_t world;
-    uint32_t rank_index; /* of this process */
+    uint32_t rank_index; /* rank of this process */
     int (*sum)(void *user, double *values, size_t count);
     void *sum_user;
     uint64_t *first_tiles;     /* owned, [blocks]: index in `tiles` */
-    uint64_t tile_count;       /* of the tiles that a run of one process would have */
+    uint64_t tile_count;       /* number of tiles that a run of one process would have */
     double *tiles;             /* owned, [tile_count]: their sums */
     struct run_rank *rank;     /* owned */
     uint64_t run;              /* the same in all its checkpoints */
@@ -66,7 +66,7 @@ struct run_optimizer {
     struct adam_group *terms; /* owned, [parameters]: of the step that is taken */
 
     /* From the worker and the update to the application. */
-    pthread_mutex_t lock; /* of `updated` */
+    pthread_mutex_t lock; /* protects `updated` */
     uint64_t updated;     /* blocks, in all steps: the value of `done` */
     uint64_t *updates;    /* owned, [parameters] */
     _Atomic uint64_t

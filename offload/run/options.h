@@ -47,9 +47,10 @@ struct run_options {
                      * nodes is planned for */
     uint64_t seed;
 
-    int64_t rows;   /* of a micro-batch; with pairs, 2 for each: model_shape */
-    int64_t pairs;  /* of chosen and rejected rows (DPO); 0: rows of tokens */
-    double beta;    /* of the loss of pairs */
+    /* number of rows of a micro-batch; with pairs, 2 for each pair: see model_shape */
+    int64_t rows;
+    int64_t pairs;  /* number of pairs of chosen and rejected rows (DPO); 0: rows of tokens */
+    double beta;    /* beta of the loss of pairs */
     int64_t length; /* tokens per row */
     /* With pairs: tokens of each of their two rows, while `length` is for both together
      * (model_batch_pair). 0 without pairs. */
@@ -75,10 +76,10 @@ struct run_options {
     uint64_t card_bytes;
     struct store_path stores[STORE_PATHS_MAX];
     unsigned store_count;
-    struct model_lora lora; /* of the model, for checkpoints; rank 0: no adapters */
-    uint64_t config_hash;   /* of the model, for checkpoints; 0: unknown */
+    struct model_lora lora; /* adapters of the model, for checkpoints; rank 0: no adapters */
+    uint64_t config_hash;   /* hash of the model's configuration, for checkpoints; 0: unknown */
     const char *io;         /* NULL: chosen by probing */
-    int64_t io_limit_ns;    /* of one block's I/O; 0: the drive's default */
+    int64_t io_limit_ns;    /* limit of one block's I/O; 0: the drive's default */
     int64_t stall_limit_ns; /* an error if a lane makes no progress for so long; 0: half an hour,
                                because a command of compute is a layer over a whole micro-batch */
 

@@ -19,7 +19,7 @@ enum { RUN_PLACE_NODES_MAX = 24, RUN_PLACE_TURN_MAX = 256 };
 struct run_place {
     uint32_t node_count; /* 0: one node, or no placement: nothing is bound */
     struct run_place_node nodes[RUN_PLACE_NODES_MAX];
-    struct core_cpus cpus; /* of all these nodes */
+    struct core_cpus cpus; /* processors of all these nodes */
     /* The node of each chunk, in turn; nodes with more threads come more often. */
     uint8_t turn[RUN_PLACE_TURN_MAX];
     uint32_t turn_count;
@@ -33,8 +33,8 @@ extern const struct run_place run_place_none;
 
 /* Inputs of a rank's placement. */
 struct run_place_wish {
-    uint32_t rank, ranks; /* of those on this machine */
-    unsigned threads;     /* of the rank */
+    uint32_t rank, ranks; /* among the ranks on this machine */
+    unsigned threads;     /* threads of the rank */
     int card;             /* NUMA node of the card, near which all ranks are placed; -1: none */
     const char *const
         *drives; /* [drive_count] of each path of the store; an entry is NULL if unknown */

@@ -22,9 +22,11 @@ struct run_rank;
 struct run_application {
     const struct blocks *blocks;
     const struct run_lent *lent;
-    const struct adam_group *groups; /* of the blocks' runs, as the first step may set them */
+    /* groups of the blocks' runs; the first step may change them */
+    const struct adam_group *groups;
     uint32_t group_count;
-    uint32_t commands_max; /* of the tapes, which the application makes */
+    /* number of commands of the longest tape; the application makes the tapes */
+    uint32_t commands_max;
     /* Called on the update's thread when the weights of a block are the new ones. */
     void (*updated)(void *user, uint32_t block);
     /* Sums the squares over all processes, from the sums of this process's tiles; NULL: there is no
@@ -93,14 +95,14 @@ struct run_step_request {
     double lr;
     double betas[2];
     double loss_scale;
-    int64_t targets; /* of all ranks: tokens or pairs */
-    uint64_t seed;   /* of dropout in this step */
+    int64_t targets; /* number of targets of all ranks: tokens or pairs */
+    uint64_t seed;   /* seed of dropout in this step */
     bool guess;      /* update before the norm is known, if the plan has a tape for it */
 };
 
 struct run_result {
-    struct kern_loss loss; /* of this rank */
-    double norm;           /* of the whole gradient, before clipping */
+    struct kern_loss loss; /* loss of this rank */
+    double norm;           /* norm of the whole gradient, before clipping */
     bool skipped;
     bool norm_neutral; /* the norm neither clipped nor skipped the update */
     bool guessed; /* the update was made before the norm was known; if norm_neutral, it was right */

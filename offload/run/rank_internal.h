@@ -38,7 +38,7 @@ struct run_rank {
     const struct run_application *application; /* NULL: the device computes */
     const struct blocks *blocks;
 
-    struct core_bell bell;     /* of every lane */
+    struct core_bell bell;     /* bell of every lane */
     _Atomic uint64_t pulse;    /* grows while this rank makes progress; others only compare it */
     struct dev_device *device; /* owned, like all below */
     struct kern_ops *ops;
@@ -62,7 +62,7 @@ struct run_rank {
     struct run_checkpoint_lane *checkpoint_lane; /* owned; NULL: no tape saves */
     struct run_executor *executor;
     struct plan_trace *trace; /* owned; NULL: not asked for */
-    struct dev_timing timing; /* of ops, to the timeline */
+    struct dev_timing timing; /* sends the times of ops to the timeline */
     bool times_ops;           /* now */
     bool traced;              /* the timeline was written, or could not be */
 

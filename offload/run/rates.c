@@ -16,7 +16,7 @@
 
 enum { KEY_BYTES = 1024, MACHINE_BYTES = 448, CPU_FLAGS_BYTES = 64, CPUINFO_BYTES = 2048 };
 
-static const double memory_bytes_per_s = 8e9; /* of a drive that is memory */
+static const double memory_bytes_per_s = 8e9; /* rate of a drive that is memory */
 static const double command_seconds = 3e-6;
 
 /* ---- cache keys: what the numbers depend on ---- */

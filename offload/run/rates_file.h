@@ -26,7 +26,7 @@ struct run_drive_rates {
     double read_bytes;
     double write_bytes;
     double mixed_bytes;
-    double cpu_ns_per_byte; /* of the drive's thread, including checksums */
+    double cpu_ns_per_byte; /* processor time of the drive's thread, including checksums */
     double window_bytes;    /* bytes in flight meanwhile, in both directions */
 };
 
@@ -37,8 +37,8 @@ struct run_machine {
     double devices;              /* cards; 1 without any */
     double device_bytes;         /* memory of a card; 0 without any */
     double device_memory_bytes;  /* rate of a card's own memory */
-    double flops;                /* of a card, or of all processors */
-    double up_bytes, down_bytes; /* of one card */
+    double flops;                /* operations per second of a GPU, or of all processors */
+    double up_bytes, down_bytes; /* rates of one GPU */
     double links_bytes;          /* in each direction, of all cards together; 0: no such limit */
     double cores;
     double numa_nodes; /* over which processors and memory are spread evenly; 0: 1 */
@@ -65,8 +65,8 @@ int run_rates_write(const char *path, const struct run_rates *rates);
 /* The measured numbers of one part, and of one cached file. */
 enum run_rates_part {
     RUN_RATES_DRIVE,   /* struct run_drive_rates */
-    RUN_RATES_UPDATE,  /* of struct run_rates: update and copies */
-    RUN_RATES_BLOCKS,  /* of struct run_rates: seconds of the model's blocks */
+    RUN_RATES_UPDATE,  /* members of struct run_rates for update and copies */
+    RUN_RATES_BLOCKS,  /* members of struct run_rates with seconds of the model's blocks */
     RUN_RATES_MACHINE, /* no cached file: of struct run_machine */
     RUN_RATES_PARTS,
 };

@@ -12,14 +12,14 @@
 struct reading {
     struct run_rank *rank; /* borrowed, as is every pointer here */
     uint32_t block;
-    uint32_t count; /* of chunks */
+    uint32_t count; /* number of chunks */
     struct run_slots slots;
-    char *weights;                        /* of the whole block; NULL: each chunk's weights are in
-                                           * its slot */
+    /* weights of the whole block; NULL: each chunk's weights are in its slot */
+    char *weights;
     struct core_fence weights_read;       /* reached: the weights are in memory */
     const struct run_take_states *states; /* NULL: only weights are read, for take_weights */
     run_take_weights *take_weights;
-    void *context; /* of take_weights */
+    void *context; /* context of take_weights */
 };
 
 /* ---- one chunk ---- */

@@ -43,7 +43,7 @@ struct run_reply {
     int32_t code; /* 0 or -errno, with its message */
     char message[CORE_ERR_MESSAGE_BYTES];
     uint64_t plan_hash;   /* CREATE, like the next */
-    uint64_t blocks_hash; /* of the model: names, shapes, what is frozen */
+    uint64_t blocks_hash; /* hash of the model: names, shapes, frozen parts */
     uint64_t sums_hash;   /* LOAD: of all checksums of the checkpoint; 0: none was read */
     int64_t targets;      /* FEED */
     struct run_result result;

@@ -13,8 +13,8 @@ enum { STATUS_BYTES = 8192 };
 static const uint64_t libraries_bytes = UINT64_C(28) << 20;
 /* A small program counts as this much, so that each of its runs gets the same plan. */
 static const uint64_t least_base_bytes = UINT64_C(8) << 20;
-static const uint64_t block_bytes = 96 << 10; /* of a block: tapes, tables, extents */
-static const uint64_t group_bytes = 6 << 10;  /* of a block and a group of micro-batches */
+static const uint64_t block_bytes = 96 << 10; /* for a block: tapes, tables, extents */
+static const uint64_t group_bytes = 6 << 10;  /* for a block and a group of micro-batches */
 
 /* Returns the bytes that /proc/self/status has under `key`, and hugetlb pages. */
 static uint64_t status_bytes(const char *key)

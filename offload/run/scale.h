@@ -17,7 +17,7 @@ struct run_scale_options {
 
 struct run_scale {
     struct run_scale_options options;
-    double value; /* of the next step */
+    double value; /* scale of the next step */
     uint64_t steps;
     uint64_t last_overflow; /* number of the step that overflowed last, from 1; 0: none */
     uint32_t hysteresis_left;

@@ -22,7 +22,8 @@ struct run_shapes {
     struct plan_block_shape *blocks;     /* owned, [block_count] */
     struct model_stored **stored; /* owned, [block_count], and so is each entry; NULL: kept as it
                                    * is, or an application */
-    uint64_t scratch_bytes;       /* of the compute queue, besides what blocks need */
+    /* scratch of the compute queue, besides the scratch that blocks need */
+    uint64_t scratch_bytes;
 };
 
 int run_shapes_create(const struct model *model, const struct run_options *options,

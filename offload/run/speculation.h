@@ -21,13 +21,14 @@ enum {
 };
 
 struct run_speculation {
-    uint32_t neutral;           /* steps in a row for which a guess was or would have been right */
-    uint32_t needed;            /* how many neutral steps are needed before a guess */
-    uint32_t streak;            /* right guesses since the last wrong one */
-    uint32_t probes;            /* steps deferred to be measured */
-    uint32_t pause;             /* steps left without a guess */
-    double deferred_seconds;    /* of a step without a guess that follows such a step; 0: unknown */
-    double speculative_seconds; /* of a right guess after a right guess; 0: unknown */
+    uint32_t neutral; /* steps in a row for which a guess was or would have been right */
+    uint32_t needed;  /* how many neutral steps are needed before a guess */
+    uint32_t streak;  /* right guesses since the last wrong one */
+    uint32_t probes;  /* steps deferred to be measured */
+    uint32_t pause;   /* steps left without a guess */
+    /* time of a step without a guess that follows such a step; 0: unknown */
+    double deferred_seconds;
+    double speculative_seconds; /* time of a right guess after a right guess; 0: unknown */
     double balance_seconds;     /* time gained minus time lost; older steps count less */
     bool last_guessed;          /* the step before guessed */
     bool last_wrong;            /* and the guess was wrong */

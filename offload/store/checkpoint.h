@@ -16,7 +16,7 @@ struct model_config;
 struct store_checkpoint_options {
     struct store_shelf *shelf; /* borrowed, as is every pointer here */
     const char *source;        /* folder whose configuration and tokenizer are copied; NULL: none */
-    const struct model_config *config; /* of the model in `source` */
+    const struct model_config *config; /* config of the model in `source` */
     uint32_t keep;                     /* checkpoints that are kept, including this one; 0: all */
     const char *backend;
     const struct aio_backend *recipe; /* replaces `backend`; NULL: none */

@@ -26,7 +26,7 @@ struct flow_piece {
     enum store_stream stream;
     uint32_t block;
     uint64_t cut;    /* the first */
-    uint64_t count;  /* of cuts */
+    uint64_t count;  /* number of cuts */
     uint64_t offset; /* in the file */
     uint64_t bytes;
     uint64_t padded_bytes;

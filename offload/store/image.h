@@ -20,7 +20,7 @@ enum store_stream {
                            * fp32 */
     STORE_STREAM_M,
     STORE_STREAM_V,
-    STORE_STREAM_M_SCALES, /* of 8-bit moments */
+    STORE_STREAM_M_SCALES, /* scales of 8-bit moments */
     STORE_STREAM_V_SCALES,
     STORE_STREAM_COUNT
 };
@@ -33,10 +33,11 @@ enum {
 };
 
 struct store_image {
-    struct plan_format format;             /* of blocks whose weights have the run's type */
-    char weight_dtype[8];                  /* of their weights: "BF16", as safetensors names it */
-    const struct blocks *blocks;           /* borrowed */
-    uint64_t *offsets[STORE_STREAM_COUNT]; /* owned, [blocks + 1]: offset of each block in the
+    struct plan_format format; /* format of blocks whose weights have the run's type */
+    /* type of these blocks' weights: "BF16", as safetensors names it */
+    char weight_dtype[8];
+    const struct blocks *blocks;               /* borrowed */
+    uint64_t *offsets[STORE_STREAM_COUNT];     /* owned, [blocks + 1]: offset of each block in the
                                             * file; the last one is the end */
     uint64_t *first_cuts[STORE_STREAM_COUNT];  /* owned, [blocks + 1]: index of each block's
                                                * first checksum */

@@ -64,7 +64,7 @@ struct store_manifest {
     struct store_parameter parameters[STORE_PARAMETERS_MAX];
     uint32_t parameter_count;
     struct plan_format format;
-    char weight_dtype[8];        /* of blocks whose weights have the run's type */
+    char weight_dtype[8];        /* type of weights of blocks that have the run's type */
     const struct blocks *blocks; /* borrowed from the run, or `parsed` */
     struct blocks *parsed;       /* owned: one run per block */
     uint64_t base;               /* identity of the base model, if checkpoints do not contain it

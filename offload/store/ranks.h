@@ -15,8 +15,8 @@ int store_rank_folder(const char *directory, unsigned rank, char *text, size_t b
 void store_ranks_clear(const char *directory, unsigned world);
 
 struct store_look {
-    uint64_t files, bytes; /* of all ranks */
-    uint64_t run, process; /* of the first valid file */
+    uint64_t files, bytes; /* number and size of the files of all ranks */
+    uint64_t run, process; /* numbers in the first valid file */
     uint32_t path, paths;  /* index of this directory in its store, and the store's number of
                             * directories */
     bool in_use;           /* at least one of the files is in use */

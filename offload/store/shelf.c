@@ -30,8 +30,8 @@ static const char removed[] = ".removed";
 
 struct store_shelf {
     char directory[PATH_BYTES - 64];
-    int fd;                 /* of the folder */
-    int file;               /* of the file that is locked */
+    int fd;                 /* descriptor of the folder */
+    int file;               /* descriptor of the file that is locked */
     struct core_lock *lock; /* owned */
     bool has_spare;
     uint64_t spare; /* step of the checkpoint that became the spare */

@@ -45,7 +45,7 @@ struct store_directory {
 struct store_adopting {
     bool open;
     int fds[STORE_STREAM_COUNT];        /* owned */
-    uint32_t files[STORE_STREAM_COUNT]; /* of the first path's drive */
+    uint32_t files[STORE_STREAM_COUNT]; /* indices of the files in the first path's drive */
 };
 
 struct store {
@@ -57,7 +57,7 @@ struct store {
     const struct plan_layout *layout; /* borrowed */
     uint64_t next_owner;
     uint64_t ahead_written; /* writes ahead of their norm that were submitted */
-    uint64_t ahead_decided; /* of these, the ones about which a decision was made */
+    uint64_t ahead_decided; /* number of these writes about which a decision was made */
     bool stands;            /* the last decision: whether they became current */
     struct store_adopting adopting;
     uint32_t base_file; /* the kept base, of the first path's drive */

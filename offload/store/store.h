@@ -128,7 +128,7 @@ int store_adopt_release(struct store *store);
 struct store_base {
     int fd; /* opened for direct I/O; outlives the store */
     const char *name;
-    uint64_t bytes; /* of the file */
+    uint64_t bytes; /* size of the file */
 };
 
 /* Attaches the file. Returns 1 if chunks can be read from it, 0 if they cannot, because the store

@@ -21,7 +21,7 @@
 struct rig {
     struct aio_drive *drive;
     struct aio_queue *queue;
-    struct aio_mem_disk *disk; /* of mem */
+    struct aio_mem_disk *disk; /* disk of the back end mem */
     uint32_t file;
     int fd;
     char path[512];

@@ -7,7 +7,7 @@
 struct layout_row {
     const char *name; /* "tide_step.loss", "TIDE_BF16" */
     size_t value;     /* offset of a field, value of an enumerator */
-    size_t bytes;     /* of a field; 0: an enumerator */
+    size_t bytes;     /* size of a field; 0: an enumerator */
 };
 
 /* Both have the same names in the same order and end with a NULL. */

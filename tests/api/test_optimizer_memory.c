@@ -28,10 +28,10 @@ static uint64_t status_bytes(const char *key)
 
 struct shape {
     uint64_t count;    /* parameters */
-    uint64_t elements; /* of each */
+    uint64_t elements; /* elements of each parameter */
     uint64_t host_mib;
     double clip;
-    const char *cache; /* of rates */
+    const char *cache; /* folder of cached rates */
 };
 
 static int run(void *argument)

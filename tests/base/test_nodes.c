@@ -10,8 +10,8 @@
 #include "tests/harness/test.h"
 
 static struct {
-    int prefer_error;              /* of mbind; 0: it works */
-    int look_error;                /* of move_pages */
+    int prefer_error;              /* error that mbind returns; 0: it works */
+    int look_error;                /* error that move_pages returns */
     int page_node;                 /* that pages are on */
     unsigned long asked;           /* the nodes of the last mbind */
     struct core_mem_limits limits; /* usable_bytes 0: the machine's own */

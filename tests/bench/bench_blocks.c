@@ -21,7 +21,7 @@ const char *const bench_pattern_names[BENCH_PATTERNS] = {"get", "put", "mixed"};
 struct bench bench = {.directory = ".", .gib = 1, .seconds = 1.5, .pairs = 5};
 
 static struct tide_blocks *blocks;
-static unsigned count; /* of blocks */
+static unsigned count; /* number of blocks */
 static char names[256][16];
 
 static void die(const char *what)

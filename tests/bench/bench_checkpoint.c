@@ -58,7 +58,7 @@ static struct {
     struct run_prepared *prepared;
     struct store_image image;
     struct core_region slot; /* every chunk is written from here and read into here */
-    double bytes;            /* of a checkpoint's arrays */
+    double bytes;            /* size of a checkpoint's arrays */
     bool fio;
 } bench;
 

@@ -52,7 +52,7 @@ struct bench {
     struct dev_device *device;
     struct plain *plain;
     struct text_feed *feed;
-    char path[4096]; /* of the file of rows, for the feed */
+    char path[4096]; /* path of the file of rows, for the feed */
     const char *data[1];
     int64_t length;
     int32_t *ids;    /* [accum][batch][length] */

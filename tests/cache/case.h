@@ -14,7 +14,7 @@ struct cache_case {
     struct aio_fault *fault; /* NULL: none */
     const char *directory;   /* NULL: memory */
     bool no_sums;
-    uint32_t depth; /* of the drive; 0: the default */
+    uint32_t depth; /* depth of the drive; 0: the default */
 };
 
 /* Fails the case on an error. The disk of a store in memory is freed when the program ends. */

@@ -10,7 +10,7 @@
 #include "core/json/json.h"
 #include "tests/harness/test.h"
 
-static char *out_text; /* of the last run; freed by the next */
+static char *out_text; /* output of the last run; freed by the next run */
 static char *err_text;
 
 static const char *path_in(const char *name)

@@ -158,7 +158,7 @@ static void aborting_rank(void)
 }
 
 struct mismatch {
-    struct coll_command calls[2]; /* of the others; of rank 2 */
+    struct coll_command calls[2]; /* calls of the other ranks and of rank 2 */
     const char *message;
 };
 

@@ -19,7 +19,7 @@
 
 /* ---- ranks ---- */
 
-static struct coll_peers *peers; /* of the rank's process */
+static struct coll_peers *peers; /* peers of the rank's process */
 
 static void open_rank(struct rank *rank)
 {

@@ -104,7 +104,7 @@ static void failing_calls(void)
 {
     static const struct {
         enum fake_call call;
-        unsigned least; /* of the calls of a clean run */
+        unsigned least; /* smallest number of calls in a clean run */
     } kinds[] = {
         {FAKE_OPEN, 1}, {FAKE_SEND, 14}, {FAKE_RECEIVE, 14}, {FAKE_TEST, 28}, {FAKE_CANCEL, 1}};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {

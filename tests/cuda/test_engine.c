@@ -15,7 +15,7 @@
 #include "tests/kernels/rig.h"
 #include "tests/run/case.h"
 
-enum { STEPS = 2, FROZEN_WAYS = 2 /* of `frozen` under a sanitizer */ };
+enum { STEPS = 2, FROZEN_WAYS = 2 /* ways of `frozen` that are tried under a sanitizer */ };
 
 static const struct way {
     const char *name;

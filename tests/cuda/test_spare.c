@@ -21,7 +21,7 @@ struct fat_header {
     uint32_t magic;
     uint16_t version;
     uint16_t header_bytes;
-    uint64_t bytes; /* of all entries */
+    uint64_t bytes; /* size of all entries */
 };
 struct fat_entry {
     uint16_t kind;

@@ -48,7 +48,7 @@ enum {
     FRESH_BYTES = 16 << 20,
     ALLOCATIONS_MAX = 4096,
     PAGE_BYTES = 4096,
-    ALIGN_BYTES = 256, /* of what cudaMalloc returns */
+    ALIGN_BYTES = 256, /* alignment of addresses that cudaMalloc returns */
 };
 
 static struct {

@@ -232,7 +232,7 @@ struct reported {
 static void note_time(void *user, const char *op, int64_t begin_ns, int64_t end_ns)
 {
     struct reported *reported = user;
-    const int64_t slack_ns = 1000; /* of roundings of floats */
+    const int64_t slack_ns = 1000; /* for roundings of floats */
     reported->in_order = reported->in_order && begin_ns + slack_ns >= reported->last_ns &&
                          end_ns >= begin_ns;
     reported->first_ns = reported->count++ == 0 ? begin_ns : reported->first_ns;

@@ -55,7 +55,7 @@ static void trend(void)
 
 /* ---- recommendation ---- */
 
-static struct bench_sweep *sweep; /* of one case; freed by the next */
+static struct bench_sweep *sweep; /* result of one case; freed by the next case */
 
 static void begin(void)
 {

@@ -75,7 +75,7 @@ static void points(void)
             check_int(bench_point_run(&target, &memory, &brief, &stop, &point), ==, 0);
             const uint64_t first_visit = latencies_of(&point);
             check_int(bench_point_run(&target, &memory, &brief, &stop, &point), ==, 0);
-            check_uint(latencies_of(&point), >, first_visit); /* of both visits */
+            check_uint(latencies_of(&point), >, first_visit); /* latencies of both visits */
             core_region_free(&memory);
             check_uint(point.count, ==, 6);
             check_double(point.median, >, 0);

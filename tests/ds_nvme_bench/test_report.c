@@ -11,7 +11,7 @@
 #include "tests/harness/test.h"
 #include "tools/ds_nvme_bench/report.h"
 
-static struct bench_result *result; /* of one case; freed by the next */
+static struct bench_result *result; /* result of one case; freed by the next case */
 
 /* Points of all operations at two depths, with the recommendation that follows. */
 static struct bench_report make(const char *dir)

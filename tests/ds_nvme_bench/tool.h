@@ -4,7 +4,7 @@
 
 #include <sys/types.h>
 
-extern char *tool_out; /* of the last run; freed by the next */
+extern char *tool_out; /* output of the last run; freed by the next run */
 extern char *tool_err;
 
 /* Returns a path in the directory of the case; valid for four calls. */

@@ -67,7 +67,7 @@ static unsigned run_guide(const char *name)
     char *text = NULL;
     size_t bytes = 0;
     unsigned count = 0;
-    check_int(run_shell("rm -rf tuned"), ==, 0); /* of an earlier guide */
+    check_int(run_shell("rm -rf tuned"), ==, 0); /* left by an earlier guide */
     snprintf(path, sizeof path, "%s/../docs/%s", test_root(), name);
     check_int(core_file_read(path, 1 << 20, &text, &bytes), ==, 0);
     char *rest = text;

@@ -148,7 +148,7 @@ static void resumed_texts(void)
         }
         for (size_t step = 0; step < 40; step++) {
             const size_t summaries = (size_t)(step >= 7) +
-                                     (size_t)(step >= 26); /* of earlier parts */
+                                     (size_t)(step >= 26); /* lines of earlier parts */
             check_double(rig_number("t1.jsonl", step + summaries, "loss"), ==,
                          rig_number("t0.jsonl", step, "loss"));
             check_double(rig_number("t1.jsonl", step + summaries, "grad_norm"), ==,

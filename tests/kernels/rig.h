@@ -63,7 +63,7 @@ const void *rig_fetch(const void *array);
 /* The tolerance of one comparison: |got - want| <= relative |want| + absolute max |want|.
  * `relative` counts roundings of the stored type, `absolute` roundings of fp32. */
 struct rig_bound {
-    double roundings; /* of the type */
+    double roundings; /* number of roundings of the type */
     double noise;     /* times 2^-24 */
 };
 /* Compares an array's two sides. */

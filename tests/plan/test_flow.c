@@ -20,7 +20,7 @@ struct running {
     struct plan_flow *flow;
     struct machine *machine;
     struct order order;
-    uint32_t steps[TAPES]; /* of the tapes */
+    uint32_t steps[TAPES]; /* steps of the tapes */
     uint32_t made[BLOCKS]; /* steps whose update of a block is done */
     uint64_t seed;
     uint32_t turn;

@@ -14,7 +14,7 @@ struct machine_truth {
     uint32_t by_norm;
     struct truth_cell cells[MACHINE_STEPS_MAX + 1][BLOCKS_MAX][CELLS_MAX];
     uint64_t gradients[MACHINE_STEPS_MAX][BLOCKS_MAX][CELLS_MAX];
-    uint64_t own[BLOCKS_MAX][CELLS_MAX]; /* of one rank */
+    uint64_t own[BLOCKS_MAX][CELLS_MAX]; /* sums of one rank */
 };
 
 uint64_t truth_mix(uint64_t a, uint64_t b)

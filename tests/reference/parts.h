@@ -24,7 +24,7 @@ struct plain {
     struct adam_norm norm;
     struct adam **adams;             /* owned, [blocks] */
     struct model_program **programs; /* owned if block->like is the block; else borrowed */
-    struct model_binding binding;    /* of the block that computes now */
+    struct model_binding binding;    /* binding of the block that computes now */
     uint64_t *offsets;               /* owned, [blocks + 1]: elements before a block's array */
     double *tile_sums;               /* owned */
     uint64_t tile_count;
@@ -35,17 +35,18 @@ struct plain {
     struct plain_part w32;  /* fp16 */
     struct plain_part m;
     struct plain_part v;
-    struct plain_part grads;      /* of the shape's type */
+    struct plain_part grads;      /* gradients, in the shape's type */
     struct plain_part sums;       /* fp32; used with several micro-batches of 16-bit gradients */
     struct plain_part tied_head;  /* fp32 [vocab][hidden] */
     struct plain_part tied_table; /* the same, with several micro-batches */
     struct plain_part boundary;   /* [blocks - 1] activations, and their gradient */
-    struct plain_part kept;       /* of every layer, or of one if they are recomputed */
+    /* kept activations of every layer, or of one layer if they are recomputed */
+    struct plain_part kept;
     struct plain_part temp;
-    struct plain_part inputs; /* of one micro-batch: ids, labels, positions, starts */
+    struct plain_part inputs; /* inputs of one micro-batch: ids, labels, positions, starts */
     struct plain_part angles; /* cos and sin */
     struct plain_part losses; /* struct kern_loss, and the scale */
-    uint64_t scratch_bytes;   /* of the queue */
+    uint64_t scratch_bytes;   /* scratch bytes of the queue */
 
     struct plain_time times[KERN_OP_COUNT];
     int64_t update_ns;

@@ -24,7 +24,7 @@ struct dev_device;
 struct plain;
 
 struct plain_options {
-    struct model_shape shape; /* of one micro-batch */
+    struct model_shape shape; /* shape of one micro-batch */
     unsigned micro_batches;   /* per step; 0: 1 */
     bool recompute;           /* recompute activations instead of keeping them */
     bool decay_all;           /* weight decay also for norms and biases */
@@ -42,7 +42,8 @@ struct plain_result {
     double grad_norm; /* before clipping */
     int64_t targets;  /* tokens, or pairs */
     double chosen, rejected,
-        right;    /* of pairs: mean rewards, and the share with the larger one for chosen */
+        /* for pairs: mean rewards, and the share of pairs whose chosen row has the larger one */
+        right;
     bool skipped; /* fp16: the norm was not finite */
 };
 

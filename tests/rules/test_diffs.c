@@ -11,9 +11,9 @@ struct reading {
     struct rules_report *report;
     const struct rules_file *document;
     const struct rules_file *target; /* NULL: a new file, or one that does not exist */
-    const char *name;                /* of the file that the diff changes */
+    const char *name;                /* name of the file that the diff changes */
     size_t name_bytes;
-    const char *rest; /* of the target's text: what follows the last hunk */
+    const char *rest; /* rest of the target's text: what follows the last hunk */
     bool added;       /* the diff adds the file */
 };
 

@@ -42,25 +42,26 @@ void case_model_free(struct case_model *made);
 struct case_outcome {
     double loss[CASE_STEPS_MAX];
     double norm[CASE_STEPS_MAX];
-    double chosen[CASE_STEPS_MAX], rejected[CASE_STEPS_MAX], rights[CASE_STEPS_MAX]; /* of pairs */
+    /* figures of pairs */
+    double chosen[CASE_STEPS_MAX], rejected[CASE_STEPS_MAX], rights[CASE_STEPS_MAX];
     bool skipped[CASE_STEPS_MAX];
     /* the update was speculative; this and the next two are not compared */
     bool guessed[CASE_STEPS_MAX];
     bool right[CASE_STEPS_MAX];
     uint64_t guess_bytes[CASE_STEPS_MAX];
     unsigned steps;
-    uint64_t state_hash;  /* of weights, master and moments of all blocks */
-    uint64_t weight_hash; /* of weights alone */
+    uint64_t state_hash;  /* hash of weights, masters and moments of all blocks */
+    uint64_t weight_hash; /* hash of the weights alone */
     /* Of 256 elements that never had a gradient: fp32 moments of the engine; not compared. */
     uint64_t still_groups;
     bool under_way; /* a save was still going on after the call; not compared */
     /* From other ranks, by all of them; like the next one, as core/coll counts. */
     uint64_t received_bytes;
-    uint64_t summed_bytes; /* of these, in sums */
+    uint64_t summed_bytes; /* of these, bytes that were summed */
     uint64_t gather_bytes; /* the same as steps report them; not compared */
     uint64_t reduce_bytes;
     uint64_t gather_between_bytes, reduce_between_bytes;
-    char message[1024]; /* of the error that ended it; "" if there was none */
+    char message[1024]; /* message of the error that ended the run; "" if there was none */
 };
 
 /* Options of a small bf16 run of AdamW with clipping; the planner chooses all places. */

@@ -37,10 +37,11 @@ struct way {
     uint64_t chunk_elements;
     uint32_t slots;
     unsigned threads;
-    int order; /* of submits: 0 backward, 1 forward, 2 shuffled, 3 another in each step, 4 backward with one
-                * that is last in every second step */
+    /* order of submits: 0 backward, 1 forward, 2 shuffled, 3 a different one in each step, 4
+     * backward with one parameter that is last in every second step */
+    int order;
     const char *io;
-    const char *device; /* of weights and gradients */
+    const char *device; /* device of weights and gradients */
 };
 
 /* Options that change bits. */
@@ -126,14 +127,14 @@ void alone_step(struct alone *alone, unsigned p, const void *gradient, double sc
 
 /* ---- the optimizer ---- */
 
-extern enum core_update_type measured_type; /* of the options: most weights' */
+extern enum core_update_type measured_type; /* type of the options' weights: that of most weights */
 
 /* Processes that share states: here they are optimizers of one process with the same arrays, which are created one
  * after the other. */
 struct meeting {
     pthread_barrier_t barrier;
     pthread_mutex_t lock;
-    double *sums; /* of the values that came, [count] */
+    double *sums; /* sums of the values that came: [count] */
     size_t count;
 };
 

@@ -180,7 +180,7 @@ static void a_change_is_found(bool cut)
         char byte = 0;
         snprintf(path, sizeof path, "%s/m.safetensors", checkpoint);
         const int fd = open(path, O_RDWR | O_CLOEXEC);
-        const off_t at = 8 << 20; /* of the first layer */
+        const off_t at = 8 << 20; /* position of the first layer */
         check_int(pread(fd, &byte, 1, at), ==, 1);
         byte ^= 4;
         check_int(cut ? ftruncate(fd, at) : pwrite(fd, &byte, 1, at), ==, cut ? 0 : 1);

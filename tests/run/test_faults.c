@@ -112,7 +112,7 @@ struct day {
     const char *name;
     struct aio_fault_rule rule; /* `from` comes from the seed */
     enum outcome outcome;       /* if the rule hit anything */
-    int code;                   /* of the error; 0: any */
+    int code;                   /* code of the error; 0: any */
     bool slow;                  /* it waits for the limit */
 };
 

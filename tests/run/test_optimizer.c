@@ -515,7 +515,7 @@ struct copied {
     char *weights[32]; /* owned, by block */
     size_t count;
     struct run_optimizer_parameter parameters[TENSORS_MAX];
-    unsigned blocks[TENSORS_MAX]; /* of each parameter */
+    unsigned blocks[TENSORS_MAX]; /* block of each parameter */
     uint64_t firsts[TENSORS_MAX]; /* its first element there */
 };
 

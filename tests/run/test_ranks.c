@@ -6,7 +6,7 @@
 #include "tests/harness/test.h"
 #include "tests/run/case.h"
 
-enum { STEPS = 3, MICRO_BATCHES = 4 }; /* of all ranks together */
+enum { STEPS = 3, MICRO_BATCHES = 4 }; /* for all ranks together */
 
 static struct run_options options_of(uint32_t world, uint32_t stage, enum kern_type type)
 {

@@ -220,7 +220,7 @@ static void rows(void)
 struct lone {
     double losses[STEPS];
     double norms[STEPS];
-    uint64_t launches; /* of rank 0's last step */
+    uint64_t launches; /* launches of rank 0's last step */
 };
 
 static void run_lone(const struct case_model *made, uint32_t world, uint32_t micro_batches,

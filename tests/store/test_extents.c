@@ -271,7 +271,8 @@ static void limits_of_several(void)
     }
     for (int i = 0; i < 6; i++) {
         const uint64_t little = (uint64_t)(i < 3 ? 3 : 5) << 20;
-        const uint64_t spare = 1 << 20; /* of each path: it may end within a stripe */
+        /* unused bytes of each path, which may end within a stripe */
+        const uint64_t spare = 1 << 20;
         const struct store_path paths[] = {{.directory = directories[0],
                                             .bytes = little + spare + 4095,
                                             .weight = weights[i % 3][0]},

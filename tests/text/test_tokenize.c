@@ -55,7 +55,7 @@ static void make_files(void)
     snprintf(path, sizeof path, "%s/model", test_directory());
     mkdir(path, 0700);
     snprintf(path, sizeof path, "%s/model/config.json", test_directory());
-    unlink(path); /* of the case before */
+    unlink(path); /* left by the previous case */
     test_file("model/tokenizer.json", tokenizer, bytes);
     test_file("model/tokenizer_config.json", config, strlen(config));
     test_file("rows.jsonl", rows, strlen(rows));

@@ -29,8 +29,8 @@ struct bench_how {
     bool files;     /* register the files */
     bool sqpoll;
     bool iopoll;
-    enum core_pages pages;    /* of the buffers */
-    int node;                 /* of buffers and threads */
+    enum core_pages pages;    /* pages of the buffers */
+    int node;                 /* NUMA node of buffers and threads */
     void (*beat)(void *user); /* called regularly, or NULL */
     void *user;
 };

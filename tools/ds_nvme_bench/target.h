@@ -30,7 +30,8 @@ struct bench_target {
 struct bench_target_options {
     const char *path;
     const char *backend; /* NULL: chosen by probing */
-    uint64_t bytes;      /* of the scratch file; 0: as much as can be written in `fill_seconds` */
+    /* size of the scratch file; 0: as much as can be written in `fill_seconds` */
+    uint64_t bytes;
     double fill_seconds;
     const volatile int *stop;                                          /* if set, return -EINTR */
     void (*progress)(void *user, uint64_t done_bytes, uint64_t bytes); /* NULL: none */
@@ -61,7 +62,7 @@ struct bench_target_io_options {
     uint64_t memory_bytes;
     enum core_pages pages;
     bool registered;                        /* registers the memory with the ring */
-    const char *names[BENCH_TARGET_QUEUES]; /* of the queues; NULL: none */
+    const char *names[BENCH_TARGET_QUEUES]; /* names of the queues; NULL: none */
 };
 
 struct bench_target_io {

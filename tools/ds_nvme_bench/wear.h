@@ -14,8 +14,9 @@ struct bench_wear {
     double step_seconds; /* I/O time at the measured mixed bandwidth */
     double step_read_bytes;
     double step_write_bytes;
-    double day_write_bytes; /* of consecutive steps, each as long as its I/O */
-    double life_days;       /* days until `rated_bytes` are written; 0: unknown */
+    /* bytes written per day by consecutive steps, each as long as its I/O */
+    double day_write_bytes;
+    double life_days; /* days until `rated_bytes` are written; 0: unknown */
 };
 
 /* `mixed`: bytes per second of both directions together; `rated_bytes`: bytes that the drive is

@@ -62,14 +62,14 @@ enum report_figure {
 
 /* Values of consecutive steps. */
 struct report_bucket {
-    double low, high, sum; /* of finite values; undefined while count is 0 */
+    double low, high, sum; /* statistics of finite values; undefined while count is 0 */
     uint32_t count;
     uint32_t odd; /* values that are null in the log */
 };
 
 struct report_time {
     float seconds;
-    uint32_t hash; /* of the index of the step */
+    uint32_t hash; /* hash of the step's index */
 };
 
 struct report_event {
@@ -96,7 +96,7 @@ struct report_plan {
     struct report_part parts[REPORT_PARTS_MAX];
     size_t part_count;
     /* From "run". */
-    char time[32]; /* of the first one */
+    char time[32]; /* time of the first "run" line */
     double steps, clip, taken_device, taken_host;
 };
 
@@ -119,7 +119,7 @@ struct report_run {
     double first_loss, last_loss, last_eval, best_eval;
     struct report_time *times; /* owned; without the first step; sorted after the last one */
     size_t time_count;
-    uint32_t times_below; /* of long runs only times with a lower hash are kept */
+    uint32_t times_below; /* of a long run only the times with a lower hash are kept */
     struct report_plan plan;
     struct report_summary summary;
     struct report_event *events; /* owned */

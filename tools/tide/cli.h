@@ -52,7 +52,7 @@ struct cli_option {
 /* -q, -v and what the terminal can do; set by cli_parse(). */
 struct cli_common {
     int verbose; /* -1 quiet, 0, 1, 2 */
-    bool color;  /* of stdout */
+    bool color;  /* stdout shows colours */
 };
 
 /* The name of an option in other programs. */

@@ -295,7 +295,7 @@ static int take_offload(struct finetune_config *config, const struct finetune_fl
 /* A monitor's section in the file, and the flag that wins over it. */
 struct monitor {
     const char *flag, *given; /* given NULL: the flag is absent */
-    const char *key;          /* of the folder */
+    const char *key;          /* key that names the folder */
     const char *folder, *name, *file;
 };
 

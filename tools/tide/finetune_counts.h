@@ -41,7 +41,7 @@ struct finetune_data_options {
 /* Figures of an epoch, or of its beginning if fewer rows are trained on. */
 struct finetune_data_info {
     bool whole;           /* figures of the whole epoch */
-    int64_t rows;         /* of batches; with `pairs`, the number of pairs */
+    int64_t rows;         /* number of rows in batches; with `pairs`, the number of pairs */
     int64_t longest;      /* tokens of the longest row, at most length_max */
     int64_t longest_pair; /* with pairs: tide_pair_length of the longest one */
     int64_t tokens;       /* with `pairs`, those of both rows */

@@ -29,14 +29,15 @@ struct finetune_data {
     struct text_feed *feed; /* owned; NULL until the first step, and after a failed rewind */
     int input;              /* owned: file that keeps standard input; -1: not used */
     struct finetune_data_info info;
-    struct text_memory memory; /* of the feed: first the one that counts, then the one of the run */
+    /* memory of the feed: first of the feed that counts, then of the feed of the run */
+    struct text_memory memory;
     struct finetune_counts counts; /* file that keeps `info` */
     bool counted_before;           /* counts are from an earlier run */
     struct tide_batch *batches;    /* owned */
     struct held *held;             /* owned, one for each batch; rows of `length_max` */
     struct text_batch next;        /* borrowed from the feed */
     bool has_next;
-    int64_t tokens;             /* of the last step */
+    int64_t tokens;             /* tokens of the last step */
     int64_t wait_ns;            /* for the last step */
     struct text_position place; /* position after the rows of the last step */
 };

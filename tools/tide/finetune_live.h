@@ -13,7 +13,7 @@ enum { FINETUNE_LIVE_RECENT = 16 };
 struct finetune_live {
     FILE *stream; /* borrowed; NULL: quiet */
     bool terminal;
-    uint64_t steps;       /* of the run */
+    uint64_t steps;       /* number of steps of the run */
     uint64_t print_every; /* steps between two lines in a pipe */
 
     /* Private. */

@@ -24,20 +24,20 @@ struct finetune_log_options {
 struct finetune_log_head {
     const struct tide_plan *plan;
     const struct tide_engine_options *engine;
-    int64_t steps;                  /* of the whole run */
+    int64_t steps;                  /* number of steps of the whole run */
     int64_t begun;                  /* steps before it was resumed */
     int64_t eval_every, save_every; /* 0: evaluate only at the end; never save */
 };
 
 struct finetune_summary {
-    double median_seconds; /* of all steps but the first */
+    double median_seconds; /* median time of all steps but the first */
     double tokens_per_second;
     double peak_rss_gb;
     double peak_device_gb;
     double plan_host_gb;
     double plan_device_gb;
     double plan_seconds;                           /* predicted time of a step */
-    struct finetune_drive drives[TIDE_STORES_MAX]; /* of all steps of this process */
+    struct finetune_drive drives[TIDE_STORES_MAX]; /* drives of all steps of this process */
     size_t drive_count;
 };
 

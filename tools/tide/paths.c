@@ -22,7 +22,7 @@ enum { LINKS_MAX = 40 };
 
 /* A resolved path. */
 struct place {
-    struct stat info;     /* of the existing part */
+    struct stat info;     /* status of the part of the path that exists */
     char there[PATH_MAX]; /* the existing part without links; "": unknown */
     char rest[PATH_MAX];  /* the part below it that does not exist yet; "": none */
 };

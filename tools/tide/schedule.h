@@ -24,7 +24,7 @@ struct schedule {
     enum schedule_kind kind;
     double lr;      /* learning rate of the optimizer; of LR_RANGE_TEST, the first one */
     int64_t total;  /* updates of the run */
-    int64_t warmup; /* of them */
+    int64_t warmup; /* how many of these updates are warmup */
 
     int64_t decay; /* WSD: updates of the decay at the end */
 

@@ -10,12 +10,12 @@ struct work {
     const struct kern_attention_item *item;
     bool pairs;
     int64_t heads;   /* query heads of the group */
-    int64_t queries; /* of the tile */
+    int64_t queries; /* number of queries in the tile */
     int64_t rows;    /* heads * QUERIES: row h * QUERIES + i is query i of head h */
     float *q;        /* dense rows of cells: [rows][head_dim] */
     float *k;        /* column panels [head_dim][KEYS] */
     float *v;        /* column panels [KEYS][head_dim] */
-    float *scores;   /* of one head: [QUERIES][KEYS] */
+    float *scores;   /* scores of one head: [QUERIES][KEYS] */
     float *p;        /* with `pairs`: cells [QUERIES][KEYS]; otherwise the same as `scores` */
     float *o;        /* [rows][head_dim] */
     float *top;      /* [rows] */

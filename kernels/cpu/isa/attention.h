@@ -8,7 +8,7 @@
 
 enum {
     QUERIES = KERN_ATTENTION_QUERIES, /* positions of a tile */
-    KEYS = 64,                        /* of a tile */
+    KEYS = 64,                        /* keys in a tile */
     VECTORS = KEYS / LANES,
 };
 

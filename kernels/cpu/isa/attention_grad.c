@@ -13,7 +13,7 @@ struct work {
     const struct kern_attention_item *item;
     bool pairs;
     int64_t heads;
-    int64_t tokens;               /* of the document */
+    int64_t tokens;               /* number of tokens in the document */
     float *dq;                    /* [heads][tokens][head_dim] */
     float *delta;                 /* [heads][tokens]: sum over i of o[i] d_o[i] */
     float *dk, *dv;               /* [KEYS][head_dim] */

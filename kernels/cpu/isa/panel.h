@@ -76,14 +76,14 @@ enum rows_layout {
 
 struct tile {
     const float *a;
-    enum rows_layout layout; /* of a; the memory after its last row is read, too */
+    enum rows_layout layout; /* layout of a; the memory after its last row is read, too */
     int64_t a_stride;        /* not for LAYOUT_PANELS */
     const float *b;          /* panels of columns */
-    int64_t cells;           /* of k */
+    int64_t cells;           /* number of cells along k */
     bool pairs;
     float *c;
     int64_t c_stride;
-    int64_t rows, columns; /* of c */
+    int64_t rows, columns; /* size of c */
     bool add;              /* adds to c */
 };
 

@@ -31,8 +31,8 @@ struct text_encoder {
     size_t text_room;
     uint32_t *prompt; /* owned: tokens of a prompt */
     size_t prompt_room;
-    int64_t vocab;            /* of the model; 0: not checked */
-    _Atomic bool said_prompt; /* of the first; orders nothing */
+    int64_t vocab;            /* vocabulary size of the model; 0: not checked */
+    _Atomic bool said_prompt; /* true after the first warning; orders nothing */
     _Atomic bool said_ambiguous;
 };
 

@@ -13,7 +13,7 @@ struct text_lines;
 struct text_line {
     const char *text; /* borrowed until the next call; NULL: longer than the limit */
     uint64_t bytes;
-    uint64_t offset; /* of its first byte */
+    uint64_t offset; /* offset of its first byte */
     uint64_t row;    /* from 1, if reading began at the beginning */
 };
 

@@ -73,7 +73,7 @@ struct text_counts {
     uint64_t equal;      /* pairs whose two rows have the same tokens, which are kept */
     uint64_t documents;  /* in batches; two for each pair */
     uint64_t tokens;     /* in batches, without padding */
-    uint64_t targets;    /* of these, those trained on; with `pairs`, the number of pairs */
+    uint64_t targets;    /* number of tokens that are trained on; with `pairs`, number of pairs */
     uint64_t dated;      /* 1: rows used a chat template that writes the time */
 };
 

@@ -24,7 +24,7 @@ struct row {
 
 struct text_pack {
     struct text_pack_options options;
-    struct text_sample tokens;  /* of the window */
+    struct text_sample tokens;  /* tokens of the window */
     struct document *documents; /* owned */
     size_t documents_count;
     size_t documents_room;

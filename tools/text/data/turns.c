@@ -21,7 +21,7 @@ struct beginning {
     size_t messages;
     bool prompt;   /* rendered with the generation prompt */
     bool rendered; /* the following are set */
-    size_t bytes;  /* of its text */
+    size_t bytes;  /* size of its text */
     size_t common; /* bytes of its beginning that are the same in the whole */
 };
 

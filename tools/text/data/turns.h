@@ -20,7 +20,8 @@ struct text_turns {
     struct jinja_run *run; /* owned: renders the beginnings */
     char *prompt_text;     /* owned */
     size_t prompt_room;
-    struct jinja_rendering prompt; /* of this conversation, in prompt_text; text NULL: unknown */
+    /* the generation prompt of this conversation, in prompt_text; text NULL: unknown */
+    struct jinja_rendering prompt;
     bool prompt_asked;
     _Atomic bool *said_ambiguous; /* borrowed: shared by several encoders; orders nothing */
 };

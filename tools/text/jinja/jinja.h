@@ -29,8 +29,8 @@ void jinja_template_destroy(struct jinja_template *source);
 bool jinja_template_generates(const struct jinja_template *source);
 
 struct jinja_limits {
-    uint64_t steps; /* of evaluation; 0: 50 million, which take some seconds */
-    size_t bytes;   /* of memory; 0: 512 MiB */
+    uint64_t steps; /* steps of evaluation; 0: 50 million, which take some seconds */
+    size_t bytes;   /* bytes of memory; 0: 512 MiB */
 };
 
 /* `limits` may be NULL. */

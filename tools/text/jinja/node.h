@@ -52,7 +52,7 @@ struct jinja_function;
 struct jinja_node {
     enum jinja_node_kind kind;
     unsigned line;
-    const char *sign; /* of BINARY, OPERAND */
+    const char *sign; /* operator of BINARY and OPERAND */
     unsigned name;    /* number of the name */
     struct jinja_value value;
     const struct jinja_function *function; /* static: of FILTER, TEST */
@@ -60,7 +60,7 @@ struct jinja_node {
     struct jinja_node *second;
     struct jinja_node *third;
     struct jinja_node *next; /* in a list */
-    struct jinja_for *loop;  /* of FOR */
+    struct jinja_for *loop;  /* the loop of FOR */
     bool chained;            /* an IF that is an elif */
 };
 
@@ -85,7 +85,7 @@ unsigned jinja_name(struct jinja_run *run, struct jinja_names *names, const char
 unsigned jinja_name_find(const struct jinja_names *names, const char *text, size_t bytes);
 
 struct jinja_template {
-    struct jinja_run memory; /* of words and nodes */
+    struct jinja_run memory; /* memory of words and nodes */
     struct jinja_names names;
     struct jinja_node *body;
     char *name; /* owned: name of the source */

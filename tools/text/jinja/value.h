@@ -33,7 +33,7 @@ enum jinja_kind {
 
 struct jinja_value {
     enum jinja_kind kind;
-    uint32_t bytes; /* of text */
+    uint32_t bytes; /* length of the text */
     union {
         bool truth;
         int64_t integer;
@@ -105,7 +105,7 @@ struct jinja_run {
     struct jinja_chunk *kept_chunks;         /* owned: memory of `kept` */
     const struct core_json_value *kept_json; /* borrowed from the caller; NULL: nothing is kept */
     struct jinja_value kept;                 /* `kept_json` as a value; read-only */
-    size_t bytes;                            /* of all chunks and the output */
+    size_t bytes;                            /* size of all chunks and the output */
     size_t bytes_max;
     uint64_t steps; /* remaining steps */
     uint64_t steps_max;

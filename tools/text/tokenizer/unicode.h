@@ -48,7 +48,7 @@ enum {
     TOKEN_FLAG_BLANK = 4,       /* white space elsewhere */
     TOKEN_FLAG_WORD_BESIDE = 8, /* a word character, next to a single_word token */
     TOKEN_FLAG_NUMERIC = 16,    /* a digit of Digits */
-    TOKEN_FLAG_PUNCTUATION = 32 /* of Punctuation */
+    TOKEN_FLAG_PUNCTUATION = 32 /* character of Punctuation */
 };
 
 enum { TOKEN_KINDS_MAX = 64 };

@@ -49,7 +49,7 @@ template <typename T> float card_wg_element(kern_wg_tile tile, bool turned, int 
 struct card_wg_product {
     void (*run)(const card_wg_product &);
     float (*d)[4];
-    int count; /* of groups of eight columns */
+    int count; /* number of groups of eight columns */
     bool first;
     const uint32_t *a; /* NULL: in a tile */
     kern_wg_tile a_tile, b_tile;
