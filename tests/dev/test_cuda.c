@@ -13,6 +13,7 @@
 #include "core/dev/dev.h"
 #include "tests/dev/fake_cuda.h"
 #include "tests/dev/mix.h"
+#include "tests/harness/heard.h"
 #include "tests/harness/test.h"
 
 /* Error codes of the runtime, from its documentation. */
@@ -104,6 +105,23 @@ static void budget(void)
               ==, -ENOMEM);
     check_contains(core_err_message(), "4294967296 of its 4294967296 bytes free");
     check_int(fake_live(), ==, 0);
+}
+
+/* A budget that leaves too little for the libraries of a card is accepted, with a warning. */
+static void small_spare(void)
+{
+    static const struct {
+        size_t bytes;
+        unsigned warnings;
+    } budgets[] = {{(size_t)3 << 30, 0}, {((size_t)3 << 30) + 1, 1}, {(size_t)4 << 30, 1}, {0, 0}};
+    for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
+        test_listen(CORE_LOG_WARN);
+        struct dev_device *device = open_card(budgets[i].bytes);
+        test_listen_end();
+        check_uint(test_heard_lines("may need up to 1073741824 beside it"), ==,
+                   budgets[i].warnings);
+        dev_close(device);
+    }
 }
 
 /* A write just after an allocation, by a child that must not survive it. */
@@ -442,8 +460,8 @@ static void every_call_fails(void)
     check_int(n, >, 10);
 }
 
-TEST_MAIN({"absence", absence}, {"budget", budget}, {"separate_memory", separate_memory},
-          {"a_unit_has_one_event", a_unit_has_one_event},
+TEST_MAIN({"absence", absence}, {"budget", budget}, {"small_spare", small_spare},
+          {"separate_memory", separate_memory}, {"a_unit_has_one_event", a_unit_has_one_event},
           {"launches_are_timed", launches_are_timed}, {"lost_card", lost_card},
           {"lost_while_waiting", lost_while_waiting}, {"pieces", pieces},
           {"every_call_fails", every_call_fails})
