@@ -54,7 +54,8 @@ TIDE_API int tide_optim_group_init(struct tide_optim_group *group, size_t struct
 struct tide_optim_parameter {
     size_t struct_bytes;
     const char *name; /* 1 to 255 bytes; no two are equal */
-    /* The caller's array, aligned to its elements; used until the optimizer is destroyed. */
+    /* The caller's array, aligned to its elements; used until the optimizer is destroyed. No two overlap: tied
+     * weights are one parameter. */
     void *weights;
     uint64_t elements;
     uint32_t precision; /* enum tide_precision: of the weights. bf16 and fp16 have an fp32 master */
@@ -101,6 +102,11 @@ struct tide_optim_options {
      * has copies of both in pinned host memory, which count in `host_bytes`. Weights must be complete when
      * tide_optim_create is called. NULL or "cpu": they are in host memory. */
     const char *device;
+    /* 1: a gradient that is written to or freed before its token is reached ends the optimizer with -EFAULT and
+     * its name. It is hashed when it is submitted, and before and after it is used. Gradients on a GPU and those of
+     * `accumulate` are copied and not checked. init: 1 in a debug build of the library (meson -Ddebug=true), else
+     * 0: such a gradient gives wrong weights, or a crash. */
+    uint64_t check_gradients;
 };
 
 /* Fills the caller's struct with the defaults; `struct_bytes` is its sizeof. Returns 0 or -EINVAL. */

@@ -11,6 +11,7 @@
 #include "core/base/err.h"
 #include "core/dev/dev.h"
 #include "offload/api/abi.h"
+#include "offload/api/build.h"
 #include "offload/api/context.h"
 #include "offload/api/setup.h"
 #include "offload/run/optimizer.h"
@@ -40,7 +41,8 @@ int tide_optim_group_init(struct tide_optim_group *group, size_t struct_bytes)
 
 int tide_optim_options_init(struct tide_optim_options *options, size_t struct_bytes)
 {
-    const struct tide_optim_options defaults = {.struct_bytes = sizeof defaults};
+    const struct tide_optim_options defaults = {.struct_bytes = sizeof defaults,
+                                                .check_gradients = api_build_checks};
     return abi_struct_init("tide_optim_options", &defaults, sizeof defaults, options, struct_bytes);
 }
 
@@ -193,6 +195,7 @@ static int make(struct tide_optim *optim, const struct tide_optim_options *given
                                                       .group_count = (uint32_t)given->group_count,
                                                       .options = optim->setup.options,
                                                       .sums = given->accumulate != 0,
+                                                      .checks = given->check_gradients != 0,
                                                       .progress = report,
                                                       .user = optim->context,
                                                       .world = given->world,

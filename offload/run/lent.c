@@ -6,9 +6,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/base/err.h"
 #include "core/base/half.h"
+#include "core/base/hash.h"
 
 struct plan_span run_lent_overlap(const struct run_lent_part *part, uint64_t first, uint64_t count)
 {
@@ -86,6 +89,49 @@ struct adam_arrays run_lent_states(const struct run_lent_part *part,
     return arrays;
 }
 
+/* ---- gradients that change while they are borrowed ---- */
+
+static uint64_t gradient_bytes(const struct run_lent_block *block, const struct run_lent_part *part)
+{
+    return part->count * (block->gradients == CORE_UPDATE_F32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+uint64_t run_lent_seal(const struct run_lent_block *block, const struct run_lent_part *part)
+{
+    return core_hash(part->gradient, gradient_bytes(block, part), part->index);
+}
+
+/* Returns whether the kernel has pages at these addresses. */
+static bool is_mapped(const char *at, uint64_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t into = (uintptr_t)at % page;
+    return msync((void *)((uintptr_t)at - into), bytes + into, MS_ASYNC) == 0;
+}
+
+static int check_gradient(const struct run_lent *lent, const struct block *block,
+                          const struct run_lent_block *of, const struct run_lent_part *part)
+{
+    if (!lent->checks || part->gradient == NULL) {
+        return 0;
+    }
+    const char *name = block->tensors[part - of->parts].name;
+    if (!is_mapped(part->gradient, gradient_bytes(of, part))) {
+        return core_err_set(-EFAULT,
+                            "the gradient of %s at %p was freed before the token of its "
+                            "tide_optim_submit was reached",
+                            name, (const void *)part->gradient);
+    }
+    return run_lent_seal(of, part) == part->seal
+               ? 0
+               : core_err_set(-EFAULT,
+                              "the gradient of %s at %p was written to or freed before the token "
+                              "of its tide_optim_submit was reached",
+                              name, (const void *)part->gradient);
+}
+
+/* ---- the update ---- */
+
 struct run_lent_update {
     const struct run_lent *lent; /* borrowed, as the next two */
     const struct blocks *blocks;
@@ -161,6 +207,10 @@ int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *su
                                   .sums = tiles};
     for (size_t i = 0; i < lent->part_count; i++) {
         const struct run_lent_part *part = &lent->parts[i];
+        int rc = check_gradient(update->lent, &update->blocks->list[block], lent, part);
+        if (rc != 0) {
+            return rc;
+        }
         if (part->gradient != NULL) {
             update->pieces[of.list_count++] = (struct adam_norm_piece){
                 .x = sums ? sum + part->first * sizeof(float) : part->gradient,
@@ -195,6 +245,12 @@ int run_lent_step(struct run_lent_update *update, uint32_t block, const struct p
         if (part->gradient == NULL || span.count == 0) {
             continue;
         }
+        if (span.first == part->first) {
+            rc = check_gradient(update->lent, &update->blocks->list[block], lent, part);
+        }
+        if (rc != 0) {
+            return rc;
+        }
         struct adam_arrays arrays = run_lent_states(part, format, chunk, span);
         arrays.g = gradient_of(part, format, chunk, update->lent->sums, span);
         struct adam *adam = update->adams[part->index];
@@ -203,6 +259,9 @@ int run_lent_step(struct run_lent_update *update, uint32_t block, const struct p
             rc = step->tiles != NULL ? adam_step_sums(adam, &arrays, step->scale, step->tiles)
                                      : adam_step(adam, &arrays, arrays.first,
                                                  arrays.first + arrays.count, step->scale, NULL);
+        }
+        if (rc == 0 && span.first + span.count == part->first + part->count) {
+            rc = check_gradient(update->lent, &update->blocks->list[block], lent, part);
         }
     }
     return rc;

@@ -20,6 +20,7 @@ struct run_lent_part {
     char *weights;   /* borrowed for the whole run */
     /* borrowed until it is used; NULL: it has none in this step, and then it is not updated. */
     const char *gradient;
+    uint64_t seal; /* with `checks`: the hash of the gradient when it was submitted */
 };
 
 struct run_lent_block {
@@ -35,7 +36,12 @@ struct run_lent {
     /* Gradients are summed in fp32 in buffers of the plan; `gradient` only says whether there is
      * one. */
     bool sums;
+    /* A gradient that is not as it was submitted when its update begins or ends is -EFAULT. */
+    bool checks;
 };
+
+/* Returns the hash of a part's gradient. */
+uint64_t run_lent_seal(const struct run_lent_block *block, const struct run_lent_part *part);
 
 /* Returns the elements of a part that are in a chunk of its block, counted in the block; there may
  * be none. */

@@ -222,6 +222,7 @@ int run_optimizer_create(const struct run_optimizer_options *options, struct run
     optimizer->options = options->options;
     optimizer->options.micro_batches = 1;
     optimizer->lent.sums = options->sums;
+    optimizer->lent.checks = options->checks && !options->sums && options->device == NULL;
     optimizer->lent.part_count = options->parameter_count;
     optimizer->options.wishes.grads = options->sums ? PLAN_WHERE_HOST : PLAN_WHERE_AUTO;
     optimizer->loss_scale = 1;
@@ -523,6 +524,9 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
         add_gradient(optimizer, parameter, own);
     }
     part->gradient = own;
+    if (optimizer->lent.checks) {
+        part->seal = run_lent_seal(&optimizer->lent.blocks[block], part);
+    }
     if (!last) {
         *token = 0;
         return 0;

@@ -42,6 +42,7 @@ struct run_optimizer_options {
      * optimizer. */
     struct run_options options;
     bool sums;                     /* several gradients of a parameter are summed in a step */
+    bool checks;                   /* a gradient that changes while it is borrowed is -EFAULT */
     const struct run_rates *rates; /* NULL: measured, or found in the cache of `options` */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;

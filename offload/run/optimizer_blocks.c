@@ -85,6 +85,49 @@ static int check_names(const struct run_optimizer_options *options)
     return rc;
 }
 
+/* Some weights in memory. */
+struct weights_at {
+    uintptr_t begin, end;
+    const char *name; /* borrowed */
+};
+
+static int compare_places(const void *one, const void *other)
+{
+    const struct weights_at *a = one;
+    const struct weights_at *b = other;
+    return (a->begin > b->begin) - (a->begin < b->begin);
+}
+
+/* Weights that are shared would be updated twice. */
+static int check_overlaps(const struct run_optimizer_options *options)
+{
+    const size_t count = options->parameter_count;
+    struct weights_at *places = calloc(count, sizeof *places);
+    int rc = 0;
+    if (places == NULL) {
+        return core_err_set(-ENOMEM, "no memory for the places of %zu parameters", count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct run_optimizer_parameter *parameter = &options->parameters[i];
+        const uint64_t width = parameter->weights_type == CORE_UPDATE_F32 ? 4 : 2;
+        const uintptr_t begin = (uintptr_t)parameter->weights;
+        places[i] = (struct weights_at){begin, begin + parameter->elements * width,
+                                        parameter->name};
+    }
+    qsort(places, count, sizeof *places, compare_places);
+    for (size_t i = 1; rc == 0 && i < count; i++) {
+        if (places[i].begin < places[i - 1].end) {
+            rc = core_err_set(-EINVAL,
+                              "%s and %s have weights in the same memory; tied weights are one "
+                              "parameter, whose gradients the program adds up or submits one after "
+                              "another (`accumulate`)",
+                              places[i - 1].name, places[i].name);
+        }
+    }
+    free(places);
+    return rc;
+}
+
 /* Assigns each parameter a block: large ones have one of their own, small ones of the same types share
  * one. Blocks are in the order of their first parameters. */
 static int assign_blocks(struct run_optimizer *optimizer,
@@ -105,6 +148,9 @@ static int assign_blocks(struct run_optimizer *optimizer,
         all += options->parameters[i].elements;
     }
     int rc = check_names(options);
+    if (rc == 0) {
+        rc = check_overlaps(options);
+    }
     if (rc != 0) {
         return rc;
     }
@@ -276,7 +322,7 @@ static void sort_members(const struct run_optimizer *optimizer, uint32_t count, 
     first[0] = 0;
 }
 
-/* A hash of names, sizes and types of weights, and of the layout, which must be equal for a checkpoint to fit. */
+/* Returns a hash of names, sizes and types of weights, and of the layout, which must be equal for a checkpoint to fit. */
 static uint64_t hash_parameters(const struct run_optimizer_options *options, bool packed)
 {
     uint64_t hash = 0;

@@ -98,6 +98,10 @@ static void wrong_options(void)
     refuse(-EINVAL, "are not aligned");
     parameters[2].elements = 0;
     refuse(-EINVAL, "parameter 2 has no elements");
+    parameters[2].weights = weights[0];
+    refuse(-EINVAL, "have weights in the same memory; tied weights are one parameter");
+    parameters[1].weights = weights[0] + ELEMENTS - 1;
+    refuse(-EINVAL, "a and b have weights in the same memory");
     parameters[2].precision = 7;
     refuse(-EINVAL, "parameter 2: 7 is not a precision");
     parameters[0].group = 1;
@@ -354,6 +358,182 @@ static void states(void)
     check_int(tide_optim_get_states(optim, 1, &arrays, &updates), ==, -ENOTSUP);
     check_contains(tide_last_error(), "no moment v");
     tide_optim_destroy(optim);
+}
+
+/* ---- weights that the program writes ---- */
+
+static uint16_t bf16_of(float x) /* of values whose low half is zero */
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    check_uint(bits & 0xffff, ==, 0);
+    return (uint16_t)(bits >> 16);
+}
+
+static uint16_t fp16_of(float x) /* of positive values with few digits */
+{
+    int exponent = 0;
+    const float fraction = frexpf(x, &exponent);
+    return (uint16_t)(((exponent + 14) << 10) + (int)(fraction * 2048) - 1024);
+}
+
+static void step_with(struct tide_optim *optim, int step)
+{
+    uint64_t token = 0;
+    for (int p = 0; p < COUNT; p++) {
+        for (int i = 0; i < ELEMENTS; i++) {
+            gradients[p][i] = (float)((i * 7 + step * 3 + p) % 11 - 5) / 8;
+        }
+    }
+    submit_all(optim);
+    check_int(tide_optim_step(optim, &token), ==, 0);
+    check_int(tide_optim_wait_parameter(optim, TIDE_OPTIM_ALL), ==, 0);
+}
+
+/* Parameter 0 has bf16 weights, parameter 1 fp16, parameter 2 fp32. */
+static struct tide_optim *create_mixed(int away)
+{
+    reset();
+    options.optimizer = TIDE_ADAMW;
+    options.stores = &store;
+    options.store_count = (size_t)away;
+    options.states = away ? TIDE_STORE : TIDE_HOST;
+    group.lr = 1e-3;
+    group.beta1 = 0.9;
+    parameters[0].precision = TIDE_BF16;
+    parameters[1].precision = TIDE_FP16;
+    return create();
+}
+
+/* A program averages weights (EMA), writes the averages to the weights between steps, and reports it: updates go on from
+ * them, with the moments that there are. So do those of another optimizer that gets these states. The values are exact in
+ * all three types, so the new masters are known. */
+static void averaged_weights(void)
+{
+    static float average[COUNT][ELEMENTS];
+    static float moments[COUNT][2][ELEMENTS];
+    static char expected[COUNT][sizeof weights[0]];
+    for (int away = 0; away < 2; away++) {
+        struct tide_optim *optim = create_mixed(away);
+        for (int s = 0; s < 3; s++) {
+            step_with(optim, s);
+        }
+        for (int p = 0; p < COUNT; p++) {
+            struct tide_optim_arrays states = {.struct_bytes = sizeof states,
+                                               .elements = ELEMENTS,
+                                               .m = moments[p][0],
+                                               .v = moments[p][1]};
+            uint64_t updates = 0;
+            check_int(tide_optim_get_states(optim, (uint64_t)p, &states, &updates), ==, 0);
+            check_uint(updates, ==, 3);
+            for (int i = 0; i < ELEMENTS; i++) {
+                average[p][i] = (float)(i % 32 + p) * 0.25F + 1;
+                uint16_t *half = (uint16_t *)(void *)weights[p] + i;
+                if (p == 0) {
+                    *half = bf16_of(average[p][i]);
+                } else if (p == 1) {
+                    *half = fp16_of(average[p][i]);
+                } else {
+                    weights[p][i] = average[p][i];
+                }
+            }
+            check_int(tide_optim_weights_changed(optim, (uint64_t)p), ==, 0);
+        }
+        step_with(optim, 3);
+        step_with(optim, 4);
+        memcpy(expected, weights, sizeof weights);
+        tide_optim_destroy(optim);
+        optim = create_mixed(1 - away);
+        for (int p = 0; p < COUNT; p++) {
+            const struct tide_optim_arrays states = {.struct_bytes = sizeof states,
+                                                     .elements = ELEMENTS,
+                                                     .master = average[p],
+                                                     .m = moments[p][0],
+                                                     .v = moments[p][1]};
+            check_int(tide_optim_set_states(optim, (uint64_t)p, &states, 3), ==, 0);
+        }
+        step_with(optim, 3);
+        step_with(optim, 4);
+        for (int p = 0; p < COUNT; p++) {
+            check_memory(weights[p], expected[p], ELEMENTS * (p == 2 ? 4 : 2));
+        }
+        tide_optim_destroy(optim);
+    }
+}
+
+/* Weights that two layers use are one parameter. Its two gradients in a step have the effect of their sum, also after the
+ * program has written the weights. */
+static void tied_weights(void)
+{
+    static char expected[sizeof weights[0]];
+    for (int halves = 0; halves < 2; halves++) {
+        reset();
+        options.optimizer = TIDE_ADAMW;
+        options.accumulate = 1;
+        parameters[0].precision = TIDE_BF16;
+        struct tide_optim *optim = create();
+        uint64_t token = 0;
+        for (int s = 0; s < 4; s++) {
+            for (int i = 0; i < ELEMENTS; i++) {
+                gradients[0][i] = (float)((i + s) % 13 - 6);
+                gradients[1][i] = halves ? gradients[0][i] / 4 : gradients[0][i];
+                gradients[2][i] = gradients[0][i] - gradients[1][i];
+            }
+            if (halves) {
+                check_int(tide_optim_submit(optim, 0, gradients[1], 0, &token), ==, 0);
+                check_int(tide_optim_submit(optim, 0, gradients[2], 1, &token), ==, 0);
+            } else {
+                check_int(tide_optim_submit(optim, 0, gradients[0], 1, &token), ==, 0);
+            }
+            check_int(tide_optim_step(optim, &token), ==, 0);
+            check_int(tide_optim_wait(optim, token), ==, 0);
+            for (int i = 0; s == 1 && i < ELEMENTS; i++) {
+                ((uint16_t *)(void *)weights[0])[i] = bf16_of((float)(i % 64));
+            }
+            check_int(s == 1 ? tide_optim_weights_changed(optim, 0) : 0, ==, 0);
+        }
+        if (halves) {
+            check_memory(weights[0], expected, ELEMENTS * sizeof(uint16_t));
+        }
+        memcpy(expected, weights[0], sizeof expected);
+        tide_optim_destroy(optim);
+    }
+}
+
+/* ---- gradients that change while they are borrowed ---- */
+
+/* With check_gradients a gradient that is written to, or whose memory is given back to the system, before its token is
+ * reached is an error with its name, whether the sum or the update reads it first. */
+static void borrowed_gradients(void)
+{
+    for (int way = 0; way < 6; way++) {
+        uint64_t token = 0;
+        reset();
+        options.check_gradients = way < 5;
+        options.clip = way % 2 != 0 ? 1
+                                    : 0; /* or the update begins with the step's last gradient */
+        struct tide_optim *optim = create();
+        step_with(optim, 0);
+        check_int(tide_optim_submit(optim, 0, gradients[0], 1, &token), ==, 0);
+        void *pages = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                           0);
+        check_true(pages != MAP_FAILED);
+        check_int(tide_optim_submit(optim, 1, pages, 1, &token), ==, 0);
+        if (way == 2 || way == 3) {
+            check_int(munmap(pages, 1 << 16), ==, 0);
+        } else if (way != 4) {
+            memset((char *)pages + 77, 1, 1);
+        }
+        check_int(tide_optim_submit(optim, 2, gradients[2], 1, &token), ==, 0);
+        check_int(tide_optim_step(optim, &token), ==, 0);
+        check_int(tide_optim_wait(optim, token), ==, way < 4 ? -EFAULT : 0);
+        if (way < 4) {
+            check_contains(tide_last_error(), "the gradient of b at ");
+            check_contains(tide_last_error(), "freed ");
+            check_int(tide_optim_submit(optim, 0, gradients[0], 1, &token), ==, -EFAULT);
+        }
+        tide_optim_destroy(optim);
+    }
 }
 
 static int no_sum(void *user, double *values, size_t count)
@@ -687,5 +867,7 @@ static void valgrind(void)
 TEST_MAIN({"wrong_options", wrong_options}, {"steps", steps}, {"threads_wait", threads_wait},
           {"a_child_is_refused", a_child_is_refused}, {"a_killed_parent", a_killed_parent},
           {"save_and_load", save_and_load}, {"damaged_checkpoints", damaged_checkpoints},
-          {"states", states}, {"shares", shares}, {"processes", processes}, {"example", example},
+          {"states", states}, {"averaged_weights", averaged_weights},
+          {"tied_weights", tied_weights}, {"borrowed_gradients", borrowed_gradients},
+          {"shares", shares}, {"processes", processes}, {"example", example},
           {"valgrind", valgrind})

@@ -464,7 +464,6 @@ static void extents_are_hardly_larger_than_states(void)
         const unsigned count = of->count + (of->last > 0);
         struct run_optimizer_parameter *parameters = calloc(count, sizeof *parameters);
         char(*names)[16] = calloc(count, sizeof *names);
-        float *weights = calloc(1, 64); /* borrowed by all: no step is taken */
         struct run_optimizer_options options = {.parameters = parameters,
                                                 .parameter_count = count,
                                                 .groups = groups,
@@ -482,13 +481,18 @@ static void extents_are_hardly_larger_than_states(void)
         options.options.stores[0] = (struct store_path){.directory = test_directory(), .weight = 1};
         options.options.store_count = 1;
         for (unsigned p = 0; p < count; p++) {
+            elements += elements_of(of, p);
+        }
+        char *weights = calloc(elements, bytes_of(of->weights)); /* no step touches them */
+        char *next = weights;
+        for (unsigned p = 0; p < count; p++) {
             snprintf(names[p], sizeof names[p], "p%u", p);
             parameters[p] = (struct run_optimizer_parameter){.name = names[p],
-                                                             .weights = weights,
+                                                             .weights = next,
                                                              .elements = elements_of(of, p),
                                                              .weights_type = of->weights,
                                                              .gradients_type = of->weights};
-            elements += elements_of(of, p);
+            next += elements_of(of, p) * bytes_of(of->weights);
         }
         check_int(run_optimizer_create(&options, &optimizer), ==, 0);
         const double bytes = (double)run_optimizer_info(optimizer).store_bytes;
