@@ -225,6 +225,149 @@ def weights_that_the_program_writes(_):
     refused(RuntimeError, "other memory", lambda: train(b, optimizer, 1))
 
 
+def averaged_weights(_):
+    """A program that averages weights (EMA) and writes the averages back between steps trains from them, as with torch;
+    with 16-bit weights as an optimizer that gets them as its masters. A write through p.data is reported by
+    weights_changed()."""
+    def average(model, averaged, optimizer, hidden):
+        if optimizer is not None:
+            optimizer.synchronize()
+        averaged.update_parameters(model)
+        with torch.no_grad():
+            for p, mean in zip(model.parameters(), averaged.module.parameters()):
+                if hidden:
+                    p.data.copy_(mean)
+                    if optimizer is not None:
+                        optimizer.weights_changed(p)
+                else:
+                    p.copy_(mean)
+
+    for clip in (0.0, 1e6):
+        a = network(16, 32, 4)
+        b = copy.deepcopy(a)
+        theirs = torch.optim.AdamW(a.parameters(), lr=LR, weight_decay=DECAY)
+        ours = create(b.parameters(), lr=LR, weight_decay=DECAY, clip=clip)
+        ours.attach(b)
+        means = [torch.optim.swa_utils.AveragedModel(m, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.75))
+                 for m in (a, b)]
+        for turn in range(4):
+            for model, optimizer, mean in ((a, theirs, means[0]), (b, ours, means[1])):
+                train(model, optimizer, 5)
+                average(model, mean, ours if optimizer is ours else None, turn % 2)
+        ours.synchronize()
+        check_close(b, a, LR)
+    for dtype in (torch.bfloat16, torch.float16):
+        b = network(16, 32, 4, dtype=dtype)
+        optimizer = create(b.parameters(), lr=1e-2)
+        mean = torch.optim.swa_utils.AveragedModel(b, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.5))
+        for turn in range(2):
+            train(b, optimizer, 5)
+            average(b, mean, optimizer, turn)
+            other = copy.deepcopy(b)
+            states = optimizer.full_state_dict()
+            for number, p in enumerate(b.parameters()):
+                states["state"][number]["master"] = p.detach().float()
+            fresh = create(other.parameters())
+            fresh.load_state_dict(states)
+            train(b, optimizer, 5)
+            train(other, fresh, 5)
+            check_same(b, other)
+
+
+class Tied(torch.nn.Module):
+    """The head uses the table of the embedding."""
+    def __init__(self, dtype=None):
+        super().__init__()
+        self.table = torch.nn.Embedding(40, 16, dtype=dtype)
+        self.middle = torch.nn.Linear(16, 16, dtype=dtype)
+        self.head = torch.nn.Linear(16, 40, bias=False, dtype=dtype)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids):
+        return self.head(torch.nn.functional.gelu(self.middle(self.table(ids))))
+
+
+def tied_weights(_):
+    """A weight of two modules is one parameter and gets the gradients of both, as with torch; load_state_dict() sets it for
+    both. Different parameters in the same memory are refused."""
+    def steps(model, optimizer, count):
+        generator = torch.Generator().manual_seed(4)
+        for _ in range(count):
+            ids = torch.randint(40, (8,), generator=generator)
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(ids).float(), ids.roll(1)).backward()
+            optimizer.step()
+
+    for clip in (0.0, 0.5):
+        a = Tied()
+        b = copy.deepcopy(a)
+        theirs = torch.optim.AdamW(a.parameters(), lr=LR, weight_decay=DECAY)
+        ours = create(b.parameters(), lr=LR, weight_decay=DECAY, clip=clip)
+        ours.attach(b)
+        assert len(ours._params) == 3
+        if clip:
+            step = theirs.step
+            theirs.step = lambda: (torch.nn.utils.clip_grad_norm_(a.parameters(), clip), step())
+        saved = copy.deepcopy(a.state_dict())
+        for turn in range(3):
+            for model, optimizer in ((a, theirs), (b, ours)):
+                steps(model, optimizer, 10)
+                if turn == 1:
+                    model.load_state_dict(saved)
+        ours.synchronize()
+        assert b.head.weight is b.table.weight
+        check_close(b, a, LR, 1e-2)
+    for dtype in (torch.bfloat16, torch.float16):
+        b = Tied(dtype)
+        saved = copy.deepcopy(b.state_dict())
+        optimizer = create(b.parameters(), lr=1e-2)
+        steps(b, optimizer, 10)
+        b.load_state_dict(saved)
+        optimizer.param_groups[0]["lr"] = 0.0
+        steps(b, optimizer, 1)
+        assert all(torch.equal(p, saved[name]) for name, p in b.named_parameters()), dtype
+    whole = torch.zeros(100)
+    halves = [torch.nn.Parameter(whole[:60]), torch.nn.Parameter(whole[50:])]
+    refused(tide.Error, "have weights in the same memory; tied weights are one parameter", lambda: create(halves))
+
+
+def borrowed_gradients(_):
+    """Writing to a gradient that the library uses, or freeing its memory, raises an error with its name in the next
+    call that waits for the update. With check_gradients the library finds the first itself, before any weight changes.
+    After such a call the memory belongs to the program again."""
+    def begin(**settings):
+        p = torch.nn.Parameter(torch.ones(1000))
+        optimizer = create([("weights", p)], clip=1.0, **settings)
+        (p * p).sum().backward()
+        return optimizer, optimizer._held[0][1], p
+
+    optimizer, gradient, _ = begin()
+    gradient.add_(1)
+    refused(RuntimeError, "the gradient of weights was written to or freed", optimizer.step)
+    optimizer, gradient, p = begin(check_gradients=True)
+    gradient.add_(1)
+    refused(tide.Error, "the gradient of weights at ", optimizer.step)
+    assert torch.equal(p, torch.ones(1000))
+    optimizer, gradient, _ = begin(check_gradients=True)
+    optimizer.step()
+    gradient.add_(1)
+    gradient.untyped_storage().resize_(0)
+    optimizer.synchronize()
+    optimizer, gradient, _ = begin()
+    optimizer._borrowed[0] = (gradient, gradient.data_ptr() + 64, gradient._version)  # as if it had been moved
+    refused(RuntimeError, "the gradient of weights was written to or freed", optimizer.step)
+    model = network(16, 8)
+    optimizer = create(model.parameters(), clip=1.0)
+    optimizer.attach(model)
+    buffers = [torch.ones_like(p) for p in model.parameters()]
+    for _ in range(3):  # the forward waits, then buffers may be used again
+        model(torch.ones(1, 16))
+        for p, buffer in zip(model.parameters(), buffers):
+            p.grad = buffer.mul_(0.5)
+        optimizer.step()
+    optimizer.synchronize()
+
+
 def attached(_):
     """With attach() each forward sees updated weights, also those of a module that is not called itself."""
     class Net(torch.nn.Module):
@@ -514,6 +657,7 @@ def _use_in_child(optimizer, pipe):
 
 
 sys.exit(guest.main([same_as_torch, near_double, bf16, groups_and_scheduler, states_on_a_drive, without_gradient,
-                     clipping, accumulation, weights_that_the_program_writes, attached, stale_weights,
+                     clipping, accumulation, weights_that_the_program_writes, averaged_weights, tied_weights,
+                     borrowed_gradients, attached, stale_weights,
                      small_gradients, refusals, not_finite, state_dict, states_of_torch, masters_of_states,
                      later_groups, checkpoints, data_loader_workers]))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """test_shares.py: two processes of torch.distributed share the states of tide.AdamW under DistributedDataParallel, with
-the bits of one process that averages their gradients."""
+the bits of one process that averages their gradients; also if the tensors are on a device, which is played."""
 
 import os
 import pathlib
@@ -40,6 +40,66 @@ def train_alone(model, optimizer, first, end):
         optimizer.step()
 
 
+class Played:
+    """Plays a GPU with the memory of the CPU: the library's stream and torch's calls are recorded. Gradients that are
+    copied there are kept, because here the library borrows them."""
+
+    STREAM = 77
+
+    def __init__(self, module):
+        self.calls, self.kept, self.library = [], [], module.lib
+        module._COPIED, module.lib = ("cpu",), self
+        torch.cuda.synchronize = lambda device: self.calls.append("synchronize")
+        torch.cuda.current_stream = lambda device: self
+        torch.Tensor.record_stream = lambda tensor, stream: self.kept.append(tensor)
+        self.broadcast, torch.distributed.broadcast = torch.distributed.broadcast, self.send
+        self.cuda_stream = self.STREAM
+
+    def __getattr__(self, name):
+        function = getattr(self.library, name)
+
+        def call(*arguments):
+            if name in ("tide_optim_submit", "tide_optim_wait_parameter", "tide_optim_weights_changed"):
+                self.calls.append(name.removeprefix("tide_optim_"))
+            return function(*arguments)
+        return call
+
+    def tide_optim_set_stream(self, _handle, stream):
+        assert stream == self.STREAM
+        self.calls.append("stream")
+        return 0
+
+    def send(self, part, **arguments):
+        self.calls.append("send")
+        return self.broadcast(part, **arguments)
+
+    def check_step(self, count):
+        """In a step the library takes each gradient and shows the weights on torch's stream, then they are sent."""
+        calls = self.calls[:]
+        del self.calls[:], self.kept[:]
+        sent = calls.index("send")
+        assert calls[:sent] == ["stream", "submit"] * count + ["stream"] * 2 + ["wait_parameter"], calls
+        assert set(calls[sent:]) == {"send"}, calls
+
+
+def on_a_device(rank, folder):
+    """The first steps again, with tensors on a device, which is played, and the checkpoint of one process."""
+    played = Played(tide.optimizer)
+    model = network()
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = create(model, process_group=torch.distributed.group.WORLD)
+    for step in range(HALF):
+        optimizer.zero_grad()
+        loss_of(ddp, step, rank).backward()
+        del played.calls[:]
+        optimizer.step()
+        played.check_step(len(list(model.parameters())))
+    check_result(folder / f"half {rank}", model, optimizer)
+    optimizer.load(folder / "alone")
+    assert played.calls[:3] == ["stream", "wait_parameter", "send"], played.calls
+    optimizer.close()
+
+
 def process(rank, folder):
     """Runs in each of the two processes, when the checkpoint of one process already exists."""
     torch.set_num_threads(1)
@@ -64,6 +124,7 @@ def process(rank, folder):
         optimizer.step()
     torch.save([model.state_dict(), optimizer.last()["grad_norm"]], folder / f"end {rank}")
     optimizer.close()
+    on_a_device(rank, folder)
     torch.distributed.destroy_process_group()
 
 

@@ -56,7 +56,7 @@ class OptimOptions(Struct):
                 ("store_count", c_size_t), ("io", c_char_p), ("cache", c_char_p),
                 ("threads", c_uint32), ("states", c_uint32), ("world", c_uint32),
                 ("rank", c_uint32), ("sum", c_void_p), ("user", c_void_p),
-                ("device", c_char_p)]
+                ("device", c_char_p), ("check_gradients", c_uint64)]
 
 
 class OptimResult(Struct):

@@ -24,6 +24,7 @@ from .library import check, lib
 
 _PRECISIONS = {torch.bfloat16: library.BF16, torch.float16: library.FP16, torch.float32: library.FP32}
 _STRIDED = torch.strided
+_COPIED = ("cuda",)  # devices whose gradients and weights the library copies
 _LAST = c_int(1)
 # Gradients in host memory are submitted when so many, or so many bytes, have been taken.
 _BATCH = 32
@@ -58,12 +59,13 @@ class AdamW(torch.optim.Optimizer):
     whose gradients are added up in p.grad before they are passed to the library. overlap False: gradients stay in p.grad
     until step(), as torch.amp.GradScaler needs. checkpoints: a directory where state_dict() saves states.
     process_group: processes that share the states (ZeRO stage 1); gradients in p.grad are their average at step(), as
-    DistributedDataParallel makes it."""
+    DistributedDataParallel makes it. check_gradients: the library hashes gradients before and after it uses them, and
+    raises an error if one was written to or freed meanwhile."""
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, *,
                  host_memory=None, store=None, clip=0.0, moments="fp32", threads=0, io=None,
                  cache=None, states="auto", accumulation_steps=1, check_overflow=False, overlap=True,
-                 checkpoints=None, process_group=None):
+                 checkpoints=None, process_group=None, check_gradients=False):
         self._handle = None
         self._settings = None
         if accumulation_steps < 1:
@@ -74,8 +76,9 @@ class AdamW(torch.optim.Optimizer):
         self._token_at = byref(self._token)
         self._pending = collections.deque()  # (index, gradient) that are not submitted yet
         self._pending_bytes = 0
-        self._held = collections.deque()  # (token, gradient) that the library borrows
+        self._held = collections.deque()  # (token, gradient, index) that the library borrows
         self._closed = 0                  # the first ones of these, of steps that are closed
+        self._borrowed = {}  # index: (gradient, address, version), until the program may write to it
         self._open = False                # a gradient of the next step was submitted
         self._inside = clip == 0 and not check_overflow  # updates begin before the step is closed
         self._accumulation_steps = accumulation_steps
@@ -94,7 +97,7 @@ class AdamW(torch.optim.Optimizer):
             clip=clip, moments=library.choice("moments", moments, library.MOMENTS),
             host_bytes=library.size(host_memory), io=library.text(io), cache=library.text(cache),
             threads=threads, states=library.choice("states", states, library.PLACES),
-            check_overflow=int(check_overflow)), library.store_paths(store)
+            check_overflow=int(check_overflow), check_gradients=int(check_gradients)), library.store_paths(store)
         self._begin_library(*settings)
         self._settings = settings
         _living.add(self)
@@ -128,15 +131,12 @@ class AdamW(torch.optim.Optimizer):
         return name if 0 < len(name.encode()) < 256 else f"parameter {index} of group {group_index}"
 
     def _check_parameter(self, p, name):
-        if p.device.type not in ("cpu", "cuda"):
+        if p.device.type != "cpu" and p.device.type not in _COPIED:
             raise NotImplementedError(f"{name} is on {p.device}: tide.AdamW supports tensors on the CPU and on CUDA "
                                       f"devices")
         if p.device != self.param_groups[0]["params"][0].device:
             raise ValueError(f"{name} is on {p.device}; the first parameter is on "
                              f"{self.param_groups[0]['params'][0].device}: tide.AdamW needs all on one device")
-        if p.device.type != "cpu" and self._shares is not None:
-            raise NotImplementedError(f"{name} is on {p.device}: with process_group tide.AdamW supports only tensors "
-                                      f"on the CPU")
         if p.dtype not in _PRECISIONS:
             raise ValueError(f"{name} is {p.dtype}; tide.AdamW trains float32, bfloat16 and float16")
         if not p.is_contiguous():
@@ -160,7 +160,7 @@ class AdamW(torch.optim.Optimizer):
             raise ValueError("no parameter requires a gradient")
         device = self._params[0].device
         self._place = device
-        self._device = device if device.type == "cuda" else None  # where the library copies gradients and weights
+        self._device = device if device.type in _COPIED else None  # where the library copies gradients and weights
         self._index = {id(p): i for i, p in enumerate(self._params)}
         self._weights = [p.detach() for p in self._params]  # the memory that the library writes
         self._pointers = [weights.data_ptr() for weights in self._weights]
@@ -232,6 +232,7 @@ class AdamW(torch.optim.Optimizer):
         """Begins again with the current parameters and the states that were written."""
         self._handle = None
         self._finalizer()
+        self._borrowed.clear()
         self._begin_library(*self._settings)
         file.seek(0)
         for p, count in kept:
@@ -325,9 +326,11 @@ class AdamW(torch.optim.Optimizer):
         self._pending_bytes = 0
         while pending:
             index, grad = pending.popleft()
-            check(submit(handle, numbers[index], grad.data_ptr(), _LAST, self._token_at))
+            address = grad.data_ptr()
+            check(submit(handle, numbers[index], address, _LAST, self._token_at))
             if self._device is None:
-                held.append((token.value, grad))
+                held.append((token.value, grad, index))
+                self._borrowed[index] = grad, address, grad._version
             else:  # it is copied on the stream
                 grad.record_stream(torch.cuda.current_stream(self._device))
 
@@ -340,8 +343,20 @@ class AdamW(torch.optim.Optimizer):
             if token != reached and check(poll(handle, token)) != 1:
                 break
             reached = token
-            held.popleft()
+            index = held.popleft()[2]
             self._closed = max(self._closed - 1, 0)
+            self._end_borrow(index)
+
+    def _end_borrow(self, index):
+        """Raises an error if the program wrote to a gradient while the library borrowed it, or moved or freed its
+        memory."""
+        borrowed = self._borrowed.pop(index, None)
+        if borrowed is not None:
+            grad, address, version = borrowed
+            if grad._version != version or grad.data_ptr() != address:
+                raise RuntimeError(f"the gradient of {self._names[index]} was written to or freed while the library "
+                                   f"used it: before you reuse a gradient's memory, call synchronize(), or let the "
+                                   f"forward of an attached module wait for the update")
 
     def _note_updates(self, indices):
         """Makes autograd refuse weights that it saved before these updates."""
@@ -433,12 +448,16 @@ class AdamW(torch.optim.Optimizer):
         if not self._open:
             self._held.clear()
             self._closed = 0
+            while self._borrowed:
+                self._end_borrow(next(iter(self._borrowed)))
 
     def _wait(self, index):
         if self._waiting[index]:
             self._use_stream()
             check(lib.tide_optim_wait_parameter(self._handle, index))
             self._waiting[index] = False
+            if not self._open:
+                self._end_borrow(index)
 
     def attach(self, module):
         """Lets step() return while weights of `module` are updated: each of its modules waits for its own
@@ -475,6 +494,7 @@ class AdamW(torch.optim.Optimizer):
         """Waits for updates and frees the memory and the files. Also done when the object is deleted."""
         self._handle = None
         self._pending.clear()
+        self._borrowed.clear()
         self._modules.remove()
         self._finalizer()
 

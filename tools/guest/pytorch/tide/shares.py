@@ -1,5 +1,6 @@
 """shares.py: the processes of a torch.distributed group share the states of tide.AdamW (ZeRO stage 1). Each updates its
-share of the weights and sends it to the others."""
+share of the weights and sends it to the others, with the group's backend, where the tensors are: on the CPU or a GPU.
+Numbers and objects are sent over gloo."""
 
 import errno
 import json
@@ -19,7 +20,7 @@ class Shares:
         self.group = group
         self.world, self.rank = dist.get_world_size(group), dist.get_rank(group)
         self.ranks = dist.get_process_group_ranks(group)
-        # Sums are computed on a thread of the library, so they have a group of their own.
+        # Sums are computed on a thread of the library, so they have a group of their own. NCCL has no sums on the CPU.
         self._sums = dist.new_group(self.ranks, backend="gloo", use_local_synchronization=True)
         self._sum = library.SUM(self._add_up)
         self._spans = None  # of each process, of each parameter: (first element, number of elements)
@@ -45,10 +46,11 @@ class Shares:
             check(lib.tide_optim_share(handle, index, byref(first), byref(count)))
             own.append((first.value, count.value))
         self._spans = [None] * self.world
-        dist.all_gather_object(self._spans, own, group=self.group)
+        dist.all_gather_object(self._spans, own, group=self._sums)
 
     def gather(self, weights, indices):
-        """Sends each process's share of these weights to all. Autograd does not see it."""
+        """Sends each process's share of these weights to all. Autograd does not see it. On a GPU it follows the library's
+        copies on torch's current stream, and later work on that stream finds the weights."""
         sent = []
         for index in indices:
             flat = weights[index].data.view(-1)
@@ -63,7 +65,7 @@ class Shares:
     def check_same(self, step):
         """Raises an error unless all processes have loaded the same step."""
         steps = [None] * self.world
-        dist.all_gather_object(steps, step, group=self.group)
+        dist.all_gather_object(steps, step, group=self._sums)
         if len(set(steps)) > 1:
             raise RuntimeError(f"the processes have loaded checkpoints of different steps: {steps}")
 
