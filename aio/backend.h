@@ -24,7 +24,7 @@ struct aio_op {
     void *memory;
 };
 
-/* `result`: bytes transferred, possibly fewer than requested, or -errno. */
+/* `result` is the number of transferred bytes, possibly fewer than requested, or -errno. */
 struct aio_event {
     uint64_t token;
     int64_t result;
@@ -43,7 +43,7 @@ struct aio_backend_options {
     bool sqpoll;        /* uring: a kernel thread submits */
     bool iopoll;        /* uring: completions are polled; needs poll queues and direct I/O */
     bool no_file_table; /* uring: do not register files */
-    /* uring: set-up flags to do without, as on a kernel that refuses them. */
+    /* uring: set-up flags that are not used, as on a kernel that refuses them. */
     uint32_t refused_flags;
 };
 
@@ -51,15 +51,16 @@ struct aio_backend {
     const char *name;
     void *user;         /* borrowed; passed to open; NULL in the back ends of this folder */
     uint32_t depth_max; /* ops that can be in flight; 0: AIO_DEPTH_MAX */
-    /* 0 if it works on this machine, else -errno; `reason` gets the explanation in either case. */
+    /* Returns 0 if the back end works on this machine, else -errno; `reason` gets the explanation
+     * in both cases. */
     int (*probe)(char *reason, size_t bytes);
     int (*open)(const struct aio_backend_options *options, void **state);
     /* Called with nothing in flight. */
     void (*close)(void *state);
-    /* Makes `fd` the descriptor of file `index`; -1: detaches the file. */
+    /* Makes `fd` the descriptor of file `index`; with `fd` -1, detaches the file. */
     int (*attach)(void *state, uint32_t index, int fd);
-    /* Registers buffers of at most AIO_BUFFER_MAX_BYTES each; at most once. -errno: they are not
-     * registered, and ops must not name them. */
+    /* Registers buffers of at most AIO_BUFFER_MAX_BYTES each; called at most once. On -errno they
+     * are not registered, and ops must not name them. */
     int (*buffers)(void *state, const struct iovec *slabs, unsigned count);
     /* Accepts ops in order. Returns how many it accepted (fewer when it is full), or -errno if none.
      * May leave passing them to the kernel to `reap`. */
@@ -72,7 +73,7 @@ struct aio_backend {
     /* Requests that the transfer is cancelled. Its event still comes; until then the kernel may
      * access the memory. */
     void (*cancel)(void *state, uint64_t token);
-    /* How the back end was set up ("io_uring (single_issuer defer_taskrun ...)"). */
+    /* Returns how the back end was set up ("io_uring (single_issuer defer_taskrun ...)"). */
     const char *(*describe)(void *state);
 };
 
@@ -90,7 +91,7 @@ struct aio_mem_disk {
     uint64_t write_bytes_per_s; /* 0: unlimited; the disk serves reads and writes one after
                                  * another */
     int64_t latency_ns;         /* added to each transfer */
-    int64_t free_ns;            /* when the disk has served all transfers so far */
+    int64_t free_ns;            /* when the disk has served all transfers submitted so far */
 };
 
 /* Creates a disk in memory that contains zeros. */
@@ -99,8 +100,8 @@ void aio_mem_destroy(struct aio_mem_disk *disk);
 
 enum { AIO_REASON_BYTES = 256 };
 
-/* 0 if it works here, else -errno (-ENOSYS, -EPERM; -ENOTSUP if not built in). `reason` gets the
- * explanation in either case. Nothing stays open. */
+/* Returns 0 if the back end works here, else -errno (-ENOSYS, -EPERM; -ENOTSUP if it is not built
+ * in). `reason` gets the explanation in both cases. Nothing stays open. */
 int aio_probe_uring(char *reason, size_t bytes);
 int aio_probe_libaio(char *reason, size_t bytes);
 int aio_probe_threads(char *reason, size_t bytes);
@@ -109,9 +110,10 @@ int aio_probe_threads(char *reason, size_t bytes);
  * built in. */
 const struct aio_backend *aio_backend_find(const char *name);
 
-/* Chooses a back end. `wanted` NULL or "auto": io_uring, else libaio if `direct` (libaio blocks in submit
- * on buffered files), else threads. Any other name: that one, or an error that says why it does not work.
- * `reason` (may be NULL) gets the choice and why it was made. */
+/* Chooses a back end. With `wanted` NULL or "auto" it takes io_uring; else libaio if `direct`
+ * (libaio blocks in submit on buffered files); else threads. Any other name selects that back end,
+ * or is an error that says why it does not work. `reason` (may be NULL) gets the choice and why it
+ * was made. */
 int aio_backend_choose(const char *wanted, bool direct, char *reason, size_t bytes,
                        const struct aio_backend **out);
 

@@ -21,7 +21,7 @@ static const int64_t slice_ns =
 struct libaio {
     io_context_t context;
     struct iocb *iocbs; /* owned, [depth] */
-    int32_t *unused;    /* owned, a stack of free ones */
+    int32_t *unused;    /* owned, a stack of free control blocks */
     uint32_t unused_count;
     uint32_t depth;
     int eventfd; /* owned */
@@ -120,7 +120,7 @@ static void prepare(struct iocb *iocb, const struct aio_op *op)
     } else {
         io_prep_pwrite(iocb, op->fd, op->memory, op->bytes, (long long)op->offset);
     }
-    /* A token has 56 bits and a pointer here 64. */
+    /* A token has 56 bits and a pointer here has 64. */
     iocb->data = (void *)(uintptr_t)op->token; // NOLINT
 }
 
@@ -196,7 +196,7 @@ static void libaio_wake(void *state)
     struct libaio *libaio = state;
     const uint64_t one = 1;
     if (write(libaio->eventfd, &one, sizeof one) < 0) {
-        return; /* the counter is full: the thread is awake */
+        return; /* the counter is full, so the thread is awake */
     }
 }
 

@@ -1,5 +1,6 @@
-/* backend_mem.c: a back end whose disk is memory, for `--io mem` and for tests. Copies in submit; completes
- * when a disk of the given speed would have. The drive's thread. */
+/* backend_mem.c: a back end whose disk is memory, for `--io mem` and for tests. Copies data in
+ * submit; a transfer completes when a disk of the given speed would have completed it. The drive's
+ * thread. */
 #include "aio/backend.h"
 
 #include <errno.h>
@@ -13,7 +14,7 @@
 
 struct completion {
     struct aio_event event;
-    int64_t due_ns; /* when it completes; 0: at once */
+    int64_t due_ns; /* time at which the transfer completes; 0: at once */
 };
 
 struct mem {

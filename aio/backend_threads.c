@@ -1,6 +1,6 @@
-/* backend_threads.c: pread and pwrite on worker threads, one transfer each; works everywhere. The drive's
- * thread hands a transfer to an idle worker and collects results of finished ones. Each worker has its own
- * slot, so all they share is a bit mask and a bell. */
+/* backend_threads.c: calls pread and pwrite on worker threads, one transfer each; works everywhere.
+ * The drive's thread hands a transfer to an idle worker and collects the results of workers that
+ * have finished. Each worker has its own slot, so workers share only a bit mask and a bell. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -30,7 +30,7 @@ struct worker {
 struct threads {
     struct worker *workers; /* owned */
     unsigned count, started;
-    uint64_t idle; /* the drive's: bit mask of workers without a transfer */
+    uint64_t idle; /* used by the drive: bit mask of workers without a transfer */
     const struct core_log *log;
     _Atomic bool ending;
     _Alignas(64) _Atomic uint64_t done; /* bit mask of workers whose event is ready */

@@ -22,7 +22,7 @@ struct uring {
     bool ring_open;
     bool file_table; /* files are registered */
     bool can_wake;   /* false where completions are polled: such a ring cannot read an eventfd */
-    bool armed;      /* the read of the eventfd is in flight */
+    bool armed;      /* a read of the eventfd is in flight */
     int eventfd;     /* owned */
     uint64_t wake_count;
     unsigned flags;
@@ -41,12 +41,14 @@ static const struct {
     {IORING_SETUP_SUBMIT_ALL, "submit_all"},
 };
 
-/* Flags that older kernels refuse, the newest first; set-up drops one more after each refusal. */
+/* Flags that older kernels refuse, the newest flag first; set-up drops one more after each
+ * refusal. */
 static const unsigned droppable[] = {IORING_SETUP_DEFER_TASKRUN, IORING_SETUP_SINGLE_ISSUER,
                                      IORING_SETUP_COOP_TASKRUN, IORING_SETUP_SUBMIT_ALL};
 
-/* Tells ThreadSanitizer that one drive's ring is unmapped before another's is mapped at the same address:
- * liburing uses bare system calls for both, which it does not see. */
+/* Tells ThreadSanitizer that the ring of one drive is unmapped before the ring of another drive is
+ * mapped at the same address. liburing uses bare system calls for both, which ThreadSanitizer does
+ * not see. */
 static void ring_order_mappings(void)
 {
 #ifdef __SANITIZE_THREAD__
@@ -153,7 +155,8 @@ static void uring_close(void *state)
     if (uring->ring_open) {
         ring_order_mappings();
         if (uring
-                ->file_table) { /* the kernel frees a ring later, and would hold removed files until then */
+                /* the kernel frees a ring later, and would keep removed files open until then */
+                ->file_table) {
             (void)io_uring_unregister_files(&uring->ring);
         }
         io_uring_queue_exit(&uring->ring);
@@ -181,7 +184,7 @@ static int uring_open(const struct aio_backend_options *options, void **state)
     if (uring == NULL) {
         return core_err_set(-ENOMEM, "%s: out of memory for a ring", options->drive);
     }
-    /* Before Linux 5.15 a ring ended a read of such a file at once, instead of waiting. */
+    /* Before Linux 5.15 a ring ended a read of such a file at once instead of waiting. */
     uring->eventfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc = uring->eventfd < 0 ? -errno : set_up(uring, options);
     if (rc != 0) {
@@ -285,7 +288,7 @@ static int collect(struct uring *uring, struct aio_event *events, unsigned max, 
             *woken = true;
         } else if (token < AIO_TOKEN_LIMIT) {
             events[got++] = (struct aio_event){token, cqe->res};
-        } /* else a cancel, or liburing's own timeout on kernels before 5.11 */
+        } /* otherwise it is a cancel, or liburing's own timeout on kernels before 5.11 */
     }
     io_uring_cq_advance(&uring->ring, seen);
     return (int)got;
@@ -305,8 +308,8 @@ static int enter(struct uring *uring, unsigned min, int64_t wait_ns)
     return rc == -ETIME || rc == -EINTR || rc > 0 ? 0 : rc;
 }
 
-/* A wake-up counts as one of the `min` completions; the drive waits for several only when it does not need
- * wake-ups. */
+/* A wake-up counts as one of the `min` completions; the drive waits for several only when it does
+ * not need wake-ups. */
 static int uring_reap(void *state, struct aio_event *events, unsigned max, unsigned min,
                       int64_t wait_ns)
 {
@@ -325,7 +328,7 @@ static void uring_wake(void *state)
     struct uring *uring = state;
     const uint64_t one = 1;
     if (uring->can_wake && write(uring->eventfd, &one, sizeof one) < 0) {
-        return; /* the counter is full: the thread is awake */
+        return; /* the counter is full, so the thread is awake */
     }
 }
 
@@ -333,7 +336,7 @@ static void uring_cancel(void *state, uint64_t token)
 {
     struct uring *uring = state;
     struct io_uring_sqe *sqe = io_uring_get_sqe(&uring->ring);
-    if (sqe != NULL) { /* else the ring is full, and the transfer ends by itself */
+    if (sqe != NULL) { /* if NULL, the ring is full, and the transfer ends by itself */
         io_uring_prep_cancel64(sqe, token, 0);
         io_uring_sqe_set_data64(sqe, cancel_token);
     }

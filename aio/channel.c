@@ -1,7 +1,7 @@
-/* channel.c: chooses the channel that is served next and cuts pieces off its requests.
- * Stride scheduling: each channel counts the bytes it was served, divided by its weight, and the one with
- * the least goes next. A channel that was idle gets no service for the time before. The
- * drive's thread. */
+/* channel.c: chooses the channel that is served next and cuts pieces off its requests. It uses
+ * stride scheduling: each channel counts the bytes that it was served, divided by its weight, and
+ * the channel with the lowest count goes next. A channel that was idle gets no extra service for
+ * that time. The drive's thread. */
 #include <assert.h>
 
 #include "aio/drive_internal.h"
@@ -28,7 +28,7 @@ static void free_places(struct channel *channel)
 
 static void request_finish(struct channel *channel, struct drive_request *request)
 {
-    const uint64_t value = request->value; /* its place may be reused at once */
+    const uint64_t value = request->value; /* the request's place may be reused at once */
     request->finished = true;
     free_places(channel);
     channel->done(channel->user, value, 0);
@@ -57,8 +57,8 @@ void aio_channel_drop(struct channel *channel)
     }
 }
 
-/* A sync waits for all requests before it, and requests after it wait for the sync. While a piece of the
- * channel waits to be repeated, the others wait too: they would only fail the same way. */
+/* A sync waits for all requests before it, and requests after it wait for the sync. While a piece
+ * of the channel waits to be repeated, no other piece is cut: it would only fail the same way. */
 static bool can_cut(const struct channel *channel, int64_t now_ns)
 {
     if (channel->cut == atomic_load_explicit(&channel->tail, memory_order_seq_cst) ||

@@ -1,5 +1,5 @@
-/* directory.c: opens and checks directories and files by descriptor and inode, never twice by path, so that
- * nobody can exchange them in between; and examines their file system. */
+/* directory.c: opens and checks directories and files by descriptor and inode, never twice by path,
+ * so that nobody can exchange them in between. Also examines their file system. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -32,7 +32,7 @@ struct aio_dir {
 
 static const int dir_flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
-/* Opens one component after the other, where the kernel or a seccomp filter has no openat2. */
+/* Opens one component after the other, for kernels or seccomp filters without openat2. */
 static int walk(int at, const char *path, int flags)
 {
     char rest[PATH_BYTES];
@@ -55,7 +55,7 @@ static int walk(int at, const char *path, int flags)
     return fd;
 }
 
-/* Opens a directory without following any link; -1 with errno. */
+/* Opens a directory without following any link. Returns -1 with errno set on failure. */
 static int open_plain(const char *path)
 {
     bool absolute = path[0] == '/';
@@ -109,7 +109,7 @@ int aio_dir_look(const char *path)
     return fd >= 0 ? fd : explain(path, errno);
 }
 
-/* Splits off the last name. False if that cannot be created ("/", ".."). */
+/* Splits off the last name. Returns false if that name cannot be created ("/", ".."). */
 static bool split(const char *path, char *parent, char *leaf)
 {
     size_t end = strlen(path);
@@ -172,7 +172,8 @@ static int check(const struct aio_dir *dir)
     return 0;
 }
 
-/* Locks the directory, then checks that it still has a name: a run that ends removes its own. */
+/* Locks the directory, then checks that it still has a name, because a run that ends removes its
+ * own directory. */
 static int lock(struct aio_dir *dir)
 {
     struct stat info;
@@ -283,7 +284,7 @@ static int open_below(const struct aio_dir *dir, const char *name, int flags, mo
     return fd;
 }
 
-/* Locks a file and waits for it up to LOCK_TRIES times: the kernel ends the I/O of a killed process
+/* Locks a file, in up to LOCK_TRIES attempts: the kernel ends the I/O of a killed process only
  * after the process is gone, and until then the file stays locked. The lock of the directory has
  * already shown whether another run is active. */
 static bool lock_soon(int fd)

@@ -19,11 +19,11 @@
 enum {
     EVENTS = 64,
     VERIFY_AT_ONCE = 4,        /* pieces hashed before completions are collected again */
-    SPIN_NS = 20000,           /* spinning before sleeping */
+    SPIN_NS = 20000,           /* how long the thread spins before it sleeps */
     WAIT_NS = 100000000,       /* the longest wait for completions */
-    BATCH_WAIT_NS = 5000000,   /* for several completions at once */
-    WATCH_NS = 250000000,      /* between looks for late pieces */
-    FAILING_CALLS_MAX = 10000, /* submit or reap, in a row */
+    BATCH_WAIT_NS = 5000000,   /* the longest wait for several completions at once */
+    WATCH_NS = 250000000,      /* time between two checks for late pieces */
+    FAILING_CALLS_MAX = 10000, /* failures of submit or reap in a row */
 };
 _Static_assert((int)AIO_DRIVE_QUEUES_MAX == (int)AIO_CHANNELS_MAX,
                "a queue has one channel on a drive");
@@ -89,7 +89,8 @@ static void serve_call(struct aio_drive *drive)
     }
 }
 
-/* Answers calls that close a channel: nothing is in flight any more, or it will not complete. */
+/* Answers calls that close a channel when nothing is in flight any more, or when the rest will not
+ * complete. */
 static void close_channels(struct aio_drive *drive)
 {
     for (unsigned i = 0; i < drive->channels_count; i++) {
@@ -129,12 +130,12 @@ static void drive_fail(struct aio_drive *drive, int rc)
     aio_pieces_cancel(drive, NULL);
 }
 
-/* A call into the back end failed. Transient failures are repeated, with a limit on how many follow each
- * other; the next call waits until *call_ns. */
+/* Handles a failed call into the back end. Transient failures are repeated, with a limit on how
+ * many follow each other; the next call waits until *call_ns. */
 static void note_failure(struct aio_drive *drive, const char *call, int rc, int64_t *call_ns)
 {
     const bool transient = rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM;
-    if (drive->dead) { /* only late completions are collected */
+    if (drive->dead) { /* a dead drive only collects late completions */
         *call_ns = drive->now_ns + 1000000;
         return;
     }
@@ -165,8 +166,8 @@ static bool is_called(struct aio_drive *drive)
     return atomic_load_explicit(&drive->call, memory_order_seq_cst) != NULL;
 }
 
-/* Returns how long there is nothing to do, at most until `until_ns`; 0: there is work now; -1: no
- * limit. */
+/* Returns how long there is nothing to do, at most until `until_ns`; 0 if there is work now; -1 if
+ * there is no limit. */
 static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
 {
     const bool full = drive->dead || drive->in_flight >= drive->depth;
@@ -179,8 +180,8 @@ static int64_t idle_ns(struct aio_drive *drive, int64_t until_ns)
 }
 
 /* Collects completions, and waits for some if there is nothing else to do. At full depth it waits
- * for several at once: fewer calls, and most of the depth is still in flight. If such a wait brings
- * none, the next one waits for a single completion. */
+ * for several at once, which takes fewer calls while most of the depth is still in flight. If such
+ * a wait brings none, the next one waits for a single completion. */
 static int drive_reap(struct aio_drive *drive, struct aio_event *events)
 {
     bool full = drive->in_flight >= drive->depth;
@@ -396,8 +397,8 @@ int aio_drive_create(const struct aio_drive_options *options, struct aio_drive *
         }
     }
     if (rc == 0) {
-        /* The back end refuses pieces beyond its depth_max; a drive with a larger depth would offer them again
-         * and again in a busy loop. */
+        /* The back end refuses pieces beyond its depth_max; a drive with a larger depth would offer
+         * them repeatedly in a busy loop. */
         const uint32_t most = drive->backend->depth_max;
         drive->depth = most != 0 && drive->depth > most ? most : drive->depth;
         rc = start(drive, *options);
@@ -509,7 +510,7 @@ static int register_slabs(struct aio_drive *drive, struct drive_call *self)
     }
     int rc = drive->backend->buffers(drive->state, registering->slabs, registering->count);
     if (rc != 0) {
-        return rc; /* no message: the caller has one */
+        return rc; /* no message: the caller sets one */
     }
     free(drive->slabs);
     drive->slabs = registering->slabs;
@@ -525,8 +526,8 @@ static int by_address(const void *a, const void *b)
 }
 
 /* Returns the end of the slab that begins at `at`. The kernel keeps huge pages whole only in a slab
- * that has no small ones; otherwise it splits each transfer into one segment for each small page,
- * and 1 MiB into two requests. So the unaligned ends of memory become slabs of their own. */
+ * without small pages; otherwise it splits each transfer into one segment for each small page, and
+ * 1 MiB into two requests. Therefore the unaligned ends of memory become separate slabs. */
 static uintptr_t slab_end(uintptr_t at, uintptr_t end)
 {
     const uintptr_t whole = end / HUGE_BYTES * HUGE_BYTES;

@@ -19,8 +19,8 @@ struct aio_drive;
 
 enum {
     AIO_DRIVE_QUEUES_MAX = 16,
-    AIO_RETRIES_MAX = 3,    /* after EIO and other errors that may go away */
-    AIO_REPEATS_MAX = 4096, /* after EINTR, EAGAIN, EBUSY, ENOMEM, with growing pauses */
+    AIO_RETRIES_MAX = 3,    /* retries after EIO and other errors that may go away */
+    AIO_REPEATS_MAX = 4096, /* repeats after EINTR, EAGAIN, EBUSY, ENOMEM, with growing pauses */
     AIO_DEPTH_DEFAULT = 32,
     AIO_BLOCK_DEFAULT_BYTES = 1 << 20,
     AIO_ALIGN_BYTES = 4096, /* alignment of memory, offset and size of a direct file */
@@ -32,23 +32,25 @@ struct aio_drive_options {
     void *context;                     /* for the back end; outlives the drive */
     uint32_t depth;                    /* pieces in flight; 0: AIO_DEPTH_DEFAULT. Limited to what
                                           the back end can do (threads: 64) */
-    uint32_t block_bytes;              /* a multiple of 4096; 0: AIO_BLOCK_DEFAULT_BYTES. Rounded up
-                                          to whole MiB for requests with checksums */
+    uint32_t block_bytes;              /* bytes of the largest piece, a multiple of 4096; 0:
+                                        * AIO_BLOCK_DEFAULT_BYTES. Rounded up to whole MiB for
+                                        * requests with checksums */
     const struct core_cpus *cpus;      /* where the thread runs, read at create; NULL: anywhere */
-    int64_t warn_ns;                   /* a piece in flight this long is logged; 0: 5 s */
-    int64_t limit_ns;                  /* and this long fails all queues; 0: 60 s. Both count
-                                          only time in which this process ran (clock.h) */
+    int64_t warn_ns;                   /* a piece that is in flight this long is logged; 0: 5 s */
+    int64_t limit_ns;                  /* a piece that is in flight this long fails all queues; 0:
+                                        * 60 s. Both limits count only time in which this process
+                                        * ran (clock.h) */
     int64_t (*now_ns)(void *user); /* the clock of limits, pauses and latencies; NULL: clock.h's */
     void *now_user;
     bool sqpoll, iopoll, no_file_table; /* io_uring: see backend.h */
-    uint32_t refused_flags;             /* the same */
+    uint32_t refused_flags;             /* io_uring: see backend.h */
 };
 
 int aio_drive_create(const struct aio_drive_options *options, struct aio_drive **out);
 
 /* Ends the thread. All queues must already be closed. Returns -ETIMEDOUT if transfers never
- * completed; the kernel may still access their memory, which must not be freed, and the drive is
- * leaked. Accepts NULL. */
+ * completed. The kernel may then still access their memory, which must not be freed, and the drive
+ * is leaked. Accepts NULL. */
 int aio_drive_destroy(struct aio_drive *drive);
 
 struct aio_file {
@@ -64,12 +66,12 @@ int aio_drive_attach(struct aio_drive *drive, const struct aio_file *file, uint3
 /* Detaches a file. No unfinished or later request may name it. Any thread. */
 int aio_drive_detach(struct aio_drive *drive, uint32_t index);
 
-/* Registers the memory of future requests with the kernel, in slabs of at most 1 GiB; once for each
- * drive. If the kernel refuses, the drive works without registration: a warning names the required
- * `ulimit -l`, and the call returns 0. aio_drive_stats.registered_bytes has the result. */
+/* Registers the memory of future requests with the kernel, in slabs of at most 1 GiB; called once
+ * for each drive. If the kernel refuses, the drive works without registration: a warning names the
+ * required `ulimit -l`, and the call returns 0. aio_drive_stats.registered_bytes has the result. */
 int aio_drive_register(struct aio_drive *drive, const struct iovec *memory, unsigned count);
 
-/* A snapshot of the counts. Any thread. */
+/* Takes a snapshot of the counts. Any thread. */
 void aio_drive_stats(struct aio_drive *drive, struct aio_drive_stats *out);
 
 const char *aio_drive_name(const struct aio_drive *drive);

@@ -1,8 +1,8 @@
-/* drive_internal.h: the state of a drive, for channel.c, piece.c, drive.c and queue.c only.
- * Requests go down: a queue writes a drive_request into its channel on a drive; the drive's thread cuts
- * requests into pieces and hands those to the back end. Completions come up the same way; the only call
- * from a channel into its queue is `done`.
- * Calls between the files go one way: queue.c -> drive.c -> piece.c -> channel.c. */
+/* drive_internal.h: the state of a drive, for channel.c, piece.c, drive.c and queue.c only. A queue
+ * writes a drive_request into its channel on a drive; the drive's thread cuts requests into pieces
+ * and passes these to the back end. Completions take the same way back; the only call from a
+ * channel into its queue is `done`. Calls between the files go one way: queue.c -> drive.c ->
+ * piece.c -> channel.c. */
 #ifndef AIO_DRIVE_INTERNAL_H
 #define AIO_DRIVE_INTERNAL_H
 
@@ -33,28 +33,31 @@ struct drive_request {
     uint64_t bytes;
     struct aio_sums sums;
     uint64_t value; /* value of the queue's request on the queue's line */
-    uint64_t left;  /* unfinished pieces, plus one until the last piece is cut */
-    bool finished;  /* no piece is left; `head` passes it after all requests before it */
+    uint64_t left;  /* number of unfinished pieces, plus one until the last piece is cut */
+    /* all pieces have finished; `head` passes this request after all requests before it */
+    bool finished;
 };
 
 struct drive_call;
 
-/* A queue's ring of requests on one drive. The submitter writes a request, then `tail`; the drive cuts
- * requests into pieces, finishes them, then moves `head`. The rest belongs to the drive's thread. */
+/* A queue's ring of requests on one drive. The submitter writes a request, then `tail`. The drive
+ * cuts requests into pieces, finishes them, then advances `head`. The other members belong to the
+ * drive's thread. */
 struct channel {
-    /* rc 0: this drive has finished its share of request `value`. rc < 0: the queue fails with rc and
-     * this thread's error message; `done` with rc 0 still follows for each unfinished request. */
+    /* With rc 0, this drive has finished its share of request `value`. With rc < 0, the queue fails
+     * with rc and this thread's error message; `done` with rc 0 still follows for each unfinished
+     * request. */
     void (*done)(void *user, uint64_t value, int rc);
     void *user;
     const _Atomic bool *failed;     /* borrowed: the queue has failed, on this drive or another */
     struct drive_request *requests; /* owned by the queue, [mask + 1] */
     uint64_t mask;
-    uint64_t cut;       /* the request being cut */
-    uint64_t cut_bytes; /* how much of it is cut */
+    uint64_t cut;       /* index of the request that is being cut */
+    uint64_t cut_bytes; /* bytes of it that are cut already */
     uint64_t in_flight; /* pieces that are cut and not finished */
     uint64_t pass;      /* stride scheduling: bytes served, divided by the weight */
     uint64_t weight;
-    int64_t retry_ns; /* nothing is cut before this time: a piece waits to be repeated */
+    int64_t retry_ns; /* nothing is cut before this time, because a piece waits to be repeated */
     bool closing;
     struct drive_call *closer; /* borrowed: the call that waits until the channel is empty */
     int64_t closing_ns;        /* when closing began, by the clock of the limits */
@@ -63,13 +66,13 @@ struct channel {
     _Alignas(64) _Atomic uint64_t head;
 };
 
-/* FREE: unused. READY: to be submitted. IN_FLIGHT: with the back end. DONE: to be verified. */
+/* FREE: unused. READY: to be submitted. IN_FLIGHT: passed to the back end. DONE: to be verified. */
 enum piece_state { PIECE_FREE, PIECE_READY, PIECE_IN_FLIGHT, PIECE_DONE };
 
-/* One transfer: at most block_bytes of a request. */
+/* A piece: one transfer of at most block_bytes of a request. */
 struct io_piece {
     enum piece_state state;
-    uint32_t generation; /* counts submissions, so that a late completion matches nothing */
+    uint32_t generation; /* counts submissions, so that a late completion matches no piece */
     int32_t next;        /* in the list of its state */
     struct channel *channel;
     uint64_t request; /* index in the channel */
@@ -78,9 +81,9 @@ struct io_piece {
     uint32_t moved;
     uint32_t retries, repeats, rereads;
     bool warned;
-    int64_t retry_ns;     /* READY: not submitted before this time */
-    int64_t start_ns;     /* when it was cut */
-    int64_t start_ran_ns; /* when it was cut, by the clock of the limits */
+    int64_t retry_ns;     /* READY: the piece is not submitted before this time */
+    int64_t start_ns;     /* when the piece was cut */
+    int64_t start_ran_ns; /* when the piece was cut, by the clock of the limits */
 };
 
 struct piece_list {
@@ -97,8 +100,9 @@ struct attached_file {
 
 /* A function that another thread lets the drive's thread run. */
 struct drive_call {
-    int (*run)(struct aio_drive *drive, struct drive_call *self); /* -EINPROGRESS: answered later */
-    void *argument;                                               /* borrowed from the caller */
+    /* -EINPROGRESS: the call is answered later */
+    int (*run)(struct aio_drive *drive, struct drive_call *self);
+    void *argument; /* borrowed from the caller */
     struct core_err result;
     _Atomic bool answered;
 };
@@ -124,12 +128,12 @@ struct aio_drive {
     struct piece_list unused, ready, done;
     uint32_t in_flight;
     bool batch_expired;     /* the last wait for completions brought none */
-    uint32_t failing_calls; /* submit or reap, in a row */
+    uint32_t failing_calls; /* failures of submit or reap in a row */
     int64_t now_ns;         /* the clock, read once per turn */
     int64_t ran_ns;         /* the clock of the limits, read at the same time */
-    int64_t watched_ns;     /* when late pieces were last looked for */
-    int64_t submit_ns;      /* no submit before this time: the last one failed */
-    int64_t reap_ns;        /* no reap before this time: the last one failed */
+    int64_t watched_ns;     /* time of the last check for late pieces */
+    int64_t submit_ns;      /* no submit before this time, because the last one failed */
+    int64_t reap_ns;        /* no reap before this time, because the last one failed */
     bool dead;              /* stalled or broken: nothing is submitted any more */
     bool ending;
 
@@ -140,10 +144,11 @@ struct aio_drive {
     pthread_t thread;
     bool started;
     const struct core_log *log; /* borrowed from the creating thread's binding */
-    pthread_mutex_t calling;    /* one call at a time; never taken by the drive's thread */
+    pthread_mutex_t calling;    /* allows one call at a time; never taken by the drive's thread */
     _Atomic(struct drive_call *) call;
-    struct core_bell bell;    /* rung for new requests and calls */
-    _Atomic uint32_t waiting; /* 0: not in the back end; else what wakes it, WAKE_* */
+    struct core_bell bell; /* rung for new requests and calls */
+    /* 0: the drive's thread does not wait in the back end; else what wakes it, WAKE_* */
+    _Atomic uint32_t waiting;
     struct core_bell answers;
 
     _Atomic uint64_t read_bytes, write_bytes, finished, short_transfers, repeats, retries, errors,
@@ -168,33 +173,35 @@ static inline void count(_Atomic uint64_t *counter, uint64_t n)
 /* ---- channel.c: the drive's thread ---- */
 
 bool aio_channel_failed(const struct channel *channel);
-/* Fails the channel's queue with this thread's error message. `value`: the request; 0: no single one. */
+/* Fails the channel's queue with this thread's error message. `value` is the failed request; 0: no
+ * single request failed. */
 void aio_channel_fail(struct channel *channel, uint64_t value, int rc);
-/* Returns the channel that the next piece is cut from; NULL: there is nothing to cut. */
+/* Returns the channel that the next piece is cut from; NULL if there is nothing to cut. */
 struct channel *aio_channel_pick(struct aio_drive *drive);
 /* Cuts one piece off; the channel comes from aio_channel_pick. */
 void aio_channel_cut(struct aio_drive *drive, struct channel *channel, struct io_piece *piece);
-/* A piece of request `index`, or its dropped rest, is finished. */
+/* Handles the end of a piece of request `index`, or of the request's dropped rest. */
 void aio_channel_finish(struct channel *channel, uint64_t index);
-/* Drops what is not cut yet, of a channel whose queue has failed. */
+/* Drops the part of the requests that is not cut yet, for a channel whose queue has failed. */
 void aio_channel_drop(struct channel *channel);
 
 /* ---- piece.c: the drive's thread ---- */
 
 int aio_pieces_create(struct aio_drive *drive);
-/* Submits pieces while the drive has depth for them. 0, or -errno of submit. */
+/* Submits pieces while the drive has depth for them. Returns 0, or -errno of submit. */
 int aio_pieces_submit(struct aio_drive *drive);
-/* When the next piece can be submitted: at or before drive->now_ns: now; INT64_MAX: none is waiting. */
+/* Returns when the next piece can be submitted. A time at or before drive->now_ns means now;
+ * INT64_MAX: none is waiting. */
 int64_t aio_pieces_due(struct aio_drive *drive);
 void aio_pieces_complete(struct aio_drive *drive, const struct aio_event *event);
 /* Verifies up to `max` pieces that were read. */
 void aio_pieces_verify(struct aio_drive *drive, unsigned max);
 /* Asks the back end to end the channel's pieces early; NULL: those of all channels. */
 void aio_pieces_cancel(struct aio_drive *drive, const struct channel *channel);
-/* Drops pieces that wait to be repeated, of queues that have failed. */
+/* Drops pieces of failed queues that wait to be repeated. */
 void aio_pieces_drop(struct aio_drive *drive);
-/* Warns about pieces later than warn_ns. Returns -ETIMEDOUT with a message if one is later than
- * limit_ns. */
+/* Warns about pieces that are later than warn_ns. Returns -ETIMEDOUT with a message if a piece is
+ * later than limit_ns. */
 int aio_pieces_watch(struct aio_drive *drive);
 
 /* ---- drive.c: any thread ---- */
@@ -202,8 +209,8 @@ int aio_pieces_watch(struct aio_drive *drive);
 /* Tells the drive that a channel has new requests. */
 void aio_drive_wake(struct aio_drive *drive);
 int aio_drive_open_channel(struct aio_drive *drive, struct channel *channel);
-/* Drops what is not submitted and waits for the rest. Returns -ETIMEDOUT if pieces are still in
- * flight, and the channel must not be freed. */
+/* Drops requests that are not submitted and waits for the others. Returns -ETIMEDOUT if pieces are
+ * still in flight; the channel must not be freed then. */
 int aio_drive_close_channel(struct aio_drive *drive, struct channel *channel);
 
 #endif

@@ -89,8 +89,8 @@ static int write_header(const struct aio_path *path, const struct aio_path_optio
                                   AIO_PATH_FILE_NAME, strerror(-rc));
 }
 
-/* Removes the file of a run whose process is gone, but whose file is still locked: a child of it lives, or its
- * I/O has not ended. The space is free at once. */
+/* Removes the file of a run whose process is gone but whose file is still locked, because a child
+ * of it lives or its I/O has not ended. The space is free at once. */
 static int replace_locked(struct aio_path *path, const struct aio_header *header, const char *name,
                           int fd)
 {
@@ -105,8 +105,9 @@ static int replace_locked(struct aio_path *path, const struct aio_header *header
     return aio_dir_remove(path->dir, AIO_PATH_FILE_NAME, fd);
 }
 
-/* Takes over the extent file of a dead run, if there is one. Any other file of that name is an error and is
- * not touched. An empty file was left by a run that died before it wrote the header. */
+/* Takes over the extent file of a dead run, if there is one. Any other file of that name is an
+ * error and is not touched. An empty file was left by a run that died before it wrote the
+ * header. */
 static int take_over(struct aio_path *path, const struct aio_path_options *options)
 {
     bool locked = false;
@@ -206,13 +207,14 @@ static int open_file(struct aio_path *path, const struct aio_path_options *optio
             return path->fd;
         }
         path->linked = true;
-        int flags = 0; /* btrfs: overwrite in place; other file systems do not need it */
+        int flags = 0; /* btrfs: overwrite in place; other file systems do not need this flag */
         if (ioctl(path->fd, FS_IOC_GETFLAGS, &flags) == 0 && strcmp(fs->type, "btrfs") == 0) {
             flags |= FS_NOCOW_FL;
             ioctl(path->fd, FS_IOC_SETFLAGS, &flags);
         }
     }
-    /* The header comes first, so that the next run recognises the file even if this one is killed. */
+    /* The header is written first, so that the next run recognises the file even if this run is
+     * killed. */
     rc = write_header(path, options, path->formatted);
     return rc == 0 && !path->formatted ? reserve(path, options, fs) : rc;
 }
@@ -365,7 +367,7 @@ int aio_path_close(struct aio_path *path)
         }
     }
     if (path->fd >= 0 &&
-        rc != -ETIMEDOUT) { /* else a pending transfer may still use the descriptor */
+        rc != -ETIMEDOUT) { /* if it timed out, a pending transfer may still use the descriptor */
         close(path->fd);
     }
     int closed = aio_dir_close(path->dir);
@@ -415,7 +417,7 @@ static bool is_locked(int fd)
     return false;
 }
 
-/* The message for a file that has a header, but not yet all of its space. */
+/* Sets the message for a file that has a header but not yet all of its space. */
 static int unfinished(const char *name, const struct aio_look *look, uint64_t wanted)
 {
     char of[48] = "";

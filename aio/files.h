@@ -23,18 +23,19 @@ struct aio_dir;
 int aio_dir_open(const char *path, struct aio_dir **out);
 
 /* Unlocks the directory, and removes it if aio_dir_open created it and it is empty. Returns -ESTALE
- * if the path is another directory by now, and nothing was removed. Accepts NULL. */
+ * if the path leads to another directory by now; nothing is removed then. Accepts NULL. */
 int aio_dir_close(struct aio_dir *dir);
 
 int aio_dir_fd(const struct aio_dir *dir);
 
 /* Creates a file, which must not exist. Returns the descriptor, or -errno with a message. */
 int aio_dir_create(struct aio_dir *dir, const char *name, bool direct);
-/* Opens a file, which must be regular, ours, of mode 0600 and with one link, and locks it. *locked: false if
- * another process has it locked, or a child of a dead one. Returns the descriptor, or -errno with a message;
- * -ENOENT without one: there is no such file. */
+/* Opens a file, which must be regular, ours, of mode 0600 and with one link, and locks it. *locked
+ * is false if another process, or a child of a dead one, has it locked. Returns the descriptor, or
+ * -errno with a message; -ENOENT without a message if there is no such file. */
 int aio_dir_open_file(struct aio_dir *dir, const char *name, bool direct, bool *locked);
-/* Removes a file if it is still the one that `fd` refers to; else -ESTALE with a message. */
+/* Removes a file if it is still the one that `fd` refers to; else returns -ESTALE with a
+ * message. */
 int aio_dir_remove(struct aio_dir *dir, const char *name, int fd);
 
 /* Opens any directory without following symbolic links; no other rule applies. Returns the descriptor, or
@@ -43,7 +44,8 @@ int aio_dir_look(const char *path);
 
 /* ---- file systems ---- */
 
-/* Which file system holds a directory, and whether it supports direct I/O. No state; any thread. */
+/* Tells which file system holds a directory, and whether it supports direct I/O. No state; any
+ * thread. */
 
 enum aio_fs_verdict {
     AIO_FS_DIRECT,   /* direct I/O works */
@@ -54,9 +56,9 @@ enum aio_fs_verdict {
 struct aio_fs {
     char type[24]; /* "ext4", "tmpfs" ..., or its magic number */
     enum aio_fs_verdict verdict;
-    char reason[200];      /* why it is not AIO_FS_DIRECT, or a remark; else "" */
-    uint64_t free_bytes;   /* for our user */
-    uint32_t memory_align; /* from the kernel (STATX_DIOALIGN), else 4096 */
+    char reason[200];      /* why the verdict is not AIO_FS_DIRECT, or a remark; else "" */
+    uint64_t free_bytes;   /* free bytes for our user */
+    uint32_t memory_align; /* alignment that the kernel reports (STATX_DIOALIGN), else 4096 */
     uint32_t offset_align;
 };
 
@@ -64,9 +66,9 @@ struct aio_fs {
  * back with direct I/O. */
 void aio_fs_judge(uint64_t magic, bool direct, struct aio_fs *out);
 
-/* Examines a directory: statfs, and one block written to a temporary file and read back. Returns 0
- * with a verdict, also for a file system that is not usable; -errno with a message if nothing can
- * be written (EACCES, ENOSPC, EROFS). */
+/* Examines a directory: calls statfs, and writes one block to a temporary file and reads it back.
+ * Returns 0 with a verdict, also for a file system that is not usable; -errno with a message if
+ * nothing can be written (EACCES, ENOSPC, EROFS). */
 int aio_fs_look(int directory_fd, const char *name, struct aio_fs *out);
 
 /* Creates an unnamed file, which is gone with its last descriptor. `direct`: with O_DIRECT. Returns the
@@ -107,9 +109,9 @@ struct aio_path_options {
     /* this path's index among the store's paths, and their number */
     uint32_t index, count;
     const char *backend;              /* NULL: chosen by probing */
-    const struct aio_backend *recipe; /* borrowed; replaces `backend`; NULL: none */
+    const struct aio_backend *recipe; /* borrowed; used in place of `backend`; NULL: none */
     struct aio_drive_options drive;   /* depth, block_bytes, cpus, limits ... are read */
-    /* Reserve the space but write no zeros: every extent is written before it is read. */
+    /* Reserve the space but write no zeros, because every extent is written before it is read. */
     bool unwritten;
     /* Called repeatedly while zeros are written; a result other than 0 stops with -ECANCELED. May be NULL. */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
@@ -118,13 +120,13 @@ struct aio_path_options {
 
 int aio_path_open(const struct aio_path_options *options, struct aio_path **out);
 /* Removes the file, and the directory if aio_path_open created it. All queues must already be
- * closed. Returns -ESTALE if the path leads to another file by now. Returns -ETIMEDOUT: see
- * aio_drive_destroy. Accepts NULL. */
+ * closed. Returns -ESTALE if the path leads to another file by now. Returns -ETIMEDOUT as
+ * aio_drive_destroy does. Accepts NULL. */
 int aio_path_close(struct aio_path *path);
 
 /* Removes the extent file that an ended run left in a directory. Returns -ENOENT without a message
- * if there is none. Returns -EBUSY if a run uses the directory. A file that is not ours is left
- * alone and is an error. */
+ * if there is none, -EBUSY if a run uses the directory. A file that is not ours is left alone and
+ * is an error. */
 int aio_path_discard(const char *directory);
 
 struct aio_drive *aio_path_drive(const struct aio_path *path);
@@ -141,10 +143,10 @@ void aio_header_seal(struct aio_header *header);
  * that uses the file is not disturbed. Any thread. */
 
 struct aio_look {
-    /* A running process has the file open, or a killed one whose I/O has not ended yet. */
+    /* true if a running process has the file open, or a killed one whose I/O has not ended yet */
     bool in_use;
     uint64_t run;         /* run that created it; 0: no valid header */
-    uint64_t process;     /* the same */
+    uint64_t process;     /* process that created it; 0: no valid header */
     uint64_t bytes;       /* current size of the file */
     uint32_t path, paths; /* index of this path in its store, and their number */
 };

@@ -26,14 +26,14 @@ enum {
     FILL_LEAST = 32 << 20,
     FILL_PIECE = 8 << 20
 };
-/* The largest and the smallest buffer of one direction. */
+/* Sizes of the largest and the smallest buffer of one direction. */
 static const uint64_t buffer_bytes_max = (uint64_t)64 << 20;
 static const uint64_t buffer_bytes_min = (uint64_t)8 << 20;
 static const uint64_t scratch_default_bytes = (uint64_t)512 << 20;
 static const double seconds_default = 1.6;
 static const int64_t patience_ns = 120000000000;
 
-/* One direction: a window of requests that moves over its part of the file again and again. */
+/* One direction: a window of requests that advances over its part of the file, repeatedly. */
 struct stream {
     struct aio_queue *queue; /* owned */
     enum aio_kind kind;
@@ -46,7 +46,7 @@ struct stream {
     uint64_t submitted;
     struct core_fence fences[AHEAD_MAX];
     uint64_t ahead;     /* requests kept in flight */
-    uint64_t ahead_max; /* from the drive's depth */
+    uint64_t ahead_max; /* limit from the drive's depth */
 };
 
 /* Submits a request, with checksums if the stream has any. */
@@ -87,8 +87,8 @@ static int stream_push(struct stream *stream)
     return rc;
 }
 
-/* Keeps as many requests in flight as complete in a tenth of the time, because those in flight at the end
- * have to be waited for. */
+/* Keeps as many requests in flight as complete in a tenth of the time, because the requests in
+ * flight at the end have to be waited for. */
 static void pace(struct stream *stream, double passed, double seconds)
 {
     const uint64_t done = stream->submitted > stream->ahead ? stream->submitted - stream->ahead : 0;
@@ -125,7 +125,8 @@ static int run(struct stream *streams, unsigned count, double seconds, double *b
     return 0;
 }
 
-/* Requests of one block, enough for twice the drive's depth. Each direction has half of the memory. */
+/* Divides the memory into requests of one block, enough for twice the drive's depth. Each direction
+ * has half of the memory. */
 static void plan(struct stream *stream, struct aio_drive *drive, uint64_t half)
 {
     uint64_t request = aio_drive_block_bytes(drive);
@@ -180,7 +181,7 @@ static int measure_in(struct aio_drive *drive, struct stream streams[2], double 
     return 0;
 }
 
-/* The bytes to measure on. */
+/* The range of bytes to measure on. */
 struct range {
     uint32_t file;
     uint64_t offset, bytes;
@@ -226,7 +227,7 @@ static int measure(struct aio_drive *drive, const struct range *range, double se
     }
     bool stuck = aio_queue_close(queues[0]) != 0;
     stuck |= aio_queue_close(queues[1]) != 0;
-    if (!stuck) { /* else the kernel may still access it */
+    if (!stuck) { /* if a transfer is stuck, the kernel may still access the memory */
         core_region_free(&region);
     }
     return rc;
@@ -239,8 +240,9 @@ int aio_measure_drive(struct aio_drive *drive, uint32_t file, uint64_t offset, u
                    out);
 }
 
-/* Fills the file with zeros, because first writes are slower than those of a run; on a slow path as much of
- * it as `seconds` allow. Sets range->bytes to what was written. */
+/* Fills the file with zeros, because the first writes to a file are slower than those of a run; on
+ * a slow path it fills as much as `seconds` allow. Sets range->bytes to the number of bytes
+ * written. */
 static int fill(struct aio_drive *drive, double seconds, struct range *range)
 {
     struct core_region region = {0};
@@ -267,7 +269,7 @@ static int fill(struct aio_drive *drive, double seconds, struct range *range)
         if (rc != 0) {
             goto end;
         }
-        rc = core_fence_wait(before, patience_ns); /* two in flight */
+        rc = core_fence_wait(before, patience_ns); /* two requests are in flight */
         if (rc != 0) {
             goto end;
         }
@@ -283,7 +285,7 @@ end:
     return rc;
 }
 
-/* One checksum for each MiB, as in a store, if requests are whole MiB. */
+/* Uses one checksum for each MiB, as a store does, if requests are whole MiB. */
 static int make_sums(const struct aio_drive *drive, struct range *range)
 {
     const uint64_t sums = range->bytes / AIO_SUM_BYTES;

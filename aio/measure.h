@@ -11,10 +11,10 @@
 struct aio_rates {
     double read_bytes_per_s;
     double write_bytes_per_s;
-    double mixed_bytes_per_s; /* sum of both while reading and writing at once */
+    double mixed_bytes_per_s; /* sum of both rates while reading and writing at once */
     /* processor time of the drive's thread, over all three measurements */
     double cpu_ns_per_byte;
-    uint64_t hashed_bytes; /* how many of the transferred bytes had checksums */
+    uint64_t hashed_bytes; /* number of transferred bytes that had checksums */
 };
 
 /* Reads and overwrites bytes [offset, offset + bytes) of an attached file. Takes `seconds` in total, or
@@ -26,14 +26,14 @@ struct aio_measure_options {
     const char *backend;  /* NULL: chosen by probing */
     uint32_t depth;       /* 0: AIO_DEPTH_DEFAULT */
     uint32_t block_bytes; /* 0: AIO_BLOCK_DEFAULT_BYTES */
-    /* size of the temporary file; 0: 512 MiB, or a quarter of the free space */
+    /* size of the temporary file; 0: 512 MiB, or a quarter of the free space if that is less */
     uint64_t bytes;
     bool sums;      /* with checksums, as a store does; ignored for blocks below 1 MiB */
-    double seconds; /* 0: 1.6; filling the file takes at most as long again (at least 32 MiB) */
+    double seconds; /* 0: 1.6; filling the file takes at most as long again (for at least 32 MiB) */
 };
 
-/* Measures a directory on an unnamed temporary file, which is gone afterwards even if the process dies.
- * `options` may be NULL. */
+/* Measures a directory with an unnamed temporary file, which is gone afterwards even if the process
+ * dies. `options` may be NULL. */
 int aio_measure_path(const char *directory, const struct aio_measure_options *options,
                      struct aio_rates *out);
 

@@ -1,5 +1,5 @@
-/* piece.c: one transfer from its submission to its end: continued when short, repeated after errors,
- * verified after a read, reported when late. The drive's thread. */
+/* piece.c: one transfer from its submission to its end. A short transfer is continued, a failed one
+ * is repeated, a read one is verified, a late one is reported. The drive's thread. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -68,7 +68,7 @@ static int32_t buffer_of(const struct aio_drive *drive, const unsigned char *mem
 {
     unsigned low = 0;
     unsigned high = drive->slabs_count;
-    while (low < high) { /* the last slab that begins at or before the memory */
+    while (low < high) { /* finds the last slab that begins at or before the memory */
         unsigned middle = (low + high) / 2;
         if ((const unsigned char *)drive->slabs[middle].iov_base <= memory) {
             low = middle + 1;
@@ -113,7 +113,7 @@ static void piece_release(struct aio_drive *drive, int32_t index)
     aio_channel_finish(piece->channel, piece->request);
 }
 
-/* Queues the piece for another submission, unless its queue has failed meanwhile. */
+/* Queues the piece for another submission, unless its queue has failed. */
 static void piece_retry(struct aio_drive *drive, int32_t index)
 {
     if (drive->dead || aio_channel_failed(drive->pieces[index].channel)) {
@@ -256,8 +256,8 @@ static void piece_finish(struct aio_drive *drive, int32_t index)
     piece_release(drive, index);
 }
 
-/* Pauses grow, so that a kernel that is out of memory has time to recover; together they last about 4 s.
- * Only the piece and its channel pause. */
+/* Pauses grow, so that a kernel that is out of memory has time to recover; together they last about
+ * 4 s. Only the piece and its channel pause. */
 static void pause_before_repeat(const struct aio_drive *drive, struct io_piece *piece)
 {
     if (piece->repeats > 8) {
@@ -273,14 +273,14 @@ static bool is_transient(int64_t rc)
     return rc == -EINTR || rc == -EAGAIN || rc == -EBUSY || rc == -ENOMEM || rc == -ECANCELED;
 }
 
-/* Errors that a retry cannot fix. */
+/* Lists errors that a retry cannot fix. */
 static bool is_final(int64_t rc)
 {
     return rc == -ENOSPC || rc == -EDQUOT || rc == -EFBIG || rc == -EINVAL || rc == -EBADF ||
            rc == -EFAULT || rc == -EROFS || rc == -EPERM || rc == -EOPNOTSUPP;
 }
 
-/* Repeats after transient errors, retries after others, else ends the piece with an error. */
+/* Repeats the piece after transient errors, retries it after others, else ends it with an error. */
 static void piece_failed(struct aio_drive *drive, int32_t index, int rc)
 {
     struct io_piece *piece = &drive->pieces[index];
@@ -323,8 +323,8 @@ static void piece_failed(struct aio_drive *drive, int32_t index, int rc)
     piece_fail(drive, index, rc);
 }
 
-/* Continues a short transfer where it stopped; on a direct file at the last aligned byte. A transfer that
- * makes no progress this way counts as a repeat, which bounds the loop. */
+/* Continues a short transfer where it stopped; on a direct file, at the last aligned byte. A
+ * transfer that makes no progress this way counts as a repeat, which bounds the loop. */
 static void piece_continue(struct aio_drive *drive, int32_t index, uint32_t moved)
 {
     struct io_piece *piece = &drive->pieces[index];
@@ -341,7 +341,7 @@ static void piece_continue(struct aio_drive *drive, int32_t index, uint32_t move
     piece_retry(drive, index);
 }
 
-/* A transfer of 0 bytes: the file is shorter than expected. */
+/* Ends a transfer of 0 bytes: the file is shorter than expected. */
 static void piece_ended_early(struct aio_drive *drive, int32_t index)
 {
     const struct io_piece *piece = &drive->pieces[index];

@@ -1,8 +1,8 @@
-/* queue.c: the submitting side of a queue, and its completion in order. A request has a
- * drive_request in the channel of each drive it touches. `left` counts those that are unfinished.
- * The drives' threads may finish requests at the same time: a thread that finishes one adds a
- * notice, and the thread that adds the first one advances the line for all. The others continue at
- * once, so no drive waits for another. */
+/* queue.c: submits the requests of a queue, and completes them in order. A request has a
+ * drive_request in the channel of each drive that it touches. `left` counts the unfinished ones.
+ * The threads of several drives may finish requests at the same time. A thread that finishes a
+ * request adds a notice, and the thread that adds the first notice advances the line for all. The
+ * others continue at once, so no drive waits for another. */
 #include "aio/queue.h"
 
 #include <assert.h>
@@ -24,9 +24,10 @@ struct aio_queue {
     struct channel *channels[AIO_PATHS_MAX]; /* owned, with their requests */
     uint32_t depth;
     uint64_t mask;
-    uint64_t submitted;     /* the owner's */
-    uint64_t completed;     /* used only by the drive's thread that is advancing the line */
-    _Atomic uint32_t *left; /* owned, [mask + 1]: drive_requests of a request that are unfinished */
+    uint64_t submitted; /* used only by the owner */
+    uint64_t completed; /* used only by the drive's thread that is advancing the line */
+    /* owned, [mask + 1]: number of a request's drive_requests that are unfinished */
+    _Atomic uint32_t *left;
     _Atomic uint32_t notices;
     _Atomic bool failed; /* release pairs with the drives' acquire */
 };

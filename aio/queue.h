@@ -35,9 +35,9 @@ int aio_queue_open(struct aio_drive *const *drives, unsigned count,
                    const struct aio_queue_options *options, struct aio_queue **out);
 
 /* Drops requests that are not submitted yet (the line then fails with -ECANCELED), cancels those in
- * flight and waits for them. To complete all of them first, wait for aio_queue_tail. 0: the caller
- * may free all memory. Returns -ETIMEDOUT if a drive does not respond, and memory of its requests
- * must not be freed. In either case queue and line must not be used any more. Accepts NULL. */
+ * flight and waits for them. To complete all requests first, wait for aio_queue_tail. Returns 0 if
+ * the caller may free all memory, or -ETIMEDOUT if a drive does not respond; memory of its requests
+ * must not be freed then. In both cases queue and line must not be used any more. Accepts NULL. */
 int aio_queue_close(struct aio_queue *queue);
 
 /* Contiguous bytes of one file on one drive. */
@@ -58,17 +58,17 @@ struct aio_iov {
 int aio_queue_submit(struct aio_queue *queue, enum aio_kind kind, const struct aio_iov *iovs,
                      unsigned count, struct core_fence *out);
 
-/* One range on drive 0 without checksums. */
+/* Submits one range on drive 0 without checksums. */
 int aio_queue_read(struct aio_queue *queue, uint32_t file, uint64_t offset, void *memory,
                    uint64_t bytes, struct core_fence *out);
 int aio_queue_write(struct aio_queue *queue, uint32_t file, uint64_t offset, const void *memory,
                     uint64_t bytes, struct core_fence *out);
 
-/* Makes this queue's writes to the file durable (fdatasync). It starts when all earlier requests of the
- * queue on that drive are complete; later ones start after it. */
+/* Makes this queue's writes to the file durable (fdatasync). The sync starts when all earlier
+ * requests of the queue on that drive are complete; later requests start after it. */
 int aio_queue_sync(struct aio_queue *queue, unsigned drive, uint32_t file, struct core_fence *out);
 
-/* Returns the fence of everything submitted so far. */
+/* Returns a fence that is reached when all requests submitted so far are complete. */
 struct core_fence aio_queue_tail(struct aio_queue *queue);
 
 #endif

@@ -1,4 +1,5 @@
-/* space.c: first fit over an ordered array of free ranges; shares by the largest remaining credit. */
+/* space.c: takes the first fitting range of an ordered array of free ranges; shares units by the
+ * largest remaining credit. */
 #include <assert.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -11,7 +12,7 @@
 struct aio_space {
     struct aio_range *free; /* owned, in order of offset, [room] */
     uint32_t count, room;
-    uint32_t taken; /* ranges in use: each may become one more free range */
+    uint32_t taken; /* number of ranges in use: each may become one more free range */
     uint64_t free_bytes;
 };
 

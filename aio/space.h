@@ -15,8 +15,8 @@ struct aio_range {
 int aio_space_create(uint64_t begin, uint64_t bytes, struct aio_space **out);
 void aio_space_destroy(struct aio_space *space);
 
-/* Takes one range of up to `bytes`: from the first free range that is long enough, else the longest
- * one. Returns -ENOSPC without a message if nothing is free. */
+/* Takes one range of up to `bytes`: from the first free range that is long enough, else from the
+ * longest one. Returns -ENOSPC without a message if nothing is free. */
 int aio_space_take(struct aio_space *space, uint64_t bytes, struct aio_range *out);
 /* Returns a range. Cannot fail: aio_space_take has made room for it. */
 void aio_space_give(struct aio_space *space, struct aio_range range);

@@ -10,24 +10,24 @@ enum { AIO_LATENCY_BUCKETS = 256 };
 struct aio_drive_stats {
     uint64_t read_bytes, write_bytes;
     uint64_t pieces;              /* finished */
-    uint64_t short_transfers;     /* moved less than requested and were continued */
-    uint64_t repeats;             /* after a transient error */
-    uint64_t retries;             /* after another error */
+    uint64_t short_transfers;     /* transfers that moved less than requested and were continued */
+    uint64_t repeats;             /* submissions repeated after a transient error */
+    uint64_t retries;             /* submissions repeated after another error */
     uint64_t errors;              /* pieces that failed */
     uint64_t mismatches;          /* checksums that did not match, second reads included */
     uint64_t unknown_completions; /* matched no piece in flight; ignored */
     uint64_t stalls;              /* pieces that took longer than warn_ns */
     uint64_t waits;               /* times the thread waited for completions */
-    uint64_t hashed_bytes;        /* to write or to verify */
+    uint64_t hashed_bytes;        /* bytes whose checksum was computed or verified */
     uint64_t registered_bytes;
     uint64_t cpu_ns; /* processor time of the drive's thread */
     /* counts of reads and of writes: see aio_latency_ns */
     uint64_t latency[2][AIO_LATENCY_BUCKETS];
 };
 
-/* Returns the bucket that counts a latency. */
+/* Returns the index of the bucket that counts a latency. */
 unsigned aio_latency_bucket(uint64_t ns);
-/* Returns the latency in ns that `share` (0 to 1) of the counted pieces stay below, exact to 1/4 of
+/* Returns the latency in ns below which `share` (0 to 1) of the counted pieces are, exact to 1/4 of
  * a power of two; 0 if nothing was counted. `latency` may be the difference of two snapshots. */
 uint64_t aio_latency_ns(const uint64_t latency[AIO_LATENCY_BUCKETS], double share);
 

@@ -18,8 +18,8 @@
 struct segment {
     unsigned path;
     uint32_t file;   /* index of the file in the path's drive */
-    uint64_t offset; /* in the file */
-    uint64_t at;     /* in the extent */
+    uint64_t offset; /* offset in the file */
+    uint64_t at;     /* offset in the extent */
     uint64_t bytes;
 };
 
@@ -28,10 +28,11 @@ struct aio_extent {
     uint64_t run, owner;
     uint64_t first;       /* number of the first checksum within the owner */
     struct aio_sum *sums; /* owned, one for each unit; NULL: no checksums */
-    bool pages;           /* a unit is a page, not a MiB */
-    bool adopted;         /* its data is in files of others; read-only */
+    bool pages;           /* each unit is a page, not a MiB */
+    /* the extent's data is in files that the store does not own; it is read-only */
+    bool adopted;
     unsigned segments_count;
-    struct segment segments[]; /* AIO_IOV_MAX of them until the extent is complete */
+    struct segment segments[]; /* room for AIO_IOV_MAX of them until the extent is complete */
 };
 
 struct aio_store {
@@ -242,7 +243,8 @@ static int take(struct aio_store *store, struct aio_extent *extent, unsigned pat
             return rc;
         }
         uint64_t over = range.bytes < bytes ? range.bytes % store->unit_bytes : 0;
-        if (over == range.bytes) { /* shorter than a unit: no checksum may span two ranges */
+        /* shorter than a unit: no checksum may cover parts of two ranges */
+        if (over == range.bytes) {
             aio_space_give(store->spaces[path], range);
             return -ENOSPC;
         }
@@ -263,7 +265,7 @@ static int take(struct aio_store *store, struct aio_extent *extent, unsigned pat
     return 0;
 }
 
-/* Whole units that are free on a path. */
+/* Returns the whole units that are free on a path. */
 static uint64_t free_units(const struct aio_store *store, unsigned path)
 {
     return aio_space_free_bytes(store->spaces[path]) / store->unit_bytes;
@@ -424,7 +426,7 @@ int aio_extent_adopt_known(struct aio_store *store, const struct aio_extent_part
     return 0;
 }
 
-/* Allocates an extent; `pages`: with a checksum for each page. */
+/* Allocates an extent; with `pages`, it has a checksum for each page. */
 static int allocate(struct aio_store *store, uint64_t bytes, uint64_t owner, bool pages,
                     struct aio_extent **out)
 {

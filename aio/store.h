@@ -19,7 +19,7 @@ struct aio_mem_disk;
 struct aio_store_path {
     const char *directory;     /* used by this store alone, see files.h; NULL: `disk` */
     struct aio_mem_disk *disk; /* borrowed; at least `bytes` long */
-    uint64_t bytes;            /* for extents; a multiple of align_bytes */
+    uint64_t bytes;            /* bytes of extents; a multiple of align_bytes */
     double weight;             /* speed, in any unit common to the paths; 0: measured at open if
                                 * there are several paths */
     const struct aio_backend *recipe; /* borrowed; replaces `backend` on this path; NULL: none */
@@ -33,7 +33,7 @@ struct aio_store_options {
     uint64_t align_bytes;           /* alignment of extents; 0: AIO_EXTENT_ALIGN_BYTES; a multiple
                                      * of 4096 that divides 1 MiB, or a multiple of 1 MiB */
     const char *backend;            /* NULL: chosen by probing */
-    bool no_sums;                   /* neither compute nor verify checksums */
+    bool no_sums;                   /* checksums are neither computed nor verified */
     bool unwritten;                 /* reserve files but write no zeros at open: every extent is
                                        written before it is read */
     struct aio_drive_options drive; /* depth, block_bytes, cpus, limits: of every path */
@@ -42,12 +42,13 @@ struct aio_store_options {
 };
 
 int aio_store_open(const struct aio_store_options *options, struct aio_store **out);
-/* All queues must already be closed. Closes every path even after an error; returns the first one.
- * Accepts NULL. */
+/* All queues must already be closed. Closes every path even after an error, and returns the first
+ * error. Accepts NULL. */
 int aio_store_close(struct aio_store *store);
 
-uint64_t aio_store_bytes(const struct aio_store *store);      /* for extents, all paths */
-uint64_t aio_store_free_bytes(const struct aio_store *store); /* not allocated to extents */
+uint64_t aio_store_bytes(const struct aio_store *store); /* bytes for extents on all paths */
+/* bytes that are not allocated to extents */
+uint64_t aio_store_free_bytes(const struct aio_store *store);
 unsigned aio_store_paths(const struct aio_store *store);
 struct aio_drive *aio_store_drive(const struct aio_store *store, unsigned path);
 /* Registers memory with every drive (aio_drive_register). */
@@ -58,14 +59,14 @@ int aio_store_register(struct aio_store *store, const struct iovec *memory, unsi
  * if the store is full; the message has the numbers. */
 int aio_extent_alloc(struct aio_store *store, uint64_t bytes, uint64_t owner,
                      struct aio_extent **out);
-/* The same with a checksum for each page (16 bytes for 4096) instead of each MiB, so that parts of it
- * as small as a page can be read and written. */
+/* Allocates an extent with a checksum for each page (16 bytes for 4096) instead of each MiB, so
+ * that parts as small as a page can be read and written. */
 int aio_extent_alloc_paged(struct aio_store *store, uint64_t bytes, uint64_t owner,
                            struct aio_extent **out);
-/* Makes a read-only extent from parts of other files, one after the other. The caller, who has
- * verified the data, passes the checksums to aio_extent_hashed. The files are attached to the first
- * path's drive (aio_drive_attach) and outlive the extent. -EINVAL: a part is not whole MiB (the
- * last one: whole pages). */
+/* Makes a read-only extent from parts of other files, one after the other. The caller has verified
+ * the data and passes the checksums to aio_extent_hashed. The files are attached to the first
+ * path's drive (aio_drive_attach) and outlive the extent. Returns -EINVAL if a part is not whole
+ * MiB (the last part: whole pages). */
 struct aio_extent_part {
     uint32_t file;
     uint64_t offset;
@@ -88,7 +89,7 @@ int aio_extent_adopt_known(struct aio_store *store, const struct aio_extent_part
 void aio_extent_free(struct aio_store *store, struct aio_extent *extent);
 uint64_t aio_extent_bytes(const struct aio_extent *extent);
 
-/* A queue over all paths of the store; closed by aio_queue_close. */
+/* Opens a queue over all paths of the store; aio_queue_close closes it. */
 int aio_store_queue(struct aio_store *store, const struct aio_queue_options *options,
                     struct aio_queue **out);
 
@@ -101,7 +102,7 @@ int aio_store_read(struct aio_queue *queue, const struct aio_extent *extent, uin
 int aio_store_write(struct aio_queue *queue, struct aio_extent *extent, uint64_t offset,
                     const void *memory, uint64_t bytes, struct core_fence *out);
 
-/* Sets the checksum that the next read of MiB `index` has to find: core_hash(data, bytes,
+/* Sets the checksum that the next read of MiB `index` has to match: core_hash(data, bytes,
  * aio_extent_seed(extent, index)). For adopted extents, which are never written. */
 uint64_t aio_extent_seed(const struct aio_extent *extent, uint64_t index);
 void aio_extent_hashed(struct aio_extent *extent, uint64_t index, uint64_t hash);

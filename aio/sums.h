@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The checksum of a unit (of the last one: the remaining bytes), and how often it was written. */
+/* The checksum of a unit (of the last unit: of the remaining bytes), and how often the unit was
+ * written. */
 enum { AIO_SUM_BYTES = 1 << 20, AIO_SUM_PAGE_BYTES = 4096 };
 struct aio_sum {
     uint64_t value;
@@ -15,10 +16,11 @@ struct aio_sum {
 
 /* Checksums of a range of bytes. The seed of each is (run, owner, number, generation). */
 struct aio_sums {
-    struct aio_sum *table; /* borrowed; of the range's first byte, which starts a sum; NULL: none */
-    uint64_t run, owner;   /* owner: a shard or an extent; distinguishes equal data */
-    uint64_t first;        /* number of the first sum within the owner */
-    bool pages;            /* a unit is a page, not a MiB */
+    /* borrowed; begins with the range's first byte, which starts a unit; NULL: no checksums */
+    struct aio_sum *table;
+    uint64_t run, owner; /* the owner is a shard or an extent; it distinguishes equal data */
+    uint64_t first;      /* number of the first sum within the owner */
+    bool pages;          /* a unit is a page, not a MiB */
 };
 
 /* Returns the bytes of a unit. */
@@ -26,10 +28,10 @@ uint32_t aio_sums_unit(const struct aio_sums *sums);
 /* Returns the seed of sum `index` of the table. */
 uint64_t aio_sum_seed(const struct aio_sums *sums, uint64_t index, uint64_t generation);
 
-/* Both functions take `bytes` bytes at `memory`. These begin `offset` bytes, a whole number of
- * sums, after the start of the range. */
+/* Both functions take `bytes` bytes at `memory`. These begin `offset` bytes, which are whole units,
+ * after the start of the range. */
 
-/* Computes the sums before a write; raises their generations. */
+/* Computes the sums before a write and increments their generations. */
 void aio_sums_compute(const struct aio_sums *sums, uint64_t offset, const unsigned char *memory,
                       uint32_t bytes);
 /* Returns the index of the first sum that does not match and stores the computed one in *found, or

@@ -1,11 +1,9 @@
 /* adam.h: the optimizer of an array of parameters, on the CPU, in one pass over memory.
- *
  * A `struct adam` describes the rule, the formats of weights, gradients and moments, the group of
  * each parameter, the random seed and the team. It owns no array: each call passes a window of the
  * arrays, with some or all of the parameters. A step may be split at any element (8-bit moments: at
- * multiples of CORE_UPDATE_Q8_BLOCK); the result is the same to the bit, for any number of threads
- * and any instruction set. docs/optimizers.md has the formulas and the effect of each format.
- *
+ * multiples of CORE_UPDATE_Q8_BLOCK); the result is bit-identical for any number of threads and any
+ * instruction set. docs/optimizers.md has the formulas and the effect of each format.
  * One thread at a time uses an `adam`; its team takes part. Nothing is allocated after create. */
 #ifndef CPU_ADAM_ADAM_H
 #define CPU_ADAM_ADAM_H
@@ -24,7 +22,7 @@ struct adam_group {
     double lr;            /* 0 or more */
     double beta1;         /* in [0, 1); SGD: the momentum */
     double beta2;         /* in [0, 1); Adagrad and SGD have none */
-    double eps;           /* 0 or more; 0: the quotient of a zero denominator is 0 */
+    double eps;           /* 0 or more; with 0, the quotient of a zero denominator is 0 */
     double decay;         /* 0 or more */
     uint64_t step;        /* the next step; the first is 1 */
     bool bias_correction; /* only for Adam and AdamW */
@@ -52,12 +50,12 @@ struct adam_options {
     uint32_t number;        /* number of the array: arrays with different numbers never share random
                              * numbers */
     unsigned cpu_without;   /* instructions (enum core_cpu_flag) that are not used; CORE_CPU_ALL:
-                             * plain C */
-    struct core_team *team; /* borrowed, outlives the adam; NULL: the caller's thread alone */
+                             * plain C only */
+    struct core_team *team; /* borrowed, outlives the adam; NULL: only the caller's thread works */
 };
 
-/* The window [first, first + count) of every array, each aligned to its elements, none overlapping
- * another. Arrays that the formats do not use are ignored. */
+/* The window [first, first + count) of every array. Each array is aligned to its elements, and none
+ * overlaps another. Arrays that the formats do not use are ignored. */
 struct adam_arrays {
     uint64_t first; /* 8-bit moments: a multiple of CORE_UPDATE_Q8_BLOCK */
     uint64_t count;
@@ -78,21 +76,21 @@ void adam_destroy(struct adam *adam); /* Accepts NULL */
 /* Replaces a group's hyperparameters for the next steps. On failure the old ones stay. */
 int adam_group_set(struct adam *adam, size_t index, const struct adam_group *group);
 
-/* Updates the parameters begin .. end - 1. Gradients are multiplied by `gradient_scale` (1 / loss
- * scale x clip factor) first. *met (may be NULL) says in enum core_nonfinite_flags flags what was
- * not finite. On -EINVAL nothing has been written. */
+/* Updates the parameters begin .. end - 1. First multiplies gradients by `gradient_scale` (1 / loss
+ * scale x clip factor). *met (may be NULL) tells in enum core_nonfinite_flags which values were not
+ * finite. On -EINVAL nothing has been written. */
 int adam_step(struct adam *adam, const struct adam_arrays *arrays, uint64_t begin, uint64_t end,
               double gradient_scale, unsigned *met);
 
-/* The same for the whole window, whose first element is a multiple of CORE_UPDATE_TILE, and sums the squares of the
- * gradients, not multiplied, tile by tile: `sums` gets the bits of adam_norm_sums(), and gradients are read once for
- * both. */
+/* Updates the whole window, whose first element is a multiple of CORE_UPDATE_TILE, and also sums
+ * the squares of the unscaled gradients, tile by tile. `sums` gets the same bits as from
+ * adam_norm_sums(), and gradients are read once for both. */
 int adam_step_sums(struct adam *adam, const struct adam_arrays *arrays, double gradient_scale,
                    double *sums);
 
-/* Cuts a step into launches for a device, which has the arrays in its own memory: `take` gets the
- * launches in order, each with the scalars of one group, and stops them by returning anything but
- * 0. After all launches the bits are those of adam_step(). -ENOTSUP if two groups share a block of
+/* Cuts a step into launches for a device that has the arrays in its own memory. `take` gets the
+ * launches in order, each with the scalars of one group; a result other than 0 stops them. After
+ * all launches the bits are those of adam_step(). Returns -ENOTSUP if two groups share a block of
  * 8-bit moments. */
 struct adam_window {
     const struct adam_arrays *arrays; /* borrowed; pointers are passed on, the arrays are not
@@ -104,9 +102,9 @@ typedef int adam_piece_fn(void *context, const struct core_update_args *piece);
 int adam_pieces(struct adam *adam, const struct adam_window *window, adam_piece_fn *take,
                 void *context);
 
-/* The fp32 scalars of one group, as the pass uses them: the same for CPU and device. Returns
- * -EINVAL for settings without valid scalars (step 0, beta 1, negative values, values that are not
- * finite or beyond fp32). */
+/* Computes the fp32 scalars of one group, which are the same for CPU and device. Returns -EINVAL
+ * for settings without valid scalars (step 0, beta 1, negative values, values that are not finite
+ * or beyond fp32). */
 int adam_scalars(enum core_update_rule rule, const struct adam_group *group, double gradient_scale,
                  struct core_update_scalars *out);
 
@@ -148,7 +146,7 @@ int adam_state_write(struct adam *adam, const struct adam_arrays *arrays, enum a
 int adam_state_read(struct adam *adam, const struct adam_arrays *arrays, enum adam_value value,
                     uint64_t begin, uint64_t end, float *out);
 
-/* "adamw", "split", ...: for messages and tables. */
+/* Returns "adamw", "split", ..., for messages and tables. */
 const char *adam_rule_name(enum core_update_rule rule);
 const char *adam_master_name(enum core_update_master master);
 const char *adam_type_name(enum core_update_type type);

@@ -1,4 +1,4 @@
-/* body_convert.h: vectors from and to memory in fp32, bf16 and fp16. */
+/* body_convert.h: converts vectors from and to memory in fp32, bf16 and fp16. */
 #ifndef CPU_ADAM_BODY_CONVERT_H
 #define CPU_ADAM_BODY_CONVERT_H
 
@@ -25,7 +25,7 @@ V_INLINE vu bf16_of(vf a)
     return u_add(bits, u_add(odd, u_set(0x7fff)));
 }
 
-/* Pairs: the even elements in one vector, the odd ones in the other. */
+/* Splits pairs: the even elements go to one vector, the odd ones to the other. */
 enum { PAIR = 2 * V_LANES, GROUP_PAIRS = CORE_UPDATE_GROUP / PAIR };
 
 struct pair {
@@ -63,7 +63,7 @@ V_INLINE struct pair pair_load(const void *x, enum core_update_type type, uint64
     return pair;
 }
 
-/* Rounds to bf16 stochastically: up, with a probability equal to the part that is cut off. */
+/* Rounds to bf16 stochastically: rounds up with a probability equal to the part that is cut off. */
 V_INLINE void pair_store_chance(uint16_t *to, struct pair a, vu chance)
 {
     vu even = u_add(v_bits(v_canonical(a.even)), u_and(chance, u_set(0xffff)));

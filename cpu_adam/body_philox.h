@@ -1,4 +1,4 @@
-/* body_philox.h: Philox-4x32-10 in lanes; core_rng_philox() is the reference. */
+/* body_philox.h: computes Philox-4x32-10 in lanes; core_rng_philox() is the reference. */
 #ifndef CPU_ADAM_BODY_PHILOX_H
 #define CPU_ADAM_BODY_PHILOX_H
 
@@ -12,7 +12,7 @@ struct philox {
     vu key[2];
 };
 
-/* 16 counters that follow each other from first / 16; `first` is a multiple of
+/* Computes 16 consecutive counters from first / 16 on; `first` is a multiple of
  * CORE_UPDATE_GROUP. */
 V_INLINE void philox_begin(struct philox *p, uint64_t seed, uint64_t stream, uint64_t first)
 {
@@ -42,10 +42,10 @@ V_INLINE void philox_round(struct philox *p)
     p->key[1] = u_add(p->key[1], u_set(0xBB67AE85u));
 }
 
-/* 16 random bits for each element of the group at global index `first`, as pairs. Elements 256 q +
- * 2 j and 256 q + 2 j + 1, j below 64, get the low and the high half of word j / 16 of position 16
- * q + j % 16; the 128 elements after them get the halves of the same words rotated left by eight
- * bits. */
+/* Computes 16 random bits for each element of the group at global index `first`, as pairs. Elements
+ * 256 q + 2 j and 256 q + 2 j + 1, j below 64, get the low and the high half of word j / 16 of
+ * position 16 q + j % 16; the 128 elements after them get the halves of the same words rotated left
+ * by eight bits. */
 V_INLINE void group_chances(uint64_t seed, uint64_t stream, uint64_t first, vu *chance)
 {
     struct philox p;

@@ -36,8 +36,8 @@ V_INLINE struct q8_unit q8_unit_of(float scale, float top, float c)
     return (struct q8_unit){v_set(unit), v_set(-(c * unit))};
 }
 
-/* Returns the value of the code in bits Q8_SHIFT and up of `bits`, `mask` wide; c has none of these
- * bits. */
+/* Returns the value of the code in the bits of `bits` from Q8_SHIFT on, `mask` wide; c has none of
+ * these bits. */
 V_INLINE vf q8_value(vu bits, uint32_t mask, float c, struct q8_unit unit)
 {
     vf y = v_float(u_and_or(bits, u_set(mask), v_bits(v_set(c))));
@@ -64,7 +64,7 @@ V_INLINE struct pair q8_load_v(const uint8_t *code, struct q8_unit unit)
                          q8_value(u_shl(both, Q8_SHIFT - 8), Q8_V_MASK, Q8_V_C, unit)};
 }
 
-/* |x| on the scale of the codes. */
+/* Returns |x| on the scale of the codes. */
 V_INLINE vf q8_m_size(vf x, vf rate)
 {
     vf size = v_float(u_and(v_bits(x), u_set(0x7fffffffu)));
@@ -76,7 +76,7 @@ V_INLINE vf q8_v_size(vf x, vf rate)
     return v_max(v_fma(x, rate, v_set(Q8_V_C)), v_set(Q8_V_LEAST));
 }
 
-/* 16 random bits each, below bit Q8_SHIFT. */
+/* Returns 16 random bits for each element, below bit Q8_SHIFT. */
 V_INLINE struct pair_of_words q8_parts(vu chance)
 {
     const vu mask = u_set(0xffffu << (Q8_SHIFT - 16));
@@ -136,7 +136,7 @@ V_INLINE void q8_keep(struct q8_moment *moment, int k, struct pair x)
     moment->most = q8_larger(moment->most, x);
 }
 
-/* The same for a value without a sign. */
+/* The same for values that are not negative. */
 V_INLINE void q8_keep_size(struct q8_moment *moment, int k, struct pair x)
 {
     moment->x[k] = x;
@@ -151,7 +151,7 @@ struct q8_out {
     float *v_scale;
 };
 
-/* One block, at element `at`; NULL: the rule has no such moment. */
+/* Updates one block, at element `at`. A moment that the rule does not have is NULL. */
 V_INLINE void q8_encode_block(const struct q8_moment *m, const struct q8_moment *v,
                               const vu *chance, const struct q8_out *out, uint64_t at)
 {
@@ -199,7 +199,7 @@ __attribute__((unused)) static void q8_decode(const struct adam_q8 *q8)
     }
 }
 
-/* Rounding to nearest uses one half in place of a random number. */
+/* Rounding to nearest replaces the random number by one half. */
 V_INLINE void q8_chances(const struct adam_q8 *q8, uint64_t at, vu *chance)
 {
     if (!q8->nearest) {

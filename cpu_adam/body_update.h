@@ -1,6 +1,6 @@
-/* body_update.h: the fused pass: reads gradient, master and moments; writes master, working weight
- * and moments. The rule is a constant of each function; formats are the same for all of a call, so
- * their branches are predicted and cost nothing compared with memory access. */
+/* body_update.h: the fused pass. It reads gradient, master and moments, and writes master, working
+ * weight and moments. The rule is a constant of each function. Formats are the same for the whole
+ * call, so their branches are predicted and cost nothing compared with memory access. */
 #ifndef CPU_ADAM_BODY_UPDATE_H
 #define CPU_ADAM_BODY_UPDATE_H
 
@@ -47,7 +47,7 @@ V_INLINE struct factors factors_of(const struct core_update_scalars *s)
         .decay = v_set(s->decay),
         .rate = v_set(s->rate),
         .decays = s->decays != 0,
-        .divides = s->eps >= FLT_MIN, /* smaller ones are flushed to 0 */
+        .divides = s->eps >= FLT_MIN, /* smaller values are flushed to 0 */
     };
 }
 
@@ -210,7 +210,8 @@ V_INLINE void ahead_of_inputs(const struct core_update_args *u, uint64_t i)
     }
 }
 
-/* One pair: gradient and master from memory, moments from and to `m` and `v`. */
+/* Updates one pair: gradient and master come from memory, moments from `m` and `v`, where the new
+ * moments go. */
 V_INLINE void update_pair(const struct core_update_args *u, enum core_update_rule rule,
                           const struct factors *f, uint64_t i, struct pair *m, struct pair *v,
                           struct met *met)
@@ -279,7 +280,8 @@ V_INLINE void weights_store(const struct core_update_args *u, uint64_t i, vf fir
     }
 }
 
-/* V_LANES elements in order, with moments in fp32. Returns the new master; `raw` is the gradient before its scale. */
+/* Updates V_LANES elements in order, with moments in fp32. Returns the new master; `raw` is the
+ * gradient before its scale. */
 V_INLINE vf update_vector(const struct core_update_args *u, enum core_update_rule rule,
                           const struct factors *f, uint64_t i, vf raw, struct met *met)
 {
@@ -302,8 +304,9 @@ V_INLINE vf update_vector(const struct core_update_args *u, enum core_update_rul
     return e.p;
 }
 
-/* Moments in fp32, the default: no random numbers are needed, so elements stay in order, which saves instructions. `usual`:
- * weights decay and the divisor is never 0. Squares are summed from the same registers. */
+/* Updates with moments in fp32, the default. No random numbers are needed, so elements stay in
+ * order, which saves instructions. `usual`: weights decay and the divisor is never 0. Squares are
+ * summed from the same registers. */
 V_INLINE unsigned update_wide(enum core_update_rule rule, bool usual,
                               const struct core_update_args *in, double *lanes)
 {
@@ -342,7 +345,7 @@ V_INLINE unsigned update_wide(enum core_update_rule rule, bool usual,
     return finish(in, &met);
 }
 
-/* Moments in bf16. */
+/* Updates with moments in bf16. */
 V_INLINE unsigned update_bf16(enum core_update_rule rule, const struct core_update_args *in,
                               double *lanes)
 {
@@ -374,7 +377,7 @@ V_INLINE unsigned update_bf16(enum core_update_rule rule, const struct core_upda
     return finish(in, &met);
 }
 
-/* Moments in 8 bits: a block is updated whole, then encoded. */
+/* Updates with moments in 8 bits: a whole block is updated, then encoded. */
 V_INLINE unsigned update_q8(enum core_update_rule rule, const struct core_update_args *in,
                             double *lanes)
 {
@@ -425,8 +428,9 @@ V_INLINE unsigned update_any(enum core_update_rule rule, bool usual,
     }
 }
 
-/* The default formats have copies of the pass in which they, and most parameters' settings, are constants: these have no
- * branches, and their values fit into registers. */
+/* For the default formats there are copies of the pass in which these formats, and the settings of
+ * most parameters, are constants. These copies have no branches, and their values fit into
+ * registers. */
 V_INLINE unsigned update_formats(enum core_update_rule rule, const struct core_update_args *u,
                                  double *lanes)
 {

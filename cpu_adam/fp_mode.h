@@ -1,13 +1,13 @@
-/* fp_mode.h: IEEE arithmetic whatever modes the application has set: round to nearest, denormals
- * kept, no traps. The processor's mode belongs to a thread; begin and end on the same one. */
+/* fp_mode.h: IEEE arithmetic, whatever modes the application has set: round to nearest, denormals
+ * kept, no traps. The mode belongs to a thread; call begin and end on the same thread. */
 #ifndef CPU_ADAM_FP_MODE_H
 #define CPU_ADAM_FP_MODE_H
 
 #include <stdint.h>
 
-/* Returns the modes that adam_fp_end() restores. Compilers do not know that arithmetic depends
- * on the modes: code between the two calls has to be a function that writes memory and is not
- * inlined. */
+/* Returns the modes that adam_fp_end() restores. Compilers do not know that arithmetic depends on
+ * the modes. Therefore the code between the two calls must be a function that writes memory and is
+ * not inlined. */
 static inline uint64_t adam_fp_begin(void)
 {
 #if defined(__x86_64__)

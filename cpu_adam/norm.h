@@ -11,7 +11,7 @@
 #include "core/base/update_args.h"
 #include "cpu_adam/ops.h"
 
-/* A value; read-only after init. */
+/* A value that is read-only after init. */
 struct adam_norm {
     struct adam_ops ops;
     struct core_team *team; /* borrowed; NULL: the caller's thread alone */
@@ -25,7 +25,7 @@ void adam_norm_init(struct adam_norm *norm, struct core_team *team, unsigned mas
  * `first` is not a multiple of CORE_UPDATE_TILE; then nothing is written. */
 int adam_norm_sums(const struct adam_norm *norm, const struct core_squares_args *of);
 
-/* A part of an array that is in memory of its own. */
+/* A part of an array, in separate memory. */
 struct adam_norm_piece {
     const void *x;
     uint64_t first; /* element of the array */
@@ -36,7 +36,7 @@ struct adam_norm_piece {
  * them count as zero. If all begin at multiples of CORE_UPDATE_GROUP, the sums are those of adam_norm_sums for the
  * array put together; otherwise the same squares are added in another order. */
 struct adam_norm_pieces {
-    /* borrowed; may begin before `first` and end after the last. */
+    /* borrowed; may begin before `first` and may end after the last element. */
     const struct adam_norm_piece *list;
     size_t list_count;
     enum core_update_type type;

@@ -1,4 +1,5 @@
-/* pass.c: updates a range: runs of equal scalars, whole groups, and stages of 8-bit moments. */
+/* pass.c: updates a range in runs of equal scalars, in whole groups, and in stages of 8-bit
+ * moments. */
 #include "cpu_adam/pass.h"
 
 #include <assert.h>
@@ -6,7 +7,7 @@
 
 #include "cpu_adam/format.h"
 
-/* Returns the pointer `bytes` further; NULL stays NULL. */
+/* Returns the pointer plus `bytes`; NULL stays NULL. */
 static void *further(const void *at, uint64_t bytes)
 {
     return at == NULL ? NULL : (unsigned char *)(uintptr_t)at + bytes;
@@ -37,7 +38,7 @@ static void copy(void *to, const void *from, size_t bytes)
     }
 }
 
-/* Fewer elements than a group: works on copies that are padded with zeros to a group. */
+/* Updates fewer elements than a group: works on copies that are padded with zeros to a group. */
 static unsigned update_part(const struct adam_pass *pass, const struct core_update_args *u,
                             uint64_t count)
 {
@@ -89,8 +90,8 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Updates one run of equal scalars, begin < end: a part of a group, whole groups, a part of a
- * group. */
+/* Updates one run of equal scalars, begin < end: first a part of a group, then whole groups, then a
+ * part of a group. */
 static unsigned update_run(const struct adam_pass *pass, const struct core_update_args *arrays,
                            uint64_t begin, uint64_t end)
 {
@@ -154,7 +155,7 @@ static uint64_t whole_blocks(uint64_t count)
     return (count + CORE_UPDATE_Q8_BLOCK - 1) / CORE_UPDATE_Q8_BLOCK * CORE_UPDATE_Q8_BLOCK;
 }
 
-/* Returns the codes of a stage: in place, or, if the array ends within a block, in `codes` with
+/* Returns the codes of a stage: in place or, if the array ends within a block, in `codes` with
  * zeros after `count`. */
 static struct adam_q8 q8_stage(const struct core_update_args *u, uint64_t count,
                                uint8_t codes[2][ADAM_STAGE], float *m, float *v)
@@ -213,7 +214,7 @@ void adam_q8_write(const struct adam_ops *ops, const struct core_update_args *ar
     }
 }
 
-/* Updates blocks that several runs share, or that the array's end cuts. */
+/* Updates blocks that several runs share, and a block that the array's end cuts. */
 static unsigned update_staged(const struct adam_pass *pass, uint64_t begin, uint64_t end)
 {
     _Alignas(64) float m[ADAM_STAGE];

@@ -1,6 +1,6 @@
-/* pass.h: the update of any range: cut at the borders of parameter groups, divided into whole
- * groups of CORE_UPDATE_GROUP elements, 8-bit moments staged through the first-level cache. Each
- * member of a team calls with a range of its own; there is no state. Private to cpu_adam. */
+/* pass.h: updates any range. The range is cut at the borders of parameter groups and divided into
+ * whole groups of CORE_UPDATE_GROUP elements; 8-bit moments are staged through the first-level
+ * cache. Each member of a team calls with its own range; there is no state. Private to cpu_adam. */
 #ifndef CPU_ADAM_PASS_H
 #define CPU_ADAM_PASS_H
 
@@ -19,16 +19,16 @@ struct adam_pass {
 };
 
 /* Updates the elements of global index begin .. end - 1, which are in the arrays. With 8-bit
- * moments `begin` must be at the border of a block; the block of `end` is rewritten only up to
- * there. Returns enum core_nonfinite_flags. */
+ * moments `begin` must be at the border of a block, and the block that contains `end` is rewritten
+ * only up to `end`. Returns enum core_nonfinite_flags. */
 unsigned adam_pass_range(const struct adam_pass *pass, uint64_t begin, uint64_t end);
 
 /* Returns the arrays with element 0 at global index `from`. */
 struct core_update_args adam_pass_from(const struct core_update_args *arrays, uint64_t from);
 
-/* Decodes the 8-bit moments of begin .. end - 1 to fp32 (in `m`, `v`, room for whole blocks, at
- * most ADAM_STAGE elements; either NULL), and encodes them again. `chance` false rounds to
- * nearest. */
+/* Decodes the 8-bit moments of begin .. end - 1 to fp32 in `m` and `v`, which have room for whole
+ * blocks, at most ADAM_STAGE elements; one of them may be NULL. adam_q8_write encodes
+ * them again; `chance` false rounds to nearest. */
 enum { ADAM_STAGE = 1024 };
 void adam_q8_read(const struct adam_ops *ops, const struct core_update_args *arrays, uint64_t begin,
                   uint64_t end, float *m, float *v);

@@ -1,4 +1,4 @@
-/* state.c: loads master weights and moments from fp32 numbers, and reads them as such. */
+/* state.c: writes master weights and moments from fp32 numbers, and reads them as fp32 numbers. */
 #include <errno.h>
 #include <string.h>
 

@@ -224,7 +224,7 @@ V_INLINE vf v_max(vf a, vf b)
 
 #define u_sar(a, bits) _mm256_srai_epi32(a, bits)
 
-/* Each word in the low half of a 64-bit lane, with anything above. */
+/* Each word is in the low half of a 64-bit lane; the upper half may contain anything. */
 struct vw {
     vu even;
     vu odd;

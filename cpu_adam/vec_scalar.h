@@ -59,7 +59,7 @@ V_INLINE vf v_div(vf a, vf b)
     return a / b;
 }
 
-/* a / b, and 0 where b is 0. */
+/* Returns a / b, and 0 where b is 0. */
 V_INLINE vf v_div_or_zero(vf a, vf b)
 {
     return b == 0.0f ? 0.0f : a / b;
@@ -116,7 +116,7 @@ V_INLINE vu u_load16(const uint16_t *from)
     return x;
 }
 
-/* 16-bit elements with their sign. */
+/* Loads 16-bit elements with their sign. */
 V_INLINE vu u_load_signed16(const uint16_t *from)
 {
     return (u_load16(from) ^ 0x8000u) - 0x8000u;
@@ -128,14 +128,14 @@ V_INLINE void u_store16(uint16_t *to, vu a)
     memcpy(to, &x, sizeof x);
 }
 
-/* Returns the elements of a, then those of b. */
+/* Writes the elements of a, then those of b. */
 V_INLINE void u_store16_two(uint16_t *to, vu a, vu b)
 {
     u_store16(to, a);
     u_store16(to + 1, b);
 }
 
-/* The same with the upper halves of the elements. */
+/* Writes the upper halves of the elements in the same order. */
 V_INLINE void u_store16_upper_two(uint16_t *to, vu a, vu b)
 {
     u_store16_two(to, a >> 16, b >> 16);
@@ -213,7 +213,7 @@ V_INLINE vu u_pick(vu mask, vu a, vu b)
     return (a & mask) | (b & ~mask);
 }
 
-/* a where mask has ones, else b, which must have zeros where mask has ones. */
+/* Returns a where mask has ones, else b, which must have zeros where mask has ones. */
 V_INLINE vu u_and_or(vu a, vu mask, vu b)
 {
     return (a & mask) | b;
@@ -228,7 +228,7 @@ V_INLINE vf v_max(vf a, vf b)
 /* Shifts right and keeps the sign. */
 #define u_sar(a, bits) ((vu)((int32_t)(a) >> (bits)))
 
-/* Words between products: a product is kept whole, because the next step reads its low half and
+/* Words between products. A product is kept whole, because the next step reads its low half and
  * w_next() its high half. */
 struct vw {
     uint64_t product;

@@ -7,8 +7,8 @@
 enum { TICK_BITS = 20, RAN_BITS = 40, READ_BITS = 64 - RAN_BITS };
 static const uint64_t ran_mask = ((uint64_t)1 << RAN_BITS) - 1;
 static const uint64_t read_mask = ((uint64_t)1 << READ_BITS) - 1;
-/* A thread that reads the clock and is preempted for less than this before it reports the reading
- * is only late; a longer gap means that the process was stopped. */
+/* A thread may be preempted between reading the clock and reporting the reading. A report that is
+ * earlier than the last one by less than this is late; a larger difference is a stop of the process. */
 static const uint64_t late_ticks = 8192;
 
 int64_t core_clock_now_ns(void)

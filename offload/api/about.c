@@ -1,4 +1,5 @@
-/* about.c: what this build is: version, back ends, foreign libraries. Constant; any thread. */
+/* about.c: describes this build: version, back ends, third-party libraries. Constant; any
+ * thread. */
 #include <errno.h>
 #include <tide/tide.h>
 
@@ -29,8 +30,8 @@ int tide_build_info(struct tide_build *out)
     return abi_struct_write("tide_build", &info, sizeof info, out);
 }
 
-/* The registry of a module: the name of a back end by index (NULL after the last), and whether it is built
- * in. */
+/* A module's registry: returns the name of a back end by index (NULL after the last), and tells
+ * whether it is built in. */
 static const struct module {
     const char *name;
     const char *(*backend)(unsigned index);

@@ -1,5 +1,6 @@
-/* checkpoint.c: the checkpoints of an application's engine: the one it resumes from, and the folder it
- * saves to, which may hold those of another run. The caller's thread. */
+/* checkpoint.c: the checkpoints of an application's engine: the checkpoint that it resumes from,
+ * and the folder that it saves to, which may contain checkpoints of another run. The caller's
+ * thread. */
 #include <tide/checkpoint.h>
 
 #include <errno.h>
@@ -20,8 +21,8 @@ enum { PATH_BYTES = 4096 };
 
 /* ---- resuming ---- */
 
-/* Checks that the engine's run can continue from this checkpoint, and keeps its manifest. *other: the
- * options do not match, so an older checkpoint will not do either. */
+/* Checks that the engine's run can continue from this checkpoint, and keeps its manifest. *other is
+ * true if the options do not match; an older checkpoint will not match either. */
 static int look(struct tide_engine *engine, const char *path, bool *other)
 {
     struct store_manifest manifest = {.step = 0};
@@ -59,8 +60,8 @@ static int try_one(struct tide_engine *engine, struct run_engine_options *run, c
     return rc;
 }
 
-/* Tries the newest first. A checkpoint that cannot be read is skipped with a warning; one that does not
- * match the options ends the search. */
+/* Tries the newest checkpoint first. A checkpoint that cannot be read is skipped with a warning. A
+ * checkpoint that does not match the options ends the search. */
 static int begin_from(struct tide_engine *engine, struct run_engine_options *run,
                       const char *directory, const uint64_t *steps, size_t count)
 {
@@ -158,7 +159,8 @@ int tide_engine_resumed(const struct tide_engine *engine, struct tide_resumed *o
 
 /* ---- saving ---- */
 
-/* Returns whether a checkpoint belongs to another run; one that cannot be read does not. */
+/* Returns whether a checkpoint belongs to another run; false for a checkpoint that cannot be
+ * read. */
 static bool is_foreign(const struct tide_engine *engine, const char *directory, uint64_t step)
 {
     struct store_manifest manifest = {.step = 0};
@@ -170,7 +172,7 @@ static bool is_foreign(const struct tide_engine *engine, const char *directory, 
     return foreign;
 }
 
-/* Checkpoints of other runs are an error; with `replace` they are counted or removed. */
+/* Refuses checkpoints of other runs; with `replace` it counts or removes them. */
 enum sorting { SORT_REFUSE, SORT_COUNT, SORT_REMOVE };
 
 static int sort_out(struct tide_engine *engine, const char *directory, enum sorting sorting,

@@ -1,4 +1,4 @@
-/* context.c: where log messages and progress go. Owns the callbacks and a claim on a folder for an
+/* context.c: receives log messages and progress. Owns the callbacks, and a claim on a folder for an
  * engine that is made later; one thread at a time. */
 #include "offload/api/context.h"
 

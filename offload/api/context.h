@@ -1,5 +1,5 @@
-/* context.h: what a public function does first and last: bind the context's sink to the calling thread and
- * give it the default floating-point environment. */
+/* context.h: every public function first binds the context's sink to the calling thread and gives
+ * the thread the default floating-point environment; at its end it undoes both. */
 #ifndef OFFLOAD_API_CONTEXT_H
 #define OFFLOAD_API_CONTEXT_H
 
@@ -10,7 +10,7 @@
 
 struct tide_context;
 
-/* State of the calling thread, to be restored. */
+/* State of the calling thread that is restored. */
 struct context_before {
     const struct core_log *log;
     fenv_t fpu;
@@ -22,7 +22,7 @@ struct context_before {
 struct context_before context_enter(const struct tide_context *context);
 void context_leave(const struct context_before *before);
 
-/* Reports progress; 0, or -ECANCELED with a message if the application asked to stop. */
+/* Reports progress. Returns 0, or -ECANCELED with a message if the application asked to stop. */
 int context_progress(const struct tide_context *context, const char *phase, uint64_t done,
                      uint64_t total);
 

@@ -419,8 +419,8 @@ static int put(void *context, uint64_t first, uint64_t count, const void *weight
     return model_save_put(putting->save, putting->block, first, count, putting->type, weights);
 }
 
-/* Frees disk space that only saves need: the files of a removed checkpoint that the next one would reuse,
- * and those of one that was removed while in use. */
+/* Frees disk space that only saves need: the files of a removed checkpoint that the next checkpoint
+ * would reuse, and the files of a checkpoint that was removed while in use. */
 static int make_room(struct tide_engine *engine)
 {
     int rc = run_engine_drain(engine->engine);
@@ -481,7 +481,7 @@ int tide_engine_save(struct tide_engine *engine, const char *folder, int overwri
     return rc;
 }
 
-/* Gives this engine the right to write the folder, and checks that it could. */
+/* Reserves the folder for this engine, and checks that the engine could write it. */
 static int save_reserve(struct tide_engine *engine, const char *folder, int overwrite)
 {
     struct model_save *file = NULL;

@@ -14,19 +14,22 @@ struct tide_engine {
     struct tide_plan plan;       /* a view of `setup` */
     struct run_engine *engine;   /* owned */
     struct model_batch *batches; /* owned: the micro-batches of one step */
-    int64_t step_ns;             /* when the last step ended */
+    /* statistics of the last step; the next member, too, is of the last step */
+    int64_t step_ns;
     /* statistics of the last step; the next member, too, is of that step */
     struct run_stats stats;
     struct run_moved moved;
     struct model_claim claim;  /* on the folder that was reserved for a save */
-    struct store_shelf *shelf; /* owned: where checkpoints go; NULL: no save so far */
-    /* The manifest of the checkpoint that the engine resumed from; step 0: it began with the model. */
+    struct store_shelf *shelf; /* owned: the folder of checkpoints; NULL: no save so far */
+    /* The manifest of the checkpoint that the engine resumed from; step 0: the engine began with
+     * the model. */
     struct store_manifest resumed;
-    char resumed_path[4096]; /* "": began with the model */
+    char resumed_path[4096]; /* path of that checkpoint; "": the engine began with the model */
     uint32_t passed_over;
 };
 
-/* Makes engine->engine, from the newest checkpoint that `run` can resume or from the model's files. */
+/* Makes engine->engine, from the newest checkpoint that `run` can resume or from the model's
+ * files. */
 int engine_begin(struct tide_engine *engine, struct run_engine_options *run);
 
 #endif

@@ -15,7 +15,7 @@
 #include "offload/plan/shard.h"
 #include "offload/store/checkpoint.h"
 
-/* Elements per read: whole cuts, a few MiB. */
+/* Elements per read: whole cuts of a few MiB. */
 enum { ELEMENTS = 64 * PLAN_CUT_ELEMENTS };
 
 struct export
@@ -26,8 +26,8 @@ struct export
     struct model_save *save;             /* owned */
     char *buffer;                        /* owned */
     char *master;                        /* owned; NULL: not needed */
-    /* Of adapters, for model_create: names of modules, each owned. */
-    const char **modules[2]; /* owned: adapted, saved whole */
+    /* For adapters, arguments of model_create: names of modules, each owned. */
+    const char **modules[2]; /* owned: modules that are adapted, and modules that are saved whole */
     size_t counts[2];
 };
 
@@ -55,7 +55,7 @@ static int add_module(struct export *export, bool saved, const char *name, size_
     return 0;
 }
 
-/* Finds adapted and saved modules, rank and magnitudes, from the tensors that the checkpoint has. */
+/* Finds adapted and saved modules, rank and magnitudes, from the tensors in the checkpoint. */
 static int find_modules(struct export *export, const struct blocks *blocks,
                         struct model_lora_options *lora)
 {
@@ -85,7 +85,7 @@ static int find_modules(struct export *export, const struct blocks *blocks,
     return rc;
 }
 
-/* Makes the model of a checkpoint that has adapters alone. */
+/* Makes the model of a checkpoint that contains only adapters. */
 static int make_adapters(struct export *export, const struct model_config *config)
 {
     const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
@@ -144,7 +144,8 @@ static int open_model(struct export *export, const char *path)
 
 /* ---- weights ---- */
 
-/* Reads a range of a block's weights into the buffer; of adapters their fp32 masters. */
+/* Reads a range of a block's weights into the buffer; for adapters, the range of their fp32
+ * masters. */
 static int read_range(struct export *export, uint32_t block, uint64_t at, uint64_t count)
 {
     const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
@@ -161,7 +162,8 @@ static int read_range(struct export *export, uint32_t block, uint64_t at, uint64
         .w32 = split ? NULL : (float *)(void *)export->master,
     };
     float *floats = (float *)(void *)export->buffer;
-    for (uint64_t i = count; i-- > 0;) { /* from the end: a float is longer than a weight */
+    /* converts from the end, because a float is longer than a weight */
+    for (uint64_t i = count; i-- > 0;) {
         floats[i] = adam_master_value(&arrays, i);
     }
     return 0;
@@ -184,7 +186,7 @@ static int put_block(struct export *export, uint32_t block, enum model_dtype typ
     return 0;
 }
 
-/* Opens a checkpoint. If `path` is a folder of checkpoints, the error names the newest. */
+/* Opens a checkpoint. If `path` is a folder of checkpoints, the error names the newest one. */
 static int open_checkpoint(const char *path, struct store_checkpoint **out)
 {
     uint64_t *steps = NULL;
@@ -224,7 +226,7 @@ static int check_whole(const struct store_manifest *manifest, const char *path)
     return 0;
 }
 
-/* Memory for a range. */
+/* Allocates the memory for a range. */
 static int make_buffers(struct export *export, const char *path)
 {
     const struct store_manifest *manifest = store_checkpoint_manifest(export->checkpoint);
@@ -243,7 +245,8 @@ static int make_buffers(struct export *export, const char *path)
 
 static int run(struct export *export, const char *path, const char *folder, int overwrite)
 {
-    if (core_file_is_same(path, folder)) { /* the states of the checkpoint would be lost */
+    /* otherwise the states of the checkpoint would be lost */
+    if (core_file_is_same(path, folder)) {
         return core_err_set(-EINVAL, "%s is the checkpoint itself; name another folder", folder);
     }
     int rc = open_checkpoint(path, &export->checkpoint);

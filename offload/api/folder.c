@@ -23,8 +23,8 @@ int folder_check(const char *folder)
                : 0;
 }
 
-/* The lock on the folder proves that the noted run has ended. An extent file is removed only if its own lock
- * and header prove that tide wrote it and nobody uses it. */
+/* The lock on the folder proves that the run named in the note has ended. An extent file is removed
+ * only if its own lock and header prove that tide wrote it and nobody uses it. */
 int folder_claim(const char *folder, struct model_claim *claim)
 {
     int rc = model_claim_take(folder, claim);
@@ -38,8 +38,8 @@ int folder_claim(const char *folder, struct model_claim *claim)
     return rc;
 }
 
-/* Appends the path of a directory as a line: as given if it is absolute, otherwise resolved, or below the
- * working directory if it does not exist yet. */
+/* Appends the path of a directory as a line: unchanged if it is absolute, otherwise resolved, or
+ * joined to the working directory if it does not exist yet. */
 static void add_path(char *text, size_t bytes, const char *directory)
 {
     const size_t length = strlen(text);

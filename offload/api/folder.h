@@ -1,4 +1,5 @@
-/* folder.h: claims on the folder that an engine writes, and notes about its stores in it. */
+/* folder.h: claims the folder that an engine writes, and keeps notes about the engine's stores in
+ * that folder. */
 #ifndef OFFLOAD_API_FOLDER_H
 #define OFFLOAD_API_FOLDER_H
 
@@ -10,13 +11,13 @@ struct tide_context;
 
 /* Returns -EINVAL if no folder is given. */
 int folder_check(const char *folder);
-/* Takes the claim on a folder, and removes the stores of the run that was killed with it. */
+/* Takes the claim on a folder. Removes the stores of a killed run that had the folder before. */
 int folder_claim(const char *folder, struct model_claim *claim);
 /* Writes the directories of a run's store into the folder, so that a later run finds them if this one is
  * killed. `claim` NULL: the context's. Does nothing without a folder; a failed write is a warning. */
 void folder_note_stores(const struct tide_context *context, const struct model_claim *claim,
                         const struct setup *setup);
-/* If the context holds a claim on `folder`, drops `claim` and moves that claim into it. */
+/* If the context holds a claim on `folder`, drops `claim` and moves the context's claim into it. */
 bool folder_take_over(struct tide_context *context, const char *folder, struct model_claim *claim);
 
 #endif

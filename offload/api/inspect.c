@@ -50,8 +50,8 @@ static void count_file(const struct model_safetensors *file,
     }
 }
 
-/* Turns an error that tells of damage into an answer: the inspection succeeds, and `problem` says what is
- * wrong. */
+/* Turns an error that reports damage into a result: the inspection succeeds, and `problem` says
+ * what is wrong. */
 static int judge(int rc, struct tide_inspection *out)
 {
     out->verified = rc == 0;
@@ -188,7 +188,7 @@ static int inspect_checkpoint(struct tide_context *context, const char *path,
 
 done:;
     const struct core_err kept = core_err_keep(rc);
-    (void)store_checkpoint_close(checkpoint); /* read only: nothing is lost */
+    (void)store_checkpoint_close(checkpoint); /* read-only, so nothing is lost */
     return judge(core_err_first(&kept, 0), out);
 }
 
@@ -208,7 +208,7 @@ static bool is_named(const char *path, const char *name)
 static int inspect_store(const char *path, bool *there, struct tide_inspection *out)
 {
     struct store_look look;
-    if (model_folder_is_empty(path) == 1) { /* unused, and not damaged */
+    if (model_folder_is_empty(path) == 1) { /* the directory is unused, not damaged */
         *there = true;
         out->what = TIDE_STORE_FOLDER;
         return judge(0, out);
@@ -239,7 +239,8 @@ static int inspect_store(const char *path, bool *there, struct tide_inspection *
 
 /* ---- other folders ---- */
 
-/* Sets the error for a folder without a model, which says what is in it instead. */
+/* Sets the error for a folder without a model. The message says what the folder contains
+ * instead. */
 static int nothing_here(const char *path, struct tide_inspection *out)
 {
     out->what = TIDE_OTHER_FOLDER;
@@ -263,7 +264,7 @@ static int nothing_here(const char *path, struct tide_inspection *out)
 
 /* ---- the public function ---- */
 
-/* Warnings of reading a model become the note; a run that opens the model logs them itself. */
+/* Warnings from reading a model become the note; a run that opens the model logs them itself. */
 static void keep_note(void *user, enum core_log_level level, const char *line)
 {
     struct tide_inspection *out = user;
@@ -345,7 +346,8 @@ static int inspect_base(const char *path, struct tide_inspection *out)
     return judge(rc, out);
 }
 
-/* Inspects a directory in which bases are kept and no run has files. False if it has no base. */
+/* Inspects a directory that contains kept bases and no files of a run. Returns false if it has no
+ * base. */
 static bool inspect_bases(const char *path, struct tide_inspection *out)
 {
     const unsigned count = model_kept_count(path);

@@ -22,7 +22,8 @@
 #include "offload/model/publish.h"
 #include "offload/model/save.h"
 
-/* Elements of weights in memory at a time, unless one row or one transposed tensor has more. */
+/* Elements of weights that are in memory at a time, unless one row or one transposed tensor has
+ * more. */
 enum { ELEMENTS = 1 << 20 };
 
 struct merge {
@@ -40,10 +41,10 @@ struct tensor {
     unsigned block;
     const struct model_param *param;
     const struct model_part *part;
-    const struct model_peft_entry *entry; /* NULL: it stays as it is */
+    const struct model_peft_entry *entry; /* NULL: the tensor does not change */
 };
 
-/* Arrays for one tensor, all owned. */
+/* The arrays for one tensor, all owned. */
 struct work {
     float *rows; /* [row_count][cols] */
     float *delta;
@@ -114,11 +115,11 @@ static int each_tensor(struct merge *merge,
     return 0;
 }
 
-/* Findings about all tensors of the base model. */
+/* Results of a check of all tensors of the base model. */
 struct survey {
     size_t matched;
-    const char **names; /* owned array: of the tensors that matched */
-    bool mixed;         /* the base's tensors have several types */
+    const char **names; /* owned array: names of the tensors that matched */
+    bool mixed;         /* true if the base's tensors have several types */
     bool any;
 };
 
@@ -137,7 +138,7 @@ static int survey_tensor(struct merge *merge, const struct tensor *tensor, void 
     return check_tensor(merge, tensor);
 }
 
-/* Each adapter must have its tensor in the base: one that is passed over would be lost. */
+/* Each adapter must have its tensor in the base; an adapter that is passed over would be lost. */
 static int check_adapter(struct merge *merge)
 {
     struct survey survey = {.names = calloc(merge->peft->count, sizeof(*survey.names))};
@@ -159,7 +160,7 @@ static int check_adapter(struct merge *merge)
     return rc;
 }
 
-/* Reads all frozen tensors of a base model, as they are summed. */
+/* Reads all frozen tensors of a base model, in the order in which they are summed. */
 static int sum_base(struct merge *merge, const struct model *model, struct model_sums *sums)
 {
     char *buffer = malloc(ELEMENTS * sizeof(float));
@@ -181,7 +182,7 @@ static int sum_base(struct merge *merge, const struct model *model, struct model
     return rc;
 }
 
-/* If the adapter's folder has the identity of its base, this base must have it. */
+/* If the adapter's folder names the identity of its base, this base must have that identity. */
 static int check_identity(struct merge *merge, const struct model_config *config, const char *base)
 {
     struct model_lora_options lora = {.rank = 0};
@@ -221,7 +222,8 @@ static int read_floats(const struct model_peft *peft, const struct model_tensor 
                        uint64_t begin, uint64_t count, float *to)
 {
     const size_t bytes = model_dtype_bytes(tensor->dtype);
-    /* Narrow elements are read into the end of the destination and widened in place, first ones first. */
+    /* Reads narrow elements into the end of the destination and widens them in place, from the
+     * first one on. */
     char *from = (char *)to + count * (sizeof *to - bytes);
     int rc = model_safetensors_read(peft->file, tensor, begin * bytes, from, count * bytes);
     if (rc == 0 && tensor->dtype != MODEL_F32) {
@@ -234,10 +236,10 @@ static int read_floats(const struct model_peft *peft, const struct model_tensor 
     return rc;
 }
 
-/* Rows [begin, end) of work->delta = scale * B A. Each term is added as by a fused multiply-add in
- * fp32, as PyTorch's products do: where the sum nearly cancels the weight, bf16 shows every bit. In
- * double the product is exact, and rounding the sum twice hardly ever gives another result than
- * rounding it once. */
+/* Computes rows [begin, end) of work->delta = scale * B A. Each term is added as by a fused
+ * multiply-add in fp32, as PyTorch's products do: where the sum nearly cancels the weight, bf16
+ * shows every bit. In double the product is exact, and rounding the sum twice hardly ever gives
+ * another result than rounding it once. */
 static void multiply(const struct merge *merge, const struct work *work, uint64_t begin,
                      uint64_t end, uint64_t cols)
 {
@@ -279,7 +281,7 @@ static void add(const struct work *work, bool dora, uint64_t begin, uint64_t end
     }
 }
 
-/* Reads, as rows, the tensor of the adapter's file that replaces the base's. */
+/* Reads the tensor of the adapter's file that replaces the base's tensor, as rows. */
 static int read_whole(const struct merge *merge, const struct tensor *tensor, uint64_t first,
                       uint64_t rows, const struct work *work)
 {
@@ -298,7 +300,7 @@ static int read_whole(const struct merge *merge, const struct tensor *tensor, ui
     return rc;
 }
 
-/* Rows that a team merges. */
+/* The rows that a team merges. */
 struct job {
     const struct merge *merge;
     const struct work *work;
@@ -366,7 +368,7 @@ static int work_init(struct work *work, const struct merge *merge, const struct 
     const uint64_t cols = (uint64_t)tensor->param->cols;
     const uint64_t all = (uint64_t)tensor->part->rows;
     const uint64_t rank = (uint64_t)merge->peft->rank;
-    /* Reading a part of a transposed tensor would touch all of its lines. */
+    /* Reading a part of a transposed tensor would touch all of its rows. */
     const uint64_t rows = tensor->param->transposed || all < ELEMENTS / cols ? all
                           : cols > ELEMENTS                                  ? 1
                                                                              : ELEMENTS / cols;

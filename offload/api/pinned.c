@@ -11,11 +11,11 @@
 
 struct tide_pinned {
     struct core_region region; /* owned */
-    struct dev_device *device; /* owned; NULL: drives alone */
-    pid_t process;             /* that allocated it */
+    struct dev_device *device; /* owned; NULL: the memory is for drives only */
+    pid_t process;             /* process that allocated it */
 };
 
-/* Pins the region for a device. That a driver refuses is not an error. */
+/* Pins the region for a device. A driver's refusal is not an error. */
 static int pin(struct tide_pinned *pinned, const char *device)
 {
     if (device == NULL || dev_is_cpu(device)) {

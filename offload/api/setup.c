@@ -1,5 +1,5 @@
-/* setup.c: turns public options into those of the modules below, in order: training, requests, ranks, the model, the
- * store; and makes the plan. */
+/* setup.c: turns public options into those of the internal modules, in this order: training,
+ * requests, ranks, the model, the store. Then makes the plan. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,8 @@
 #include "offload/run/checkpoint.h"
 #include "offload/run/machine.h"
 
-/* Without budgets, a plan may be slower by this share of the fastest step's time to use less memory. */
+/* Without budgets, a plan may be slower than the fastest one by this share of its time, to use less
+ * memory. */
 static const double thrift = 0.05;
 
 static const enum plan_where places[] = {[TIDE_AUTO] = PLAN_WHERE_AUTO,
@@ -41,8 +42,9 @@ enum core_update_type setup_moments(uint32_t moments)
     return types[moments];
 }
 
-/* Tokens that a pair has room for. Their number changes a run's bits, so a resumed run keeps it, unless its pairs
- * or rows are longer, or rows shorter; resuming then warns that bits differ. */
+/* Returns the number of tokens that a pair has room for. A run's bits depend on it, so a resumed
+ * run keeps it, unless its pairs or rows are longer, or its rows are shorter; resuming then warns
+ * that bits differ. */
 static int64_t pair_length_of(const struct tide_engine_options *given)
 {
     const uint64_t longest = 2 * (uint64_t)given->length;

@@ -1,4 +1,5 @@
-/* setup_budgets.c: the memory that a run may use: what was given, or what the machine has, less a reserve. */
+/* setup_budgets.c: the memory that a run may use: the given budget, or the memory of the machine
+ * less a reserve. */
 #include <inttypes.h>
 
 #include "core/base/log.h"
@@ -7,16 +8,16 @@
 #include "offload/api/setup_parts.h"
 #include "offload/run/runtime.h"
 
-/* The process's own memory differs by less than this from one start to the next. */
+/* The memory of the process itself differs by less than this from one start to the next. */
 static const uint64_t advice_spare_bytes = UINT64_C(2) << 20;
 
-/* Returns the bytes of the `usable` ones that are left to other programs if no budget is given. */
+/* Returns the part of the `usable` bytes that is left to other programs if no budget is given. */
 static uint64_t spare_bytes(uint64_t usable)
 {
     return usable > UINT64_C(4) * SETUP_RESERVE_BYTES ? SETUP_RESERVE_BYTES : usable / 16;
 }
 
-/* Sets budgets that were not given to what a node of the machine in the file has. */
+/* For a machine in a file, sets budgets that were not given to the memory of one of its nodes. */
 static void take_machine_budgets(struct setup *setup)
 {
     const struct run_machine *machine = &setup->machine;
@@ -80,7 +81,7 @@ static int find_budgets(struct setup *setup)
                      setup->options.device, (double)budgets->device_bytes / 1e9,
                      (double)setup->options.card_bytes / 1e9);
         }
-        budgets->device_bytes *= setup->options.local; /* each rank has a card */
+        budgets->device_bytes *= setup->options.local; /* each rank has a GPU */
     }
     if (given->host_bytes == 0) {
         budgets->host_bytes = usable - spare;
@@ -94,9 +95,9 @@ static int find_budgets(struct setup *setup)
     return 0;
 }
 
-/* Budgets are for the process, or for a host or a node of the machine in a file; its ranks share them. What a
- * process takes before its plan is counted for each rank that is a process; the memory of the data is the first
- * one's. */
+/* Budgets are for the process, or for a host or a node of the machine in a file, and its ranks
+ * share them. Memory that a process takes before its plan is counted for each rank that is a
+ * process; memory of the data is counted for the first process. */
 static void share_budgets(struct setup *setup, uint64_t given_store_bytes)
 {
     struct run_options *options = &setup->options;

@@ -152,7 +152,7 @@ static int check_lora(const struct tide_engine_options *given)
     return 0;
 }
 
-/* The reference of DPO is the model without its adapters, which it has only if nothing else is trained. */
+/* The reference of DPO is the model without its adapters, so only adapters may be trained. */
 static int check_loss(const struct tide_engine_options *given)
 {
     if (given->loss != TIDE_LOSS_DPO) {
@@ -191,7 +191,7 @@ static int check_device(const struct tide_engine_options *given)
                         device);
 }
 
-/* The same for I/O back ends. */
+/* Checks I/O back ends in the same way. */
 static int check_io(const struct tide_engine_options *given, bool here)
 {
     char reason[AIO_REASON_BYTES];
@@ -201,8 +201,8 @@ static int check_io(const struct tide_engine_options *given, bool here)
     return here || rc == -EINVAL ? rc : 0;
 }
 
-/* More than one node needs the file of a machine. Such a machine is only planned for, never run on, and its file has
- * the rates and drives. */
+/* More than one node requires the file of a machine. Such a machine is only planned for; nothing
+ * runs on it. Its file has the rates and drives. */
 static int check_machine(const struct tide_engine_options *given, bool here)
 {
     if (given->machine == NULL) {

@@ -1,4 +1,4 @@
-/* setup_model.c: opens the model with its adapters, and refuses what cannot be trained on it. */
+/* setup_model.c: opens the model with its adapters, and refuses parts that cannot be trained. */
 #include <errno.h>
 #include <float.h>
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include "offload/api/setup_parts.h"
 #include "offload/model/config_read.h"
 
-/* Takes the targets that are given. */
+/* Takes the given targets. */
 static void fill_targets(const struct tide_engine_options *given, struct model_lora_options *lora)
 {
     const bool all = given->lora_target_count == 0 ||
@@ -20,7 +20,8 @@ static void fill_targets(const struct tide_engine_options *given, struct model_l
     lora->target_count = all ? 0 : given->lora_target_count;
 }
 
-/* The reference of pairs is the model without adapters, also for adapters that are continued. */
+/* The reference of pairs is the model without adapters, also if training continues given
+ * adapters. */
 static int check_reference(const struct tide_engine_options *given,
                            const struct model_lora_options *lora)
 {
@@ -39,7 +40,7 @@ static int check_reference(const struct tide_engine_options *given,
     return 0;
 }
 
-/* Opens the PEFT folder to begin with, and checks that no option contradicts it. */
+/* Opens the PEFT folder with the initial adapters, and checks that no option contradicts it. */
 static int open_adapter(struct setup *setup, struct model_lora_options *lora)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -94,7 +95,8 @@ static int open_adapter(struct setup *setup, struct model_lora_options *lora)
     return given->loss == TIDE_LOSS_DPO ? check_reference(given, lora) : 0;
 }
 
-/* With both, PEFT computes the base's product a second time, from the inputs after dropout. */
+/* If both are used, PEFT computes the base's product a second time, from the inputs after
+ * dropout. */
 static int check_dora(const struct model_lora_options *lora)
 {
     return lora->dora && lora->dropout > 0
@@ -141,7 +143,7 @@ static int create_model(struct setup *setup, const struct model_config *config)
                    : core_err_prefix(rc, "%s does not fit %s", given->adapter, given->model);
 }
 
-/* A base in fewer bits needs a layer, or a part of one, that is frozen. */
+/* A base in fewer bits requires a layer, or a part of one, that is frozen. */
 static int check_base(const struct setup *setup)
 {
     const enum model_storage base = setup->options.base;
@@ -188,7 +190,7 @@ static int take_quantised(struct setup *setup, const struct model_config *config
     return 0;
 }
 
-/* Refuses to train quantised tensors whole. */
+/* Refuses to train quantised tensors as a whole. */
 static int check_trained(const struct setup *setup)
 {
     const struct model *model = setup->model;

@@ -1,18 +1,19 @@
-/* setup_parts.h: the parts of a setup, each in the file of its name. After a failure the setup keeps what it has, for
- * setup_fini. Private to the files setup*.c. */
+/* setup_parts.h: the parts of a setup, each in a file with its name. After a failure the setup
+ * keeps its contents for setup_fini. Private to the files setup*.c. */
 #ifndef OFFLOAD_API_SETUP_PARTS_H
 #define OFFLOAD_API_SETUP_PARTS_H
 
 #include "offload/api/setup.h"
 
-/* Left to other programs in memory and on drives if no budget is given. */
+/* Memory and drive space that is left to other programs if no budget is given. */
 enum { SETUP_RESERVE_BYTES = 1 << 30 };
 
 /* ---- setup_ranks.c ---- */
 
-/* Sets the number of ranks and what they share; with `weights` each rank also has to have a device here. */
+/* Sets the number of ranks and the resources that they share; with `weights` each rank must also
+ * have a device here. */
 int setup_init_ranks(struct setup *setup, bool weights);
-/* Measures what ranks receive from each other over the connections of their processes. */
+/* Measures how fast ranks receive data from each other over the connections of their processes. */
 int setup_measure_peers(struct setup *setup);
 
 /* ---- setup_model.c ---- */
@@ -23,7 +24,8 @@ int setup_open_model(struct setup *setup, bool weights);
 
 /* Copies the caller's array, whose elements may have another size than the library's. */
 int setup_read_stores(struct setup *setup);
-/* Sets the directories and the bytes of each; with `makes` the run is about to make those that are missing. */
+/* Sets the directories and the size of each; with `makes` the run is about to create the missing
+ * ones. */
 int setup_fill_stores(struct setup *setup, bool makes);
 
 /* ---- setup_budgets.c ---- */

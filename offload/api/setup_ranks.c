@@ -1,5 +1,5 @@
-/* setup_ranks.c: the ranks of a run: their number, threads, cards and machine, and how they exchange weights and
- * gradients. */
+/* setup_ranks.c: the ranks of a run: their number, threads, GPUs and machine, and how they exchange
+ * weights and gradients. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -14,8 +14,8 @@
 #include "offload/run/machine.h"
 #include "offload/run/remote.h"
 
-/* Processors for the update's team. With a card, two are left to the threads that feed and watch it,
- * because a team is as slow as its slowest member. */
+/* Returns the processors for the update's team. With a GPU, two are left to the threads that feed
+ * and watch it, because a team is as slow as its slowest member. */
 static unsigned processors(const char *device)
 {
     enum { CARD_THREADS = 2, TEAM_MIN = 2 };
@@ -25,9 +25,9 @@ static unsigned processors(const char *device)
     return card && all >= CARD_THREADS + TEAM_MIN ? all - CARD_THREADS : all;
 }
 
-/* Threads of one rank. Their number changes a run's bits, so a resumed run keeps it, unless the options
- * give another number, the number of ranks changed, or this machine has too few processors; resuming then
- * warns that bits differ. */
+/* Returns the number of threads of one rank. A run's bits depend on it, so a resumed run keeps it,
+ * unless the options give another number, the number of ranks changed, or this machine has too few
+ * processors; resuming then warns that bits differ. */
 static unsigned threads_of(const struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -45,7 +45,7 @@ static unsigned threads_of(const struct setup *setup)
     return before > 0 && (before == 1 || before * local <= all) ? before : each;
 }
 
-/* Sets the number of ranks: with several processes, the number of these. */
+/* Sets the number of ranks; with several processes, it is the number of processes. */
 static int count_ranks(struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -62,11 +62,11 @@ static int count_ranks(struct setup *setup)
     }
     setup->options.world = world;
     setup->options.local = world_ranks_per_host(setup->peers);
-    setup->options.wishes.saves = false; /* states of other processes are read out */
+    setup->options.wishes.saves = false; /* because states of other processes are read out */
     return 0;
 }
 
-/* Checks that each rank of this machine can have a card and that NCCL can connect them. */
+/* Checks that each rank of this machine can have a GPU and that NCCL can connect the GPUs. */
 static int check_cards(const struct setup *setup)
 {
     const struct run_options *options = &setup->options;
@@ -96,7 +96,7 @@ int setup_measure_peers(struct setup *setup)
     return rc;
 }
 
-/* Device and nodes of the machine in a file. */
+/* Sets device and nodes of the machine in a file. */
 static int read_machine(struct setup *setup)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -126,12 +126,13 @@ static int read_machine(struct setup *setup)
                : 0;
 }
 
-/* Sets how many ranks share this machine, because its rates are measured with one rank alone on it. */
+/* Sets how many ranks share this machine, because its rates are measured while one rank runs
+ * alone. */
 static void share_machine(struct setup *setup)
 {
     struct run_options *options = &setup->options;
     if (setup->given.machine != NULL) {
-        return; /* its rates are those of one of its ranks */
+        return; /* the file's rates are already those of one rank */
     }
     options->drive_ranks = options->local;
     if (setup->peers != NULL) {
@@ -187,7 +188,8 @@ static int choose_reduce(struct setup *setup)
     return 0;
 }
 
-/* Warns if a group has ranks of several hosts: the ranks of a host are then not consecutive. */
+/* Warns if a group has ranks of several hosts, because the ranks of a host are then not
+ * consecutive. */
 static void check_neighbours(const struct setup *setup)
 {
     const uint32_t within = setup->options.within;

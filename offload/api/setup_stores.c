@@ -1,4 +1,5 @@
-/* setup_stores.c: the directories of the store: what their file systems have free, and how much each may use. */
+/* setup_stores.c: the directories of the store: the free space of their file systems, and how much
+ * each directory may use. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -36,11 +37,11 @@ static int look_at(const char *directory, struct disk *out)
     return 0;
 }
 
-/* Limits of the paths that share a file system with one path. */
+/* Sums over the paths that share a file system with one path. */
 struct disk_use {
     uint32_t first;       /* the first of these paths */
-    uint32_t unlimited;   /* paths without a limit of their own */
-    uint64_t limit_bytes; /* the sum of the others' limits */
+    uint32_t unlimited;   /* number of paths without their own limit */
+    uint64_t limit_bytes; /* sum of the limits of the other paths */
 };
 
 static struct disk_use disk_use_of(const struct tide_engine_options *given,
@@ -59,7 +60,7 @@ static struct disk_use disk_use_of(const struct tide_engine_options *given,
     return use;
 }
 
-/* Returns the bytes for a path without a limit of its own: what is free, less the reserve and the
+/* Returns the bytes for a path without its own limit: the free space, less the reserve and the
  * limits of other paths on the same file system, in equal parts. 0: nothing is left. */
 static uint64_t free_share(uint64_t free_bytes, const struct disk_use *use)
 {
@@ -67,8 +68,8 @@ static uint64_t free_share(uint64_t free_bytes, const struct disk_use *use)
     return left > use->limit_bytes ? (left - use->limit_bytes) / use->unlimited : 0;
 }
 
-/* The bytes that a path may use. A given limit is not reduced to what is free now, because files of an
- * earlier run may be removed first. */
+/* Returns the bytes that a path may use. A given limit is not reduced to the space that is free
+ * now, because files of an earlier run may be removed first. */
 static int path_bytes(const struct tide_engine_options *given, const struct disk *disks,
                       uint32_t index, uint64_t *out)
 {
@@ -130,7 +131,7 @@ static int check_missing(const char *directory)
     struct stat info;
     struct stat top;
     if (stat(directory, &info) == 0 || errno != ENOENT) {
-        return 0; /* it exists, or opening it reports why not */
+        return 0; /* the directory exists, or opening it reports why it cannot be used */
     }
     snprintf(parent, sizeof parent, "%s", directory);
     for (size_t end = strlen(parent); end > 1 && parent[end - 1] == '/'; end--) {

@@ -24,7 +24,8 @@ static bool asked_to_stop(void *user)
     return world->given.stop != NULL && world->given.stop(world->given.user) != 0;
 }
 
-/* torchrun starts processes and does not connect them: cards are connected by NCCL, and the rest goes over TCP. */
+/* torchrun starts processes but does not connect them: NCCL connects their GPUs, and all other data
+ * goes over TCP. */
 static int check_torchrun(struct tide_world *world)
 {
     struct coll_launch *launch = &world->launch;
@@ -176,7 +177,7 @@ void world_check_binding(const struct coll_peers *peers, unsigned threads)
                      "rank %u on %s has %u threads, but its launcher binds it to %u processor%s: "
                      "mpirun --bind-to none (or a wider binding) lets it use them",
                      r, coll_peers_at(peers, r)->host, threads, count, count == 1 ? "" : "s");
-            return; /* the others are bound alike */
+            return; /* the other ranks are bound in the same way */
         }
     }
 }
@@ -212,10 +213,11 @@ int tide_world_follow(struct tide_world *world, struct tide_context *context, in
                   -EINVAL,
                   "the first process creates the engine; only the others call tide_world_follow");
     if (rc != 0 && coll_peers_rank(world->peers) > 0) {
-        rc = coll_peers_fail(world->peers, rc); /* or the first process would wait for this one */
+        /* otherwise the first process would wait for this one */
+        rc = coll_peers_fail(world->peers, rc);
     }
     if (rc != 0 && coll_peers_told(world->peers)) {
-        *code = 1; /* the first process says why */
+        *code = 1; /* the first process reports the reason */
         rc = 0;
     }
     context_leave(&before);
@@ -236,7 +238,8 @@ void tide_world_close(struct tide_world *world, int code)
     for (unsigned r = 1; coll_peers_rank(peers) == 0 && r < coll_peers_world(peers); r++) {
         (void)run_remote_call(peers, r, RUN_CALL_END, &code, sizeof code);
     }
-    if (coll_peers_rank(peers) > 0 && !world->follows) { /* the others would wait for its answers */
+    /* otherwise the others would wait for its answers */
+    if (coll_peers_rank(peers) > 0 && !world->follows) {
         (void)coll_peers_fail(
             peers,
             core_err_set(-ECANCELED, "rank %u ended with code %d before it served the engines",

@@ -14,16 +14,17 @@ struct tide_world {
     bool follows;             /* tide_world_follow was called */
 };
 
-/* Ranks on the host with the most of them. A budget is for a host, so this many ranks share it. */
+/* Returns the largest number of ranks on one host. A budget is for a host, so this many ranks share
+ * it. */
 unsigned world_ranks_per_host(const struct coll_peers *peers);
-/* Ranks on this process's host. */
+/* Returns the number of ranks on this process's host. */
 unsigned world_ranks_of_host(const struct coll_peers *peers);
-/* Threads for each rank: the processors that the ranks of a host may use together, shared by them; the least of
- * all hosts. */
+/* Returns the threads for each rank: the ranks of a host share the processors that they may use
+ * together; the result is the smallest of all hosts. */
 unsigned world_threads(const struct coll_peers *peers);
-/* Computing threads per processor while all ranks compute, on the host with the most; at least 1. Of a rank's
- * threads only as many count as it has processors, because rates are measured with the same threads by a rank
- * that computes alone. */
+/* Returns the number of computing threads per processor while all ranks compute, for the host with
+ * the highest number; at least 1. A rank's threads count only up to the number of its processors,
+ * because rates are measured with the same threads by a rank that computes alone. */
 double world_crowding(const struct coll_peers *peers, unsigned threads);
 /* Warns if a launcher binds a rank to fewer processors than it has threads. */
 void world_check_binding(const struct coll_peers *peers, unsigned threads);

@@ -1,5 +1,6 @@
-/* blocks.c: grows one array for all runs, one for all spans and one for all tensors, so that 100,000
- * blocks need few allocations. Blocks get their pointers into them at the end. */
+/* blocks.c: keeps one growing array for all runs, one for all spans and one for all tensors, so
+ * that 100,000 blocks need few allocations. Blocks get their pointers into these arrays at the
+ * end. */
 #include "offload/blocks/blocks.h"
 
 #include <assert.h>
@@ -130,7 +131,7 @@ static struct block *last_block(struct blocks *blocks)
     return &blocks->list[blocks->count - 1];
 }
 
-/* Extends the last run and the last span, or adds others. */
+/* Extends the last run and the last span, or adds new ones. */
 static int cover(struct blocks *blocks, uint64_t first, uint64_t end, uint32_t group, bool trained)
 {
     struct block *block = last_block(blocks);

@@ -1,7 +1,8 @@
-/* blocks.h: a list of blocks, without what they compute: their names, which elements of their flat arrays
- * are updated alike, which have a gradient, and which tensors are in them. A model makes such a list of
- * its layers, an application of its parameters; updates, stores and checkpoints need nothing else. Built
- * by one thread, block by block; constant after blocks_finish, when any thread may read it. */
+/* blocks.h: a list of blocks, without their computation: their names, which elements of their flat
+ * arrays are updated alike, which have a gradient, and which tensors are in them. A model makes
+ * such a list of its layers, an application of its parameters; updates, stores and checkpoints need
+ * nothing else. Built by one thread, block by block; constant after blocks_finish, when any thread
+ * may read it. */
 #ifndef OFFLOAD_BLOCKS_BLOCKS_H
 #define OFFLOAD_BLOCKS_BLOCKS_H
 
@@ -10,25 +11,26 @@
 #include <stdint.h>
 
 enum {
-    /* Arrays begin at multiples of it, unless they are packed. It is a block of 8-bit moments, so that an update
-     * may be cut between arrays of different groups. */
+    /* Arrays begin at multiples of this. It is a block of 8-bit moments, so that an update may be
+     * cut between arrays of different groups. */
     BLOCKS_ALIGN_ELEMENTS = 256,
     BLOCKS_NAME_BYTES_MAX = 255, /* longest name of a block or a tensor, without the NUL */
     BLOCKS_FAMILY_BYTES = 32,    /* with the NUL */
     BLOCKS_MAX = 1 << 20,
 };
 
-/* More elements than any block has; sizes in bytes stay far below 2^63. */
+/* No block has more elements than this, so sizes in bytes stay far below 2^63. */
 #define BLOCKS_ELEMENTS_MAX (UINT64_C(1) << 48)
 
-/* Consecutive elements that are updated alike: from the end of the run before it to `end`, exclusive.
- * Padding belongs to the run before it. The runs of a block cover it. */
+/* Consecutive elements that are updated alike: from the end of the previous run to `end`,
+ * exclusive. Padding belongs to the run before it. The runs of a block cover it. */
 struct block_run {
     uint64_t end;
     uint32_t group; /* index into the update's table of groups: rate, betas, decay */
 };
 
-/* Elements with a gradient. Those outside of all spans are gaps: padding, and all of a frozen block. */
+/* Elements with a gradient. Elements outside of all spans are gaps: padding, or a whole frozen
+ * block. */
 struct block_span {
     uint64_t begin;
     uint64_t end;
@@ -68,16 +70,17 @@ struct block {
 struct blocks_text;
 
 struct blocks {
-    char family[BLOCKS_FAMILY_BYTES]; /* what the blocks belong to: "llama" */
-    /* Covers shapes, names and frozen parts: a checkpoint is loaded only if it matches. */
+    char family[BLOCKS_FAMILY_BYTES]; /* name of the family that the blocks belong to: "llama" */
+    /* Covers shapes, names and frozen parts; a checkpoint is loaded only if its hash is equal. */
     uint64_t hash;
     struct block *list; /* owned */
     uint32_t count;
     bool
         packed; /* arrays begin where the one before them ends. Set by the maker before it adds arrays */
-    bool base_apart; /* frozen blocks stay in the files of a base model: checkpoints have trained
-                      * blocks and the base's identity (model_sums_identity). Set by the maker */
-    /* Private: all runs, spans and tensors, in the order of their blocks; all names. */
+    bool base_apart; /* frozen blocks stay in the files of a base model: checkpoints have only
+                      * trained blocks and the base's identity (model_sums_identity). Set by the
+                      * creator of the list */
+    /* Private: all runs, spans and tensors, in the order of their blocks, and all names. */
     struct block_run *runs;
     struct block_span *spans;
     struct block_tensor *tensors;

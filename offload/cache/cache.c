@@ -1,4 +1,4 @@
-/* cache.c: the calls of a cache, its creation and its end. */
+/* cache.c: creates and destroys a cache, and implements its calls. */
 #include "offload/cache/cache.h"
 
 #include <assert.h>
@@ -29,7 +29,8 @@ static bool is_free(const struct operation *operation)
     return operation->phase == PHASE_DONE && operation->awaited == 0;
 }
 
-/* Gives the operation the next token whose place is free, and advances it. The lock is held. */
+/* Gives the operation the next token whose place is free, and advances the operation. The lock is
+ * held. */
 static int operation_begin(struct cache *cache, const struct operation *given, struct block *block,
                            uint64_t *token)
 {
@@ -91,8 +92,8 @@ static int put_begin(struct cache *cache, const struct cache_request *request, u
     return rc;
 }
 
-/* Finds a block, also while it is being put for the first time. Returns NULL and sets *rc, with a message, if
- * there is none. The lock is held. */
+/* Finds a block, including one that is being put for the first time. Returns NULL and sets *rc,
+ * with a message, if there is none. The lock is held. */
 static struct block *find(struct cache *cache, const char *name, int *rc)
 {
     *rc = check_name(name);
@@ -165,7 +166,7 @@ int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out)
     return rc;
 }
 
-/* Waits for a token and ends one wait for it, which keeps its result. */
+/* Waits for a token and then ends this wait; the result is kept as long as any wait lasts. */
 static int await(struct cache *cache, uint64_t token, struct cache_result *out)
 {
     for (;;) {
@@ -442,7 +443,7 @@ int cache_destroy(struct cache *cache)
     if (rc != 0) {
         return rc; /* leaked on purpose: a drive may still access the memory */
     }
-    /* Operations that were not done have extents of their own. */
+    /* Operations that were not done own extents. */
     for (struct operation *operation = cache->oldest; operation != NULL;
          operation = operation->next) {
         aio_extent_free(NULL, operation->extent);

@@ -1,26 +1,25 @@
-/* cache.h: named blocks of bytes in a budget of host memory and in a store. A block is in memory (in a slot),
- * in the store (in an extent), or in both with the same bytes; a slot whose block is not in the store is
- * dirty, and is written there before its memory is reused.
- *
+/* cache.h: named blocks of bytes in a budget of host memory and in a store. A block is in memory
+ * (in a slot), in the store (in an extent), or in both with the same bytes. A slot whose block is
+ * not in the store is dirty, and is written to the store before its memory is reused.
  * How a call becomes I/O:
  *
- *     caller ── lock ──▶ operation ── its turn on the block ──▶ memory: free, or of the least useful blocks
+ *     caller ── lock ──▶ operation ── its turn on the block ──▶ memory: free, or of the least
+ *     useful blocks
  *                                                                  │ (dirty ones are written first)
  *     thread of a drive ◀── queue of the store ◀── transfer ◀──────┘
  *          │ the queue's line rings the bell
  *          ▼
- *     the cache's thread ── lock ──▶ ends transfers, continues operations, prefetches ──▶ token ──▶ waiter
- *
- * One small lock guards everything; copies and I/O run without it. Calls advance what they can themselves, so
- * a block in memory is found without another thread. The cache's thread only continues what had to wait, so
- * that I/O advances while the caller computes. Operations on one block run in the order in which they were
- * begun; operations on different blocks overlap.
- *
- * The order in which blocks are read is recorded from one cache_iteration to the next. If one is known, blocks
- * are read ahead in that order, and the least useful block is the one whose next use is farthest away;
- * otherwise it is the one that was not used for the longest time.
- *
- * Any thread may call. Destroy: nothing else may be running. */
+ *     the cache's thread ── lock ──▶ ends transfers, continues operations, prefetches ──▶ token ──▶
+ *     waiter
+ * One lock, held only briefly, guards everything; copies and I/O run without it. Calls do as much
+ * as they can without waiting, so a block in memory is found without another thread. The cache's
+ * thread continues only operations that had to wait, so that I/O advances while the caller
+ * computes. Operations on one block run in the order in which they were begun; operations on
+ * different blocks overlap.
+ * The order in which blocks are read is recorded from one cache_iteration to the next. If an order
+ * is known, blocks are read ahead in it, and the least useful block is the one whose next use is
+ * farthest away. Otherwise it is the block that was not used for the longest time.
+ * Any thread may call. While cache_destroy runs, no other call may run. */
 #ifndef OFFLOAD_CACHE_CACHE_H
 #define OFFLOAD_CACHE_CACHE_H
 
@@ -32,7 +31,8 @@
 
 struct cache;
 
-#define CACHE_FOLDER_NAME "tide-blocks" /* the cache's directory inside the caller's */
+/* name of the cache's directory inside the caller's directory */
+#define CACHE_FOLDER_NAME "tide-blocks"
 
 enum {
     CACHE_NAME_MAX = 255,
@@ -43,7 +43,8 @@ enum {
 
 struct cache_options {
     uint64_t host_bytes; /* budget of slots; rounded down to 4096 */
-    /* The store. A path's directory is the caller's; the cache creates its own in it. */
+    /* The store. A path's directory is the caller's; the cache creates its own directory inside
+     * it. */
     const struct aio_store_path *paths;
     unsigned path_count; /* 0: blocks are in memory alone */
     const char *backend; /* NULL: chosen by probing; "mem": memory instead of directories */
@@ -57,7 +58,7 @@ struct cache_options {
 
 int cache_create(const struct cache_options *options, struct cache **out);
 /* Cancels unfinished operations and drops all blocks. Returns -ETIMEDOUT if a drive does not
- * respond; memory that it may still access is leaked. Accepts NULL. */
+ * respond; memory that the drive may still access is leaked. Accepts NULL. */
 int cache_destroy(struct cache *cache);
 
 /* ---- operations ----
@@ -65,13 +66,14 @@ int cache_destroy(struct cache *cache);
 
 struct cache_request {
     const char *name; /* 1 to CACHE_NAME_MAX bytes */
-    /* put: borrowed until the operation is done; memory of the device if on_device. */
+    /* put: the bytes, borrowed until the operation is done; device memory if on_device. */
     const void *from;
     void *to;        /* get: receives the block; NULL: the block is pinned in its slot */
     uint64_t bytes;  /* size of `from`, or room at `to` */
-    bool background; /* its I/O goes after that of others */
+    bool background; /* its I/O goes after that of other operations */
     bool through;    /* put: leaves no copy in memory, if `from` and `bytes` are aligned */
-    bool on_device;  /* get: pins a copy in device memory; `to` is NULL. put: the bytes are there */
+    /* get: pins a copy in device memory; `to` is NULL. put: the bytes are in device memory */
+    bool on_device;
 };
 
 struct cache_result {
@@ -79,14 +81,15 @@ struct cache_result {
     uint64_t bytes;
 };
 
-/* -EAGAIN: CACHE_TOKENS operations are not done yet. Other errors belong to the operation. */
+/* Returns -EAGAIN if CACHE_TOKENS operations are not done yet. Other errors belong to the
+ * operation. */
 int cache_put(struct cache *cache, const struct cache_request *request, uint64_t *token);
 int cache_get(struct cache *cache, const struct cache_request *request, uint64_t *token);
 
 /* Returns 1 if the operation succeeded, 0 if it is not done, else its error. Returns -ENOENT if
  * there is no such token, or it is not among the newest CACHE_TOKENS. `out` may be NULL. */
 int cache_poll(struct cache *cache, uint64_t token, struct cache_result *out);
-/* The same, but waits: 0 or the error. While it waits, the result is kept. */
+/* The same, but waits. Returns 0 or the error. The result is kept while a call waits for it. */
 int cache_wait(struct cache *cache, uint64_t token, struct cache_result *out);
 
 /* Each of these begins an operation and waits for it; the result is kept until the call returns. */
@@ -95,12 +98,12 @@ int cache_get_now(struct cache *cache, const struct cache_request *request,
                   struct cache_result *out);
 int cache_drop(struct cache *cache, const char *name);
 
-/* Ends one pin. `changed`: the caller has written to the slot, or to the copy on the device, which is then put
- * before the pin ends; if that fails, the pin stays. */
+/* Ends one pin. `changed`: the caller has written to the slot, or to the copy on the device. The
+ * copy is then put before the pin ends; if that fails, the pin stays. */
 int cache_release(struct cache *cache, const char *name, bool changed);
 /* Starts to read a block into memory. If there is no memory for it, that is not an error. */
 int cache_prefetch(struct cache *cache, const char *name);
-/* Begins an iteration: the order recorded since the last call is used from now on. */
+/* Begins an iteration: from now on the order is used that was recorded since the last call. */
 int cache_iteration(struct cache *cache);
 
 struct cache_look {
@@ -118,7 +121,7 @@ struct cache_stats {
     uint64_t read_bytes, written_bytes;
     uint64_t evictions;
     uint64_t prefetches;    /* blocks read ahead by the recorded order */
-    uint64_t order_changes; /* iterations that did not follow the order of the one before */
+    uint64_t order_changes; /* iterations whose order differed from the previous iteration */
 };
 void cache_stats_take(struct cache *cache, struct cache_stats *out);
 

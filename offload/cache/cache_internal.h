@@ -22,25 +22,26 @@ struct block {
     uint64_t hash;
     uint64_t bytes;
     unsigned char *slot;       /* in the region; NULL: not in memory */
-    struct aio_extent *extent; /* owned; NULL: none */
+    struct aio_extent *extent; /* owned; NULL: the block has no extent */
     bool stored;               /* the extent has the block's bytes */
     bool loading, cleaning;    /* the slot is being read, written */
-    bool stuck;                /* could not be written: stays in memory */
-    uint32_t pins;             /* gets whose slot was not released yet */
-    uint32_t held;             /* operations that keep the slot as it is */
-    uint32_t issued, served;   /* operations that began, that are done */
-    uint32_t mentions;         /* in the recorded orders */
+    bool stuck;                /* could not be written, so it stays in memory */
+    uint32_t pins;             /* number of gets whose slot was not released yet */
+    uint32_t held;             /* number of operations that keep the slot unchanged */
+    uint32_t issued, served;   /* number of operations that began, and of those that are done */
+    uint32_t mentions;         /* how often the block is in the recorded orders */
     uint64_t used;             /* when it was last used, counted in uses */
     uint64_t due;              /* position of its next use in the order, or BLOCK_NEVER */
-    size_t heap; /* index in the heap of evictable blocks, plus one; 0: it is not there */
-    void *copy;  /* its copy in device memory; NULL: none */
+    /* index in the heap of evictable blocks, plus one; 0: the block is not in the heap */
+    size_t heap;
+    void *copy; /* its copy in device memory; NULL: none */
     uint32_t copy_pins;
     char name[];
 };
 
 enum operation_kind { OPERATION_PUT, OPERATION_GET, OPERATION_DROP };
 enum operation_phase {
-    PHASE_WAITS,       /* for its turn, for memory, for a place in a ring */
+    PHASE_WAITS,       /* waits for its turn, for memory, or for a place in a ring */
     PHASE_TRANSFERS,   /* a transfer is in flight for it */
     PHASE_COPIES_UP,   /* the block is being copied to the device */
     PHASE_COPIES_DOWN, /* new bytes are being copied from the device */
@@ -52,18 +53,18 @@ struct operation {
     uint64_t token;
     enum operation_kind kind;
     enum operation_phase phase;
-    uint32_t awaited; /* waits that have not returned: the result is kept for them */
-    bool copying;     /* a thread has taken the copy */
+    uint32_t awaited; /* number of waits that have not returned; the result is kept for them */
+    bool copying;     /* a thread has taken on the copy */
     bool background, through, on_device;
     struct core_fence copied;        /* PHASE_COPIES_UP and _DOWN */
     struct operation *next, *before; /* in the list of operations that are not done */
     struct block *block;
-    uint32_t turn; /* on the block */
+    uint32_t turn; /* its turn on the block */
     const unsigned char *from;
     unsigned char *to;
     uint64_t bytes;
     unsigned char *slot;       /* slot that receives the copy of a put */
-    struct aio_extent *extent; /* owned; of a put that writes through */
+    struct aio_extent *extent; /* owned; extent of a put that writes through */
     int rc;
     struct cache_result result;
     char message[CORE_LINE_MESSAGE_BYTES];
@@ -87,11 +88,12 @@ struct cache {
     struct core_bell done; /* rung by cache_unlock when operations have ended */
 
     struct core_region region;
-    struct aio_space *space; /* owned: what is free in the region */
+    struct aio_space *space; /* owned: the free ranges of the region */
     uint64_t host_used_bytes, host_peak_bytes;
-    uint64_t transient;      /* slots in use by transfers and copies, which will end */
+    uint64_t transient;      /* number of slots in use by transfers and copies, which will end */
     uint64_t cleaning_bytes; /* bytes of slots that are being written */
-    bool starved;            /* an operation of this pass waits for memory: later ones take none */
+    /* an operation of this pass waits for memory, so later operations take none */
+    bool starved;
     uint64_t stuck_count;
     struct core_err unclean; /* why the last stuck block could not be written */
     struct block **heap;     /* owned, [heap_room]: evictable blocks, the least useful one first */
@@ -106,24 +108,26 @@ struct cache {
     struct block **buckets; /* owned, [bucket_count], a power of two */
     size_t bucket_count, block_count;
 
-    struct operation *operations; /* owned, [CACHE_TOKENS]; of token t: t % CACHE_TOKENS */
+    struct operation *operations; /* owned, [CACHE_TOKENS]: token t has index t % CACHE_TOKENS */
     uint64_t next_token;
-    struct operation *oldest, *newest; /* not done */
+    struct operation *oldest, *newest; /* lists the operations that are not done */
 
     struct dev_device *device; /* owned; NULL: none */
-    struct dev_queue *up;      /* owned, as `down` */
+    struct dev_queue *up;      /* owned, like `down` */
     struct dev_queue *down;
     uint64_t device_bytes;
     struct block **copies; /* owned, [copies_room]: blocks that have a copy on the device */
     size_t copies_count, copies_room;
 
     struct order recorded, recording;
-    uint64_t *again;    /* owned, [recorded.count]: where the block at a position is used next */
-    uint64_t at, ahead; /* positions in the recorded order: of the next use, of the next prefetch */
-    bool marked;        /* an iteration was begun, so uses are recorded */
-    bool strayed;       /* this iteration does not follow the recorded order */
-    unsigned strays;    /* number of consecutive uses that did not follow the order */
-    uint64_t clock;     /* uses so far */
+    /* owned, [recorded.count]: the position at which the block of a position is used next */
+    uint64_t *again;
+    /* positions in the recorded order: of the next use, and of the next prefetch */
+    uint64_t at, ahead;
+    bool marked;     /* an iteration was begun, so uses are recorded */
+    bool strayed;    /* this iteration does not follow the recorded order */
+    unsigned strays; /* number of consecutive uses that did not follow the order */
+    uint64_t clock;  /* uses so far */
 
     struct cache_stats stats;
 };
@@ -131,7 +135,7 @@ struct cache {
 /* ---- table.c: blocks by name ---- */
 
 struct block *table_find(const struct cache *cache, const char *name);
-/* Finds or adds it. NULL with a message: out of memory. */
+/* Finds a block or adds it. Returns NULL with a message if there is no memory. */
 struct block *table_add(struct cache *cache, const char *name);
 /* Returns whether the block has bytes anywhere. */
 bool table_holds(const struct block *block);
@@ -144,21 +148,21 @@ void table_fini(struct cache *cache);
 uint64_t slots_round(uint64_t bytes);
 /* Takes memory; evicts blocks whose next use is not before `due` (0: any block). Returns -EAGAIN
  * without a message if memory will be free when transfers end. Returns -ENOMEM, -ENOSPC or the
- * error of writing a dirty block: no memory. */
+ * error of writing a dirty block if there is no memory. */
 int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char **out);
 void slots_give(struct cache *cache, unsigned char *slot, uint64_t bytes);
 /* Drops the block's copy in memory. */
 void slots_drop(struct cache *cache, struct block *block);
 /* Lets the cache try again to write a block that could not be written. */
 void slots_unstick(struct cache *cache, struct block *block);
-/* Corrects the block's place among the evictable ones after any of its fields has changed. */
+/* Corrects the block's place among the evictable ones after one of its fields has changed. */
 void slots_sort(struct cache *cache, struct block *block);
 /* Corrects the places of all evictable blocks after many positions have changed. */
 void slots_rebuild(struct cache *cache);
 /* Makes room for one more block, so that slots_sort cannot fail. */
 int slots_reserve(struct cache *cache);
 
-/* Returns how far away the next use of a block is; comparable among blocks. */
+/* Returns how far away the next use of a block is; the result is comparable among blocks. */
 uint64_t slots_distance(const struct block *block);
 
 /* ---- device.c: copies in device memory ---- */
@@ -166,9 +170,8 @@ uint64_t slots_distance(const struct block *block);
 int device_open(struct cache *cache, const char *name, uint64_t bytes);
 /* Accepts a cache without a device. */
 void device_close(struct cache *cache);
-/* Begins to copy the block's slot, which stays where it is until *fence is reached. Returns -EAGAIN
- * if the caller has to try again later. Returns -ENOMEM if pinned blocks leave too little
- * memory. */
+/* Begins to copy the block's slot, which stays in place until *fence is reached. Returns -EAGAIN if
+ * the caller has to try again later, -ENOMEM if pinned blocks leave too little memory. */
 int device_copy(struct cache *cache, struct block *block, struct core_fence *fence);
 /* Begins to copy an operation's bytes from memory of the device to its slot. -EAGAIN as above. */
 int device_fetch(struct cache *cache, const struct operation *operation, struct core_fence *fence);
@@ -186,18 +189,20 @@ void order_fini(struct order *order);
 
 /* ---- operation.c: the steps of an operation ---- */
 
-/* Releases the lock, and then wakes waiters if operations have ended: they would find it taken otherwise. */
+/* Releases the lock and then, if operations have ended, wakes waiters, which would otherwise find
+ * the lock taken. */
 void cache_unlock(struct cache *cache);
 
 /* Advances an operation as far as possible without releasing the lock. */
 void operation_step(struct cache *cache, struct operation *operation);
-/* Begins to read a block into memory, for `operation` or, if that is NULL, ahead. `due` as in slots_take. */
+/* Begins to read a block into memory, for `operation` or, if that is NULL, ahead of its use. `due`
+ * as in slots_take. */
 int operation_load(struct cache *cache, struct block *block, uint64_t due,
                    struct operation *operation, unsigned queue);
-/* Handles the end of a transfer with `rc`. Ends its operation, too, unless the loaded block must
- * still be copied. */
+/* Handles the end of a transfer with result `rc`. Ends its operation, too, unless the loaded block
+ * must still be copied. */
 void operation_end_transfer(struct cache *cache, const struct transfer *transfer, int rc);
-/* Handles the end, with `rc`, of an operation's copy to or from the device. */
+/* Handles the end of an operation's copy to or from the device, with result `rc`. */
 void operation_copied(struct cache *cache, struct operation *operation, int rc);
 /* Copies for an operation in PHASE_COPIES, without the lock, which is held before and after. */
 void operation_copy(struct cache *cache, struct operation *operation);
@@ -206,7 +211,7 @@ void operation_copy(struct cache *cache, struct operation *operation);
 
 /* Ends transfers, continues operations and reads ahead. The lock is held. */
 void cache_pass(struct cache *cache);
-/* Wakes the cache's thread if a pass has left it something to do: a broken queue, bytes to copy. */
+/* Wakes the cache's thread if a pass left work for it: a broken queue, or bytes to copy. */
 void cache_delegate(struct cache *cache);
 /* The cache's thread; `argument` is the cache. */
 void *cache_main(void *argument);
@@ -215,7 +220,8 @@ void *cache_main(void *argument);
 
 /* Opens the store with its queues, and registers memory with it. */
 int drives_open(struct cache *cache, const struct cache_options *options);
-/* Closes the store, whose queues are closed, and removes its directories. Accepts a cache without a store. */
+/* Closes the store, whose queues are closed, and removes its directories. Accepts a cache without a
+ * store. */
 int drives_close(struct cache *cache);
 
 #endif

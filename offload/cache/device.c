@@ -1,6 +1,6 @@
-/* device.c: copies of blocks in device memory, made from their slots. A copy has the bytes of its block; it is
- * dropped when others are put, or when its memory is needed: first the one whose next use is farthest away. The
- * cache's lock is held. */
+/* device.c: copies of blocks in device memory, made from their slots. A copy has the bytes of its
+ * block. It is dropped when other bytes are put, or when its memory is needed; the copy whose next
+ * use is farthest away is dropped first. The cache's lock is held. */
 #include <errno.h>
 #include <stdlib.h>
 

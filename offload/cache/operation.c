@@ -173,8 +173,8 @@ static int get_step(struct cache *cache, struct operation *operation)
 
 /* ---- put ---- */
 
-/* Begins to write the caller's memory to the store. If the store has no room for a second copy, one of the
- * same size is overwritten. */
+/* Begins to write the caller's memory to the store. If the store has no room for a second copy, an
+ * extent of the same size is overwritten. */
 static int put_through(struct cache *cache, struct operation *operation)
 {
     struct block *block = operation->block;
@@ -200,7 +200,7 @@ static int put_through(struct cache *cache, struct operation *operation)
     int rc = push(cache, operation->background ? QUEUE_WRITE : QUEUE_LATER, &transfer);
     if (rc == 0) {
         block->stored = block->stored && operation->extent != NULL;
-        block->held++; /* its slot is not written to the extent meanwhile */
+        block->held++; /* its slot is not written to the extent in the meantime */
         device_drop(cache, block);
         slots_sort(cache, block);
         operation->phase = PHASE_TRANSFERS;
@@ -251,7 +251,8 @@ static int put_step(struct cache *cache, struct operation *operation)
             return -EAGAIN;
         }
     }
-    /* The copy from the device may fail, so it goes to the operation's own slot: the old block is unchanged then. */
+    /* The copy from the device may fail, so it goes to the operation's own slot, and the old block
+     * stays unchanged. */
     if (rc == 0 && operation->on_device) {
         rc = device_fetch(cache, operation, &operation->copied);
         if (rc != 0) {
@@ -392,7 +393,7 @@ void operation_end_transfer(struct cache *cache, const struct transfer *transfer
             slots_drop(cache, block);
         }
         slots_sort(cache, block);
-        if (rc == 0 && operation != NULL) { /* at once, before the slot is evicted again */
+        if (rc == 0 && operation != NULL) { /* copies at once, before the slot is evicted again */
             operation->phase = PHASE_WAITS;
             operation_step(cache, operation);
             return;

@@ -1,5 +1,5 @@
-/* pass.c: the pass, which ends transfers, continues the operations that had to wait, and reads ahead; and the
- * cache's thread, which runs it when I/O ends. */
+/* pass.c: the pass, which ends transfers, continues operations that had to wait, and reads ahead;
+ * and the cache's thread, which runs the pass when I/O ends. */
 #include <pthread.h>
 
 #include "core/base/err.h"
@@ -49,7 +49,7 @@ void cache_pass(struct cache *cache)
 
 /* ---- the cache's thread ---- */
 
-/* The first queue that has to be repaired; NULL: there is none. */
+/* Returns the first queue that has to be repaired; NULL if there is none. */
 static struct transfers *broken_queue(struct cache *cache)
 {
     for (unsigned i = 0; i < QUEUE_COUNT; i++) {
@@ -60,7 +60,7 @@ static struct transfers *broken_queue(struct cache *cache)
     return NULL;
 }
 
-/* Returns the oldest operation whose bytes nobody copies yet; NULL: there is none. */
+/* Returns the oldest operation whose bytes no thread copies yet; NULL if there is none. */
 static struct operation *copy_left(struct cache *cache)
 {
     struct operation *operation = cache->oldest;

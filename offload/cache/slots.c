@@ -1,5 +1,5 @@
-/* slots.c: host memory of blocks: one region, first fit; the blocks that may be evicted are in a heap with the
- * least useful one first. */
+/* slots.c: host memory of blocks: one region, allocated first fit. Blocks that may be evicted are
+ * in a heap, the least useful one first. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -14,8 +14,8 @@ enum { FAILURES_MAX = 16, HEAP_ROOM = 64 };
 
 /* ---- the heap ---- */
 
-/* Returns how far away the next use of a block is. Blocks without a known use come after all
- * others; among them the one that was not used for the longest time is the farthest. */
+/* Returns how far away the next use of a block is. Blocks without a known use are farther than all
+ * others; among them, the one that was not used for the longest time is the farthest. */
 uint64_t slots_distance(const struct block *block)
 {
     return block->due != BLOCK_NEVER ? block->due
@@ -243,7 +243,7 @@ int slots_take(struct cache *cache, uint64_t bytes, uint64_t due, unsigned char 
         if (rc == -EAGAIN) {
             break;
         }
-        if (rc != 0) { /* another one may already be in the store, or be smaller */
+        if (rc != 0) { /* another block may already be in the store, or be smaller */
             cause = cache->store != NULL ? core_err_keep(rc) : cause;
             failed[failures++] = victim;
             heap_remove(cache, victim);

@@ -1,4 +1,4 @@
-/* table.c: blocks by name: a hash table that grows. The cache's lock is held. */
+/* table.c: finds blocks by name, in a hash table that grows. The cache's lock is held. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ struct block *table_find(const struct cache *cache, const char *name)
     return block;
 }
 
-/* At most one block in a bucket on average. */
+/* Keeps the average number of blocks in a bucket at one or less. */
 static int grow(struct cache *cache)
 {
     const size_t count = cache->bucket_count > 0 ? 2 * cache->bucket_count : BUCKETS_MIN;

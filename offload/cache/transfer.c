@@ -39,7 +39,7 @@ static void submit_more(struct transfers *transfers)
         }
         next->rc = rc;
         if (rc != 0) {
-            next->fence = aio_queue_tail(transfers->queue); /* it fails in its turn */
+            next->fence = aio_queue_tail(transfers->queue); /* the transfer fails in its turn */
             transfers->failure = core_err_keep(rc);
         }
         transfers->submitted++;
@@ -125,7 +125,7 @@ void transfers_repaired(struct transfers *transfers, struct aio_queue *queue,
         }
         return;
     }
-    if (in_flight == 1) { /* it was alone, so the failure is its own */
+    if (in_flight == 1) { /* the transfer was alone, so it caused the failure */
         struct transfer *oldest = transfer_at(transfers, transfers->first);
         oldest->rc = transfers->failure.code;
         oldest->fence = (struct core_fence){.line = NULL};

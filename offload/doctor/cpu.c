@@ -9,7 +9,7 @@
 
 static const char topic[] = "cpu";
 
-/* The value of the first line of /proc/cpuinfo that starts with `key`. */
+/* Returns the value of the first line of /proc/cpuinfo that starts with `key`. */
 static void read_product(const char *root, char *product, size_t bytes)
 {
     char text[4096];
@@ -66,7 +66,8 @@ static double quota_at(const char *root, const char *folder)
     return 0.0;
 }
 
-/* This process's folder below the cgroup's mount: the line "0::/path" (v2) or "N:cpu,...:/path" (v1). */
+/* Finds this process's folder below the cgroup's mount: the line "0::/path" (v2) or
+ * "N:cpu,...:/path" (v1). */
 static void read_group(const char *root, char *folder, size_t bytes)
 {
     char text[4096];
@@ -135,7 +136,8 @@ static void say_count(struct doctor *doctor)
         "%u of %ld processors may be used, without a quota", count, online);
 }
 
-/* Under "powersave" intel_pstate and amd-pstate still raise the clock; acpi-cpufreq keeps it low. */
+/* Under "powersave", intel_pstate and amd-pstate still raise the clock; acpi-cpufreq keeps it
+ * low. */
 static void say_clock(struct doctor *doctor)
 {
     char governor[64];

@@ -1,6 +1,7 @@
-/* doctor.h: what the doctor's topics share: the machine that they examine and where findings go.
- * A topic is a function that examines and reports; it never fails: what cannot be read is a finding, too.
- * Private to offload/doctor and its tests. One thread; a topic ends the teams that it starts. */
+/* doctor.h: the data that the doctor's topics share: the machine that they examine and the receiver
+ * of findings. A topic is a function that examines one part and reports it. It never fails: a value
+ * that cannot be read is a finding, too. Private to offload/doctor and its tests. One thread; a
+ * topic ends the teams that it starts. */
 #ifndef OFFLOAD_DOCTOR_DOCTOR_H
 #define OFFLOAD_DOCTOR_DOCTOR_H
 
@@ -19,7 +20,7 @@ struct doctor {
     enum tide_verdict worst;
 };
 
-/* The parts of a finding besides its text; NULL fields become "". */
+/* The parts of a finding besides its text; NULL fields are reported as "". */
 struct doctor_line {
     enum tide_verdict verdict;
     const char *topic;
@@ -42,7 +43,7 @@ const char *doctor_size(uint64_t bytes, char text[DOCTOR_SIZE_BYTES]);
 /* Sets times and sizes of the measurements, so that all end within five seconds with `stores` stores. */
 void doctor_init(struct doctor *doctor, size_t stores);
 
-/* Runs all topics of the machine, then each store's. */
+/* Runs all topics of the machine, then the topic of each store. */
 void doctor_run(struct doctor *doctor, const char *const *stores, size_t count);
 
 void doctor_cpu(struct doctor *doctor);
@@ -54,10 +55,10 @@ void doctor_io(struct doctor *doctor);
 void doctor_gpu(struct doctor *doctor);
 void doctor_libraries(struct doctor *doctor);
 void doctor_store(struct doctor *doctor, const char *folder);
-/* The block device `major`:`minor` under a store. */
+/* Examines the block device `major`:`minor` under a store. */
 void doctor_drive(struct doctor *doctor, unsigned major, unsigned minor);
 
-/* The cure if no thread can be started. */
+/* Advice if no thread can be started. */
 extern const char doctor_threads_cure[];
 /* Returns the command that raises the limit of locked memory, in this shell if the hard limit
  * allows that. */

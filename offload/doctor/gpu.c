@@ -1,4 +1,5 @@
-/* gpu.c: whether the machine has a card and a driver, and this build supports it. No state. */
+/* gpu.c: whether the machine has a GPU and a driver, and whether this build supports GPUs. No
+ * state. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 
 static const char topic[] = "gpu";
 
-/* NVIDIA cards on the PCI bus; -1 if the bus cannot be read. */
+/* Counts NVIDIA GPUs on the PCI bus; returns -1 if the bus cannot be read. */
 static int count_cards(const char *root)
 {
     char folder[4096];

@@ -68,7 +68,7 @@ static void say_libaio(struct doctor *doctor)
                    (long long)most);
         return;
     }
-    /* libaio only replaces io_uring; if io_uring works, libaio is not missed. */
+    /* libaio only replaces io_uring, so it is not missed if io_uring works. */
     doctor_say(doctor, &(struct doctor_line){.topic = topic, .subject = "libaio"}, "%s%s",
                rc == 0 ? "works here" : "not used: ", rc == 0 ? "" : reason);
 }

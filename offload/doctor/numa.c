@@ -11,7 +11,7 @@
 
 static const char topic[] = "numa";
 
-/* Adds to a text; what does not fit is cut. */
+/* Appends to a text; cuts the part that does not fit. */
 __attribute__((format(printf, 2, 3))) static void add(char text[DOCTOR_TEXT_BYTES],
                                                       const char *format, ...)
 {
@@ -22,7 +22,7 @@ __attribute__((format(printf, 2, 3))) static void add(char text[DOCTOR_TEXT_BYTE
     va_end(list);
 }
 
-/* The kernel's page migration works against tide's placement. */
+/* The kernel's page migration counteracts tide's placement. */
 static void say_balancing(struct doctor *doctor)
 {
     int64_t on = 0;

@@ -1,5 +1,5 @@
 /* store.c: whether a folder can hold a store: file system, free space, direct I/O, speed. Owns the
- * folder's descriptor while it runs; aio writes to files without a name, so that none is left. */
+ * folder's descriptor while it runs; aio writes unnamed files, so that none is left. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static const char topic[] = "store";
 
 enum { CURE_BYTES = 2 * CORE_QUOTE_BYTES + 128 };
 
-/* The cure for a file system that suits a store badly. */
+/* Returns the advice for a file system that suits a store badly. */
 static const struct cure {
     const char *type;
     const char *text;
@@ -53,7 +53,7 @@ static void say(struct doctor *doctor, enum tide_verdict verdict, const char *fo
         "%s", text);
 }
 
-/* Reports a failure of aio with its message, and the cure for its code. */
+/* Reports a failure of aio with its message, and advice for its code. */
 static void say_failure(struct doctor *doctor, const char *folder, int rc)
 {
     char cure[CURE_BYTES];
@@ -62,7 +62,7 @@ static void say_failure(struct doctor *doctor, const char *folder, int rc)
     switch (rc) {
     case -EACCES:
     case -EPERM:
-        /* The folder may belong to the system, so the cure keeps its owner. */
+        /* The folder may belong to the system, so the advice keeps its owner. */
         snprintf(
             cure, sizeof cure,
             "sudo install -d -o \"$(id -un)\" %s/tide, and --store %s/tide; or choose a --store "

@@ -1,5 +1,5 @@
-/* checkpoint.h: writes one checkpoint, or reads one. It is written under another name, made durable
- * and read back completely before it gets its final name; so every checkpoint that can be found has
+/* checkpoint.h: writes or reads one checkpoint. It is written under a temporary name, made durable
+ * and read back completely before it gets its final name, so every checkpoint that can be found has
  * been verified once. One thread at a time. */
 #ifndef OFFLOAD_STORE_CHECKPOINT_H
 #define OFFLOAD_STORE_CHECKPOINT_H
@@ -19,12 +19,12 @@ struct store_checkpoint_options {
     const struct model_config *config; /* config of the model in `source` */
     uint32_t keep;                     /* checkpoints that are kept, including this one; 0: all */
     const char *backend;
-    const struct aio_backend *recipe; /* replaces `backend`; NULL: none */
+    const struct aio_backend *recipe; /* back end used in place of `backend`; NULL: none */
     int64_t limit_ns;                 /* time limit of one block's I/O; 0: the drive's own */
 };
 
-/* Creates the folder and its files at full size. `manifest` has everything that is known now; its
- * memory is taken over, also on failure. */
+/* Creates the folder and its files at full size. `manifest` contains all values that are known now;
+ * its memory is taken over, also on failure. */
 int store_checkpoint_begin(const struct store_checkpoint_options *options,
                            struct store_manifest *manifest, struct store_checkpoint_write **out);
 /* Writes a range, with the arguments of store_flow_begin. The ranges may come in any order and must
@@ -42,17 +42,18 @@ int store_checkpoint_put_wait(struct store_checkpoint_write *checkpoint, uint64_
 /* Returns the present name of the checkpoint's folder, for store_checkpoint_join in the other
  * processes. */
 const char *store_checkpoint_folder(const struct store_checkpoint_write *checkpoint);
-/* Opens the files that the first process has made in `folder`, to put ranges into them. `manifest` has the streams and
- * blocks; its memory is taken over. */
+/* Opens the files that the first process has created in `folder`, to put ranges into them.
+ * `manifest` has the streams and blocks; its memory is taken over. */
 int store_checkpoint_join(const struct store_checkpoint_options *options, const char *folder,
                           struct store_manifest *manifest, struct store_checkpoint_write **out);
 /* Returns pointers to the checksums of a range that was put: one checksum per cut of each stream. */
 struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *checkpoint,
                                           uint32_t block, uint64_t first);
-/* Makes durable what was put, and reads it back. */
+/* Makes the ranges that were put durable, and reads them back. */
 int store_checkpoint_seal(struct store_checkpoint_write *checkpoint);
 /* In the first process: takes over the checksums of a range that another process has put. `here`:
- * that process wrote into the same files, so the first cut of the range is read back from them. */
+ * that process wrote into the same files; the first cut of the range is then read back from
+ * them. */
 void store_checkpoint_merge(struct store_checkpoint_write *checkpoint, uint32_t block,
                             uint64_t first, uint64_t count, const struct store_arrays *sums,
                             bool here);
@@ -66,7 +67,8 @@ void store_checkpoint_set_sums(struct store_checkpoint_write *checkpoint, uint32
 void store_checkpoint_tell(struct store_checkpoint_write *checkpoint,
                            struct store_manifest *manifest);
 /* Makes the checkpoint durable, reads it back, publishes it and removes older ones. After a failure
- * this step has no checkpoint, or still its older one. The caller still has to end the object. */
+ * this step has no checkpoint, or still its older one. The caller still has to destroy the
+ * object. */
 int store_checkpoint_finish(struct store_checkpoint_write *checkpoint);
 /* The steps of store_checkpoint_finish, for a checkpoint in parts: complete all parts, then publish
  * all of them, then remove older checkpoints. */
@@ -74,7 +76,7 @@ int store_checkpoint_complete(struct store_checkpoint_write *checkpoint);
 int store_checkpoint_publish(struct store_checkpoint_write *checkpoint);
 void store_checkpoint_rotate(struct store_checkpoint_write *checkpoint);
 /* Ends the object. If no finish succeeded, the files are removed. Returns -ETIMEDOUT if a drive
- * does not respond, and memory of begun writes must not be freed. Accepts NULL. */
+ * does not respond; memory of begun writes must not be freed then. Accepts NULL. */
 int store_checkpoint_end(struct store_checkpoint_write *checkpoint);
 
 /* ---- reading ---- */
@@ -97,9 +99,9 @@ int store_checkpoint_direct_file(const struct store_checkpoint *checkpoint,
 /* Returns -EBADMSG if the bytes are not those that were written. */
 int store_checkpoint_read(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                           uint64_t count, const struct store_arrays *arrays);
-/* Begins a read: `arrays` are filled after store_checkpoint_read_wait for a
- * store_checkpoint_read_tail that was taken after this call. Reads begun more than
- * STORE_FLOW_PIECES pieces before the tail are done already. */
+/* Begins a read. `arrays` are filled after store_checkpoint_read_wait for a
+ * store_checkpoint_read_tail that was taken after this call. Reads that were begun more than
+ * STORE_FLOW_PIECES pieces before the tail are already done. */
 int store_checkpoint_read_begin(struct store_checkpoint *checkpoint, uint32_t block, uint64_t first,
                                 uint64_t count, const struct store_arrays *arrays);
 uint64_t store_checkpoint_read_tail(const struct store_checkpoint *checkpoint);

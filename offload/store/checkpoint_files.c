@@ -34,7 +34,8 @@ static int read_all(int fd, const char *where, const char *name, uint64_t most, 
         return core_err_set(-EINVAL, "%s/%s is not a file of at most %" PRIu64 " bytes", where,
                             name, most);
     }
-    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED); /* read the disk, not the cache */
+    /* so that reads come from the disk, not from the cache */
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     const size_t size = (size_t)info.st_size;
     char *made = malloc(size + 1);
     if (made == NULL) {

@@ -7,16 +7,16 @@
 
 #define STORE_SUMS_NAME "sums.safetensors"
 
-/* Reads the file from the disk. At most `most` bytes. The caller frees the text. */
+/* Reads the file from the disk, at most `most` bytes. The caller frees the text. */
 int store_file_read(int folder, const char *where, const char *name, uint64_t most, char **text,
                     size_t *bytes);
-/* Size and hash of a file. */
+/* Computes size and hash of a file. */
 int store_file_look(int folder, const char *where, struct store_file *file);
 /* Returns -EBADMSG or -EINVAL if the file is not as described. */
 int store_file_check(int folder, const char *where, const struct store_file *file);
 
-/* The file of all checksums, in the form of safetensors: one tensor per stream. The caller frees
- * the text. */
+/* Writes the file of all checksums, in the form of safetensors with one tensor per stream. The
+ * caller frees the text. */
 int store_sums_print(const struct store_image *image, uint64_t *const sums[STORE_STREAM_COUNT],
                      char **text, size_t *bytes);
 /* Parses that file, which must equal the text of store_sums_print to the byte. */

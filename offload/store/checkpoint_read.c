@@ -193,7 +193,7 @@ int store_checkpoint_read_wait(struct store_checkpoint *checkpoint, uint64_t poi
     return store_flow_wait(checkpoint->flow, point);
 }
 
-/* Marks the cuts that a part has. */
+/* Marks the cuts that a part contains. */
 static void mark_part(const struct store_image *image, const struct store_part *part,
                       enum store_stream stream, unsigned char *marks)
 {
@@ -213,7 +213,7 @@ static void mark_part(const struct store_image *image, const struct store_part *
     }
 }
 
-/* Verifies what a part has. */
+/* Verifies the contents of a part. */
 static int verify_part(struct store_checkpoint *checkpoint,
                        int (*progress)(void *user, uint64_t done, uint64_t total), void *user)
 {

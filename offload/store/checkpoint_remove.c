@@ -59,7 +59,7 @@ bool store_checkpoint_is_marked(const char *path)
 
 /* ---- which files are its own ---- */
 
-/* Reads the list in the mark. A damaged manifest is not trusted: then only the names that every
+/* Reads the list in the mark. A damaged manifest is not trusted; then only the names that every
  * checkpoint has count as its own. */
 static int read_mark(int folder, const char *path, struct store_manifest *out)
 {
@@ -89,14 +89,14 @@ static bool is_own(const struct store_manifest *manifest, const char *name)
     return own;
 }
 
-/* Findings of a removal in a folder: files that are not the checkpoint's, and removals that
+/* Results of a removal in a folder: files that are not the checkpoint's, and removals that
  * failed. */
 struct entries {
-    char foreign[NAME_MAX + 1]; /* one of them; "": none */
+    char foreign[NAME_MAX + 1]; /* name of one foreign file; "": none */
     int failed;                 /* errno of the last removal that failed; 0: none */
 };
 
-/* Removes all own files except the mark; or only examines the folder. */
+/* Removes all own files except the mark, or only examines the folder. */
 static int walk(int folder, const char *path, const struct store_manifest *manifest, bool remove,
                 struct entries *out)
 {

@@ -1,5 +1,5 @@
 /* checkpoint_remove.h: removes a checkpoint's own files and leaves all others. The manifest says
- * which files are its own. It is renamed to the mark STORE_REMOVED_NAME first: from then on the
+ * which files are its own. It is first renamed to the mark STORE_REMOVED_NAME: from then on the
  * folder is not a checkpoint, and any later run that finds the mark may continue the removal. */
 #ifndef OFFLOAD_STORE_CHECKPOINT_REMOVE_H
 #define OFFLOAD_STORE_CHECKPOINT_REMOVE_H
@@ -14,11 +14,11 @@ bool store_checkpoint_is_ours(const char *path);
 /* Returns whether the folder has the mark and no manifest. */
 bool store_checkpoint_is_marked(const char *path);
 
-/* Renames the manifest to the mark, durably. *foreign: whether the folder has entries that are not
- * the checkpoint's. */
+/* Renames the manifest to the mark, durably. *foreign is true if the folder has entries that are
+ * not the checkpoint's. */
 int store_checkpoint_mark(const char *path, bool *foreign);
 /* Removes the files of a folder with the mark, the mark last, and then the folder if it is empty.
- * Logs what cannot be removed, and that the folder stays because it has files of others. */
+ * Logs files that cannot be removed, and logs if the folder stays because of other files. */
 void store_checkpoint_remove(const char *path);
 
 #endif

@@ -26,10 +26,11 @@ struct store_checkpoint_write {
     struct store_checkpoint_options given;
     struct store_manifest manifest;
     struct store_image image;
-    struct store_flow *flow;  /* owned */
-    char folder[4096];        /* its final name */
-    struct model_claim own;   /* on its present name; no path: not created yet, or published */
-    uint64_t cuts;            /* cuts that were written */
+    struct store_flow *flow; /* owned */
+    char folder[4096];       /* its final name */
+    /* claim on its present name; without a path: not created yet, or published */
+    struct model_claim own;
+    uint64_t cuts;            /* number of cuts that were written */
     struct store_marks marks; /* owned: cuts that this process reads back */
 };
 
@@ -76,8 +77,9 @@ static int refuse_file(const char *folder, const char *name)
                         folder, name);
 }
 
-/* Returns whether the folder belongs to another program: has a configuration or a manifest, or one
- * of the files in `path`, the copies of the model's own. Asked before anything large is written. */
+/* Returns whether the folder belongs to another program: it has a configuration or a manifest, or
+ * one of the files in `path`, which are copies of the model's files. Called before anything large
+ * is written. */
 static int check_replaced(const char *folder, const char *path)
 {
     static const char *const names[] = {"config.json", MODEL_MANIFEST_NAME};
@@ -184,7 +186,7 @@ static int join(struct store_checkpoint_write *checkpoint)
     return open_flow(checkpoint, checkpoint->folder, true);
 }
 
-/* `joined`: the folder that another process has made; NULL: this one makes it. */
+/* `joined` is the folder that another process has created; NULL: this process creates it. */
 static int create(const struct store_checkpoint_options *options, const char *joined,
                   struct store_manifest *manifest, struct store_checkpoint_write **out)
 {
@@ -284,7 +286,8 @@ struct store_arrays store_checkpoint_sums(const struct store_checkpoint_write *c
     return sums;
 }
 
-/* Also reads back the first cut of the range: that finds a folder that only looks the same to both processes. */
+/* Also reads back the first cut of the range, which detects a folder that only has the same path in
+ * both processes. */
 void store_checkpoint_merge(struct store_checkpoint_write *checkpoint, uint32_t block,
                             uint64_t first, uint64_t count, const struct store_arrays *sums,
                             bool here)
@@ -362,8 +365,8 @@ static int write_sums(struct store_checkpoint_write *checkpoint)
     return rc;
 }
 
-/* Returns whether the list of files in the manifest has this entry: a regular file that is neither
- * a stream nor the checksums nor the manifest itself. */
+/* Returns whether this entry belongs in the manifest's list of files: it is a regular file, and
+ * neither a stream nor the checksums nor the manifest itself. */
 static bool is_listed(const struct store_checkpoint_write *checkpoint, const char *name)
 {
     struct stat info;
@@ -425,8 +428,8 @@ static int write_manifest(struct store_checkpoint_write *checkpoint)
     return rc;
 }
 
-/* Reads from the disk what this process has written, as a resuming run would, and checks that it is this
- * checkpoint. */
+/* Reads the files that this process has written from the disk, as a resuming run would, and checks
+ * that they are this checkpoint. */
 static int verify(struct store_checkpoint_write *checkpoint)
 {
     struct store_checkpoint *back = NULL;

@@ -1,8 +1,8 @@
-/* chunk.h: a chunk's one or two extents, and which of two is current; only memory records that. A
- * write goes to the extent that is not current, which becomes current when the write is done; so a
- * failed write leaves the old data. A write ahead of its step's norm also waits for a decision. A
- * chunk may read from a checkpoint's file (store.h) until a write of its own is done. The engine's
- * thread. Nothing is allocated here. */
+/* chunk.h: a chunk's one or two extents, and which of them is current, which is recorded only in
+ * memory. A write goes to the extent that is not current, which becomes current when the write is
+ * done; so a failed write leaves the old data. A write before the step's norm is known also waits
+ * for a decision. A chunk may read from a checkpoint's file (store.h) until one of its own writes
+ * is done. The engine's thread. Nothing is allocated here. */
 #ifndef OFFLOAD_STORE_CHUNK_H
 #define OFFLOAD_STORE_CHUNK_H
 
@@ -16,27 +16,27 @@ struct aio_extent;
 enum { STORE_GENERATIONS_MAX = 2 };
 
 struct store_chunk {
-    struct aio_extent *extents[STORE_GENERATIONS_MAX]; /* owned by the store; NULL: does not
-                                                        * exist */
+    struct aio_extent *extents[STORE_GENERATIONS_MAX]; /* owned by the store; NULL: the extent does
+                                                        * not exist */
     struct aio_extent *adopted;                        /* owned by the store: a part of a
                                                         * checkpoint */
     struct core_fence written;                         /* the last write of the other generation */
     uint8_t current;
-    bool of_base; /* `adopted` is a part of a kept base, where it stays */
+    bool of_base; /* `adopted` is a part of a kept base and stays in its file */
     bool borrows; /* `adopted` is current, and the write in progress goes to extents[current] */
     bool waits;   /* when `written` is reached, the other generation becomes current */
     bool ahead;   /* the switch also waits for store_chunk_decide() */
 };
 
-/* Returns the extent to read from, and the one that the next write goes to. NULL: the chunk is not
- * in the store. */
+/* Return the extent to read from, and the extent that the next write goes to. NULL: the chunk is
+ * not in the store. */
 struct aio_extent *store_chunk_current(struct store_chunk *chunk);
 struct aio_extent *store_chunk_next(struct store_chunk *chunk);
 
-/* Records a write to the next extent; `ahead`: before its step's norm is known. */
+/* Records a write to the next extent; `ahead`: before the step's norm is known. */
 void store_chunk_wrote(struct store_chunk *chunk, struct core_fence written, bool ahead);
 
-/* Decides about a write that was ahead: it becomes current (`stands`) or is discarded. */
+/* Decides about a write before the norm: it becomes current (`stands`) or is discarded. */
 void store_chunk_decide(struct store_chunk *chunk, bool stands);
 
 #endif

@@ -27,7 +27,7 @@ struct flow_piece {
     uint32_t block;
     uint64_t cut;    /* the first */
     uint64_t count;  /* number of cuts */
-    uint64_t offset; /* in the file */
+    uint64_t offset; /* offset in the file */
     uint64_t bytes;
     uint64_t padded_bytes;
     char *memory; /* the caller's memory; NULL: none */
@@ -40,7 +40,7 @@ struct store_flow {
     char name[512];
     bool writes;
     bool partial;
-    int64_t still_ns;        /* an error if pieces are in flight and none ends for this long */
+    int64_t still_ns;        /* time without progress after which pieces in flight are an error */
     struct aio_drive *drive; /* owned */
     struct aio_queue *queue; /* owned */
     int fds[STORE_STREAM_COUNT];
@@ -95,7 +95,7 @@ static int fill_header(const struct model_folder *folder, const struct store_flo
     return fdatasync(fd) == 0 ? 0 : file_failed(flow, name, "made durable");
 }
 
-/* The header's exact bytes are known, so it is compared and not parsed. */
+/* The exact bytes of the header are known, so it is compared and not parsed. */
 static int check_header(struct store_flow *flow, enum store_stream stream, int fd, const char *name)
 {
     const uint64_t bytes = store_image_file_bytes(flow->image, stream);
@@ -124,13 +124,13 @@ static int check_header(struct store_flow *flow, enum store_stream stream, int f
     return rc;
 }
 
-/* Opens for direct I/O if the file system supports it and cuts are whole pages; scales are too
- * small for that. */
+/* Opens for direct I/O if the file system supports it and cuts are whole pages; cuts of scales are
+ * too small for that. */
 static int open_file(struct store_flow *flow, const struct store_flow_options *options,
                      enum store_stream stream)
 {
     const bool pages = stream != STORE_STREAM_M_SCALES && stream != STORE_STREAM_V_SCALES;
-    /* A file that exists was taken over from a removed checkpoint. */
+    /* An existing file was taken over from a removed checkpoint. */
     const bool fills = options->writes && !options->joins;
     const int make = fills ? O_RDWR | O_CREAT : options->writes ? O_RDWR : O_RDONLY;
     char name[32];
@@ -378,7 +378,7 @@ static int request(struct store_flow *flow, struct flow_piece *piece)
 
 /* ---- several pieces ---- */
 
-/* Waits for everything in flight and keeps the first error. Afterwards nothing points into the
+/* Waits for all pieces in flight and keeps the first error. Afterwards nothing points into the
  * caller's memory, unless the drive has failed; then the memory is free once the flow is closed. */
 static int end_flow(struct store_flow *flow, int rc)
 {
@@ -426,7 +426,8 @@ static int begin_piece(struct store_flow *flow, const struct flow_piece *piece)
 
 /* ---- ranges ---- */
 
-/* Moves all pieces of a stream between two cuts; `memory` NULL: into the flow's buffers. */
+/* Moves all pieces of a stream between two cuts. With `memory` NULL, they go into the flow's
+ * buffers. */
 static int move_stream(struct store_flow *flow, enum store_stream stream, uint32_t block,
                        const uint64_t cuts[2], char *memory)
 {
@@ -449,7 +450,7 @@ int store_flow_begin(struct store_flow *flow, uint32_t block, uint64_t first, ui
                               (end + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS};
     assert(first % PLAN_CUT_ELEMENTS == 0 && end <= flow->image->blocks->list[block].elements &&
            (end % PLAN_CUT_ELEMENTS == 0 || end == flow->image->blocks->list[block].elements));
-    int rc = finish_until(flow, flow->finished); /* whether it has failed */
+    int rc = finish_until(flow, flow->finished); /* returns the error if the flow has failed */
     for (int s = 0; rc == 0 && s < STORE_STREAM_COUNT; s++) {
         if (arrays->at[s] != NULL && store_image_bytes(flow->image, (enum store_stream)s, block)) {
             rc = move_stream(flow, (enum store_stream)s, block, cuts, arrays->at[s]);

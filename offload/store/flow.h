@@ -1,7 +1,7 @@
-/* flow.h: private to checkpoints and their benchmark: moves ranges of blocks between memory and the
- * files of a checkpoint, on a drive of its own, and computes or verifies the checksum of every cut
- * on the way. Pieces of up to a MiB are in flight together; data that is not aligned, and the end
- * of a block with its padding, goes through buffers of the flow. One thread at a time. */
+/* flow.h: moves ranges of blocks between memory and the files of a checkpoint, on its own drive,
+ * and computes or verifies the checksum of every cut on the way. Pieces of up to a MiB are in
+ * flight together. Data that is not aligned, and the end of a block with its padding, goes through
+ * buffers of the flow. Private to checkpoints and their benchmark. One thread at a time. */
 #ifndef OFFLOAD_STORE_FLOW_H
 #define OFFLOAD_STORE_FLOW_H
 
@@ -21,9 +21,9 @@ struct store_flow_options {
     bool writes;                      /* missing files are created at full size, with their
                                        * headers */
     bool joins;                       /* writes into files that another process has created */
-    bool partial;                     /* space is reserved only for what is written */
+    bool partial;                     /* space is reserved only for the ranges that are written */
     const char *backend;              /* NULL: chosen by probing */
-    const struct aio_backend *recipe; /* replaces `backend`; NULL: none */
+    const struct aio_backend *recipe; /* back end used in place of `backend`; NULL: none */
     int64_t limit_ns;                 /* time limit of one block's I/O; 0: the drive's own */
 };
 
@@ -31,24 +31,25 @@ struct store_flow_options {
  * have the image's headers and sizes: -EINVAL names the file. Returns -ENOSPC if there is not
  * enough space. */
 int store_flow_open(const struct store_flow_options *options, struct store_flow **out);
-/* 0: the caller may free all memory. -ETIMEDOUT as aio_queue_close. Accepts NULL. */
+/* Returns 0 if the caller may free all memory, or -ETIMEDOUT as aio_queue_close does. Accepts
+ * NULL. */
 int store_flow_close(struct store_flow *flow);
 
 /* Returns the checksums of a stream's cuts, block after block: filled if the flow writes, compared
  * if it reads. */
 uint64_t *store_flow_sums(struct store_flow *flow, enum store_stream stream);
 
-/* Begins to write or to read elements [first, first + count) of a block: `first` is a multiple of
- * 64 Ki, and so is the end, unless it is the block's. Waits if STORE_FLOW_PIECES are in flight. The
- * caller must not change arrays that are written, and cannot use arrays that are read, until
- * store_flow_wait has returned 0 for a store_flow_tail that was read after this call. An error
- * (-EBADMSG with file and elements if a checksum differs) ends the flow: nothing is in flight then,
- * and every later call returns the same error. */
+/* Begins to write or to read elements [first, first + count) of a block. `first` is a multiple of
+ * 64 Ki, and so is the end, unless it is the end of the block. Waits if STORE_FLOW_PIECES are in
+ * flight. The caller must not change arrays that are written, and cannot use arrays that are read,
+ * until store_flow_wait has returned 0 for a store_flow_tail that was taken after this call. An
+ * error (-EBADMSG with file and elements if a checksum differs) ends the flow: nothing is in flight
+ * then, and every later call returns the same error. */
 int store_flow_begin(struct store_flow *flow, uint32_t block, uint64_t first, uint64_t count,
                      const struct store_arrays *arrays);
-/* Returns the point after everything begun so far. */
+/* Returns the point after all pieces begun so far. */
 uint64_t store_flow_tail(const struct store_flow *flow);
-/* Waits for everything before a point. */
+/* Waits for all pieces before a point. */
 int store_flow_wait(struct store_flow *flow, uint64_t point);
 /* The file of a stream if it is opened for direct I/O; -1: it is not, or there is no such file. */
 int store_flow_direct_file(const struct store_flow *flow, enum store_stream stream);
@@ -62,9 +63,9 @@ struct store_marks {
 /* Reads and verifies the marked cuts of a block (NULL: all), using only buffers of the flow. */
 int store_flow_check(struct store_flow *flow, uint32_t block, const struct store_marks *marks);
 
-/* Waits for everything, and makes it durable. */
+/* Waits for all pieces, and makes them durable. */
 int store_flow_sync(struct store_flow *flow);
-/* Turns a flow that has written and synced into one that reads the same files from the drive. */
+/* Turns a flow that has written and synced into a flow that reads the same files from the drive. */
 void store_flow_turn(struct store_flow *flow);
 
 #endif

@@ -1,4 +1,4 @@
-/* image.c: sizes of tensors, their offsets, and the headers that describe them. */
+/* image.c: computes the sizes of tensors, their offsets, and the headers that describe them. */
 #include "offload/store/image.h"
 
 #include <errno.h>
@@ -165,7 +165,7 @@ static void write_tensor(struct core_json_write *write, const char *name, struct
     core_json_write_object_end(write);
 }
 
-/* Length, JSON, and spaces up to a multiple of 4096. */
+/* Writes length, JSON, and spaces up to a multiple of 4096. */
 static int seal_header(struct store_image *image, enum store_stream stream, const char *text,
                        uint64_t bytes)
 {
@@ -227,7 +227,7 @@ static int make_header(struct store_image *image, enum store_stream stream)
 
 /* ---- creating an image ---- */
 
-/* Names of a file's other tensors. */
+/* Names of the other tensors of a file. */
 static bool is_reserved(const char *name)
 {
     static const char padding[] = "padding.";

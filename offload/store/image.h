@@ -1,8 +1,8 @@
 /* image.h: the layout of a checkpoint's files: one safetensors file per stream, one tensor per
  * block. Blocks are whole, whatever the ranks, chunks and tiers of the run that wrote them. Tensors
  * begin at multiples of 4096; between them are tensors of zeros named "padding.N". Checksums cover
- * cuts of 64 Ki elements; that of a block's last cut includes the padding after it. Pure; constant
- * after init, any thread may read it. */
+ * cuts of 64 Ki elements; the checksum of a block's last cut includes the padding after it. Pure;
+ * constant after init, when any thread may read it. */
 #ifndef OFFLOAD_STORE_IMAGE_H
 #define OFFLOAD_STORE_IMAGE_H
 
@@ -14,8 +14,8 @@
 #include "offload/plan/plan.h"
 
 enum store_stream {
-    STORE_STREAM_WEIGHTS, /* working weights, of all blocks; the other streams have only trained
-                           * ones */
+    STORE_STREAM_WEIGHTS, /* working weights of all blocks; the other streams have only trained
+                           * blocks */
     STORE_STREAM_MASTER,  /* the bits below the working weights (lo16), or the whole master in
                            * fp32 */
     STORE_STREAM_M,
@@ -27,8 +27,8 @@ enum store_stream {
 
 enum {
     STORE_CUT_BYTES_MAX = 65536 * 4,
-    /* The longest header of a file, which is the limit of safetensors' own readers. It holds
-     * 200,000 blocks with names of 255 bytes, or 500,000 with short ones. */
+    /* The largest size of a file's header, which is the limit of safetensors' own readers. Such a
+     * header holds 200,000 blocks with names of 255 bytes, or 500,000 with short names. */
     STORE_HEADER_BYTES_MAX = 100 * 1000 * 1000,
 };
 
@@ -46,7 +46,7 @@ struct store_image {
     uint64_t header_bytes[STORE_STREAM_COUNT]; /* a multiple of 4096 */
 };
 
-/* "weights", "m_scales". The file is NAME.safetensors. */
+/* Returns "weights", "m_scales" ... The file is NAME.safetensors. */
 const char *store_stream_name(enum store_stream stream);
 
 /* Returns -EINVAL if a block has a name that the files use themselves; -EFBIG if the names are too
@@ -56,7 +56,7 @@ int store_image_init(struct store_image *image, const struct plan_format *format
 /* Accepts a zeroed struct. */
 void store_image_fini(struct store_image *image);
 
-/* Returns the type of a block's weights as safetensors names it; NULL: that of the run. */
+/* Returns the type of a block's weights as safetensors names it; NULL: the type of the run. */
 const char *store_block_dtype(enum block_weights weights);
 
 /* Returns the bytes of a block's tensor without padding; 0: it has none. */
@@ -65,11 +65,11 @@ uint64_t store_image_bytes(const struct store_image *image, enum store_stream st
 /* Returns whether any block has the stream, so that its file exists. */
 bool store_image_has(const struct store_image *image, enum store_stream stream);
 uint64_t store_image_file_bytes(const struct store_image *image, enum store_stream stream);
-/* Returns the number of checksums of a stream; of all streams. */
+/* Return the number of checksums of a stream, and of all streams. */
 uint64_t store_image_cuts(const struct store_image *image, enum store_stream stream);
 uint64_t store_image_cuts_all(const struct store_image *image);
 
-/* Cut `index` of a block's tensor: its offset in the file and its bytes, without and with
+/* Cut `index` of a block's tensor: its offset in the file, and its bytes without and with
  * padding. */
 struct store_cut {
     uint64_t offset;

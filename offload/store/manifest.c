@@ -1,4 +1,4 @@
-/* manifest.c: fills in what comes from the application, and writes the text. */
+/* manifest.c: takes the values that come from the application, and writes the text. */
 #include "offload/store/manifest.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ const char *store_manifest_parameter(const struct store_manifest *manifest, cons
 
 /* ---- writing ---- */
 
-/* Written as text: many JSON readers keep fewer than 64 bits of a number. */
+/* Written as text, because many JSON readers keep fewer than 64 bits of a number. */
 static void write_hex(struct core_json_write *write, const char *key, uint64_t value)
 {
     char text[20];
@@ -72,7 +72,7 @@ static void write_file(struct core_json_write *write, const char *key,
     core_json_write_object_end(write);
 }
 
-/* Where each tensor of the files is in its block, for readers other than tide. */
+/* Says where each tensor of the model's files is in its block, for readers other than tide. */
 static void write_tensors(struct core_json_write *write, const struct block *block)
 {
     core_json_write_array_begin(write, "tensors");
@@ -212,7 +212,7 @@ static void write_run(struct core_json_write *write, const struct store_manifest
     core_json_write_object_end(write);
 }
 
-/* In hexadecimal: these are a few bytes, and any reader can decode them. */
+/* In hexadecimal, because these are a few bytes and any reader can decode them. */
 static int write_application(struct core_json_write *write, const struct store_manifest *manifest)
 {
     const unsigned char *bytes = manifest->application;
@@ -247,7 +247,7 @@ static void write_part(struct core_json_write *write, const struct store_part *p
     core_json_write_object_end(write);
 }
 
-/* The first version that has what the manifest says. */
+/* Returns the first version that has the features that the manifest uses. */
 static int version_of(const struct store_manifest *manifest)
 {
     const struct blocks *blocks = manifest->blocks;

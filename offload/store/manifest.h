@@ -9,8 +9,8 @@
 #include "offload/store/image.h"
 
 enum {
-    /* 4: a part of a checkpoint; 3: frozen blocks are in the base model; 2: some block has weights
-     * of a type of its own; 1: none of these */
+    /* 4: a part of a checkpoint; 3: frozen blocks are in the base model; 2: some block's weights
+     * have their own type; 1: none of these */
     STORE_MANIFEST_VERSION = 4,
     STORE_PARAMETERS_MAX = 64,
     STORE_PARAMETER_BYTES = 64,
@@ -46,9 +46,9 @@ struct store_scale {
     uint32_t hysteresis_left;
 };
 
-/* If each machine of a run keeps its ranks' part of a checkpoint on drives of its own: the ranks
- * whose cuts this part's files have; all other ranges of the files are empty. The cuts of a block's
- * weights are divided among `weights_of` ranks, and those of its other streams among `states_of`
+/* If each machine of a run keeps its ranks' part of a checkpoint on its own drives: the ranks whose
+ * cuts are in this part's files; all other ranges of the files are empty. The cuts of a block's
+ * weights are divided among `weights_of` ranks, and the cuts of its other streams among `states_of`
  * (plan_shard_border); 1: each part has all cuts. */
 enum { STORE_PART_RANKS = 64 };
 struct store_part {
@@ -57,9 +57,9 @@ struct store_part {
 };
 
 struct store_manifest {
-    uint64_t run;     /* the same for all checkpoints of a run, including resumed parts */
-    uint64_t step;    /* steps done, including skipped ones */
-    uint64_t updates; /* without skipped ones */
+    uint64_t run;     /* the same number in all checkpoints of a run, including resumed parts */
+    uint64_t step;    /* number of steps done, including skipped ones */
+    uint64_t updates; /* number of updates, without those of skipped steps */
     struct store_scale scale;
     struct store_parameter parameters[STORE_PARAMETERS_MAX];
     uint32_t parameter_count;
@@ -89,8 +89,8 @@ int store_manifest_print(const struct store_manifest *manifest, char **text, siz
  * impossible values; each with a message that names `source`. */
 int store_manifest_parse(const char *text, size_t bytes, const char *source,
                          struct store_manifest *out);
-/* Returns -EBADMSG if the table of tensors in the text is not that of `blocks`, those of the model
- * that config.json describes, even if the checksum is right. */
+/* Returns -EBADMSG if the table of tensors in the text is not that of `blocks`, even if the
+ * checksum is right. `blocks` are those of the model that config.json describes. */
 int store_manifest_check_tensors(const char *text, size_t bytes, const char *source,
                                  const struct blocks *blocks);
 /* Accepts a zeroed struct. */

@@ -192,7 +192,7 @@ static int parse_streams(const struct core_json *doc, const struct core_json_val
     return rc == 0 ? get_file(doc, sums, &out->sums) : rc;
 }
 
-/* The type of a block's weights, if it has its own. */
+/* Parses the type of a block's weights, if the block has its own type. */
 static int parse_weights(const struct core_json *doc, const struct core_json_value *from,
                          struct blocks *blocks)
 {

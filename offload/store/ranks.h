@@ -11,7 +11,7 @@
 int store_rank_folder(const char *directory, unsigned rank, char *text, size_t bytes);
 
 /* Removes the folders of ranks `world` and up that dead runs left. Folders that are in use or not
- * ours stay; what cannot be removed is a warning. */
+ * ours stay; a folder that cannot be removed causes a warning. */
 void store_ranks_clear(const char *directory, unsigned world);
 
 struct store_look {
@@ -23,8 +23,8 @@ struct store_look {
 };
 
 /* Inspects the extent files of a store's directory, or of one rank's folder. Returns -ENOENT
- * without a message if there are none. Returns -EBADMSG if one is invalid or belongs to another run
- * than the others, and the message says which; *out is filled in even so. */
+ * without a message if there are none. Returns -EBADMSG with a message if a file is invalid or
+ * belongs to another run than the others; *out is filled in even so. */
 int store_look(const char *directory, struct store_look *out);
 
 #endif

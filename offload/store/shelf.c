@@ -1,4 +1,4 @@
-/* shelf.c: locks the folder, lists checkpoints by name, sweeps what killed runs left, and
+/* shelf.c: locks the folder, lists checkpoints by name, removes the remains of killed runs, and
  * rotates. */
 #include "offload/store/shelf.h"
 
@@ -220,7 +220,7 @@ static void remove_left(const char *path, const char *end)
     }
 }
 
-/* Removes what killed runs left. Other folders with such names stay as they are. */
+/* Removes the remains of killed runs. Other folders with such names stay as they are. */
 static void sweep(const struct store_shelf *shelf, const char *end, const char *why)
 {
     DIR *dir = opendir(shelf->directory);
@@ -297,9 +297,9 @@ void store_shelf_close(struct store_shelf *shelf)
 /* ---- rotation ---- */
 
 /* Renames the checkpoint before removing files, so that an incomplete one is never found. A folder
- * that contains files of others is not renamed, and some folders cannot be (on an overlay, or if
- * the new name exists): there only the checkpoint's own files are removed. Returns whether it was
- * renamed. */
+ * that also contains other files is not renamed, and some folders cannot be renamed (on an overlay,
+ * or if the new name exists). In these cases only the checkpoint's own files are removed. Returns
+ * whether the folder was renamed. */
 static bool take_away(const struct store_shelf *shelf, uint64_t step, const char *end)
 {
     char path[PATH_BYTES + 64];

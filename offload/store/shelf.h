@@ -1,5 +1,5 @@
 /* shelf.h: the folder in which a run keeps its checkpoints: checkpoint-N after step N, each a
- * folder of its own. A writer holds the folder's lock, which ends with the process. Readers need no
+ * separate folder. A writer holds the folder's lock, which ends with the process. Readers need no
  * lock, because a checkpoint gets its name when it is complete, and loses it before its files are
  * removed. */
 #ifndef OFFLOAD_STORE_SHELF_H
@@ -11,33 +11,33 @@
 
 struct store_shelf;
 
-/* Creates the folder if it is missing, locks it, and removes what killed runs left. Returns -EBUSY
- * if another run holds the lock. */
+/* Creates the folder if it is missing, locks it, and removes the remains of killed runs. Returns
+ * -EBUSY if another run holds the lock. */
 int store_shelf_open(const char *directory, struct store_shelf **out);
 void store_shelf_close(struct store_shelf *shelf); /* removes the spare; Accepts NULL */
 
-/* Returns whether the shelf is that of `directory`, in any spelling: both have the same lock
- * file. */
+/* Returns whether the shelf is that of `directory`, in any spelling of its path: both have the same
+ * lock file. */
 bool store_shelf_is(const struct store_shelf *shelf, const char *directory);
 const char *store_shelf_directory(const struct store_shelf *shelf);
 /* DIRECTORY/checkpoint-N. Returns text. */
 const char *store_shelf_path(const char *directory, uint64_t step, char *text, size_t bytes);
 
-/* The steps of the existing checkpoints, ascending; the caller frees them. A missing folder has
- * none. A folder checkpoint-N without a checkpoint's files does not count. */
+/* Returns the steps of the existing checkpoints, ascending; the caller frees them. A missing folder
+ * has none. A folder checkpoint-N without a checkpoint's files does not count. */
 int store_shelf_list(const char *directory, uint64_t **steps, size_t *count);
 
 /* Removes the files that the checkpoint's manifest lists, and the folder if it is empty then; what
  * cannot be removed is a warning. */
 void store_shelf_remove(const struct store_shelf *shelf, uint64_t step);
 /* Removes the oldest checkpoints (see store_shelf_remove) until `keep` remain of those up to
- * `step`, which was written last; 0: all remain. Newer checkpoints were skipped as damaged by a
- * resumed run: they do not count, and are removed once the run has passed their step. The first one
- * removed becomes the spare if there is none: freeing gigabytes would stall the drive during a run,
- * and overwriting existing files is faster than writing new ones. */
+ * `step`, which was written last; 0: all remain. A resumed run skipped newer checkpoints as
+ * damaged: they do not count, and are removed once the run has passed their step. If there is no
+ * spare, the first checkpoint removed becomes the spare, because freeing gigabytes would stall the
+ * drive during a run, and overwriting existing files is faster than writing new ones. */
 void store_shelf_rotate(struct store_shelf *shelf, uint64_t step, uint32_t keep);
 /* Returns the folder of the spare; NULL: there is none. */
 const char *store_shelf_spare(const struct store_shelf *shelf, char *text, size_t bytes);
-void store_shelf_spare_drop(struct store_shelf *shelf); /* removes it */
+void store_shelf_spare_drop(struct store_shelf *shelf); /* removes the spare */
 
 #endif

@@ -5,9 +5,9 @@
 
 #include "offload/store/image.h"
 
-/* Moves the streams' files from the folder `from` into `folder`, a descriptor: those of the right
- * size that have no other name and that no other process has open. The other files stay
- * in `from`, and no checkpoint can reuse them. */
+/* Moves the streams' files from the folder `from` into `folder`, a descriptor: the files of the
+ * right size that have no other name and that no other process has open. The other files stay in
+ * `from`, and no checkpoint can reuse them. */
 void store_spare_take(const char *from, const struct store_image *image, int folder);
 
 #endif

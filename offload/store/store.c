@@ -1,5 +1,5 @@
 /* store.c: the paths of a store, the extents of a plan's chunks, and extents in the files of a
- * checkpoint that it adopts, one part per stream. */
+ * checkpoint that the store adopts, one part per stream. */
 #include "offload/store/store.h"
 
 #include <assert.h>
@@ -25,17 +25,18 @@
 
 enum { STORE_PATH_BYTES = 4096 };
 
-/* Chunks of one kind and block; an activation's block is its boundary. */
+/* The chunks of one kind and block; an activation's block is the block that produces the
+ * boundary. */
 struct store_row {
     struct store_chunk *chunks; /* owned, [count]; a chunk that is not in the store has no
                                  * extents */
     uint32_t count;
 };
 
-/* A path, and what has to be removed with it. */
+/* A path, and what has to be removed at the end. */
 struct store_directory {
     char directory[STORE_PATH_BYTES]; /* our directory, inside the parent; empty: memory */
-    char parent[STORE_PATH_BYTES];    /* created by us; empty: it existed */
+    char parent[STORE_PATH_BYTES];    /* the parent directory if we created it; empty: it existed */
     struct aio_mem_disk *disk;        /* owned; NULL: there is a directory, or the disk is the
                                        * caller's */
 };
@@ -56,16 +57,16 @@ struct store {
     uint32_t block_count;
     const struct plan_layout *layout; /* borrowed */
     uint64_t next_owner;
-    uint64_t ahead_written; /* writes ahead of their norm that were submitted */
+    uint64_t ahead_written; /* number of submitted writes that are ahead of their norm */
     uint64_t ahead_decided; /* number of these writes about which a decision was made */
-    bool stands;            /* the last decision: whether they became current */
+    bool stands;            /* the last decision: whether the writes became current */
     struct store_adopting adopting;
-    uint32_t base_file; /* the kept base, of the first path's drive */
+    uint32_t base_file; /* index of the kept base's file in the first path's drive */
 };
 
 /* ---- the chunks of a plan ---- */
 
-/* Chunks of a block, or its activations: one per micro-batch. */
+/* Returns the chunks of a block, or its activations: one per micro-batch. */
 static uint32_t row_count(const struct plan_input *input, const struct plan *plan,
                           enum store_kind kind, uint32_t block)
 {
@@ -75,7 +76,7 @@ static uint32_t row_count(const struct plan_input *input, const struct plan *pla
                               : (uint32_t)plan_chunk_count(elements, plan_chunk_elements(plan));
 }
 
-/* Allocates an extent; if the chunk has a second generation, one more. */
+/* Allocates an extent, and one more if the chunk has a second generation. */
 typedef int each_extent(void *context, const struct store_place *place, uint64_t bytes,
                         unsigned generations);
 
@@ -201,8 +202,8 @@ static uint64_t path_limit(const struct store_path *path)
     return bytes / PLAN_EXTENT_BYTES * PLAN_EXTENT_BYTES;
 }
 
-/* The same if there are several paths: extents are spread over them by MiB, and the end of a path may be
- * too small for one. */
+/* The same if there are several paths: extents are spread over them by MiB, and the end of a path
+ * may be too small for one. */
 static uint64_t path_room(const struct store_path *path)
 {
     const uint64_t limit = path_limit(path);
@@ -371,7 +372,7 @@ fail:;
     return core_err_first(&kept, store_close(store));
 }
 
-/* Closes the files; nothing reads from them any more. */
+/* Closes the files, from which nothing reads any more. */
 static void close_adopted(struct store *store)
 {
     struct store_adopting *adopting = &store->adopting;
@@ -388,8 +389,8 @@ int store_close(struct store *store)
     if (store == NULL) {
         return 0;
     }
-    /* Drives first: late completions of a stalled drive are still compared with the extents'
-     * checksums. */
+    /* Closes drives first, because late completions of a stalled drive are still compared with the
+     * extents' checksums. */
     int rc = aio_store_close(store->extents);
     for (int kind = 0; kind < STORE_KIND_COUNT; kind++) {
         for (uint32_t b = 0; store->rows[kind] != NULL && b < store->block_count; b++) {
@@ -419,7 +420,7 @@ int store_close(struct store *store)
     return rc;
 }
 
-/* NULL, with a message: the plan does not keep the chunk in STORE. */
+/* Returns NULL, with a message, if the plan does not keep the chunk in STORE. */
 static struct store_chunk *find_chunk(const struct store *store, const struct store_place *place)
 {
     const struct store_row *row = &store->rows[place->kind][place->block];
@@ -432,7 +433,7 @@ static struct store_chunk *find_chunk(const struct store *store, const struct st
     return chunk;
 }
 
-/* A position among the chunks of weights and states; begins as zeros. */
+/* A position among the chunks of weights and states; zero at the beginning. */
 struct store_cursor {
     uint32_t kind, block, index;
 };
@@ -650,8 +651,8 @@ static uint64_t element_bytes(const struct plan_format *format, enum store_strea
     return 0;
 }
 
-/* Finds the parts of a chunk's extent in the checkpoint's files. Returns their number; 0: they are
- * not aligned as an extent requires. */
+/* Finds the parts of a chunk's extent in the checkpoint's files. Returns their number; 0 if they
+ * are not aligned as an extent requires. */
 static unsigned parts_of(const struct store *store, const struct store_place *place,
                          const struct store_image *image, struct plan_span span,
                          struct aio_extent_part parts[3])

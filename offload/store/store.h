@@ -1,9 +1,9 @@
 /* store.h: stores the chunks of a plan: working weights, states, gradients and boundary
- * activations, each in an extent of its own, and the queues that move them. If the plan speculates,
- * data that an update overwrites has two extents: a write goes to the one that is not current,
- * which becomes current when the write is done (chunk.h). The engine's thread opens, closes, reads
- * and writes. After open nothing is allocated, except to adopt a checkpoint's files.
- * Every other extent is written by this run before it is read. */
+ * activations, each in its own extent, with the queues that move them. If the plan speculates, data
+ * that an update overwrites has two extents: a write goes to the extent that is not current, which
+ * becomes current when the write is done (chunk.h). The engine's thread opens, closes, reads and
+ * writes. After open nothing is allocated, except to adopt a checkpoint's files. This run writes
+ * every other extent before it reads it. */
 #ifndef OFFLOAD_STORE_STORE_H
 #define OFFLOAD_STORE_STORE_H
 
@@ -20,8 +20,9 @@ struct store_checkpoint;
 enum { STORE_PATHS_MAX = AIO_PATHS_MAX };
 
 struct store_path {
-    const char *directory;            /* we create a directory of our own in it; NULL: `disk` */
-    uint64_t bytes;                   /* the most that may be used; 0: only the disk limits it */
+    const char *directory; /* we create our own directory in it; NULL: `disk` */
+    /* limit of the space that is used; 0: only the disk limits it */
+    uint64_t bytes;
     double weight;                    /* speed, in any unit common to the paths; 0: measured */
     const struct aio_backend *recipe; /* borrowed; the drive's back end; NULL: the store's */
     struct aio_mem_disk *disk;        /* borrowed; for `mem` */
@@ -32,9 +33,9 @@ struct store_path {
 
 /* Returns the bytes of extents that fit into all paths: the budget of a plan. */
 uint64_t store_capacity(const struct store_path *paths, unsigned count);
-/* The size of each path's file for `bytes` of extents: in proportion to the weights; the other
- * paths take what exceeds a path's limit. If a weight is yet to be measured, each path gets space
- * for everything. -ENOSPC only if `bytes` is more than store_capacity. */
+/* Computes the size of each path's file for `bytes` of extents: in proportion to the weights; the
+ * other paths take the part that exceeds a path's limit. If a weight is yet to be measured, each
+ * path gets space for everything. Returns -ENOSPC only if `bytes` is more than store_capacity. */
 int store_share(const struct store_path *paths, unsigned count, uint64_t bytes,
                 uint64_t shares[STORE_PATHS_MAX]);
 
@@ -45,14 +46,14 @@ struct store_options {
     const struct store_path *paths;
     unsigned path_count;
     const struct core_cpus
-        *drive_cpus;     /* [path_count] where each path's thread runs; read at open; an empty
-                                         * set: anywhere; NULL: all of them */
+        *drive_cpus;     /* [path_count] processors of each path's thread, read at open; an empty
+                          * set: any processor; NULL: any processor for all paths */
     const char *backend; /* NULL: chosen by probing */
     uint64_t run;        /* identifies the run */
-    unsigned rank;       /* part of the directories' names */
-    unsigned world;   /* ranks of the run: the first one removes what dead runs with more ranks left
-                       * in its directory; 0: nothing is removed */
-    int64_t limit_ns; /* time limit of one block's I/O; 0: the drive's own */
+    unsigned rank;       /* rank that is part of the directories' names */
+    unsigned world;      /* ranks of the run: the first rank removes files that dead runs with more
+                       * ranks left in its directory; 0: nothing is removed */
+    int64_t limit_ns;    /* time limit of one block's I/O; 0: the drive's own */
     int (*progress)(void *user, const char *directory, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 };
@@ -84,34 +85,34 @@ int store_read(struct store *store, struct aio_queue *queue, const struct store_
 int store_write(struct store *store, struct aio_queue *queue, const struct store_place *place,
                 const void *memory, struct core_fence *out);
 
-/* Moves `bytes` of the weights of a block that is brought by pages (plan_block_layout.by_pages): whole pages
- * from `offset`, a multiple of 4096, on; the end of the block is rounded up. A range that touches several
- * chunks is moved only up to the end of the first one; *moved is the number of bytes up to there. */
+/* Moves `bytes` of the weights of a block that is brought by pages (plan_block_layout.by_pages):
+ * whole pages from `offset` on, a multiple of 4096; the end of the block is rounded up. If a range
+ * touches several chunks, only the part in the first chunk is moved; *moved is its size. */
 int store_read_pages(struct store *store, struct aio_queue *queue, uint32_t block, uint64_t offset,
                      void *memory, uint64_t bytes, uint64_t *moved, struct core_fence *out);
 int store_write_pages(struct store *store, struct aio_queue *queue, uint32_t block, uint64_t offset,
                       const void *memory, uint64_t bytes, uint64_t *moved, struct core_fence *out);
 
-/* As store_write, before the step's norm is known: what it writes becomes current only if store_decide
- * confirms it. */
+/* Like store_write, before the step's norm is known: the new data becomes current only if
+ * store_decide confirms it. */
 int store_write_ahead(struct store *store, struct aio_queue *queue, const struct store_place *place,
                       const void *memory, struct core_fence *out);
-/* Confirms or discards the next `count` writes ahead together, including those that are not
- * submitted yet. */
+/* Confirms or discards the next `count` writes ahead of the norm together, including those that are
+ * not submitted yet. */
 void store_decide(struct store *store, uint64_t count, bool stands);
 
-/* ---- adopting a checkpoint ----
- * A store uses a checkpoint's files instead of writing the data again. A chunk that was read from a
- * checkpoint and verified stays in the checkpoint's file until its first write is done. Every read of it
- * is compared with checksums that were computed when it was verified. This works if the checkpoint is on
- * the same file system as a store with one path, for chunks whose streams are whole MiB; all others are
- * written. The checkpoint may be removed meanwhile, because its files stay open. */
+/* ---- adopting a checkpoint ---- A store uses a checkpoint's files instead of writing the data
+ * again. A chunk that was read from a checkpoint and verified stays in the checkpoint's file until
+ * its first write is done. Every read of it is compared with checksums that were computed when it
+ * was verified. This works if the checkpoint is on the same file system as a store with one path,
+ * for chunks whose streams are whole MiB; all others are written. The checkpoint may be removed in
+ * the meantime, because its files stay open. */
 
 /* Opens the checkpoint's files for the store; does nothing if nothing can be adopted. */
 int store_adopt_begin(struct store *store, const struct store_checkpoint *checkpoint);
 
 /* Adopts a chunk: `span` of its block, which was read into `memory` and verified, is at `place`
- * from now on. Returns 1 if it is adopted, or 0 if the caller has to write it. */
+ * from now on. Returns 1 if the chunk is adopted, or 0 if the caller has to write it. */
 int store_adopt(struct store *store, const struct store_place *place,
                 const struct store_checkpoint *checkpoint, struct plan_span span,
                 const void *memory);
@@ -121,9 +122,9 @@ uint64_t store_adopted_bytes(struct store *store);
 /* Closes the checkpoint's files if no chunk is in them any more. Accepts NULL. */
 int store_adopt_release(struct store *store);
 
-/* ---- reading a kept base ----
- * Chunks of frozen weights that are in a file on the same file system as a store with one path, with the checksums of
- * their units (aio_known_sums), are read there and not copied. */
+/* ---- reading a kept base ---- Chunks of frozen weights in a file on the same file system as a
+ * store with one path, with the checksums of their units (aio_known_sums), are read from that file
+ * and not copied. */
 
 struct store_base {
     int fd; /* opened for direct I/O; outlives the store */
@@ -134,7 +135,7 @@ struct store_base {
 /* Attaches the file. Returns 1 if chunks can be read from it, 0 if they cannot, because the store
  * has several paths or is on another file system, or -errno if the file cannot be attached. */
 int store_base_begin(struct store *store, const struct store_base *base);
-/* From now on a chunk is read at `part->offset` of that file; part->bytes is the size of its
+/* From now on reads a chunk at `part->offset` of that file; part->bytes is the size of its
  * extent. */
 struct store_base_part {
     uint64_t offset, bytes;
