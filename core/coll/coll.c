@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/err.h"
+#include "core/base/log.h"
 #include "core/coll/backend.h"
 #include "core/coll/codes.h"
 #include "core/coll/peers.h"
@@ -117,12 +118,31 @@ int coll_open(const struct coll_options *options, struct coll **out)
     return 0;
 }
 
+/* For whoever looks why a cluster is slow. */
+static void log_traffic(const struct coll *coll)
+{
+    core_log(CORE_LOG_DEBUG, "rank %u ran %" PRIu64 " collectives", coll->rank,
+             atomic_load_explicit(&coll->commands, memory_order_relaxed));
+    for (int op = 0; op < COLL_OPS; op++) {
+        const uint64_t bytes = atomic_load_explicit(&coll->received_bytes[op],
+                                                    memory_order_relaxed);
+        if (bytes > 0) {
+            core_log(CORE_LOG_DEBUG,
+                     "rank %u received %" PRIu64 " bytes by %s, %" PRIu64
+                     " of them from other hosts",
+                     coll->rank, bytes, coll_op_name((enum coll_op)op),
+                     atomic_load_explicit(&coll->far_bytes[op], memory_order_relaxed));
+        }
+    }
+}
+
 void coll_close(struct coll *coll)
 {
     if (coll == NULL) {
         return;
     }
     core_queue_destroy(coll->jobs);
+    log_traffic(coll);
     coll->backend->close(coll);
 }
 
@@ -139,7 +159,8 @@ static int check_borders(const struct coll *coll, const struct coll_command *com
         (command->op != COLL_GATHER && command->op != COLL_REDUCE_SCATTER)) {
         return 0;
     }
-    const unsigned ranks = command->within > 0 ? command->within : coll->world;
+    const bool groups = command->op == COLL_GATHER && command->within > 0;
+    const unsigned ranks = groups ? command->within : coll->world;
     uint64_t before = 0;
     for (unsigned r = 0; r <= ranks; r++) {
         uint64_t border = command->borders[r];
@@ -173,6 +194,13 @@ static bool is_possible(const struct coll_command *command)
            !(command->type == COLL_INT4 && command->op != COLL_REDUCE_SCATTER);
 }
 
+static bool can_be_within(const struct coll_command *command)
+{
+    return command->op == COLL_GATHER ||
+           ((command->op == COLL_REDUCE_SCATTER || command->op == COLL_ALL_REDUCE) &&
+            command->type <= COLL_FP16);
+}
+
 static int check_command(const struct coll *coll, const struct coll_command *command)
 {
     size_t type_bytes = coll_type_bytes(command->type);
@@ -192,10 +220,11 @@ static int check_command(const struct coll *coll, const struct coll_command *com
             coll_op_name(command->op), command->count, coll_type_name(command->type), command->from,
             command->to, command->root, coll->world);
     }
-    if (command->within > 0 && (command->op != COLL_GATHER || coll->world % command->within != 0)) {
+    if (command->within > 0 && (!can_be_within(command) || coll->world % command->within != 0)) {
         return core_err_set(-EINVAL,
-                            "%s within groups of %u of %u ranks is invalid: only a gather can be "
-                            "within groups, and the group size must divide the number of ranks",
+                            "%s within groups of %u of %u ranks is invalid: only a gather, and a "
+                            "sum of fp32, bf16 or fp16, can be within groups, and the group size "
+                            "must divide the number of ranks",
                             coll_op_name(command->op), command->within, coll->world);
     }
     if (!coll->reachable) {
@@ -256,13 +285,4 @@ void coll_abort(struct coll *coll, int code)
 {
     assert(code < 0);
     core_queue_abandon(coll->jobs, coll->backend->abort(coll, code));
-}
-
-void coll_traffic_report(const struct coll *coll, struct coll_traffic *out)
-{
-    out->commands = atomic_load_explicit(&coll->commands, memory_order_relaxed);
-    for (size_t i = 0; i < COLL_OPS; i++) {
-        out->received_bytes[i] = atomic_load_explicit(&coll->received_bytes[i],
-                                                      memory_order_relaxed);
-    }
 }

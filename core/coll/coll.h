@@ -6,7 +6,7 @@
  * Every command works on one array of `count` elements, cut at `borders` into one part per rank.
  * Sums are computed in fp32 (COLL_F64: fp64) over ranks 0, 1, 2, ... and rounded once, to nearest
  * even; those of COLL_INT4 are sums of what the codes stand for. They depend neither on which rank
- * arrives first nor on the run. */
+ * arrives first nor on the run. `within` of a command permits sums in another order. */
 #ifndef CORE_COLL_COLL_H
 #define CORE_COLL_COLL_H
 
@@ -60,7 +60,8 @@ struct coll_options {
 int coll_nccl_find(void);
 
 int coll_open(const struct coll_options *options, struct coll **out);
-/* Waits until the submitted commands have ended; if they can no longer end, call coll_abort first.
+/* Waits until the submitted commands have ended, and logs their number and bytes; if they can no longer end, call
+ * coll_abort first.
  * Commands of other ranks that still need this rank fail with an error that names it. NULL is
  * fine. */
 void coll_close(struct coll *coll);
@@ -101,11 +102,14 @@ struct coll_command {
                          its own place inside the whole array. Otherwise `from` and `to` do not
                          overlap */
     uint64_t count;   /* elements of the whole array */
-    /* GATHER: the size of groups of consecutive ranks, each of which gathers an array of its own;
-     * ranks 0 to within - 1 are the first group. All ranks submit the command. Must divide the
-     * world; 0: all ranks gather one array */
+    /* The size of groups of consecutive ranks: 0 to within - 1 are the first one. Must divide the
+     * world; 0: none. All ranks submit the command.
+     * GATHER: each group gathers an array of its own.
+     * REDUCE_SCATTER, ALL_REDUCE of fp32, bf16 and fp16: the ranks of a group add their arrays, and
+     * the groups add their sums, which are rounded to `type`; so a part comes once from each other
+     * group, and not from each of its ranks. On cards: NCCL's own sum of all ranks */
     unsigned within;
-    /* GATHER, REDUCE_SCATTER: [world + 1], or [within + 1], ascending from 0 to count: the r-th rank has elements
+    /* GATHER, REDUCE_SCATTER: [world + 1], or [within + 1] of a GATHER within groups, ascending from 0 to count: the r-th rank has elements
      * borders[r] to borders[r + 1]; borrowed until the fence is reached. NULL: coll_border() */
     const uint64_t *borders;
     /* REDUCE_SCATTER of COLL_INT4: the type of the numbers at `to` (fp32, bf16 or fp16), which does not overlap `from`,
@@ -136,13 +140,5 @@ int coll_submit(struct coll *coll, const struct coll_command *command, struct co
 /* Ends the run for all ranks with `code` and this thread's message; for a rank that cannot
  * continue. Waiting ranks return at once. */
 void coll_abort(struct coll *coll, int code);
-
-/* Bytes that this rank has received from others since it opened. Any thread. */
-struct coll_traffic {
-    uint64_t commands;
-    uint64_t received_bytes[COLL_OPS];
-};
-
-void coll_traffic_report(const struct coll *coll, struct coll_traffic *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* coll_mpi.c: ranks are processes that exchange transfers (peers.h).
  * A collective begins with a head from each rank to each other one: what it calls, and its data if they are
- * short. Once a rank has sent its head it takes part in that collective to the end, unless the head of another
+ * short; with those of a command that another back end carries out (`meets`) all ranks only meet. Once a rank has sent its head it takes part in that collective to the end, unless the head of another
  * rank says that this one has left or aborted; so data are on their way only to ranks that will receive them, and
  * all ranks fail at the same collective. Longer data follow: each rank sends the parts to their owners, who add
  * them up in the order of ranks with the code that ranks as threads use.
@@ -17,6 +17,7 @@
 #include "core/base/hash.h"
 #include "core/coll/backend.h"
 #include "core/coll/peers.h"
+#include "core/coll/sum.h"
 
 enum head_kind { HEAD_WORK, HEAD_LEFT, HEAD_ABORTED };
 
@@ -71,9 +72,12 @@ static unsigned char *head_of(unsigned char *heads, unsigned rank)
     return heads + (size_t)rank * HEAD_BYTES;
 }
 
-static void received(struct mpi *mpi, enum coll_op op, uint64_t bytes)
+static void received(struct mpi *mpi, enum coll_op op, unsigned from, uint64_t bytes)
 {
+    const char *own = coll_peers_at(mpi->peers, mpi->base.rank)->host;
+    const bool far = strcmp(coll_peers_at(mpi->peers, from)->host, own) != 0;
     atomic_fetch_add_explicit(&mpi->base.received_bytes[op], bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&mpi->base.far_bytes[op], far ? bytes : 0, memory_order_relaxed);
 }
 
 static void copy(void *to, const void *from, uint64_t bytes)
@@ -360,7 +364,9 @@ static void sum_short(struct mpi *mpi, const struct coll_work *work, uint64_t be
         const struct coll_terms terms = {
             .from = mpi->arrays, .ranks = mpi->base.world, .count = count};
         coll_work_sum(work, &terms, to);
-        received(mpi, work->op, (mpi->base.world - 1) * bytes_of(work, count));
+        for (unsigned r = 0; r < mpi->base.world; r++) {
+            received(mpi, work->op, r, r == mpi->base.rank ? 0 : bytes_of(work, count));
+        }
     }
 }
 
@@ -377,7 +383,7 @@ static void gather_short(struct mpi *mpi, const struct coll_work *work)
         copy((unsigned char *)work->to + bytes_of(work, begin),
              own ? work->from : (const void *)(head_of(mpi->heads_in, r) + sizeof(struct head)),
              bytes_of(work, end - begin));
-        received(mpi, work->op, own ? 0 : bytes_of(work, end - begin));
+        received(mpi, work->op, r, own ? 0 : bytes_of(work, end - begin));
     }
 }
 
@@ -396,7 +402,7 @@ static void finish_short(struct mpi *mpi, const struct coll_work *work)
              root ? work->from
                   : (const void *)(head_of(mpi->heads_in, work->root) + sizeof(struct head)),
              bytes_of(work, work->count));
-        received(mpi, work->op, root ? 0 : bytes_of(work, work->count));
+        received(mpi, work->op, work->root, root ? 0 : bytes_of(work, work->count));
         break;
     case COLL_BARRIER:
     case COLL_OPS: break;
@@ -455,7 +461,7 @@ static int gather_long(struct mpi *mpi, const struct coll_work *work, const void
             const uint64_t bytes = part_bytes(mpi, work, r, &at);
             const uint64_t in = piece_of(bytes, transfer_max, done / transfer_max, &from);
             receive_data(mpi, &turn->in[r], r, (unsigned char *)work->to + at + from, in);
-            received(mpi, work->op, in);
+            received(mpi, work->op, r, in);
             const uint64_t out = piece_of(own_bytes, transfer_max, done / transfer_max, &from);
             send_data(mpi, &turn->out[r], r, (const unsigned char *)own + from, out);
         }
@@ -483,7 +489,7 @@ static void begin_pieces(struct mpi *mpi, const struct coll_work *work, uint64_t
     for (unsigned i = 0; i + 1 < mpi->base.world; i++) {
         const unsigned r = other(mpi, i);
         receive_data(mpi, &turn->in[r], r, turn->pieces + r * mpi->piece_bytes, in);
-        received(mpi, work->op, in);
+        received(mpi, work->op, r, in);
     }
     for (unsigned i = 0; i + 1 < mpi->base.world; i++) {
         const unsigned r = other(mpi, i);
@@ -533,6 +539,194 @@ static int sum_long(struct mpi *mpi, const struct coll_work *work, void *to)
     return 0;
 }
 
+/* ---- longer sums of groups ----
+ * Groups add up first (coll_command.within): first each rank exchanges pieces inside its group, and adds its group's
+ * sums of its own part and of those of its twins, the ranks of other groups with its index; then twins exchange these. */
+
+static bool sums_by_groups(const struct mpi *mpi, const struct coll_work *work)
+{
+    return work->op != COLL_GATHER && work->within > 1 && work->within < mpi->base.world;
+}
+
+/* The rank of a group with the `index` of the group's member. */
+static unsigned member(const struct coll_work *work, unsigned group, unsigned index)
+{
+    return group * work->within + index;
+}
+
+/* The groups, this rank's own, and its index there. */
+struct groups {
+    unsigned count, own, index;
+};
+
+static struct groups groups_of(const struct mpi *mpi, const struct coll_work *work)
+{
+    return (struct groups){.count = mpi->base.world / work->within,
+                           .own = mpi->base.rank / work->within,
+                           .index = mpi->base.rank % work->within};
+}
+
+/* The `index`-th piece of rank r's part: its size, and where it is in the whole array. */
+static uint64_t piece_at(const struct mpi *mpi, const struct coll_work *work, unsigned r,
+                         uint64_t index, uint64_t *at)
+{
+    uint64_t from;
+    const uint64_t part = part_bytes(mpi, work, r, at);
+    const uint64_t bytes = piece_of(part, sum_piece_bytes(mpi, work), index, &from);
+    *at += from;
+    return bytes;
+}
+
+/* Received pieces: of rank r. A part of a twin comes from each member of this group, so its piece has the place of
+ * the rank with the member's index in the twin's group. */
+static unsigned char *piece_from(const struct mpi *mpi, const struct turn *turn, unsigned r)
+{
+    return turn->pieces + r * mpi->piece_bytes;
+}
+
+/* Where a twin's sum of this rank's part is received: a place inside its group that is free when the
+ * sums of this group are made. */
+static unsigned char *twin_sum(const struct mpi *mpi, const struct coll_work *work,
+                               const struct turn *turn, unsigned group)
+{
+    const unsigned next = (mpi->base.rank % work->within + 1) % work->within;
+    return piece_from(mpi, turn, member(work, group, next));
+}
+
+/* Begins to exchange the `index`-th piece of the parts of all ranks inside the group. */
+static void begin_inside(struct mpi *mpi, const struct coll_work *work, uint64_t index)
+{
+    const struct turn *turn = &mpi->turns[index % TURNS];
+    const struct groups groups = groups_of(mpi, work);
+    for (unsigned i = 1; i < work->within; i++) {
+        const unsigned other_index = (groups.index + i) % work->within;
+        const unsigned peer = member(work, groups.own, other_index);
+        for (unsigned g = 0; g < groups.count; g++) {
+            const unsigned r = member(work, g, other_index);
+            uint64_t at;
+            const uint64_t in = piece_at(mpi, work, member(work, g, groups.index), index, &at);
+            receive_data(mpi, &turn->in[r], peer, piece_from(mpi, turn, r), in);
+            received(mpi, work->op, peer, in);
+            const uint64_t out = piece_at(mpi, work, r, index, &at);
+            send_data(mpi, &turn->out[r], peer, (const unsigned char *)work->from + at, out);
+        }
+    }
+}
+
+/* Adds the pieces of this group for this rank and its twins, and begins to exchange the sums with these. */
+static void add_inside(struct mpi *mpi, const struct coll_work *work, uint64_t index)
+{
+    const struct turn *turn = &mpi->turns[index % TURNS];
+    const struct groups groups = groups_of(mpi, work);
+    const size_t width = coll_type_bytes(work->type);
+    uint64_t at;
+    const uint64_t own = piece_at(mpi, work, mpi->base.rank, index, &at);
+    for (unsigned g = 0; g < groups.count; g++) {
+        const unsigned twin = member(work, g, groups.index);
+        const uint64_t bytes = piece_at(mpi, work, twin, index, &at);
+        for (unsigned i = 0; i < work->within; i++) {
+            mpi->arrays[i] = i == groups.index ? (const unsigned char *)work->from + at
+                                               : piece_from(mpi, turn, member(work, g, i));
+        }
+        coll_sum(work->type, mpi->arrays, work->within, 0, bytes / width,
+                 piece_from(mpi, turn, twin));
+    }
+    for (unsigned i = 1; i < groups.count; i++) {
+        const unsigned g = (groups.own + i) % groups.count;
+        const unsigned twin = member(work, g, groups.index);
+        receive_data(mpi, &turn->in[twin], twin, twin_sum(mpi, work, turn, g), own);
+        received(mpi, work->op, twin, own);
+        send_data(mpi, &turn->out[twin], twin, piece_from(mpi, turn, twin),
+                  piece_at(mpi, work, twin, index, &at));
+    }
+}
+
+/* Adds the sums of all groups for a piece of this rank's part. */
+static void add_groups(struct mpi *mpi, const struct coll_work *work, uint64_t index,
+                       unsigned char *to)
+{
+    const struct turn *turn = &mpi->turns[index % TURNS];
+    const struct groups groups = groups_of(mpi, work);
+    uint64_t begin;
+    uint64_t at;
+    (void)part_bytes(mpi, work, mpi->base.rank, &begin);
+    const uint64_t bytes = piece_at(mpi, work, mpi->base.rank, index, &at);
+    for (unsigned g = 0; g < groups.count; g++) {
+        mpi->arrays[g] = g == groups.own ? piece_from(mpi, turn, mpi->base.rank)
+                                         : twin_sum(mpi, work, turn, g);
+    }
+    coll_sum(work->type, mpi->arrays, groups.count, 0, bytes / coll_type_bytes(work->type),
+             to + (at - begin));
+}
+
+/* While twins exchange the sums of a piece, the next piece is exchanged inside groups. */
+static int sum_groups_long(struct mpi *mpi, const struct coll_work *work, unsigned char *to)
+{
+    const uint64_t piece = sum_piece_bytes(mpi, work);
+    const uint64_t count = (longest_part(mpi, work) + piece - 1) / piece;
+    int rc = 0;
+    begin_inside(mpi, work, 0);
+    for (uint64_t i = 0; rc == 0 && i <= count; i++) {
+        if (i < count) {
+            rc = wait_turn(mpi, &mpi->turns[i % TURNS]);
+            if (rc == 0) {
+                add_inside(mpi, work, i);
+            }
+        }
+        if (rc == 0 && i > 0) {
+            rc = wait_turn(mpi, &mpi->turns[(i - 1) % TURNS]);
+            if (rc == 0) {
+                add_groups(mpi, work, i - 1, to);
+            }
+        }
+        if (rc == 0 && i + 1 < count) {
+            begin_inside(mpi, work, i + 1);
+        }
+    }
+    return rc;
+}
+
+/* Each rank's part of a sum is in its place: first twins exchange theirs, then each group what its members have. */
+static int gather_groups_long(struct mpi *mpi, const struct coll_work *work)
+{
+    const struct turn *turn = &mpi->turns[0];
+    const struct groups groups = groups_of(mpi, work);
+    const uint64_t longest = longest_part(mpi, work);
+    unsigned char *to = work->to;
+    int rc = 0;
+    for (uint64_t done = 0; rc == 0 && done < longest; done += transfer_max) {
+        const uint64_t index = done / transfer_max;
+        uint64_t from;
+        uint64_t at;
+        uint64_t bytes = part_bytes(mpi, work, mpi->base.rank, &at);
+        const uint64_t own = piece_of(bytes, transfer_max, index, &from);
+        const unsigned char *out = to + at + from;
+        for (unsigned i = 1; i < groups.count; i++) {
+            const unsigned twin = member(work, (groups.own + i) % groups.count, groups.index);
+            bytes = piece_of(part_bytes(mpi, work, twin, &at), transfer_max, index, &from);
+            receive_data(mpi, &turn->in[twin], twin, to + at + from, bytes);
+            received(mpi, work->op, twin, bytes);
+            send_data(mpi, &turn->out[twin], twin, out, own);
+        }
+        rc = wait_turn(mpi, turn);
+        for (unsigned r = 0; rc == 0 && r < mpi->base.world; r++) {
+            const unsigned other_index = r % work->within;
+            const unsigned peer = member(work, groups.own, other_index);
+            const unsigned twin = member(work, r / work->within, groups.index);
+            if (other_index == groups.index) {
+                continue;
+            }
+            bytes = piece_of(part_bytes(mpi, work, r, &at), transfer_max, index, &from);
+            receive_data(mpi, &turn->in[r], peer, to + at + from, bytes);
+            received(mpi, work->op, peer, bytes);
+            bytes = piece_of(part_bytes(mpi, work, twin, &at), transfer_max, index, &from);
+            send_data(mpi, &turn->out[r], peer, to + at + from, bytes);
+        }
+        rc = rc != 0 ? rc : wait_turn(mpi, turn);
+    }
+    return rc;
+}
+
 static int broadcast_long(struct mpi *mpi, const struct coll_work *work)
 {
     const struct turn *turn = &mpi->turns[0];
@@ -548,7 +742,7 @@ static int broadcast_long(struct mpi *mpi, const struct coll_work *work)
         if (!root) {
             receive_data(mpi, &turn->in[work->root], work->root, (unsigned char *)work->to + done,
                          part);
-            received(mpi, work->op, part);
+            received(mpi, work->op, work->root, part);
         }
         rc = wait_turn(mpi, turn);
     }
@@ -556,6 +750,11 @@ static int broadcast_long(struct mpi *mpi, const struct coll_work *work)
         copy(work->to, work->from, bytes);
     }
     return rc;
+}
+
+static int sum_any_long(struct mpi *mpi, const struct coll_work *work, unsigned char *to)
+{
+    return sums_by_groups(mpi, work) ? sum_groups_long(mpi, work, to) : sum_long(mpi, work, to);
 }
 
 static int finish_long(struct mpi *mpi, const struct coll_work *work)
@@ -566,9 +765,12 @@ static int finish_long(struct mpi *mpi, const struct coll_work *work)
     int rc = 0;
     switch (work->op) {
     case COLL_GATHER: return gather_long(mpi, work, work->from);
-    case COLL_REDUCE_SCATTER: return sum_long(mpi, work, own);
+    case COLL_REDUCE_SCATTER: return sum_any_long(mpi, work, own);
     case COLL_ALL_REDUCE:
-        rc = sum_long(mpi, work, own + at);
+        rc = sum_any_long(mpi, work, own + at);
+        if (rc == 0 && sums_by_groups(mpi, work)) {
+            return gather_groups_long(mpi, work);
+        }
         return rc != 0 ? rc : gather_long(mpi, work, own + at);
     case COLL_BROADCAST: return broadcast_long(mpi, work);
     case COLL_BARRIER:

@@ -3,8 +3,8 @@
  * back end also synchronises the ranks: before each collective all ranks arrive there and compare
  * their commands, so that NCCL's kernels never wait for a rank that is late, has left or runs
  * another command; a rank that fails ends the other ranks there. An op of the card computes sums,
- * in the order of ranks, because the order of NCCL's own sums depends on its rings. The library is
- * opened when the first rank needs it. Only the thread of a rank's queue calls this file and NCCL,
+ * in the order of ranks, because the order of NCCL's own sums depends on its rings; NCCL's own are
+ * used for commands that permit it (coll_command.within). The library is opened when the first rank needs it. Only the thread of a rank's queue calls this file and NCCL,
  * whose calls never block (ncclConfig_t.blocking). */
 #include <dlfcn.h>
 #include <errno.h>
@@ -43,7 +43,8 @@ static const int64_t look_ns =
         each(ncclCommGetAsyncError) each(ncclCommFinalize) each(ncclCommDestroy)                   \
             each(ncclCommAbort) each(ncclGetErrorString) each(ncclGetLastError)                    \
                 each(ncclGroupStart) each(ncclGroupEnd) each(ncclSend) each(ncclRecv)              \
-                    each(ncclAllGather) each(ncclBroadcast)
+                    each(ncclAllGather) each(ncclBroadcast) each(ncclReduceScatter)                \
+                        each(ncclReduce) each(ncclAllReduce)
 
 struct functions {
 #define MEMBER(name) __typeof__(&(name)) name;
@@ -413,6 +414,62 @@ static int all_reduce(struct nccl *nccl, const struct coll_work *work)
     return rc != 0 ? rc : gather(nccl, &whole);
 }
 
+/* ---- NCCL's own sums ---- */
+
+static ncclDataType_t nccl_type(enum coll_type type)
+{
+    enum { BF16 = 9 }; /* ncclBfloat16, which older headers define for nvcc alone */
+    return type == COLL_F32 ? ncclFloat32 : type == COLL_BF16 ? (ncclDataType_t)BF16 : ncclFloat16;
+}
+
+/* Sums of parts that differ in length: one for each rank. */
+static int reduce_parts(struct nccl *nccl, const struct coll_work *work)
+{
+    ncclResult_t result = nccl->call.ncclGroupStart();
+    if (result != ncclSuccess) {
+        return fail_call(nccl, "ncclGroupStart", result);
+    }
+    for (unsigned r = 0; result == ncclSuccess && r < nccl->base.world; r++) {
+        uint64_t at;
+        const uint64_t count = part_bytes(nccl, work, r, &at) / coll_type_bytes(work->type);
+        if (count > 0) {
+            result = nccl->call.ncclReduce((const unsigned char *)work->from + at, work->to, count,
+                                           nccl_type(work->type), ncclSum, (int)r, nccl->comm,
+                                           nccl->where.stream);
+            result = result == ncclInProgress ? ncclSuccess
+                                              : result; /* the group's end says more */
+        }
+    }
+    const ncclResult_t ended = nccl->call.ncclGroupEnd();
+    return result != ncclSuccess ? fail_call(nccl, "ncclReduce", result)
+                                 : settle(nccl, "ncclGroupEnd", ended);
+}
+
+static int reduce_scatter_fast(struct nccl *nccl, const struct coll_work *work)
+{
+    uint64_t at;
+    const uint64_t own = part_bytes(nccl, work, nccl->base.rank, &at);
+    received(nccl, work->op, own * (nccl->base.world - 1));
+    if (!parts_are_equal(nccl, work)) {
+        return reduce_parts(nccl, work);
+    }
+    return settle(nccl, "ncclReduceScatter",
+                  nccl->call.ncclReduceScatter(
+                      work->from, work->to, own / coll_type_bytes(work->type),
+                      nccl_type(work->type), ncclSum, nccl->comm, nccl->where.stream));
+}
+
+static int all_reduce_fast(struct nccl *nccl, const struct coll_work *work)
+{
+    uint64_t at;
+    const uint64_t own = part_bytes(nccl, work, nccl->base.rank, &at);
+    const uint64_t all = work->count * coll_type_bytes(work->type);
+    received(nccl, work->op, own * (nccl->base.world - 1) + (all - own));
+    return settle(nccl, "ncclAllReduce",
+                  nccl->call.ncclAllReduce(work->from, work->to, work->count, nccl_type(work->type),
+                                           ncclSum, nccl->comm, nccl->where.stream));
+}
+
 static int broadcast(struct nccl *nccl, const struct coll_work *work)
 {
     const bool root = work->root == nccl->base.rank;
@@ -425,10 +482,12 @@ static int broadcast(struct nccl *nccl, const struct coll_work *work)
 
 static int put_work(struct nccl *nccl, const struct coll_work *work)
 {
+    const bool fast = work->within > 0; /* of sums */
     switch (work->op) {
     case COLL_GATHER: return gather(nccl, work);
-    case COLL_REDUCE_SCATTER: return sum_part(nccl, work, work->to);
-    case COLL_ALL_REDUCE: return all_reduce(nccl, work);
+    case COLL_REDUCE_SCATTER:
+        return fast ? reduce_scatter_fast(nccl, work) : sum_part(nccl, work, work->to);
+    case COLL_ALL_REDUCE: return fast ? all_reduce_fast(nccl, work) : all_reduce(nccl, work);
     case COLL_BROADCAST: return broadcast(nccl, work);
     case COLL_BARRIER:
     case COLL_OPS: break;

@@ -42,6 +42,19 @@ static void sum_double(const void *const *from, unsigned ranks, uint64_t first, 
     }
 }
 
+static void sum_tile(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
+                     size_t count, float *sums)
+{
+    float next[TILE];
+    widen(type, from[0], first, count, sums);
+    for (unsigned rank = 1; rank < ranks; rank++) {
+        widen(type, from[rank], first, count, next);
+        for (size_t i = 0; i < count; i++) {
+            sums[i] += next[i];
+        }
+    }
+}
+
 void coll_sum(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
               uint64_t count, void *to)
 {
@@ -51,14 +64,29 @@ void coll_sum(enum coll_type type, const void *const *from, unsigned ranks, uint
         return;
     }
     float sums[TILE];
-    float next[TILE];
     for (uint64_t done = 0; done < count;) {
         size_t tile = count - done < TILE ? (size_t)(count - done) : TILE;
-        widen(type, from[0], first + done, tile, sums);
-        for (unsigned rank = 1; rank < ranks; rank++) {
-            widen(type, from[rank], first + done, tile, next);
-            for (size_t i = 0; i < tile; i++) {
-                sums[i] += next[i];
+        sum_tile(type, from, ranks, first + done, tile, sums);
+        narrow(type, sums, tile, to, done);
+        done += tile;
+    }
+}
+
+void coll_sum_groups(enum coll_type type, const void *const *from, unsigned ranks, unsigned within,
+                     uint64_t first, uint64_t count, void *to)
+{
+    float sums[TILE];
+    float group[TILE];
+    float rounded[TILE]; /* of `type` */
+    assert(type <= COLL_FP16 && within > 0 && ranks > 0 && ranks % within == 0);
+    for (uint64_t done = 0; done < count;) {
+        size_t tile = count - done < TILE ? (size_t)(count - done) : TILE;
+        for (unsigned rank = 0; rank < ranks; rank += within) {
+            sum_tile(type, from + rank, within, first + done, tile, group);
+            narrow(type, group, tile, rounded, 0);
+            widen(type, rounded, 0, tile, rank == 0 ? sums : group);
+            for (size_t i = 0; rank > 0 && i < tile; i++) {
+                sums[i] += group[i];
             }
         }
         narrow(type, sums, tile, to, done);

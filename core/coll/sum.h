@@ -9,6 +9,11 @@
 void coll_sum(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,
               uint64_t count, void *to);
 
+/* The same of F32, BF16 and FP16, but each group of `within` of the `ranks` is summed first, and its sum rounded to `type`;
+ * then the groups' sums are added in fp32, in order, and rounded. `within` divides `ranks`. */
+void coll_sum_groups(enum coll_type type, const void *const *from, unsigned ranks, unsigned within,
+                     uint64_t first, uint64_t count, void *to);
+
 /* Sums COLL_INT4 codes from group `first` on: adds up the numbers that the codes of `count` numbers
  * stand for, and writes numbers of `type`. `to` does not overlap `from`. */
 void coll_sum_codes(enum coll_type type, const void *const *from, unsigned ranks, uint64_t first,

@@ -36,7 +36,7 @@ uint64_t coll_border(uint64_t count, unsigned world, unsigned r)
 
 unsigned coll_sharers(const struct coll *coll, const struct coll_work *work)
 {
-    return work->within > 0 ? work->within : coll->world;
+    return work->op == COLL_GATHER && work->within > 0 ? work->within : coll->world;
 }
 
 bool coll_takes_part(const struct coll *coll, const struct coll_work *work, unsigned r)
@@ -56,9 +56,14 @@ void coll_part(const struct coll *coll, const struct coll_work *work, unsigned r
 
 void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms, void *to)
 {
+    unsigned char *sums = (unsigned char *)to + terms->before * coll_type_bytes(work->type);
+    if (work->within > 0) {
+        coll_sum_groups(work->type, terms->from, terms->ranks, work->within, terms->first,
+                        terms->count, sums);
+        return;
+    }
     if (work->type != COLL_INT4) {
-        coll_sum(work->type, terms->from, terms->ranks, terms->first, terms->count,
-                 (unsigned char *)to + terms->before * coll_type_bytes(work->type));
+        coll_sum(work->type, terms->from, terms->ranks, terms->first, terms->count, sums);
         return;
     }
     const uint64_t done = terms->before * COLL_CODES;

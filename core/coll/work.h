@@ -19,7 +19,8 @@ struct coll {
     int64_t limit_ns;
     struct core_queue *jobs;   /* owned */
     _Atomic uint64_t commands; /* relaxed: counters; written by the queue's thread */
-    _Atomic uint64_t received_bytes[COLL_OPS];
+    _Atomic uint64_t received_bytes[COLL_OPS]; /* from other ranks */
+    _Atomic uint64_t far_bytes[COLL_OPS];      /* of these, from ranks on other hosts */
 };
 
 /* A checked command as the queue copies it; members that its op does not use are 0 or NULL. */
@@ -30,7 +31,7 @@ struct coll_work {
     const void *from;
     void *to;
     uint64_t count;
-    unsigned within;         /* GATHER; read through coll_takes_part and coll_part */
+    unsigned within;         /* of GATHER it is read through coll_takes_part and coll_part */
     const uint64_t *borders; /* NULL: the default borders; read through coll_part */
     enum coll_type sum_type; /* COLL_INT4 */
     uint64_t sum_count;
@@ -63,7 +64,7 @@ struct coll_terms {
     uint64_t count;
     uint64_t before; /* elements of this rank's part that precede them */
 };
-/* Sums them to their place in this rank's part at `to`. */
+/* Sums them to their place in this rank's part at `to`; with work->within, of all ranks, by groups. */
 void coll_work_sum(const struct coll_work *work, const struct coll_terms *terms, void *to);
 
 /* Whether rank r exchanges data with this one. */

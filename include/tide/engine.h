@@ -25,8 +25,8 @@ enum tide_loss { TIDE_LOSS_TOKENS, TIDE_LOSS_DPO };
 enum tide_moments { TIDE_MOMENTS_FP32, TIDE_MOMENTS_BF16, TIDE_MOMENTS_8BIT };
 /* INT8: codes of 8 bits, with a scale for each 256 of them; masters stay exact. */
 enum tide_gather { TIDE_GATHER_EXACT, TIDE_GATHER_INT8 };
-/* INT4: codes of 4 bits, with a scale for each 256 of them. */
-enum tide_reduce { TIDE_REDUCE_EXACT, TIDE_REDUCE_INT4 };
+/* INT4: codes of 4 bits, with a scale for each 256 of them. FAST: sums in another order than that of ranks. */
+enum tide_reduce { TIDE_REDUCE_EXACT, TIDE_REDUCE_INT4, TIDE_REDUCE_FAST };
 
 /* The tier of a kind of data: weights, optimizer states or gradients. AUTO: the planner chooses. */
 enum tide_place { TIDE_AUTO, TIDE_DEVICE, TIDE_HOST, TIDE_STORE };
@@ -213,8 +213,9 @@ struct tide_engine_options {
     uint64_t loss;
     double dpo_beta; /* with TIDE_LOSS_DPO; 0: 0.1 */
 
-    /* enum tide_reduce: how ranks send each other gradients with ZeRO stages 1 to 3.
-     * TIDE_REDUCE_INT4 changes results, and is -ENOTSUP on a GPU */
+    /* enum tide_reduce: how ranks send each other gradients. All but TIDE_REDUCE_EXACT change results.
+     * TIDE_REDUCE_INT4: with ZeRO stages 1 to 3; -ENOTSUP on a GPU. TIDE_REDUCE_FAST: the ranks of a node
+     * add theirs first, and NCCL adds those on GPUs. -EINVAL if nodes have different numbers of ranks */
     uint64_t reduce;
 
     /* With ZeRO stage 3: the size of groups of consecutive ranks, usually the ranks of a node.

@@ -42,7 +42,7 @@ static int check_choices(const struct tide_engine_options *given)
         {"base", given->base, TIDE_BASE_NF4},
         {"lora_dora", given->lora_dora, 1},
         {"gather", given->gather, TIDE_GATHER_INT8},
-        {"reduce", given->reduce, TIDE_REDUCE_INT4},
+        {"reduce", given->reduce, TIDE_REDUCE_FAST},
         {"loss", given->loss, TIDE_LOSS_DPO},
     };
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {

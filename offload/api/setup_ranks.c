@@ -166,12 +166,61 @@ static int choose_gather(struct setup *setup)
     return 0;
 }
 
-/* Sets whether gradients are reduced as codes of 4 bits. */
+/* Warns if a group has ranks of several hosts, because the ranks of a host are then not
+ * consecutive. */
+static void check_neighbours(const struct setup *setup, uint32_t within)
+{
+    for (uint32_t r = 0; setup->peers != NULL && r < setup->options.world; r++) {
+        const char *first = coll_peers_at(setup->peers, r / within * within)->host;
+        const char *host = coll_peers_at(setup->peers, r)->host;
+        if (strcmp(first, host) != 0) {
+            core_log(
+                CORE_LOG_WARN,
+                "groups of %u ranks have ranks of several hosts: rank %u is on %s and rank %u on "
+                "%s; start those of a host one after the other (mpirun --map-by slot)",
+                within, r / within * within, first, r, host);
+            return;
+        }
+    }
+}
+
+/* Sets whether the ranks of a node add their gradients first, or NCCL adds those of cards. */
+static int choose_fast(struct setup *setup)
+{
+    struct run_options *options = &setup->options;
+    const bool card = !dev_is_cpu(options->device);
+    const bool nodes = options->local > 1 && options->local < options->world;
+    if (nodes && options->world % options->local != 0) {
+        return core_err_set(-EINVAL,
+                            "--reduce fast needs the same number of ranks on each host; there are "
+                            "%u ranks, and up to %u on one host",
+                            options->world, options->local);
+    }
+    options->fast = options->world > 1 && (card || nodes);
+    if (!options->fast) {
+        core_log(CORE_LOG_WARN,
+                 "adding gradients inside nodes first (--reduce fast) has no effect: on the CPU it "
+                 "needs several nodes with several ranks each");
+        return 0;
+    }
+    if (nodes) {
+        check_neighbours(setup, options->local);
+    }
+    core_log(CORE_LOG_INFO, "reduce fast: %s, so results differ from exact ones",
+             card ? "NCCL adds gradients in an order of its own"
+                  : "the ranks of each node add their gradients first, and round the sums");
+    return 0;
+}
+
+/* Sets whether gradients are reduced as codes of 4 bits, or in another order than that of ranks. */
 static int choose_reduce(struct setup *setup)
 {
     struct run_options *options = &setup->options;
     if (setup->given.reduce == TIDE_REDUCE_EXACT) {
         return 0;
+    }
+    if (setup->given.reduce == TIDE_REDUCE_FAST) {
+        return choose_fast(setup);
     }
     if (!dev_is_cpu(options->device)) {
         return core_err_set(-ENOTSUP, "reducing gradients in 4 bits needs the CPU device");
@@ -186,25 +235,6 @@ static int choose_reduce(struct setup *setup)
                                 "stage 1, 2 or 3");
     }
     return 0;
-}
-
-/* Warns if a group has ranks of several hosts, because the ranks of a host are then not
- * consecutive. */
-static void check_neighbours(const struct setup *setup)
-{
-    const uint32_t within = setup->options.within;
-    for (uint32_t r = 0; setup->peers != NULL && r < setup->options.world; r++) {
-        const char *first = coll_peers_at(setup->peers, r / within * within)->host;
-        const char *host = coll_peers_at(setup->peers, r)->host;
-        if (strcmp(first, host) != 0) {
-            core_log(
-                CORE_LOG_WARN,
-                "groups of %u ranks have ranks of several hosts: rank %u is on %s and rank %u on "
-                "%s; start those of a host one after the other (mpirun --map-by slot)",
-                within, r / within * within, first, r, host);
-            return;
-        }
-    }
 }
 
 /* Sets the size of groups of ranks that keep a copy of weights. */
@@ -236,7 +266,7 @@ static int choose_within(struct setup *setup)
             options->world, within);
     }
     options->within = (uint32_t)within;
-    check_neighbours(setup);
+    check_neighbours(setup, options->within);
     return 0;
 }
 

@@ -94,17 +94,25 @@ uint64_t plan_move_gathered_between(const struct plan_step *step, uint32_t block
            plan_gathered_bytes(step->input, block, node.first);
 }
 
-/* Returns the bytes of a reduction that other nodes send: of a block's gradient, or of the tile
- * sums (PLAN_NONE), of `bytes`. `all`: all ranks get the sum. */
+/* Returns the size of groups of ranks that add their gradients of a block first; 0: all ranks add in their order. */
+static uint32_t sums_within(const struct plan_step *step, uint32_t block)
+{
+    return step->input->fast && block != PLAN_NONE ? plan_sharing(step->input) : 0;
+}
+
+/* Returns the bytes of a reduction that other nodes send to a rank: of a block's gradient, or of the tile sums (PLAN_NONE),
+ * of `bytes`. `all`: all ranks get the sum. */
 static uint64_t reduced_between(const struct plan_step *step, uint32_t block, uint64_t bytes,
                                 bool all)
 {
     const struct plan_input *input = step->input;
-    if (all) {
-        return 2 * (bytes - bytes * plan_sharing(input) / input->world);
+    const uint32_t within = sums_within(step, block);
+    uint64_t between = 2 * (bytes - bytes * plan_sharing(input) / input->world);
+    if (!all) {
+        const struct plan_span node = plan_node_span(input, input->blocks[block].elements);
+        between = bytes - node.count * input->blocks[block].format.grad_bytes;
     }
-    const struct plan_span node = plan_node_span(input, input->blocks[block].elements);
-    return bytes - node.count * input->blocks[block].format.grad_bytes;
+    return within > 0 ? between / within : between; /* each node sends its sum once */
 }
 
 int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
@@ -119,6 +127,7 @@ int plan_move_together(struct plan_step *step, enum plan_op op, uint32_t block,
     command.bytes = all ? 2 * (whole - whole / step->input->world) : whole - own;
     command.between_bytes = op == PLAN_GATHER ? plan_move_gathered_between(step, block)
                                               : reduced_between(step, block, whole, all);
+    command.within = op == PLAN_REDUCE ? sums_within(step, block) : 0;
     bool in_place = from.buffer == to.buffer;
     plan_move_operand(&command, PLAN_AS_FROM, PLAN_READS, from);
     plan_move_operand(&command, PLAN_AS_TO, in_place ? PLAN_CHANGES : PLAN_WRITES, to);

@@ -81,7 +81,8 @@ static double pack_seconds(const struct plan_rates *rates, const struct plan_com
 
 static double together_seconds(const struct plan_rates *rates, const struct plan_command *command)
 {
-    const bool within = command->within > 0 && rates->within_bytes > 0;
+    const bool within = command->op == PLAN_GATHER && command->within > 0 &&
+                        rates->within_bytes > 0;
     const double rate = within ? rates->within_bytes : rates->coll_bytes;
     return rate > 0 ? (double)command->bytes / rate : 0;
 }

@@ -161,7 +161,8 @@ struct plan_command {
      * part. REDUCE: gradients are codes of 4 bits, which REDUCE first writes to PLAN_AS_CODES */
     bool packed;
     /* GATHER: number of neighbouring ranks that gather their parts of the copy that they keep; 0:
-     * all ranks gather their shards */
+     * all ranks gather their shards. REDUCE: number of neighbouring ranks that add their gradients
+     * first; 0: all ranks add in their order */
     uint32_t within;
     uint32_t block;
     uint32_t micro;    /* micro-batch, or group of them (plan_input.group), or PLAN_NONE */

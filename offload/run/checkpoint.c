@@ -107,7 +107,7 @@ static void add_parameters(struct store_manifest *manifest, const struct run_opt
     add(manifest, "check_overflow", "%d", options->may_skip);
     add(manifest, "base", "%s", model_storage_name(options->base));
     add(manifest, "gather", "%s", options->packs ? "int8" : "exact");
-    add(manifest, "reduce", "%s", options->codes ? "int4" : "exact");
+    add(manifest, "reduce", "%s", options->codes ? "int4" : options->fast ? "fast" : "exact");
     add(manifest, "loss", "%s", options->pairs > 0 ? "dpo" : "tokens");
     if (options->pairs > 0) {
         add(manifest, "beta", "%s", core_json_real_print(options->beta, 17, text));

@@ -409,7 +409,7 @@ static int collect_submit(void *context, const struct plan_command *command, str
     }
     char *to = run_memory_of(collect->memory, command, PLAN_AS_TO);
     char *from = operand_or(collect, command, PLAN_AS_FROM, to);
-    if (command->within > 0) {
+    if (gather && command->within > 0) {
         return gather_copy(collect, command, from, to, out);
     }
     if (command->packed) {
@@ -434,6 +434,7 @@ static int collect_submit(void *context, const struct plan_command *command, str
         request.op = gather ? COLL_GATHER : reduce;
         request.type = gather ? collect->weight_type : collect->grad_type;
         request.count = plan_kept_elements(collect->input, command->block);
+        request.within = command->within; /* of a sum */
         request.borders = collect->borders + (size_t)command->block * (world + 1);
     }
     return coll_submit(collect->coll, &request, out);

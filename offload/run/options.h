@@ -42,6 +42,7 @@ struct run_options {
     uint32_t rank, world, stage;
     bool packs;      /* stage 3 gathers weights as codes of 8 bits */
     bool codes;      /* stages 1 to 3 reduce gradients as codes of 4 bits */
+    bool fast;       /* the ranks of a node add their gradients first; on cards NCCL adds them */
     uint32_t within; /* ranks of a group that keeps a copy of weights, with stage 3; 0: none does */
     uint32_t local; /* ranks that share a node and the budgets; `world`, unless a machine of several
                      * nodes is planned for */

@@ -78,7 +78,7 @@ static void numbers_out_of_range(void)
     REFUSE(timing, 5);
     REFUSE(zero_stage, 4);
     REFUSE(gather, 2);
-    REFUSE(reduce, 2);
+    REFUSE(reduce, 3);
     REFUSE(batch, 0);
     REFUSE(batch, UINT32_MAX);
     REFUSE(length, 0);

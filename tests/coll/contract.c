@@ -2,6 +2,7 @@
 #include "tests/coll/contract.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,7 +152,7 @@ void contract_check_traffic(const struct rank *rank)
 {
     const struct run *run = rank->run;
     const unsigned r = rank->index;
-    const struct coll_traffic *traffic = &rank->traffic;
+    const struct traffic *traffic = &rank->traffic;
     const uint64_t type_bytes = coll_type_bytes(run->type);
     const uint64_t part = border(run, r + 1) - border(run, r);
     check_uint(traffic->received_bytes[COLL_GATHER], ==, 2 * type_bytes * (run->count - part));
@@ -277,8 +278,7 @@ int contract_codes(struct rank *rank)
     if (rc == 0 && to[count * width] != 0xa5) {
         rc = core_err_set(-EBADMSG, "wrote more than %zu numbers", (size_t)count);
     }
-    struct coll_traffic traffic;
-    coll_traffic_report(rank->coll, &traffic);
+    const struct traffic traffic = traffic_of(rank->coll);
     const uint64_t received = 132 * (run->world - 1) *
                               (parts[rank->index + 1] - parts[rank->index]);
     if (rc == 0 && traffic.received_bytes[COLL_REDUCE_SCATTER] != received) {
@@ -333,8 +333,7 @@ int contract_within(struct rank *rank)
         rc = submit_wait(rank->coll, &command);
         rc = rc == 0 ? check_group(rank, command.to) : rc;
     }
-    struct coll_traffic traffic;
-    coll_traffic_report(rank->coll, &traffic);
+    const struct traffic traffic = traffic_of(rank->coll);
     if (rc == 0 && traffic.received_bytes[COLL_GATHER] != 2 * (run->count - own) * width) {
         rc = core_err_set(-EBADMSG, "received %zu bytes",
                           (size_t)traffic.received_bytes[COLL_GATHER]);
@@ -347,6 +346,148 @@ int contract_within(struct rank *rank)
     free(from);
     free(to);
     return rc;
+}
+
+static float rounded(enum coll_type type, float value)
+{
+    return type == COLL_F32    ? value
+           : type == COLL_BF16 ? core_bf16_to_f32(core_f32_to_bf16(value))
+                               : core_fp16_to_f32(core_f32_to_fp16(value));
+}
+
+/* Compares an element of a sum by groups with the groups' rounded sums, added and rounded; and with the exact sum, from which
+ * it differs by at most one rounding for each group and one for the sum. */
+static bool is_group_sum(const struct run *run, uint64_t i, float got)
+{
+    const double unit = run->type == COLL_F32 ? 0x1p-24 : run->type == COLL_BF16 ? 0x1p-8 : 0x1p-11;
+    double exact = 0;
+    double moved = 0; /* by rounding groups' sums */
+    double all = 0;
+    float sum = 0;
+    for (unsigned first = 0; first < run->world; first += run->within) {
+        float group = as_float(run->type, word(run->type, first, i));
+        for (unsigned r = first; r < first + run->within; r++) {
+            const float value = as_float(run->type, word(run->type, r, i));
+            group = r == first ? value : group + value;
+            exact += (double)value;
+            all += fabs((double)value);
+        }
+        sum = first == 0 ? rounded(run->type, group) : sum + rounded(run->type, group);
+        moved += unit * fabs((double)group);
+    }
+    const double adding = 0x1p-24 * run->world * all; /* in fp32 */
+    const double bound = moved + unit * (fabs(exact) + moved) + 2 * adding;
+    return core_f32_bits(got) == core_f32_bits(rounded(run->type, sum)) &&
+           fabs((double)got - exact) <= bound;
+}
+
+/* The bytes that a rank of processes receives in a reduce-scatter; *far: of them, those from other groups. */
+static uint64_t group_bytes(const struct run *run, unsigned rank, uint64_t *far)
+{
+    const uint64_t own = border(run, rank + 1) - border(run, rank);
+    uint64_t twins = 0; /* parts of the ranks with this rank's index in their groups */
+    for (unsigned r = rank % run->within; r < run->world; r += run->within) {
+        twins += border(run, r + 1) - border(run, r);
+    }
+    const size_t width = coll_type_bytes(run->type);
+    *far = (run->world / run->within - 1) * own * width;
+    return (run->within - 1) * twins * width + *far;
+}
+
+int contract_groups(struct rank *rank)
+{
+    const struct run *run = rank->run;
+    const size_t width = coll_type_bytes(run->type);
+    const uint64_t begin = border(run, rank->index);
+    const uint64_t end = border(run, rank->index + 1);
+    unsigned char *from = calloc(run->count + 1, width);
+    unsigned char *to = calloc(run->count + 1, width);
+    int rc = 0;
+    for (int turn = 0; rc == 0 && turn < 4; turn++) {
+        const bool in_place = turn % 2 == 1;
+        const bool all = turn >= 2;
+        for (uint64_t i = 0; i < run->count; i++) {
+            put(run->type, from, i, word(run->type, rank->index, i));
+        }
+        unsigned char *target = in_place ? from : to;
+        const struct coll_command command = {.op = all ? COLL_ALL_REDUCE : COLL_REDUCE_SCATTER,
+                                             .type = run->type,
+                                             .from = from,
+                                             .to = target + (all ? 0 : begin * width),
+                                             .count = run->count,
+                                             .within = run->within,
+                                             .borders = all ? NULL : run->borders};
+        if (run->delay == rank->index) {
+            pause_ms(2);
+        }
+        rc = submit_wait(rank->coll, &command);
+        for (uint64_t i = all ? 0 : begin; rc == 0 && i < (all ? run->count : end); i++) {
+            if (!is_group_sum(run, i, as_float(run->type, get(run->type, target, i)))) {
+                rc = core_err_set(-EBADMSG, "turn %d: element %zu is wrong", turn, (size_t)i);
+            }
+        }
+    }
+    free(from);
+    free(to);
+    return rc;
+}
+
+void contract_check_group_traffic(const struct rank *rank, bool hosts)
+{
+    const struct run *run = rank->run;
+    uint64_t far;
+    const uint64_t bytes = group_bytes(run, rank->index, &far);
+    const uint64_t exact = (run->world - run->within) *
+                           (border(run, rank->index + 1) - border(run, rank->index)) *
+                           coll_type_bytes(run->type);
+    check_uint(rank->traffic.received_bytes[COLL_REDUCE_SCATTER], ==, 2 * bytes);
+    check_uint(rank->traffic.far_bytes[COLL_REDUCE_SCATTER], ==, hosts ? 2 * far : 0);
+    check_uint(far * run->within, ==, exact);
+}
+
+int contract_near(struct rank *rank)
+{
+    const struct run *run = rank->run;
+    const size_t width = coll_type_bytes(run->type);
+    const uint64_t begin = border(run, rank->index);
+    const double unit = run->type == COLL_F32 ? 0x1p-24 : run->type == COLL_BF16 ? 0x1p-8 : 0x1p-11;
+    uint32_t others = 0; /* elements that differ from the sum in the order of ranks */
+    for (int turn = 0; turn < 4; turn++) {
+        const bool all = turn >= 2;
+        unsigned char *from = (unsigned char *)rank->from;
+        unsigned char *to = turn % 2 == 1 ? from : (unsigned char *)rank->results[turn];
+        for (uint64_t i = 0; i < run->count; i++) {
+            put(run->type, from, i, word(run->type, rank->index, i));
+        }
+        const struct coll_command command = {.op = all ? COLL_ALL_REDUCE : COLL_REDUCE_SCATTER,
+                                             .type = run->type,
+                                             .from = from,
+                                             .to = to + (all ? 0 : begin * width),
+                                             .count = run->count,
+                                             .within = run->within,
+                                             .borders = all ? NULL : run->borders};
+        const int rc = submit_wait(rank->coll, &command);
+        const uint64_t end = all ? run->count : border(run, rank->index + 1);
+        for (uint64_t i = all ? 0 : begin; rc == 0 && i < end; i++) {
+            const uint32_t bits = get(run->type, to, i);
+            double exact = 0;
+            double sizes = 0;
+            for (unsigned r = 0; r < run->world; r++) {
+                const double value = (double)as_float(run->type, word(run->type, r, i));
+                exact += value;
+                sizes += fabs(value);
+            }
+            others += bits != expected_sum(run, i);
+            if (fabs((double)as_float(run->type, bits) - exact) > run->world * unit * sizes) {
+                return core_err_set(-EBADMSG, "turn %d: element %zu is wrong", turn, (size_t)i);
+            }
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    rank->own[0][0] = others;
+    return 0;
 }
 
 int contract_pipelined(struct rank *rank)

@@ -7,11 +7,22 @@
 #include <time.h>
 
 #include "core/base/err.h"
+#include "core/coll/work.h"
 #include "tests/harness/test.h"
 
 void pause_ms(long ms)
 {
     nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
+}
+
+struct traffic traffic_of(const struct coll *coll)
+{
+    struct traffic out = {.commands = atomic_load(&coll->commands)};
+    for (int op = 0; op < COLL_OPS; op++) {
+        out.received_bytes[op] = atomic_load(&coll->received_bytes[op]);
+        out.far_bytes[op] = atomic_load(&coll->far_bytes[op]);
+    }
+    return out;
 }
 
 static void *rank_main(void *argument)
@@ -32,7 +43,7 @@ static void *rank_main(void *argument)
     if (rank->rc == 0) {
         rank->rc = run->body(rank);
         snprintf(rank->message, sizeof rank->message, "%s", core_err_message());
-        coll_traffic_report(rank->coll, &rank->traffic);
+        rank->traffic = traffic_of(rank->coll);
         coll_close(rank->coll);
     }
     return NULL;

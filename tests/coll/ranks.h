@@ -12,6 +12,14 @@ static const int64_t LONG_NS = 20000000000;
 
 struct run;
 
+/* What a rank has received from others. */
+struct traffic {
+    uint64_t commands;
+    uint64_t received_bytes[COLL_OPS];
+    uint64_t far_bytes[COLL_OPS]; /* of these, from other hosts */
+};
+struct traffic traffic_of(const struct coll *coll);
+
 /* A rank's thread: its coll and its results. The case's thread does the checks. */
 struct rank {
     struct run *run; /* borrowed */
@@ -22,7 +30,7 @@ struct rank {
     uint32_t (*results)[COUNT_MAX]; /* [5] */
     uint32_t *from;                 /* [COUNT_MAX] */
     uint32_t own[6][COUNT_MAX]; /* where these two are, unless run->arrange puts them elsewhere */
-    struct coll_traffic traffic;
+    struct traffic traffic;
 };
 
 struct run {

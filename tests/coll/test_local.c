@@ -84,7 +84,29 @@ static void codes(void)
     }
 }
 
-/* Gathers of groups in worlds of several sizes. What is no gather, or does not divide the world, is refused. */
+/* Sums of groups in worlds of several sizes; a group of one, or of all, gives the exact sum. */
+static void groups(void)
+{
+    static const uint64_t counts[] = {0, 1, 1027, 40001};
+    static const uint64_t borders[] = {0, 0, 700, 1701, 40001};
+    static const unsigned worlds[][2] = {{2, 1}, {2, 2}, {4, 2}, {3, 3}, {4, 1}};
+    for (size_t w = 0; w < sizeof worlds / sizeof worlds[0]; w++) {
+        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+            struct run run = {.limit_ns = LONG_NS,
+                              .body = contract_groups,
+                              .world = worlds[w][0],
+                              .within = worlds[w][1],
+                              .count = counts[c],
+                              .type = (enum coll_type)((c + w) % 3),
+                              .borders = c == 3 && worlds[w][0] == 4 ? borders : NULL,
+                              .delay = 1};
+            run_codes(run);
+        }
+    }
+}
+
+/* Gathers of groups in worlds of several sizes. A type that has no sum within groups, and a size that does not divide the
+ * world, are refused. */
 static void within(void)
 {
     static const uint64_t counts[] = {0, 1, 5, 1027, 40001};
@@ -108,8 +130,9 @@ static int refuse_within(struct rank *rank)
     float array[4] = {0};
     const struct coll_command third = {
         .op = COLL_GATHER, .from = array, .to = array, .count = 4, .within = 3};
+    double sums[4] = {0};
     const struct coll_command sum = {
-        .op = COLL_ALL_REDUCE, .from = array, .to = array, .count = 4, .within = 2};
+        .op = COLL_ALL_REDUCE, .type = COLL_F64, .from = sums, .to = sums, .count = 4, .within = 2};
     const int first = submit_wait(rank->coll, &third);
     return first == -EINVAL ? submit_wait(rank->coll, &sum) : -EDOM;
 }
@@ -154,4 +177,5 @@ static void in_flight(void)
 }
 
 TEST_MAIN({"results", results}, {"uneven_borders", uneven_borders}, {"codes", codes},
-          {"within", within}, {"wrong_groups", wrong_groups}, {"in_flight", in_flight})
+          {"within", within}, {"groups", groups}, {"wrong_groups", wrong_groups},
+          {"in_flight", in_flight})

@@ -2,6 +2,7 @@
  * program again as every rank of a world; a rank does its checks itself, because its results are in its memory.
  * Cases of MPI are skipped without an MPI library. */
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static struct rank *run_rank(struct run *run)
     open_rank(&rank);
     rank.rc = run->body(&rank);
     snprintf(rank.message, sizeof rank.message, "%s", core_err_message());
-    coll_traffic_report(rank.coll, &rank.traffic);
+    rank.traffic = traffic_of(rank.coll);
     coll_close(rank.coll);
     return &rank;
 }
@@ -167,6 +168,41 @@ static void rank_within(void)
         check_string(rank->message, "");
         check_int(rank->rc, ==, 0);
     }
+}
+
+/* Sums of groups that come with the heads, and longer ones in one piece or several, of parts that differ in length. */
+static void groups_of(bool hosts)
+{
+    static const uint64_t counts[] = {0, 5, 40001, 1500000};
+    static const uint64_t borders[] = {0, 0, 700, 1400001, 1500000};
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
+        struct run run = {.limit_ns = LONG_NS,
+                          .body = contract_groups,
+                          .within = 2,
+                          .count = counts[c],
+                          .type = c == 2   ? COLL_F32
+                                  : c == 1 ? COLL_FP16
+                                           : COLL_BF16,
+                          .borders = c == 3 ? borders : NULL,
+                          .delay = 1};
+        const struct rank *rank = run_rank(&run);
+        check_string(rank->message, "");
+        check_int(rank->rc, ==, 0);
+        if (c >= 2) {
+            contract_check_group_traffic(rank, hosts);
+        }
+    }
+}
+
+static void rank_groups(void)
+{
+    groups_of(false);
+}
+
+/* Each group is a host, because of its name: the same bits, and a half of an exact sum's bytes between hosts. */
+static void rank_hosts(void)
+{
+    groups_of(true);
 }
 
 static int differs(struct rank *rank)
@@ -301,12 +337,20 @@ static const struct {
     {"long", rank_long, 0},       {"codes", rank_codes, 0},     {"within", rank_within, 0},
     {"differs", rank_differs, 0}, {"leaves", rank_leaves, 0},   {"aborts", rank_aborts, 0},
     {"goes_on", rank_goes_on, 0}, {"hangs", rank_hangs, 0},     {"stops", rank_stops, 1500000000},
-    {"killed", rank_killed, 0},
+    {"killed", rank_killed, 0},   {"groups", rank_groups, 0},   {"hosts", rank_hosts, 0},
 };
 
 static const char *environment(const char *name)
 {
     return getenv(name);
+}
+
+/* Gives this process a host name of its own. Returns false without the right to. */
+static bool name_host(unsigned number)
+{
+    char name[16];
+    const int length = snprintf(name, sizeof name, "node%u", number);
+    return unshare(CLONE_NEWUTS) == 0 && sethostname(name, (size_t)length) == 0;
 }
 
 /* The process of one rank. A check that fails ends it as a child of the case. */
@@ -315,6 +359,9 @@ static int rank_main(const char *name)
     struct coll_peers_options options = {.identity = "test"};
     if (coll_launch_find(environment, &options.launch) != 0) {
         return 1;
+    }
+    if (strcmp(name, "hosts") == 0 && !name_host(options.launch.rank / 2)) {
+        return 77;
     }
     for (size_t i = 0; i < sizeof bodies / sizeof bodies[0]; i++) {
         if (strcmp(bodies[i].name, name) == 0) {
@@ -402,6 +449,19 @@ static void within(void)
     check_world("within", 4);
 }
 
+/* Groups of two add first: the same bits as with threads; and if they are hosts, fewer bytes between these. */
+static void groups(void)
+{
+    static char text[16384];
+    check_launched(torchrun, "groups", 4);
+    const int status = run_world(torchrun, "hosts", 4, text, sizeof text);
+    if (status == 77) {
+        test_skip("no right to give processes host names of their own");
+    }
+    test_note("%s", text);
+    check_int(status, ==, 0);
+}
+
 /* Many commands in flight on every rank. */
 static void in_flight(void)
 {
@@ -449,6 +509,7 @@ static void other_library(void)
     test_mpich_begin();
     check_launched(mpich, "results", 2);
     check_launched(mpich, "long", 2);
+    check_launched(mpich, "groups", 4);
     check_launched(mpich, "goes_on", 2);
 }
 
@@ -487,6 +548,7 @@ int main(int argc, char **argv)
         {"uneven_borders", uneven_borders},
         {"codes", codes},
         {"within", within},
+        {"groups", groups},
         {"in_flight", in_flight},
         {"long_arrays", long_arrays},
         {"failures", failures},

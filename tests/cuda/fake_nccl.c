@@ -1,7 +1,8 @@
 /* fake_nccl.c: an imitation of NCCL, which ranks find as libnccl.so.2: the functions that
  * core/coll/coll_nccl.c calls, between threads and processes of one machine whose cards are
  * emulated (tests/dev/fake_cuda.h). Data move when the streams of sender and receiver have reached
- * them; a group that a rank does not begin leaves the others waiting, as real kernels wait. Nothing
+ * them; a group that a rank does not begin leaves the others waiting, as real kernels wait. Sums go
+ * around a ring and are rounded at each rank, so that they differ from those in the order of ranks. Nothing
  * blocks, and calls return ncclInProgress first.
  *
  * FAKE_NCCL=KIND:RANK:NUMBER in the environment makes the NUMBER-th group of that rank (counted
@@ -22,6 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/half.h"
 #include "tests/dev/fake_cuda.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -56,6 +58,7 @@ struct ncclComm {
 
 struct op {
     bool sends;
+    bool adds; /* what is received is added to the group's sum */
     int peer;
     const void *from;
     void *to;
@@ -66,6 +69,10 @@ struct group {
     struct ncclComm *comm;
     void *stream;
     bool hangs, loses;
+    /* A sum of this rank, rounded to `type` at each addition, which `to` gets when all have taken what they need. */
+    ncclDataType_t type;
+    void *sum, *to;
+    size_t sum_bytes;
     int count;
     struct op ops[OPS_MAX];
 };
@@ -228,6 +235,44 @@ static void take(struct ncclComm *comm, const struct op *op)
     atomic_fetch_add(&box->taken, 1);
 }
 
+static float element(ncclDataType_t type, const void *at, size_t i)
+{
+    return type == ncclFloat32 ? ((const float *)at)[i]
+                               : core_bf16_to_f32(((const uint16_t *)at)[i]);
+}
+
+static void set_element(ncclDataType_t type, void *at, size_t i, float value)
+{
+    if (type == ncclFloat32) {
+        ((float *)at)[i] = value;
+    } else {
+        ((uint16_t *)at)[i] = core_f32_to_bf16(value);
+    }
+}
+
+/* Adds the array of another rank; the first one begins the sum. */
+static void take_and_add(struct group *group, const struct op *op)
+{
+    const size_t width = group->type == ncclFloat32 ? 4 : 2;
+    struct op taken = *op;
+    const bool begins = group->sum == NULL;
+    taken.to = malloc(op->bytes);
+    if (begins) {
+        group->sum = calloc(1, op->bytes);
+        group->sum_bytes = op->bytes;
+    }
+    if (taken.to == NULL || group->sum == NULL || group->sum_bytes != op->bytes) {
+        abort();
+    }
+    take(group->comm, &taken);
+    for (size_t i = 0; i < op->bytes / width; i++) {
+        const float value = element(group->type, taken.to, i);
+        set_element(group->type, group->sum, i,
+                    begins ? value : element(group->type, group->sum, i) + value);
+    }
+    free(taken.to);
+}
+
 static void wait_taken(struct ncclComm *comm, const struct op *op)
 {
     const struct box *box = &comm->room->boxes[comm->rank][op->peer];
@@ -252,13 +297,21 @@ static int run_group(void *context, const void *arguments)
     }
     for (int i = 0; i < group->count; i++) {
         if (!group->ops[i].sends && !group->hangs) {
-            take(group->comm, &group->ops[i]);
+            if (group->ops[i].adds) {
+                take_and_add(group, &group->ops[i]);
+            } else {
+                take(group->comm, &group->ops[i]);
+            }
         }
     }
     for (int i = 0; i < group->count; i++) {
         if (group->ops[i].sends && !group->hangs) {
             wait_taken(group->comm, &group->ops[i]);
         }
+    }
+    if (group->sum != NULL) {
+        memcpy(group->to, group->sum, group->sum_bytes);
+        free(group->sum);
     }
     atomic_fetch_sub(&group->comm->under_way, 1);
     free(group);
@@ -357,5 +410,62 @@ EXPORT ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, nccl
         (void)ncclSend(from, count, type, rank, comm, stream);
     }
     (void)ncclRecv(to, count, type, root, comm, stream);
+    return ncclGroupEnd();
+}
+
+/* Sends an array to the root of its sum; the root adds those of all, from the rank after itself on. */
+static ncclResult_t add_sum(const void *from, void *to, size_t count, ncclDataType_t type, int root,
+                            ncclComm_t comm, cudaStream_t stream)
+{
+    const size_t bytes = count * (type == ncclFloat32 ? 4 : 2);
+    if ((type != ncclFloat32 && type != ncclBfloat16) || depth == 0) {
+        return ncclInvalidArgument;
+    }
+    (void)add(comm, stream, (struct op){.sends = true, .peer = root, .from = from, .bytes = bytes});
+    for (int i = 1; comm->rank == root && i <= comm->ranks; i++) {
+        (void)add(comm, stream,
+                  (struct op){.adds = true, .peer = (root + i) % comm->ranks, .bytes = bytes});
+        open_group->type = type;
+        open_group->to = to;
+    }
+    return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
+{
+    return op != ncclSum ? ncclInvalidArgument : add_sum(from, to, count, type, root, comm, stream);
+}
+
+EXPORT ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,
+                                      ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    const size_t bytes = count * (type == ncclFloat32 ? 4 : 2);
+    ncclResult_t result = ncclSuccess;
+    (void)ncclGroupStart();
+    for (int rank = 0; result == ncclSuccess && rank < comm->ranks; rank++) {
+        result = ncclReduce((const char *)from + (size_t)rank * bytes, to, count, type, op, rank,
+                            comm, stream);
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    return result != ncclSuccess ? result : ended;
+}
+
+EXPORT ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                                  ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    const size_t bytes = count * (type == ncclFloat32 ? 4 : 2);
+    if (op != ncclSum || (type != ncclFloat32 && type != ncclBfloat16)) {
+        return ncclInvalidArgument;
+    }
+    (void)ncclGroupStart();
+    for (int i = 0; i < comm->ranks; i++) {
+        (void)add(comm, stream,
+                  (struct op){.sends = true, .peer = i, .from = from, .bytes = bytes});
+        (void)add(comm, stream,
+                  (struct op){.adds = true, .peer = comm->ranks - 1 - i, .bytes = bytes});
+    }
+    open_group->type = type;
+    open_group->to = to;
     return ncclGroupEnd();
 }

@@ -181,6 +181,39 @@ static void uneven_borders(void)
     }
 }
 
+/* Sums within groups are NCCL's own: of equal parts, of parts that differ in length, and of empty ones. They are near the exact
+ * ones, and their order is not that of ranks. */
+static void fast_sums(void)
+{
+    static const uint64_t borders[] = {0, 0, 700, 701, 3000};
+    for (unsigned c = 0; c < 4; c++) {
+        struct run run = {.world = c == 3 ? 2 : 4,
+                          .limit_ns = LONG_NS,
+                          .body = contract_near,
+                          .arrange = on_card,
+                          .count = c == 1 ? 3000 : 1024,
+                          .type = c == 2 ? COLL_F32 : COLL_BF16,
+                          .borders = c == 1 ? borders : NULL,
+                          .within = 2};
+        uint32_t others = 0;
+        open_cards(run.world, 3 * 4096);
+        run_ranks(&run);
+        for (unsigned r = 0; r < run.world; r++) {
+            const uint64_t part = run.borders != NULL ? borders[r + 1] - borders[r]
+                                                      : run.count / run.world;
+            const uint64_t *received = run.ranks[r].traffic.received_bytes;
+            check_string(run.ranks[r].message, "");
+            check_int(run.ranks[r].rc, ==, 0);
+            check_uint(received[COLL_REDUCE_SCATTER], ==,
+                       2 * (run.world - 1) * part * coll_type_bytes(run.type));
+            others += run.ranks[r].own[0][0];
+        }
+        check_true((others > 0) == (run.world > 2)); /* two have one order */
+        free(run.ranks);
+        close_cards(run.world);
+    }
+}
+
 /* Arrays in host memory go another way, between collectives of arrays on cards. */
 static int host_and_card(struct rank *rank)
 {
@@ -264,8 +297,16 @@ static int differs(struct rank *rank)
     return submit_wait(rank->coll, &gather);
 }
 
+static int sums_fast(struct rank *rank)
+{
+    rank->run->within = 2;
+    return contract_near(rank);
+}
+
 static void a_failure_ends_all(void)
 {
+    fails("start:1:1", sums_fast, -EIO, "rank 1: cuda:1: ncclReduceScatter failed: unhandled");
+    fails("start:0:3", sums_fast, -EIO, "rank 0: cuda:0: ncclAllReduce failed: unhandled");
     fails("remote:1:3", contract_all, -EPIPE,
           "failed: remote process exited or there was a network error: socket closed");
     fails("start:0:4", contract_all, -EIO, "rank 0: cuda:0: ncclAllGather failed: unhandled");
@@ -309,7 +350,7 @@ static int rank_main(void)
     check_int(coll_open(&coll, &rank.coll), ==, 0);
     rank.rc = contract_all(&rank);
     snprintf(rank.message, sizeof rank.message, "%s", core_err_message());
-    coll_traffic_report(rank.coll, &rank.traffic);
+    rank.traffic = traffic_of(rank.coll);
     coll_close(rank.coll);
     fprintf(stderr, "%s\n", rank.message);
     if (rank.rc == 0) {
@@ -639,6 +680,7 @@ int main(int argc, char **argv)
         {"each_rank_has_a_card", each_rank_has_a_card},
         {"results", results},
         {"uneven_borders", uneven_borders},
+        {"fast_sums", fast_sums},
         {"host_memory", host_memory},
         {"a_failure_ends_all", a_failure_ends_all},
         {"processes", processes},

@@ -64,6 +64,27 @@ static void every_machine_plans(void)
     rig_end();
 }
 
+/* With --reduce fast a node sends another one its sum of gradients, and not those of each of its ranks. */
+static void fast_sums_are_planned(void)
+{
+#define NODES                                                                                      \
+    "plan --model %T/small --machine dgx-2 --nodes 2 --ranks-per-node 4 --batch 4 --accum 1 "
+    begin();
+    expect(0, NODES "--json -q");
+    const double exact = number_at("step", "reduce_between_bytes");
+    const double all = number_at("step", "reduce_bytes");
+    check_double(exact, >, 0);
+    expect(0, NODES "--json -q --reduce fast");
+    check_double(number_at("step", "reduce_between_bytes"), >=, exact * 0.25);
+    check_double(number_at("step", "reduce_between_bytes"), <, exact * 0.26);
+    check_double(number_at("step", "reduce_bytes"), ==, all);
+    check_contains(rig_out, "\"reduce\": \"fast\"");
+    expect(0, NODES "-q --reduce fast");
+    check_contains(rig_out, "reduce fast: gradients are added inside nodes first");
+    rig_end();
+#undef NODES
+}
+
 /* Budgets and drives are those of the file, not of this machine, and each rank gets its part. */
 static void nodes_are_planned(void)
 {
@@ -211,6 +232,7 @@ static void mistakes(void)
 }
 
 TEST_MAIN({"every_machine_plans", every_machine_plans}, {"nodes_are_planned", nodes_are_planned},
+          {"fast_sums_are_planned", fast_sums_are_planned},
           {"deep_models_have_short_tapes", deep_models_have_short_tapes},
           {"one_part_is_doubled", one_part_is_doubled},
           {"text_names_ranks_and_parts", text_names_ranks_and_parts}, {"mistakes", mistakes})

@@ -149,6 +149,9 @@ static void flags(void)
     check_uint(s.engine.modules_to_save_count, ==, 1);
     check_string(s.engine.modules_to_save[0], "lm_head");
     finetune_settings_fini(&s);
+    expect(NULL, "--reduce fast", &s);
+    check_uint(s.engine.reduce, ==, TIDE_REDUCE_FAST);
+    finetune_settings_fini(&s);
     expect(NULL, "--lora 8", &s);
     check_uint(s.engine.lora_target_count, ==, 0);
     finetune_settings_fini(&s);

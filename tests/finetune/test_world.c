@@ -21,20 +21,24 @@ static struct {
 
 static void write_rank(void)
 {
-    char script[1024];
+    char script[1400];
     const char *root = getenv("TIDE_BUILD_ROOT");
     root = root != NULL ? root : "build";
     const int length = snprintf(
         script, sizeof script,
         "#!/bin/sh\nrank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\necho $$ >%s\nmv %s %s\n"
-        "[ -e %s ] && mkdir -p %s && cd %s\nexec %s/tools/tide \"$@\"\n",
+        "[ -e %s ] && mkdir -p %s && cd %s\n"
+        "[ -e %s ] && exec unshare -u sh -c 'hostname node'$((rank / 2))'; exec \"$@\"' sh "
+        "%s/tools/tide \"$@\"\n"
+        "exec %s/tools/tide \"$@\"\n",
         rig_path("pid.new.$rank"), rig_path("pid.new.$rank"), rig_path("pid.$rank"),
-        rig_path("apart"), rig_path("cwd.$rank"), rig_path("cwd.$rank"), root);
+        rig_path("apart"), rig_path("cwd.$rank"), rig_path("cwd.$rank"), rig_path("hosts"), root,
+        root);
     check_int(chmod(test_file("rank", script, (size_t)length), 0700), ==, 0);
 }
 
 /* Every process writes its number to pid.RANK, so that a case can send signals to it. If there is a file `apart`, each works
- * in a folder of its own. */
+ * in a folder of its own; if there is a file `hosts`, each two have a host of their own by its name. */
 static void begin(void)
 {
     test_mpi_begin();
@@ -201,6 +205,38 @@ static void grouped(void)
         rig_err,
         "groups of 2 ranks (--gather-within) has no effect: it needs more ranks than that");
 #undef GROUPS
+    rig_end();
+}
+
+static double reduced_between(const char *log)
+{
+    const char *at = strstr(rig_read(log), "\"reduce_between_bytes\":");
+    check_true(at != NULL);
+    return atof(at + strlen("\"reduce_between_bytes\":"));
+}
+
+/* Ranks of a host add their gradients first: half of the bytes between two hosts of two ranks, and all are told. */
+static void fast(void)
+{
+#define FAST TRAIN "--lr 1e-2 --threads 4 --rates %T/rates.json -v --zero 2 "
+    begin();
+    if (TEST_SLOW || system("unshare -u hostname tide-test 2>/dev/null") != 0) {
+        test_skip("no right to give processes host names of their own, or a slow build");
+    }
+    expect(0, FAST "--reduce fast --ranks 2 --steps 1 --out %T/one");
+    check_contains(rig_err, "(--reduce fast) has no effect: on the CPU it needs several nodes");
+    test_file("hosts", "", 0);
+    world(4, 0, FAST "--steps 2 --out %T/exact --log %T/exact.jsonl");
+    world(4, 0, FAST "--reduce fast --steps 2 --save-every 2 --out %T/fast --log %T/fast.jsonl");
+    check_contains(rig_err, "reduce fast: the ranks of each node add their gradients first, and "
+                            "round the sums, so results differ from exact ones");
+    check_double(reduced_between("fast.jsonl"), >, 0);
+    check_double(reduced_between("fast.jsonl"), <, 0.6 * reduced_between("exact.jsonl"));
+    check_contains(rig_read("fast/checkpoint-2/manifest.json"), "\"reduce\": \"fast\"");
+    rig_remove("hosts");
+    expect(0, FAST "--ranks 4 --steps 3 --out %T/fast --resume");
+    check_contains(rig_err, "reduce was fast before this run was resumed and is exact now");
+#undef FAST
     rig_end();
 }
 
@@ -563,7 +599,7 @@ static void failing_rank(void)
 
 TEST_MAIN({"same_bits", same_bits}, {"resumed", resumed},
           {"threads_are_shared", threads_are_shared}, {"measured", measured},
-          {"drives_counted", drives_counted}, {"grouped", grouped}, {"saved", saved},
-          {"adapters", adapters}, {"pairs", pairs}, {"apart", apart}, {"refused", refused},
-          {"signalled", signalled}, {"other_library", other_library}, {"storm", storm},
-          {"failing_rank", failing_rank})
+          {"drives_counted", drives_counted}, {"grouped", grouped}, {"fast", fast},
+          {"saved", saved}, {"adapters", adapters}, {"pairs", pairs}, {"apart", apart},
+          {"refused", refused}, {"signalled", signalled}, {"other_library", other_library},
+          {"storm", storm}, {"failing_rank", failing_rank})

@@ -1,6 +1,6 @@
 /* case.c: runs plain trainers and engines, and hashes their states. */
 #include "tests/run/case.h"
-#include "core/coll/coll.h"
+#include "core/coll/work.h"
 #include "offload/run/engine_internal.h"
 #include "offload/run/rank_internal.h"
 
@@ -381,14 +381,11 @@ static int hash_weights(void *context, uint64_t first, uint64_t count, const voi
 /* Adds the bytes that came from other ranks. */
 static void add_received(const struct run_rank *rank, struct case_outcome *out)
 {
-    struct coll_traffic traffic = {0};
-    if (rank->coll != NULL) {
-        coll_traffic_report(rank->coll, &traffic);
-    }
-    for (int op = 0; op < COLL_OPS; op++) {
+    for (int op = 0; rank->coll != NULL && op < COLL_OPS; op++) {
         const bool sums = op == COLL_REDUCE_SCATTER || op == COLL_ALL_REDUCE;
-        out->received_bytes += traffic.received_bytes[op];
-        out->summed_bytes += sums ? traffic.received_bytes[op] : 0;
+        const uint64_t bytes = atomic_load(&rank->coll->received_bytes[op]);
+        out->received_bytes += bytes;
+        out->summed_bytes += sums ? bytes : 0;
     }
 }
 

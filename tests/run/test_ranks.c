@@ -313,5 +313,45 @@ static void coded(void)
     case_model_free(&made);
 }
 
+/* Gradients that nodes of two ranks add before all do, for all stages: near the exact run, the same again, in memory and in
+ * the store, and half of the bytes between nodes. On one node the bits are the exact ones. */
+static void fast(void)
+{
+    struct case_model made;
+    struct case_outcome exact;
+    struct case_outcome memory;
+    struct case_outcome other;
+    case_model_make(&made, "llama tied, whole"); /* bytes are counted */
+    for (uint32_t stage = TEST_SLOW ? 3 : 0; stage <= 3; stage++) {
+        struct run_options options = options_of(4, stage, KERN_BF16);
+        options.local = 2;
+        options.micro_batches = stage == 1 ? 2 : 1;
+        case_run_engine(&made, &options, STEPS, &exact);
+        options.fast = true;
+        case_run_engine(&made, &options, STEPS, &memory);
+        check_near(&exact, &memory, 5e-2, "fast");
+        check_true(exact.loss[STEPS - 1] != memory.loss[STEPS - 1]);
+        const double part = (double)memory.reduce_between_bytes /
+                            (double)exact.reduce_between_bytes;
+        test_note("stage %u: %.4f of the bytes between nodes", stage, part);
+        check_double(part, >, 0.5 - 1e-2);
+        check_double(part, <, 0.5 + 1e-2); /* sums of tiles are exact */
+        check_uint(memory.reduce_bytes, ==, exact.reduce_bytes);
+        check_counted(&memory, &options);
+        case_run_engine(&made, &options, STEPS, &other);
+        case_check_equal(&memory, &other, "fast again");
+        in_store(&options);
+        case_run_engine(&made, &options, STEPS, &other);
+        case_check_equal(&memory, &other, "fast with a store");
+    }
+    struct run_options options = options_of(4, 2, KERN_BF16);
+    case_run_engine(&made, &options, STEPS, &exact);
+    options.fast = true;
+    case_run_engine(&made, &options, STEPS, &other);
+    case_check_equal(&exact, &other, "one node");
+    case_model_free(&made);
+}
+
 TEST_MAIN({"fp32", fp32}, {"bf16", bf16}, {"lora", lora}, {"pairs", pairs}, {"again", again},
-          {"traffic", traffic}, {"packed", packed}, {"coded", coded}, {"grouped", grouped})
+          {"traffic", traffic}, {"packed", packed}, {"coded", coded}, {"grouped", grouped},
+          {"fast", fast})

@@ -12,7 +12,7 @@ static void write_asked(struct core_json_write *json, const struct tide_engine_o
     static const char *const optimizers[] = {"adamw", "adam", "lion", "adagrad", "sgd"};
     static const char *const moments[] = {"fp32", "bf16", "8bit"};
     static const char *const gathers[] = {"exact", "int8"};
-    static const char *const reduces[] = {"exact", "int4"};
+    static const char *const reduces[] = {"exact", "int4", "fast"};
     static const char *const bases[] = {"plain", "bf16", "int8", "nf4"};
     core_json_write_object_begin(json, "asked");
     core_json_write_string(json, "model", options->model);
