@@ -336,10 +336,11 @@ struct kern_add_arguments {
 /* KERN_DROPOUT: y = keeps(i) ? x / (1 - rate) : 0, (+ add), rounded once. Element i is kept if the random number
  * of (*seed, stream, i) is at least `rate` (core_rng_unit of word i % 4 at position i / 4), so that the same call
  * drops the same elements again. A *seed of 0: nothing is dropped and x is not scaled. Dense. y may be x or
- * add. */
+ * add. With `rest`: y = x - r (+ add), where r is what y would be without `rest` and `add`. */
 struct kern_dropout_arguments {
     enum kern_type type;
     float rate; /* 0 <= rate < 1 */
+    bool rest;
     int64_t count;
     const void *x;
     const void *add; /* NULL: none */
@@ -363,8 +364,8 @@ struct kern_magnitude_arguments {
     float *inverse;        /* [rows] */
 };
 
-/* KERN_COLUMNS: y = x * factor (* by) (+ bias), rounded once; factor and bias belong to columns. y may be x or
- * by. */
+/* KERN_COLUMNS: y = x * factor (* by) (+ bias) (+ add), rounded once; factor and bias belong to columns. y may
+ * be x, by or add. */
 struct kern_columns_arguments {
     enum kern_type type; /* type of all arrays except factor */
     int64_t tokens, width;
@@ -373,6 +374,7 @@ struct kern_columns_arguments {
     const float *factor; /* [width]; NULL: 1 */
     const void *by;      /* NULL: none */
     const void *bias;    /* [width]; NULL: none */
+    const void *add;     /* with y's stride; NULL: none */
     void *y;
 };
 

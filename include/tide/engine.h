@@ -188,7 +188,7 @@ struct tide_engine_options {
      * with initial values, which depend on `seed`. */
     const char *adapter;
     uint64_t base;      /* enum tide_base: how frozen layers, or frozen parts of layers, are kept */
-    uint64_t lora_dora; /* 1: adapters have magnitudes (DoRA); lora_dropout is then 0 */
+    uint64_t lora_dora; /* 1: adapters have magnitudes (DoRA) */
 
     /* 1: the kernel places threads and memory, also on a machine with several NUMA nodes */
     uint64_t numa_off;

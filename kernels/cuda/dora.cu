@@ -71,6 +71,13 @@ __global__ void __launch_bounds__(THREADS)
             x[j] += y[j];
         }
     }
+    if (a.add != nullptr) {
+        kern_load<T>(y, a.add, token * a.y_stride + i, left, wide);
+#pragma unroll
+        for (int j = 0; j < KERN_GROUP; j++) {
+            x[j] += y[j];
+        }
+    }
     kern_store<T>(x, a.y, token * a.y_stride + i, left, wide);
 }
 
@@ -92,6 +99,7 @@ extern "C" int kern_cuda_columns(const struct dev_launch *where,
     const bool wide = kern_is_wide(a->type, a->x, a->x_stride) &&
                       kern_is_wide(a->type, a->y, a->y_stride) &&
                       kern_is_wide(a->type, a->by, a->by_stride) &&
+                      kern_is_wide(a->type, a->add, a->y_stride) &&
                       kern_is_wide(a->type, a->bias, 0) && kern_is_wide(KERN_F32, a->factor, 0);
     return kern_by_type("columns", a->type, [&](auto type) {
         return kern_cuda_launch(where, "columns",

@@ -226,6 +226,13 @@ __device__ void philox(uint64_t seed, uint64_t stream, uint64_t position, uint32
     }
 }
 
+__device__ float rounded(enum kern_type type, float value)
+{
+    return type == KERN_BF16   ? kern_bf16::widen(kern_bf16::narrow(value))
+           : type == KERN_FP16 ? kern_fp16::widen(kern_fp16::narrow(value))
+                               : value;
+}
+
 __global__ void __launch_bounds__(THREADS)
     dropout_groups(struct kern_dropout_arguments a, bool wide)
 {
@@ -236,8 +243,13 @@ __global__ void __launch_bounds__(THREADS)
     }
     const uint64_t seed = *a.seed;
     const float kept = 1.0f / (1.0f - a.rate);
+    float whole[KERN_GROUP];
     float x[KERN_GROUP];
-    kern_load_any(a.type, x, a.x, i, left, wide);
+    kern_load_any(a.type, whole, a.x, i, left, wide);
+#pragma unroll
+    for (int j = 0; j < KERN_GROUP; j++) {
+        x[j] = whole[j];
+    }
     if (seed != 0) {
 #pragma unroll
         for (int g = 0; g < KERN_GROUP / 4; g++) {
@@ -246,8 +258,14 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int w = 0; w < 4; w++) {
                 const float unit = static_cast<float>(words[w] >> 8) * 0x1p-24f;
-                x[4 * g + w] = unit < a.rate ? 0.0f * x[4 * g + w] : kept * x[4 * g + w];
+                x[4 * g + w] *= unit < a.rate ? 0.0f : kept;
             }
+        }
+    }
+    if (a.rest) {
+#pragma unroll
+        for (int j = 0; j < KERN_GROUP; j++) {
+            x[j] = whole[j] - rounded(a.type, x[j]);
         }
     }
     if (a.add != nullptr) {

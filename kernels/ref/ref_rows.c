@@ -218,7 +218,14 @@ void kern_ref_dropout(const struct kern_dropout_arguments *a)
         const bool drops = core_rng_unit(words.word[i % 4]) < a->rate;
         const double factor = *a->seed == 0 ? 1.0 : drops ? 0.0 : 1.0 / (1.0 - (double)a->rate);
         const double add = a->add != NULL ? kern_ref_load(a->type, a->add, i) : 0.0;
-        kern_ref_store(a->type, a->y, i, kern_ref_load(a->type, a->x, i) * factor + add);
+        const double x = kern_ref_load(a->type, a->x, i);
+        double value = x * factor;
+        if (a->rest) {
+            float rounded[1];
+            kern_ref_store(a->type, rounded, 0, value);
+            value = x - kern_ref_load(a->type, rounded, 0);
+        }
+        kern_ref_store(a->type, a->y, i, value + add);
     }
 }
 
@@ -253,6 +260,7 @@ void kern_ref_columns(const struct kern_columns_arguments *a)
             value *= a->factor != NULL ? (double)a->factor[i] : 1.0;
             value *= a->by != NULL ? kern_ref_load(a->type, a->by, t * a->by_stride + i) : 1.0;
             value += a->bias != NULL ? kern_ref_load(a->type, a->bias, i) : 0.0;
+            value += a->add != NULL ? kern_ref_load(a->type, a->add, t * a->y_stride + i) : 0.0;
             kern_ref_store(a->type, a->y, t * a->y_stride + i, value);
         }
     }

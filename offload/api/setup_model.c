@@ -95,16 +95,6 @@ static int open_adapter(struct setup *setup, struct model_lora_options *lora)
     return given->loss == TIDE_LOSS_DPO ? check_reference(given, lora) : 0;
 }
 
-/* If both are used, PEFT computes the base's product a second time, from the inputs after
- * dropout. */
-static int check_dora(const struct model_lora_options *lora)
-{
-    return lora->dora && lora->dropout > 0
-               ? core_err_set(-ENOTSUP, "DoRA cannot be combined with dropout (lora_dropout %g)",
-                              lora->dropout)
-               : 0;
-}
-
 static int create_model(struct setup *setup, const struct model_config *config)
 {
     const struct tide_engine_options *given = &setup->given;
@@ -125,16 +115,11 @@ static int create_model(struct setup *setup, const struct model_config *config)
                                                   .base_apart = setup->options.base !=
                                                                 MODEL_STORAGE_PLAIN,
                                                   .lora = adapted ? lora : NULL};
-    int rc = 0;
     if (given->adapter == NULL) {
         fill_targets(given, lora);
-        rc = check_dora(lora);
-        return rc == 0 ? model_create(config, &setup->model_options, &setup->model) : rc;
+        return model_create(config, &setup->model_options, &setup->model);
     }
-    rc = open_adapter(setup, lora);
-    if (rc == 0) {
-        rc = check_dora(lora);
-    }
+    int rc = open_adapter(setup, lora);
     if (rc != 0) {
         return rc;
     }

@@ -103,19 +103,42 @@ static void resolve_patches(const struct model_build *build, struct model_steps 
     }
 }
 
+/* Whether a step writes one of these buffers. */
+static bool writes_any(const struct model_step *step, const bool buffers[MODEL_BUFFERS_MAX])
+{
+    for (unsigned i = 0; i < step->patch_count; i++) {
+        const struct model_patch *patch = &step->patches[i];
+        if (patch->base == MODEL_BASE_COUNT && patch->writes && buffers[patch->param]) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Adds the buffers that a step reads. */
+static void need_reads(const struct model_step *step, bool buffers[MODEL_BUFFERS_MAX])
+{
+    for (unsigned i = 0; i < step->patch_count; i++) {
+        const struct model_patch *patch = &step->patches[i];
+        if (patch->base == MODEL_BASE_COUNT && !patch->writes) {
+            buffers[patch->param] = true;
+        }
+    }
+}
+
 /* Marks the forward steps that are needed to compute the kept arrays again; returns their operations. */
 static double mark_recompute(const struct model_build *build, struct model_steps *forward)
 {
-    uint64_t needed = 0;
+    bool needed[MODEL_BUFFERS_MAX];
     double flops = 0.0;
     for (int i = 0; i < build->buffer_count; i++) {
-        needed |= is_kept(&build->buffers[i]) ? UINT64_C(1) << i : 0;
+        needed[i] = is_kept(&build->buffers[i]);
     }
     for (size_t i = forward->count; i-- > 0;) {
         struct model_step *step = &forward->list[i];
-        step->recompute = (step->writes & needed) != 0 && step->half != MODEL_HALF_REFERENCE;
+        step->recompute = step->half != MODEL_HALF_REFERENCE && writes_any(step, needed);
         if (step->recompute) {
-            needed |= step->reads;
+            need_reads(step, needed);
             flops += step->halved != 0 ? step->flops / 2 : step->flops;
         }
     }

@@ -135,7 +135,7 @@ static int magnitude_grad(struct model_build *build, const struct model_op_row *
     model_build_columns(build, row, &columns);
     for (unsigned i = 0; i < columns.count; i++) {
         const struct model_column_range *range = &columns.list[i];
-        struct model_column_operands operands = {.x = dy, .by = -1, .y = out};
+        struct model_column_operands operands = {.x = dy, .by = -1, .add = -1, .y = out};
         if (range->factor >= 0) { /* dy * whole / norm, summed over tokens */
             operands.by = build->whole[value];
             operands.factor = rows + range->factor;
@@ -213,9 +213,7 @@ static void adapter_weight_grad(struct model_build *build, const struct model_op
         return;
     }
     if (build->model->lora.dropout > 0.0) {
-        const int whole = x;
-        x = model_build_buffer(build, build->buffers[whole].bytes);
-        model_build_dropout(build, row, whole, -1, x);
+        x = model_build_dropped(build, row, x, false);
     }
     const struct model_param *down = &build->block->params[a];
     const struct kern_linear_grad_weight_arguments arguments = {
@@ -306,7 +304,10 @@ static void input_grad_part(struct model_build *build, const struct input_part *
     }
 }
 
-static void input_grad(struct model_build *build, const struct model_op_row *row, int dy)
+/* dx = dy w + scaled a, where `scaled` is dy times the factors of DoRA and a is the adapter's A. With dropout,
+ * dx = dy w + dropout(scaled a), and with both dx = rest(dy w) + dropout(scaled w + scaled a). */
+static void input_grad(struct model_build *build, const struct model_op_row *row, int dy,
+                       int scaled)
 {
     const int weight = param_of(build, row->weight);
     const struct model_param *param = &build->block->params[weight];
@@ -315,38 +316,52 @@ static void input_grad(struct model_build *build, const struct model_op_row *row
     const int adapter = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);
     const uint64_t sum_bytes = (uint64_t)(build->tokens * param->cols) * sizeof(float);
     const bool drops = adapter >= 0 && build->model->lora.dropout > 0.0;
+    const bool splits = model_build_splits(build, row);
     const bool parts = tile < param->rows || (adapter >= 0 && !drops);
+    const int dx = model_build_grad(build, row->x.value);
     struct input_part part = {
         .param = weight,
-        .dy = dy,
+        .dy = splits ? dy : scaled,
         .dy_stride = param->rows,
-        .dx = model_build_grad(build, row->x.value),
+        .dx = dx,
         .sum = parts ? model_build_buffer(build, sum_bytes) : -1,
         .first = true,
     };
+    struct input_part dropped = part;
+    if (drops) { /* what was dropped has no gradient through the adapter */
+        dropped.dy = scaled;
+        dropped.dx = model_build_buffer(build, build->buffers[dx].bytes);
+        dropped.sum = splits ? model_build_buffer(build, sum_bytes) : -1;
+    }
     for (; part.at < param->rows; part.at += tile) {
         part.rows = param->rows - part.at < tile ? param->rows - part.at : tile;
         part.dy_first = part.at;
         part.last = (adapter < 0 || drops) && part.at + part.rows == param->rows;
         input_grad_part(build, &part);
         part.first = false;
+        if (splits) {
+            dropped.at = dropped.dy_first = part.at;
+            dropped.rows = part.rows;
+            input_grad_part(build, &dropped);
+            dropped.first = false;
+        }
     }
     if (adapter >= 0) {
-        part.param = adapter;
-        part.at = part.dy_first = 0;
-        part.rows = part.dy_stride = build->block->params[adapter].rows;
-        part.dy = model_build_hidden_grad(build, row);
-        part.last = true;
-        const int dx = part.dx;
-        if (drops) { /* what was dropped has no gradient through the adapter */
-            part.dx = model_build_buffer(build, build->buffers[dx].bytes);
-            part.sum = -1;
-            part.first = true;
-        }
-        input_grad_part(build, &part);
-        if (drops) {
-            model_build_dropout(build, row, part.dx, dx, dx);
-        }
+        struct input_part *last = drops ? &dropped : &part;
+        last->param = adapter;
+        last->at = last->dy_first = 0;
+        last->rows = last->dy_stride = build->block->params[adapter].rows;
+        last->dy = model_build_hidden_grad(build, row);
+        last->last = true;
+        input_grad_part(build, last);
+    }
+    if (splits) {
+        const struct model_dropout_operands rest = {.x = dx, .add = -1, .y = dx, .rest = true};
+        model_build_dropout(build, row, &rest);
+    }
+    if (drops) {
+        const struct model_dropout_operands operands = {.x = dropped.dx, .add = dx, .y = dx};
+        model_build_dropout(build, row, &operands);
     }
 }
 
@@ -365,15 +380,16 @@ static bool made_by_act(const struct model_build *build, enum model_value value)
  * gradient waits for that. */
 static void linear_grad(struct model_build *build, const struct model_op_row *row)
 {
-    const int dy = magnitude_grad(build, row, model_build_grad(build, row->out.value));
-    adapter_grad(build, row, dy);
+    const int dy = model_build_grad(build, row->out.value);
+    const int scaled = magnitude_grad(build, row, dy);
+    adapter_grad(build, row, scaled);
     if (made_by_act(build, row->x.value)) {
         build->waiting = row;
-        build->waiting_grad = dy;
+        build->waiting_grad = scaled;
     } else {
-        weight_grad(build, row, dy, model_build_value(build, row->x.value));
+        weight_grad(build, row, scaled, model_build_value(build, row->x.value));
     }
-    input_grad(build, row, dy);
+    input_grad(build, row, dy, scaled);
 }
 
 static void act_grad(struct model_build *build, const struct model_op_row *row)

@@ -34,7 +34,7 @@ int model_build_buffer(struct model_build *build, uint64_t bytes)
     return build->buffer_count++;
 }
 
-/* With pairs, only gradients are of the policy's half alone. */
+/* Of the tokens that added steps compute. */
 static uint64_t value_bytes(const struct model_build *build, enum model_value value)
 {
     return (uint64_t)build->tokens * (uint64_t)model_build_width(build, value) *
@@ -144,8 +144,8 @@ static struct model_patch *add_patch(struct model_step *step, size_t field, enum
 }
 
 /* Until the program is finished, base MODEL_BASE_COUNT means buffer number `param`. */
-static void touch(struct model_build *build, struct model_step *step, size_t field, int index,
-                  int64_t first_element)
+static struct model_patch *touch(struct model_build *build, struct model_step *step, size_t field,
+                                 int index, int64_t first_element)
 {
     struct model_buffer *buffer = &build->buffers[index];
     struct model_patch *patch = add_patch(step, field, MODEL_BASE_COUNT);
@@ -157,20 +157,19 @@ static void touch(struct model_build *build, struct model_step *step, size_t fie
         buffer->first[build->phase] = now;
     }
     buffer->last[build->phase] = now;
+    return patch;
 }
 
 void model_build_point(struct model_build *build, struct model_step *step, size_t field, int buffer,
                        int64_t first_element)
 {
-    touch(build, step, field, buffer, first_element);
-    step->reads |= UINT64_C(1) << buffer;
+    (void)touch(build, step, field, buffer, first_element);
 }
 
 void model_build_write(struct model_build *build, struct model_step *step, size_t field, int buffer,
                        int64_t first_element)
 {
-    touch(build, step, field, buffer, first_element);
-    step->writes |= UINT64_C(1) << buffer;
+    touch(build, step, field, buffer, first_element)->writes = true;
 }
 
 /* Places in buffers are counted in elements of the run's type. */
@@ -235,9 +234,17 @@ bool model_build_begin_dora(struct model_build *build, const struct model_op_row
         return false;
     }
     const uint64_t bytes = 2 * (uint64_t)build->block->params[magnitude].rows * sizeof(float);
+    model_build_choose(build, model_build_splits(build, row) ? MODEL_HALF_POLICY : MODEL_HALF_BOTH);
     build->whole[value] = model_build_buffer(build, value_bytes(build, value));
     build->factors[value] = model_build_buffer(build, bytes);
+    model_build_choose(build, MODEL_HALF_BOTH);
     return true;
+}
+
+bool model_build_splits(const struct model_build *build, const struct model_op_row *row)
+{
+    return build->model->lora.dropout > 0.0 &&
+           model_block_adapter(build->block, row->weight, MODEL_ADAPTER_MAGNITUDE) >= 0;
 }
 
 void model_build_columns(const struct model_build *build, const struct model_op_row *row,
@@ -283,6 +290,10 @@ struct model_step *model_build_columns_step(struct model_build *build,
         model_build_point(build, step, offsetof(struct kern_columns_arguments, by), operands->by,
                           first);
     }
+    if (operands->add >= 0) {
+        model_build_point(build, step, offsetof(struct kern_columns_arguments, add), operands->add,
+                          first);
+    }
     if (operands->factor >= 0) {
         point_floats(build, step, offsetof(struct kern_columns_arguments, factor),
                      build->factors[row->out.value], operands->factor);
@@ -291,25 +302,39 @@ struct model_step *model_build_columns_step(struct model_build *build,
     return step;
 }
 
-void model_build_dropout(struct model_build *build, const struct model_op_row *row, int x, int add,
-                         int y)
+void model_build_dropout(struct model_build *build, const struct model_op_row *row,
+                         const struct model_dropout_operands *operands)
 {
     const size_t stream = offsetof(struct kern_dropout_arguments, stream);
     const struct kern_dropout_arguments arguments = {
         .type = build->shape.type,
         .rate = (float)build->model->lora.dropout,
+        .rest = operands->rest,
         .count = build->tokens * model_build_width(build, row->x.value),
     };
     struct model_step *step = model_build_step(build, KERN_DROPOUT, &arguments);
-    model_build_point(build, step, offsetof(struct kern_dropout_arguments, x), x, 0);
-    if (add >= 0) {
-        model_build_point(build, step, offsetof(struct kern_dropout_arguments, add), add, 0);
+    model_build_point(build, step, offsetof(struct kern_dropout_arguments, x), operands->x, 0);
+    if (operands->add >= 0) {
+        model_build_point(build, step, offsetof(struct kern_dropout_arguments, add), operands->add,
+                          0);
     }
-    model_build_write(build, step, offsetof(struct kern_dropout_arguments, y), y, 0);
+    model_build_write(build, step, offsetof(struct kern_dropout_arguments, y), operands->y, 0);
     model_build_base(build, step, offsetof(struct kern_dropout_arguments, seed), MODEL_BASE_SCALE);
     step->patches[step->patch_count - 1].offset_bytes = MODEL_SCALE_SEED_AT;
     model_build_base(build, step, stream, MODEL_BASE_STREAM);
     step->patches[step->patch_count - 1].offset_bytes = (uint64_t)row->weight;
+}
+
+int model_build_dropped(struct model_build *build, const struct model_op_row *row, int x, bool rest)
+{
+    const struct model_dropout_operands operands = {
+        .x = x,
+        .add = -1,
+        .y = model_build_buffer(build, value_bytes(build, row->x.value)),
+        .rest = rest,
+    };
+    model_build_dropout(build, row, &operands);
+    return operands.y;
 }
 
 void model_build_begin(struct model_build *build, const struct model *model, unsigned block,

@@ -7,7 +7,7 @@
 #include "offload/model/model.h"
 #include "offload/model/program_step.h"
 
-enum { MODEL_BUFFERS_MAX = 64, MODEL_BUFFER_ALIGN_BYTES = 256 };
+enum { MODEL_BUFFERS_MAX = 128, MODEL_BUFFER_ALIGN_BYTES = 256 };
 enum model_phase { MODEL_PHASE_FORWARD, MODEL_PHASE_BACKWARD, MODEL_PHASE_COUNT };
 
 /* An array between steps. `fixed`: a boundary activation, whose address the binding has. */
@@ -71,8 +71,12 @@ int model_build_grad(struct model_build *build, enum model_value value);
  * A]. */
 int model_build_hidden(struct model_build *build, const struct model_op_row *row);
 int model_build_hidden_grad(struct model_build *build, const struct model_op_row *row);
-/* DoRA. Makes the buffers of a row, unless it has no magnitudes: then returns false. */
+/* DoRA. Makes the buffers of a row, unless it has no magnitudes: then returns false. With dropout they are those of
+ * the policy's half alone. */
 bool model_build_begin_dora(struct model_build *build, const struct model_op_row *row);
+/* Whether the row's product with its weight is in two parts, because what it multiplies with the factors is
+ * computed from dropped inputs. */
+bool model_build_splits(const struct model_build *build, const struct model_op_row *row);
 /* The columns of a row's output, in order: `factor` is the index of the first factor, -1: no adapter. */
 struct model_columns {
     struct model_column_range {
@@ -82,10 +86,10 @@ struct model_columns {
 };
 void model_build_columns(const struct model_build *build, const struct model_op_row *row,
                          struct model_columns *out);
-/* Adds a step that multiplies a range of columns of arrays as wide as the row's output: y = x * factor (* by).
- * `factor` is an index into the row's factors and inverses; -1: 1. by: -1: none. */
+/* Adds a step that multiplies a range of columns of arrays as wide as the row's output: y = x * factor (* by)
+ * (+ add). `factor` is an index into the row's factors and inverses; -1: 1. by, add: -1: none. */
 struct model_column_operands {
-    int x, by, y;
+    int x, by, add, y;
     int64_t factor;
 };
 struct model_step *model_build_columns_step(struct model_build *build,
@@ -93,9 +97,16 @@ struct model_step *model_build_columns_step(struct model_build *build,
                                             const struct model_column_range *range,
                                             const struct model_column_operands *operands);
 /* Adds a step that drops elements of the row's input, or of its gradient, as its adapter does: y = dropout(x)
- * (+ add). add: -1: none. */
-void model_build_dropout(struct model_build *build, const struct model_op_row *row, int x, int add,
-                         int y);
+ * (+ add), or, with `rest`, x - dropout(x). add: -1: none. */
+struct model_dropout_operands {
+    int x, add, y;
+    bool rest;
+};
+void model_build_dropout(struct model_build *build, const struct model_op_row *row,
+                         const struct model_dropout_operands *operands);
+/* The same into a new buffer, which it returns. */
+int model_build_dropped(struct model_build *build, const struct model_op_row *row, int x,
+                        bool rest);
 
 /* Adds a step with a copy of `arguments`. Never NULL: after a failure, it returns a step that is
  * discarded. */

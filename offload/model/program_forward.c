@@ -106,8 +106,9 @@ static void head_norm(struct model_build *build, const struct model_op_row *row)
     model_build_write(build, step, AT(norm, rstd), rstd, 0);
 }
 
-/* hidden = scale x A^T, then out += hidden B^T for each adapted tensor. */
-static void adapter(struct model_build *build, const struct model_op_row *row, int out)
+/* hidden = scale x A^T, then out += hidden B^T for each adapted tensor. `dropped`: x after dropout; -1: it is still
+ * to be made. */
+static void adapter(struct model_build *build, const struct model_op_row *row, int dropped, int out)
 {
     const int a = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_A);
     const int b = model_block_adapter(build->block, row->weight, MODEL_ADAPTER_B);
@@ -118,11 +119,9 @@ static void adapter(struct model_build *build, const struct model_op_row *row, i
     const struct model_param *up = &build->block->params[b];
     model_build_choose(build, MODEL_HALF_POLICY);
     const int hidden = model_build_hidden(build, row);
-    int x = model_build_value(build, row->x.value);
-    if (build->model->lora.dropout > 0.0) {
-        const int whole = x;
-        x = model_build_buffer(build, build->buffers[whole].bytes);
-        model_build_dropout(build, row, whole, -1, x);
+    int x = dropped >= 0 ? dropped : model_build_value(build, row->x.value);
+    if (dropped < 0 && build->model->lora.dropout > 0.0) {
+        x = model_build_dropped(build, row, x, false);
     }
     const struct kern_linear_arguments first = {
         .type = build->shape.type,
@@ -196,15 +195,19 @@ static void find_factors(struct model_build *build, const struct model_op_row *r
     }
 }
 
-/* out = whole * factor + bias in some columns. */
+/* out = whole * factor + bias in some columns; if the product is split, out += whole * factor. */
 static void apply_factor(struct model_build *build, const struct model_op_row *row, int out,
                          const struct model_column_range *range)
 {
     const int bias = param_of(build, row->bias);
-    const struct model_column_operands operands = {
-        .x = build->whole[row->out.value], .by = -1, .y = out, .factor = range->factor};
+    const bool splits = model_build_splits(build, row);
+    const struct model_column_operands operands = {.x = build->whole[row->out.value],
+                                                   .by = -1,
+                                                   .add = splits ? out : -1,
+                                                   .y = out,
+                                                   .factor = range->factor};
     struct model_step *step = model_build_columns_step(build, row, range, &operands);
-    if (bias >= 0) {
+    if (bias >= 0 && !splits) {
         model_build_param(build, step, AT(columns, bias), bias, range->first, 0);
     }
 }
@@ -219,7 +222,7 @@ static void apply_factors(struct model_build *build, const struct model_op_row *
     for (unsigned i = 0; i < columns.count; i++) {
         apply_factor(build, row, out, &columns.list[i]);
     }
-    if (build->shape.pairs > 0) {
+    if (build->shape.pairs > 0 && !model_build_splits(build, row)) {
         const struct model_column_range all = {.count = model_build_width(build, row->out.value),
                                                .factor = -1};
         model_build_choose(build, MODEL_HALF_REFERENCE);
@@ -228,39 +231,75 @@ static void apply_factors(struct model_build *build, const struct model_op_row *
     model_build_choose(build, MODEL_HALF_BOTH);
 }
 
-/* One product per tile of the weight's rows. */
-static void linear(struct model_build *build, const struct model_op_row *row, int out)
+/* A product of tokens with a weight. */
+struct product {
+    enum model_half half;
+    int x, y;
+    bool bias;
+};
+
+/* Its columns of rows [at, at + rows) of the weight. */
+static void product_tile(struct model_build *build, const struct model_op_row *row,
+                         const struct product *product, int64_t at, int64_t rows)
 {
     const int weight = param_of(build, row->weight);
     const int bias = param_of(build, row->bias);
     const struct model_param *param = &build->block->params[weight];
+    model_build_choose(build, product->half);
+    const int64_t token = product->half == MODEL_HALF_REFERENCE ? build->tokens : 0;
+    const struct kern_linear_arguments arguments = {
+        .type = build->shape.type,
+        .m = build->tokens,
+        .n = rows,
+        .k = param->cols,
+        .x_stride = param->cols,
+        .y_stride = param->rows,
+    };
+    struct model_step *step = model_build_step(build, KERN_LINEAR, &arguments);
+    step->flops = 2.0 * (double)build->tokens * (double)rows * (double)param->cols;
+    model_build_point(build, step, AT(linear, x), product->x, token * param->cols);
+    model_build_param(build, step, AT(linear, w), weight, at, rows);
+    if (bias >= 0 && product->bias) {
+        model_build_param(build, step, AT(linear, bias), bias, at, 0);
+    }
+    model_build_write(build, step, AT(linear, y), product->y, token * param->rows + at);
+    model_build_choose(build, MODEL_HALF_BOTH);
+}
+
+/* One product per tile of the weight's rows. With DoRA and dropout there are two for the policy's rows, as in PEFT:
+ * out = (x - d) w^T + bias + factor (d w^T + hidden B^T), where d is x after dropout. */
+static void linear(struct model_build *build, const struct model_op_row *row, int out)
+{
+    const int weight = param_of(build, row->weight);
+    const struct model_param *param = &build->block->params[weight];
     const int64_t tile = kern_tile_rows(param->rows, param->cols, build->shape.type,
                                         build->shape.tile_bytes);
+    const int x = model_build_value(build, row->x.value);
     const bool dora = model_build_begin_dora(build, row);
     const int to = dora ? build->whole[row->out.value] : out;
+    struct product products[3] = {{MODEL_HALF_BOTH, x, to, !dora}};
+    unsigned count = 1;
+    int dropped = -1;
+    if (model_build_splits(build, row)) {
+        model_build_choose(build, MODEL_HALF_POLICY);
+        dropped = model_build_dropped(build, row, x, false);
+        const int rest = model_build_dropped(build, row, x, true);
+        products[0] = (struct product){MODEL_HALF_POLICY, dropped, to, false};
+        products[1] = (struct product){MODEL_HALF_POLICY, rest, out, true};
+        products[2] = (struct product){MODEL_HALF_REFERENCE, x, out, true};
+        count = build->shape.pairs > 0 ? 3 : 2;
+        model_build_choose(build, MODEL_HALF_BOTH);
+    }
     for (int64_t at = 0; at < param->rows; at += tile) {
         const int64_t rows = param->rows - at < tile ? param->rows - at : tile;
-        const struct kern_linear_arguments arguments = {
-            .type = build->shape.type,
-            .m = build->tokens,
-            .n = rows,
-            .k = param->cols,
-            .x_stride = param->cols,
-            .y_stride = param->rows,
-        };
-        struct model_step *step = model_build_step(build, KERN_LINEAR, &arguments);
-        step->flops = 2.0 * (double)build->tokens * (double)rows * (double)param->cols;
-        model_build_point(build, step, AT(linear, x), model_build_value(build, row->x.value), 0);
-        model_build_param(build, step, AT(linear, w), weight, at, rows);
-        if (bias >= 0 && !dora) {
-            model_build_param(build, step, AT(linear, bias), bias, at, 0);
+        for (unsigned i = 0; i < count; i++) {
+            product_tile(build, row, &products[i], at, rows);
         }
-        model_build_write(build, step, AT(linear, y), to, at);
         if (dora) {
             find_factors(build, row, at, rows);
         }
     }
-    adapter(build, row, to);
+    adapter(build, row, dropped, to);
     if (dora) {
         apply_factors(build, row, out);
     }

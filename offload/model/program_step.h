@@ -68,6 +68,7 @@ struct model_patch {
     uint16_t field;
     uint8_t base;
     uint8_t param;
+    bool writes; /* the step writes or changes what is there; for building */
     uint64_t offset_bytes;
 };
 
@@ -91,9 +92,7 @@ struct model_step {
     uint8_t param;
     int64_t row;
     int64_t rows;
-    double flops;    /* operations of products and attention */
-    uint64_t reads;  /* buffers of the program, one bit each; for building and checking */
-    uint64_t writes; /* the same; buffers changed in place are in both */
+    double flops; /* operations of products and attention */
     struct model_patch patches[MODEL_PATCHES_MAX];
     struct model_grad grads[MODEL_GRADS_MAX];
     _Alignas(16) unsigned char arguments[MODEL_STEP_BYTES];

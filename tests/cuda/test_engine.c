@@ -273,7 +273,9 @@ static void adapters(void)
         {"bf16, dropout, a module saved",
          {.rank = 4, .alpha = 8, .dropout = 0.2, .saved = head, .saved_count = 1, .seed = 3},
          MODEL_STORAGE_PLAIN},
-        {"int8", {.rank = 3, .alpha = 6, .rslora = true, .seed = 3}, MODEL_STORAGE_INT8},
+        {"int8, DoRA and dropout",
+         {.rank = 3, .alpha = 6, .rslora = true, .dora = true, .dropout = 0.2, .seed = 3},
+         MODEL_STORAGE_INT8},
     };
     card_or_skip();
     for (size_t c = 0; c < TEST_COUNT(sizeof cases / sizeof cases[0], 1); c++) {

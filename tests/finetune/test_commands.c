@@ -76,7 +76,6 @@ static void usage(void)
         {"finetune --adapter-name-or-path a", "use --adapter DIR"},
         {RUN_M "--adapter a --freeze b", "--adapter and --freeze exclude each other"},
         {RUN_M "--lora-alpha 16", "--lora-alpha needs --lora R"},
-        {RUN_M "--lora 8 --lora-dora --lora-dropout 0.1", "--lora-dora and --lora-dropout cannot"},
         {RUN_M "--loss dpo", "--loss dpo needs --lora R or --adapter DIR: its reference is"},
         {RUN_M "--lora 8 --beta 0.2", "--beta needs --loss dpo"},
         {RUN_M "--lora 8 --loss dpo --beta 0", "--beta takes a number from 1e-09"},

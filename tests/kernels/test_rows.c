@@ -299,8 +299,8 @@ static void expanded_weights_are_exact(void)
     rig_each_kernel(expand_sizes);
 }
 
-/* Dropout keeps and scales the elements that its random numbers select. A seed of 0 drops nothing. The result
- * may be added to the output array instead of replacing it. */
+/* Dropout keeps and scales the elements that its random numbers select. A seed of 0 drops nothing. The result, or
+ * the rest of the input, may be added to the output array instead of replacing it. */
 static void dropout_cases(void)
 {
     for (uint64_t seed = 0; seed < (RIG_SANITIZED ? 6 : 18); seed++) {
@@ -316,9 +316,11 @@ static void dropout_cases(void)
         y.seed = (const uint64_t *)(const void *)rig_ints(number, 2);
         y.x = rig_random(y.type, count, 1.0);
         y.y = rig_zeros(y.type, count);
-        rig_check(KERN_DROPOUT, &y, bounds, y.y, NULL);
-        y.add = y.y = rig_random(y.type, count, 1.0);
-        rig_check(KERN_DROPOUT, &y, bounds, y.y, NULL);
+        for (int part = 0; part < 4; part++) {
+            y.rest = part % 2 == 1;
+            y.add = part < 2 ? NULL : (y.y = rig_random(y.type, count, 1.0));
+            rig_check(KERN_DROPOUT, &y, bounds, y.y, NULL);
+        }
     }
 }
 
@@ -359,6 +361,8 @@ static void dora_cases(void)
         y.by = seed % 2 == 0 ? NULL : rig_random(type, y.tokens * y.by_stride, 1.0);
         y.bias = seed % 4 < 2 ? NULL : rig_random(type, rows, 1.0);
         y.y = rig_zeros(type, y.tokens * y.y_stride);
+        rig_check(KERN_COLUMNS, &y, bounds, y.y, NULL);
+        y.add = y.y = rig_random(type, y.tokens * y.y_stride, 1.0);
         rig_check(KERN_COLUMNS, &y, bounds, y.y, NULL);
     }
 }

@@ -45,6 +45,11 @@ static const struct lora_case lora_cases[] = {
      {.rank = 2, .alpha = 4, .dora = true},
      {"q_proj", "v_proj", "up_proj", "down_proj"},
      {NULL}},
+    {"llama_dora_dropout",
+     "llama",
+     {.rank = 2, .alpha = 4, .dora = true, .dropout = 0.25, .seed = 11},
+     {"q_proj", "v_proj", "up_proj", "down_proj"},
+     {NULL}},
     {"gpt2_dora", "gpt2", {.rank = 2, .alpha = 3, .dora = true}, {"c_attn", "attn.c_proj"}, {NULL}},
 };
 
@@ -247,9 +252,9 @@ static double apart(double before, double ours, double theirs, double least)
     return fmax(before, fabs(ours - theirs) / fmax(fabs(theirs), least));
 }
 
-static void follow_pairs(const char *name)
+static void follow_pairs(const char *name, double dropout)
 {
-    const struct lora_case *one = lora_cases;
+    struct lora_case one = lora_cases[0];
     char path[700];
     struct trainer trainer;
     struct text_feed *feed = NULL;
@@ -258,9 +263,10 @@ static void follow_pairs(const char *name)
     struct plain_options options = options_of(KERN_F32);
     const struct model_batch batch = {
         .rows = 2 * BATCH, .length = LENGTH, .ids = ids, .labels = labels};
-    while (strcmp(one->name, name) != 0) {
-        one++;
+    for (size_t i = 0; strcmp(one.name, name) != 0; i++) {
+        one = lora_cases[i];
     }
+    one.options.dropout = dropout;
     options.shape.pairs = BATCH;
     options.shape.rows = 2 * BATCH;
     options.shape.row_length = LENGTH;
@@ -268,7 +274,7 @@ static void follow_pairs(const char *name)
                            PAIR_PROMPT; /* the prompt's last token predicts both answers */
     options.shape.beta = 0.25;
     options.recompute = true;
-    trainer_open(&trainer, one, true, &options);
+    trainer_open(&trainer, &one, true, &options);
     snprintf(path, sizeof path, "%s/model/curve/data.jsonl", test_root());
     const char *files[] = {path};
     const struct text_feed_options read = {
@@ -294,7 +300,7 @@ static void follow_pairs(const char *name)
         most[2] = apart(most[2], ours.chosen, rewards[0], 1);
         most[3] = apart(most[3], ours.rejected, rewards[1], 1);
         /* Magnitudes round in the first step, in which all rewards would be 0. */
-        check_true(ours.right == right || (step == 0 && one->options.dora));
+        check_true(ours.right == right || (step == 0 && one.options.dora));
     }
     test_note("%s: losses of pairs within %.2g, norms %.2g, rewards %.2g and %.2g of TRL's", name,
               most[0], most[1], most[2], most[3]);
@@ -306,12 +312,15 @@ static void follow_pairs(const char *name)
     trainer_close(&trainer);
 }
 
-/* Twenty fp32 steps of direct preference optimization are those of TRL. */
+/* Twenty fp32 steps of direct preference optimization are those of TRL. A rate of dropout that drops nothing changes only
+ * how the policy and the reference are computed. */
 static void dpo(void)
 {
-    follow_pairs("llama");
-    follow_pairs("gpt2");
-    follow_pairs("llama_dora");
+    const double nothing = 1e-9;
+    follow_pairs("llama", 0);
+    follow_pairs("gpt2", nothing);
+    follow_pairs("llama_dora", 0);
+    follow_pairs("llama_dora", nothing);
 }
 
 /* Two steps from initial values; the caller frees the weights of all blocks. */
@@ -381,6 +390,8 @@ static void all_linear(void)
         {"", "qwen3", {.rank = 2, .alpha = 4, .dropout = 0.1}, {NULL}, {NULL}},
         {"", "gpt2", {.rank = 2, .alpha = 4, .dora = true}, {NULL}, {NULL}},
         {"", "gpt2", {.rank = 2, .alpha = 4, .dropout = 0.1}, {NULL}, {NULL}},
+        {"", "qwen3", {.rank = 2, .alpha = 4, .dora = true, .dropout = 0.1}, {NULL}, {NULL}},
+        {"", "gpt2", {.rank = 2, .alpha = 4, .dora = true, .dropout = 0.1}, {NULL}, {NULL}},
     };
     for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) {
         size_t bytes;

@@ -25,6 +25,8 @@ CASES = {
                                     lora_dropout=0.25)),
     "llama_dora": ("llama", dict(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "up_proj", "down_proj"],
                                  use_dora=True)),
+    "llama_dora_dropout": ("llama", dict(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj", "up_proj", "down_proj"],
+                                         use_dora=True, lora_dropout=0.25)),
     "gpt2_dora": ("gpt2", dict(r=2, lora_alpha=3, target_modules=["c_attn", "attn.c_proj"], use_dora=True)),
 }
 SEED = 11
@@ -77,6 +79,7 @@ for name, (base, options) in CASES.items():
     for path, module in model.named_modules():
         if options.get("lora_dropout") and hasattr(module, "lora_dropout"):
             layer = int(path.split(".layers.")[1].split(".")[0])
+            module.training = True  # DoRA looks at it: out of training it takes the product of the inputs as they are
             module.lora_dropout["default"] = Dropout(options["lora_dropout"], layer, ROLES[path.split(".")[-1]])
     at = f"{root}/lora/{name}"
     os.makedirs(at + "/start", exist_ok=True)

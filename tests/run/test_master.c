@@ -236,6 +236,8 @@ static const struct model_lora_options plain = {.rank = 4, .alpha = 8, .seed = 3
 static const struct model_lora_options drops = {.rank = 4, .alpha = 8, .dropout = 0.2, .seed = 3};
 static const struct model_lora_options magnitudes = {
     .rank = 4, .alpha = 8, .dora = true, .seed = 3};
+static const struct model_lora_options both = {
+    .rank = 4, .alpha = 8, .dora = true, .dropout = 0.2, .seed = 3};
 
 /* Adapters on a frozen base, which is in a data block for each layer. */
 static void lora(void)
@@ -245,6 +247,8 @@ static void lora(void)
     hold_ways(&options, "adapters", 2, 0, 2);
     adapters = &magnitudes;
     hold_ways(&options, "adapters with magnitudes", 2, 1, 2);
+    adapters = &both;
+    hold_ways(&options, "adapters with magnitudes and dropout", 2, 0, 3);
     adapters = &drops;
     options.micro_batches = 2;
     options.tile_bytes = 16384;
@@ -267,9 +271,11 @@ static void pairs(void)
     hold_ways(&options, "pairs", 2, 0, 3);
     adapters = &magnitudes;
     hold_ways(&options, "pairs, magnitudes", FAMILIES, 1, 4);
-    adapters = &drops;
     options.micro_batches = 2;
     options.tile_bytes = 16384;
+    adapters = &both;
+    hold_ways(&options, "pairs, magnitudes and dropout, two micro-batches, tiled", FAMILIES, 2, 4);
+    adapters = &drops;
     options.type = KERN_F32;
     hold_ways(&options, "pairs with dropout, fp32, two micro-batches, tiled", 3, 2, 4);
     adapters = NULL;

@@ -429,9 +429,6 @@ int finetune_flags_check(const struct cli_command *command, const struct finetun
                         "frozen, except --modules-to-save NAMES",
                         flags->adapter != NULL ? "adapter" : "lora");
     }
-    if (flags->lora_dora && flags->lora_dropout > 0) {
-        return cli_fail(command, CLI_WRONG, "--lora-dora and --lora-dropout cannot be combined");
-    }
     if (FINETUNE_GIVEN(flags, eval_every) && flags->eval_data == NULL) {
         return cli_fail(command, CLI_WRONG, "--eval-every needs --eval-data FILE");
     }

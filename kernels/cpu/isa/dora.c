@@ -52,6 +52,9 @@ VF_INLINE void columns_token(const struct kern_columns_arguments *a, enum kern_t
         if (a->bias != NULL) {
             value += vf_get_part(type, a->bias, i, wide);
         }
+        if (a->add != NULL) {
+            value += vf_get_part(type, a->add, token * a->y_stride + i, wide);
+        }
         vf_put_part(type, a->y, token * a->y_stride + i, value, wide);
     }
 }

@@ -55,9 +55,13 @@ VF_INLINE void dropout(const struct kern_dropout_arguments *a, enum kern_type ty
         }
         for (int64_t i = block; i < end; i += LANES) {
             const int64_t wide = end - i;
-            vf value = vf_get_part(type, a->x, i, wide);
+            const vf x = vf_get_part(type, a->x, i, wide);
+            vf value = x;
             if (drops) {
                 value *= vf_get_part(KERN_F32, factors, i - block, wide);
+            }
+            if (a->rest) {
+                value = x - vf_rounded(type, value);
             }
             if (a->add != NULL) {
                 value += vf_get_part(type, a->add, i, wide);
