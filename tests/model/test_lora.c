@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/err.h"
@@ -14,7 +15,7 @@
 #include "tests/reference/plain.h"
 #include "tools/text/data/feed.h"
 
-enum { STEPS = 50, BATCH = 2, LENGTH = 24, NAMES_MAX = 4 };
+enum { STEPS = 50, HALF_STEPS = 8, HALF_BATCH = 8, BATCH = 2, LENGTH = 24, NAMES_MAX = 4 };
 
 struct lora_case {
     const char *name;
@@ -83,8 +84,29 @@ struct trainer {
     struct plain *plain;
 };
 
-/* `start`: begins with PEFT's adapters, else with initial values. */
-static void trainer_open(struct trainer *trainer, const struct lora_case *one, bool start,
+/* The adapters that a trainer begins with: the initial values, PEFT's, or those that PEFT's fp32 steps end with. */
+enum start { START_INITIAL, START_PEFT, START_TRAINED };
+
+/* A folder with them. */
+static void start_folder(const struct lora_case *one, enum start start, char path[700])
+{
+    static const char *const names[] = {"trained/" MODEL_ADAPTER_CONFIG,
+                                        "trained/" MODEL_ADAPTER_FILE};
+    static const char *const files[] = {"start/" MODEL_ADAPTER_CONFIG, "end.safetensors"};
+    snprintf(path, 700, "%s/model/lora/%s/start", test_root(), one->name);
+    if (start == START_TRAINED) {
+        snprintf(path, 700, "%s", test_path("trained"));
+        (void)mkdir(path, 0777);
+    }
+    for (size_t i = 0; start == START_TRAINED && i < 2; i++) {
+        char file[700];
+        snprintf(file, sizeof file, "%s/model/lora/%s/%s", test_root(), one->name, files[i]);
+        (void)unlink(test_path(names[i]));
+        check_int(symlink(file, test_path(names[i])), ==, 0);
+    }
+}
+
+static void trainer_open(struct trainer *trainer, const struct lora_case *one, enum start start,
                          const struct plain_options *options)
 {
     char path[700];
@@ -93,8 +115,8 @@ static void trainer_open(struct trainer *trainer, const struct lora_case *one, b
     *trainer = (struct trainer){.device = NULL};
     fixture_open(fixture, one->base);
     check_int(adapt(fixture, one), ==, 0);
-    if (start) {
-        snprintf(path, sizeof path, "%s/model/lora/%s/start", test_root(), one->name);
+    if (start != START_INITIAL) {
+        start_folder(one, start, path);
         check_int(model_peft_open(path, &trainer->peft), ==, 0);
         check_int(model_peft_check(trainer->peft, fixture->model), ==, 0);
         model_files_add_adapter(fixture->files, trainer->peft);
@@ -174,43 +196,49 @@ static double distance_at_end(const struct trainer *trainer, const struct lora_c
     return sqrt(sum / norm);
 }
 
-static void follow(const struct lora_case *one)
+struct distance {
+    double losses, norms, end; /* the largest relative ones, and of the final adapters */
+};
+
+/* Takes PEFT's fp32 steps from the start, or its bf16 steps from their end. */
+static void follow(const struct lora_case *one, enum kern_type type, struct distance *out)
 {
+    const bool exact = type == KERN_F32;
+    const double lr = exact ? 1e-2 : 1e-3;
     char path[700];
     struct trainer trainer;
     struct text_feed *feed = NULL;
-    int32_t ids[BATCH * LENGTH];
-    const struct plain_options options = options_of(KERN_F32);
-    const struct model_batch batch = {.rows = BATCH, .length = LENGTH, .ids = ids};
-    trainer_open(&trainer, one, true, &options);
+    int32_t ids[HALF_BATCH * LENGTH];
+    const int32_t count = exact ? BATCH : HALF_BATCH;
+    const struct model_batch batch = {.rows = count, .length = LENGTH, .ids = ids};
+    struct plain_options options = options_of(type);
+    options.shape.rows = count;
+    *out = (struct distance){0};
+    trainer_open(&trainer, one, exact ? START_PEFT : START_TRAINED, &options);
     snprintf(path, sizeof path, "%s/model/curve/data.jsonl", test_root());
     const char *files[] = {path};
     const struct text_feed_options read = {
-        .files = files, .files_count = 1, .seq_len = LENGTH, .batch_rows = BATCH};
+        .files = files, .files_count = 1, .seq_len = LENGTH, .batch_rows = count};
     check_int(text_feed_open(&read, NULL, &feed), ==, 0);
     char name[700];
-    snprintf(name, sizeof name, "%s/model/lora/%s/curve.txt", test_root(), one->name);
+    snprintf(name, sizeof name, "%s/model/lora/%s/%s.txt", test_root(), one->name,
+             exact ? "curve" : "bf16");
     FILE *expected = fopen(name, "r");
     check_true(expected != NULL);
-    double losses = 0.0;
-    double norms = 0.0;
-    for (int step = 0; step < STEPS; step++) {
+    double loss;
+    double norm;
+    int steps = 0;
+    for (; fscanf(expected, "%lf %lf", &loss, &norm) == 2; steps++) {
         struct text_batch rows;
         struct plain_result result;
-        double loss;
-        double norm;
-        check_int(fscanf(expected, "%lf %lf", &loss, &norm), ==, 2);
         check_int(text_feed_next(feed, &rows), ==, 1);
-        memcpy(ids, rows.ids, sizeof ids);
-        check_int(plain_step(trainer.plain, &batch, 1e-2, &result), ==, 0);
-        losses = fmax(losses, fabs(result.loss - loss) / loss);
-        norms = fmax(norms, fabs(result.grad_norm - norm) / norm);
+        memcpy(ids, rows.ids, (size_t)(count * LENGTH) * sizeof *ids);
+        check_int(plain_step(trainer.plain, &batch, lr, &result), ==, 0);
+        out->losses = fmax(out->losses, fabs(result.loss - loss) / loss);
+        out->norms = fmax(out->norms, fabs(result.grad_norm - norm) / norm);
     }
-    const double end = distance_at_end(&trainer, one);
-    test_note("%s: losses within %.2g, norms %.2g, final adapters %.2g of PEFT's", one->name,
-              losses, norms, end);
-    check_double(losses, <, 1e-5);
-    check_double(end, <, 1e-4);
+    check_int(steps, ==, exact ? STEPS : HALF_STEPS);
+    out->end = exact ? distance_at_end(&trainer, one) : 0.0;
     fclose(expected);
     text_feed_close(feed);
     trainer_close(&trainer);
@@ -220,7 +248,25 @@ static void follow(const struct lora_case *one)
 static void peft(void)
 {
     for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {
-        follow(&lora_cases[i]);
+        struct distance apart;
+        follow(&lora_cases[i], KERN_F32, &apart);
+        test_note("%s: losses within %.2g, norms %.2g, final adapters %.2g of PEFT's",
+                  lora_cases[i].name, apart.losses, apart.norms, apart.end);
+        check_double(apart.losses, <, 1e-5);
+        check_double(apart.end, <, 1e-4);
+    }
+}
+
+/* Steps on a bf16 base are within the bounds of full training (tests/oracle/finetune.py) of PEFT's. */
+static void peft_bf16(void)
+{
+    for (size_t i = 0; i < sizeof lora_cases / sizeof lora_cases[0]; i++) {
+        struct distance apart;
+        follow(&lora_cases[i], KERN_BF16, &apart);
+        test_note("%s, bf16: losses within %.2g, norms %.2g of PEFT's", lora_cases[i].name,
+                  apart.losses, apart.norms);
+        check_double(apart.losses, <, 2e-3);
+        check_double(apart.norms, <, 3e-2);
     }
 }
 
@@ -274,7 +320,7 @@ static void follow_pairs(const char *name, double dropout)
                            PAIR_PROMPT; /* the prompt's last token predicts both answers */
     options.shape.beta = 0.25;
     options.recompute = true;
-    trainer_open(&trainer, &one, true, &options);
+    trainer_open(&trainer, &one, START_PEFT, &options);
     snprintf(path, sizeof path, "%s/model/curve/data.jsonl", test_root());
     const char *files[] = {path};
     const struct text_feed_options read = {
@@ -331,7 +377,7 @@ static char *two_steps(const struct lora_case *one, struct plain_options options
     int64_t rows;
     int64_t length;
     struct model_batch parts[2] = {{0}};
-    trainer_open(&trainer, one, false, &options);
+    trainer_open(&trainer, one, START_INITIAL, &options);
     int32_t *ids = malloc(BATCH * LENGTH * sizeof *ids);
     for (int i = 0; i < BATCH * LENGTH; i++) {
         ids[i] = (i * 7 + i / 5) % (int32_t)trainer.fixture.config.vocab;
@@ -442,7 +488,7 @@ static void initial_magnitudes(void)
             continue;
         }
         const struct plain_options options = options_of(KERN_F32);
-        trainer_open(&trainer, &lora_cases[i], false, &options);
+        trainer_open(&trainer, &lora_cases[i], START_INITIAL, &options);
         snprintf(path, sizeof path, "%s/model/lora/%s/start/%s", test_root(), lora_cases[i].name,
                  MODEL_ADAPTER_FILE);
         check_int(model_safetensors_open(path, &start), ==, 0);
@@ -643,7 +689,8 @@ static void other_adapters(void)
     }
 }
 
-TEST_MAIN({"peft", peft}, {"dpo", dpo}, {"recompute", recompute}, {"all_linear", all_linear},
-          {"initial_values", initial_values}, {"initial_magnitudes", initial_magnitudes},
-          {"refused", refused}, {"target_forms", target_forms}, {"odd_tensors", odd_tensors},
+TEST_MAIN({"peft", peft}, {"peft_bf16", peft_bf16}, {"dpo", dpo}, {"recompute", recompute},
+          {"all_linear", all_linear}, {"initial_values", initial_values},
+          {"initial_magnitudes", initial_magnitudes}, {"refused", refused},
+          {"target_forms", target_forms}, {"odd_tensors", odd_tensors},
           {"other_adapters", other_adapters})

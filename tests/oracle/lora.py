@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes tests/model/lora: for each case a PEFT folder that a run starts from (start), its adapters after 50 fp32 AdamW steps of
-PyTorch (end.safetensors), and the loss and gradient norm of each step (curve.txt). The base is a model of
+PyTorch (end.safetensors), the loss and gradient norm of each step (curve.txt), and those of eight more steps on a bf16 base (bf16.txt). The base is a model of
 tests/model/fixtures, the rows are those of tests/model/curve. tests/model/test_lora.c has the same table of cases.
 Dropout takes the random numbers that tide takes (kernels/kern.h, offload/model/adapter.c), with SEED.
 Made with torch 2.15, transformers 5.23, peft 0.21; dropout also needs numpy and xxhash.
@@ -9,8 +9,8 @@ Made with torch 2.15, transformers 5.23, peft 0.21; dropout also needs numpy and
 import json, os, sys
 import torch
 from peft import LoraConfig, get_peft_model
-from safetensors.torch import save_file
-from peft.utils import get_peft_model_state_dict
+from safetensors.torch import load_file, save_file
+from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
 from transformers import AutoModelForCausalLM
 
 CASES = {
@@ -69,11 +69,9 @@ class Dropout(torch.nn.Module):
 def state(model):
     return {k: v.detach().clone().contiguous() for k, v in get_peft_model_state_dict(model).items()}
 
-for name, (base, options) in CASES.items():
-    if only and name not in only:
-        continue
+def adapted(base, options, dtype):
     torch.manual_seed(7)
-    model = AutoModelForCausalLM.from_pretrained(f"{root}/fixtures/{base}", dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(f"{root}/fixtures/{base}", dtype=dtype)
     model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", fan_in_fan_out=base == "gpt2", **options))
     model.eval()
     for path, module in model.named_modules():
@@ -81,25 +79,41 @@ for name, (base, options) in CASES.items():
             layer = int(path.split(".layers.")[1].split(".")[0])
             module.training = True  # DoRA looks at it: out of training it takes the product of the inputs as they are
             module.lora_dropout["default"] = Dropout(options["lora_dropout"], layer, ROLES[path.split(".")[-1]])
+    return model
+
+def train(model, steps, batch, lr, path):
+    """With a bf16 base under autocast, as PEFT's users train: the adapters stay fp32."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optim = torch.optim.AdamW(trained, lr=lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
+    lines = []
+    for step in range(steps):
+        Dropout.step = step
+        ids = torch.tensor([rows[(batch * step + i) % 32] for i in range(batch)])
+        with torch.autocast("cpu", torch.bfloat16, enabled=model.dtype == torch.bfloat16):
+            loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optim.step()
+        optim.zero_grad()
+        lines.append(f"{loss.item():.9g} {norm.item():.9g}\n")
+    with open(path, "w") as f:
+        f.writelines(lines)
+    return lines
+
+for name, (base, options) in CASES.items():
+    if only and name not in only:
+        continue
+    model = adapted(base, options, torch.float32)
     at = f"{root}/lora/{name}"
     os.makedirs(at + "/start", exist_ok=True)
     model.save_pretrained(at + "/start")
     for extra in ("README.md",):
         if os.path.exists(f"{at}/start/{extra}"):
             os.remove(f"{at}/start/{extra}")
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optim = torch.optim.AdamW(trained, lr=1e-2, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01)
-    lines = []
-    for step in range(50):
-        Dropout.step = step
-        ids = torch.tensor([rows[(2 * step + i) % 32] for i in range(2)])
-        loss = model(input_ids=ids, labels=ids, use_cache=False).loss
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(trained, 1.0)
-        optim.step()
-        optim.zero_grad()
-        lines.append(f"{loss.item():.9g} {norm.item():.9g}\n")
-    with open(f"{at}/curve.txt", "w") as f:
-        f.writelines(lines)
+    lines = train(model, 50, 2, 1e-2, f"{at}/curve.txt")
     save_file(state(model), f"{at}/end.safetensors")
-    print(name, lines[0].strip(), lines[-1].strip())
+    half = adapted(base, options, torch.bfloat16)
+    for p in half.parameters():
+        p.data = p.data.float() if p.requires_grad else p.data  # modules to save, too: PEFT would update them in bf16
+    set_peft_model_state_dict(half, load_file(f"{at}/end.safetensors"))
+    print(name, lines[0].strip(), lines[-1].strip(), train(half, 8, 8, 1e-3, f"{at}/bf16.txt")[-1].strip())
