@@ -1,10 +1,10 @@
-/* adapter.h: low-rank adapters (LoRA) as PEFT has them: which linear layers get one, the names of its tensors in
- * a PEFT folder and the values that it begins with. An adapted layer computes
+/* adapter.h: low-rank adapters (LoRA) in the form of PEFT: which linear layers get one, the names
+ * of its tensors in a PEFT folder, and its initial values. An adapted layer computes
  *   y = x w^T + bias + scale (x A^T) B^T
- * The targeted tensors of one parameter (q, k, v) share one array A [parts * rank][inputs], so that x is read
- * once; B [rows of the targeted tensors][rank] has one tensor below the other. With DoRA each row of w + scale B A
- * is divided by its norm and multiplied with a trained magnitude; the norm counts as a constant in backward.
- * Pure functions. */
+ * The targeted tensors of one parameter (q, k, v) share one array A [parts * rank][inputs], so that
+ * x is read once; B [rows of the targeted tensors][rank] has one tensor below the other. With DoRA
+ * each row of w + scale B A is divided by its norm and multiplied with a trained magnitude; the
+ * norm counts as a constant in backward. Pure functions. */
 #ifndef OFFLOAD_MODEL_ADAPTER_H
 #define OFFLOAD_MODEL_ADAPTER_H
 
@@ -21,10 +21,11 @@ enum model_adapter {
 
 #define MODEL_ADAPTER_CONFIG "adapter_config.json"
 #define MODEL_ADAPTER_FILE   "adapter_model.safetensors"
-/* The module names of PEFT's files begin with it. */
+/* The beginning of the module names in PEFT's files. */
 #define MODEL_ADAPTER_PREFIX "base_model.model."
-/* The base's identity in adapter_config.json: a key of ours in an object that PEFT has for other libraries and
- * does not read if there is a task_type. At the top level PEFT would warn of it. */
+/* The base's identity in adapter_config.json. It is a key of ours in an object that PEFT has for
+ * other libraries and does not read if there is a task_type. At the top level PEFT would warn about
+ * it. */
 #define MODEL_ADAPTER_MAPPING "auto_mapping"
 #define MODEL_ADAPTER_BASE    "tide_base"
 
@@ -56,7 +57,7 @@ struct model_lora {
 };
 
 struct model_lora model_lora_of(const struct model_lora_options *options);
-/* alpha / rank, or alpha / sqrt(rank) with rsLoRA. */
+/* Returns alpha / rank, or alpha / sqrt(rank) with rsLoRA. */
 double model_lora_scale(double alpha, int64_t rank, bool rslora);
 
 /* Returns the random number of a step, counted from 0, from which its adapters drop inputs; never
@@ -74,9 +75,9 @@ void model_adapter_name(const char *tensor, enum model_adapter adapter, char *ou
 /* The reverse: "base_model.model.a.q_proj.lora_B.weight" -> "a.q_proj.weight". */
 void model_adapter_base_name(const char *name, char *out, size_t bytes);
 
-/* Initial values [begin, begin + count) of A or B of an adapter, as fp32: B is zero; A is uniform in
- * +-1/sqrt(cols), as PEFT's (kaiming_uniform with a = sqrt(5)). They depend on seed, name and position
- * alone. */
+/* Writes the initial values [begin, begin + count) of A or B of an adapter, as fp32: B is zero; A
+ * is uniform in +-1/sqrt(cols), as in PEFT (kaiming_uniform with a = sqrt(5)). They depend only on
+ * seed, name and position. */
 void model_adapter_fill(enum model_adapter adapter, const char *name, int64_t cols, uint64_t seed,
                         uint64_t begin, uint64_t count, float *out);
 

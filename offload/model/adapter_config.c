@@ -1,4 +1,4 @@
-/* adapter_config.c: writes adapter_config.json as PEFT reads it. */
+/* adapter_config.c: writes adapter_config.json in the form that PEFT reads. */
 #include "offload/model/adapter_config.h"
 
 #include <inttypes.h>
@@ -44,7 +44,8 @@ static void write_module(struct core_json_write *write, struct module module)
     core_json_write_string_bytes(write, NULL, module.path, module.length);
 }
 
-/* The modules of matrices that are adapted, or of all matrices of the model, one after the other. */
+/* Lists the modules of matrices that are adapted, or of all matrices of the model, one after the
+ * other. */
 struct walk {
     const struct model *model;
     bool adapted;
@@ -98,8 +99,8 @@ static bool is_repeated(const struct model *model, struct module module)
     return false;
 }
 
-/* Last names where all modules of that name are adapted, full paths elsewhere, so that PEFT matches these and
- * nothing else. */
+/* Writes last names where all modules of that name are adapted, and full paths elsewhere, so that
+ * PEFT matches these modules and no others. */
 static void write_targets(struct core_json_write *write, const struct model *model)
 {
     struct walk walk = {.model = model, .adapted = true};
@@ -141,7 +142,7 @@ static void write_saved(struct core_json_write *write, const struct model *model
     }
 }
 
-/* Layers whose weights the files have transposed are PEFT's Conv1D. */
+/* Layers whose weights are transposed in the files are PEFT's Conv1D. */
 static bool is_transposed(const struct model *model)
 {
     for (unsigned b = 0; b < model->block_count; b++) {

@@ -34,7 +34,7 @@ static int check_token(const struct model_batch *batch, const struct model_confi
                             " is outside the model's %" PRId64,
                             batch->positions[t], at, row, config->length_max);
     }
-    /* Whether a document begins here or continues. */
+    /* Returns whether a document begins here or continues. */
     if (batch->starts != NULL && batch->starts[t] != at &&
         (at == 0 || batch->starts[t] != batch->starts[t - 1])) {
         return core_err_set(-EINVAL,
@@ -115,7 +115,7 @@ int64_t model_pair_tokens(const struct model_pair *pair)
     return pair->ends[0] + pair->ends[1] - pair->shared;
 }
 
-/* Writes the tokens [first, end) of a row, of which the first one goes to `to`. */
+/* Writes the tokens [first, end) of a row; the first one goes to `to`. */
 static void put_answer(const struct model_batch *batch, int64_t row, const int64_t range[2],
                        const struct model_pair_rows *out, int64_t to)
 {

@@ -22,22 +22,23 @@ struct model_batch {
  * are in order. Returns -EINVAL with a message that names row and position. */
 int model_batch_check(const struct model_batch *batch, const struct model_config *config);
 
-/* Writes to out[rows * length] what each token predicts: the label of the next token in its row and
- * document; -100: none. Returns how many are not -100. */
+/* Writes to out[rows * length] the token that each token predicts: the label of the next token in
+ * its row and document; -100: none. Returns how many are not -100. */
 int64_t model_batch_shift(const struct model_batch *batch, int32_t *out);
 
-/* Two rows of a batch that begin alike are put together as one: `shared` tokens of both, which no target follows; the
- * chosen row's tokens up to its last target; those of the rejected row. Tokens after the last target change nothing
- * and are left out. */
+/* Two rows of a batch that begin alike are put together as one row. It has the `shared` tokens of
+ * both, which no target follows; then the chosen row's tokens up to its last target; then those of
+ * the rejected row. Tokens after the last target change nothing and are left out. */
 struct model_pair {
     int64_t shared;
     int64_t ends[2]; /* tokens of the chosen and the rejected row up to their last target */
 };
 
-/* Finds how rows 2 pair and 2 pair + 1 are put together. The batch has neither positions nor documents. */
+/* Finds how rows 2 pair and 2 pair + 1 are put together. The batch has neither positions nor
+ * documents. */
 struct model_pair model_batch_pair(const struct model_batch *batch, int64_t pair);
 
-/* Tokens of the one row. */
+/* Returns the number of tokens of the combined row. */
 int64_t model_pair_tokens(const struct model_pair *pair);
 
 /* One row of `length` tokens for each pair: ids, shifted labels, positions, and gaps[pairs][2] as attention and loss

@@ -1,5 +1,6 @@
-/* claim.c: a folder beside the one to be written, a lock on it and a mark in it. The kernel drops the
- * lock when the process ends, however it ends; the mark stays and says that the files beside it are a run's. */
+/* claim.c: keeps a folder beside the one to be written, with a lock and a mark. The kernel drops
+ * the lock when the process ends, however it ends. The mark stays and says that the files beside it
+ * belong to a run. */
 #include "offload/model/claim.h"
 
 #include <errno.h>
@@ -68,7 +69,7 @@ static void read_note(struct model_claim *claim)
     }
 }
 
-/* The folder's files will be removed, so they must be those of a run. */
+/* Checks that the folder's files are those of a run, because they will be removed. */
 static int make_ours(const char *folder, const struct model_claim *claim)
 {
     struct stat info;
@@ -87,12 +88,12 @@ static int make_ours(const char *folder, const struct model_claim *claim)
     }
     const int rc = empty < 0 ? empty : put_mark(claim->fd, claim->path);
     if (rc != 0) {
-        rmdir(claim->path); /* if it is empty */
+        rmdir(claim->path); /* removes the folder if it is empty */
     }
     return rc;
 }
 
-/* "out/" means "out". */
+/* "out/" is the same folder as "out". */
 static int name_length(const char *folder)
 {
     size_t length = strlen(folder);
@@ -114,7 +115,8 @@ static int publish_left(const char *folder, const struct model_claim *claim)
     return rc;
 }
 
-/* Tries once to make and lock the folder. 1: the path no longer leads to the locked folder. */
+/* Tries once to make and lock the folder. Returns 1 if the path no longer leads to the locked
+ * folder. */
 static int take_once(const char *folder, struct model_claim *claim)
 {
     if (mkdir(claim->path, 0777) != 0 && errno != EEXIST) {
@@ -201,7 +203,7 @@ void model_claim_undo(const struct model_claim *claim)
 {
     if (claim->path != NULL && is_in_place(claim->path, claim->fd)) {
         unlinkat(claim->fd, MODEL_CLAIM_MARK, 0);
-        rmdir(claim->path); /* stays if another program put files into it */
+        rmdir(claim->path); /* the folder stays if another program put files into it */
     }
 }
 

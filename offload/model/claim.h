@@ -11,7 +11,7 @@ struct core_lock;
 /* {NULL, -1}: no claim. */
 struct model_claim {
     char *path;             /* owned: FOLDER.partial */
-    int fd;                 /* owned: of it */
+    int fd;                 /* owned: descriptor of FOLDER.partial */
     struct core_lock *lock; /* owned; NULL: another claim has it, or the file system has no locks */
     char *noted; /* owned: the note of a run that was killed (model_claim_note); NULL: none */
 };
@@ -20,8 +20,8 @@ struct model_claim {
  * files of a run are removed. Returns -EBUSY if another process has the claim; -EEXIST if
  * FOLDER.partial has files of another program. */
 int model_claim_take(const char *folder, struct model_claim *claim);
-/* Writes a text into the mark. The run that takes the claim after this one was killed reads it: the files
- * that this run has elsewhere and that must be removed. */
+/* Writes a text into the mark: the files that this run has elsewhere and that must be removed. If
+ * this run is killed, the next run that takes the claim reads the text. */
 int model_claim_note(const struct model_claim *claim, const char *text);
 /* Returns whether this is a valid claim on `folder`, however the path is spelled. A claim ends when
  * its folder is published or removed. */

@@ -1,4 +1,4 @@
-/* config.c: what a configuration says about one layer. */
+/* config.c: derives the settings of one layer from a configuration. */
 #include "offload/model/config.h"
 
 #include <math.h>

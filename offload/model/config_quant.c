@@ -1,4 +1,5 @@
-/* config_quant.c: reads the `quantization_config` of transformers. Absent keys have its defaults. */
+/* config_quant.c: reads the `quantization_config` of transformers. Absent keys have the defaults of
+ * transformers. */
 #include "offload/model/config_quant.h"
 
 #include <errno.h>
@@ -24,7 +25,7 @@ static const char *quant_method(const struct core_json_value *object)
     return named ? core_json_string(method, NULL) : "";
 }
 
-/* Refuses a method by its name, and says what to give instead. */
+/* Refuses a method by its name, and says which form is accepted. */
 static int refuse_method(const struct core_json *doc, const char *method)
 {
     return core_json_refuse(doc, core_json_root(doc), object_key, 0, -EINVAL,
@@ -89,9 +90,9 @@ static int read_8bit(const struct core_json *doc, const struct core_json_value *
     return rc;
 }
 
-/* Returns whether transformers leaves a tensor's module as it is because of an entry of
- * llm_int8_skip_modules: the name begins with it, or ends with it. An entry may also be a regular
- * expression, which only the files tell. */
+/* Returns whether transformers leaves a tensor's module unchanged because of an entry of
+ * llm_int8_skip_modules: the name begins or ends with the entry. An entry may also be a regular
+ * expression; then only the files show which modules it matches. */
 static bool skips(const char *tensor, const char *entry)
 {
     const size_t module = model_module_length(tensor);

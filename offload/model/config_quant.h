@@ -1,4 +1,4 @@
-/* config_quant.h: what config.json says about weights that are quantised; for config_read.c only. */
+/* config_quant.h: the parts of config.json about quantised weights; only for config_read.c. */
 #ifndef OFFLOAD_MODEL_CONFIG_QUANT_H
 #define OFFLOAD_MODEL_CONFIG_QUANT_H
 

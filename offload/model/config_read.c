@@ -1,4 +1,5 @@
-/* config_read.c: config.json to struct model_config, as far as families have it in common. */
+/* config_read.c: reads the keys of config.json that families have in common into struct
+ * model_config. */
 #include "offload/model/config_read.h"
 
 #include <errno.h>
@@ -67,7 +68,7 @@ static int read_key(const struct core_json *doc, const struct model_key *key, vo
             return core_json_refuse(doc, root, name, 0, -EINVAL,
                                     "it is null; leave the key out for the default");
         }
-        *(int64_t *)to = 0; /* resolved later from other keys */
+        *(int64_t *)to = 0; /* the size is resolved later from other keys */
         return 0;
     }
     switch (key->kind) {

@@ -102,7 +102,7 @@ static int read_length(const struct core_json *doc, const struct core_json_value
     return 0;
 }
 
-/* Reads rope_theta from the dictionary or from beside it. If both have it, they must agree. */
+/* Reads rope_theta from the dictionary or from the top level. If both have it, they must agree. */
 static int read_theta(const struct core_json *doc, const struct core_json_value *dictionary,
                       const char *name, double *theta)
 {
@@ -123,8 +123,8 @@ static int read_theta(const struct core_json *doc, const struct core_json_value 
     return rc;
 }
 
-/* Returns whether the original length is given anywhere. Then YaRN's factor may be absent or null:
- * it is the ratio of the lengths. */
+/* Returns whether the file gives the original length. Then YaRN's factor may be absent or null: it
+ * is the ratio of the lengths. */
 static bool has_original(const struct core_json *doc, const struct core_json_value *dictionary)
 {
     static const char key[] = "original_max_position_embeddings";
@@ -172,7 +172,7 @@ static int read_scaling(const struct core_json *doc, const struct core_json_valu
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* The length at which the model was trained before it was scaled. */
+/* Reads the length at which the model was trained before it was scaled. */
 static int read_original(const struct core_json *doc, const struct core_json_value *dictionary,
                          struct kern_rope_config *rope)
 {

@@ -16,10 +16,11 @@ enum model_dtype { MODEL_F32, MODEL_F16, MODEL_BF16, MODEL_OTHER };
 enum model_dtype model_dtype_of(enum kern_type type);
 /* Returns the bytes of an element; 0 for MODEL_OTHER. */
 size_t model_dtype_bytes(enum model_dtype dtype);
-/* "F32", as safetensors spells it; "float32", as transformers does. */
+/* Return "F32", as safetensors spells it, and "float32", as transformers does. */
 const char *model_dtype_name(enum model_dtype dtype);
 const char *model_dtype_config_name(enum model_dtype dtype);
-/* From transformers' spelling, with or without "torch.". MODEL_OTHER for any other type. */
+/* Converts transformers' spelling, with or without "torch.", to a type. MODEL_OTHER for any other
+ * spelling. */
 enum model_dtype model_dtype_from_config(const char *name);
 
 /* Converts `count` elements; widening is exact, narrowing rounds to nearest even. `to` and `from`

@@ -178,7 +178,7 @@ struct model_family {
     struct model_block_table head;
 };
 
-/* NULL: unknown. */
+/* Returns NULL for an unknown name. */
 const struct model_family *model_family_find(const char *model_type);
 /* Returns the index-th family; NULL beyond the last. */
 const struct model_family *model_family_at(size_t index);
@@ -192,7 +192,7 @@ extern const struct model_op_row model_ops_layer[10];
 extern const struct model_op_row model_ops_layer_qk_norm[12];
 /* Returns whether it is the weight of a linear layer, and not the head. */
 bool model_role_is_linear(enum model_role role);
-/* "model.layers.#.x" with the layer's number for '#'. */
+/* Writes "model.layers.#.x" with the layer's number for '#'. */
 void model_part_name(const char *pattern, int64_t layer, char *out, size_t bytes);
 /* Returns a part's bit in config->whole[layer]; `row` is in the family's table of layers. */
 uint64_t model_part_bit(const struct model_family *family, const struct model_param_row *row,

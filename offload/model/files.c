@@ -33,7 +33,7 @@ static char *join(const char *folder, const char *name)
     return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
 }
 
-/* Finds the shard of this file name; opens it when it is first named. */
+/* Finds the shard with this file name; opens it when it is first named. */
 static int shard_of(struct model_files *files, const char *name, size_t *index)
 {
     for (*index = 0; *index < files->count; (*index)++) {
@@ -279,7 +279,7 @@ static struct found find_role(const struct model_files *files,
     return found;
 }
 
-/* Reads `count` elements from `begin` as fp32, through `raw`. */
+/* Reads `count` elements from `begin` on as fp32, through `raw`. */
 static int read_floats(const struct found *from, uint64_t begin, size_t count, char *raw, float *to)
 {
     const size_t width = model_dtype_bytes(from->tensor->dtype);

@@ -27,7 +27,7 @@ void model_files_close(struct model_files *files);
 const char *model_files_folder(const struct model_files *files);
 size_t model_files_shard_count(const struct model_files *files);
 const struct model_safetensors *model_files_shard(const struct model_files *files, size_t index);
-/* NULL if no shard has the tensor; else *shard is the one that has it. */
+/* Returns NULL if no shard has the tensor; else *shard is the shard that has it. */
 const struct model_tensor *model_files_find(const struct model_files *files, const char *name,
                                             const struct model_safetensors **shard);
 
@@ -41,9 +41,9 @@ const struct model_tensor *model_files_part(const struct model_files *files,
  * checked against the model (model_peft_check). */
 void model_files_add_adapter(struct model_files *files, const struct model_peft *peft);
 
-/* How the run keeps linear weights of frozen layers: rounded to `type` and stored as `quant`.
+/* Says how the run keeps linear weights of frozen layers: rounded to `type` and stored as `quant`.
  * Magnitudes of adapters begin with the norms of these rows. If model_files_set_base is not called,
- * the run keeps weights as the files have them. */
+ * the run keeps weights as in the files. */
 struct model_files_base {
     enum kern_quant quant;
     enum kern_type type;
@@ -54,7 +54,7 @@ struct model_files_base {
 void model_files_set_base(struct model_files *files, const struct model_files_base *base);
 struct model_files_base model_files_base_of(const struct model_files *files);
 
-/* The file in which an earlier run kept the base (kept.h), or NULL; borrowed. */
+/* Sets the file in which an earlier run kept the base (kept.h), or NULL; borrowed. */
 void model_files_set_kept(struct model_files *files, struct model_kept *kept);
 struct model_kept *model_files_kept(const struct model_files *files);
 
@@ -64,13 +64,14 @@ struct model_kept *model_files_kept(const struct model_files *files);
  * values. */
 int model_files_check(const struct model_files *files, const struct model *model);
 
-/* Returns whether the files of a tied model hold a head that differs from its token table in any
- * element; transformers then keeps both. False if either is absent or cannot be read: opening and
- * checking the files reports that. */
+/* Returns whether the files of a tied model contain a head that differs from its token table in any
+ * element; transformers then keeps both. Returns false if one of them is absent or cannot be read,
+ * because opening and checking the files reports that. */
 bool model_files_have_own_head(const char *folder, const struct model_family *family);
 
-/* Sums over the bytes of frozen tensors as files have them, added up while they are read, in any
- * order and by any threads. Every read is added, so each element must be read exactly once. */
+/* Checksums of the bytes of frozen tensors in the files. They are added up while the bytes are
+ * read, in any order and by any threads. Every read is added, so each element must be read exactly
+ * once. */
 struct model_sums;
 
 int model_sums_create(const struct model *model, struct model_sums **out);
@@ -79,7 +80,7 @@ void model_sums_destroy(struct model_sums *sums); /* Accepts NULL */
 size_t model_sums_count(const struct model_sums *sums);
 uint64_t model_sums_get(const struct model_sums *sums, size_t index);
 void model_sums_add(struct model_sums *sums, size_t index, uint64_t value);
-/* Adds to the sum of part `part` of parameter `param` of a frozen block. */
+/* Adds to the checksum of part `part` of parameter `param` of a frozen block. */
 void model_sums_add_part(struct model_sums *sums, const struct model_block *block, unsigned param,
                          unsigned part, uint64_t value);
 /* Returns a hash of the names, shapes, types and bytes of all frozen tensors, valid when all were
@@ -99,7 +100,7 @@ int model_files_read(const struct model_files *files, const struct model_block *
                      uint64_t begin, uint64_t count, enum model_dtype type, void *to,
                      struct model_sums *sums);
 
-/* The same for a whole block by all members of a team, each with a buffer. */
+/* Reads a whole block with all members of a team, each with its own buffer. */
 int model_files_read_block(const struct model_files *files, const struct model_block *block,
                            enum model_dtype type, void *to, struct core_team *team,
                            struct model_sums *sums);

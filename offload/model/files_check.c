@@ -11,8 +11,8 @@
 
 enum { NAMED_MAX = 8 };
 
-/* The error for a part without a tensor. Folders of GPTQ and AWQ have codes in its place, and older ones say so in a
- * file of their own, not in config.json. */
+/* Sets the error for a part without a tensor. Folders of GPTQ and AWQ have codes in its place.
+ * Older folders of these methods say so in a separate file, not in config.json. */
 static int refuse_missing(const struct model_files *files, const struct model_part *part)
 {
     static const char weight[] = ".weight";

@@ -100,7 +100,7 @@ static uint64_t identity_of(const struct model_files *files, const struct model_
 uint64_t model_sums_identity(const struct model_sums *sums, const struct model_files *files)
 {
     const struct model *model = sums->model;
-    uint64_t identity = 0; /* a sum: it does not depend on the order of blocks */
+    uint64_t identity = 0; /* a sum, so that it does not depend on the order of blocks */
     for (unsigned b = 0; b < model->block_count; b++) {
         const struct model_block *block = &model->blocks[b];
         const struct part_sum *list = &sums->list[sums->first[b]];
@@ -136,12 +136,12 @@ struct piece {
     char *buffer;   /* MODEL_FILES_BUFFER_BYTES */
     uint64_t first; /* element of the parameter at which the part begins */
     uint64_t sum;   /* sum of the bytes that were read */
-    bool sums;      /* it is wanted */
+    bool sums;      /* the sum is wanted */
 };
 
-/* Adds the hashes of `count` elements from element `at` of the part on. The parts of a parameter that begin at
- * multiples of BLOCKS_ALIGN_ELEMENTS are hashed one by one, so that the sum does not depend on which elements
- * were read together. */
+/* Adds the hashes of `count` elements from element `at` of the part on. Pieces of a parameter that
+ * begin at multiples of BLOCKS_ALIGN_ELEMENTS are hashed separately, so that the sum does not
+ * depend on which elements were read together. */
 static void sum_elements(struct piece *piece, const char *from, uint64_t at, uint64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
@@ -163,8 +163,8 @@ static uint64_t mix(uint64_t bits, uint64_t at)
     return x ^ x >> 31;
 }
 
-/* The same one by one for `count` lines of the file from `first` on, each a column of the part's rows. Lines
- * may be read more than once, for different rows. */
+/* The same for `count` lines of the file from `first` on, one by one; each line is a column of the
+ * part's rows. Lines may be read more than once, for different rows. */
 static void sum_columns(struct piece *piece, const char *from, int64_t first, int64_t count)
 {
     const size_t bytes = model_dtype_bytes(piece->tensor->dtype);
@@ -198,8 +198,8 @@ static void fill_adapter(const struct piece *piece, const struct model_param *pa
     }
 }
 
-/* Reads a tensor that the file has in the same order: straight to the destination, or converted one
- * buffer at a time. */
+/* Reads a tensor that is in the same order in the file: straight to the destination, or converted
+ * one buffer at a time. */
 static int read_straight(struct piece *piece)
 {
     const struct model_tensor *tensor = piece->tensor;
@@ -232,9 +232,9 @@ static int read_straight(struct piece *piece)
     return 0;
 }
 
-/* Writes columns [first, first + count) of the piece's rows, from `count` lines of the file in `from`. Goes
- * by blocks of rows, so that lines of `from` are used again while they are in the cache. The first and
- * the last row may be partial. */
+/* Writes columns [first, first + count) of the piece's rows, from `count` lines of the file in
+ * `from`. It proceeds by blocks of rows, so that lines of `from` are used again while they are in
+ * the cache. The first and the last row may be partial. */
 struct strip {
     const struct piece *piece;
     const char *from; /* converted */
@@ -277,7 +277,8 @@ enum { ROWS_TOGETHER = 16 };
 TURN(turn16, uint16_t)
 TURN(turn32, uint32_t)
 
-/* Reads a tensor that the file has as [cols][rows]: strips of its lines become columns of whole rows. */
+/* Reads a tensor that the file has as [cols][rows]: strips of its lines become columns of whole
+ * rows. */
 static int read_turned(struct piece *piece)
 {
     const enum model_dtype from = piece->tensor->dtype;
@@ -494,8 +495,8 @@ static int fill_magnitudes(const struct range *range, const struct piece *piece,
     return rc;
 }
 
-/* The share of a block's range in one part of one parameter; *out may have no elements. Its tensor is NULL
- * for an adapter that no folder has. */
+/* Finds the part of a block's range that is in one part of one parameter; *out may have no
+ * elements. Its tensor is NULL for an adapter that no folder has. */
 static int find_piece(const struct range *range, const struct model_param *param,
                       const struct model_part *part, struct piece *out)
 {
@@ -615,8 +616,8 @@ void model_files_expect(const struct model_files *files, const struct model_bloc
     expect_range(&range);
 }
 
-/* Returns whether sums may be added up of reads that begin or end here: no group of elements that
- * is hashed at once is cut. */
+/* Returns whether checksums may be added for reads that begin or end here, that is, no group of
+ * elements that is hashed at once is cut. */
 static bool may_cut(const struct model_block *block, uint64_t at)
 {
     bool may = at % BLOCKS_ALIGN_ELEMENTS == 0 || at == block->elements;

@@ -1,5 +1,5 @@
-/* kept.c: finds the file of a model's quantised base: lays out what it must have, hashes what it depends on, and opens
- * it. */
+/* kept.c: finds the file of a model's quantised base: lays out its contents, hashes everything that
+ * they depend on, and opens it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -122,7 +122,7 @@ static int read_tables(struct model_kept *kept, const struct model_kept_header *
     return 0;
 }
 
-/* Why a file is not used; "": there is none; NULL: it is used, and is open. */
+/* Returns why a file is not used; "": there is none; NULL: it is used, and is open. */
 static const char *open_kept(struct model_kept *kept, int folder, const char *name)
 {
     struct model_kept_header found;
@@ -160,7 +160,7 @@ static int not_kept(const struct model_kept *kept, const char *what, int rc)
     return rc;
 }
 
-/* Sets the file's name, which depends on the model's folder and on everything else that decides the
+/* Sets the file's name. It depends on the model's folder and on everything else that decides the
  * bytes of the base, except the contents of the model's files. */
 static int name_file(struct model_kept *kept, char *name)
 {

@@ -1,10 +1,9 @@
-/* kept.h: a quantised base that stays on the drive between runs: a file beside the store with the
- * stored form (stored.h) of each block that is kept in fewer bits, and with the other frozen blocks
- * as compute reads them. A file is valid for one model folder in its present state, one set of
- * frozen tensors and one storage. It is written under another name while a run makes the base, and
- * renamed once it is durable. In a later run each rank reads what it needs from the file, or its
- * store does (store.h).
- *
+/* kept.h: a quantised base that stays on the drive between runs. It is a file beside the store with
+ * the stored form (stored.h) of each block that is kept in fewer bits, and with the other frozen
+ * blocks in the form that compute reads. A file is valid for one model folder in its present state,
+ * one set of frozen tensors and one storage. It is written under a temporary name while a run makes
+ * the base, and renamed once it is durable. In a later run each rank reads the parts that it needs
+ * from the file, or its store does (store.h).
  * The thread that opens a file also writes and closes it; any threads read. */
 #ifndef OFFLOAD_MODEL_KEPT_H
 #define OFFLOAD_MODEL_KEPT_H
@@ -28,14 +27,14 @@ struct model_kept_options {
     const bool *paged;
     enum model_storage storage; /* INT8 or NF4 */
     enum kern_type type;        /* type of the run's weights */
-    bool writes;         /* write a file if there is no valid one and no other run writes it */
+    bool writes;         /* writes a file if there is no valid one and no other run writes it */
     uint64_t room_bytes; /* limit of the size of a new file */
 };
 
 /* Opens the file of a base, or begins to write one. If neither is possible, *out is NULL, the call
  * returns 0, and a log line says why. The only error is -ENOMEM. */
 int model_kept_open(const struct model_kept_options *options, struct model_kept **out);
-/* The size of the file that model_kept_open would write. */
+/* Computes the size of the file that model_kept_open would write. */
 int model_kept_measure(const struct model_kept_options *options, uint64_t *out);
 /* Removes a file that was begun and not finished. Accepts NULL. */
 void model_kept_close(struct model_kept *kept);
@@ -44,13 +43,14 @@ void model_kept_close(struct model_kept *kept);
 
 /* Returns whether a file of an earlier run is read, not written. */
 bool model_kept_is_read(const struct model_kept *kept);
-/* Returns whether a block can be read: not if the file is being written, or was found to be
- * damaged. Accepts NULL. */
+/* Returns whether a block can be read. It cannot while the file is being written, or after the file
+ * was found to be damaged. Accepts NULL. */
 bool model_kept_has(const struct model_kept *kept, unsigned block);
 /* Returns the identity of the base (model_sums_identity) whose file is read. */
 uint64_t model_kept_identity(const struct model_kept *kept);
-/* Reads and verifies bytes [begin, begin + bytes) of a block's weights as a run keeps them. `team` may be NULL. After
- * an error the file is removed, so that a later run makes it again, a log line says so, and no block can be read. */
+/* Reads and verifies bytes [begin, begin + bytes) of a block's weights in the form in which a run
+ * keeps them. `team` may be NULL. After an error the file is removed, so that a later run makes it
+ * again; a log line says so, and no block can be read any more. */
 int model_kept_read(struct model_kept *kept, unsigned block, uint64_t begin, uint64_t bytes,
                     void *to, struct core_team *team);
 /* The same for the stored form of a tensor. */
@@ -69,17 +69,18 @@ struct model_kept_place {
 struct model_kept_place model_kept_place(const struct model_kept *kept, unsigned block);
 const char *model_kept_path(const struct model_kept *kept);
 uint64_t model_kept_bytes(const struct model_kept *kept);
-/* The open file, if it is opened for direct I/O; else -1. */
+/* Returns the open file, if it is opened for direct I/O; else -1. */
 int model_kept_direct_file(const struct model_kept *kept);
 
 /* ---- writing ---- */
 
 /* Returns whether the bytes of a block are to be written. Accepts NULL. */
 bool model_kept_wants(const struct model_kept *kept, unsigned block);
-/* Writes the next bytes of a block. Blocks are written one after the other, in any order. If that fails, a log line
- * says so, and no more is written. */
+/* Writes the next bytes of a block. Blocks are written one after the other, in any order. After a
+ * failure, which is logged, nothing more is written. */
 void model_kept_write(struct model_kept *kept, unsigned block, const void *from, uint64_t bytes);
-/* Makes the file durable and gives it its name, if all was written and the model's files are still the same. */
+/* Makes the file durable and gives it its name, if all blocks were written and the model's files
+ * are still the same. */
 void model_kept_finish(struct model_kept *kept, uint64_t identity);
 
 /* ---- inspecting ---- */
@@ -97,9 +98,9 @@ struct model_kept_look {
 bool model_kept_is(const char *path);
 /* Returns the number of kept bases in a directory, including half-written ones. */
 unsigned model_kept_count(const char *directory);
-/* Reads and verifies a whole file. -errno with a message: -EINVAL for a file of another version or
- * user, -EBADMSG for a damaged one, and errors of opening and reading. *out has what was read
- * before the error. */
+/* Reads and verifies a whole file. Returns -errno with a message: -EINVAL for a file of another
+ * version or user, -EBADMSG for a damaged one, and errors of opening and reading. *out has the part
+ * that was read before the error. */
 int model_kept_inspect(const char *path, struct model_kept_look *out);
 
 #endif

@@ -9,8 +9,8 @@
 
 #define KEPT_PREFIX "tide-base-" /* beginning of the files' names */
 
-/* Must change when the format of the file changes, or when stored.c makes other bytes from the same
- * weights. */
+/* Must change when the format of the file changes, or when stored.c makes different bytes from the
+ * same weights. */
 enum { KEPT_VERSION = 1, KEPT_PAGE_BYTES = 4096, KEPT_PIECE_BYTES = 1 << 20 };
 
 struct model_kept_header {
@@ -25,7 +25,7 @@ struct model_kept_header {
     uint64_t tables_hash;
     char storage[8];
     char type[8];
-    char folder[2048]; /* index of the block in the model */
+    char folder[2048]; /* folder of the model: its real path */
     uint64_t hash;     /* hash of all bytes before this member */
 };
 _Static_assert(sizeof(struct model_kept_header) <= KEPT_PAGE_BYTES,
@@ -44,7 +44,7 @@ uint64_t model_kept_rounded(uint64_t bytes);
 uint64_t model_kept_units(const struct model_kept_block *block);
 uint64_t model_kept_tables_bytes(const struct model_kept_header *header);
 
-/* Returns whether a file has the name of a kept base, also of a half-written one. */
+/* Returns whether a file has the name of a kept base, or of a half-written one. */
 bool model_kept_is_name(const char *name);
 /* Returns whether the file begins with the magic number of a kept base. */
 bool model_kept_is_begun(int fd);
@@ -62,8 +62,8 @@ int model_kept_read_piece(int fd, const struct model_kept_block *block, const ui
 
 uint64_t model_kept_hash_unit(const struct model_kept_block *block, const void *from,
                               uint64_t bytes, uint64_t unit);
-/* Completes the header; writes the tables, then the header, each when all before is durable. `page` is memory for a
- * page. */
+/* Completes the header; writes the tables, then the header, each after everything before it is
+ * durable. `page` is memory for a page. */
 int model_kept_write_tables(int fd, struct model_kept_header *header,
                             const struct model_kept_block *blocks, const uint64_t *sums,
                             uint8_t *page);

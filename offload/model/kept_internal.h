@@ -1,4 +1,5 @@
-/* kept_internal.h: what an open file of a kept base holds. Only for kept.c, kept_read.c and kept_write.c. */
+/* kept_internal.h: the state of an open file of a kept base. Only for kept.c, kept_read.c and
+ * kept_write.c. */
 #ifndef OFFLOAD_MODEL_KEPT_INTERNAL_H
 #define OFFLOAD_MODEL_KEPT_INTERNAL_H
 
@@ -11,7 +12,7 @@ enum { KEPT_NAME_BYTES = 64 }; /* room for the name of a file, also of a half-wr
 struct core_lock;
 
 struct model_kept {
-    /* Only what is borrowed for longer than open: model, stored, files. */
+    /* Only members that are borrowed for longer than open: model, stored, files. */
     struct model_kept_options options;
     struct model_kept_header header;
     struct model_kept_block *blocks; /* owned */

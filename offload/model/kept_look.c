@@ -1,4 +1,5 @@
-/* kept_look.c: what an open file of a kept base has, and what it depends on. */
+/* kept_look.c: finds the contents of an open file of a kept base, and hashes the model's files that
+ * it depends on. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-/* kept_read.c: reads what a run needs of a kept base, with a team, and drops the file if that is damaged. */
+/* kept_read.c: reads the parts of a kept base that a run needs, with a team, and removes the file
+ * if it is damaged. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -18,7 +19,7 @@ struct range {
     const struct model_kept_block *block;
     uint64_t begin, end;
     uint8_t *to;
-    _Atomic uint64_t next;      /* relaxed, as the others: the team's return orders them */
+    _Atomic uint64_t next;      /* relaxed, like the others: the team's return orders them */
     _Atomic uint64_t failed_at; /* byte of the file */
     _Atomic int rc;             /* the first error */
 };

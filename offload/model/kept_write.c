@@ -1,5 +1,6 @@
-/* kept_write.c: writes the file of a base while a run makes the base: under another name, which it loses once the file is
- * durable. Removes files that killed runs left, and those of earlier versions of the model. */
+/* kept_write.c: writes the file of a base while a run makes the base, under a temporary name, which
+ * is replaced when the file is durable. Removes files that killed runs left, and files of earlier
+ * versions of the model. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +28,7 @@ static bool is_partial(const char *name)
            strcmp(name + length - (sizeof partial - 1), partial) == 0;
 }
 
-/* Returns whether a file was made of the files that this model's folder had before. */
+/* Returns whether a file was made from earlier files of this model's folder. */
 static bool is_stale(const struct model_kept *kept, int fd)
 {
     struct model_kept_header found;
@@ -35,8 +36,8 @@ static bool is_stale(const struct model_kept *kept, int fd)
            found.shards != kept->header.shards && strcmp(found.folder, kept->header.folder) == 0;
 }
 
-/* Removes a file that a killed run left half-written, or a base of this folder's earlier files. Another run may
- * give the name to another file meanwhile, which then stays. */
+/* Removes a file that a killed run left half-written, or a base of this folder's earlier files.
+ * Another run may give the name to another file in the meantime; that file stays. */
 static void clear_one(const struct model_kept *kept, const char *name)
 {
     struct core_lock *lock = NULL;
@@ -72,7 +73,7 @@ static void clear(const struct model_kept *kept, const char *own)
     }
 }
 
-/* Takes the name under which the file is written, and its space. */
+/* Creates the file under its temporary name, and reserves its space. */
 static int begin_file(struct model_kept *kept, const char *name)
 {
     char part[KEPT_NAME_BYTES];
@@ -84,7 +85,8 @@ static int begin_file(struct model_kept *kept, const char *name)
         return -errno;
     }
     int rc = core_lock_take(kept->folder, part, &kept->lock);
-    if (rc == 0 && !model_kept_is_named(kept, fd, part)) { /* its writer has ended meanwhile */
+    /* the process that wrote it has ended in the meantime */
+    if (rc == 0 && !model_kept_is_named(kept, fd, part)) {
         core_lock_drop(kept->lock);
         kept->lock = NULL;
         rc = -EWOULDBLOCK;
@@ -123,7 +125,7 @@ int model_kept_begin(struct model_kept *kept)
                  kept->options.directory, kept->options.room_bytes >> 20);
         return -ENOSPC;
     }
-    (void)unlinkat(kept->folder, name, 0); /* one that is not valid any more */
+    (void)unlinkat(kept->folder, name, 0); /* a file that is no longer valid */
     kept->piece = aligned_alloc(KEPT_PAGE_BYTES, KEPT_PIECE_BYTES);
     kept->written = calloc(kept->header.blocks + 1, sizeof *kept->written);
     if (kept->piece == NULL || kept->written == NULL) {

@@ -74,7 +74,7 @@ static bool matches_any(const char *const *modules, size_t count, const char *te
     return false;
 }
 
-/* With adapters everything is frozen but what is saved beside them. */
+/* With adapters, all parameters are frozen except those that are saved beside them. */
 static bool is_frozen(const struct model_options *options, const char *name)
 {
     if (options != NULL && options->lora != NULL) {
@@ -109,7 +109,7 @@ static void print_block_name(const struct model *model, unsigned index, char *ou
 
 /* ---- the parameters that computing blocks use ---- */
 
-/* Returns how the files have a tensor. */
+/* Returns the form of a tensor in the files. */
 static enum kern_quant quant_of(const struct model *model, unsigned index,
                                 const struct model_param_row *row, unsigned part)
 {
@@ -120,7 +120,7 @@ static enum kern_quant quant_of(const struct model *model, unsigned index,
     return has ? config->quant : KERN_QUANT_NONE;
 }
 
-/* Until a parameter has its place, the names of its parts are the family's patterns. */
+/* Until a parameter is assigned to an array, the names of its parts are the family's patterns. */
 static int list_parts(struct model *model, const struct model_options *options,
                       const struct model_param_row *row, unsigned index, struct model_param *param)
 {
@@ -250,8 +250,7 @@ static int list_adapters(struct model *model, const struct model_lora_options *l
     return rc;
 }
 
-/* Returns whether an option's module is that of any tensor; of any linear layer, if `lora` is
- * given. */
+/* Returns whether an option's module is that of a tensor, or with `lora` that of a linear layer. */
 static bool names_module(const struct model *model, const struct model_lora_options *lora,
                          const char *module)
 {
@@ -349,7 +348,8 @@ static int check_lora(const struct model *model, const struct model_lora_options
     return rc;
 }
 
-/* Files of a tied model may have the table under the head's name alone; transformers reads them, too. */
+/* Files of a tied model may have the table only under the head's name; transformers reads those
+ * files, too. */
 static void name_table(const struct model_family *family, struct model_block *embedding)
 {
     const unsigned table = (unsigned)model_block_param(embedding, MODEL_TOKEN_TABLE);
@@ -385,7 +385,7 @@ static int list_block(struct model *model, const struct model_options *options, 
         block->scale = model_config_scale(&model->config, block->layer);
     }
     const bool adapters = options != NULL && options->lora != NULL;
-    /* A tied head borrows one; each adapted one has up to three beside it. */
+    /* A tied head borrows one parameter; each adapted parameter has up to three beside it. */
     int rc = make_params(block, (adapters ? 4 : 1) * block->table->param_count + 1);
     for (size_t i = 0; rc == 0 && i < block->table->param_count; i++) {
         const struct model_param_row *row = &block->table->params[i];
@@ -402,7 +402,8 @@ static int list_block(struct model *model, const struct model_options *options, 
 
 /* ---- which block owns a parameter ---- */
 
-/* Moves the frozen parameters of a computing block to a data block, unless all are frozen. */
+/* Moves the frozen parameters of a computing block to a data block, unless all of them are
+ * frozen. */
 static int move_frozen(struct model *model, unsigned index)
 {
     struct model_block *block = &model->blocks[index];
@@ -558,7 +559,8 @@ static bool names_any(const struct blocks *blocks, const char *pattern)
     return false;
 }
 
-/* A pattern that matches nothing is probably misspelled; the tensors that were meant would be trained. */
+/* A pattern that matches nothing is probably misspelled, and the tensors that it was meant for
+ * would be trained. */
 static int check_frozen(const struct model *model, const struct model_options *options)
 {
     if (options != NULL && options->lora != NULL) {

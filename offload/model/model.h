@@ -1,10 +1,11 @@
-/* model.h: a model as a list of blocks with their parameters, made from a config and its family's tables.
- * Computing blocks come first: the embedding, the layers, the head. A block's parameters are in one flat
- * array, each at a multiple of BLOCKS_ALIGN_ELEMENTS, with padding between them that stays zero. A computing
- * block may also use parameters in arrays of other blocks, which it borrows: the head of a tied model uses
- * the embedding's table; the frozen parameters of a block that is partly frozen are in a data block, which
- * has no program, so that the block's own array has only trained ones. Nothing here depends on the length of
- * rows or on placement. Immutable once created; any thread. */
+/* model.h: a model as a list of blocks with their parameters, made from a config and its family's
+ * tables. Computing blocks come first: the embedding, the layers, the head. A block's parameters
+ * are in one flat array, each at a multiple of BLOCKS_ALIGN_ELEMENTS, with padding between them
+ * that stays zero. A computing block may also use parameters in arrays of other blocks, which it
+ * borrows. The head of a tied model borrows the embedding's table. The frozen parameters of a block
+ * that is partly frozen are in a data block, which has no program, so that the block's own array
+ * has only trained ones. Nothing here depends on the length of rows or on placement. Immutable once
+ * created; any thread. */
 #ifndef OFFLOAD_MODEL_MODEL_H
 #define OFFLOAD_MODEL_MODEL_H
 
@@ -78,9 +79,9 @@ struct model {
     struct blocks *flat; /* owned: the same blocks as arrays, for all that does not compute them */
     unsigned block_count;
     unsigned compute_count; /* blocks that compute: the first ones */
-    unsigned params_max;    /* the most that a block has */
+    unsigned params_max;    /* the largest number of parameters of a block */
     struct model_lora lora;
-    uint64_t parameters; /* elements without padding, tied ones once */
+    uint64_t parameters; /* number of elements without padding; tied ones count once */
     uint64_t trained_parameters;
 };
 
@@ -100,7 +101,7 @@ int model_create(const struct model_config *config, const struct model_options *
                  struct model **out);
 void model_destroy(struct model *model);
 
-/* The block's parameter of a role, and the adapter of that kind beside it; -1: none. */
+/* Return the block's parameter of a role, and the adapter of that kind beside it; -1: none. */
 int model_block_param(const struct model_block *block, enum model_role role);
 int model_block_adapter(const struct model_block *block, enum model_role role,
                         enum model_adapter adapter);
@@ -108,7 +109,7 @@ int model_block_adapter(const struct model_block *block, enum model_role role,
  * their number. */
 unsigned model_block_borrows(const struct model *model, unsigned index,
                              unsigned borrows[MODEL_BORROWS_MAX]);
-/* "wte", "qkv", ...: for messages and listings. */
+/* Returns "wte", "qkv", ..., for messages and listings. */
 const char *model_role_name(enum model_role role);
 
 #endif

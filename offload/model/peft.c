@@ -54,8 +54,8 @@ static int check_features(const struct core_json *doc, const struct core_json_va
                                                         "found \"%.40s\"; expected \"none\"", bias);
 }
 
-/* Initial values that PEFT takes out of the base's weights when it loads the folder: the tensors alone do not say what
- * the model is. */
+/* Methods of initial values that PEFT takes out of the base's weights when it loads the folder. The
+ * adapter's tensors alone do not define the model then. */
 static int check_initial(const struct core_json *doc, const struct core_json_value *root)
 {
     static const char key[] = "init_lora_weights";
@@ -161,7 +161,7 @@ static int load_config(struct model_peft *peft)
         rc = read_config(doc, peft);
     }
     if (rc == -ENOENT && doc != NULL) {
-        rc = -EINVAL; /* a key is missing, not the file */
+        rc = -EINVAL; /* a missing key, not a missing file */
     }
     core_json_destroy(doc);
     return rc;
@@ -169,7 +169,7 @@ static int load_config(struct model_peft *peft)
 
 /* ---- tensors ---- */
 
-/* Kinds of PEFT tensors, by the ends of their names. */
+/* The kinds of PEFT tensors, by the ends of their names. */
 enum part { PART_A, PART_B, PART_MAGNITUDE, PART_WHOLE };
 
 static bool cut_end(char *name, const char *end, const char *instead)
@@ -224,7 +224,7 @@ static int by_base(const void *a, const void *b)
                   ((const struct model_peft_entry *)b)->base);
 }
 
-/* Joins entries of the same tensor, which follow each other. */
+/* Joins entries of the same tensor, which are next to each other. */
 static void join_entries(struct model_peft *peft)
 {
     size_t kept = 0;
@@ -426,7 +426,7 @@ void model_peft_options(const struct model_peft *peft, struct model_lora_options
     out->saved_count = peft->saved;
 }
 
-/* The name that the base has for a part of an adapter. */
+/* Writes the base's name for a part of an adapter. */
 static void print_base_name(const struct model_param *param, const struct model_part *part,
                             char name[NAME_BYTES])
 {

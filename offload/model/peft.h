@@ -17,7 +17,8 @@ struct model_peft_entry {
     const struct model_tensor *a;         /* [rank][inputs]; with b */
     const struct model_tensor *b;         /* [outputs][rank] */
     const struct model_tensor *magnitude; /* [outputs]; NULL: no DoRA */
-    const struct model_tensor *whole;     /* instead of all others: replaces the tensor */
+    /* replaces the tensor of the base; the other members are then NULL */
+    const struct model_tensor *whole;
 };
 
 struct model_peft {
@@ -38,9 +39,9 @@ struct model_peft {
     size_t adapted, saved;
 };
 
-/* Returns -ENOENT, -EINVAL: no such folder, a file is missing or half written, adapters of another
- * kind than LoRA on linear layers, or tensors that do not fit together; the message names the file
- * and the key or tensor. */
+/* Returns -ENOENT or -EINVAL if there is no such folder, a file is missing or half written,
+ * adapters are of another kind than LoRA on linear layers, or tensors do not fit together. The
+ * message names the file and the key or tensor. */
 int model_peft_open(const char *folder, struct model_peft **out);
 void model_peft_close(struct model_peft *peft); /* Accepts NULL */
 
@@ -51,7 +52,7 @@ void model_peft_options(const struct model_peft *peft, struct model_lora_options
  * -EINVAL with a message that names the first that only one of them has. */
 int model_peft_check(const struct model_peft *peft, const struct model *model);
 
-/* NULL: the folder has nothing for this tensor of the base model. */
+/* Returns NULL if the folder has nothing for this tensor of the base model. */
 const struct model_peft_entry *model_peft_find(const struct model_peft *peft, const char *base);
 
 #endif

@@ -34,8 +34,8 @@ void model_program_destroy(struct model_program *program);
 /* Changes the arguments of a step that is recomputed to those of the policy's rows. */
 void model_step_halve(const struct model_step *step, unsigned char *arguments);
 
-/* The maximum scratch of these steps for a queue of `threads` on this kind of device, with gradients as in
- * `grad`, whose pointers are only compared with NULL. */
+/* Returns the maximum scratch of these steps for a queue of `threads` on this kind of device.
+ * Gradients are as in `grad`, whose pointers are only compared with NULL. */
 size_t model_steps_scratch_bytes(const struct model_steps *steps, const char *kind,
                                  unsigned threads, const struct kern_grad *grad);
 

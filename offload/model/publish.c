@@ -1,4 +1,4 @@
-/* publish.c: writes a list, then renames files in an order that is safe to interrupt anywhere. */
+/* publish.c: writes a list, then renames files in an order that may be interrupted anywhere. */
 #include "offload/model/publish.h"
 
 #include <dirent.h>
@@ -43,7 +43,7 @@ struct entry {
     const char *name; /* in the list's text */
 };
 
-/* Parses one entry; false if it is invalid. */
+/* Parses one entry. Returns false if it is invalid. */
 static bool parse_entry(const char *text, struct entry *out)
 {
     char kind[4];
@@ -114,7 +114,8 @@ int model_folder_is_empty(const char *path)
     return empty;
 }
 
-/* unlinkat refuses ".", ".." and folders. The mark, which says that the files are a run's, goes last. */
+/* unlinkat refuses ".", ".." and folders. The mark, which says that the files belong to a run, is
+ * removed last. */
 static void clear(const char *path, bool mark)
 {
     DIR *dir = opendir(path);
@@ -179,8 +180,8 @@ static bool is_same(int folder, const struct entry *entry)
            time.tv_sec == entry->seconds && time.tv_nsec == entry->nanoseconds;
 }
 
-/* Lists the files of a folder: those of the result, or those that it replaces in FOLDER. `weights`: the result
- * has weights or adapters. */
+/* Lists the files of a folder: the files of the result, or the files in FOLDER that it replaces.
+ * `weights`: the result has weights or adapters. */
 static int each_file(const char *path, const struct list *result, FILE *text, bool *weights)
 {
     int rc = 0;
@@ -337,15 +338,15 @@ static int check_list(const char *path, const struct list *list)
     return 0;
 }
 
-/* How much of a result is still to be moved. */
+/* The state of a result whose files are being moved. */
 struct state {
     unsigned waiting; /* files still in `path` */
     unsigned moved;
 };
 
-/* Checks that each file of the result is still the same, where it was written or, in `into`, where it was
- * moved. If `path` has none of their names any more, all were moved; what the user did with them since is
- * not checked. */
+/* Checks that each file of the result is still the same, either where it was written or, in `into`,
+ * where it was moved. If `path` has none of their names any more, all were moved, and later changes
+ * by the user are not checked. */
 static int find_files(const char *path, int fd, const char *folder, int into,
                       const struct list *list, struct state *out)
 {
@@ -401,8 +402,8 @@ static bool is_listed_old(const struct list *list, int into, const char *name)
     return false;
 }
 
-/* Checks that the files to be replaced or removed in `folder` were there when the list was written;
- * somebody may have restored the folder since. */
+/* Checks that the files to be replaced or removed in `folder` are those of the time when the list
+ * was written; somebody may have restored the folder since. */
 static int check_replaced(const char *path, int fd, const char *folder, int into,
                           const struct list *list)
 {
@@ -456,8 +457,9 @@ static int take_away(int into, const char *folder, const char *name)
     return unlinkat(into, name, 0) == 0 || errno == ENOENT ? 0 : failed(folder, name, "removed");
 }
 
-/* Removes files of the old model that the result has not, the keys or all others: shards of a model with another
- * number of files would be read beside the new ones, and a model's config.json beside adapters. */
+/* Removes files of the old model that the result does not have: the key files, or all others.
+ * Shards of a model with another number of files would be read beside the new ones, and a model's
+ * config.json beside adapters. */
 static int remove_old(int into, const char *folder, const struct list *list, bool only_keys)
 {
     struct entry entry;

@@ -1,7 +1,8 @@
-/* publish.h: gives a finished folder FOLDER.partial its name. An existing FOLDER stays: files are moved into
- * it one by one, so that nothing else in it (checkpoints, logs, the user's files) is touched, and renames
- * within one file system suffice. A list in FOLDER.partial says that its files are complete; if a process
- * is killed in between, the next one continues with the list. */
+/* publish.h: gives a finished folder FOLDER.partial its name. An existing FOLDER stays: files are
+ * moved into it one by one, so that nothing else in it (checkpoints, logs, the user's files) is
+ * touched, and only renames within one file system are needed. A list in FOLDER.partial says that
+ * its files are complete; if a process is killed in between, the next one continues with the
+ * list. */
 #ifndef OFFLOAD_MODEL_PUBLISH_H
 #define OFFLOAD_MODEL_PUBLISH_H
 
@@ -14,11 +15,11 @@
  * files of the result and the files of FOLDER that they replace, each with inode, size and time. */
 #define MODEL_PUBLISH_LIST ".tide-publish"
 
-/* Says that the files in FOLDER.partial are a run's. It is removed last when a folder is emptied, and is
- * not published. */
+/* The mark: says that the files in FOLDER.partial belong to a run. It is removed last when a folder
+ * is emptied, and is not published. */
 #define MODEL_CLAIM_MARK ".tide-partial"
 
-/* Returns whether the folder is empty: 1, 0, or -errno if it cannot be read. */
+/* Returns 1 if the folder is empty, 0 if not, or -errno if it cannot be read. */
 int model_folder_is_empty(const char *path);
 
 /* Empty a folder that was not published: clear removes all files but its mark; remove removes all files
@@ -26,8 +27,8 @@ int model_folder_is_empty(const char *path);
 void model_folder_clear(const char *path);
 void model_folder_remove(const char *path);
 
-/* Returns whether the files in `path` can be moved into `folder`, if that exists: -EISDIR: it has a
- * folder of a file's name; -EACCES ...: it is not writable. Changes nothing. */
+/* Returns whether the files in `path` can be moved into `folder`, if that exists. Returns -EISDIR
+ * if it has a folder with a file's name, -EACCES ... if it is not writable. Changes nothing. */
 int model_publish_check(const char *path, const char *folder);
 
 /* Makes the folder `path`, open as `fd`, durable and gives it the name `folder`. If FOLDER exists and is not

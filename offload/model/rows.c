@@ -73,7 +73,7 @@ static int by_id(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* Adds bytes that begin at or after all that were added before. */
+/* Adds bytes that begin at or after all bytes that were added before. */
 static void add_bytes(const struct model_rows *rows, struct model_rows_used *used, uint64_t first,
                       uint64_t bytes)
 {

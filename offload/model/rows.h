@@ -16,13 +16,15 @@ struct model_pages {
     uint32_t at;
 };
 
-/* Properties of all micro-batches of a run. `stride` 0: the model's rows are not read alone. */
+/* Properties of all micro-batches of a run. `stride` 0: rows of the model are not read
+ * separately. */
 struct model_rows {
     int64_t stride; /* elements */
     int64_t row;    /* elements */
     int64_t vocab;
     uint64_t type_bytes;
-    uint64_t positions_at; /* byte of the block: rows that every micro-batch uses */
+    /* byte of the block with the rows of positions, which every micro-batch uses */
+    uint64_t positions_at;
     uint64_t positions_bytes;
     int64_t tokens; /* number of tokens of a micro-batch */
     uint32_t pages_max;

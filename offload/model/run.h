@@ -8,8 +8,8 @@
 
 struct dev_queue;
 
-/* Addresses in the device's memory; all borrowed. NULL if the program's steps do not use them. One of a
- * program without parameters may be made by zeroing it. */
+/* Addresses in the device's memory; all borrowed. NULL if the program's steps do not use them. The
+ * binding of a program without parameters may be made by zeroing it. */
 struct model_binding {
     void *base[MODEL_BASE_COUNT]; /* MODEL_BASE_PARAM uses `weights` instead */
     const void **weights;         /* owned: row 0 of each parameter of the block */
@@ -24,9 +24,9 @@ void model_binding_fini(struct model_binding *binding);
 /* Sets all addresses to NULL. */
 void model_binding_clear(struct model_binding *binding);
 
-/* Points the weights and gradients of the block's parameters that are in the array of block `owner` at flat
- * arrays of that block: `weights` of the program's type, `grad`'s arrays laid out alike (either may be NULL
- * in it). Other parameters are not changed. */
+/* Points the weights and gradients of the block's parameters that are in the array of block `owner`
+ * to flat arrays of that block: `weights` of the program's type, and `grad`'s arrays with the same
+ * layout (each may be NULL). Other parameters are not changed. */
 void model_binding_set_flat(struct model_binding *binding, const struct model_block *block,
                             unsigned owner, enum kern_type type, const void *weights,
                             const struct kern_grad *grad);
@@ -43,9 +43,9 @@ struct model_cursor {
     bool more;  /* set by the caller: launches of the same unit of work follow the last step */
 };
 
-/* Submits steps from cursor->next on. 0: all are submitted, and *out is reached when they are done
- * (unchanged if there were none). Returns -EAGAIN if the queue is full; call again with the same
- * cursor. Otherwise returns an error of dev_queue_launch. */
+/* Submits steps from cursor->next on. Returns 0 if all are submitted; *out is then reached when
+ * they are done (unchanged if there were none). Returns -EAGAIN if the queue is full; call again
+ * with the same cursor. Otherwise returns an error of dev_queue_launch. */
 int model_run(struct dev_queue *queue, const struct model_steps *steps, enum model_which which,
               const struct model_binding *binding, struct model_cursor *cursor,
               struct core_fence *out);

@@ -1,4 +1,4 @@
-/* safetensors.c: opens, reads and advises about one file. */
+/* safetensors.c: opens and reads one file, and requests readahead for it. */
 #include "offload/model/safetensors.h"
 
 #include <errno.h>

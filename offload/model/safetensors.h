@@ -24,7 +24,7 @@ struct model_tensor {
 
 struct model_safetensors;
 
-/* 0, or -errno with a message that names the file and the error in it. */
+/* Returns 0, or -errno with a message that names the file and the error in it. */
 int model_safetensors_open(const char *path, struct model_safetensors **out);
 /* Returns whether the file begins with the length of a header, and is long enough for that
  * header. */
@@ -32,13 +32,14 @@ bool model_safetensors_is_possible(const char *path);
 void model_safetensors_close(struct model_safetensors *file);
 
 const char *model_safetensors_path(const struct model_safetensors *file);
-/* In order of their bytes in the file. */
+/* Returns the tensors in the order of their bytes in the file. */
 const struct model_tensor *model_safetensors_list(const struct model_safetensors *file,
                                                   size_t *count);
-/* NULL: there is no tensor of this name. */
+/* Returns NULL if there is no tensor of this name. */
 const struct model_tensor *model_safetensors_find(const struct model_safetensors *file,
                                                   const char *name);
-/* Reads bytes [begin, begin + bytes) of the tensor. 0, or -errno with file and tensor. */
+/* Reads bytes [begin, begin + bytes) of the tensor. Returns 0, or -errno with a message that names
+ * file and tensor. */
 int model_safetensors_read(const struct model_safetensors *file, const struct model_tensor *tensor,
                            uint64_t begin, void *to, size_t bytes);
 /* Starts readahead of bytes that will be read soon, if they are not in memory. Never waits or fails. */

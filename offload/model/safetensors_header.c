@@ -207,8 +207,8 @@ static int parse_metadata(struct parser *parser)
     return rc;
 }
 
-/* Makes the last token, a key, the name of a new entry. All names together are shorter than the header,
- * and `names` has its size. */
+/* Makes the last token, a key, the name of a new entry. All names together are shorter than the
+ * header, which is the size of `names`. */
 static int add_tensor(struct parser *parser, struct model_tensor **out)
 {
     struct model_safetensors_table *table = &parser->table;

@@ -48,8 +48,8 @@ struct model_save {
     bool replace;
     uint64_t run; /* 0: the model belongs to no run */
     uint64_t steps;
-    bool complete;          /* all files are verified; close leaves the folder alone */
-    bool claimed;           /* the claim is the caller's and stays the caller's */
+    bool complete;          /* all files are verified, so close leaves the folder alone */
+    bool claimed;           /* the claim belongs to the caller and stays with the caller */
     char *folder;           /* owned */
     struct model_claim own; /* on FOLDER.partial; no path: not made yet */
     struct target *targets; /* owned, in order of computing blocks and their parameters */
@@ -57,7 +57,8 @@ struct model_save {
     uint64_t elements;    /* number of elements of all targets */
     struct shard *shards; /* owned */
     size_t shard_count;
-    _Atomic uint64_t put; /* elements so far; relaxed: read after all writers have ended */
+    /* number of elements written so far; relaxed: read after all writers have ended */
+    _Atomic uint64_t put;
 };
 
 /* ---- the layout ---- */
@@ -317,7 +318,7 @@ int model_save_open(const struct model *model, const struct model_save_options *
         free(save);
         return core_err_set(-ENOMEM, "no memory to write %s", options->folder);
     }
-    /* "out/" is "out". */
+    /* "out/" is the same folder as "out". */
     for (size_t n = strlen(save->folder); n > 1 && save->folder[n - 1] == '/'; n--) {
         save->folder[n - 1] = '\0';
     }
@@ -493,7 +494,9 @@ static ssize_t read_full(int fd, char *buffer, uint64_t at)
         }
         done += got > 0 ? (size_t)got : 0;
         if (got > 0 && done % ALIGN_BYTES != 0) {
-            break; /* at the end of the file a direct read returns such a number */
+            /* at the end of the file a direct read returns a number that is not a multiple of the
+             * block */
+            break;
         }
     }
     return (ssize_t)done;

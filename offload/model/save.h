@@ -1,8 +1,9 @@
-/* save.h: writes a model folder for transformers and safetensors: shards of weights with their index,
- * config.json with the type of the weights, and every other file of the folder that the model came from
- * (tokenizer, generation settings). Of a model with adapters it writes a PEFT folder: one file of what is trained,
- * in fp32, and adapter_config.json instead of config.json. Files are created in FOLDER.partial at full size, so that a full disk is
- * found at the beginning; finish makes them durable and moves them to FOLDER. Threads may write ranges that
+/* save.h: writes a model folder for transformers and safetensors: shards of weights with their
+ * index, config.json with the type of the weights, and every other file of the folder that the
+ * model came from (tokenizer, generation settings). For a model with adapters it writes a PEFT
+ * folder: one file with the trained tensors, in fp32, and adapter_config.json instead of
+ * config.json. Files are created in FOLDER.partial at full size, so that a full disk is detected at
+ * the beginning; finish makes them durable and moves them to FOLDER. Threads may write ranges that
  * do not overlap. */
 #ifndef OFFLOAD_MODEL_SAVE_H
 #define OFFLOAD_MODEL_SAVE_H
@@ -39,13 +40,13 @@ int model_save_open(const struct model *model, const struct model_save_options *
 int model_save_put(struct model_save *save, unsigned block, uint64_t begin, uint64_t count,
                    enum model_dtype type, const void *from);
 
-/* Makes everything durable, reads the weights back from the drive (-EBADMSG: they differ) and moves
- * the files to FOLDER. Returns -EINVAL if elements are missing. If only the move fails,
- * FOLDER.partial stays, complete, and the next claim on FOLDER moves it; after -EEXIST, or if the
+/* Makes all files durable, reads the weights back from the drive (-EBADMSG if they differ) and
+ * moves the files to FOLDER. Returns -EINVAL if elements are missing. If only the move fails,
+ * FOLDER.partial stays, complete, and the next claim on FOLDER moves it. After -EEXIST, or if the
  * list of its files could not be written, that claim removes it instead, and the message says so.
  * The caller still closes the object. */
 int model_save_finish(struct model_save *save);
-/* Removes what was written, unless finish has verified all files. Accepts NULL. */
+/* Removes the written files, unless finish has verified all of them. Accepts NULL. */
 void model_save_close(struct model_save *save);
 
 #endif

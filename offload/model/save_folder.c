@@ -1,4 +1,4 @@
-/* save_folder.c: makes and fills the folder of a model or checkpoint. */
+/* save_folder.c: creates and fills the folder of a model or checkpoint. */
 #include "offload/model/save_folder.h"
 
 #include <dirent.h>
@@ -21,7 +21,7 @@
 #include "offload/model/family.h"
 #include "offload/model/publish.h"
 
-/* The rename at the end would replace a link itself, and not the folder that it leads to. */
+/* The rename at the end would replace a link itself, not the folder that it leads to. */
 static int check_name(const char *folder, bool replace)
 {
     const char *slash = strrchr(folder, '/');
@@ -70,7 +70,7 @@ int model_folder_begin(const char *folder, bool replace, const struct model_clai
         }
         *own = shared;
     }
-    model_folder_clear(own->path); /* files of a run that was killed */
+    model_folder_clear(own->path); /* removes files of a run that was killed */
     return 0;
 }
 
@@ -98,7 +98,7 @@ struct content {
 
 enum { PIECE_BYTES = CORE_FILE_SUM_BYTES };
 
-/* Reads up to PIECE_BYTES at `at`. Returns their number; 0: the end. */
+/* Reads up to PIECE_BYTES at `at`. Returns their number; 0 at the end. */
 static ssize_t read_piece(int fd, uint64_t at, char *piece)
 {
     return core_file_read_at(fd, piece, PIECE_BYTES, at);
@@ -147,7 +147,7 @@ static int fill(const struct model_folder *folder, const char *name, int file,
     return fsync(file) == 0 ? 0 : model_folder_failed(folder, name, -errno, content->bytes);
 }
 
-/* Reads from the drive and not from the page cache. */
+/* Reads from the drive, not from the page cache. */
 static int read_back(const struct model_folder *folder, const char *name, int file, char *piece,
                      const struct written *written)
 {
@@ -301,8 +301,8 @@ static bool is_left_out(const char *name)
            strcmp(name, MODEL_MANIFEST_NAME) == 0;
 }
 
-/* Writes the members of the source's config.json in their order, with the type of the weights and
- * `tie_word_embeddings` as the model has it. */
+/* Writes the members of the source's config.json in their order, but with the type of the weights
+ * and the model's `tie_word_embeddings`. */
 static int write_config(const struct model_folder *folder, const char *source,
                         const struct model_config *config, enum model_dtype type)
 {

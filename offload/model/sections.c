@@ -1,4 +1,4 @@
-/* sections.c: adds steps to a section until the pages that they read have no room in the slot. */
+/* sections.c: adds steps to a section until the slot has no room for the pages that they read. */
 #include "offload/model/sections.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 /* Room beside the largest matrix, for norms and biases, which then have no sections of their own. */
 enum { SPARE_BYTES = 4 * MODEL_PAGE_BYTES };
 
-/* Bytes of the owner's array that steps read of a parameter; end 0: none. */
+/* The bytes of the owner's array that steps read of a parameter; end 0: none. */
 struct use {
     uint64_t first, end;
 };
@@ -62,7 +62,7 @@ static void add_step(const struct cutting *cutting, const struct model_step *ste
 
 /* ---- pages ---- */
 
-/* Pages that are one after another in a slot. Those that several parameters touch are there once. */
+/* Pages that are one after another in a slot. Pages that several parameters use are there once. */
 struct pages {
     struct model_range *list; /* NULL: they are only counted */
     struct model_range last;
@@ -70,7 +70,7 @@ struct pages {
     unsigned count;
 };
 
-/* Adds bytes of an array. Returns where its byte 0 would be in the slot. */
+/* Adds bytes of an array. Returns the place in the slot where byte 0 of the array would be. */
 static int64_t add_pages(struct pages *pages, uint64_t first_byte, uint64_t end_byte)
 {
     const uint64_t first = page_before(first_byte);
@@ -97,7 +97,8 @@ static uint64_t pages_bytes(const struct pages *pages)
 
 /* ---- stored weights ---- */
 
-/* Sets *out to the part of a stored tensor that has what is in `use`. Returns false if it has nothing of it. */
+/* Sets *out to the part of a stored tensor that contains the weights in `use`. Returns false if it
+ * contains none of them. */
 static bool find_part(const struct cutting *cutting, const struct model_stored_part *part,
                       const struct use *use, struct kern_expand_arguments *out)
 {
@@ -145,8 +146,9 @@ static struct kern_quant_span moved_span(struct kern_quant_span span, uint64_t b
     return (struct kern_quant_span){span.begin + by, span.end + by};
 }
 
-/* Adds the pages of the stored form that have what is in `use`, and the expansions of these pages
- * to weights. `zero`: where byte 0 of the weights would be in the slot that the steps read. */
+/* Adds the pages of the stored form that contain the weights in `use`, and the expansions of these
+ * pages to weights. `zero` is the place where byte 0 of the weights would be in the slot that the
+ * steps read. */
 static void add_expansions(const struct cutting *cutting, const struct use *use, int64_t zero,
                            struct pages *pages, struct model_expansion *list,
                            struct model_section *section)
@@ -255,7 +257,7 @@ static double flops_of(const struct model_steps *steps, enum model_pass pass)
     return flops > 0 ? flops : 1;
 }
 
-/* Returns whether the slots have room for what the steps of `tried` read. */
+/* Returns whether the slots have room for the weights that the steps of `tried` read. */
 static bool has_room(const struct cutting *cutting, const struct use *tried)
 {
     const struct lists none = {NULL, NULL, NULL};
@@ -293,7 +295,7 @@ static void cut_pass(struct cutting *cutting, const struct model_steps *steps, e
     }
 }
 
-/* Makes room in the slots for each of these steps, and for what is spare. */
+/* Makes room in the slots for each of these steps, and some spare room. */
 static void make_room(const struct cutting *cutting, const struct model_steps *steps)
 {
     const struct lists none = {NULL, NULL, NULL};
@@ -337,7 +339,7 @@ static int allocate(struct cutting *cutting)
                : -ENOMEM;
 }
 
-/* Cuts the steps of each pass; NULL: it has none. */
+/* Cuts the steps of each pass; NULL: no such pass. */
 static int create(struct cutting *cutting, const struct model_steps *passes[MODEL_PASS_COUNT],
                   uint64_t least_bytes, struct model_sections **out)
 {

@@ -1,8 +1,9 @@
-/* sections.h: the steps of a block's program, cut where their frozen weights can be exchanged. A section is a
- * few consecutive steps and the pages of weights that these steps read. If a section's pages are in a slot,
- * its steps can run; what passes from one section to the next is in activations and temporaries. So the slot
- * can be smaller than the block. Of a block that is kept in fewer bits the pages are those of its stored form, and the
- * steps read a second slot, into which the section's weights are expanded. Pure functions; immutable once created. */
+/* sections.h: the steps of a block's program, cut where their frozen weights can be exchanged. A
+ * section is a few consecutive steps and the pages of weights that these steps read. If a section's
+ * pages are in a slot, its steps can run; values that one section passes to the next are in
+ * activations and temporaries. So the slot can be smaller than the block. For a block that is kept
+ * in fewer bits the pages are those of its stored form, and the steps read a second slot, into
+ * which the section's weights are expanded. Pure functions; immutable once created. */
 #ifndef OFFLOAD_MODEL_SECTIONS_H
 #define OFFLOAD_MODEL_SECTIONS_H
 
@@ -24,8 +25,9 @@ struct model_range {
     uint64_t bytes;
 };
 
-/* A parameter whose weights a section has in the slot that its steps read. `at`: bytes from the slot's beginning to
- * the place where row 0 would be; may be negative, because only the rows that the steps read are there. */
+/* A parameter whose weights a section has in the slot that its steps read. `at` is the distance in
+ * bytes from the slot's beginning to the place where row 0 would be; it may be negative, because
+ * only the rows that the steps read are there. */
 struct model_place {
     unsigned param;
     int64_t at;
@@ -43,7 +45,7 @@ struct model_section {
     size_t first, end; /* steps */
     double share;      /* share in the pass's operations */
     uint64_t bytes;    /* size of all ranges, which are one after another in the slot */
-    /* Of a second slot, for what is expanded of them; 0: the steps read the ranges. */
+    /* Size of a second slot, for the expanded weights; 0: the steps read the ranges. */
     uint64_t expanded_bytes;
     uint64_t expanded_elements;
     const struct model_range *ranges; /* borrowed from the sections, like the next two */
@@ -69,10 +71,11 @@ struct model_sections {
 const struct model_steps *model_pass_steps(const struct model_program *program,
                                            enum model_pass pass);
 
-/* The array whose weights come by sections: that of block `owner`, the block itself or one that it borrows. */
+/* Describes the array whose weights come by sections: that of block `owner`, which is the block
+ * itself or a block that it borrows. */
 struct model_sections_source {
     unsigned owner;
-    const struct model_stored *stored; /* NULL: it is kept as compute reads it */
+    const struct model_stored *stored; /* NULL: the block is kept in the form that compute reads */
 };
 
 /* Cuts all passes of `block`'s program. The slots have room for what the largest step needs, and for some norms and
@@ -86,8 +89,8 @@ int model_sections_create_logits(const struct model_block *block, unsigned owner
                                  struct model_sections **out);
 void model_sections_destroy(struct model_sections *sections);
 
-/* Sets the arguments of an expansion but for `y`. `from`: the section's ranges, one after another, if `pages`; else
- * the block's whole stored form. */
+/* Sets all arguments of an expansion except `y`. `from` contains the section's ranges, one after
+ * another, if `pages`; else the block's whole stored form. */
 void model_expansion_point(const struct model_section *section, unsigned index, const char *from,
                            bool pages, struct kern_expand_arguments *out);
 

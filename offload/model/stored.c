@@ -138,8 +138,8 @@ enum { PIECE_ELEMENTS = 1 << 18, SUM_BYTES = 1 << 16, AHEAD_ELEMENTS = 32 * PIEC
 
 struct model_stored_reader {
     struct model_stored_source source;
-    unsigned part; /* the next bytes are made of this one */
-    int64_t done;  /* its elements that are encoded */
+    unsigned part; /* the next bytes are made from this part */
+    int64_t done;  /* number of its elements that are encoded */
     uint8_t *made; /* owned; bytes [at, end) are made and not read yet */
     uint64_t at, end;
     enum model_dtype type; /* type of `window`: that of the run or that of the storage */
@@ -264,7 +264,8 @@ struct reading {
     struct core_err failed;
 };
 
-/* Reads a share, which begins and ends at multiples of BLOCKS_ALIGN_ELEMENTS of the block or where the window does. */
+/* Reads a share. It begins and ends at multiples of BLOCKS_ALIGN_ELEMENTS of the block, or where
+ * the window begins and ends. */
 static void read_share(void *argument, unsigned index, unsigned count)
 {
     struct reading *reading = argument;
@@ -289,7 +290,8 @@ static void read_share(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Returns whether a tensor is turned while it is read: every share would read all of it. */
+/* Returns whether a tensor is transposed while it is read, because every share would read all of
+ * it. */
 static bool is_turned(const struct model_block *block)
 {
     for (unsigned i = 0; i < block->param_count; i++) {
@@ -300,8 +302,8 @@ static bool is_turned(const struct model_block *block)
     return false;
 }
 
-/* Reads the window of the elements from `from` on, up to `end`, and lets the drive read what follows while this one is
- * encoded. */
+/* Reads the window of the elements from `from` on, up to `end`, and lets the drive read the
+ * elements after it while these are encoded. */
 static int read_window(struct model_stored_reader *reader, uint64_t from, uint64_t end)
 {
     const struct model_stored_source *source = &reader->source;
@@ -365,8 +367,8 @@ static struct model_codes codes_of(const struct model_stored_reader *reader,
                                 .cols = part->cols};
 }
 
-/* Adds the hashes of bytes from `at` on of a part that is copied from the files; they begin at a multiple of
- * SUM_BYTES. */
+/* Adds the hashes of bytes from `at` on, of a part that is copied from the files. They begin at a
+ * multiple of SUM_BYTES. */
 static void sum_bytes(const struct model_stored_reader *reader,
                       const struct model_stored_part *part, uint64_t at, uint64_t bytes)
 {
@@ -386,7 +388,7 @@ static uint64_t code_bytes(const struct model_stored_part *part, int64_t element
     return (uint64_t)(kern_quant_is_nf4(part->quant) ? elements / 2 : elements);
 }
 
-/* Copies the next piece of codes that the files have. */
+/* Copies the next piece of codes from the files. */
 static int copy_codes(struct model_stored_reader *reader, const struct model_stored_part *part,
                       int64_t count)
 {

@@ -12,7 +12,7 @@
 #include "offload/model/files.h"
 
 enum model_storage {
-    MODEL_STORAGE_PLAIN, /* as compute reads it: no block has a stored form */
+    MODEL_STORAGE_PLAIN, /* the form that compute reads: no block has a stored form */
     MODEL_STORAGE_BF16,
     MODEL_STORAGE_INT8,
     MODEL_STORAGE_NF4,
@@ -25,7 +25,7 @@ enum model_storage model_stored_as(enum kern_quant quant);
 void model_stored_set_base(struct model_files *files, const struct model *model,
                            enum model_storage storage, enum kern_type type);
 
-/* "plain", "bf16", "int8", "nf4". */
+/* Returns "plain", "bf16", "int8" or "nf4". */
 const char *model_storage_name(enum model_storage storage);
 
 /* A tensor of the block: rows * cols elements from `first` of its flat array on, or any number of small
@@ -68,8 +68,8 @@ struct model_stored_source {
     const struct model_stored *stored;
     enum kern_type type; /* the run's type */
     struct core_team *team;
-    struct model_sums *sums; /* gets the sums of all that was read, once all bytes are made; NULL:
-                              * no sums */
+    struct model_sums *sums; /* gets the checksums of everything that was read, once all bytes are
+                              * made; NULL: no checksums */
     /* Receives all bytes in order, including skipped ones. NULL: not called. */
     void (*made)(void *user, const void *bytes, uint64_t count);
     void *user;

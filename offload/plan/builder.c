@@ -11,7 +11,7 @@
 
 #include "core/base/err.h"
 
-/* How far every queue is known to have come once a command has ended. Counts are absolute: over all
+/* How far every queue has come, at least, once a command has ended. Counts are absolute: over all
  * tapes of the builder. */
 struct clock {
     uint64_t reached[PLAN_Q_COUNT];
@@ -36,9 +36,9 @@ struct line {
     struct clock *clocks; /* owned; [place - 1 - dropped] */
     uint32_t room;
     uint64_t count;       /* commands so far, over all tapes */
-    uint64_t dropped;     /* number of commands whose clocks are not needed any more */
-    uint64_t tape_base;   /* count when the tape began */
-    uint64_t before_base; /* count when the tape before it began */
+    uint64_t dropped;     /* number of these commands whose clocks are not needed any more */
+    uint64_t tape_base;   /* value of `count` when the tape began */
+    uint64_t before_base; /* value of `count` when the previous tape began */
 };
 
 struct plan_builder {
@@ -49,7 +49,7 @@ struct plan_builder {
     struct plan_tape tape;
     uint32_t tape_room;
     bool lent;      /* the tape is built in the caller's memory */
-    uint64_t looks; /* at touches */
+    uint64_t looks; /* number of touches examined */
 };
 
 static int no_memory(void)
@@ -57,8 +57,8 @@ static int no_memory(void)
     return core_err_set(-ENOMEM, "no memory for the tape of the plan");
 }
 
-/* Returns the array with room for one more item, doubled if it is full; NULL if that fails, and the
- * old array stays valid. */
+/* Returns the array with room for one more item, doubled if it is full. Returns NULL if that fails;
+ * the old array then stays valid. */
 static void *grow(void *items, uint32_t count, uint32_t *room, size_t item_bytes)
 {
     if (count < *room) {
@@ -108,7 +108,7 @@ void plan_builder_destroy(struct plan_builder *builder)
     free(builder);
 }
 
-/* Drops the clocks of tapes that have retired, but the last one. */
+/* Drops the clocks of all retired tapes except the last one. */
 static void drop_clocks(struct line *line)
 {
     const uint64_t last = line->count > 0 ? line->count - 1 : 0;
@@ -146,13 +146,13 @@ uint32_t plan_builder_room(const struct plan_builder *builder)
 }
 
 /* Returns whether several commands of the queue move bytes at the same time, although they end in
- * order: a drive does. */
+ * order, as on a drive. */
 static bool transfers_overlap(enum plan_queue queue)
 {
     return queue >= PLAN_Q_READ_WEIGHT && queue <= PLAN_Q_WRITE_ACT;
 }
 
-/* needs[q]: how far queue q must have come before the command may start. */
+/* needs[q] is how far queue q must have come before the command may start. */
 static void collect_needs(struct plan_builder *builder, const struct plan_command *command,
                           uint64_t needs[PLAN_Q_COUNT])
 {
@@ -161,7 +161,7 @@ static void collect_needs(struct plan_builder *builder, const struct plan_comman
         const struct history *history = &builder->histories[operand->buffer];
         uint64_t end = operand->offset + operand->bytes;
         if (history->queue == command->queue && !transfers_overlap(command->queue)) {
-            continue; /* the queue's own order is enough */
+            continue; /* the order of the queue is enough */
         }
         builder->looks += history->count;
         for (uint32_t t = 0; t < history->count; t++) {
@@ -291,11 +291,10 @@ static void forget(struct plan_builder *builder, struct history *history, const 
     history->count = kept;
 }
 
-/* Remembers an access. While a buffer has few accesses, those that the fresh one replaces are
- * dropped at once. After that they are dropped only when the room is used up, and the room doubles
- * unless that frees half of it; so a buffer that many commands touch, each in a place of its own,
- * costs little. An access that is kept longer than necessary adds only needs that follow from
- * others. */
+/* Remembers an access. While a buffer has few accesses, those that the new one replaces are dropped
+ * at once. Later they are dropped only when the array is full, and the array doubles unless that
+ * frees half of it. So a buffer whose parts are touched by many commands costs little. An access
+ * that is kept longer than necessary adds only needs that follow from others. */
 static int remember(struct plan_builder *builder, const struct plan_operand *operand, uint8_t queue)
 {
     enum { FEW = 64 };
@@ -395,7 +394,7 @@ int plan_builder_end(struct plan_builder *builder, struct plan_tape *out)
     struct plan_tape tape;
     assert(!builder->lent);
     hand_over(builder, &tape);
-    if (tape.commands == NULL) { /* a tape may have no commands: a rank may own nothing */
+    if (tape.commands == NULL) { /* a tape may have no commands, because a rank may own nothing */
         tape.commands = calloc(1, sizeof *tape.commands);
         if (tape.commands == NULL) {
             return core_err_set(-ENOMEM, "no memory for a tape");

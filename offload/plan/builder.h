@@ -26,7 +26,7 @@ void plan_builder_begin(struct plan_builder *builder);
 /* The same for a tape of at most `room` commands, in memory of the caller. */
 void plan_builder_begin_in(struct plan_builder *builder, struct plan_command *commands,
                            uint32_t room);
-/* Commands that still fit into that memory. */
+/* Returns how many commands still fit into that memory. */
 uint32_t plan_builder_room(const struct plan_builder *builder);
 
 /* Adds a command: op, queue, streams, block, micro, chunk, elements, bytes, work and operands are
@@ -34,10 +34,11 @@ uint32_t plan_builder_room(const struct plan_builder *builder);
  * gets PLAN_JOIN commands in front of it. An operand outside its buffer is -ERANGE. */
 int plan_builder_add(struct plan_builder *builder, const struct plan_command *command);
 
-/* Returns how often the builder has looked at an older access: the work of building. */
+/* Returns how often the builder has examined an older access, which measures the work of
+ * building. */
 uint64_t plan_builder_looks(const struct plan_builder *builder);
 
-/* Ends a tape that was begun in the caller's memory, which *out names. */
+/* Ends a tape that was begun in the caller's memory, and describes it in *out. */
 void plan_builder_end_in(struct plan_builder *builder, struct plan_tape *out);
 /* Ends the tape and moves it to *out. Returns 0 or -ENOMEM. */
 int plan_builder_end(struct plan_builder *builder, struct plan_tape *out);

@@ -17,7 +17,7 @@ static int add_tape(struct plan_builder *builder, const struct plan_input *input
     return rc == 0 ? plan_builder_end(builder, out) : rc;
 }
 
-/* Builds the tape of `kind` that follows one of `before`: that one is built first, for its
+/* Builds the tape of `kind` that follows a tape of `before`. The latter is built first, for its
  * accesses. */
 static int build_join(const struct plan_input *input, const struct plan *plan, int before, int kind,
                       struct plan_tape *out)
@@ -62,7 +62,7 @@ int plan_candidate_complete(const struct plan_input *input, struct plan *plan)
     return 0;
 }
 
-/* The step that repeats, and its predicted time. */
+/* Builds the step that repeats, and predicts its time. */
 static int predict(const struct plan_input *input, struct plan *plan)
 {
     const int steady = (int)plan_steady(plan);
@@ -115,7 +115,8 @@ static void note_need(const struct plan_layout *layout, const struct plan_input 
     plan_needs_note(needs, &need);
 }
 
-/* Lays a residence out and notes its bytes. *fitted: it fits all budgets; *full: STORE has no room for it. */
+/* Lays out a residence and records its bytes. *fitted: it fits all budgets; *full: STORE has no
+ * room for it. */
 static int look(const struct plan_input *input, const struct plan_choice *choice,
                 const struct plan_residence *residence, struct plan_needs *needs, bool *fitted,
                 bool *full)
@@ -131,7 +132,8 @@ static int look(const struct plan_input *input, const struct plan_choice *choice
     return rc;
 }
 
-/* Keeps in memory what STORE has no room for; false if memory does not have enough room either. */
+/* Keeps in memory the data for which STORE has no room. Returns false if memory does not have
+ * enough room either. */
 static int fill_memory(const struct plan_input *input, const struct plan_choice *choice,
                        struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {
@@ -150,8 +152,8 @@ static int fill_memory(const struct plan_input *input, const struct plan_choice 
     return rc;
 }
 
-/* Raises the least residence until it fits: first leaves states to the card, then keeps in memory
- * what STORE lacks room for. */
+/* Raises the least residence until it fits: first moves states to the GPU, then keeps data in
+ * memory for which STORE has no room. */
 static int begin_leaning(const struct plan_input *input, const struct plan_choice *choice,
                          struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {
@@ -175,8 +177,8 @@ static int begin_leaning(const struct plan_input *input, const struct plan_choic
     return rc == 0 ? look(input, choice, residence, needs, fitted, &full) : rc;
 }
 
-/* The residence that a candidate begins with: the least memory, or more if STORE is too small for
- * the rest. On the CPU device, data that must be in memory may be in either tier. */
+/* Finds the residence that a candidate begins with: the least memory, or more if STORE is too small
+ * for the rest. On the CPU device, data that must be in memory may be in DEVICE or in HOST. */
 static int begin(const struct plan_input *input, const struct plan_choice *choice,
                  struct plan_needs *needs, struct plan_residence *residence, bool *fitted)
 {

@@ -5,8 +5,8 @@
 #include "offload/plan/needs.h"
 #include "offload/plan/plan_internal.h"
 
-/* Creates the plan of one choice: fills spare memory and predicts the steady step. *out is NULL if
- * the choice does not fit. The least memory that it takes is noted in `needs`. */
+/* Creates the plan of one choice: uses spare memory and predicts the steady step. *out is NULL if
+ * the choice does not fit. Records the least memory that it takes in `needs`. */
 int plan_candidate_create(const struct plan_input *input, const struct plan_choice *choice,
                           struct plan_needs *needs, struct plan **out);
 
@@ -14,8 +14,8 @@ int plan_candidate_create(const struct plan_input *input, const struct plan_choi
 int plan_candidate_fits(const struct plan_input *input, const struct plan_choice *choice,
                         bool *fitted);
 
-/* Notes in `needs` the least memory that a choice takes, regardless of the budgets of DEVICE and
- * HOST; and, if it fits into these two, the least of STORE. */
+/* Records in `needs` the least memory that a choice takes, regardless of the budgets of DEVICE and
+ * HOST; and the least of STORE, if the choice fits these two. */
 int plan_candidate_need(const struct plan_input *input, const struct plan_choice *choice,
                         struct plan_needs *needs);
 
@@ -25,7 +25,8 @@ int plan_candidate_turn(const struct plan_input *input, struct plan *plan);
 /* Builds the tapes that the prediction did not need. */
 int plan_candidate_complete(const struct plan_input *input, struct plan *plan);
 
-/* Predicts a step whose norm clips. It differs from the steady step only in speculative plans. */
+/* Predicts a step whose norm clips. The prediction differs from the steady step only in speculative
+ * plans. */
 int plan_candidate_predict_clipped(const struct plan_input *input, struct plan *plan);
 
 #endif

@@ -102,7 +102,7 @@ static int check_ranks(const struct plan_input *input)
     return 0;
 }
 
-/* If a card is to update states, they must be in DEVICE memory together with the weights and
+/* If a GPU is to update states, they must be in DEVICE memory together with the weights and
  * gradients. */
 static int check_card(const struct plan_input *input)
 {
@@ -153,8 +153,8 @@ static int check_places(const struct plan_input *input)
     return input->budgets.device_is_host ? 0 : check_card(input);
 }
 
-/* Checks a plan for an application, whose weights and gradients are in memory that the host
- * accesses, and whose activations are not tide's. */
+/* Checks a plan for an application whose weights and gradients are in memory that the host can
+ * access, and whose activations tide does not manage. */
 static int check_application(const struct plan_input *input)
 {
     const struct plan_wishes *wishes = &input->wishes;

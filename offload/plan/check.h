@@ -1,4 +1,4 @@
-/* check.h: refuses input for which there cannot be a plan. Private to offload/plan; pure. */
+/* check.h: refuses input for which no plan is possible. Private to offload/plan; pure. */
 #ifndef OFFLOAD_PLAN_CHECK_H
 #define OFFLOAD_PLAN_CHECK_H
 

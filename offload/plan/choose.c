@@ -1,9 +1,10 @@
-/* choose.c: creates a plan: builds and simulates candidates, and chooses one.
- * For each policy of activations, order of micro-batches and timing of updates: lay out with as
- * little in memory as possible; if that fits, use spare DEVICE and HOST memory to keep weights and
- * then states resident; build the steady tapes; simulate. The fastest of each timing and chunk size
- * climbs by changes of slots, chunks and pending updates. If memory is to be saved, the search then
- * goes down again as long as that costs little, also for a drive that is slower than measured. */
+/* choose.c: creates a plan: builds and simulates candidates, and chooses one. For each policy of
+ * activations, order of micro-batches and timing of updates it lays out the model with as little in
+ * memory as possible. If that fits, it uses spare DEVICE and HOST memory to keep weights and then
+ * states resident, builds the steady tapes and simulates them. The fastest candidate of each timing
+ * and chunk size is then improved by changes of slots, chunks and pending updates. If memory is to
+ * be saved, the search then reduces memory as long as that costs little time, also with a drive
+ * that is slower than measured. */
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -13,16 +14,16 @@
 #include "offload/plan/climb.h"
 #include "offload/plan/policy.h"
 
-/* The candidates at which climbing starts: the fastest of each timing and size of chunks. */
+/* The candidates that are improved: the fastest of each timing and size of chunks. */
 enum { TIMINGS = PLAN_TIMING_SPECULATIVE + 1, STARTS = TIMINGS * PLAN_CHUNK_SIZES };
 
-/* A candidate climbs if it takes at most this many times as long as the fastest. */
+/* A candidate is improved only if it takes at most this many times as long as the fastest. */
 static const double climbs_within = 1.12;
 
 struct search {
     const struct plan_input *input; /* owned */
     struct plan_needs needs;
-    unsigned size;             /* size of chunks that is tried now */
+    unsigned size;             /* size of chunks that is being tried */
     struct plan *best[STARTS]; /* owned, [timing * PLAN_CHUNK_SIZES + size] */
     struct plan_tried tried;
 };
@@ -58,7 +59,7 @@ static void note_tried(struct search *search, const struct plan *plan)
     }
 }
 
-/* Tries a policy with a comfortable number of slots; if that does not fit, with the fewest. */
+/* Tries a policy with a comfortable number of slots and, if that does not fit, with the fewest. */
 static int try_policy(void *user, const struct plan_choice *policy)
 {
     struct search *search = user;
@@ -80,8 +81,8 @@ static int try_policy(void *user, const struct plan_choice *policy)
     return rc;
 }
 
-/* Returns whether smaller chunks are tried, too: until something fits, and after that only while
- * tapes are short enough to make it cheap. Smaller chunks leave more memory to everything else. */
+/* Returns whether smaller chunks are tried, too: until a candidate fits, and after that only while
+ * tapes are short enough to make it cheap. Smaller chunks leave more memory for other data. */
 static bool tries_smaller(const struct search *search)
 {
     enum { COMMANDS_MAX = 1500 };
@@ -145,7 +146,7 @@ static int visit_all(const struct plan_input *input, plan_policy_visit *visit, v
     return rc;
 }
 
-/* Notes what candidates would need with a store of any size. */
+/* Records what candidates would need with a store of any size. */
 static int note_larger_store(struct search *search)
 {
     struct plan_input open = *search->input;
@@ -175,7 +176,7 @@ static uint64_t of_rank(const struct plan_input *input, uint64_t mib)
     return (mib << 20) / plan_sharing(input);
 }
 
-/* Returns whether anything fits into these budgets in MiB (0: the input's own) after the spare
+/* Returns whether a candidate fits into these budgets in MiB (0: the input's own) after the spare
  * bytes are subtracted. */
 static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COUNT], bool *out)
 {
@@ -199,8 +200,9 @@ static int fits(const struct plan_input *input, const uint64_t mib[PLAN_TIER_COU
     return rc;
 }
 
-/* Raises one of the budgets until a plan is found, by 1 MiB, 2 more, 4 more ...; 0 if none is
- * found. The needs of candidates omit what is lost by rounding a rank's share and whole chunks. */
+/* Raises one of the budgets until a plan is found, by 1 MiB, 2 more, 4 more ...; returns 0 if none
+ * is found. The needs of candidates omit memory that is lost by rounding a rank's share and whole
+ * chunks. */
 static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TIER_COUNT],
                             enum plan_tier tier)
 {
@@ -217,7 +219,7 @@ static int raise_until_fits(const struct plan_input *input, uint64_t mib[PLAN_TI
     return rc;
 }
 
-/* Finds sufficient budgets; a plan was found for each of them. */
+/* Finds sufficient budgets; for each of them a plan was found. */
 static int advise(const struct search *search, struct plan_advice *out)
 {
     struct plan_advice advice = plan_needs_advise(search->input, &search->needs);
@@ -238,7 +240,7 @@ static int advise(const struct search *search, struct plan_advice *out)
     return rc;
 }
 
-/* Returns -EFBIG if nothing fits; the message names budgets that would be sufficient. */
+/* Returns -EFBIG because nothing fits; the message names sufficient budgets. */
 static int refuse(struct search *search)
 {
     struct plan_advice advice;
@@ -252,8 +254,9 @@ static int refuse(struct search *search)
 
 /* ---- choosing a plan ---- */
 
-/* The fastest candidate of each timing climbs if it is near the fastest of all. Speculative ones do
- * not count for that: they are fast only while their guesses are right. */
+/* Improves the fastest candidate of each timing if it is near the fastest of all. Speculative
+ * candidates do not count as the fastest of all: they are fast only while their guesses are
+ * right. */
 static int climb(struct search *search)
 {
     double fastest = HUGE_VAL;
@@ -373,7 +376,7 @@ static int choose_careful(const struct plan_input *input, struct plan **out)
     return rc;
 }
 
-/* The fastest plan that fits. */
+/* Finds the fastest plan that fits. */
 static int choose_plan(const struct plan_input *input, struct plan **out)
 {
     struct plan *plan = NULL;
@@ -400,7 +403,7 @@ static int choose_plan(const struct plan_input *input, struct plan **out)
 int plan_create(const struct plan_input *input, struct plan **out)
 {
     struct plan *plan = NULL;
-    /* All ranks choose as the last one does, so that they choose the same. */
+    /* All ranks choose as the last one does, so that their choices are the same. */
     struct plan_input last = *input;
     last.rank = input->world > 1 ? input->world - 1 : 0;
     int rc = plan_check(input);

@@ -1,4 +1,4 @@
-/* climb.c: one table of changes, which is searched in both directions. */
+/* climb.c: one table of changes, which is searched for faster plans and for smaller ones. */
 #include "offload/plan/climb.h"
 
 #include <math.h>
@@ -6,12 +6,12 @@
 
 #include "offload/plan/policy.h"
 
-/* A plan that takes more memory must be faster by this part of a step. A speculative one must be
+/* A plan that takes more memory must be faster by this part of a step. A speculative plan must be
  * faster by more, because it is fast only while its guesses are right. */
 static const double worth = 0.003;
 static const double worth_twice = 0.02;
-/* Steps whose times differ by less than this part are equally fast; memory must be smaller by this part to count
- * as less. */
+/* Steps whose times differ by less than this part count as equally fast. Memory must be smaller by
+ * this part to count as less. */
 static const double equal = 1e-4;
 static const double less = 0.02;
 /* A change that frees less than this part of the memory is not made. */
@@ -49,7 +49,7 @@ enum move {
     LESS_PENDING,
     MORE_PENDING,
     SMALLER_CHUNKS,
-    /* The following ones free memory. */
+    /* The following changes free memory. */
     FEWER_STATE_SLOTS,
     FEWER_WEIGHT_SLOTS,
     ONE_STATE_SLOT_LESS,
@@ -167,7 +167,7 @@ static bool make_move(const struct plan_input *input, enum move move, struct pla
     return false;
 }
 
-/* Fewer tries for long tapes, so that planning stays short. */
+/* Limits tries for long tapes, so that planning stays short. */
 static int tries_for(const struct plan *plan)
 {
     enum { COMMANDS_MAX = 100000, TRIES_MIN = 6, TRIES_MAX = 60, TRIES_LEAST = 3 };
@@ -220,7 +220,7 @@ static double staged_bytes(const struct plan *plan)
 
 /* Returns whether the state slots hold less than was in flight while the drives were measured. A
  * drive reaches its measured rate only with that much in flight, which the simulation does not
- * know. A quarter of the store is always enough, so that a small model's states need not be in
+ * model. A quarter of the store is always enough, so that a small model's states need not be in
  * memory. */
 static bool starves(const struct plan_input *input, const struct plan *plan)
 {
@@ -263,7 +263,7 @@ static double saving(const struct plan_input *input, const struct plan_bounds *b
                                                 : 0;
 }
 
-/* Finds the best change; *next stays NULL if none is worth it. */
+/* Finds the best change; *next stays NULL if no change is worth it. */
 static int step_down(const struct plan_input *input, const struct plan_bounds *bounds,
                      struct plan_needs *needs, const struct plan *from, struct plan **next)
 {

@@ -1,31 +1,34 @@
-/* climb.h: improves a candidate one change at a time: up, as long as a change makes the step
- * faster; down, as long as a change saves memory at little cost. Private to offload/plan; pure. */
+/* climb.h: improves a candidate one change at a time. Upwards, as long as a change makes the step
+ * faster; downwards, as long as a change saves memory at little cost. Private to offload/plan;
+ * pure. */
 #ifndef OFFLOAD_PLAN_CLIMB_H
 #define OFFLOAD_PLAN_CLIMB_H
 
 #include "offload/plan/candidate.h"
 
 /* Says whether `plan` is better than `best` (any plan is better than NULL): it is faster by a
- * margin, or as fast with less memory. Memory within the budgets counts only between plans that are equally fast. */
+ * margin, or as fast with less memory. Memory within the budgets counts only between plans that are
+ * equally fast. */
 bool plan_climb_wins(const struct plan *plan, const struct plan *best);
 
-/* Returns the bytes of host memory that a plan takes: on the CPU device those of both tiers, else
- * those of HOST. */
+/* Returns the bytes of host memory that a plan takes: on the CPU device, of both tiers; else of
+ * HOST. */
 uint64_t plan_climb_memory(const struct plan_input *input, const struct plan *plan);
 
-/* Makes each change of slots, chunks and pending updates that gains, until none does. Replaces
- * *best. */
+/* Makes each improving change of slots, chunks and pending updates, until none improves the plan.
+ * Replaces *best. */
 int plan_climb_up(const struct plan_input *input, struct plan_needs *needs, struct plan **best);
 
 /* Adds state slots until they hold as many bytes as were in flight while the drives were measured,
  * or until the budgets are used up. Replaces *best. */
 int plan_climb_widen(const struct plan_input *input, struct plan_needs *needs, struct plan **best);
 
-/* Limits of a candidate that saves memory. */
+/* The limits of a candidate that saves memory. */
 struct plan_bounds {
     double step_seconds;
-    double clipped_seconds;     /* time of a step whose norm clips, in speculative plans */
-    uint64_t store_write_bytes; /* saving memory must not wear the drives more */
+    double clipped_seconds; /* time of a step whose norm clips, in speculative plans */
+    /* bytes written to STORE: saving memory must not wear the drives more */
+    uint64_t store_write_bytes;
 };
 
 /* Makes, one at a time, the change that saves the most memory per second lost, within `bounds`.

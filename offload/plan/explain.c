@@ -1,4 +1,4 @@
-/* explain.c: phrases for the bottleneck and for alternatives. */
+/* explain.c: phrases that describe the bottleneck and the alternatives. */
 #include "offload/plan/explain.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ const char *plan_bottleneck_print(const struct plan_prediction *predicted, char 
     return text;
 }
 
-/* Which of two steps writes more, in words. */
+/* Returns which of two steps writes more, in words. */
 static const char *rest_of(const struct plan *plan, const struct plan_alternative *alternative)
 {
     return alternative->store_write_bytes > plan_predicted(plan)->store_write_bytes

@@ -6,11 +6,11 @@
 
 #include "offload/plan/plan.h"
 
-/* Returns the bottleneck as a phrase: "the drive, 97 % busy". Returns text. */
+/* Describes the bottleneck in a phrase: "the drive, 97 % busy". Returns text. */
 const char *plan_bottleneck_print(const struct plan_prediction *predicted, char *text,
                                   size_t bytes);
 
-/* Why an alternative was not chosen, as a phrase: "12 % slower, 0.310 GB less memory". Returns
+/* Says why an alternative was not chosen, in a phrase: "12 % slower, 0.310 GB less memory". Returns
  * text. */
 const char *plan_alternative_print(const struct plan_input *input, const struct plan *plan,
                                    const struct plan_alternative *alternative, char *text,

@@ -12,18 +12,19 @@ int plan_fetch_weights(struct plan_step *step, uint32_t block, uint32_t *out);
  * micro-batch `micro` uses. */
 int plan_fetch_rows(struct plan_step *step, uint32_t block, uint32_t micro, struct plan_piece *out);
 
-/* Brings the weights of a section of `block` to the next slot for sections; if the block is stored in fewer bits, to the
- * slot in which they are expanded. Sets *out to the part of the slot that the section uses. */
+/* Brings the weights of a section of `block` to the next slot for sections. If the block is stored
+ * in fewer bits, brings them to the slot in which they are expanded. Sets *out to the part of the
+ * slot that the section uses. */
 int plan_fetch_section(struct plan_step *step, uint32_t block, const struct model_section *section,
                        struct plan_piece *out);
 
 /* Returns the weight slot that already holds the block, or PLAN_NONE. */
 uint32_t plan_fetch_held(struct plan_step *step, uint32_t block);
 
-/* Gives the block a weight slot without filling it; the caller writes all of it. */
+/* Gives the block a weight slot without filling it; the caller writes all of its bytes. */
 uint32_t plan_fetch_claim(struct plan_step *step, uint32_t block);
 
-/* Notes that no slot holds the whole block any more. */
+/* Records that no slot holds the whole block any more. */
 void plan_fetch_forget(struct plan_step *step, uint32_t block);
 
 /* Gathers all ranks' parts of the block's weights in `whole`, which already has this rank's part at
@@ -31,7 +32,7 @@ void plan_fetch_forget(struct plan_step *step, uint32_t block);
  * STORE. */
 int plan_fetch_gather(struct plan_step *step, uint32_t block, uint32_t whole);
 
-/* A READ or WRITE of a chunk of working weights at `memory`. */
+/* Adds a READ or WRITE of a chunk of working weights at `memory`. */
 int plan_fetch_chunk_move(struct plan_step *step, enum plan_op op, uint32_t block, uint64_t index,
                           struct plan_piece memory);
 

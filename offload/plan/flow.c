@@ -10,7 +10,7 @@
 #include "offload/plan/plan_internal.h"
 #include "offload/plan/update.h"
 
-/* Under way are two tapes, and edges of the older one may name the one before it. */
+/* At most two tapes are under way, and edges of the older one may name the tape before it. */
 enum { TAPES = 3, COMMANDS_LEAST = 256 };
 
 struct plan_flow {
@@ -18,13 +18,13 @@ struct plan_flow {
     struct plan_step step;
     struct plan_tape tapes[TAPES];
     struct plan_command *commands; /* owned, [TAPES * commands_max] */
-    uint32_t block_max;            /* commands of the block with the most */
+    uint32_t block_max;            /* largest number of commands of one block */
     uint32_t commands_max;
     uint64_t begun; /* tapes */
 };
 
-/* Sums, and for each chunk a read, an update and a write. They wait for at most two queues, so that there are no
- * joins. */
+/* A block has sums, and a read, an update and a write for each chunk. These wait for at most two
+ * queues, so that there are no joins. */
 static uint32_t most_commands(const struct plan_input *input, const struct plan *plan)
 {
     uint64_t most = 0;
@@ -36,7 +36,7 @@ static uint32_t most_commands(const struct plan_input *input, const struct plan 
     return (uint32_t)(3 * most + 1);
 }
 
-/* Makes each block's tape once, so that the builder's tables have their size. */
+/* Makes each block's tape once, so that the builder's tables have their final size. */
 static int rehearse(struct plan_flow *flow)
 {
     int rc = 0;

@@ -1,4 +1,5 @@
-/* gradient.c: gradients between backward and the update: sums, rounding, reduction over ranks. */
+/* gradient.c: moves and sums gradients between backward and the update: sums, rounding, reduction
+ * over ranks. */
 #include "offload/plan/gradient.h"
 
 #include "offload/plan/update.h"
@@ -67,8 +68,8 @@ void plan_gradient_name(struct plan_step *step, struct plan_command *backward)
     }
 }
 
-/* Adds the two uses of a shared parameter, head first, into the stored gradient, if each use has a
- * sum of its own over several micro-batches. */
+/* Adds the two uses of a shared parameter, the head's first, into the stored gradient, if each use
+ * has its own sum over several micro-batches. */
 static int shared_round(struct plan_step *step, uint32_t block)
 {
     const struct plan_block_shape *shape = &step->input->blocks[block];
@@ -82,7 +83,7 @@ static int shared_round(struct plan_step *step, uint32_t block)
     return plan_builder_add(step->builder, &command);
 }
 
-/* The same of gradients as codes; `to`: this rank's part. */
+/* The same for gradients as codes; `to` is this rank's part. */
 static int reduce_codes(struct plan_step *step, uint32_t block, struct plan_piece from,
                         struct plan_piece to)
 {
@@ -103,7 +104,7 @@ static int reduce_codes(struct plan_step *step, uint32_t block, struct plan_piec
     return plan_move_add(step, &command);
 }
 
-/* Sums all ranks' gradients: all of it everywhere, or each rank's part on that rank. */
+/* Sums all ranks' gradients: each rank gets the whole sum, or only its own part. */
 static int reduce(struct plan_step *step, uint32_t block)
 {
     struct plan_piece whole = whole_piece(step, block);
@@ -120,7 +121,8 @@ static int reduce(struct plan_step *step, uint32_t block)
                : plan_move_together(step, PLAN_REDUCE, block, whole, to);
 }
 
-/* A card sums the gradient that it has just made; then the processor need not read all of it from host memory. */
+/* A GPU sums the gradient that it has just computed; then the processor need not read the whole
+ * gradient from host memory. */
 static int sums_of_squares(struct plan_step *step, uint32_t block)
 {
     struct plan_span span = plan_state_span(step->input, block);

@@ -1,4 +1,5 @@
-/* layout.c: makes a layout: adds the buffers of each kind in turn and gives them consecutive offsets. */
+/* layout.c: makes a layout: adds the buffers of each kind in turn and gives them consecutive
+ * offsets. */
 #include "offload/plan/layout.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include "offload/plan/layout_internal.h"
 
 enum { NORM_BYTES = 64 };
-/* Bytes of the checksum of each page in STORE that is read by itself: in its extent, and in the
+/* Bytes of the checksum of each page in STORE that is read separately: in its extent, and in the
  * tables of a kept base. */
 enum { PAGE_CHECKSUM_BYTES = 16, PAGE_KEPT_CHECKSUM_BYTES = 8 };
 
@@ -31,7 +32,7 @@ static int add_copy(struct plan_layout *layout, const struct plan_input *input, 
                                     &block->weights_copy);
 }
 
-/* Bytes of extents for chunks, of which the last one may be short. */
+/* Returns the bytes of extents for chunks; the last chunk may be short. */
 static int add_weights(struct plan_layout *layout, const struct plan_input *input,
                        const struct plan_choice *choice, uint32_t b)
 {
@@ -122,8 +123,8 @@ static uint64_t widest_boundary(const struct plan_input *input)
     return core_round_up(widest, PLAN_ALIGN_BYTES);
 }
 
-/* One boundary of one micro-batch: permanently in DEVICE, or PLAN_ACT_TURN boundaries take turns in
- * DEVICE while the others wait in HOST or STORE. */
+/* Adds one boundary of one micro-batch: permanently in DEVICE, or PLAN_ACT_TURN boundaries take
+ * turns in DEVICE while the others wait in HOST or STORE. */
 static int add_boundary(struct plan_layout *layout, const struct plan_input *input,
                         const struct plan_choice *choice, uint64_t widest, uint32_t i)
 {
@@ -208,7 +209,7 @@ static void sort_by_size(struct plan_layout *layout, const struct plan_input *in
 }
 
 /* Returns whether only rows or sections of a block are brought to the place of use. Shards are
- * gathered by sections wherever they are, but whole if rows are enough, because ranks use different
+ * gathered by sections in every tier, but whole if rows are enough, because ranks use different
  * rows. On the CPU device, weights that are trained and in STORE are updated in a slot that has
  * room for all of them. */
 static bool comes_by_pages(const struct plan_layout *layout, const struct plan_input *input,
@@ -219,7 +220,7 @@ static bool comes_by_pages(const struct plan_layout *layout, const struct plan_i
     if (shape->trained && input->budgets.device_is_host && weights == PLAN_STORE) {
         return false;
     }
-    if (shape->stored_elements > 0) { /* wherever it is, its weights are expanded */
+    if (shape->stored_elements > 0) { /* in every tier, its weights are expanded */
         return true;
     }
     return plan_shards_weights(input) ? shape->rows_bytes == 0
@@ -251,10 +252,10 @@ static void find_lenders(struct plan_layout *layout, const struct plan_input *in
     }
 }
 
-/* Marks the blocks whose weights a step needs more than once: all of them if micro-batches run one
- * at a time; otherwise the blocks whose backward reads weights, and the blocks that these borrow.
- * The forward of the last block is part of its backward, so it and its data block are needed once;
- * a computing block that it borrows also has a forward of its own. */
+/* Marks the blocks whose weights a step needs more than once. These are all blocks if micro-batches
+ * run one at a time; otherwise the blocks whose backward reads weights, and the blocks that these
+ * borrow. The forward of the last block is part of its backward, so it and its data block are
+ * needed once; a computing block that it borrows also has its own forward. */
 static void mark_again(struct plan_layout *layout, const struct plan_input *input,
                        const struct plan_choice *choice)
 {
@@ -277,8 +278,9 @@ static void mark_again(struct plan_layout *layout, const struct plan_input *inpu
 
 /* ---- scratch ---- */
 
-/* Temporaries of a block and activations that are recomputed: of one micro-batch, or of all of a group if a
- * command does one section of each, because the next section needs them. */
+/* Adds temporaries of a block and activations that are recomputed: those of one micro-batch, or
+ * those of a whole group if a command does one section of each micro-batch, because the next
+ * section needs them. */
 static uint64_t scratch_bytes(const struct plan_layout *layout, const struct plan_input *input,
                               uint32_t block)
 {
@@ -402,7 +404,7 @@ static void count_checksums(struct plan_layout *layout, const struct plan_input 
     }
 }
 
-/* Memory is sized for the largest shard; all other figures are this rank's. */
+/* Memory is sized for the largest shard; all other figures are those of this rank. */
 static void keep_own_chunks(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {

@@ -1,7 +1,7 @@
 /* layout.h: the buffers of a plan and their offsets, for one choice. offload/run and offload/store
  * read it; only offload/plan creates one. Every byte of DEVICE and HOST that a step uses is in one
- * of these buffers, so that their sum is exactly what the tier needs at every command. Pure; owned
- * by its plan. */
+ * of these buffers, so their sum is exactly the memory that the tier needs at every command. Pure;
+ * owned by its plan. */
 #ifndef OFFLOAD_PLAN_LAYOUT_H
 #define OFFLOAD_PLAN_LAYOUT_H
 
@@ -10,34 +10,34 @@
 enum { PLAN_SLOT_MAX = 8, PLAN_STATE_SLOT_MAX = 64, PLAN_ACT_TURN = 3, PLAN_ROWS_TURN = 2 };
 enum { PLAN_SECTIONS_TURN = 2 };
 
-/* Bytes per element of an fp32 gradient sum, and per tile of a sum of squares (a double). Each
- * block begins a new tile. */
+/* Bytes per element of a sum of gradients in fp32, and bytes per tile of a sum of squares (a
+ * double). Each block begins a new tile. */
 enum { PLAN_SUM_BYTES = 4, PLAN_TILE_ELEMENTS = 65536, PLAN_TILE_SUM_BYTES = 8 };
 
 /* Blocks of very different sizes do not share buffers: the embedding is many times as large as a
- * layer, and the head of a tied model is tiny. Layers do not share
- * buffers with the data blocks that they borrow either: both are needed at once, and the data block may be
- * much larger. */
+ * layer, and the head of a tied model is tiny. Layers do not share buffers with the data blocks
+ * that they borrow either, because both are needed at once, and the data block may be much
+ * larger. */
 enum plan_size { PLAN_SMALL, PLAN_LAYER, PLAN_LARGE, PLAN_LAYER_DATA, PLAN_SIZE_COUNT };
 
-/* Buffers that blocks of one size use in rotation. */
+/* A ring of buffers that blocks of one size use in rotation. */
 struct plan_ring {
     uint32_t buffers[PLAN_SIZE_COUNT][PLAN_SLOT_MAX];
     uint32_t counts[PLAN_SIZE_COUNT];
 };
 
-/* One combination of decisions; the planner tries several. Counts of slots are for layers and for their
- * data blocks; other sizes have as many slots as a command needs at once. */
+/* One combination of decisions; the planner tries several. Counts of slots are for layers and for
+ * their data blocks; other sizes have as many slots as a command needs at once. */
 struct plan_choice {
     enum plan_acts acts;
     enum plan_order order;
     enum plan_tier grads; /* tier of gradients that wait for the update */
     /* how many of PLAN_SHARE_ALL blocks defer their updates to the next step */
     uint32_t pending_share;
-    /* All updates are deferred, but a step may also run its own inside backward, into a second
-     * generation, which becomes current if the norm changes nothing. */
+    /* All updates are deferred, but a step may also run its own updates inside backward, into a
+     * second generation, which becomes current if the norm changes nothing. */
     bool speculates;
-    bool keeps_first;     /* spare memory keeps activations before weights and states */
+    bool keeps_first;     /* spare memory is used for activations before weights and states */
     uint32_t recomputed;  /* number of blocks, from the first one, that spare memory does not
                            * keep */
     uint32_t card_blocks; /* number of blocks, from the first one, that the card updates: spare
@@ -52,32 +52,37 @@ struct plan_choice {
 };
 
 /* Blocks whose updates are deferred are spread evenly, so that the drive is busy during the whole
- * forward pass. The first two are not among them, because forward would only wait for them. */
+ * forward pass. The first two blocks are never deferred, because forward would only wait for
+ * them. */
 enum { PLAN_SHARE_ALL = 64 };
 enum plan_timing plan_choice_timing(const struct plan_choice *choice);
 bool plan_choice_leaves(const struct plan_choice *choice, uint32_t block);
 
-/* Buffer indices of one block; PLAN_NONE if it has no such buffer of its own. */
+/* Indices of the buffers of one block; PLAN_NONE if it has no such buffer of its own. */
 struct plan_block_layout {
     uint32_t weights_device; /* resident, or in the application's memory */
     uint32_t weights_host;
     uint32_t weights_store;
-    uint32_t weights_copy;  /* HOST: this rank's part of its group's copy, as it is gathered */
+    /* HOST: this rank's part of its group's copy, in the form in which it is gathered */
+    uint32_t weights_copy;
     uint32_t states_memory; /* the resident chunks */
     uint32_t states_store;
-    uint32_t gradient; /* as stored, in HOST; on the CPU device possibly in DEVICE */
+    uint32_t gradient; /* the stored gradient, in HOST; on the CPU device possibly in DEVICE */
     uint32_t gradient_store;
-    uint32_t gradient_whole;       /* where compute writes it, if it is then moved elsewhere */
-    uint32_t sum;                  /* fp32 */
-    uint32_t rows[PLAN_ROWS_TURN]; /* DEVICE: pages of the weights that a command uses, in turn */
-    uint32_t rows_stages[PLAN_ROWS_TURN]; /* HOST: the same on their way from STORE to a card */
-    uint8_t size;                         /* enum plan_size */
-    bool by_pages; /* no buffer has room for the block's weights, except the one where they are
-                    * kept: they are brought by rows or sections */
+    /* where compute writes the gradient, if it is then moved elsewhere */
+    uint32_t gradient_whole;
+    uint32_t sum; /* fp32 */
+    /* DEVICE: pages of the weights that a command uses, used in turn */
+    uint32_t rows[PLAN_ROWS_TURN];
+    /* HOST: the same pages on their way from STORE to a GPU */
+    uint32_t rows_stages[PLAN_ROWS_TURN];
+    uint8_t size;  /* enum plan_size */
+    bool by_pages; /* no buffer has room for all of the block's weights, except the buffer where
+                    * they are kept: they are brought by rows or sections */
     bool on_card;  /* weights, gradient and states stay in DEVICE memory that the processor cannot
-                   * access, and are updated there: `gradient_whole` is the stored gradient */
+                    * access, and are updated there: `gradient_whole` is the stored gradient */
     bool again;    /* a step brings its weights more than once */
-    /* Another block borrows a trained parameter of it, whose gradient then has two uses. */
+    /* Another block borrows one of its trained parameters, whose gradient then has two uses. */
     bool lends;
     uint64_t first_tile; /* index of its first tile sum */
 };
@@ -87,16 +92,18 @@ struct plan_layout {
     uint32_t count;
     uint32_t room;
     uint64_t tier_bytes[PLAN_TIER_COUNT];
-    uint64_t checksums_bytes; /* HOST: of pages in STORE, in no buffer of the plan */
+    uint64_t checksums_bytes; /* HOST: checksums of pages in STORE, in no buffer of the plan */
 
     struct plan_block_layout *blocks; /* owned, [block_count] */
     struct plan_block_place *places;  /* owned, [block_count] */
-    uint32_t first_trained;           /* backward ends at this block: no earlier one is trained */
-    uint32_t in_flight;               /* micro-batches between their forward and their backward */
+    /* backward ends at this block, because no earlier block is trained */
+    uint32_t first_trained;
+    /* number of micro-batches between their forward and their backward */
+    uint32_t in_flight;
     struct plan_ring weights;
     uint32_t sections[PLAN_SECTIONS_TURN]; /* DEVICE: slots for sections, in turn */
-    uint32_t expanded;                     /* DEVICE: weights of a section of a stored block */
-    /* HOST: the same on the way from STORE to a card. */
+    uint32_t expanded;                     /* DEVICE: the weights of a section of a stored block */
+    /* HOST: the same on the way from STORE to a GPU. */
     uint32_t section_stages[PLAN_SECTIONS_TURN];
     struct plan_ring stored; /* DEVICE: weights in fewer bits, on their way to EXPAND */
     struct plan_ring packed; /* DEVICE: packed weights, from GATHER to EXPAND */
@@ -118,12 +125,12 @@ struct plan_layout {
     uint32_t *out_grads;  /* owned, [in_flight] */
     uint32_t scratch;
     uint32_t tile_sums;      /* HOST: sums of squares */
-    uint32_t tile_sums_card; /* DEVICE: those that a card sums, before they are copied to HOST */
-    uint32_t tile_sums_all;  /* the sums of all ranks, if each rank computes only its own */
+    uint32_t tile_sums_card; /* DEVICE: sums that a GPU computes, before they are copied to HOST */
+    uint32_t tile_sums_all;  /* the sums of all ranks, if each rank computes only its own sums */
     uint32_t norm;           /* HOST: norm, factor, verdict */
 };
 
-/* Lays out `choice`. `places` says what is resident, and is copied. Returns 0 or -ENOMEM. */
+/* Lays out `choice`. `places` says which data is resident, and is copied. Returns 0 or -ENOMEM. */
 int plan_layout_create(const struct plan_input *input, const struct plan_choice *choice,
                        const struct plan_block_place *places, struct plan_layout **out);
 void plan_layout_destroy(struct plan_layout *layout);
@@ -143,15 +150,15 @@ struct plan_chunk {
                              * extent */
 };
 
-/* Returns where chunk `index` of a block's shard is kept. `stream` is PLAN_W16 for working weights,
- * PLAN_MASTER for the states, PLAN_G for a gradient that waits in STORE (others have no buffer of
- * their own). Weights with copies in HOST and DEVICE are kept in HOST. `kept.buffer` is PLAN_NONE
- * if the plan keeps no such chunk. */
+/* Finds where chunk `index` of a block's shard is kept. `stream` is PLAN_W16 for working weights,
+ * PLAN_MASTER for the states, PLAN_G for a gradient that waits in STORE (other gradients have no
+ * buffer of their own). For weights with copies in HOST and DEVICE, the place is in HOST.
+ * `kept.buffer` is PLAN_NONE if the plan keeps no such chunk. */
 struct plan_chunk plan_chunk_at(const struct plan_input *input, const struct plan_layout *layout,
                                 enum plan_stream stream, uint32_t block, uint64_t index);
 
-/* Returns the bytes of a tier that the runtime takes beside the plan's buffers, data of the
- * application included. */
+/* Returns the bytes of a tier that the runtime takes besides the plan's buffers, including data of
+ * the application. */
 uint64_t plan_layout_taken(const struct plan_input *input, const struct plan_layout *layout,
                            enum plan_tier tier);
 
@@ -165,32 +172,34 @@ uint64_t plan_layout_state_stride(const struct plan_input *input, uint64_t chunk
 /* Scratch bytes of a block's temporaries; recomputed activations are stored after them. */
 uint64_t plan_layout_temporary_bytes(const struct plan_block_shape *shape);
 
-/* The block whose weights are brought to `block` by sections: itself or one that it borrows. PLAN_NONE: none. */
+/* Returns the block whose weights are brought to `block` by sections: itself or a block that it
+ * borrows. PLAN_NONE: none. */
 uint32_t plan_layout_sectioned(const struct plan_input *input, const struct plan_layout *layout,
                                uint32_t block);
 
-/* For a block that is brought by pages: the slot through which its weights pass when a run begins and ends, if they
- * are in STORE and the device is the host. */
+/* For a block that is brought by pages: finds the slot through which its weights pass when a run
+ * begins and ends, if they are in STORE and the device is the host. */
 uint32_t plan_layout_page_slot(const struct plan_layout *layout, uint32_t block);
 
-/* Returns the bytes of a block's kept activations, of all micro-batches of a group. */
+/* Returns the bytes of a block's kept activations, for all micro-batches of a group. */
 uint64_t plan_layout_kept_bytes(const struct plan_input *input, uint32_t block);
 
-/* Returns whether compute reaches a block's stored weights where they are kept; else they pass
+/* Returns whether compute reads a block's stored weights where they are kept; else they pass
  * through a slot. */
 bool plan_layout_reaches_stored(const struct plan_input *input, const struct plan_layout *layout,
                                 uint32_t block);
 
 /* Returns whether gradients of several micro-batches are summed in buffers other than the stored
- * gradients; the same for all blocks. */
+ * gradients; the result is the same for all blocks. */
 bool plan_layout_has_sums(const struct plan_input *input);
 
 /* Returns whether whole gradients are computed in other buffers than those that wait for the
- * update: if the update cannot access DEVICE memory, or if stage 2 keeps only a shard. */
+ * update. This is so if the update cannot access DEVICE memory, or if stage 2 keeps only a
+ * shard. */
 bool plan_layout_moves_gradients(const struct plan_input *input);
 
-/* Returns whether a card computes the sums of squares of all gradients: its rate is known, and
- * there is one rank. With several, its compute queue would wait for each reduction. */
+/* Returns whether a GPU computes the sums of squares of all gradients: its rate is known, and there
+ * is one rank. With several ranks, its compute queue would wait for each reduction. */
 bool plan_layout_sums_on_card(const struct plan_input *input);
 
 /* Returns the first element of a stored gradient's buffer. */

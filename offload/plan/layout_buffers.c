@@ -1,4 +1,5 @@
-/* layout_buffers.c: the list of a layout's buffers, each of which follows the one before it in its tier. */
+/* layout_buffers.c: the list of a layout's buffers. Each buffer follows the previous one in its
+ * tier. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include "core/base/size.h"
 #include "offload/plan/layout_internal.h"
 
-/* Sums of a micro-batch-major step, and stored gradients that are sums themselves, live from the
+/* Sums of a micro-batch-major step, and stored gradients that are themselves sums, exist from the
  * first micro-batch to the last. */
 static bool lives_all_along(const struct plan_input *input, const struct plan_choice *choice,
                             bool is_sum)
@@ -17,8 +17,8 @@ struct need {
     uint32_t counts[PLAN_SIZE_COUNT];
 };
 
-/* Which blocks share a ring of buffers; each of the others has a buffer of its own. With
- * ALL_IN_TURN all share it, except those whose gradient waits on the card where compute wrote
+/* Says which blocks share a ring of buffers; each other block has its own buffer. With ALL_IN_TURN
+ * all blocks share the ring, except those whose gradient waits on the GPU where compute wrote
  * it. */
 enum turn {
     EACH_ITS_OWN,
@@ -29,17 +29,18 @@ enum turn {
 /* The properties of one kind of gradient buffer. */
 struct gradient_kind {
     struct plan_buffer_kind layout;
-    bool sums;      /* in fp32, and not of the stored type */
+    bool sums;      /* in fp32, not in the stored type */
     uint32_t turns; /* slots of the ring that blocks share */
     enum turn turn;
     bool shard;             /* only this rank's part */
-    bool waits;             /* waits for the update: blocks on the card have no such buffer in
-                             * HOST */
+    bool waits;             /* the buffer waits for the update: blocks on the GPU have no such
+                             * buffer in HOST */
     size_t member;          /* offset of the index in struct plan_block_layout */
     struct plan_ring *ring; /* the layout's ring */
 };
 
-/* Returns the bytes of a whole gradient, or of this rank's shard that waits for the update. */
+/* Returns the bytes of a whole gradient, or of this rank's shard of it that waits for the
+ * update. */
 static uint64_t bytes_of(const struct plan_input *input, const struct gradient_kind *kind,
                          uint32_t block)
 {
@@ -106,8 +107,8 @@ static int add_shared_sum(struct plan_layout *layout, const struct plan_input *i
                            elements * PLAN_SUM_BYTES, &layout->shared_sum);
 }
 
-/* Adds the buffer for codes of gradients. It has room for one block's, because ranks reduce one
- * gradient at a time. */
+/* Adds the buffer for codes of gradients. It has room for one block's codes, because ranks reduce
+ * one gradient at a time. */
 static int add_codes(struct plan_layout *layout, const struct plan_input *input)
 {
     uint64_t bytes = 0;
@@ -119,7 +120,7 @@ static int add_codes(struct plan_layout *layout, const struct plan_input *input)
                            core_round_up(bytes, PLAN_ALIGN_BYTES), &layout->codes);
 }
 
-/* Gradients as stored: one buffer per block if they wait for the update in memory; a ring if the
+/* Adds stored gradients: one buffer per block if they wait for the update in memory; a ring if the
  * update follows at once, or if they wait in STORE. */
 static int add_stored(struct plan_layout *layout, const struct plan_input *input,
                       const struct plan_choice *choice, bool all_along)

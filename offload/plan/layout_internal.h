@@ -1,5 +1,6 @@
-/* layout_internal.h: what the files that make a layout share. layout_buffers.c has the list of its buffers;
- * layout_slots.c and layout_gradients.c add theirs to it, and layout.c all others. Private to offload/plan; pure. */
+/* layout_internal.h: declarations that the files of a layout share. layout_buffers.c has the list
+ * of its buffers; layout_slots.c and layout_gradients.c add their buffers to it, and layout.c adds
+ * all others. Private to offload/plan; pure. */
 #ifndef OFFLOAD_PLAN_LAYOUT_INTERNAL_H
 #define OFFLOAD_PLAN_LAYOUT_INTERNAL_H
 
@@ -16,7 +17,7 @@ struct plan_buffer_kind {
 
 int plan_layout_add(struct plan_layout *layout, const char *name, enum plan_tier tier,
                     enum plan_consumer consumer, uint64_t bytes, uint32_t *out);
-/* A buffer of a block; a second one, in another generation, is its twin. */
+/* Adds a buffer of a block; its twin, a second buffer, has the other generation. */
 int plan_layout_add_of_block(struct plan_layout *layout, const struct plan_input *input,
                              uint32_t block, const struct plan_buffer_kind *kind, uint64_t bytes,
                              uint32_t *out);

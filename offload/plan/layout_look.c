@@ -1,4 +1,5 @@
-/* layout_look.c: what a choice and a layout say: sizes, places of chunks, the way of a block's weights. Pure. */
+/* layout_look.c: reads a choice and a layout: sizes, places of chunks, and how a block's weights
+ * reach compute. Pure. */
 #include "core/base/size.h"
 #include "offload/plan/layout_internal.h"
 

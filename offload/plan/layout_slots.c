@@ -1,4 +1,5 @@
-/* layout_slots.c: the slots of a layout: what moves through memory and stays only while it is used. */
+/* layout_slots.c: the slots of a layout, for data that moves through memory and stays only while it
+ * is used. */
 #include <stdio.h>
 
 #include "core/base/size.h"
@@ -34,7 +35,7 @@ static uint64_t passing_bytes(const struct plan_input *input, const struct plan_
     return passes ? cut * shape->format.weight_bytes : 0;
 }
 
-/* Compute works on one section at a time, so what is expanded has one slot. */
+/* Compute works on one section at a time, so expanded weights have one slot. */
 static int add_section_slots(struct plan_layout *layout, const struct plan_input *input)
 {
     uint64_t bytes = 0;
@@ -99,7 +100,7 @@ static int add_row_slots(struct plan_layout *layout, const struct plan_input *in
     return rc;
 }
 
-/* Slots for stored weights that compute does not reach where they are kept. */
+/* Adds slots for stored weights that compute does not read where they are kept. */
 static int add_stored_slots(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {
@@ -119,7 +120,7 @@ static int add_stored_slots(struct plan_layout *layout, const struct plan_input 
     return plan_layout_add_ring(layout, &kind, bytes, counts, &layout->stored);
 }
 
-/* Slots for the packed weights of blocks that ranks gather so. */
+/* Adds slots for the packed weights of blocks that ranks gather packed. */
 static int add_packed_slots(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {
@@ -146,8 +147,8 @@ static bool is_expanded(const struct plan_layout *layout, const struct plan_inpu
            (plan_packs_weights(input, block) && layout->places[block].weights != PLAN_STORE);
 }
 
-/* Blocks whose weights all come from EXPAND share one slot: it runs on the queue that computes, so more
- * slots would save no time. */
+/* Blocks whose weights all come from EXPAND share one slot: EXPAND runs on the queue that computes,
+ * so more slots would save no time. */
 static int add_weight_slots(struct plan_layout *layout, const struct plan_input *input,
                             const struct plan_choice *choice)
 {
@@ -193,8 +194,8 @@ static int add_row(struct plan_layout *layout, const char *name, uint64_t bytes,
     return rc;
 }
 
-/* Staging buffers in HOST, one chunk each. On the CPU device working weights are read and updated
- * where compute uses them, and slots hold only states. */
+/* Adds staging buffers in HOST, one chunk each. On the CPU device working weights are read and
+ * updated where compute uses them, and slots hold only states. */
 static int add_stages(struct plan_layout *layout, const struct plan_input *input,
                       const struct plan_choice *choice)
 {
@@ -214,7 +215,7 @@ static int add_stages(struct plan_layout *layout, const struct plan_input *input
         gradient = core_larger(gradient,
                                core_round_up(elements * format->grad_bytes, PLAN_ALIGN_BYTES));
         from_store = from_store || layout->blocks[b].weights_store != PLAN_NONE;
-        /* Data that stays on a card passes through slots when a run begins and ends, and in
+        /* Data that stays on a GPU passes through slots when a run begins and ends, and in
          * checkpoints. */
         states_move = states_move || layout->blocks[b].states_store != PLAN_NONE ||
                       layout->blocks[b].on_card ||

@@ -42,12 +42,12 @@ struct plan_step {
     bool saves_pending; /* chunks of the pending update also go to a checkpoint */
     bool saves_own;     /* chunks of the step's own update also go to a checkpoint */
     bool saves;         /* chunks that are updated now go to a checkpoint */
-    uint32_t sum;       /* this and the next two: buffers of the block whose backward is being
-                         * added */
+    uint32_t sum;       /* this member and the next two: buffers of the block whose backward is
+                         * being added */
     uint32_t gradient;
     uint32_t gradient_whole;
-    /* owned, [block_count]: the group of ranks has a copy of the block's weights; NULL: it keeps
-     * none. */
+    /* owned, [block_count]: whether the group of ranks has a copy of the block's weights; NULL: it
+     * keeps none. */
     bool *copied;
 };
 

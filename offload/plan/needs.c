@@ -1,4 +1,4 @@
-/* needs.c: the set of least needs, and the message of a refusal. */
+/* needs.c: keeps the set of least needs, and writes the message of a refusal. */
 #include "offload/plan/needs.h"
 
 #include <errno.h>
@@ -95,8 +95,8 @@ static void say(struct refusal *refusal, const char *format, ...)
     refusal->used = refusal->used < sizeof refusal->text ? refusal->used : sizeof refusal->text - 1;
 }
 
-/* For all ranks, which share the budgets of their process; rounded up to MiB, the unit of the
- * flag. */
+/* Converts to needs of all ranks, which share the budgets of their process; rounded up to MiB, the
+ * unit of the flag. */
 static uint64_t mib(const struct plan_input *input, uint64_t bytes)
 {
     return (bytes * plan_sharing(input) + (1 << 20) - 1) >> 20;

@@ -1,5 +1,6 @@
-/* needs.h: the least memory that candidates need: a set in which no member needs less than another
- * in every tier. A refusal names sufficient budgets from it. Private to offload/plan; pure. */
+/* needs.h: the least memory that candidates need. It is a set in which no member needs less than
+ * another in every tier. A refusal names sufficient budgets from it. Private to offload/plan;
+ * pure. */
 #ifndef OFFLOAD_PLAN_NEEDS_H
 #define OFFLOAD_PLAN_NEEDS_H
 

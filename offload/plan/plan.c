@@ -129,7 +129,7 @@ const struct plan_prediction *plan_predicted_clipped(const struct plan *plan)
     return &plan->predicted_clipped;
 }
 
-/* Returns whether one is listed before the other: it is faster, or as fast and first in
+/* Returns whether one plan is listed before the other: it is faster, or as fast and first in
  * alphabetical order. */
 static bool is_before(const struct plan_alternative *one, const struct plan_alternative *other)
 {
@@ -227,8 +227,8 @@ static uint64_t hash_all(uint64_t hash, const struct plan_command *command)
     return hash;
 }
 
-/* Ranks may have different shards, so they read, update and write different data; what they compute
- * and do together is the same. */
+/* Ranks may have different shards, so they read, update and write different data. Only the work
+ * that they do together must be the same. */
 static uint64_t hash_tape(uint64_t hash, const struct plan *plan, const struct plan_tape *tape)
 {
     for (uint32_t i = 0; i < tape->count; i++) {

@@ -1,5 +1,5 @@
-/* plan.h: from sizes, budgets and rates to placement, tapes and a predicted step.
- * Pure functions: no I/O, no threads, the same plan for the same input on every machine. A plan is
+/* plan.h: turns sizes, budgets and rates into placement, tapes and a predicted step. Pure
+ * functions: no I/O, no threads, the same plan for the same input on every machine. A plan is
  * immutable once created; any thread may read it. choose.c creates plans, plan.c reads them. */
 #ifndef OFFLOAD_PLAN_PLAN_H
 #define OFFLOAD_PLAN_PLAN_H
@@ -44,7 +44,7 @@ const struct plan_layout *plan_layout_of(const struct plan *plan);
 const struct plan_tape *plan_tape(const struct plan *plan, enum plan_kind before,
                                   enum plan_kind kind);
 
-/* Returns the kind of the steady state: it repeats. */
+/* Returns the kind of the steady state, which repeats. */
 enum plan_kind plan_steady(const struct plan *plan);
 /* Generations of the streams that an update overwrites: 1, or 2 if updates are speculative. */
 unsigned plan_generations(const struct plan *plan);
@@ -55,10 +55,11 @@ const struct plan_prediction *plan_predicted(const struct plan *plan);
  * speculative. */
 const struct plan_prediction *plan_predicted_clipped(const struct plan *plan);
 
-/* Returns the index-th fastest policy that was not chosen; false after the last. */
+/* Describes the index-th fastest policy that was not chosen; returns false after the last. */
 bool plan_alternative(const struct plan *plan, unsigned index, struct plan_alternative *out);
 
-/* Hash of all tapes and buffers; with several ranks, of what all ranks must do alike. */
+/* Returns a hash of all tapes and buffers; with several ranks, of the work that all ranks must do
+ * alike. */
 uint64_t plan_hash(const struct plan *plan);
 
 #endif

@@ -3,9 +3,9 @@
 
 #include <stddef.h>
 
-/* Elements of the largest chunks; each further size is half of the one before. */
+/* Elements of the largest chunks; each further size is half of the previous one. */
 static const uint64_t largest_chunk = UINT64_C(1) << 30;
-/* The size that models begin with, unless they would have more chunks than this. */
+/* The size that is tried first for a model, unless the model would have more chunks than this. */
 enum { BEGIN_SIZE = 8, CHUNKS_MAX = 4096 };
 
 uint64_t plan_policy_chunk(unsigned index)
@@ -39,7 +39,7 @@ bool plan_policy_grads(const struct plan_input *input, enum plan_tier tier)
                                             [PLAN_STORE] = PLAN_WHERE_STORE};
     bool possible = (tier != PLAN_DEVICE || input->budgets.device_is_host) &&
                     (tier != PLAN_STORE || input->budgets.store_bytes > 0);
-    /* On a card, the gradients of blocks that it updates stay there, whatever the tier of the
+    /* With a GPU, the gradients of blocks that it updates stay there, whatever the tier of the
      * others. */
     bool on_card = input->wishes.grads == PLAN_WHERE_DEVICE && !input->budgets.device_is_host;
     return possible && (input->wishes.grads == PLAN_WHERE_AUTO ||

@@ -5,8 +5,8 @@
 
 #include "offload/plan/layout.h"
 
-/* Pending updates of a split, in parts of PLAN_SHARE_ALL: the share that is tried first, and the
- * step from one share to the next. */
+/* The share of updates that a split defers, in parts of PLAN_SHARE_ALL: the share that is tried
+ * first, and the step from one share to the next. */
 enum { PLAN_SPLIT_SHARE = 12, PLAN_SPLIT_STRIDE = 3 };
 
 /* Sizes of chunks, largest first; each is whole MiB in every stream. Large chunks move faster,

@@ -22,7 +22,7 @@ bool plan_residence_fits(const struct plan_input *input, const struct plan_layou
            store_holds(input, layout);
 }
 
-/* Returns a block's place in the order in which blocks are kept in memory. A block of which only
+/* Returns a block's position in the order in which blocks are kept in memory. A block of which only
  * rows are read comes last, because keeping all of it would save little traffic. */
 static uint32_t turn_of(const struct plan_input *input, uint32_t block)
 {
@@ -115,7 +115,7 @@ static uint64_t get_number(const struct plan_residence *residence, enum number w
     return 0;
 }
 
-/* Lays out `residence` with one count set to `value`. *out: whether that layout `serves`. */
+/* Lays out `residence` with one count set to `value`. *out says whether that layout `serves`. */
 static int try_number(const struct plan_input *input, const struct plan_choice *choice,
                       const struct plan_residence *residence, enum number which, uint64_t value,
                       bool (*serves)(const struct plan_input *, const struct plan_layout *),

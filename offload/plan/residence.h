@@ -4,14 +4,15 @@
 
 #include "offload/plan/layout.h"
 
-/* Counts of what is kept in memory; a larger count takes more memory. The first blocks and chunks are kept, because
- * the last blocks are still in slots when backward begins. A block of which only rows are read is kept only after all
- * others are. */
+/* Counts of data that is kept in memory; a larger count takes more memory. The first blocks and
+ * chunks are kept, because the last blocks are still in slots when backward begins. A block of
+ * which only rows are read is kept only after all others. */
 struct plan_residence {
     uint32_t device_blocks; /* the first ones: weights in DEVICE */
     uint32_t host_blocks;   /* the next ones: weights in HOST */
     uint64_t state_chunks;  /* in memory */
-    /* The first ones keep all their state in DEVICE memory, where the card updates them. */
+    /* number of the first blocks that keep all their state in DEVICE memory, where the GPU updates
+     * them. */
     uint32_t card_blocks;
     uint32_t kept_blocks;  /* the last ones keep their activations; the others recompute them */
     enum plan_tier states; /* HOST, or DEVICE on the CPU device */
@@ -22,7 +23,8 @@ struct plan_residence {
  * of HOST. For the CPU device, whose update can access DEVICE. */
 enum { PLAN_LEANS_HOST, PLAN_WEIGHTS_LEAN = 1, PLAN_STATES_LEAN = 2, PLAN_LEANINGS = 4 };
 
-/* Returns the least residence: what the requests, or the lack of a store, force to be in memory. */
+/* Returns the least residence: the data that the requests, or the lack of a store, force to be in
+ * memory. */
 struct plan_residence plan_residence_least(const struct plan_input *input,
                                            const struct plan_choice *choice, unsigned leaning);
 
@@ -31,7 +33,7 @@ struct plan_residence plan_residence_least(const struct plan_input *input,
 int plan_residence_relieve(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_residence *residence);
 
-/* If HOST is too small for its states, moves the excess to the card. */
+/* If HOST is too small for its states, moves the excess to the GPU. */
 int plan_residence_lighten(const struct plan_input *input, const struct plan_choice *choice,
                            struct plan_residence *residence);
 

@@ -20,7 +20,7 @@ struct plan_span {
     uint64_t count;
 };
 
-/* The elements that are in both; there may be none. */
+/* Returns the elements that are in both spans; there may be none. */
 struct plan_span plan_span_overlap(struct plan_span one, struct plan_span other);
 
 /* Returns the number of ranks that share the budgets that the user gives. */
@@ -31,18 +31,18 @@ uint32_t plan_sharing(const struct plan_input *input);
 uint64_t plan_kept_elements(const struct plan_input *input, uint32_t block);
 
 /* Returns the elements whose working weights, or whose states, this rank keeps: the whole block or
- * this rank's shard. Of weights that are stored in fewer bits, these are elements of what is
- * stored. */
+ * this rank's shard. For weights that are stored in fewer bits, these are elements of the stored
+ * form. */
 struct plan_span plan_weight_span(const struct plan_input *input, uint32_t block);
 struct plan_span plan_state_span(const struct plan_input *input, uint32_t block);
 
-/* Of `elements`, those that the shards of the ranks on this rank's node cover. */
+/* Returns how many of `elements` the shards of the ranks on this rank's node cover. */
 struct plan_span plan_node_span(const struct plan_input *input, uint64_t elements);
 
 /* Returns whether a group of ranks keeps a copy of weights from the first gather of a step on. */
 bool plan_copies_weights(const struct plan_input *input);
-/* This rank's part of the copy that its group keeps of the plan_kept_elements of a block, and the
- * size of the largest part of any rank. */
+/* Returns this rank's part of the copy that its group keeps of a block's plan_kept_elements, and
+ * the size of the largest part of any rank. */
 struct plan_span plan_copy_span(const struct plan_input *input, uint32_t block);
 uint64_t plan_copy_most(const struct plan_input *input, uint32_t block);
 
@@ -51,12 +51,12 @@ uint64_t plan_copy_most(const struct plan_input *input, uint32_t block);
 struct plan_span plan_weight_pages(const struct plan_input *input, uint32_t block,
                                    struct plan_span pages);
 
-/* Returns whether each of several ranks keeps only its shard of the weights (ZeRO stage 3), of the
- * states (1 and up). */
+/* Return whether each of several ranks keeps only its shard of the weights (ZeRO stage 3), or of
+ * the states (stages 1 to 3). */
 bool plan_shards_weights(const struct plan_input *input);
 bool plan_shards_states(const struct plan_input *input);
 
-/* Returns the largest span of all ranks. Buffers are sized by it, so that all ranks have the same
+/* Returns the largest span of all ranks. Buffers have this size, so that all ranks have the same
  * layout. */
 uint64_t plan_weight_most(const struct plan_input *input, uint32_t block);
 uint64_t plan_state_most(const struct plan_input *input, uint32_t block);
@@ -86,7 +86,7 @@ uint64_t plan_packed_bytes(uint64_t elements);
 uint64_t plan_gathered_bytes(const struct plan_input *input, uint32_t block, uint64_t elements);
 
 /* Returns whether ranks send each other gradients as codes of 4 bits. A shard's groups begin after
- * those of all shards before it. */
+ * those of all previous shards. */
 bool plan_codes_gradients(const struct plan_input *input);
 uint64_t plan_coded_bytes(uint64_t elements);
 

@@ -1,4 +1,4 @@
-/* sim.c: a fluid simulation: between two events every running command proceeds at the rate that its
+/* sim.c: a fluid simulation. Between two events every running command proceeds at the rate that its
  * share of the resources allows. */
 #include "offload/plan/sim.h"
 
@@ -8,7 +8,7 @@
 
 #include "core/base/err.h"
 
-/* Moving and summing bytes never occupies all cores. */
+/* The number of cores that moving and summing bytes occupies at most. */
 static const double cores_left_least = 0.2;
 
 /* A command as the simulation needs it; the commands of a queue are adjacent. */
@@ -31,13 +31,13 @@ struct row {
 /* The position of a queue in the sequence of tapes. */
 struct cursor {
     uint32_t tape;
-    uint32_t place; /* commands of the tape that the queue has done */
+    uint32_t place; /* number of the tape's commands that the queue has done */
     bool running;
-    double left; /* seconds of work alone */
+    double left; /* seconds of work left if the command ran alone */
     double begin;
 };
 
-/* The totals when a tape retired. */
+/* The totals at the time when a tape retired. */
 struct mark {
     double seconds;
     double queue_seconds[PLAN_Q_COUNT];
@@ -59,7 +59,7 @@ struct sim {
     uint32_t *reached;  /* owned, [tape * PLAN_Q_COUNT + queue]: commands done */
     uint32_t *left;     /* owned, [tape]: commands not done */
     struct mark *marks; /* owned, [tape] */
-    uint32_t retired;   /* retired tapes; they retire in order */
+    uint32_t retired;   /* number of retired tapes; they retire in order */
     struct mark now;
 };
 
@@ -69,8 +69,8 @@ static double pack_seconds(const struct plan_rates *rates, const struct plan_com
 {
     enum { WEIGHT_BYTES = 2 }; /* wider weights are not packed */
     const struct plan_operand *from = plan_command_operand(command, PLAN_AS_FROM);
-    if (!command->packed || from == NULL || command->within > 0) { /* the copy of a group is packed
-                                                                    * already */
+    if (!command->packed || from == NULL || command->within > 0) { /* the copy of a group is already
+                                                                    * packed */
         return 0;
     }
     if (command->op == PLAN_REDUCE) {
@@ -123,7 +123,7 @@ double plan_sim_alone(const struct plan_rates *rates, const struct plan_command 
     return work + rates->command_seconds;
 }
 
-/* Returns the resource of a queue's commands; PLAN_R_COUNT: none that is shared. */
+/* Returns the resource that a queue's commands use; PLAN_R_COUNT: none that is shared. */
 static enum plan_resource resource_of(const struct sim *sim, enum plan_queue queue)
 {
     switch (queue) {
@@ -150,7 +150,7 @@ static const struct item *item_at(const struct sim *sim, int queue)
     return &row->items[row->first[queue] + cursor->place];
 }
 
-/* Advances a cursor to the next tape with commands of the queue; false at the end. */
+/* Advances a cursor to the next tape with commands of the queue. Returns false at the end. */
 static bool seek(struct sim *sim, int queue)
 {
     struct cursor *cursor = &sim->cursors[queue];
@@ -172,7 +172,7 @@ static bool edge_holds(const struct sim *sim, uint32_t tape, struct plan_edge ed
            sim->reached[(tape - back) * PLAN_Q_COUNT + edge.queue] >= place;
 }
 
-/* Returns whether the step of a tape has begun: the tape before it has its norm and its updates.
+/* Returns whether the step of a tape has begun: the previous tape has its norm and its updates.
  * Until then the tape may only read; after a speculative tape it may not even read. */
 static bool begun(const struct sim *sim, uint32_t tape)
 {
@@ -200,7 +200,7 @@ static bool may_start(struct sim *sim, int queue)
 }
 
 /* The load at a moment: how many commands use each resource, and the cores that the drives' threads
- * leave. */
+ * leave free. */
 struct load {
     unsigned users[PLAN_R_COUNT];
     unsigned reads;
@@ -302,7 +302,7 @@ static void finish(struct sim *sim, int queue)
     }
 }
 
-/* Advances time to the end of the next command. False if nothing runs. */
+/* Advances time to the end of the next command. Returns false if nothing runs. */
 static bool advance(struct sim *sim)
 {
     struct load load = load_of(sim);
@@ -342,7 +342,7 @@ static bool advance(struct sim *sim)
     return true;
 }
 
-/* The tape's commands, queue by queue. */
+/* Lists the tape's commands, queue by queue. */
 static int make_row(const struct sim *sim, const struct plan_tape *tape, struct row *row)
 {
     uint32_t filled[PLAN_Q_COUNT] = {0};
@@ -479,8 +479,8 @@ static struct plan_prediction between(const struct mark *from, const struct mark
 int plan_sim_predict(const struct plan_rates *rates, bool device_is_host,
                      const struct plan_tape *again, struct plan_prediction *out)
 {
-    /* Overlapping tapes settle into a period of one or two: two are averaged, after some tapes to
-     * settle, and with one after them that competes for resources. */
+    /* Overlapping tapes settle into a period of one or two tapes. Two tapes are averaged; before
+     * them some tapes let the simulation settle, and after them one tape competes for resources. */
     enum { FROM = 1, STEPS = 2, TO = FROM + STEPS, ROW = TO + 2 };
     const struct plan_tape *tapes[ROW] = {NULL};
     for (int t = 0; t < ROW; t++) {

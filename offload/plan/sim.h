@@ -8,13 +8,14 @@
 #include "offload/plan/types.h"
 
 /* Simulates a sequence of tapes. A tape overlaps the previous one as far as its edges allow, and
- * starts only after the last but one has retired. times[t] is the caller's array of tapes[t]->count
- * items, or NULL if the times are not needed. end_seconds[t] is when tape t retired. */
+ * starts only after the second tape before it has retired. times[t] is the caller's array of
+ * tapes[t]->count items, or NULL if the times are not needed. end_seconds[t] is the time at which
+ * tape t retired. */
 int plan_sim_run(const struct plan_rates *rates, bool device_is_host,
                  const struct plan_tape *const *tapes, uint32_t tape_count,
                  struct plan_time *const *times, double *end_seconds);
 
-/* Returns seconds that a command takes if nothing else runs. */
+/* Returns the seconds that a command takes if nothing else runs. */
 double plan_sim_alone(const struct plan_rates *rates, const struct plan_command *command);
 
 /* Simulates `again` repeatedly until its time is steady, and predicts one step. Returns -EDEADLK if

@@ -1,5 +1,5 @@
-/* step.c: forward, backward, norm and update as commands with operands, from the parts of a
- * block to the whole step. No edge is named here; the builder derives them from the operands
+/* step.c: adds forward, backward, norm and update as commands with operands, from the parts of a
+ * block to the whole step. It names no edges; the builder derives them from the operands
  * (builder.h). */
 #include "offload/plan/step.h"
 
@@ -216,8 +216,8 @@ static int backward_of(struct plan_step *step, uint32_t block, uint32_t first_mi
     return rc;
 }
 
-/* Micro-batches [first, end) through the whole model and back: all of them layer by layer, or one
- * at a time. The backward command of a head includes its forward. */
+/* Adds micro-batches [first, end) through the whole model and back: all of them layer by layer, or
+ * one at a time. The backward command of a head includes its forward. */
 static int pass(struct plan_step *step, uint32_t first_micro, uint32_t end_micro,
                 bool update_pending)
 {

@@ -1,10 +1,9 @@
-/* tape.h: the fixed command array of one training step, and the buffers it names. Pure data: a tape
- * is built once (builder.h), never changes, and has four readers: the executor, the simulator, the
- * printer and the timeline. No thread, no I/O.
- *
+/* tape.h: the fixed command array of one training step, and the buffers that it names. Pure data: a
+ * tape is built once (builder.h), never changes, and has four readers: the executor, the simulator,
+ * the printer and the timeline. No thread, no I/O.
  * A command belongs to one queue; a queue takes its commands in tape order. An edge says "queue Q
- * has reached its N-th command", counted from the start of the tape; a negative or zero count
- * points into the previous tape. */
+ * has done its N-th command", counted from the start of the tape; a zero or negative count points
+ * into the previous tape. */
 #ifndef OFFLOAD_PLAN_TAPE_H
 #define OFFLOAD_PLAN_TAPE_H
 
@@ -33,7 +32,7 @@ enum plan_queue {
     PLAN_Q_READ_ACT,         /* STORE */
     PLAN_Q_WRITE_STATE,      /* STORE, the least urgent of the step's own queues */
     PLAN_Q_WRITE_ACT,        /* STORE */
-    PLAN_Q_WRITE_CHECKPOINT, /* files of a checkpoint: less urgent than everything of the step */
+    PLAN_Q_WRITE_CHECKPOINT, /* files of a checkpoint, less urgent than all queues of the step */
     PLAN_Q_COUNT,
 };
 
@@ -51,7 +50,7 @@ enum plan_op {
     PLAN_SUMS,   /* sums of squares of a gradient, by fixed tiles */
     PLAN_NORM,   /* all sums -> norm, clip factor, overflow verdict */
     PLAN_UPDATE, /* optimizer over a chunk; depends on NORM's verdict */
-    PLAN_JOIN,   /* nothing; collects edges if a command needs more than three */
+    PLAN_JOIN,   /* no work; collects edges if a command needs more than three */
     PLAN_OP_COUNT,
 };
 
@@ -72,15 +71,15 @@ enum plan_access { PLAN_READS = 1, PLAN_WRITES = 2, PLAN_CHANGES = 3 };
 /* The role of an operand in its command. */
 enum plan_role {
     PLAN_AS_NONE,
-    PLAN_AS_WEIGHTS, /* FWD BWD: the block's own whole array of working weights, or its rows */
-    PLAN_AS_BORROWED, /* FWD BWD: the whole array of a block that it borrows; one operand for each, in
-                       * the order of plan_block_shape.borrows */
-    PLAN_AS_SECTION, /* FWD BWD: the weights of `section`, instead of one of these arrays */
-    PLAN_AS_IN,      /* boundary activations */
+    PLAN_AS_WEIGHTS,  /* FWD BWD: the block's own whole array of working weights, or its rows */
+    PLAN_AS_BORROWED, /* FWD BWD: the whole array of a block that this block borrows; one operand
+                       * for each, in the order of plan_block_shape.borrows */
+    PLAN_AS_SECTION,  /* FWD BWD: the weights of `section`, instead of a whole array */
+    PLAN_AS_IN,       /* boundary activations */
     PLAN_AS_OUT,
-    PLAN_AS_OUT_GRAD,      /* gradient of OUT before BWD, of IN after it; in place */
+    PLAN_AS_OUT_GRAD,      /* gradient of OUT before BWD, gradient of IN after it; in place */
     PLAN_AS_KEPT,          /* kept activations, if they are kept */
-    PLAN_AS_SCRATCH,       /* temporaries, followed by kept activations that are recomputed */
+    PLAN_AS_SCRATCH,       /* temporaries, followed by recomputed activations */
     PLAN_AS_GRAD,          /* gradient in its stored type, whole block or shard */
     PLAN_AS_SUM,           /* fp32 sum of the block's gradients over micro-batches */
     PLAN_AS_SHARED_SUM,    /* fp32 sum of the head's gradients of a borrowed parameter */
@@ -100,7 +99,7 @@ enum plan_role {
     PLAN_ROLE_COUNT,
 };
 
-/* No block, buffer or micro-batch has this number. */
+/* Marks that there is no block, buffer or micro-batch. */
 #define PLAN_NONE UINT32_MAX
 
 enum { PLAN_OPERAND_MAX = 10, PLAN_EDGE_MAX = 3 };
@@ -113,22 +112,22 @@ enum plan_consumer {
     PLAN_FOR_ACTIVATIONS,
     PLAN_FOR_SLOTS,
     PLAN_FOR_SCRATCH,
-    PLAN_FOR_DATA,    /* data of the application; no buffer, like the next one */
+    PLAN_FOR_DATA,    /* data of the application; no buffer of the plan */
     PLAN_FOR_RUNTIME, /* memory of the runtime that executes the plan; no buffer */
     PLAN_CONSUMER_COUNT,
 };
 
-/* A piece of a tier's arena that commands name; its offset is the same for the whole run. */
+/* A piece of a tier's arena that commands name; its offset is the same during the whole run. */
 struct plan_buffer {
     char name[32];
     uint64_t offset; /* in the tier's arena; 0 in the application's memory */
     uint64_t bytes;
-    /* Enum plan_tier; STORE buffers are extents, known by block and stream, and so are the
-     * application's. */
+    /* enum plan_tier. STORE buffers are extents, identified by block and stream; buffers of the
+     * application are identified in the same way. */
     uint8_t tier;
     uint8_t consumer; /* enum plan_consumer */
     uint32_t twin;    /* the buffer of its other generation, which commands ahead of the norm write;
-                       * PLAN_NONE: it has none */
+                       * PLAN_NONE: none */
 };
 
 struct plan_operand {
@@ -140,7 +139,8 @@ struct plan_operand {
 };
 
 struct plan_edge {
-    int32_t count; /* the edge holds when the queue has done this many of the tape's commands */
+    /* the edge is reached when the queue has done this many of the tape's commands */
+    int32_t count;
     uint8_t queue; /* PLAN_Q_COUNT: no edge */
 };
 
@@ -149,14 +149,14 @@ struct plan_command {
     uint8_t queue;
     uint8_t streams; /* enum plan_stream bits that READ, WRITE and copies move */
     uint8_t operand_count;
-    bool ahead;  /* part of an update before its step's norm is known: its results go to the other
-                  * generation, if there is one */
+    bool ahead;  /* the command is part of an update before its step's norm is known: its results go
+                  * to the other generation, if there is one */
     bool single; /* FWD of only the first micro-batch of its group: for an evaluation */
-    bool rows;   /* READ, H2D: moves only what `micro` uses of the block's weights, which is known
-                  * when the step begins; `bytes` is the most */
-    bool pages;  /* READ, GATHER: whole pages of the block's weights. READ: of this rank's shard,
-                  * from the operand's offset on. EXPAND: from the pages of its section, not from the whole
-                  * stored form */
+    bool rows;   /* READ, H2D: moves only the part of the block's weights that `micro` uses, which
+                  * is known when the step begins; `bytes` is its maximum */
+    bool pages;  /* READ, GATHER: whole pages of the block's weights; READ reads this rank's shard,
+                  * from the operand's offset on. EXPAND: reads from the pages of its section, not
+                  * from the whole stored form */
     /* GATHER, EXPAND: weights are codes of 8 bits with scales, and GATHER first packs this rank's
      * part. REDUCE: gradients are codes of 4 bits, which REDUCE first writes to PLAN_AS_CODES */
     bool packed;
@@ -170,11 +170,13 @@ struct plan_command {
     uint32_t place;    /* number of this command on its queue, from 1 */
     uint64_t elements; /* number of elements of the chunk or the block */
     uint64_t bytes;    /* moved */
-    /* GATHER, REDUCE: of these, between this rank and ranks of other nodes. */
+    /* GATHER, REDUCE: the part of `bytes` that passes between this rank and ranks of other
+     * nodes. */
     uint64_t between_bytes;
-    uint64_t first; /* GATHER of pages: byte of the block with which they begin */
+    uint64_t first; /* GATHER of pages: the byte of the block at which they begin */
     double work;    /* floating point operations */
-    double seconds; /* measured alone; 0: not measured, so `work` gives the time */
+    /* measured time of the command alone; 0: not measured, so `work` gives the time */
+    double seconds;
     const struct model_section *section; /* FWD, BWD: the steps to do, with their weights alone;
                                           * EXPAND: those weights; NULL: all. Borrowed from the shape of the
                                           * block that computes */
@@ -186,7 +188,7 @@ struct plan_tape {
     struct plan_command *commands; /* owned */
     uint32_t count;
     uint32_t queue_count[PLAN_Q_COUNT]; /* commands of each queue */
-    bool guesses; /* it updates ahead of its norm: later reads wait for the verdict */
+    bool guesses; /* the tape updates ahead of its norm, so later reads wait for the verdict */
 };
 
 /* When a command ran, measured or simulated. */
@@ -204,19 +206,19 @@ const char *plan_consumer_name(enum plan_consumer consumer);
  * tape. */
 bool plan_edge_find(struct plan_edge edge, const struct plan_tape *before, bool *back,
                     uint32_t *place);
-/* Returns whether the command waits for its tape's gate: the verdict on the previous tape, and the
- * inputs of the step. Commands that read STORE start as soon as their edges allow, except those
- * that depend on the inputs. */
+/* Returns whether the command waits for its tape's gate, which is the verdict on the previous tape
+ * and the inputs of the step. Commands that read STORE start as soon as their edges allow, except
+ * those that depend on the inputs. */
 bool plan_command_is_gated(const struct plan_command *command);
 /* Returns the command's first operand with a role; NULL if it has none. */
 const struct plan_operand *plan_command_operand(const struct plan_command *command,
                                                 enum plan_role role);
-/* "w16+lo+m+v". Returns text. */
+/* Returns text such as "w16+lo+m+v". */
 const char *plan_streams_print(unsigned streams, char *text, unsigned bytes);
 
-/* Bytes that a tape moves. gather_bytes: received from other ranks by gathers (the rank sends as
- * many if all shards are equal). reduce_bytes: sent or received by reductions. The `between`
- * members are the parts of these that pass between nodes. */
+/* The bytes that a tape moves. gather_bytes are received from other ranks by gathers (the rank
+ * sends as many if all shards are equal). reduce_bytes are sent or received by reductions. The
+ * `between` members are the parts of these that pass between nodes. */
 struct plan_traffic {
     uint64_t store_read_bytes, store_write_bytes, up_bytes, down_bytes;
     uint64_t gather_bytes, reduce_bytes;

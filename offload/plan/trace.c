@@ -18,7 +18,7 @@
 
 enum { EVENT_BYTES = 2048, NAME_BYTES = 512 /* escaped */ };
 enum { OPS_ROW = PLAN_Q_COUNT, OP_NAMES_MAX = 128 };
-/* Tapes that are under way at a time; the executor starts no third one. */
+/* The number of tapes that are under way at the same time; the executor starts no third one. */
 enum { UNDER_WAY_MAX = 2 };
 
 /* ---- file ---- */
@@ -29,7 +29,7 @@ struct writing {
     int error;        /* the first errno; 0: none */
 };
 
-/* The first error is kept for close_file(). */
+/* Keeps the first error for close_file(). */
 static void write_text(struct writing *writing, const char *text)
 {
     if (fputs(text, writing->file) < 0 && writing->error == 0) {
@@ -46,7 +46,7 @@ static int open_file(const char *path, struct writing *out)
                                             strerror(error));
 }
 
-/* Removes a file that could not be written completely: it is not JSON. */
+/* Removes a file that could not be written completely, because it is not valid JSON. */
 static int close_file(struct writing *writing)
 {
     struct stat info;
@@ -102,7 +102,7 @@ static void write_head(const struct plan_input *input, struct writing *writing)
     }
 }
 
-/* Microseconds with three decimals, and a point in every locale. */
+/* Prints microseconds with three decimals, and a point in every locale. */
 static const char *print_micros(double seconds, char text[32])
 {
     const long long ns = llround(fabs(seconds) * 1e9);
@@ -270,8 +270,8 @@ void plan_trace_op(void *user, const char *op, int64_t begin_ns, int64_t end_ns)
     }
 }
 
-/* When the first command of the compute queue began and the last one ended. Returns false if none
- * was recorded. */
+/* Finds when the first command of the compute queue began and when the last one ended. Returns
+ * false if none was recorded. */
 static bool compute_span(const struct plan_trace *trace, struct plan_time *out)
 {
     *out = (struct plan_time){.begin_seconds = HUGE_VAL, .end_seconds = -HUGE_VAL};
@@ -289,7 +289,7 @@ static bool compute_span(const struct plan_trace *trace, struct plan_time *out)
     return out->end_seconds >= out->begin_seconds;
 }
 
-/* All ops of one name. */
+/* All ops with the same name. */
 struct op_total {
     const char *name; /* borrowed */
     uint64_t count;
@@ -322,7 +322,7 @@ static int by_seconds(const void *left, const void *right)
     return (a < b) - (a > b);
 }
 
-/* The ops that ran while the recorded commands of the compute queue did, and their totals. */
+/* Finds the ops that ran while the recorded commands of the compute queue ran, and their totals. */
 static void write_ops(const struct plan_trace *trace, uint32_t rank, struct writing *writing)
 {
     struct op_total totals[OP_NAMES_MAX];
@@ -381,7 +381,7 @@ int plan_trace_write(const struct plan_trace *trace, const struct plan_input *in
 
 /* ---- timelines of simulated steps ---- */
 
-/* Returns the tapes of a run of `steps` steps; returns how many. */
+/* Lists the tapes of a run of `steps` steps; returns their number. */
 static uint32_t tapes_of_run(const struct plan *plan, uint32_t steps,
                              const struct plan_tape **tapes)
 {
@@ -399,7 +399,7 @@ static uint32_t tapes_of_run(const struct plan *plan, uint32_t steps,
     return count;
 }
 
-/* Tapes and when the simulator says that each of their commands begins and ends. */
+/* Tapes, and the times at which each of their commands begins and ends in the simulation. */
 struct simulated {
     uint32_t count;
     const struct plan_tape **tapes; /* owned array of borrowed tapes */

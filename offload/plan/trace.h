@@ -1,7 +1,8 @@
-/* trace.h: timelines as files for Chrome's or Perfetto's viewer: the simulated one of a plan, and the
- * measured one of a few tapes of a run, with the same names. Each queue is a row, each command a bar. The
- * measured one has one more row, with a bar for each op of the compute queue. A recorder is used by its
- * rank's thread, except that one other thread reports ops; nothing is allocated between create and write. */
+/* trace.h: timelines as files for Chrome's or Perfetto's viewer: the simulated timeline of a plan,
+ * and the measured timeline of a few tapes of a run, with the same names. Each queue is a row, each
+ * command a bar. The measured timeline has one more row, with a bar for each op of the compute
+ * queue. A recorder is used by its rank's thread, except that one other thread reports ops; nothing
+ * is allocated between create and write. */
 #ifndef OFFLOAD_PLAN_TRACE_H
 #define OFFLOAD_PLAN_TRACE_H
 
@@ -10,14 +11,14 @@
 /* Records when each command of some tapes began and ended. */
 struct plan_trace;
 
-/* Records `tapes` tapes from the number `first` on (0: the first that is pushed), each of at most
+/* Records `tapes` tapes from the number `first` on (0: the first one pushed), each with at most
  * `commands_max` commands. */
 int plan_trace_create(uint64_t first, uint32_t tapes, uint32_t commands_max,
                       struct plan_trace **out);
 void plan_trace_destroy(struct plan_trace *trace);
 
-/* Tell the recorder that a tape was pushed, or that the tape pushed last was withdrawn. `tape`
- * outlives the recorder. */
+/* Tell the recorder that a tape was pushed, or that the last one was withdrawn. `tape` outlives the
+ * recorder. */
 void plan_trace_push(struct plan_trace *trace, const struct plan_tape *tape);
 void plan_trace_withdraw(struct plan_trace *trace);
 
@@ -25,22 +26,22 @@ void plan_trace_withdraw(struct plan_trace *trace);
 void plan_trace_watch(void *user, uint64_t tape, const struct plan_command *command,
                       int64_t begin_ns, int64_t end_ns);
 
-/* Returns whether ops are wanted now: from the push of the first tape that is recorded until all of
- * them have retired. */
+/* Returns whether ops are wanted now: from the push of the first recorded tape until all recorded
+ * tapes have retired. */
 bool plan_trace_wants_ops(const struct plan_trace *trace);
-/* Records one op. A callback for dev_queue_time; `user` is the recorder, `op` outlives it. At most
- * PLAN_TRACE_OPS_MAX are kept, the first ones. Called by one thread at a time; a queue's fence that is reached after
- * the call makes the op visible to the rank's thread. */
+/* Records one op. A callback for dev_queue_time; `user` is the recorder, and `op` outlives it. Only
+ * the first PLAN_TRACE_OPS_MAX ops are kept. Called by one thread at a time. A queue's fence that
+ * is reached after the call makes the op visible to the rank's thread. */
 enum { PLAN_TRACE_OPS_MAX = 1 << 18 };
 void plan_trace_op(void *user, const char *op, int64_t begin_ns, int64_t end_ns);
 
-/* Writes what was recorded; commands that never ran are left out. All tapes must have retired. If
- * the file cannot be written completely, it is removed. */
+/* Writes the recorded timeline; commands that never ran are left out. All tapes must have retired.
+ * If the file cannot be written completely, it is removed. */
 int plan_trace_write(const struct plan_trace *trace, const struct plan_input *input,
                      const char *path);
 
 /* Writes the simulated timeline of the first `steps` steps of a run, and of the drain if an update
- * is pending then. */
+ * is then pending. */
 int plan_trace_predict(const struct plan_input *input, const struct plan *plan, uint32_t steps,
                        const char *path);
 

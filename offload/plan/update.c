@@ -186,15 +186,15 @@ static int save(struct plan_step *step, const struct chunk *made)
     return plan_builder_add(step->builder, &command);
 }
 
-/* The places of a block's working weights while the block is updated. */
+/* Where a block's working weights are while the block is updated. */
 struct stand {
-    uint32_t place; /* buffer in which the update changes them; PLAN_NONE: state slots */
+    uint32_t place; /* buffer in which the update changes the weights; PLAN_NONE: state slots */
     uint32_t above; /* buffer to which each updated chunk is copied, or PLAN_NONE */
     uint64_t first; /* first element of `place`, and of `above` unless it is a slot */
     bool fetched;   /* `place` is a weight slot, and the chunks are written back to STORE */
     bool held;      /* the slot already has the weights */
     bool spread;    /* all ranks' new weights are gathered at `whole` afterwards */
-    bool returned;  /* and then written to STORE whole */
+    bool returned;  /* and the weights are then written to STORE as a whole */
     uint32_t whole;
 };
 
@@ -238,7 +238,7 @@ static int stand_direct(struct plan_step *step, uint32_t block, bool to_device, 
     return 0;
 }
 
-/* Fills in *stand on a card. */
+/* Fills in *stand on a GPU. */
 static void stand_apart(struct plan_step *step, uint32_t block, bool to_device, struct stand *stand)
 {
     const struct plan_block_layout *where = plan_move_block(step, block);
@@ -260,7 +260,7 @@ static void stand_apart(struct plan_step *step, uint32_t block, bool to_device, 
     }
 }
 
-/* Returns the slot that a chunk was fetched into, or the number of slots if there is none. */
+/* Returns the slot into which a chunk was fetched, or the number of slots if there is none. */
 static uint32_t find_fetched(const struct plan_step *step, const struct chunk *chunk)
 {
     const uint32_t count = step->choice->state_slots;
@@ -294,8 +294,8 @@ static int read_into(struct plan_step *step, uint32_t slot, struct chunk *chunk)
 }
 
 /* Gives a chunk its state slot, and reads the chunk unless it was fetched into that slot. Slots
- * into which other chunks were fetched are used in their turn like all others, so the block has no
- * fewer slots. */
+ * with other fetched chunks are used in their turn like all slots, so the block has no fewer
+ * slots. */
 static int stage(struct plan_step *step, struct chunk *chunk)
 {
     const uint32_t count = step->choice->state_slots;
@@ -373,7 +373,8 @@ static int chunk_pass(struct plan_step *step, struct chunk *chunk, const struct 
     return rc;
 }
 
-/* Called after all chunks of a block whose ranks have shards: gathers the new weights and writes them. */
+/* Called after all chunks of a block whose ranks have shards: gathers the new weights and writes
+ * them. */
 static int spread(struct plan_step *step, uint32_t block, const struct stand *stand)
 {
     struct plan_span span = plan_weight_span(step->input, block);

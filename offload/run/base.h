@@ -1,5 +1,5 @@
 /* base.h: opens and measures the file beside the first store in which a run keeps its quantised
- * base (model/kept.h). The thread of the engine or of the plan calls. */
+ * base (model/kept.h). Called by the thread of the engine or of the plan. */
 #ifndef OFFLOAD_RUN_BASE_H
 #define OFFLOAD_RUN_BASE_H
 
@@ -17,10 +17,10 @@ struct run_base {
 };
 
 /* Opens the file; if there is none and `writes`, begins one. *out is NULL if there is no file or
- * the run keeps none. */
+ * the run keeps no base. */
 int run_base_open(const struct run_base *base, bool writes, struct model_kept **out);
-/* Sets *exists to whether the file exists, and *out to its bytes, or to those that it would take.
- * *out is 0 if the run keeps no base, or if a new file has no room. */
+/* Sets *exists to whether the file exists, and *out to its size, or to the size that it would have.
+ * *out is 0 if the run keeps no base, or if there is no room for a new file. */
 int run_base_bytes(const struct run_base *base, bool *exists, uint64_t *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* checkpoint.c: describes a run, and compares two. */
+/* checkpoint.c: describes a run in a manifest, and compares a run with a manifest. */
 #include "offload/run/checkpoint.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ static enum block_weights weights_of(const struct run_options *options, const st
                                                   : run_options_weights(options->type);
 }
 
-/* "bf16", or all types that blocks have: "bf16+fp32". */
+/* Returns "bf16", or all types that blocks have: "bf16+fp32". */
 static void add_precision(struct store_manifest *manifest, const struct run_options *options,
                           const struct blocks *blocks)
 {

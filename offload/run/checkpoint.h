@@ -7,7 +7,7 @@
 #include "offload/run/options.h"
 #include "offload/store/checkpoint.h"
 
-/* What a manifest records of a run besides its options, weights and states. */
+/* The values that a manifest records of a run besides its options, weights and states. */
 struct run_position {
     uint64_t run; /* random number of the run; a resumed run keeps it */
     uint64_t steps;
@@ -15,25 +15,26 @@ struct run_position {
     struct run_scale scale;
     uint64_t base;        /* identity of the base model, if checkpoints do not contain it
                            * (blocks.h) */
-    const char *products; /* what computes a card's matrix products; NULL: the device is the CPU.
-                             Borrowed from the engine */
+    const char *products; /* the library that computes a GPU's matrix products; NULL: the device is
+                           * the CPU. Borrowed from the engine */
 };
 
 /* Fills in the manifest of a run, which borrows `blocks`. */
 void run_checkpoint_describe(const struct run_options *options, const struct blocks *blocks,
                              const struct run_position *position, struct store_manifest *out);
 
-/* Returns whether a run with these options and blocks can resume from a checkpoint: -EINVAL names
- * what differs in its formats or its blocks. A difference that only changes bits is a warning. */
+/* Returns whether a run with these options and blocks can resume from a checkpoint. -EINVAL means
+ * that formats or blocks differ; its message names the difference. A difference that only changes
+ * bits is a warning. */
 int run_checkpoint_check(const struct store_manifest *manifest, const struct blocks *blocks,
                          const struct run_options *options);
 
-/* Warns if `products` (run_position) are computed by another library, driver or card than those of
- * the run that wrote the manifest: that may change bits. */
+/* Warns if another library, driver or GPU computes `products` (run_position) than in the run that
+ * wrote the manifest, which may change bits. */
 void run_checkpoint_compare_products(const struct store_manifest *manifest, const char *products);
 
-/* What a resumed run keeps of the run whose newest readable checkpoint is in a directory, because it changes bits;
- * zeros: there is none. */
+/* The values that a resumed run takes from the newest readable checkpoint in a directory, because
+ * they change bits; zeros: there is no checkpoint. */
 struct run_checkpoint_shape {
     unsigned threads; /* number of threads of a rank */
     uint64_t ranks;

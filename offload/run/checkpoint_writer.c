@@ -1,5 +1,5 @@
-/* checkpoint_writer.c: one job per chunk on a lane's thread. A mutex lets one lane at a time write a
- * chunk. */
+/* checkpoint_writer.c: submits one job per chunk to a lane's thread. A mutex lets one lane at a
+ * time write a chunk. */
 #include "offload/run/checkpoint_writer.h"
 
 #include <errno.h>
@@ -16,18 +16,19 @@ struct run_checkpoint_lane {
     struct run_checkpoint_writer *writer; /* borrowed */
     struct core_queue *queue;             /* owned */
     uint32_t expected;                    /* WRITE commands still to come for the checkpoint */
-    bool sealed;                          /* no more will be expected */
+    bool sealed;                          /* no more commands will be expected */
     bool stuck;
 };
 
 struct run_checkpoint_writer {
-    /* All lanes write to the same files and the same drive, so one at a time writes a chunk. The
-     * threads of a step never take this mutex. */
+    /* All lanes write to the same files and the same drive, so only one lane at a time writes a
+     * chunk. The threads of a step never take this mutex. */
     pthread_mutex_t turn;
     struct store_checkpoint_write *checkpoint; /* owned; NULL: none, or finished */
     _Atomic uint32_t lanes_left; /* acq_rel: the last lane sees what the others have written */
-    struct core_err failed; /* the first error, under `turn`; the engine's when lanes_left is 0 */
-    uint64_t step;          /* the engine's, like all below */
+    /* the first error, protected by `turn`; the engine reads it when lanes_left is 0 */
+    struct core_err failed;
+    uint64_t step; /* only the engine uses this and all members below */
     bool open;
     bool accepted;
     uint32_t ranks;
@@ -98,7 +99,7 @@ static int submit_job(struct run_checkpoint_lane *lane, const struct lane_job *j
     return core_queue_submit(lane->queue, &one, out);
 }
 
-/* Never waits: the executor has other lanes to serve. */
+/* Never waits, because the executor has other lanes to serve. */
 static int lane_submit(void *context, const struct plan_command *command, struct core_fence *out)
 {
     struct run_checkpoint_lane *lane = context;

@@ -1,8 +1,8 @@
-/* checkpoint_writer.h: writes a checkpoint while the run continues. A run has one writer, with one
- * checkpoint open at most. Each rank has a lane of the writer: a queue whose thread writes the
+/* checkpoint_writer.h: writes a checkpoint while the run continues. A run has one writer, with at
+ * most one open checkpoint. Each rank has a lane of the writer: a queue whose thread writes the
  * chunks of the rank's tapes as updates make them. The lane that ends last finishes the checkpoint.
- * A failure fails the checkpoint, and not the run. The engine's thread calls while no rank works;
- * a rank's thread calls for its own lane. */
+ * A failure ends only the checkpoint, not the run. The engine's thread calls while no rank works; a
+ * rank's thread calls for its own lane. */
 #ifndef OFFLOAD_RUN_CHECKPOINT_WRITER_H
 #define OFFLOAD_RUN_CHECKPOINT_WRITER_H
 
@@ -19,7 +19,7 @@ void run_checkpoint_writer_destroy(struct run_checkpoint_writer *writer);
 
 /* ---- the engine's thread ---- */
 
-/* Takes over the checkpoint of a step. No other one may be open. */
+/* Takes over the checkpoint of a step. No other checkpoint may be open. */
 void run_checkpoint_writer_open(struct run_checkpoint_writer *writer,
                                 struct store_checkpoint_write *checkpoint, uint64_t step);
 /* Returns whether a checkpoint is open, until run_checkpoint_writer_wait. */
@@ -30,10 +30,10 @@ bool run_checkpoint_writer_awaits(const struct run_checkpoint_writer *writer, ui
  * when all lanes have written what they expect. A checkpoint that is not accepted is removed. */
 int run_checkpoint_writer_accept(struct run_checkpoint_writer *writer,
                                  struct store_manifest *manifest);
-/* Waits for what the lanes have begun, and closes the checkpoint. 0: it is published, or was not
- * accepted. Returns -ECANCELED if it was accepted, and a lane never got all that it expects.
- * Returns -ETIMEDOUT if a lane made no progress; the checkpoint stays open, because that lane may
- * still write to it. */
+/* Waits for the work that the lanes have begun, and closes the checkpoint. Returns 0 if the
+ * checkpoint is published or was not accepted. Returns -ECANCELED if it was accepted and a lane
+ * never got all commands that it expects. Returns -ETIMEDOUT if a lane made no progress; the
+ * checkpoint then stays open, because that lane may still write to it. */
 int run_checkpoint_writer_wait(struct run_checkpoint_writer *writer);
 
 /* ---- a rank's thread ---- */
@@ -43,7 +43,7 @@ struct run_checkpoint_lane_options {
     bool writes_states; /* false: an earlier rank has the same states, and writes them */
     const struct run_update *update; /* borrowed, like the next; knows where a command's chunk is */
     struct core_bell *bell;
-    int64_t stall_limit_ns; /* -ETIMEDOUT if the lane makes no progress for so long */
+    int64_t stall_limit_ns; /* -ETIMEDOUT if the lane makes no progress for this long */
 };
 
 /* `writer` is borrowed. */
@@ -53,11 +53,11 @@ int run_checkpoint_lane_create(struct run_checkpoint_writer *writer,
 /* Waits for what was submitted. Accepts NULL. */
 void run_checkpoint_lane_destroy(struct run_checkpoint_lane *lane);
 struct run_lane run_checkpoint_lane(struct run_checkpoint_lane *lane);
-/* The next `count` WRITE commands also go to the open checkpoint; commands that are not expected are
- * ignored. */
+/* Announces that the next `count` WRITE commands also go to the open checkpoint; commands that are
+ * not expected are ignored. */
 void run_checkpoint_lane_expect(struct run_checkpoint_lane *lane, uint32_t count);
-/* Returns whether a wait ended because the lane made no progress: its thread may still work.
- * Accepts NULL. */
+/* Returns whether a wait ended because the lane made no progress, so that its thread may still
+ * work. Accepts NULL. */
 bool run_checkpoint_lane_stuck(const struct run_checkpoint_lane *lane);
 
 #endif

@@ -1,6 +1,7 @@
-/* chunks.h: chunks of a rank's weights and states while no tape runs: where each is kept, the slots
- * of the host that chunks pass through in rotation, and the moves between the two. For load.c,
- * read_out.c, logits.c and, between steps, the optimizer. The thread of the rank calls. */
+/* chunks.h: chunks of a rank's weights and states while no tape runs: where each chunk is kept, the
+ * slots of the host that chunks pass through in rotation, and the moves between the two. For
+ * load.c, read_out.c, logits.c and, between steps, the optimizer. Called by the thread of the
+ * rank. */
 #ifndef OFFLOAD_RUN_CHUNKS_H
 #define OFFLOAD_RUN_CHUNKS_H
 
@@ -10,7 +11,7 @@
 struct run_chunk {
     uint32_t block;
     uint32_t index;
-    uint64_t first; /* in the block's array */
+    uint64_t first; /* offset in the block's array */
     uint64_t count;
 };
 
@@ -24,8 +25,8 @@ char *run_chunk_weights_memory(const struct run_rank *rank, uint32_t block);
 /* The same for a chunk's states. */
 char *run_chunk_states_memory(const struct run_rank *rank, const struct run_chunk *chunk);
 
-/* Begins to move a chunk from the host's memory to where it is kept, STORE or the card, or back.
- * Moves in one direction keep their order. */
+/* Begins to move a chunk from the host's memory to the place where it is kept (STORE or the GPU),
+ * or back. Moves in one direction keep their order. */
 int run_chunk_put(struct run_rank *rank, const struct store_place *place, void *memory,
                   struct core_fence *out);
 int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *memory,
@@ -34,21 +35,22 @@ int run_chunk_get(struct run_rank *rank, const struct store_place *place, void *
 /* ---- blocks that are brought by pages ---- */
 
 /* A part of a block in STORE that compute reads by pages. Parts pass through the block's slot for
- * pages: each takes half of it, or all of it if it has no room for two. The device is the host. */
+ * pages: each takes half of the slot, or all of it if it has no room for two. The device is the
+ * host. */
 struct run_pages {
     uint32_t block;
     char *slot;
-    struct plan_span shard; /* that this rank keeps */
+    struct plan_span shard; /* the part of the block that this rank keeps */
     uint64_t most;          /* maximum of a part */
     uint64_t type_bytes;
-    uint32_t turns;        /* parts that the slot has room for: 1 or 2 */
+    uint32_t turns;        /* number of parts that the slot has room for: 1 or 2 */
     uint32_t turn;         /* turn of this part */
     struct plan_span span; /* range of this part; none at first */
     char *memory;          /* memory of this part */
 };
 
 struct run_pages run_pages_of(const struct run_rank *rank, uint32_t block);
-/* Goes to the first or next part; false after the last one. */
+/* Advances to the first or next part; returns false after the last one. */
 bool run_pages_next(struct run_pages *pages);
 /* Begins to write a part to STORE, or to read it. */
 int run_pages_put(struct run_rank *rank, const struct run_pages *pages, struct core_fence *out);
@@ -64,8 +66,9 @@ int run_pages_read(struct run_rank *rank, uint32_t block, uint64_t first, uint64
 /* A slot that a chunk passes through. */
 struct run_slot {
     char *memory;
-    struct core_fence moved; /* reached: the last move into or out of the slot is done */
-    /* 0 at first. Set by the slots' user: what it must also wait for before the slot is free. */
+    struct core_fence moved; /* reached when the last move into or out of the slot is done */
+    /* 0 at first. Set by the user of the slots: a further point that must be reached before the
+     * slot is free. */
     uint64_t mark;
 };
 
@@ -77,14 +80,15 @@ struct run_slots {
 };
 
 /* The slots of the host that hold a chunk each: those of states, or of weights if no states move.
- * If the device is not the host, each also has room for the chunk's weights. There may be none. */
+ * If the device is not the host, each slot also has room for the chunk's weights. There may be no
+ * slots. */
 void run_slots_init(struct run_slots *slots, const struct run_rank *rank);
 /* Returns the slot whose turn it is. The user waits until it is free. */
 struct run_slot *run_slots_next(struct run_slots *slots);
 /* Returns the slot whose turn it will be half a rotation later. */
 struct run_slot *run_slots_opposite(struct run_slots *slots);
-/* Waits for the last move of every slot, and returns the first error. Only a queue that makes no
- * progress ends the wait earlier. */
+/* Waits for the last move of every slot, and returns the first error. The wait ends earlier only if
+ * a queue makes no progress. */
 int run_slots_wait(struct run_rank *rank, const struct run_slots *slots);
 
 #endif

@@ -14,7 +14,7 @@
 #include "offload/run/checkpoint_writer.h"
 #include "offload/run/runtime.h"
 
-/* Engines with a rank that did not return: kept, because its thread uses them. */
+/* Engines with a rank that did not return. They are kept, because the rank's thread uses them. */
 static _Atomic(struct run_engine *) lost_engines;
 
 static run_engine_work step_rank, evaluate_rank, logits_rank, drain_rank, quiesce_rank,
@@ -195,7 +195,7 @@ static int feed_ranks(struct run_engine *engine, const struct model_batch *batch
 }
 
 /* Finds the slowest rank. A collective takes equally long on all ranks except for the wait for the
- * others, so it is the rank that waited least. */
+ * others, so the slowest rank is the one that waited least. */
 static void compare_ranks(const struct run_engine *engine, struct run_step *step)
 {
     int64_t sum_ns = 0;
@@ -281,7 +281,7 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
     }
     int rc = feed_ranks(engine, batches, count, &step.targets);
     if (rc != 0) {
-        return rc; /* nothing has begun: the caller may try other batches */
+        return rc; /* nothing has begun, so the caller may try other batches */
     }
     const struct run_step_request request = {
         .lr = lr,
@@ -309,7 +309,7 @@ int run_engine_step(struct run_engine *engine, const struct model_batch *batches
 
 /* ---- between steps ---- */
 
-/* Calls all ranks unless the run has ended; an error ends it. */
+/* Calls all ranks unless the run has ended; an error ends the run. */
 static int call_between_steps(struct run_engine *engine, enum run_call call, const void *arguments,
                               size_t arguments_bytes)
 {
@@ -320,7 +320,7 @@ static int call_between_steps(struct run_engine *engine, enum run_call call, con
     return engine->error;
 }
 
-/* The first rank evaluates a batch; the others help with no batch of their own. */
+/* Evaluates a batch on the first rank; the other ranks help without a batch. */
 static int evaluate_rank(struct run_engine *engine, struct run_engine_worker *worker,
                          const void *arguments)
 {
@@ -405,7 +405,7 @@ static int take_piece(void *context, uint64_t first, uint64_t count,
     return taker->take(taker->context, first, count, arrays->at[STORE_STREAM_WEIGHTS]);
 }
 
-/* The working weights of a block that a rank of any process keeps, in order. */
+/* Returns the working weights of a block that a rank of any process keeps, in order. */
 static int rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block,
                         run_take_weights *take, void *context)
 {
@@ -419,7 +419,7 @@ static int rank_weights(struct run_engine *engine, uint32_t rank, uint32_t block
                : run_remote_pieces(engine->given.peers, rank, engine->piece, take_piece, &taker);
 }
 
-/* The weights of a block that is kept in fewer bits, as the model's files have them. */
+/* Reads the weights of a block that is kept in fewer bits, in the form of the model's files. */
 static int base_weights(const struct run_engine *engine, uint32_t block, run_take_weights *take,
                         void *context)
 {

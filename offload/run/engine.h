@@ -1,6 +1,6 @@
-/* engine.h: a training run: its ranks, the steps that they take together, the loss scale. The
- * application's thread calls. Ranks are threads of this process, or each rank is a process; then the
- * engine of the first process calls the others (remote.h, follow.c). */
+/* engine.h: a training run: its ranks, the steps that they take together, the loss scale. Called by
+ * the application's thread. Ranks are threads of this process, or each rank is a process; in the
+ * latter case the engine of the first process calls the others (remote.h, follow.c). */
 #ifndef OFFLOAD_RUN_ENGINE_H
 #define OFFLOAD_RUN_ENGINE_H
 
@@ -17,15 +17,15 @@ struct store_shelf;
 enum { RUN_RANKS_MAX = 64 };
 
 struct run_engine_options {
-    const struct run_prepared *prepared; /* borrowed, like the other pointers; made from these
+    const struct run_prepared *prepared; /* borrowed, like the other pointers; prepared from these
                                           * options */
     const struct run_options *options;
     const struct model *model;
     struct model_files *files;
     const char *checkpoint; /* the folder of the checkpoint to begin from; NULL: begins from the
                              * model's files */
-    bool *damaged;          /* set if the error is that the checkpoint could not be read; may be
-                             * NULL */
+    bool *damaged;          /* set to true if the error is that the checkpoint could not be read;
+                             * may be NULL */
     const char *trace;      /* a file for the timeline of a few steps; NULL: none */
     struct coll_peers
         *peers; /* each rank is a process of its own; NULL: ranks are threads of this one */
@@ -40,8 +40,8 @@ struct run_engine_options {
 
 /* Takes memory and storage, and loads the weights. */
 int run_engine_create(const struct run_engine_options *options, struct run_engine **out);
-/* Accepts NULL. Returns false if a thread still works with what the engine was given; all of it
- * must stay. */
+/* Accepts NULL. Returns false if a thread still works with the arguments of the engine; all of them
+ * must then stay. */
 bool run_engine_destroy(struct run_engine *engine);
 
 /* ---- steps ---- */
@@ -57,65 +57,68 @@ struct run_step {
     int64_t targets;
     bool guessed; /* the update was made before the norm was known */
     bool guess_right;
-    uint64_t guess_bytes;        /* wasted: moved by all ranks for guesses that were wrong */
-    double guess_seconds;        /* lost to wrong guesses, of this step and the one before */
+    uint64_t guess_bytes; /* bytes that all ranks moved for guesses that were wrong */
+    /* time lost to wrong guesses of this step and of the previous one */
+    double guess_seconds;
     struct plan_traffic traffic; /* traffic of all ranks; the next member, too, is of all ranks */
-    struct run_moved moved;      /* by the drives since the last step */
+    struct run_moved moved;      /* bytes that the drives moved since the last step */
     struct run_stats stats;      /* stats of the first rank */
     uint32_t slowest;            /* the rank that waited least for the others */
-    /* the mean wait of a rank for the others, less that of the slowest one */
+    /* the mean wait of a rank for the others, less the wait of the slowest one */
     double imbalance_seconds;
 };
 
-/* Takes a step with `count` micro-batches, rank by rank. If there are fewer than world x micro_batches,
- * the missing ones are not computed; only a rank that gets none computes one of padding. */
+/* Takes a step with `count` micro-batches, assigned rank by rank. If there are fewer than world x
+ * micro_batches, the missing ones are not computed; only a rank without any computes one of
+ * padding. */
 int run_engine_step(struct run_engine *engine, const struct model_batch *batches, uint32_t count,
                     double lr, struct run_step *out);
-/* Sets the betas from the next step on; until then those of the options hold. */
+/* Sets the betas from the next step on; until then the betas of the options apply. */
 void run_engine_betas(struct run_engine *engine, double beta1, double beta2);
 
 /* ---- between steps ---- */
 
 int run_engine_evaluate(struct run_engine *engine, const struct model_batch *batch,
                         struct kern_loss *out);
-/* Logits of the token after one row of `length` ids: [vocab]. */
+/* Computes the logits of the token after one row of `length` ids: [vocab]. */
 int run_engine_logits(struct run_engine *engine, const int32_t *ids, int64_t length, float *out);
 /* Does the pending updates of all ranks, and waits for everything. */
 int run_engine_drain(struct run_engine *engine);
 /* Waits for the work that the ranks have begun. Does not begin pending updates. */
 int run_engine_quiesce(struct run_engine *engine);
-/* The working weights of a block, in order. Drains. */
+/* Reads the working weights of a block, in order. Drains. */
 int run_engine_weights(struct run_engine *engine, uint32_t block, run_take_weights *take,
                        void *context);
-/* The fp32 masters of a trained block, in order, as floats. Drains. */
+/* Reads the fp32 masters of a trained block, in order, as floats. Drains. */
 int run_engine_masters(struct run_engine *engine, uint32_t block, run_take_weights *take,
                        void *context);
 /* Writes the timeline of the options, if they name one. Drains. */
 int run_engine_trace(struct run_engine *engine);
-/* Closes the files of the checkpoint that the run resumed from, once no state is left in them. */
+/* Closes the files of the checkpoint from which the run resumed, when no state is left in them. */
 int run_engine_release_checkpoint(struct run_engine *engine);
 
 struct run_position run_engine_position(const struct run_engine *engine);
 
-/* Memory of all processes of the run, now and at most so far. */
+/* Returns the memory of all processes of the run, now and at its peak so far. */
 void run_engine_memory(const struct run_engine *engine, uint64_t *used_bytes, uint64_t *peak_bytes);
 
 /* ---- in the other processes ---- */
 
-/* Makes an engine with the rank of this process, which the first process calls. A later call loads
- * its weights. */
+/* Makes an engine with the rank of this process, for the first process, which calls it. A later
+ * call loads its weights. */
 struct run_remote_made;
 int run_engine_create_remote(const struct run_engine_options *options,
                              const struct run_remote_made *made, struct run_engine **out);
 /* Returns the rank of this process. */
 struct run_rank *run_engine_own(struct run_engine *engine);
-/* Returns the checksums of what that rank has read of the base model; NULL: checkpoints contain the
- * base. */
+/* Returns the checksums of the data that this rank has read of the base model; NULL: checkpoints
+ * contain the base. */
 const struct model_sums *run_engine_sums(const struct run_engine *engine);
-/* The fp32 masters of a trained block that a rank keeps, in order, as floats. */
+/* Reads the fp32 masters of a trained block that a rank keeps, in order, as floats. */
 int run_engine_rank_masters(struct run_rank *rank, uint32_t block, run_take_weights *take,
                             void *context);
-/* Makes a collective call on behalf of this process's rank. An error also ends the waits of the other ranks. */
+/* Makes a collective call on behalf of this process's rank. An error also ends the waits of the
+ * other ranks. */
 struct run_reply;
 int run_engine_serve(struct run_engine *engine, unsigned call, const void *arguments,
                      struct run_reply *reply);
@@ -129,8 +132,8 @@ int run_engine_save_join(struct run_engine *engine, const char *folder,
 int run_engine_save_lead(struct run_engine *engine, struct store_shelf *shelf,
                          const struct run_remote_save *save, const void *application,
                          struct store_checkpoint_write **out);
-/* Writes what the rank of this process keeps of a block. No rank may be working. `leads`: writes to
- * the part that run_engine_save_lead has begun. */
+/* Writes the part of a block that the rank of this process keeps. No rank may be working. `leads`:
+ * writes to the part that run_engine_save_lead has begun. */
 int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_write *checkpoint,
                          uint32_t block, bool leads);
 
@@ -147,12 +150,13 @@ struct run_save_options {
 
 enum run_save_when {
     /* Announces a checkpoint of the next step, so that the updates of that step are written as they
-     * are made. Takes as long as creating its files. The checkpoint is removed unless one of the
-     * other two values follows that step. */
+     * are made. Takes as long as creating its files. The checkpoint is removed unless a save with
+     * another of these values follows that step. */
     RUN_SAVE_NEXT_STEP,
-    /* A checkpoint of the last step. If it was announced, or the step's update is pending, updates
-     * write it, at the latest with the next step or drain. Otherwise, and after a skipped step, all
-     * states are read out now. Waits for an earlier checkpoint; if that one failed, logs a warning. */
+    /* Saves a checkpoint of the last step. If it was announced, or the step's update is pending,
+     * updates write it, at the latest with the next step or drain. Otherwise, and after a skipped
+     * step, all states are read out now. Waits for an earlier checkpoint; if that one failed, logs
+     * a warning. */
     RUN_SAVE_LATER,
     /* Like RUN_SAVE_LATER, and waits until the checkpoint is published. */
     RUN_SAVE_NOW,
@@ -162,7 +166,8 @@ int run_engine_save(struct run_engine *engine, const struct run_save_options *op
                     enum run_save_when when);
 /* Returns whether a save has begun and run_engine_save_wait() has not been called for it. */
 bool run_engine_save_is_open(const struct run_engine *engine);
-/* Waits until the save that was begun has ended. 0 if its checkpoint is published, or why it is not. */
+/* Waits until the save that was begun has ended. Returns 0 if its checkpoint is published, or the
+ * error that prevented it. */
 int run_engine_save_wait(struct run_engine *engine);
 
 #endif

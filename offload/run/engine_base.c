@@ -1,5 +1,6 @@
-/* engine_base.c: the frozen base of a run that is not in its checkpoints: the file in which it is kept, and its
- * identity, which is found from the sums of what all processes have read. */
+/* engine_base.c: the frozen base of a run that is not in its checkpoints: the file in which it is
+ * kept, and its identity, which is computed from the checksums of the data that all processes have
+ * read. */
 #include "offload/run/engine_internal.h"
 
 #include <errno.h>
@@ -23,7 +24,7 @@ static int add_sums(void *context, uint64_t first, uint64_t count,
     return 0;
 }
 
-/* Adds what other processes have read of the base, if each has read a part. */
+/* Adds the checksums of what other processes have read of the base, if each has read a part. */
 static int gather_sums(struct run_engine *engine)
 {
     const bool parts = engine->given.peers != NULL && engine->given.options->stage == 3;
@@ -38,8 +39,8 @@ static int gather_sums(struct run_engine *engine)
 }
 
 /* Opens the file that keeps the base beside the first store. Only the first process writes it,
- * because only that one finds the identity of the base. On another machine a file is found only if
- * an earlier run had its first process there. */
+ * because only that process finds the identity of the base. On another machine there is a file only
+ * if the first process of an earlier run was there. */
 int run_engine_base_open(struct run_engine *engine)
 {
     const struct run_base base = {.options = engine->given.options,
@@ -72,8 +73,8 @@ void run_engine_base_check(const struct run_engine *engine, int rc)
     }
 }
 
-/* Finds the identity of the base model from what was read of it, which must be that of the checkpoint, or of the
- * adapters to begin with. */
+/* Computes the identity of the base model from the data that was read, and compares it with that of
+ * the checkpoint, or of the initial adapters. */
 int run_engine_base_identify(struct run_engine *engine)
 {
     const int rc = engine->sums != NULL ? gather_sums(engine) : 0;

@@ -1,5 +1,5 @@
-/* engine_call.c: calls all ranks at once. The rank that is alone in its process works on the caller's thread; of
- * several, each has a queue whose thread does the work, or a process. */
+/* engine_call.c: calls all ranks at once. A rank that is alone in its process works on the caller's
+ * thread. Of several ranks, each has a queue whose thread does the work, or its own process. */
 #include "offload/run/engine_internal.h"
 
 #include <assert.h>
@@ -15,12 +15,12 @@ static int run_job(void *context, const void *arguments)
     const struct run_engine_job *job = arguments;
     int rc = job->engine->works[job->call](job->engine, worker, job->arguments);
     if (rc != 0) {
-        run_rank_abort(worker->rank, rc); /* the others must not wait for this one */
+        run_rank_abort(worker->rank, rc); /* otherwise the others would wait for this one */
     }
     return rc;
 }
 
-/* Waits for a rank as long as it makes progress. Each of the rank's own waits ends earlier. */
+/* Waits for a rank as long as it makes progress. Each wait of the rank itself ends earlier. */
 static int wait_worker(struct run_engine *engine, uint32_t index, struct core_fence done)
 {
     const struct run_engine_worker *worker = &engine->workers[index];

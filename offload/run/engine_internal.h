@@ -1,4 +1,5 @@
-/* engine_internal.h: what an engine holds, and how it makes and calls its ranks. Only for engine*.c. */
+/* engine_internal.h: the state of an engine, and how it creates and calls its ranks. Only for
+ * engine*.c. */
 #ifndef OFFLOAD_RUN_ENGINE_INTERNAL_H
 #define OFFLOAD_RUN_ENGINE_INTERNAL_H
 
@@ -14,7 +15,7 @@ struct run_checkpoint_writer;
 /* A rank, its thread, and the results of the last call. A rank of another process has only results. */
 struct run_engine_worker {
     struct run_options options;
-    struct run_prepared *prepared; /* owned; NULL: the engine's own is used */
+    struct run_prepared *prepared; /* owned; NULL: the engine's own plan is used */
     struct core_queue *queue;      /* owned: the rank's thread; NULL: there is only one rank */
     struct run_rank *rank;         /* owned; NULL: it belongs to another process */
     int64_t targets;               /* number of targets in its micro-batches */
@@ -37,13 +38,14 @@ typedef int run_engine_work(struct run_engine *engine, struct run_engine_worker 
 struct run_engine_job {
     enum run_call call;
     struct run_engine *engine;
-    const void *arguments; /* the engine's copy: a rank that does not return may still read it */
+    /* the engine's copy, because a rank that does not return may still read it */
+    const void *arguments;
 };
 
 struct run_engine {
     struct run_engine_options given;
     run_engine_work *const
-        *works; /* borrowed, static, [RUN_CALL_RANKS]: what a rank does in a call */
+        *works; /* borrowed, static, [RUN_CALL_RANKS]: the work of a rank in a call */
     struct run_engine_worker *workers; /* owned, [world] */
     uint32_t world;
     struct coll_meeting *meeting; /* owned; NULL: ranks are not threads of this process */
@@ -59,10 +61,11 @@ struct run_engine {
     double drive_bytes[STORE_PATHS_MAX]; /* per second, of each store; 0: unknown */
     struct run_speculation speculation;
     uint64_t steps;
-    struct run_engine_job job;                                       /* of the last call */
-    _Alignas(16) unsigned char arguments[RUN_ENGINE_ARGUMENT_BYTES]; /* of the last call */
+    struct run_engine_job job; /* job of the last call */
+    /* arguments of the last call */
+    _Alignas(16) unsigned char arguments[RUN_ENGINE_ARGUMENT_BYTES];
     bool called; /* the other processes have an engine to destroy */
-    bool lost;   /* a rank did not return: its thread may still use all of this */
+    bool lost;   /* a rank did not return, so its thread may still use all of this */
     struct run_engine *next_lost;
     struct run_checkpoint_writer *writer; /* owned; NULL: no tape saves */
     bool defers;                          /* the next step does not speculate */
@@ -79,12 +82,13 @@ int run_engine_call_ranks(struct run_engine *engine, enum run_call call, const v
 /* Waits for a rank of another process, and keeps its results. */
 int run_engine_wait_remote(struct run_engine *engine, uint32_t index, struct run_reply *reply);
 
-/* ---- engine_base.c: for models whose base is not in their checkpoints ---- */
+/* for models whose base is not in their checkpoints */
 
 /* Opens the file in which the base is kept beside the first store, if there is one or it is to be written. */
 int run_engine_base_open(struct run_engine *engine);
 void run_engine_base_close(struct run_engine *engine);
-/* After a call: removes the file of the kept base if `rc` says that its data does not match its checksums. */
+/* Called after a call: removes the file of the kept base if `rc` says that its data does not match
+ * its checksums. */
 void run_engine_base_check(const struct run_engine *engine, int rc);
 /* Finds the identity of the base model from what the ranks have read of it, and compares it with that of the
  * checkpoint, or of the adapters to begin with. */

@@ -1,5 +1,5 @@
-/* engine_make.c: makes the ranks of an engine, as threads or in other processes, compares what they have found and
- * planned, and loads their weights and states. */
+/* engine_make.c: makes the ranks of an engine, as threads or in other processes, compares their
+ * findings and plans, and loads their weights and states. */
 #include "offload/run/engine_internal.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ static int weigh_stores(const struct run_engine *engine, double drive_bytes[STOR
         return 0;
     }
     const int rc = run_rates_weigh(prepared->shapes, engine->given.options, drive_bytes);
-    return rc == -EFBIG ? -EIO : rc; /* a drive's -EFBIG is an I/O error; only the planner's own
+    return rc == -EFBIG ? -EIO : rc; /* a drive's -EFBIG is an I/O error; only the planner's -EFBIG
                                       * means that nothing fits */
 }
 
@@ -72,7 +72,8 @@ int run_engine_make_rank(struct run_engine *engine, uint32_t index, uint64_t run
         .user = given->user,
     };
     rc = run_rank_create(&rank, &worker->rank);
-    /* -EFBIG from here is a file system's limit; callers take it for a plan that does not fit. */
+    /* An -EFBIG from here is a file system's limit; callers would take it for a plan that does not
+     * fit. */
     return rc == -EFBIG ? -EIO : rc;
 }
 
@@ -117,7 +118,7 @@ static int missing_rank(const struct store_part *part, uint32_t of, uint64_t ele
     return -1;
 }
 
-/* Checks that a part of a checkpoint on this machine has all ranges that the rank needs. */
+/* Checks that a checkpoint's part on this machine has all ranges that the rank needs. */
 static int check_part(const struct run_engine *engine, const struct run_engine_worker *worker,
                       const struct store_part *part)
 {
@@ -308,7 +309,7 @@ int run_engine_make(struct run_engine *engine)
         return rc;
     }
     rc = run_engine_base_identify(engine);
-    if (!known) { /* it has been written, or is removed */
+    if (!known) { /* the file has been written, or is removed */
         run_engine_base_close(engine);
     }
     return rc;

@@ -1,4 +1,4 @@
-/* engine_save.c: saves a run as a checkpoint: as updates write it while steps go on, or by reading
+/* engine_save.c: saves a run as a checkpoint. Updates write it while steps continue, or it is read
  * out block after block. */
 #include <errno.h>
 #include <string.h>
@@ -103,8 +103,8 @@ static bool is_among(const struct run_engine *engine, uint32_t rank, enum which 
     return (leader_of(engine, rank) == rank ? LEADERS : MEMBERS) & which;
 }
 
-/* Waits for the replies of those among the first `called` ranks that `which` names. Returns the
- * first error, also that of a call (`rc`). */
+/* Waits for the replies of those of the first `called` ranks that `which` names. Returns the first
+ * error, which may be that of the call (`rc`). */
 static int wait_others(struct run_engine *engine, enum which which, uint32_t called, int rc)
 {
     struct core_err first = core_err_keep(rc);
@@ -129,7 +129,7 @@ static int call_others(struct run_engine *engine, enum which which, enum run_cal
     return wait_others(engine, which, called, rc);
 }
 
-/* The ranks of a leader's machine; none if checkpoints have no parts. */
+/* Finds the ranks of a leader's machine; none if checkpoints have no parts. */
 static struct store_part part_of(const struct run_engine *engine, uint32_t leader)
 {
     struct store_part part = {.ranks = 0};
@@ -232,7 +232,7 @@ static int join_all(struct run_engine *engine, const struct run_save_options *op
                                    .position = run_engine_position(engine),
                                    .application_bytes = options->application_bytes};
     int rc = 0;
-    save.position.products = NULL; /* it belongs to this process */
+    save.position.products = NULL; /* this value belongs to this process */
     for (int turn = 0; rc == 0 && turn < 2; turn++) {
         const enum which which = turn == 0 ? LEADERS : MEMBERS;
         uint32_t called = 1;
@@ -345,7 +345,7 @@ int run_engine_save_part(struct run_engine *engine, struct store_checkpoint_writ
 
 /* ---- opening ---- */
 
-/* The manifest of the run as it is, or will be `steps_ahead` steps later. */
+/* Fills in the manifest of the run as it is now, or as it will be `steps_ahead` steps later. */
 static int describe(const struct run_engine *engine, const struct run_save_options *options,
                     unsigned steps_ahead, struct store_manifest *out)
 {
@@ -388,7 +388,7 @@ static int begin(struct run_engine *engine, const struct run_save_options *optio
     return store_checkpoint_begin(&wanted, &manifest, out);
 }
 
-/* Opens the checkpoint of the step that is done, or of one `steps_ahead` later, for the ranks'
+/* Opens the checkpoint of the last step, or of the step `steps_ahead` later, for the ranks'
  * lanes. */
 static int open_writer(struct run_engine *engine, const struct run_save_options *options,
                        unsigned steps_ahead)
@@ -438,7 +438,7 @@ int run_engine_save_wait(struct run_engine *engine)
     return core_err_first(&kept, run_checkpoint_writer_wait(engine->writer));
 }
 
-/* An earlier checkpoint that was not written is a warning: the run goes on. */
+/* If an earlier checkpoint was not written, logs a warning; the run continues. */
 static void end_earlier(struct run_engine *engine)
 {
     if (run_engine_save_wait(engine) != 0) {
@@ -467,7 +467,7 @@ static int announce(struct run_engine *engine, const struct run_save_options *op
 }
 
 /* Uses the checkpoint that was announced before the last step, or opens one for the pending update.
- * *writes: updates write it. */
+ * *writes is true if updates write it. */
 static int find_or_open(struct run_engine *engine, const struct run_save_options *options,
                         bool *writes)
 {

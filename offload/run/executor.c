@@ -1,5 +1,5 @@
-/* executor.c: the loop, its view of edges as fences, and the account of what compute and the update
- * wait for. */
+/* executor.c: the loop, the translation of edges to fences, and the times for which compute and the
+ * update wait. */
 #include "offload/run/executor.h"
 
 #include <assert.h>
@@ -10,7 +10,8 @@
 #include "core/base/clock.h"
 #include "core/base/err.h"
 
-/* Tapes in the window: two under way, and the last one that has retired, for edges that point back. */
+/* Tapes in the window: two under way, and the last retired one, because edges may point back to
+ * it. */
 enum { WINDOW = 3, UNDER_WAY_MAX = WINDOW - 1, SPIN_NS = 20000 };
 
 /* A tape in the window. */
@@ -21,7 +22,8 @@ struct tape_state {
     struct core_fence *fences[PLAN_Q_COUNT]; /* into `all_fences`: one per command, by place */
     uint32_t *indices;                       /* owned, [commands_max] */
     struct core_fence *all_fences;           /* owned, [commands_max] */
-    int64_t *all_ns; /* owned, [commands_max], if watched: when submitted, later when done */
+    /* owned, [commands_max], if watched: time of submission, later the time of the end */
+    int64_t *all_ns;
     int64_t *ns[PLAN_Q_COUNT]; /* into `all_ns`, by place */
     uint32_t submitted[PLAN_Q_COUNT];
     uint32_t reached[PLAN_Q_COUNT];
@@ -34,14 +36,14 @@ struct run_executor {
     uint32_t commands_max;
     int64_t stall_limit_ns;
     bool stalled;
-    _Atomic uint64_t *pulse; /* borrowed; NULL: nobody reads it */
+    _Atomic uint64_t *pulse; /* borrowed; NULL: no other thread reads it */
     void (*watch)(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
                   int64_t end_ns);
     void *watch_user;              /* borrowed */
-    int64_t done_ns[PLAN_Q_COUNT]; /* when the lane's last command was seen done */
+    int64_t done_ns[PLAN_Q_COUNT]; /* time at which the lane's last command was found done */
     struct tape_state tapes[WINDOW];
-    uint64_t pushed;  /* tapes; tapes[n % WINDOW] is the n-th */
-    uint64_t retired; /* tapes, in order */
+    uint64_t pushed;  /* number of tapes pushed; tapes[n % WINDOW] is the n-th */
+    uint64_t retired; /* number of tapes that have retired, in order */
     int error;
     struct run_stats stats;
 };
@@ -130,8 +132,8 @@ int run_executor_push(struct run_executor *executor, const struct plan_tape *tap
 
 /* ---- edges between tapes ---- */
 
-/* The tape and the place in it that an edge of tape `*n` names. Returns false if there is no edge,
- * or it points before the first tape. */
+/* Finds the tape, and the place in it, that an edge of tape `*n` names. Returns false if there is
+ * no edge, or it points before the first tape. */
 static bool find_edge(const struct run_executor *executor, struct plan_edge edge, uint64_t *n,
                       uint32_t *place)
 {
@@ -145,8 +147,8 @@ static bool find_edge(const struct run_executor *executor, struct plan_edge edge
     return true;
 }
 
-/* 1: the command of tape `n` may start. 0: not yet, and *blocker is the queue that it waits for,
- * PLAN_Q_COUNT for its gate. Or the error of a line. */
+/* Returns 1 if the command of tape `n` may start; 0 if not yet, and *blocker is the queue that it
+ * waits for, or PLAN_Q_COUNT for its gate; or the error of a line. */
 static int poll_edges(const struct run_executor *executor, uint64_t n,
                       const struct plan_command *command, uint8_t *blocker)
 {
@@ -193,8 +195,8 @@ static enum run_wait wait_for(enum plan_queue blocker)
     return RUN_WAIT_OTHER;
 }
 
-/* What a lane waits for now: a queue, PLAN_Q_COUNT for data, or AT_WORK. If it waits for a copy
- * which itself waits, the result is what the copy waits for. */
+/* Returns what a lane waits for now: a queue, PLAN_Q_COUNT for data, or AT_WORK. If it waits for a
+ * copy which itself waits, the result is what the copy waits for. */
 static uint8_t lane_blocker(const struct run_executor *executor, uint8_t q, int hops)
 {
     for (uint64_t n = executor->retired; n < executor->pushed; n++) {
@@ -257,8 +259,8 @@ static int report_stall(const struct run_executor *executor)
 static int lane_reap(struct run_executor *executor, uint64_t n, int q, uint32_t place);
 
 /* Returns the time at which the command that an edge names was done; the edge belongs to the n-th
- * tape. Call it for an edge of a command that is done: then the named command is done, too. Reaps
- * its lane first. */
+ * tape. Call it for an edge of a command that is done, because then the named command is done, too.
+ * Reaps its lane first. */
 static int64_t edge_done_ns(struct run_executor *executor, uint64_t n, struct plan_edge edge)
 {
     uint32_t place = 0;
@@ -346,7 +348,8 @@ static bool tape_retired(const struct tape_state *state)
     return true;
 }
 
-/* A lane starts a tape when it has submitted all of its commands in the tape before. */
+/* Returns whether a lane may start a tape: it has submitted all of its commands in the previous
+ * tape. */
 static bool lane_open(const struct run_executor *executor, uint64_t n, int q)
 {
     if (n == executor->retired) {
@@ -356,7 +359,8 @@ static bool lane_open(const struct run_executor *executor, uint64_t n, int q)
     return before->submitted[q] == before->tape->queue_count[q];
 }
 
-/* Examines all lanes once. 1: something moved. 0: all wait. Or an error. */
+/* Examines all lanes once. Returns 1 if a command started or ended, 0 if all lanes wait, or an
+ * error. */
 static int turn(struct run_executor *executor)
 {
     int moved = 0;
@@ -385,7 +389,7 @@ static int turn(struct run_executor *executor)
 /* The condition on which the loop ends. */
 struct goal {
     bool (*done)(const struct run_executor *executor, const struct goal *goal);
-    uint64_t tape; /* its number, or how many tapes may be left */
+    uint64_t tape; /* number of a tape, or how many tapes may be left */
     enum plan_queue queue;
     uint32_t place;
     struct core_fence fence;

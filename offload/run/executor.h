@@ -1,8 +1,7 @@
-/* executor.h: runs tapes. One loop without policy: each lane (a queue of the tape, bound to something
- * that works) takes its commands in tape order, and a command starts when its edges are reached. Only
- * the rank's thread calls. Lanes work on other threads and ring the shared bell. After create nothing
- * is allocated and nothing is locked.
- *
+/* executor.h: runs tapes. A loop without policy: each lane (a queue of the tape, bound to a device,
+ * team or drive) takes its commands in tape order, and a command starts when its edges are reached.
+ * Only the rank's thread calls. Lanes work on other threads and ring the shared bell. After create
+ * nothing is allocated and nothing is locked.
  * At most two tapes are under way: a third starts when the first has retired. */
 #ifndef OFFLOAD_RUN_EXECUTOR_H
 #define OFFLOAD_RUN_EXECUTOR_H
@@ -15,7 +14,7 @@
 
 struct run_executor;
 
-/* What the commands of a tape's queue run on. */
+/* What executes the commands of a tape's queue. */
 struct run_lane {
     /* Starts the command, whose edges are reached. On success *out is reached when the command is
      * done. -EAGAIN: the lane is full; the executor tries again when the bell rings. Any other error
@@ -28,21 +27,23 @@ struct run_executor_options {
     struct run_lane lanes[PLAN_Q_COUNT]; /* submit NULL: no tape has commands there */
     struct core_bell *bell;              /* borrowed: the bell of every lane's line */
     uint32_t commands_max;               /* number of commands of the longest tape */
-    /* -ETIMEDOUT, naming a queue, if nothing moves for so long; 0: no limit. */
+    /* Returns -ETIMEDOUT, with a message that names a queue, if no command starts or ends for this
+     * long; 0: no limit. */
     int64_t stall_limit_ns;
 
-    _Atomic uint64_t *pulse; /* borrowed: grows whenever anything moved; NULL: nobody reads it */
+    /* borrowed: incremented whenever a command starts or ends; NULL: no thread reads it */
+    _Atomic uint64_t *pulse;
 
-    /* Called when a command is seen to be done, queue by queue in order, on the rank's thread. `tape`
-     * counts the tapes pushed, from 0. A command begins when it was submitted, the command before it on
-     * its queue was done, and so were those that its edges name; it ends when the executor saw it done.
-     * Times are core_clock_now_ns(). NULL: no times are kept. */
+    /* Called when a command is found done, queue by queue in order, on the rank's thread. `tape`
+     * counts the pushed tapes, from 0. A command begins when it was submitted, the previous command
+     * on its queue was done, and the commands that its edges name were done; it ends when the
+     * executor found it done. Times are core_clock_now_ns(). NULL: no times are kept. */
     void (*watch)(void *user, uint64_t tape, const struct plan_command *command, int64_t begin_ns,
                   int64_t end_ns);
     void *watch_user; /* borrowed */
 };
 
-/* Why compute or the update had nothing to do. */
+/* Reasons why compute or the update had nothing to do. */
 enum run_wait {
     RUN_WAIT_STORE_READ,
     RUN_WAIT_STORE_WRITE,
@@ -72,14 +73,15 @@ int run_executor_push(struct run_executor *executor, const struct plan_tape *tap
 /* Removes the tape pushed last, whose gate was never reached. Waits for its reads that were started;
  * *read_bytes is what they moved. */
 int run_executor_withdraw(struct run_executor *executor, uint64_t *read_bytes);
-/* Tapes pushed and not withdrawn; the next one's number. */
+/* Returns the number of tapes pushed and not withdrawn, which is the number of the next tape. */
 uint64_t run_executor_pushed(const struct run_executor *executor);
 
-/* Works until at most `tapes_left` tapes are under way. 0, or the error of the lane that failed, which
- * every later call returns, too. */
+/* Works until at most `tapes_left` tapes are under way. Returns 0, or the error of the lane that
+ * failed, which every later call returns, too. */
 int run_executor_drive(struct run_executor *executor, uint32_t tapes_left);
 
-/* The same, but at most until the fence, on a line with the executor's bell, is reached or failed. */
+/* The same, but at most until the fence, on a line with the executor's bell, is reached or has
+ * failed. */
 int run_executor_drive_until(struct run_executor *executor, struct core_fence fence,
                              uint32_t tapes_left);
 
@@ -87,7 +89,8 @@ int run_executor_drive_until(struct run_executor *executor, struct core_fence fe
 int run_executor_drive_to(struct run_executor *executor, uint64_t tape, enum plan_queue queue,
                           uint32_t place);
 
-/* Returns whether the run ended because nothing moved: then a lane may still work at a command. */
+/* Returns whether the run ended because no command started or ended, so that a lane may still work
+ * at a command. */
 bool run_executor_stalled(const struct run_executor *executor);
 
 /* Returns the counts since create or the last call. */

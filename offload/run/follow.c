@@ -1,6 +1,6 @@
-/* follow.c: a process that is not the first: makes a rank, and does what the first process calls. It reads the
- * model's folder itself and opens the files of checkpoints and stores itself; everything else is sent to it. The
- * caller's thread, which is also the rank's. */
+/* follow.c: a process other than the first: makes a rank, and executes the calls of the first
+ * process. It reads the model's folder and opens the files of checkpoints and stores itself; all
+ * other data is sent to it. The caller's thread, which is also the rank's. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@
 
 struct follower {
     struct coll_peers *peers; /* borrowed */
-    void *memory;             /* owned, RUN_PIECE_BYTES: arguments, and what is sent */
+    void *memory;             /* owned, RUN_PIECE_BYTES: arguments, and data that is sent */
     void *job;                /* owned: arguments of CREATE, which `made` points to */
     struct run_remote_made made;
     struct model_peft *peft;       /* owned; NULL: no adapters to begin with */
@@ -27,8 +27,9 @@ struct follower {
     struct model_files *files;     /* owned */
     struct run_prepared *prepared; /* owned */
     struct run_engine *engine;     /* owned; NULL: the first process has none */
-    bool leads; /* `save` is this machine's own part; false: files that another process has begun */
-    /* owned: of the part of this machine; NULL: another process has it. */
+    /* `save` is this machine's own part; false: it has files that another process has begun */
+    bool leads;
+    /* owned: the shelf of this machine's part; NULL: another process has it. */
     struct store_shelf *shelf;
     struct store_checkpoint_write *save; /* owned; NULL: none is being written */
     void *batches;                       /* owned: a micro-batch that is received */
@@ -124,7 +125,7 @@ static int create_engine(struct follower *follower, size_t bytes, struct run_rep
     return run_engine_create_remote(&engine, made, &follower->engine);
 }
 
-/* All micro-batches are received, also after one that is wrong. */
+/* All micro-batches are received, also after one that is invalid. */
 static int feed(struct follower *follower, struct run_reply *reply)
 {
     struct run_rank *rank = run_engine_own(follower->engine);
@@ -288,7 +289,8 @@ static int begin_save(struct follower *follower, struct run_reply *reply)
                       : run_engine_save_join(follower->engine, folder, &follower->save);
 }
 
-/* Writes the rank's part of a block and sends its checksums, which are known when the writes have begun. */
+/* Writes the rank's part of a block and sends its checksums, which are known when the writes have
+ * begun. */
 static int save_block(struct follower *follower, struct run_reply *reply)
 {
     (void)reply;
@@ -377,7 +379,7 @@ static follower_work *const works[RUN_CALL_END] = {
     [RUN_CALL_SAVE_ROTATE] = rotate_save,
 };
 
-/* Takes part in what the first process measures. */
+/* Takes part in the measurements of the first process. */
 static int measure(struct follower *follower)
 {
     struct run_remote_measure with;

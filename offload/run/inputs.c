@@ -181,14 +181,14 @@ void run_inputs_fini(struct run_inputs *inputs)
 
 /* ---- the inputs of a step ---- */
 
-/* Rows of a micro-batch that is given. With pairs, the policy's half of the shape's rows, and the reference's, have one
- * for two of these. */
+/* Finds the rows of a given micro-batch. With pairs, the policy's half of the shape's rows, and the
+ * reference's half, have one row for two of these. */
 static int64_t given_rows(const struct run_inputs *inputs)
 {
     return inputs->pairs > 0 ? 2 * inputs->pairs : inputs->rows;
 }
 
-/* Copies rows of `width` into rows of the shape, padded with `padding`. */
+/* Copies rows of `width` into the longer rows of the shape, filled up with `padding`. */
 static void copy_rows(int32_t *to, const struct run_inputs *inputs, const int32_t *from,
                       int64_t rows, int64_t width, int32_t padding)
 {
@@ -257,7 +257,7 @@ static int64_t put_rows(struct run_inputs *inputs, uint32_t micro, const struct 
     }
     struct model_batch whole = {
         .rows = inputs->rows, .length = inputs->length, .ids = host_array(inputs, micro, IDS)};
-    if (from->starts != NULL) { /* padding after a row is a document of its own */
+    if (from->starts != NULL) { /* padding after a row is a separate document */
         int32_t *starts = host_array(inputs, micro, STARTS);
         copy_rows(starts, inputs, from->starts, from->rows, from->length, 0);
         for (int64_t r = 0; r < from->rows; r++) {
@@ -272,8 +272,8 @@ static int64_t put_rows(struct run_inputs *inputs, uint32_t micro, const struct 
     return model_batch_shift(&whole, labels);
 }
 
-/* Puts the rows of each pair together, and repeats these for the reference, which computes the same ones. Returns the
- * pairs that count. */
+/* Puts the rows of each pair together, and repeats them for the reference, which computes the same
+ * rows. Returns the number of pairs that count. */
 static int64_t put_pairs(struct run_inputs *inputs, uint32_t micro, const struct model_batch *from)
 {
     const int64_t count = inputs->pairs * inputs->length;

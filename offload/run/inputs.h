@@ -1,7 +1,7 @@
-/* inputs.h: what compute reads besides parameters and activations: the step's tokens and labels, the
- * scale of the loss, the tables of RoPE; and what it returns, the losses. They are in the device's
- * memory beside the plan's buffers. A step is written into a copy on the host.
- * The thread of the rank, while the compute queue is idle. */
+/* inputs.h: the data that compute reads besides parameters and activations: the step's tokens and
+ * labels, the scale of the loss, the tables of RoPE; and its results, the losses. They are in the
+ * device's memory beside the plan's buffers. A step is written into a copy on the host. Called by
+ * the thread of the rank, while the compute queue is idle. */
 #ifndef OFFLOAD_RUN_INPUTS_H
 #define OFFLOAD_RUN_INPUTS_H
 
@@ -19,19 +19,21 @@ struct run_inputs {
     int64_t stall_limit_ns;
     int64_t rows, length;
     int64_t pairs;      /* number of pairs of a micro-batch; 0: its rows are no pairs */
-    int64_t row_length; /* tokens of a row as it is given; positions are below this number */
+    int64_t row_length; /* tokens of a given row; positions are below this number */
     uint32_t micro_batches;
     bool rope;
     char *device_base; /* owned: dev_memory_free */
     char *host;        /* owned: the copy of what changes from step to step */
     uint64_t step_bytes;
-    uint64_t angles_bytes;   /* bytes of each of cos and sin, after the step's bytes */
-    bool *given;             /* owned, [micro_batches]: it has a batch; false: only padding */
-    uint32_t *places;        /* owned, [micro_batches]: how many before it are computed */
-    bool *positions;         /* owned, [micro_batches]: the batch has positions */
-    bool *starts;            /* owned, [micro_batches]: the batch has starts of documents */
+    uint64_t angles_bytes; /* bytes of each of cos and sin, after the step's bytes */
+    /* owned, [micro_batches]: whether it has a batch; false: only padding */
+    bool *given;
+    /* owned, [micro_batches]: how many micro-batches before it are computed */
+    uint32_t *places;
+    bool *positions;         /* owned, [micro_batches]: whether the batch has positions */
+    bool *starts;            /* owned, [micro_batches]: whether the batch has starts of documents */
     struct model_rows table; /* the embedding's */
-    /* owned, [micro_batches]; NULL: the embedding's table is used whole. */
+    /* owned, [micro_batches]: the used rows; NULL: the embedding's table is used whole. */
     struct model_rows_used *used;
     struct model_pages *ranges; /* owned: of `used` */
     int32_t *sorted;            /* owned: for one micro-batch */
@@ -58,7 +60,8 @@ uint64_t run_inputs_bytes(const struct model *model, const struct run_options *o
 int run_inputs_init(struct run_inputs *inputs, const struct model *model,
                     const struct run_options *options, struct dev_device *device,
                     struct dev_queue *queue);
-/* From now on, a command gets only those rows of the embedding that its micro-batches use, not the whole table. */
+/* From now on, a command gets only those rows of the embedding that its micro-batches use, not the
+ * whole table. */
 int run_inputs_use_rows(struct run_inputs *inputs);
 /* Accepts a zeroed struct. */
 void run_inputs_fini(struct run_inputs *inputs);
@@ -70,7 +73,7 @@ void run_inputs_fini(struct run_inputs *inputs);
 int run_inputs_put(struct run_inputs *inputs, uint32_t micro, const struct model_batch *batch,
                    int64_t *targets);
 
-/* Returns whether a step computes micro-batch `micro`: one that was given, or the last one, whose
+/* Returns whether a step computes micro-batch `micro`: it was given, or it is the last one, whose
  * backward completes the gradients. */
 bool run_inputs_has(const struct run_inputs *inputs, uint32_t micro);
 
@@ -86,15 +89,15 @@ void run_inputs_bind(const struct run_inputs *inputs, uint32_t micro,
  * table is used whole. */
 void run_inputs_bind_rows(const struct run_inputs *inputs, uint32_t micro, const char *slot,
                           struct model_binding *binding);
-/* The part that is to be moved next for micro-batches [first, first + count); false if there is
- * none. The caller adds what it moves to cursor->done. */
+/* Finds the part that is to be moved next for micro-batches [first, first + count); returns false
+ * if there is none. The caller adds the moved bytes to cursor->done. */
 bool run_inputs_next_rows(const struct run_inputs *inputs, uint32_t first, uint32_t count,
                           struct run_rows_cursor *cursor, struct run_rows_part *out);
 /* Returns the bytes of all parts of these micro-batches. */
 uint64_t run_inputs_rows_bytes(const struct run_inputs *inputs, uint32_t first, uint32_t count);
 
-/* Reads back the losses of those of the first `count` micro-batches that were computed, and adds them up in order.
- * Waits. */
+/* Reads back the losses of those of the first `count` micro-batches that were computed, and adds
+ * them up in order. Waits. */
 int run_inputs_losses(struct run_inputs *inputs, struct dev_queue *queue, uint32_t count,
                       struct kern_loss *out);
 

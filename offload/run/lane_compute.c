@@ -72,8 +72,8 @@ static struct kern_grad own_grad(const struct run_compute *compute,
     return grad;
 }
 
-/* The two uses of a shared table: the head sums into SHARED_SUM. With one micro-batch the embedding
- * adds to that; otherwise it has a sum of its own, and ROUND adds the two. */
+/* A shared table has two uses. The head sums into SHARED_SUM. With one micro-batch the embedding
+ * adds to that sum; otherwise it has its own sum, and ROUND adds the two. */
 static void bind_shared(const struct run_compute *compute, const struct plan_command *command,
                         struct model_binding *binding)
 {
@@ -135,7 +135,8 @@ static void bind(const struct run_compute *compute, const struct plan_command *c
     const uint64_t kept_stride = run_shapes_stride(program->kept_bytes);
     char *kept = own_part(compute, run_memory_of(memory, command, PLAN_AS_KEPT), kept_stride);
     char *scratch = run_memory_of(memory, command, PLAN_AS_SCRATCH);
-    if (command->section != NULL) { /* each micro-batch has its own until the last section */
+    /* each micro-batch has its own scratch until the last section */
+    if (command->section != NULL) {
         scratch = own_part(compute, scratch,
                            run_shapes_kept_offset(program) + (kept == NULL ? kept_stride : 0));
     }
@@ -195,8 +196,8 @@ static bool begins(const struct plan_command *command, enum model_pass pass)
            (command->section->pass == pass && command->section->first == 0);
 }
 
-/* Zeroes what no step of backward writes: padding between parameters. The buffer may have the gradients of
- * another block. Skips gaps that are submitted already. */
+/* Zeroes the elements that no step of backward writes: padding between parameters. The buffer may
+ * have the gradients of another block. Skips gaps that were submitted already. */
 static int clear_gaps(struct run_compute *compute, const struct plan_command *command)
 {
     const struct block *block = &compute->shapes->model->flat->list[command->block];
@@ -333,7 +334,8 @@ static unsigned part_at(const struct run_compute *compute, const struct plan_com
     return stored->count;
 }
 
-/* Returns the number of parts that EXPAND makes weights of, and sets the arguments for one of them. */
+/* Returns the number of parts of which EXPAND makes weights, and sets the arguments for one of
+ * them. */
 static unsigned expansion_at(const struct run_compute *compute, const struct plan_command *command,
                              unsigned index, struct kern_expand_arguments *out)
 {

@@ -1,6 +1,6 @@
-/* lane_compute.h: the lane of forward and backward, and of the update of chunks that stay on a card:
- * turns a command of the tape into a block's steps on the device's compute queue. The thread of the
- * rank submits. */
+/* lane_compute.h: the lane of forward and backward, and of the update of chunks that stay on a GPU.
+ * It turns a command of the tape into a block's steps on the device's compute queue. The thread of
+ * the rank submits. */
 #ifndef OFFLOAD_RUN_LANE_COMPUTE_H
 #define OFFLOAD_RUN_LANE_COMPUTE_H
 
@@ -21,13 +21,13 @@ struct run_compute {
     enum kern_type type;           /* type of weights and activations */
     enum kern_type grad_type;      /* type of stored gradients */
     uint32_t micro_batches;
-    uint64_t micro_first; /* number of the first one, counted over all ranks */
+    uint64_t micro_first; /* number of this rank's first micro-batch, counted over all ranks */
     uint32_t group;       /* micro-batches of a command; at least 1 */
     uint64_t grad_stride; /* bytes from a micro-batch's boundary gradient to the next one's */
-    /* How much of the current command was submitted: a full queue makes it wait. */
+    /* How much of the current command was submitted; a full queue makes the command wait. */
     uint32_t done; /* micro-batches of the command */
     unsigned phase;
-    uint64_t cleared; /* elements of a block's gradients; gaps before this one are submitted */
+    uint64_t cleared; /* elements of a block's gradients; gaps before this element were submitted */
     struct model_cursor cursor;
 };
 

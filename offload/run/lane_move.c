@@ -20,8 +20,8 @@ uint32_t run_rows_micros(const struct run_rows *rows, const struct plan_command 
     return left < rows->group ? left : rows->group;
 }
 
-/* Sets *out to the next part of a command's rows to move. Returns false after the last part; the next command then
- * begins with its first one. */
+/* Sets *out to the next part of a command's rows to move. Returns false after the last part; the
+ * next command then begins with its first part. */
 static bool next_rows(struct run_rows *rows, const struct plan_command *command,
                       struct run_rows_part *out)
 {
@@ -84,7 +84,8 @@ struct run_lane run_copy_lane(struct run_copy *copy)
 
 /* ---- requests to a drive ---- */
 
-/* One extent of a command, and the memory that it is moved from or to. A command moves up to three. */
+/* One extent of a command, and the memory that it is moved from or to. A command moves up to three
+ * extents. */
 struct extent {
     struct store_place place;
     char *memory;
@@ -301,7 +302,7 @@ static void pack(void *context)
     }
 }
 
-/* Packs this rank's shard of a block, at `from`, and gathers all. */
+/* Packs this rank's shard of a block, at `from`, and gathers all shards. */
 static int gather_packed(struct run_collect *collect, uint32_t block, const char *from, char *to,
                          struct core_fence *out)
 {
@@ -426,7 +427,7 @@ static int collect_submit(void *context, const struct plan_command *command, str
         return run_collect_pages(collect, &pages, out);
     }
     struct coll_command request = {.from = from, .to = to != NULL ? to : from};
-    if (command->block == PLAN_NONE) { /* the sums of squares of all tiles */
+    if (command->block == PLAN_NONE) { /* the command is for the sums of squares of all tiles */
         request.op = COLL_ALL_REDUCE;
         request.type = COLL_F64;
         request.count = plan_command_operand(command, PLAN_AS_FROM)->bytes / sizeof(double);

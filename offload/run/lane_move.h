@@ -1,6 +1,6 @@
 /* lane_move.h: the lanes that move bytes: copies between HOST and DEVICE, requests to a drive, and
- * collectives between ranks. Each such queue of the tape has one of these. The thread of the rank
- * submits. */
+ * collectives between ranks. Each such queue of the tape has one of these lanes. The thread of the
+ * rank submits. */
 #ifndef OFFLOAD_RUN_LANE_MOVE_H
 #define OFFLOAD_RUN_LANE_MOVE_H
 
@@ -37,8 +37,9 @@ struct run_io {
     struct store *store;
     struct aio_queue *queue;
     const struct plan *plan;
-    unsigned submitted;       /* requests of the current command that the drive's queue has taken */
-    uint64_t submitted_bytes; /* the same of a command with `pages` */
+    unsigned submitted; /* requests of the current command that the drive's queue has taken */
+    /* bytes of the current command with `pages` that the drive's queue has taken */
+    uint64_t submitted_bytes;
     struct run_rows rows;
 };
 struct run_lane run_io_lane(struct run_io *io);
@@ -46,7 +47,8 @@ struct run_lane run_io_lane(struct run_io *io);
 /* Collectives in flight. */
 enum { RUN_COLLECT_DEPTH = 64 };
 
-/* A shard of weights, or a whole gradient, of which the coll's thread makes codes before ranks exchange them. */
+/* A shard of weights, or a whole gradient, that the coll's thread turns into codes before ranks
+ * exchange them. */
 struct run_pack {
     enum kern_type type;    /* type of weights */
     enum coll_type numbers; /* type of a gradient's numbers */
@@ -63,7 +65,7 @@ struct run_collect {
     enum kern_type type; /* type of weights; the next member, too, is about weights */
     enum coll_type weight_type;
     enum coll_type grad_type;
-    uint64_t *borders; /* owned, [block_count][world + 1]: of shards, in elements */
+    uint64_t *borders; /* owned, [block_count][world + 1]: borders of shards, in elements */
     /* owned, [RUN_COLLECT_DEPTH + 1][world + 1]: borders of pages, packed weights and codes of
      * gradients that are in flight, used in turn */
     uint64_t *parts;
@@ -74,7 +76,7 @@ struct run_collect {
 /* Whole pages of a block's weights, gathered from the ranks that have them. */
 struct run_collect_pages {
     uint32_t block;
-    uint64_t first; /* byte of the block */
+    uint64_t first; /* the byte of the block at which the pages begin */
     uint64_t bytes;
     const char *from; /* this rank's part */
     char *to;

@@ -1,5 +1,5 @@
-/* lane_update.c: one `adam` per block, whose number is the block's index, so that random numbers do not
- * depend on the placement. It has only the groups that the block's runs are in. */
+/* lane_update.c: keeps one `adam` per block, whose number is the block's index, so that random
+ * numbers do not depend on the placement. It has only the groups of the block's runs. */
 #include "offload/run/lane_update.h"
 
 #include <assert.h>
@@ -13,7 +13,7 @@
 #include "core/base/err.h"
 #include "offload/plan/shard.h"
 
-/* Added to the norm, as PyTorch and DeepSpeed do: a norm equal to the limit is clipped, too. */
+/* Added to the norm, as in PyTorch and DeepSpeed, so a norm equal to the limit is clipped, too. */
 static const double clip_epsilon = 1e-6;
 
 enum { QUEUE_DEPTH = 64 };
@@ -21,9 +21,9 @@ enum { QUEUE_DEPTH = 64 };
 /* A trained block. */
 struct update_block {
     struct adam *adam; /* owned; NULL: the block is frozen */
-    /* owned, [node_count]: for the queue of each node; NULL: there are none. */
+    /* owned, [node_count]: the `adam` for the queue of each node; NULL: there are none. */
     struct adam **of_nodes;
-    const uint32_t *groups; /* in `groups` of the update: of each group of `adam` */
+    const uint32_t *groups; /* indices in `groups` of the update: one for each group of `adam` */
     size_t group_count;
 };
 
@@ -39,15 +39,15 @@ struct update_node {
 };
 
 /* Commands of several queues end in any order, but a waiter relies on the fence of a command being
- * reached after those of all earlier commands: `line` counts the commands up to the first that is
- * not done. */
+ * reached after those of all earlier commands: `line` counts the commands up to the first one that
+ * is not done. */
 struct update_order {
     struct core_line line;
-    uint64_t submitted;   /* the rank's thread only */
+    uint64_t submitted;   /* used by the rank's thread only */
     pthread_mutex_t lock; /* protects the next two members and advances of the line */
     bool *done;           /* owned, [room]: of command n, at n % room */
-    uint64_t ended;       /* commands up to the first that is not done */
-    uint64_t room;        /* more than can be under way */
+    uint64_t ended;       /* number of commands up to the first one that is not done */
+    uint64_t room;        /* more commands than can be under way */
 };
 
 struct run_update {
@@ -117,7 +117,8 @@ static void set_terms(const struct run_update *update, struct update_terms *term
     terms->scale = scale;
 }
 
-/* Lists the runs of a block by its own groups, and in `groups` what these are. */
+/* Lists the runs of a block by its own groups, and writes the indices of these groups to
+ * `groups`. */
 static size_t list_runs(const struct run_update *update, const struct block *block,
                         struct adam_run *runs, uint32_t *groups)
 {
@@ -137,7 +138,7 @@ static size_t list_runs(const struct run_update *update, const struct block *blo
     return count;
 }
 
-/* One `adam` of a block for each team. */
+/* Creates one `adam` of a block for each team. */
 static int make_adams(struct run_update *update, const struct adam_options *options,
                       struct update_block *made)
 {
@@ -223,7 +224,8 @@ static int make_tables(struct run_update *update, const struct run_update_option
     return 0;
 }
 
-/* The queues of a rank with several nodes. An application's chunks are few at a time: all threads share them. */
+/* Creates the queues of a rank with several nodes. An application's chunks come a few at a time, so
+ * all threads share them. */
 static int make_nodes(struct run_update *update, struct core_bell *bell)
 {
     const struct run_place *place = update->place;
@@ -676,8 +678,8 @@ static void job_failed(void *context, int rc)
     }
 }
 
-/* Updates of several nodes run at the same time; every other command runs alone, as it does on one queue.
- * Returns -EAGAIN while a command must wait for those before it. */
+/* Updates of several nodes run at the same time; every other command runs alone, as on one queue.
+ * Returns -EAGAIN while a command must wait for earlier ones. */
 static int queue_of(const struct run_update *update, const struct plan_command *command,
                     struct core_queue **out)
 {

@@ -1,8 +1,8 @@
-/* lane_update.h: the lane of the optimizer: sums of squares, the norm with its verdict, and the update
- * of chunks, on a queue with a thread and a team of its own. On a machine with several NUMA nodes, each node
- * has such a queue, which updates the chunks on that node.
- * The rank's thread submits, and sets a step's terms while no update runs; the queue's thread does
- * the work and writes the verdict. */
+/* lane_update.h: the lane of the optimizer: sums of squares, the norm with its verdict, and the
+ * update of chunks, on a queue with its own thread and team. On a machine with several NUMA nodes,
+ * each node has such a queue, which updates the chunks on that node. The rank's thread submits, and
+ * sets a step's terms while no update runs; the queue's thread does the work and writes the
+ * verdict. */
 #ifndef OFFLOAD_RUN_LANE_UPDATE_H
 #define OFFLOAD_RUN_LANE_UPDATE_H
 
@@ -20,7 +20,7 @@ struct run_update;
 struct run_update_options {
     const struct blocks *blocks; /* borrowed, as is every pointer here except `groups` */
     const struct run_options *options;
-    /* The groups of the blocks' runs, as the first step may set them; copied. */
+    /* The groups of the blocks' runs, with the settings that the first step may have; copied. */
     const struct adam_group *groups;
     uint32_t group_count;
     const struct plan_input *input;
@@ -29,7 +29,7 @@ struct run_update_options {
     const struct run_lent *lent;   /* NULL: weights and gradients are in buffers of the plan */
     const struct run_place *place; /* NULL: nothing is placed */
     struct core_bell *bell;
-    /* Called on the queue's thread when all chunks of a block are updated; NULL: nobody asks. */
+    /* Called on the queue's thread when all chunks of a block are updated; NULL: never called. */
     void (*updated)(void *user, uint32_t block);
     /* Sums the squares over all processes, from the sums of this process's tiles; NULL: there is no
      * other process. */
@@ -43,7 +43,8 @@ int run_update_create(const struct run_update_options *options, struct run_updat
 void run_update_destroy(struct run_update *update);
 void run_update_abandon(struct run_update *update, int code);
 
-/* Waits until everything submitted so far is done: 0, the lane's error, or -ETIMEDOUT. */
+/* Waits until all commands submitted so far are done. Returns 0, the lane's error, or
+ * -ETIMEDOUT. */
 int run_update_wait(struct run_update *update, int64_t limit_ns);
 
 struct run_lane run_update_lane(struct run_update *update);
@@ -51,23 +52,23 @@ struct core_team *run_update_team(struct run_update *update);
 
 /* Settings of an update. */
 struct run_update_terms {
-    const struct adam_group *groups; /* as many as the options have; copied */
-    double scale;                    /* gradients are multiplied by it */
+    const struct adam_group *groups; /* the same number as in the options; copied */
+    double scale;                    /* factor by which gradients are multiplied */
 };
-/* Sets the terms of speculative updates (before the step's tape is pushed), and of deferred ones (after
- * their norm). */
+/* Sets the terms of speculative updates (before the step's tape is pushed), and of deferred ones
+ * (after their norm). */
 void run_update_set_speculative(struct run_update *update, const struct run_update_terms *terms);
 void run_update_set_deferred(struct run_update *update, const struct run_update_terms *terms);
 
 /* Results of the last NORM. */
 struct run_verdict {
     double norm;   /* norm of the unscaled gradients, before clipping */
-    double factor; /* clips the norm */
+    double factor; /* factor that clips the norm */
     bool finite;
     uint32_t bad_block; /* the first block with a gradient that is not finite */
 };
 struct run_verdict run_update_verdict(const struct run_update *update);
-/* Sets the loss scale of the gradients that the next NORM measures. */
+/* Sets the loss scale of the gradients whose norm the next NORM computes. */
 void run_update_set_loss_scale(struct run_update *update, double loss_scale);
 
 /* ---- blocks that the card updates; the thread of the rank ---- */

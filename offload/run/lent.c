@@ -1,5 +1,5 @@
-/* lent.c: one `adam` per parameter, whose number is the parameter's index, so that random numbers do not
- * depend on how parameters share blocks. */
+/* lent.c: keeps one `adam` per parameter, whose number is the parameter's index, so that random
+ * numbers do not depend on how parameters share blocks. */
 #include "offload/run/lent.h"
 
 #include <assert.h>
@@ -136,8 +136,9 @@ struct run_lent_update {
     const struct run_lent *lent; /* borrowed, as the next two */
     const struct blocks *blocks;
     const struct adam_norm *norm;
-    struct adam **adams;            /* owned, [parameters] */
-    struct adam_norm_piece *pieces; /* owned, as many as a block has parameters */
+    struct adam **adams; /* owned, [parameters] */
+    /* owned; their number is the largest number of parameters in a block */
+    struct adam_norm_piece *pieces;
 };
 
 static int make(struct run_lent_update *update, const struct run_options *options)
@@ -235,7 +236,7 @@ int run_lent_step(struct run_lent_update *update, uint32_t block, const struct p
     const struct run_lent_block *lent = &update->lent->blocks[block];
     const struct adam_arrays *chunk = step->chunk;
     int rc = 0;
-    if (step->tiles != NULL) { /* the last one may have padding alone */
+    if (step->tiles != NULL) { /* the last tile may consist of padding */
         assert(lent->part_count == 1);
         memset(step->tiles, 0, plan_chunk_count(chunk->count, CORE_UPDATE_TILE) * sizeof(double));
     }

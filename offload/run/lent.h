@@ -18,14 +18,14 @@ struct run_lent_part {
     uint64_t whole;  /* elements of the parameter */
     uint32_t index;  /* index among all parameters, also of its group in the update's terms */
     char *weights;   /* borrowed for the whole run */
-    /* borrowed until it is used; NULL: it has none in this step, and then it is not updated. */
+    /* borrowed until it is used; NULL: the part has no gradient in this step and is not updated. */
     const char *gradient;
     uint64_t seal; /* with `checks`: the hash of the gradient when it was submitted */
 };
 
 struct run_lent_block {
     enum core_update_master master;
-    enum core_update_type gradients; /* as they are submitted */
+    enum core_update_type gradients; /* the type in which they are submitted */
     struct run_lent_part *parts;     /* ascending; gaps between parts are padding */
     size_t part_count;
 };
@@ -63,21 +63,22 @@ struct adam_arrays run_lent_states(const struct run_lent_part *part,
 
 struct run_lent_update;
 
-/* All but `out` is borrowed. `norm` has the team of the update. */
+/* All arguments but `out` are borrowed. `norm` has the team of the update. */
 int run_lent_update_create(const struct run_lent *lent, const struct blocks *blocks,
                            const struct adam_norm *norm, const struct run_options *options,
                            struct run_lent_update **out);
 void run_lent_update_destroy(struct run_lent_update *update); /* Accepts NULL */
 
-/* Sums of squares of a block's gradients, tile by tile; missing ones count as zero. `sum` is the block's
- * buffer of the plan, if gradients are summed there. */
+/* Sums the squares of a block's gradients, tile by tile; missing gradients count as zero. `sum` is
+ * the block's buffer of the plan, if gradients are summed there. */
 int run_lent_sums(struct run_lent_update *update, uint32_t block, const char *sum, double *tiles);
 
 struct run_lent_step {
     const struct adam_arrays *chunk; /* the states, and the sums of gradients if `sums` */
     const struct adam_group *groups; /* groups of all parameters */
     double scale;                    /* scale of gradients */
-    /* Receives the sums of squares of the chunk, whose block must have one part; NULL: they are not wanted. */
+    /* Receives the sums of squares of the chunk, whose block must have one part; NULL: they are not
+     * wanted. */
     double *tiles;
 };
 

@@ -19,12 +19,12 @@
 
 /* A chunk that is being read into a slot, and the place that it is moved to from there. */
 struct arrival {
-    /* Point of the checkpoint's reads: once it is reached, the chunk has been read. */
+    /* A point in the checkpoint's reads; when it is reached, the chunk has been read. */
     uint64_t point;
     struct store_place place;
     struct plan_span span; /* range of the block */
     char *memory;
-    struct run_slot *slot; /* its mark counts the arrivals in it */
+    struct run_slot *slot; /* the slot's mark counts the arrivals in it */
 };
 
 enum { ARRIVALS_MAX = 256 };
@@ -37,7 +37,7 @@ struct loading {
     struct model_sums *sums;
     struct model_kept *kept; /* borrowed: of the base; NULL: none */
     bool based;              /* the store can read from the kept file */
-    /* Of all blocks, or of those that are trained; NULL: none. */
+    /* checkpoint of all blocks, or of the trained ones; NULL: none. */
     struct store_checkpoint *checkpoint;
     struct run_slots chunks;
     struct run_slots weights[PLAN_SIZE_COUNT]; /* for whole blocks, if the device is the host */
@@ -48,9 +48,10 @@ struct loading {
 
 /* ---- data that arrives ---- */
 
-/* 1: the store takes the chunk over in the checkpoint's files, because an update will write it. 0:
- * it has to be written. Frozen chunks would stay in those files for good, so they are always
- * written; pages are read by themselves, for which those files have no checksums. */
+/* Returns 1 if the store takes the chunk over in the checkpoint's files, because an update will
+ * write it, or 0 if it has to be written. Frozen chunks would stay in those files permanently, so
+ * they are always written. Pages are read separately, and those files have no checksums for
+ * them. */
 static int adopt_chunk(struct loading *load, const struct arrival *chunk)
 {
     const struct run_rank *rank = load->rank;
@@ -132,7 +133,8 @@ static int take_slot(struct loading *load, struct run_slots *slots, struct run_s
     return rc;
 }
 
-/* The same for the chunks' slots, half of which are written from while the others are read into. */
+/* The same for the slots of chunks: half of them are written from while the other half is read
+ * into. */
 static int take_chunk_slot(struct loading *load, struct run_slot **out)
 {
     int rc = move_arrivals_of(load, run_slots_opposite(&load->chunks));
@@ -163,8 +165,8 @@ static int read_kept(struct loading *load, uint32_t block, struct plan_span span
                            run_update_team(rank->update));
 }
 
-/* Reads working weights. Those of files are in memory on return, those of a checkpoint when its tail is
- * reached. */
+/* Reads working weights. Weights from files are in memory on return, weights from a checkpoint when
+ * its tail is reached. */
 
 static int read_weights(struct loading *load, uint32_t block, struct plan_span span, char *to)
 {
@@ -188,8 +190,8 @@ static int read_weights(struct loading *load, uint32_t block, struct plan_span s
                : model_files_read(load->files, shape, span.first, span.count, type, to, load->sums);
 }
 
-/* The low halves of split masters: adapters are fp32 in files. The weights are their high halves, and may be on
- * their way to STORE already. */
+/* Makes the low halves of split masters from files of adapters, which are fp32. The weights are the
+ * high halves, and may already be on their way to STORE. */
 static int init_low_halves(const struct loading *load, const struct run_chunk *chunk, uint16_t *low)
 {
     enum { FLOATS = 1 << 16 };
@@ -209,8 +211,9 @@ static int init_low_halves(const struct loading *load, const struct run_chunk *c
     return rc;
 }
 
-/* The states that a run begins with: zero, except a master of more bits than the weights. It is read
- * from the files: the weights, which may be on their way to STORE already, were rounded from it. */
+/* Makes the states that a run begins with: zero, except a master of more bits than the weights. It
+ * is read from the files, because the weights were rounded from it and may already be on their way
+ * to STORE. */
 static int init_states(struct loading *load, const struct run_chunk *chunk,
                        const struct adam_arrays *arrays, char *states)
 {
@@ -321,8 +324,8 @@ static int read_part(struct loading *load, uint32_t block, struct model_stored_r
                                                  : read_weights(load, block, part, to);
 }
 
-/* Loads a block that comes to compute by pages: through the slot for these, half of which is read into while the other
- * half is written to STORE. */
+/* Loads a block that comes to compute by pages through its slot for pages, half of which is read
+ * into while the other half is written to STORE. */
 static int load_pages(struct loading *load, uint32_t block, struct model_stored_reader *reader)
 {
     struct run_rank *rank = load->rank;
@@ -426,7 +429,8 @@ static bool keeps(const struct loading *load, uint32_t block)
     return load->rank->input->rank == 0 && model_kept_wants(load->kept, block);
 }
 
-/* Writes a frozen block that is as compute reads it. It is read again, because ranks may have read a part each. */
+/* Writes a frozen block in the form that compute reads. It is read again, because each rank may
+ * have read only a part. */
 static int keep_plain(struct loading *load, uint32_t block)
 {
     enum { ELEMENTS = 1 << 20 };
@@ -489,7 +493,7 @@ static int load_stored(struct loading *load, uint32_t block)
         rc = memory != NULL ? model_stored_read(reader, memory, span.count * width)
                             : load_stored_chunks(load, block, reader);
     }
-    if (rc == 0) { /* all of it is summed */
+    if (rc == 0) { /* then the whole block is summed */
         rc = model_stored_read(reader, NULL, UINT64_MAX);
     }
     model_stored_close(reader);
@@ -538,7 +542,7 @@ static int adopt_kept(struct loading *load, uint32_t block)
 }
 
 /* Loads a block: first its weights, to their place or to a slot, then its states, which may be made
- * from them. */
+ * from the weights. */
 static int load_block(struct loading *load, uint32_t block)
 {
     const struct run_rank *rank = load->rank;
@@ -555,7 +559,7 @@ static int load_block(struct loading *load, uint32_t block)
         return load_stored(load, block);
     }
     if (weights == NULL && !rank->input->budgets.device_is_host) {
-        /* The host does not reach the device's slots, nor the place of the block. */
+        /* The host can access neither the device's slots nor the place of the block. */
         for (uint32_t i = 0; rc == 0 && i < run_chunk_count(rank, block); i++) {
             const struct run_chunk chunk = run_chunk_at(rank, block, i);
             rc = load_chunk(load, &chunk);
@@ -581,7 +585,7 @@ static int load_block(struct loading *load, uint32_t block)
 
 /* ---- all blocks ---- */
 
-/* If the device is not the host, sends up the weights that stay on it. */
+/* If the device is not the host, copies the weights that stay on it. */
 static int send_weights(struct run_rank *rank, uint32_t block)
 {
     const struct plan_block_layout *where = &plan_layout_of(rank->plan)->blocks[block];
@@ -615,8 +619,8 @@ static void clear_part(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Zeroes DEVICE: sums of blocks that are not trained stay zero, and so do gaps between parameters. HOST
- * is zero already. */
+/* Zeroes DEVICE, so that sums of blocks that are not trained stay zero, and so do gaps between
+ * parameters. HOST is zero already. */
 static void clear_device(struct run_rank *rank)
 {
     if (rank->input->budgets.device_is_host) {
@@ -708,8 +712,8 @@ static int open_kept(struct loading *load)
     return rc < 0 ? rc : 0;
 }
 
-/* Where this rank adds what it reads; NULL: nowhere. If all ranks read the whole model, only the
- * first one sums. */
+/* Returns where this rank adds the checksums of what it reads; NULL: nowhere. If all ranks read the
+ * whole model, only the first one sums. */
 static struct model_sums *own_sums(const struct run_rank *rank, struct model_sums *sums)
 {
     return rank->input->rank == 0 || plan_shards_weights(rank->input) ? sums : NULL;

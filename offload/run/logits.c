@@ -1,6 +1,6 @@
-/* logits.c: the logits of the token after a row: for a sample of what a model has learned, not for
+/* logits.c: the logits of the token after a row, for a sample of what a model has learned, not for
  * generation. The evaluation's tape leaves the last activations and the head's weights where its
- * last command had them; the head then runs for one token alone. No tape runs meanwhile. */
+ * last command used them; the head then runs for one token alone. No tape runs in the meantime. */
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>

@@ -36,7 +36,8 @@ static uint64_t place_array(uint64_t *total, uint64_t bytes)
     return at;
 }
 
-/* Lays out everything that the block's steps touch, and binds it. `memory` NULL: only adds up bytes. */
+/* Lays out all arrays that the block's steps use, and binds them. With `memory` NULL it only adds
+ * up bytes. */
 static uint64_t lay_out(const struct run_shapes *shapes, const struct run_options *options,
                         unsigned index, char *memory, struct model_binding *binding)
 {
@@ -70,7 +71,7 @@ static uint64_t lay_out(const struct run_shapes *shapes, const struct run_option
         [MODEL_BASE_SIN] = place_array(&total, angles),
         [MODEL_BASE_SCALE] = place_array(&total, sizeof(float)),
         [MODEL_BASE_LOSS] = place_array(&total, sizeof(struct kern_loss)),
-        /* Zeros: the whole row is one answer, which the other one does not see. */
+        /* Zeros: the whole row is one answer, and the rejected answer does not attend to it. */
         [MODEL_BASE_GAPS] = pairs ? place_array(&total, tokens) : 0,
         [MODEL_BASE_POSITIONS] = pairs ? place_array(&total, tokens) : 0,
     };
@@ -99,7 +100,7 @@ static uint64_t lay_out(const struct run_shapes *shapes, const struct run_option
     return total;
 }
 
-/* Bytes of a device that measuring a block takes. */
+/* Returns the bytes of a device that measuring a block takes. */
 static uint64_t stage_bytes(const struct run_shapes *shapes, const struct run_options *options,
                             unsigned index)
 {
@@ -116,8 +117,8 @@ static int stage_copy(struct stage *stage, enum dev_copy_direction direction, ch
     return rc != 0 ? rc : core_fence_wait(done, -1);
 }
 
-/* Fills a card's memory, because a card computes faster with zeros: numbers of about 0.01 of both
- * signs, in bf16 as in fp32; then ids and labels of token 0. */
+/* Fills a GPU's memory, because a GPU computes faster with zeros: numbers of about 0.01 of both
+ * signs, valid in bf16 and in fp32; then ids and labels of token 0. */
 static int stage_fill(struct stage *stage, uint64_t bytes, uint64_t tokens)
 {
     enum { PATTERN_BYTES = 1 << 20 };
@@ -187,8 +188,8 @@ static int time_steps(struct stage *stage, const struct model_steps *steps, enum
     return rc;
 }
 
-/* The fastest of a few rounds: the first round creates primitives, and other programs may disturb
- * any. */
+/* Takes the fastest of a few rounds, because the first round creates primitives, and other programs
+ * may disturb any round. */
 static int measure_block(const struct run_shapes *shapes, const struct run_options *options,
                          unsigned index, struct run_rates *out)
 {
@@ -278,8 +279,8 @@ static double ratio(double all, double part)
     return part > 0 ? all / part : 1;
 }
 
-/* Measures a layer over as many rows as fit; the time of all rows follows from their flops. Measures
- * nothing if not even one token fits: then no plan does. */
+/* Measures a layer over as many rows as fit; the time of all rows is computed from their flops.
+ * Measures nothing if not even one token fits, because then no plan fits either. */
 static int measure_fewer_rows(const struct run_shapes *shapes, const struct run_options *options,
                               unsigned layer, uint64_t limit, struct run_rates *out)
 {
@@ -323,7 +324,8 @@ int run_measure_blocks(const struct run_shapes *shapes, const struct run_options
 
 /* ---- stored weights ---- */
 
-/* The largest tensor of the first block that is stored in fewer bits; NULL: there is none. */
+/* Returns the largest tensor of the first block that is stored in fewer bits; NULL: there is
+ * none. */
 static const struct model_stored_part *largest_part(const struct run_shapes *shapes)
 {
     const struct model_stored_part *most = NULL;
@@ -337,14 +339,14 @@ static const struct model_stored_part *largest_part(const struct run_shapes *sha
     return most;
 }
 
-/* Expands part of a tensor again and again: as many rows as fit in the memory that measuring may
- * use. */
+/* Expands part of a tensor repeatedly: as many rows as fit in the memory that measuring may use. */
 int run_measure_expand(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out)
 {
     const struct model_stored_part *part = shapes->model != NULL ? largest_part(shapes) : NULL;
     const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE, .threads = options->threads};
-    const struct kern_options plain = {.products = KERN_PRODUCTS_PLAIN}; /* none is computed */
+    /* no products are computed */
+    const struct kern_options plain = {.products = KERN_PRODUCTS_PLAIN};
     const uint64_t spare = run_measure_spare(shapes, options);
     struct run_bench bench = {0};
     if (part == NULL) {

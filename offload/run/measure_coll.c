@@ -1,5 +1,6 @@
-/* measure_coll.c: times what ranks do together: all ranks, as threads of this process, or the one of this process
- * among those of others, which measure at the same time. */
+/* measure_coll.c: times collectives of ranks. The ranks are all threads of this process, or one
+ * thread of this process takes part with ranks of other processes, which measure at the same
+ * time. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -50,7 +51,8 @@ static int bench_init(struct coll_bench *bench)
     if (rc != 0) {
         return rc;
     }
-    /* After the ranks are open: if this fails, closing them tells the others, which wait for them. */
+    /* Called after the ranks are open. If this fails, closing them tells the other processes, which
+     * wait for them. */
     bench->arrays = calloc(with->count, bench->elements * sizeof *bench->arrays);
     bench->fences = calloc(with->count, sizeof *bench->fences);
     return bench->arrays != NULL && bench->fences != NULL
@@ -76,7 +78,7 @@ static int bench_turn(struct coll_bench *bench, enum coll_op op, uint32_t within
                                              .count = bench->elements};
         rc = coll_submit(bench->ranks[i], &command, &bench->fences[i]);
         if (rc != 0) {
-            coll_abort(bench->ranks[0], rc); /* the others would wait for this one */
+            coll_abort(bench->ranks[0], rc); /* otherwise the others would wait for this one */
             return rc;
         }
     }
@@ -86,7 +88,8 @@ static int bench_turn(struct coll_bench *bench, enum coll_op op, uint32_t within
     return rc;
 }
 
-/* A reduction and a gather of all, or a gather of groups. Sets *seconds to how long they take once all are there. */
+/* Measures a reduction and a gather of all ranks, or a gather of groups. Sets *seconds to the time
+ * that they take once all ranks have arrived. */
 static int bench_time(struct coll_bench *bench, uint32_t within, double *seconds)
 {
     int rc = bench_turn(bench, COLL_BARRIER, 0);
@@ -109,7 +112,8 @@ int run_measure_coll(const struct run_coll_ranks *with, uint64_t bytes, struct p
     const double whole = (double)(bench.elements * sizeof(uint16_t));
     double seconds = 0;
     int rc = bench_init(&bench);
-    for (int turn = 0; rc == 0 && turn < COLL_TURNS; turn++) { /* the first touches the memory */
+    /* the first turn touches the memory */
+    for (int turn = 0; rc == 0 && turn < COLL_TURNS; turn++) {
         rc = bench_time(&bench, 0, &seconds);
         out->coll_bytes = 2 * whole * (with->world - 1) / with->world / seconds;
         if (rc == 0 && with->within > 0) {

@@ -22,7 +22,7 @@ static int measure_packing(uint64_t bytes, struct plan_rates *out)
     const uint64_t groups = bytes / sizeof(uint16_t) / COLL_CODES;
     const uint64_t count = groups * COLL_CODES;
     uint16_t *numbers = malloc(count * sizeof *numbers);
-    uint8_t *codes = malloc(count * sizeof *numbers); /* larger than the codes of weights or of
+    uint8_t *codes = malloc(count * sizeof *numbers); /* has room for the codes of weights and of
                                                        * gradients */
     int rc = numbers != NULL && codes != NULL
                  ? 0
@@ -50,8 +50,7 @@ static int measure_packing(uint64_t bytes, struct plan_rates *out)
 enum { COPY_BYTES_MIN = 1 << 20, COPY_BYTES_MAX = 16 << 20 };
 enum {
     CARD_COPY_BYTES_MAX = 256 << 20
-}; /* a link needs milliseconds for this, much more than for
-                                           * a launch */
+}; /* a link needs milliseconds for this, which is much more than for a launch */
 
 int run_measure_copies(const struct run_shapes *shapes, const struct run_options *options,
                        struct plan_rates *out)
@@ -72,7 +71,8 @@ int run_measure_copies(const struct run_shapes *shapes, const struct run_options
         out->down_bytes = rates.down;
         out->both_bytes = host ? 0 : rates.both;
         out->round_elements = rates.within / 4;
-        out->coll_bytes = host ? rates.within : rates.both; /* cards: at least over their links */
+        /* for GPUs, at least the rate of their links */
+        out->coll_bytes = host ? rates.within : rates.both;
         out->shared_cores = host;
     }
     dev_close(device);

@@ -14,9 +14,9 @@
 
 enum { DEPTH_MIN = 4, TURNS = 5, PAUSE_MS = 500 };
 
-/* A drive slower than `slow` may be busy, for example with files that were just removed, and is
- * measured again; if it is as slow in both measurements, that is its rate. A rate below `stalled`
- * is never taken for the drive's own. */
+/* A drive slower than `slow` may be busy, for example with removing files, and is measured again;
+ * if it is as slow in both measurements, that is its rate. A rate below `stalled` is never taken as
+ * the drive's own rate. */
 static const double slow_bytes_per_s = 5e8;
 static const double stalled_bytes_per_s = 4e7;
 static const double alike = 1.3;
@@ -41,7 +41,7 @@ void run_rates_nearest(const char *directory, char path[RUN_RATES_PATH_BYTES])
     }
 }
 
-/* Keeps the best of each rate: other work can only make a drive slower. */
+/* Keeps the best of each rate, because other work can only make a drive slower. */
 static void keep_best(const struct aio_rates *rates, struct run_drive_rates *best)
 {
     best->read_bytes = fmax(best->read_bytes, rates->read_bytes_per_s);

@@ -36,15 +36,15 @@ static struct adam_arrays chunk_arrays(const struct plan_format *format, char *m
                              states + plan_state_bytes(format, elements));
 }
 
-/* Of the processors that may be used. */
+/* Counts the processors that may be used. */
 static uint64_t cache_bytes(void)
 {
     struct core_cpus cpus;
     return core_cpus_allowed(&cpus) == 0 ? core_caches_bytes(&cpus, "") : 0;
 }
 
-/* Parameters that the update is measured with. They should not fit into caches into which those of the model do not
- * fit. */
+/* Returns the number of parameters that the update is measured with. They should not fit into
+ * caches into which the model's parameters do not fit. */
 static uint64_t update_elements(const struct run_shapes *shapes, const struct run_options *options)
 {
     const struct plan_format format = run_options_format(options);
@@ -83,12 +83,13 @@ static int time_update(struct updating *updating, double *seconds)
     return rc;
 }
 
-/* Bytes per second of copies that would stop the update: its loss of speed beside copies tells. On the CPU device
- * copies are work of the processor, which is counted otherwise. */
+/* Returns the bytes per second of copies that would stop the update, computed from its loss of
+ * speed beside copies. On the CPU device copies are work of the processor, which is counted
+ * elsewhere. */
 static int time_beside(const struct run_shapes *shapes, const struct run_options *options,
                        struct updating *updating, double alone, struct plan_rates *out)
 {
-    const double least_loss = 0.01; /* below it is noise: the update hardly uses memory */
+    const double least_loss = 0.01; /* a smaller loss is noise: the update hardly uses memory */
     const struct run_beside with = {.work = do_update,
                                     .context = updating,
                                     .seconds = alone,
@@ -104,7 +105,7 @@ static int time_beside(const struct run_shapes *shapes, const struct run_options
     const double loss = rc == 0 ? 1 - alone / seconds : 0;
     if (rc == 0 && copied > 0) {
         out->memory_bytes = copied / (loss > least_loss ? loss : least_loss);
-    } else if (rc == 0) { /* no copy ended during so small an update: its own bytes tell */
+    } else if (rc == 0) { /* no copy ended during such a small update, so its own bytes are used */
         const struct plan_format format = run_options_format(options);
         out->memory_bytes = (double)updating->arrays->count / alone *
                             run_options_touched_bytes(&format);
@@ -112,7 +113,7 @@ static int time_beside(const struct run_shapes *shapes, const struct run_options
     return rc;
 }
 
-/* Warns if small budgets have made it so. */
+/* Warns if small budgets made the measurement small. */
 static void tell_cache(const struct run_shapes *shapes, const struct run_options *options,
                        uint64_t bytes)
 {
@@ -126,9 +127,9 @@ static void tell_cache(const struct run_shapes *shapes, const struct run_options
     }
 }
 
-/* The number of threads to measure with. All ranks of this machine update at the same time and
- * share the rate of its memory, so it is the sum of their threads, but no more than there are
- * processors, and no less than this rank has. */
+/* Returns the number of threads to measure with. All ranks of this machine update at the same time
+ * and share the rate of its memory. So it is the sum of their threads, but at most the number of
+ * processors, and at least the threads of this rank. */
 static unsigned crew_of(const struct run_options *options)
 {
     struct core_cpus cpus;
@@ -145,7 +146,8 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     const uint64_t elements = update_elements(shapes, options);
     struct core_region_options memory = {.name = "the measured update",
                                          .bytes = chunk_bytes(&format, elements)};
-    struct run_options alone = *options; /* on the machine, with the threads of all its ranks */
+    /* as if this rank were alone on the machine, with the threads of all its ranks */
+    struct run_options alone = *options;
     struct run_place place;
     struct adam_group group = options->group;
     struct adam *adam = NULL;
@@ -163,7 +165,7 @@ int run_measure_update(const struct run_shapes *shapes, const struct run_options
     if (rc != 0) {
         goto done;
     }
-    memory.team = team; /* which touches the pages in turn, on all nodes */
+    memory.team = team; /* the team touches the pages in turn, on all nodes */
     rc = core_region_alloc(&memory, &region);
     if (rc != 0) {
         goto done;
@@ -263,7 +265,8 @@ int run_measure_card(const struct run_shapes *shapes, const struct run_options *
                               CORE_UPDATE_TILE * CORE_UPDATE_TILE;
     const uint64_t sums_bytes = elements / CORE_UPDATE_TILE * sizeof(double);
     const struct dev_queue_options queue = {.kind = DEV_QUEUE_COMPUTE};
-    const struct kern_options plain = {.products = KERN_PRODUCTS_PLAIN}; /* none is computed */
+    /* no products are computed */
+    const struct kern_options plain = {.products = KERN_PRODUCTS_PLAIN};
     struct run_bench card = {0};
     if (dev_is_cpu(options->device)) {
         out->card_update_elements = out->card_sums_elements = 0;

@@ -1,5 +1,5 @@
-/* memory.c: one allocation per tier; buffers are offsets in it. Of a device whose allocations are separate, each
- * buffer is one. */
+/* memory.c: makes one allocation per tier; buffers are offsets in it. On a device with separate
+ * allocations, each buffer is one allocation. */
 #include "offload/run/memory.h"
 
 #include <errno.h>
@@ -75,8 +75,8 @@ static int add_part(struct parts *parts, uint64_t begin, uint32_t node)
     return 0;
 }
 
-/* Places memory that no chunk occupies: on the card's node or, because all nodes compute, on the
- * nodes in turn. */
+/* Places memory that no chunk occupies: on the GPU's node or, if there is no GPU, on the nodes in
+ * turn, because all nodes compute. */
 static int add_stripes(struct parts *parts, const struct plan_buffer *buffer)
 {
     enum { STRIPE_BYTES = 4 << 20 };
@@ -130,7 +130,7 @@ static int by_begin(const void *left, const void *right)
     return a->begin < b->begin ? -1 : a->begin > b->begin;
 }
 
-/* The parts of the HOST tier: buffers first, then, at the same place, the chunks in them. */
+/* Lists the parts of the HOST tier: first the buffers, then the chunks in each of them. */
 static int list_parts(struct parts *parts)
 {
     const struct plan *plan = parts->of->plan;
@@ -157,7 +157,8 @@ static int list_parts(struct parts *parts)
 
 /* ---- the HOST tier ---- */
 
-/* Touches the tier on a rank's nodes: the calling thread, a member of the team, moves to the first of them. */
+/* Touches the tier on a rank's nodes. The calling thread, a member of the team, moves to the first
+ * node. */
 static int alloc_placed(struct run_memory *memory, const struct run_memory_options *given,
                         struct core_region_options *options)
 {

@@ -1,6 +1,6 @@
-/* memory.h: the memory of a plan's buffers: one piece of the device's memory and one region of the
- * host's, and where each buffer is in them. Taken before a run, freed after it. The thread of the rank
- * changes it while nothing else uses it; lanes read it. */
+/* memory.h: the memory of a plan's buffers: one piece of the device's memory, one region of the
+ * host's memory, and where each buffer is in them. Taken before a run, freed after it. The thread
+ * of the rank changes it while no lane uses it; lanes read it. */
 #ifndef OFFLOAD_RUN_MEMORY_H
 #define OFFLOAD_RUN_MEMORY_H
 
@@ -11,15 +11,16 @@ struct core_team;
 struct dev_device;
 struct run_place;
 
-/* Bytes of the device beyond the plan's, so that buffers begin at pages. */
+/* Additional bytes of the device, so that buffers begin at pages. */
 enum { RUN_MEMORY_SPARE_BYTES = 4096 };
 
 struct run_memory {
     const struct plan *plan;   /* borrowed */
     struct dev_device *device; /* borrowed */
     void *device_block;        /* owned: dev_memory_free; NULL: the plan has none */
-    char *device_base;         /* the first page in it; NULL: each buffer is an allocation */
-    bool separate;             /* each buffer in DEVICE is an allocation, which `at` owns */
+    /* the first page in device_block; NULL: each buffer is an allocation */
+    char *device_base;
+    bool separate; /* each buffer in DEVICE is an allocation, which `at` owns */
     uint64_t device_bytes;
     struct core_region host; /* owned */
     bool registered;         /* the host's region is pinned for the device */
@@ -34,7 +35,7 @@ struct run_memory_options {
     const struct plan *plan;
     const struct plan_input *input;
     struct dev_device *device;
-    const struct run_place *place; /* where chunks belong; NULL: anywhere */
+    const struct run_place *place; /* where chunks are to be placed; NULL: anywhere */
     /* Touches pages; its members are on the nodes of `place`; NULL: the caller. */
     struct core_team *team;
 };
@@ -46,20 +47,20 @@ void run_memory_fini(struct run_memory *memory);
  * this is in the other generation, if there are two. */
 char *run_memory_of(const struct run_memory *memory, const struct plan_command *command,
                     enum plan_role role);
-/* Operand number `index` of those with the role PLAN_AS_BORROWED, which are only read. */
+/* Returns operand number `index` of those with the role PLAN_AS_BORROWED, which are only read. */
 const char *run_memory_borrowed(const struct run_memory *memory, const struct plan_command *command,
                                 uint32_t index);
 /* Like run_memory_of, but always in the current generation. */
 const char *run_memory_current(const struct run_memory *memory, const struct plan_command *command,
                                enum plan_role role);
 
-/* Makes current what speculative commands wrote. Call it when they are done and no command that reads a buffer is
- * under way. */
+/* Makes the results of speculative commands current. Call it when these are done and no command
+ * that reads a buffer is under way. */
 void run_memory_swap_generations(struct run_memory *memory);
 /* Returns whether any buffer in memory has two generations. */
 bool run_memory_has_generations(const struct run_memory *memory);
-/* Like run_memory_of, but the beginning of the operand's buffer, whatever part of it the operand names: for
- * slots, in which each stream has an offset (plan_slot_states_offset). */
+/* Like run_memory_of, but returns the beginning of the operand's buffer, whatever part of it the
+ * operand names: for slots, in which each stream has an offset (plan_slot_states_offset). */
 char *run_memory_slot_of(const struct run_memory *memory, const struct plan_command *command,
                          enum plan_role role);
 

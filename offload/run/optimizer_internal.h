@@ -1,4 +1,5 @@
-/* optimizer_internal.h: what an optimizer holds. Only for optimizer.c and the files optimizer_*.c. */
+/* optimizer_internal.h: the state of an optimizer. Only for optimizer.c and the files
+ * optimizer_*.c. */
 #ifndef OFFLOAD_RUN_OPTIMIZER_INTERNAL_H
 #define OFFLOAD_RUN_OPTIMIZER_INTERNAL_H
 

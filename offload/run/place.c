@@ -23,7 +23,7 @@ static unsigned least(unsigned a, unsigned b)
     return a < b ? a : b;
 }
 
-/* Threads [first, end) of each node: in proportion to processors, at least one each. */
+/* Finds the threads [first, end) of each node: in proportion to processors, at least one each. */
 static void divide_threads(struct run_place *place, unsigned threads)
 {
     unsigned cpus = 0;
@@ -36,13 +36,13 @@ static void divide_threads(struct run_place *place, unsigned threads)
         node->first = n > 0 ? node[-1].end : 0;
         before += core_cpus_count(&node->cpus);
         node->end = (unsigned)((uint64_t)threads * before / cpus);
-        const unsigned after = place->node_count - n - 1; /* nodes that need a thread, too */
+        const unsigned after = place->node_count - n - 1; /* nodes that also need a thread */
         node->end = node->end > node->first ? node->end : node->first + 1;
         node->end = least(node->end, threads - after);
     }
 }
 
-/* Each turn goes to the node that has had the fewest turns for its threads. */
+/* Gives each turn to the node that has had the fewest turns for its threads. */
 static void take_turns(struct run_place *place, unsigned threads)
 {
     uint32_t had[RUN_PLACE_NODES_MAX] = {0};
@@ -121,8 +121,8 @@ int run_place_decide(const struct core_topo *topo, const struct run_place_wish *
 
 /* ---- the places on this machine ---- */
 
-/* Ranks that may use the same processors share them: threads of this process, or processes of this host that
- * the launcher bound alike. */
+/* Ranks that may use the same processors share them. These are threads of this process, or
+ * processes of this host that the launcher bound in the same way. */
 static void count_ranks(const struct run_options *options, const struct coll_peers *peers,
                         struct run_place_wish *wish)
 {
@@ -143,8 +143,8 @@ static void count_ranks(const struct run_options *options, const struct coll_pee
     }
 }
 
-/* Returns whether this machine has several nodes: reading its layout for one takes longer than
- * creating a small engine. */
+/* Returns whether this machine has several nodes. Reading the machine's layout for one node takes
+ * longer than creating a small engine. */
 static bool has_nodes(void)
 {
     struct core_cpus nodes;

@@ -9,7 +9,7 @@
 
 /* A node that a rank uses: it holds some of the rank's chunks, and its threads update them. */
 struct run_place_node {
-    int number; /* the kernel's */
+    int number; /* the kernel's number of the node */
     struct core_cpus cpus;
     unsigned first, end; /* members of a team of all threads that run here */
 };
@@ -17,18 +17,19 @@ struct run_place_node {
 enum { RUN_PLACE_NODES_MAX = 24, RUN_PLACE_TURN_MAX = 256 };
 
 struct run_place {
-    uint32_t node_count; /* 0: one node, or no placement: nothing is bound */
+    uint32_t node_count; /* 0: there is one node, or nothing is placed, so no thread is bound */
     struct run_place_node nodes[RUN_PLACE_NODES_MAX];
     struct core_cpus cpus; /* processors of all these nodes */
     /* The node of each chunk, in turn; nodes with more threads come more often. */
     uint8_t turn[RUN_PLACE_TURN_MAX];
     uint32_t turn_count;
-    struct core_cpus store_cpus[STORE_PATHS_MAX]; /* beside each path's drive; empty: anywhere */
+    /* processors near each path's drive; empty: anywhere */
+    struct core_cpus store_cpus[STORE_PATHS_MAX];
 };
 
 struct coll_peers;
 
-/* Nothing is placed. */
+/* Returns a place with which nothing is placed. */
 extern const struct run_place run_place_none;
 
 /* Inputs of a rank's placement. */
@@ -41,12 +42,13 @@ struct run_place_wish {
     uint32_t drive_count;
 };
 
-/* Decides for one rank. Pure. A machine with one node gives node_count 0. */
+/* Decides for one rank. Pure. On a machine with one node, node_count is 0. */
 int run_place_decide(const struct core_topo *topo, const struct run_place_wish *wish,
                      struct run_place *out);
 
-/* The same for a rank on this machine, or on one whose files are in options->topology. `card` as above; `peers`:
- * the processes; NULL: there is one. If the machine's layout cannot be read, it warns, and nothing is placed. */
+/* The same for a rank on this machine, or on the machine whose files are in options->topology.
+ * `card` as above; `peers`: the processes; NULL: only this one. If the machine's layout cannot be
+ * read, the function logs a warning, and nothing is placed. */
 void run_place_create(const struct run_options *options, const struct coll_peers *peers, int card,
                       struct run_place *out);
 
@@ -55,11 +57,12 @@ void run_place_create(const struct run_options *options, const struct coll_peers
 uint32_t run_place_of_chunk(const struct run_place *place, uint64_t block, uint64_t chunk);
 uint32_t run_place_of_slot(const struct run_place *place, uint32_t buffer);
 
-/* Creates a team whose members are on the nodes as `first` and `end` say. */
+/* Creates a team whose members are on the nodes that `first` and `end` name. */
 int run_place_team(const struct run_place *place, const char *name, unsigned threads,
                    struct core_team **out);
 
-/* "node 0 (24 threads on processors 0-23), node 1 (24 threads on processors 24-47)". Returns text. */
+/* Writes "node 0 (24 threads on processors 0-23), node 1 (24 threads on processors 24-47)". Returns
+ * text. */
 const char *run_place_print(const struct run_place *place, char *text, size_t bytes);
 
 #endif

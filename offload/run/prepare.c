@@ -1,4 +1,4 @@
-/* prepare.c: shapes, then rates, then budgets, then the plan. */
+/* prepare.c: makes shapes, then rates, then budgets, then the plan. */
 #include "offload/run/prepare.h"
 
 #include <errno.h>
@@ -29,7 +29,7 @@ static void set_seconds(struct run_prepared *prepared, double factor)
 }
 
 /* Ranks of this machine share its drives and, if they have more threads than there are processors,
- * the processors. They all do the same at the same time. */
+ * also the processors. They all do the same work at the same time. */
 static void share(struct plan_rates *rates, const struct run_options *options)
 {
     const double ranks = at_least_one(options->drive_ranks);
@@ -43,7 +43,7 @@ static void share(struct plan_rates *rates, const struct run_options *options)
     for (size_t i = 0; i < sizeof of_drives / sizeof of_drives[0]; i++) {
         *of_drives[i] /= ranks;
     }
-    /* Without shared cores only the first two are the processors'. */
+    /* Without shared cores only the first two rates belong to the processors. */
     for (size_t i = 0; i < (rates->shared_cores ? cores : 2); i++) {
         *of_cores[i] /= crowding;
     }
@@ -99,8 +99,8 @@ static uint64_t weight_bytes(const struct plan_block_shape *shape)
     return shape->elements * shape->format.weight_bytes;
 }
 
-/* Returns whether the weights of a block that lends them can come by sections: if the block
- * computes itself, it must be able to compute with rows alone. */
+/* Returns whether the weights of a block that other blocks borrow can come by sections. If the
+ * block itself computes, it must be able to compute with rows alone. */
 static bool can_lend_sections(const struct run_prepared *prepared, uint32_t block)
 {
     return block >= prepared->shapes->model->compute_count ||
@@ -147,10 +147,11 @@ static uint64_t layer_bytes(const struct run_prepared *prepared)
     return bytes;
 }
 
-/* Plans with whole blocks if they fit; else brings weights by sections, which are read more often: frozen ones of
- * more bytes than a layer has, or all frozen ones, or all. Each is tried with larger groups first, then with smaller ones in a
- * longer tape: the activations of a whole group are in memory when a step goes micro-batch by micro-batch. Packed weights
- * are gathered whole. */
+/* Plans with whole blocks if they fit. Otherwise brings weights by sections, which are read more
+ * often: first the frozen weights that are larger than a layer, then all frozen ones, then all
+ * weights. Each of these is tried with larger groups first, then with smaller ones in a longer
+ * tape, because the activations of a whole group are in memory when a step runs micro-batch by
+ * micro-batch. Packed weights are gathered whole. */
 static int plan_groups(struct run_prepared *prepared, const struct run_options *options)
 {
     enum { GROUPS = 2 };
@@ -160,7 +161,8 @@ static int plan_groups(struct run_prepared *prepared, const struct run_options *
     const bool smaller = options->micro_batches > groups_max[0] &&
                          options->wishes.order != PLAN_ORDER_LAYER;
     const size_t ways = options->packs ? 1 : sizeof sectionings / sizeof sectionings[0];
-    uint32_t last[GROUPS] = {UINT32_MAX, UINT32_MAX}; /* blocks with sections in the last plan */
+    /* number of blocks with sections in the last plan */
+    uint32_t last[GROUPS] = {UINT32_MAX, UINT32_MAX};
     int rc = -EFBIG;
     for (size_t s = 0; s < ways; s++) {
         for (size_t g = 0; rc == -EFBIG && g < (smaller ? GROUPS : 1); g++) {
@@ -186,7 +188,8 @@ static int find_rates(struct run_prepared *prepared, const struct run_options *o
         prepared->rates.machine.coll_bytes = options->coll_bytes;
         prepared->rates.machine.within_bytes = options->within_bytes;
     }
-    /* -EFBIG from here is a drive's refusal; callers take it for a plan that does not fit. */
+    /* An -EFBIG from here is a drive's refusal; callers would take it for a plan that does not
+     * fit. */
     return rc == -EFBIG ? -EIO : rc;
 }
 

@@ -1,5 +1,5 @@
-/* prepare.h: from a model and the options of a run to a plan, with everything that the plan is made
- * from: shapes, budgets minus what the runtime takes, rates. Immutable once created. */
+/* prepare.h: turns a model and the options of a run into a plan, together with the plan's inputs:
+ * shapes, budgets minus the memory that the runtime takes, rates. Immutable once created. */
 #ifndef OFFLOAD_RUN_PREPARE_H
 #define OFFLOAD_RUN_PREPARE_H
 

@@ -1,4 +1,4 @@
-/* rank.c: creates and destroys what a rank works with. */
+/* rank.c: creates and destroys the parts of a rank. */
 #include "offload/run/rank.h"
 
 #include <errno.h>
@@ -19,10 +19,11 @@
 
 /* With queues of this depth the steps of a block never wait for a slot of the queue. */
 enum { COMPUTE_DEPTH = 1024, COPY_DEPTH = 256 };
-/* Steps that a timeline shows: the first step has no pending update, and warms up. */
+/* The steps that a timeline shows. The first step has no pending update, and warms up. */
 enum { TRACE_FIRST = 1, TRACE_TAPES = 4 };
 
-/* Ranks with a lane that did not end its command: kept, because the lane's thread uses them. */
+/* Ranks with a lane that did not end its command. They are kept, because the lane's thread uses
+ * them. */
 static _Atomic(struct run_rank *) lost_ranks;
 
 static const struct {
@@ -36,7 +37,8 @@ static const struct {
     [PLAN_Q_WRITE_ACT - PLAN_Q_READ_WEIGHT] = {AIO_STATES, "write activations"},
 };
 
-/* The most bytes of gradients that cards sum at a time over ranks; the others' pieces are in memory of this rank's card. */
+/* The largest number of bytes of gradients that GPUs sum at a time over ranks; the pieces of the
+ * other ranks are in memory of this rank's GPU. */
 enum { SUM_BYTES_MAX = 64 << 20 };
 
 static uint64_t sum_bytes(const struct run_shapes *shapes, const struct run_options *options)
@@ -58,7 +60,7 @@ uint64_t run_rank_device_bytes(const struct run_shapes *shapes, const struct run
 {
     enum { GRAIN = 5 * DEV_ALIGN_BYTES };
     const uint64_t logits = (uint64_t)shapes->model->config.vocab *
-                            kern_type_bytes(options->type); /* logits.c: of one token */
+                            kern_type_bytes(options->type); /* logits.c: the logits of one token */
     return shapes->scratch_bytes + run_inputs_bytes(shapes->model, options) + logits +
            sum_bytes(shapes, options) + RUN_MEMORY_SPARE_BYTES + GRAIN;
 }
@@ -256,7 +258,7 @@ static int make_executor(struct run_rank *rank)
 {
     struct run_executor_options options = {
         .bell = &rank->bell, .commands_max = longest_tape(rank->plan), .pulse = &rank->pulse};
-    if (rank->application != NULL) { /* it may compute for any time */
+    if (rank->application != NULL) { /* an application may compute for any length of time */
         options.commands_max = rank->application->commands_max;
     } else {
         options.stall_limit_ns = run_options_stall_ns(rank->options);
@@ -477,8 +479,8 @@ int run_rank_trace(struct run_rank *rank)
     return plan_trace_write(rank->trace, rank->input, rank->given.trace);
 }
 
-/* Ends what still runs, users before what they use. Memory that a drive may still write to is not
- * freed. */
+/* Ends everything that still runs; each part before the parts that it uses. Memory that a drive may
+ * still write to is not freed. */
 bool run_rank_destroy(struct run_rank *rank)
 {
     if (rank == NULL) {

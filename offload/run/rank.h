@@ -1,6 +1,6 @@
-/* rank.h: one rank: its device, memory, store, queues and the executor between them. It loads weights,
- * takes steps, evaluates, and hands out weights and states, as the plan says.
- * One thread calls; the lanes have threads of their own. */
+/* rank.h: one rank: its device, memory, store, queues, and the executor that connects them. It
+ * loads weights, takes steps, evaluates, and hands out weights and states, as the plan says. One
+ * thread calls; the lanes have their own threads. */
 #ifndef OFFLOAD_RUN_RANK_H
 #define OFFLOAD_RUN_RANK_H
 
@@ -17,8 +17,8 @@ struct coll_peers;
 struct run_checkpoint_writer;
 struct run_rank;
 
-/* An application that computes in place of the device, on weights and gradients of its own. Only the update
- * and the store are lanes of its tapes. */
+/* An application that computes in place of the device, on its own weights and gradients. Only the
+ * update and the store are lanes of its tapes. */
 struct run_application {
     const struct blocks *blocks;
     const struct run_lent *lent;
@@ -27,7 +27,7 @@ struct run_application {
     uint32_t group_count;
     /* number of commands of the longest tape; the application makes the tapes */
     uint32_t commands_max;
-    /* Called on the update's thread when the weights of a block are the new ones. */
+    /* Called on the update's thread when the weights of a block were updated. */
     void (*updated)(void *user, uint32_t block);
     /* Sums the squares over all processes, from the sums of this process's tiles; NULL: there is no
      * other process. On the update's thread. */
@@ -42,12 +42,14 @@ struct run_rank_options {
     const struct plan_input *input;
     const struct plan *plan;
     struct run_checkpoint_writer *writer; /* NULL: no tape saves */
-    struct coll_meeting *meeting;         /* where ranks of this process meet; NULL: only one */
-    struct coll_peers *peers;             /* the processes of all ranks; NULL: this one */
-    uint64_t run;                         /* distinguishes runs */
-    const char *trace;                    /* a file for the timeline of a few steps; NULL: none */
-    /* Called now and then by create and load; a result other than 0 stops them with that error. May be
-     * NULL. */
+    /* where ranks of this process meet; NULL: there is only one rank */
+    struct coll_meeting *meeting;
+    /* the processes of all ranks; NULL: there is only this process */
+    struct coll_peers *peers;
+    uint64_t run;      /* distinguishes runs */
+    const char *trace; /* a file for the timeline of a few steps; NULL: none */
+    /* Called repeatedly by create and load; a result other than 0 stops them with that error. May
+     * be NULL. */
     int (*progress)(void *user, const char *phase, uint64_t done, uint64_t total);
     void *user;
 };
@@ -67,27 +69,28 @@ bool run_rank_destroy(struct run_rank *rank);
 /* Writes the timeline that the options name, if any, once. Call it after a drain. Destroy calls it, too. */
 int run_rank_trace(struct run_rank *rank);
 
-/* Grows while the rank makes progress. Any thread. */
+/* A counter that grows while the rank makes progress. Any thread. */
 uint64_t run_rank_pulse(const struct run_rank *rank);
 
 /* Ends the waits of other ranks for this one, with `code` and this thread's message. */
 void run_rank_abort(struct run_rank *rank, int code);
 
 /* Loads weights from the files; the optimizer's states are those that a run begins with. Call
- * model_files_check first. What this rank reads of frozen blocks is added to `sums`, unless that is NULL. */
+ * model_files_check first. The checksums of frozen blocks that this rank reads are added to `sums`,
+ * unless that is NULL. */
 int run_rank_load(struct run_rank *rank, const struct model_files *files, struct model_sums *sums);
 /* Loads weights and states from a checkpoint of the same model and formats, with any placement and number of
  * ranks. Frozen blocks are read from the files if checkpoints have none (blocks.h). */
 int run_rank_resume(struct run_rank *rank, struct store_checkpoint *checkpoint,
                     const struct model_files *files, struct model_sums *sums);
-/* Makes the states with which a run on an application's weights begins. */
+/* Makes the initial states of a run on an application's weights. */
 int run_rank_load_application(struct run_rank *rank);
 /* Closes the files of the checkpoint of run_rank_resume, if none of its bytes are used any more. */
 int run_rank_release_checkpoint(struct run_rank *rank);
-/* Updates done or pending. */
+/* Number of updates that are done or pending. */
 uint64_t run_rank_updates(const struct run_rank *rank);
-/* What computes a card's matrix products: "cuBLASLt 130002, driver 13000, NVIDIA H200"; NULL: the
- * device is the CPU. Valid until destroy. */
+/* Describes the library that computes a GPU's matrix products: "cuBLASLt 130002, driver 13000,
+ * NVIDIA H200"; NULL: the device is the CPU. Valid until destroy. */
 const char *run_rank_products(const struct run_rank *rank);
 
 /* Inputs of one step besides its micro-batches. */
@@ -107,8 +110,8 @@ struct run_result {
     bool norm_neutral; /* the norm neither clipped nor skipped the update */
     bool guessed; /* the update was made before the norm was known; if norm_neutral, it was right */
     bool steady;  /* no other call came between this step and the previous one */
-    uint64_t guess_bytes; /* wasted: moved for a guess that was wrong */
-    int64_t wait_ns;      /* for other ranks; the engine sets it */
+    uint64_t guess_bytes; /* wasted bytes, moved for a wrong guess */
+    int64_t wait_ns;      /* time of waiting for other ranks; the engine sets it */
 };
 
 /* Copies micro-batch `index` of the `count` that the next step has on this rank, and adds its targets to *targets. It is
@@ -121,16 +124,16 @@ int run_rank_step(struct run_rank *rank, const struct run_step_request *order,
                   struct run_result *out);
 /* Returns whether a batch can be evaluated; -EINVAL says why not. */
 int run_rank_check(struct run_rank *rank, const struct model_batch *batch);
-/* The loss of one micro-batch; NULL: this rank only helps the others. */
+/* Computes the loss of one micro-batch. NULL: this rank only helps the others. */
 int run_rank_evaluate(struct run_rank *rank, const struct model_batch *batch,
                       struct kern_loss *out);
-/* Logits of the token after the last of `ids` [length], as fp32 in `out` [vocab]. `length` is at
- * most the rows' length. NULL: this rank only helps the others. */
+/* Computes the logits of the token after the last of `ids` [length], as fp32 in `out` [vocab].
+ * `length` is at most the rows' length. NULL: this rank only helps the others. */
 int run_rank_logits(struct run_rank *rank, const int32_t *ids, int64_t length, float *out);
 /* Does the pending update and waits for everything. */
 int run_rank_drain(struct run_rank *rank);
 
-/* Waits for everything that was begun; does not begin anything. */
+/* Waits for all work that was begun; does not begin any. */
 int run_rank_quiesce(struct run_rank *rank);
 
 /* ---- updates that are written to the open checkpoint ---- */
@@ -144,8 +147,8 @@ bool run_rank_updates_inside(const struct run_rank *rank);
 bool run_rank_can_save(const struct run_rank *rank);
 /* Writes the pending update to the checkpoint, with the next step or drain. */
 void run_rank_save_pending(struct run_rank *rank);
-/* Writes the next step's update to the checkpoint: the part made inside the step at once, the part
- * left pending with the step or drain after it. */
+/* Writes the next step's update to the checkpoint: the part that is made inside the step at once,
+ * the part that is left pending with the step or drain after it. */
 void run_rank_save_next(struct run_rank *rank);
 /* Returns whether the step after run_rank_save_next has written all of its update to the checkpoint
  * or left it pending. A skipped step has no update. */
@@ -156,15 +159,16 @@ bool run_rank_save_due(const struct run_rank *rank);
 void run_rank_save_forget(struct run_rank *rank);
 
 /* Calls `take` for each run of elements of the working weights of a block that this rank keeps, in
- * order; they are in their place in memory or in a slot. Call it after a drain. */
+ * order; the elements are in their place in memory or in a slot. Call it after a drain. */
 typedef int run_take_weights(void *context, uint64_t first, uint64_t count, const void *weights);
 int run_rank_weights(struct run_rank *rank, uint32_t block, run_take_weights *take, void *context);
 
 /* Takes all streams that an update reads and writes, chunk by chunk. */
 struct run_take_states {
     int (*take)(void *context, const struct adam_arrays *arrays);
-    /* Set both if take() returns before it is done with the arrays: `tail` returns the point after
-     * the last arrays, and `wait` waits until all arrays before a point are done with. */
+    /* Both are set if take() returns before it is done with the arrays: `tail` returns the point
+     * after the last arrays, and `wait` waits until the arrays before a point are no longer
+     * used. */
     uint64_t (*tail)(void *context);
     int (*wait)(void *context, uint64_t point);
     void *context;
@@ -174,7 +178,7 @@ int run_rank_states(struct run_rank *rank, uint32_t block, const struct run_take
 
 struct run_stats run_rank_stats_take(struct run_rank *rank);
 struct plan_traffic run_rank_traffic_take(struct run_rank *rank);
-/* What the drives of the rank's store have moved since the last call, by path. */
+/* Returns the bytes that the drives of the rank's store have moved since the last call, by path. */
 struct run_moved {
     struct store_moved paths[STORE_PATHS_MAX];
 };

@@ -1,5 +1,5 @@
-/* rank_internal.h: what a rank holds. Only for the files that make up a rank: rank.c, step.c, chunks.c,
- * load.c, read_out.c and logits.c. */
+/* rank_internal.h: the state of a rank. Only for the files that make up a rank: rank.c, step.c,
+ * chunks.c, load.c, read_out.c and logits.c. */
 #ifndef OFFLOAD_RUN_RANK_INTERNAL_H
 #define OFFLOAD_RUN_RANK_INTERNAL_H
 
@@ -16,13 +16,13 @@ enum { RANK_IO_QUEUES = 5 }; /* PLAN_Q_READ_WEIGHT and the next four */
 /* The state of the last step's update. */
 enum run_pending {
     RUN_PENDING_NONE,     /* nothing */
-    RUN_PENDING_DEFERRED, /* its update, or the deferred part of it: the next step or a drain does
-                           * it */
-    RUN_PENDING_SAVED,    /* as DEFERRED; the update also writes its results to the checkpoint */
+    RUN_PENDING_DEFERRED, /* the update, or its deferred part, is left to the next step or a
+                           * drain */
+    RUN_PENDING_SAVED,    /* like DEFERRED; the update also writes its results to the checkpoint */
     RUN_PENDING_COUNT,
 };
 
-/* Which step's update goes to the checkpoint. */
+/* Says which step's update goes to the checkpoint. */
 enum run_saved {
     RUN_SAVED_NONE,
     RUN_SAVED_NEXT, /* the update of the next step */
@@ -38,8 +38,9 @@ struct run_rank {
     const struct run_application *application; /* NULL: the device computes */
     const struct blocks *blocks;
 
-    struct core_bell bell;     /* bell of every lane */
-    _Atomic uint64_t pulse;    /* grows while this rank makes progress; others only compare it */
+    struct core_bell bell; /* bell of every lane */
+    /* grows while this rank makes progress; other threads only compare it */
+    _Atomic uint64_t pulse;
     struct dev_device *device; /* owned, like all below */
     struct kern_ops *ops;
     struct dev_queue *compute_queue;
@@ -53,7 +54,7 @@ struct run_rank {
     struct aio_queue *io_queues[RANK_IO_QUEUES];
 
     struct run_compute compute;
-    struct model_binding binding; /* owned arrays: of what is submitted now */
+    struct model_binding binding; /* owned arrays: the binding of the block that is submitted now */
     struct run_copy up;
     struct run_copy down;
     struct run_io io[RANK_IO_QUEUES];
@@ -61,7 +62,7 @@ struct run_rank {
     struct run_collect collect;
     struct run_checkpoint_lane *checkpoint_lane; /* owned; NULL: no tape saves */
     struct run_executor *executor;
-    struct plan_trace *trace; /* owned; NULL: not asked for */
+    struct plan_trace *trace; /* owned; NULL: no timeline was requested */
     struct dev_timing timing; /* sends the times of ops to the timeline */
     bool times_ops;           /* now */
     bool traced;              /* the timeline was written, or could not be */
@@ -71,13 +72,14 @@ struct run_rank {
                            * none */
     struct core_line gate; /* a tape's commands that do not read STORE wait until this line reaches
                             * its number */
-    uint64_t gates;        /* tapes released */
+    uint64_t gates;        /* number of tapes released */
     enum run_pending pending;
     enum run_saved saved;
-    uint64_t updates; /* updates done or pending; skipped steps have none */
+    uint64_t updates; /* number of updates done or pending; skipped steps have none */
     struct plan_traffic traffic;
-    struct run_moved moved; /* what drives had moved since the store was opened, at the last take */
-    struct run_rank *lost;  /* next in the list of ranks that could not be destroyed */
+    /* bytes that drives had moved since the store was opened, at the last take */
+    struct run_moved moved;
+    struct run_rank *lost; /* next in the list of ranks that could not be destroyed */
 };
 
 /* Waits for a fence of one of this rank's queues as long as that queue makes progress. */

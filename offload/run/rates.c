@@ -21,7 +21,7 @@ static const double command_seconds = 3e-6;
 
 /* ---- cache keys: what the numbers depend on ---- */
 
-/* The description of a card: a different card may later get the same number. */
+/* Describes a GPU in the key, because another GPU may later get the same number. */
 static void name_device(const struct run_options *options, char out[DEV_DESCRIPTION_BYTES])
 {
     struct dev_device *device = NULL;
@@ -36,7 +36,7 @@ static void name_device(const struct run_options *options, char out[DEV_DESCRIPT
     dev_close(device);
 }
 
-/* "tide 0.1 (commit); AMD EPYC; avx2; 2 threads; cpu". */
+/* Writes "tide 0.1 (commit); AMD EPYC; avx2; 2 threads; cpu". */
 static void name_machine(const struct run_options *options, char out[MACHINE_BYTES])
 {
     char device[DEV_DESCRIPTION_BYTES];
@@ -217,7 +217,7 @@ int run_rates_weigh(const struct run_shapes *shapes, const struct run_options *o
     return rc;
 }
 
-/* Cores that the drives' threads, one for each drive, can keep busy. */
+/* Returns the cores that the drives' threads, one for each drive, can keep busy. */
 static double drive_cores(const struct run_options *options)
 {
     const unsigned drives = options->store_count > 0 ? options->store_count : 1;

@@ -1,5 +1,6 @@
-/* rates.h: how fast this machine does the parts of a step: measured in about a second, found in the
- * cache of an earlier run, or read from a file. The caller's thread waits meanwhile. */
+/* rates.h: the rates at which this machine does the parts of a step: measured in about a second,
+ * found in the cache of an earlier run, or read from a file. The caller's thread waits
+ * meanwhile. */
 #ifndef OFFLOAD_RUN_RATES_H
 #define OFFLOAD_RUN_RATES_H
 
@@ -7,14 +8,14 @@
 #include "offload/run/rates_file.h"
 #include "offload/run/shapes.h"
 
-/* Finds all rates: in the cache of `options`, or by measuring, which fills the cache. Drives are
- * measured if `options` has stores; compute with the model's own blocks, in memory that is freed
- * again and within the budgets. */
+/* Finds all rates in the cache of `options`, or by measuring, which fills the cache. Drives are
+ * measured if `options` has stores. Compute is measured with the model's own blocks, within the
+ * budgets, in memory that is then freed. */
 int run_rates_measure(const struct run_shapes *shapes, const struct run_options *options,
                       struct run_rates *out);
 
-/* Finds only drive_bytes of struct run_rates, which a file of rates does not have: it may be of another
- * machine. */
+/* Finds only drive_bytes of struct run_rates. A file of rates does not contain it, because it may
+ * be of another machine. */
 int run_rates_weigh(const struct run_shapes *shapes, const struct run_options *options,
                     double drive_bytes[STORE_PATHS_MAX]);
 

@@ -1,4 +1,4 @@
-/* rates_file.c: a table of all measured numbers, from which it reads and writes two kinds of files:
+/* rates_file.c: a table of all measured numbers. With it, two kinds of files are read and written:
  * the file of all rates, for planning on another machine, and one cached file for each part of this
  * machine. */
 #include "offload/run/rates_file.h"
@@ -59,7 +59,7 @@ struct number {
 #define DRIVE(field)       offsetof(struct run_drive_rates, field)
 #define NODE(field)        offsetof(struct run_machine, field)
 
-/* In the order of the file of all rates, which has no drive's own numbers. */
+/* In the order of the file of all rates, which has no numbers of single drives. */
 static const struct number numbers[] = {
     {"read_bytes_per_second", POSITIVE, RUN_RATES_PARTS, RATE(read_bytes), NULL, NULL},
     {"write_bytes_per_second", POSITIVE, RUN_RATES_PARTS, RATE(write_bytes), NULL, NULL},
@@ -231,7 +231,7 @@ int run_rates_read(const char *path, struct run_rates *out)
     return rc;
 }
 
-/* Numbers of one object are neighbours in the table. */
+/* The numbers of one object are neighbours in the table. */
 static void write_numbers(struct core_json_write *json, const struct run_rates *rates)
 {
     const char *object = NULL;
@@ -318,7 +318,7 @@ static bool is_known(const struct core_json_member *member)
     return known;
 }
 
-/* A misspelt optional key would be a part that the machine lacks. */
+/* A misspelt optional key would look like a part that the machine lacks. */
 static int check_keys(const struct core_json *doc)
 {
     const struct core_json_value *root = core_json_root(doc);

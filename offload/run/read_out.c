@@ -1,14 +1,14 @@
 /* read_out.c: reads parameters and states from the tiers, chunk by chunk in order. Chunks in STORE
- * or on a card pass through slots, so that some are read while the taker works on others. No tape
- * runs meanwhile. */
+ * or on a GPU pass through slots, so that some are read while the taker works on others. No tape
+ * runs in the meantime. */
 #include <assert.h>
 
 #include "core/base/err.h"
 #include "offload/plan/shard.h"
 #include "offload/run/chunks.h"
 
-/* The part of a block that is read out. The mark of a slot is the value of `tail` after its chunk was given to the
- * taker; the slot is free once the taker has passed it. */
+/* The part of a block that is read out. The mark of a slot is the value of `tail` after its chunk
+ * was passed to the taker; the slot is free when the taker has passed that point. */
 struct reading {
     struct run_rank *rank; /* borrowed, as is every pointer here */
     uint32_t block;
@@ -16,7 +16,7 @@ struct reading {
     struct run_slots slots;
     /* weights of the whole block; NULL: each chunk's weights are in its slot */
     char *weights;
-    struct core_fence weights_read;       /* reached: the weights are in memory */
+    struct core_fence weights_read;       /* reached when the weights are in memory */
     const struct run_take_states *states; /* NULL: only weights are read, for take_weights */
     run_take_weights *take_weights;
     void *context; /* context of take_weights */
@@ -24,7 +24,7 @@ struct reading {
 
 /* ---- one chunk ---- */
 
-/* Begins to read those parts of a chunk that the host's memory does not have into a slot. */
+/* Begins to read into a slot those parts of a chunk that are not in the host's memory. */
 static int read_chunk(struct reading *reading, uint32_t index, struct run_slot *slot)
 {
     struct run_rank *rank = reading->rank;
@@ -68,7 +68,7 @@ static int take_states(struct reading *reading, uint32_t index, struct run_slot 
     return rc;
 }
 
-/* Gives a chunk, which has been read, to the taker. */
+/* Passes a chunk, which has been read, to the taker. */
 static int take_chunk(struct reading *reading, uint32_t index, struct run_slot *slot)
 {
     if (reading->states != NULL) {
@@ -131,8 +131,8 @@ static int read_block(struct reading *reading)
     return core_err_first(&first, run_rank_wait(reading->rank, reading->weights_read));
 }
 
-/* The slots that chunks pass through. If there are none, everything is in memory, and slots without
- * memory keep the taker's points. */
+/* Finds the slots that chunks pass through. If there are none, everything is in memory, and slots
+ * without memory keep the taker's points. */
 static void init_slots(struct reading *reading)
 {
     run_slots_init(&reading->slots, reading->rank);
@@ -163,7 +163,7 @@ static void split_block_slot(struct reading *reading)
     }
 }
 
-/* The weights of a block of which a step has only rows in memory. */
+/* Reads the weights of a block of which a step has only rows in memory. */
 static int read_pages(struct run_rank *rank, uint32_t block, run_take_weights *take_weights,
                       void *context)
 {

@@ -14,22 +14,23 @@
 
 enum { BATCH_ARRAYS = 4, PIECE_ELEMENTS = 256 << 10 };
 
-/* Begins every call; its arguments follow in the same transfer. */
+/* Precedes every call; its arguments follow in the same transfer. */
 struct call_head {
     uint32_t call;
     uint32_t bytes;
 };
 
-/* A micro-batch; its arrays follow, one transfer each. */
+/* Describes a micro-batch; its arrays follow, one transfer each. */
 struct batch_head {
     int64_t rows, length;
     uint32_t has[BATCH_ARRAYS]; /* ids, labels, positions, starts */
 };
 
-/* A range of streams; their bytes follow in the same transfer, each at a multiple of PIECE_GRAIN. */
+/* Describes a range of streams; their bytes follow in the same transfer, each at a multiple of
+ * PIECE_GRAIN. */
 enum { PIECE_GRAIN = 64 };
 struct piece_head {
-    uint64_t first, count; /* count 0: the last one */
+    uint64_t first, count; /* count 0: the last piece */
     uint64_t bytes[STORE_STREAM_COUNT];
 };
 _Static_assert(sizeof(struct piece_head) <= PIECE_GRAIN, "the first stream follows the head");
@@ -160,14 +161,14 @@ struct job_head {
     struct run_rates rates;
     double drive_bytes[STORE_PATHS_MAX];
     uint64_t run;
-    /* Its pointers are those of the sender: only counts are used. */
+    /* Its pointers are those of the sender; only the counts are used. */
     struct model_options model_options;
     struct model_lora_options lora;
     uint32_t has_io, has_checkpoint, has_adapter, has_lora;
 };
 
 struct text {
-    char *at; /* NULL: only counts */
+    char *at; /* NULL: bytes are only counted */
     size_t bytes;
 };
 
@@ -310,7 +311,8 @@ int run_remote_read_job(void *memory, size_t bytes, struct run_remote_made *out)
 
 /* ---- rates of collectives ---- */
 
-/* One measurement with all processes. Each of them answers, also after an error of another one. */
+/* Makes one measurement with all processes. Each of them answers, also after an error of another
+ * one. */
 static int measure_once(struct coll_peers *peers, const struct run_remote_measure *with,
                         struct plan_rates *out)
 {
@@ -335,7 +337,8 @@ static int measure_once(struct coll_peers *peers, const struct run_remote_measur
 
 int run_remote_measure(struct coll_peers *peers, uint32_t within, struct plan_rates *out)
 {
-    /* A slow network is measured with little, so that this takes no longer than some tenths of a second. */
+    /* A slow network is measured with few bytes, so that this takes no longer than some tenths of a
+     * second. */
     static const uint64_t bytes_least = UINT64_C(1) << 20;
     static const uint64_t bytes_most = UINT64_C(64) << 20;
     static const double seconds = 0.05;
@@ -413,7 +416,7 @@ int run_remote_batch(struct coll_peers *peers, void *memory, size_t room, struct
     return rc;
 }
 
-/* Bytes of `count` elements of each stream. */
+/* Returns the bytes of `count` elements of each stream. */
 static void stream_bytes(const struct plan_format *format, uint64_t count,
                          uint64_t bytes[STORE_STREAM_COUNT])
 {
@@ -460,7 +463,7 @@ int run_remote_send_range(struct coll_peers *peers, void *memory, const struct p
     return rc;
 }
 
-/* Checks that the checksums of that many elements fit in a piece. */
+/* Checks that the checksums of this many elements fit in a piece. */
 static int check_sums(uint64_t elements)
 {
     const uint64_t cuts = (elements + PLAN_CUT_ELEMENTS - 1) / PLAN_CUT_ELEMENTS;

@@ -1,7 +1,8 @@
-/* remote.h: how the engine of the first process calls the ranks of other processes: the messages of a call, and
- * their replies. The first process decides everything; the others, which run_follow() serves, do what it calls.
- * All processes are the same build (coll/peers.h), so structs are sent as they are. The application's thread in
- * the first process; in the others the thread that serves. */
+/* remote.h: the messages with which the engine of the first process calls the ranks of other
+ * processes, and their replies. The first process decides everything; the others, which
+ * run_follow() serves, execute its calls. All processes are the same build (coll/peers.h), so
+ * structs are sent as they are. In the first process the application's thread calls; in the others
+ * the thread that serves. */
 #ifndef OFFLOAD_RUN_REMOTE_H
 #define OFFLOAD_RUN_REMOTE_H
 
@@ -27,11 +28,12 @@ enum run_call {
     RUN_CALL_WEIGHTS,                 /* with a block; pieces precede the reply */
     RUN_CALL_MASTERS,                 /* with a block; pieces of its master weights, as floats,
                                        * precede the reply */
-    RUN_CALL_SUMS, /* pieces with the sums of what was read of a base model precede the reply */
-    RUN_CALL_SAVE, /* with struct run_remote_save */
+    /* pieces with the checksums of the base model's data that was read precede the reply */
+    RUN_CALL_SUMS,
+    RUN_CALL_SAVE,       /* with struct run_remote_save */
     RUN_CALL_SAVE_BLOCK, /* with a block; a piece of checksums precedes the reply */
     RUN_CALL_SAVE_SUMS,  /* with a block; a piece with all its checksums follows */
-    RUN_CALL_SAVE_END,   /* with a uint32_t: 1: seal what was written, 0: drop it */
+    RUN_CALL_SAVE_END,   /* with a uint32_t: 1 seals the written data, 0 drops it */
     RUN_CALL_SAVE_PUBLISH,
     RUN_CALL_SAVE_ROTATE,
     RUN_CALL_DESTROY,
@@ -42,9 +44,9 @@ enum run_call {
 struct run_reply {
     int32_t code; /* 0 or -errno, with its message */
     char message[CORE_ERR_MESSAGE_BYTES];
-    uint64_t plan_hash;   /* CREATE, like the next */
+    uint64_t plan_hash;   /* CREATE, like the next member */
     uint64_t blocks_hash; /* hash of the model: names, shapes, frozen parts */
-    uint64_t sums_hash;   /* LOAD: of all checksums of the checkpoint; 0: none was read */
+    uint64_t sums_hash;   /* LOAD: hash of all checksums of the checkpoint; 0: none was read */
     int64_t targets;      /* FEED */
     struct run_result result;
     struct kern_loss loss;
@@ -72,9 +74,9 @@ typedef int run_take_piece(void *context, uint64_t first, uint64_t count,
 int run_remote_pieces(struct coll_peers *peers, uint32_t rank, void *memory, run_take_piece *take,
                       void *context);
 
-/* How another process takes part in a checkpoint: it writes into the files in `folder`, or, if it is the first one on
- * another machine whose part is kept there, it makes `folder` in its own directory. Text follows: the directory or the
- * folder, then the bytes of the application. */
+/* Describes how another process takes part in a checkpoint. It writes into the files in `folder`;
+ * or, if it is the first process on another machine that keeps its part, it creates `folder` in its
+ * own directory. Text follows: the directory or the folder, then the bytes of the application. */
 struct run_remote_save {
     uint32_t leads;
     uint32_t keep;
@@ -101,8 +103,8 @@ struct run_remote_job {
 };
 int run_remote_create(struct coll_peers *peers, uint32_t rank, const struct run_remote_job *job);
 
-/* What to measure: collectives of arrays of `bytes`, and gathers within groups of `within` ranks
- * (0: none). */
+/* Describes a measurement: collectives of arrays of `bytes`, and gathers within groups of `within`
+ * ranks (0: none). */
 struct run_remote_measure {
     uint64_t bytes;
     uint32_t within;
@@ -133,7 +135,7 @@ struct run_remote_made {
     double drive_bytes[STORE_PATHS_MAX];
     uint64_t run;
     const char *model;
-    /* Frozen, targets, modules to save: what the next two point to. */
+    /* The strings of frozen, targets and modules to save, to which the next two members point. */
     const char *names[RUN_NAMES_MAX];
     struct model_options model_options;
     struct model_lora_options lora;

@@ -1,4 +1,4 @@
-/* runtime.c: /proc/self/status, and constants that were measured. */
+/* runtime.c: reads /proc/self/status, and adds constants that were measured. */
 #include "offload/run/runtime.h"
 
 #include <stdatomic.h>
@@ -9,9 +9,9 @@
 
 enum { STATUS_BYTES = 8192 };
 
-/* What a run adds: stacks and tables of threads, oneDNN's code and caches, rings. */
+/* Memory that a run adds: stacks and tables of threads, oneDNN's code and caches, rings. */
 static const uint64_t libraries_bytes = UINT64_C(28) << 20;
-/* A small program counts as this much, so that each of its runs gets the same plan. */
+/* A smaller program counts as this much, so that each of its runs gets the same plan. */
 static const uint64_t least_base_bytes = UINT64_C(8) << 20;
 static const uint64_t block_bytes = 96 << 10; /* for a block: tapes, tables, extents */
 static const uint64_t group_bytes = 6 << 10;  /* for a block and a group of micro-batches */
@@ -41,7 +41,8 @@ uint64_t run_runtime_peak_bytes(void)
 }
 
 /* Read once, so that the plan of an engine equals a plan made earlier, even if the process has
- * taken more memory since. Threads that call at the same time all get the first one's value. */
+ * taken more memory since. Threads that call at the same time all get the value of the first
+ * one. */
 static uint64_t base_bytes(void)
 {
     static _Atomic uint64_t known;

@@ -5,17 +5,17 @@
 
 #include "offload/run/options.h"
 
-/* Resident now, with hugetlb pages; 0: the kernel does not say. */
+/* Returns the resident memory, including hugetlb pages; 0: the kernel does not report it. */
 uint64_t run_runtime_used_bytes(void);
 /* Returns the maximum so far. */
 uint64_t run_runtime_peak_bytes(void);
 
-/* What a run will take: what was resident at the first call, at least 8 MiB, plus what planning,
- * threads, products and I/O add. */
+/* Returns the memory that a run will take: the resident memory at the first call, at least 8 MiB,
+ * plus the memory that planning, threads, products and I/O add. */
 uint64_t run_runtime_bytes(uint32_t block_count, const struct run_options *options);
 
-/* Memory of a card for a run without a budget of its own: *budget_bytes of what is free now, and
- * *card_bytes, all that the card has, which is the same for every run. */
+/* Finds the memory of a GPU for a run without a budget: *budget_bytes of the memory that is free
+ * now, and *card_bytes, all memory of the GPU, which is the same for every run. */
 int run_runtime_card_bytes(const char *device, uint64_t *budget_bytes, uint64_t *card_bytes);
 
 #endif

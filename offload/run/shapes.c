@@ -13,7 +13,8 @@
 
 /* Bytes of weights in one product of the head for one token. */
 enum { ONE_TILE_BYTES = 8 << 20 };
-/* Part of a card's memory for logits: if those of a micro-batch fit, they are computed once, not twice. */
+/* The part of a GPU's memory for logits: if the logits of a micro-batch fit, they are computed
+ * once, not twice. */
 enum { LOGITS_PART = 10 };
 
 _Static_assert(BLOCKS_ALIGN_ELEMENTS % CORE_UPDATE_Q8_BLOCK == 0,
@@ -207,8 +208,8 @@ static int make_one_sections(struct run_shapes *shapes, unsigned head)
     return rc;
 }
 
-/* The head for one token. Its table is read in tiles: a product would need a copy of the whole
- * table. */
+/* Makes the program of the head for one token. Its table is read in tiles, because a product would
+ * need a copy of the whole table. */
 static int make_one(struct run_shapes *shapes, const struct run_options *options, const char *kind)
 {
     const unsigned index = shapes->model->compute_count - 1;

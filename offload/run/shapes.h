@@ -1,5 +1,5 @@
-/* shapes.h: a model as the planner sees it: the programs of its blocks for one shape of micro-batch,
- * and the sizes and costs of each block. Immutable once created. */
+/* shapes.h: a model in the form that the planner uses: the programs of its blocks for one shape of
+ * micro-batch, and the sizes and costs of each block. Immutable once created. */
 #ifndef OFFLOAD_RUN_SHAPES_H
 #define OFFLOAD_RUN_SHAPES_H
 
@@ -13,7 +13,7 @@ struct run_shapes {
     /* borrowed; NULL: an application computes, and only `blocks` counts. */
     const struct model *model;
     uint32_t block_count;
-    /* Each owned if block->like is the block itself; else shared; NULL: a data block. */
+    /* Each is owned if block->like is the block itself, else shared; NULL: a data block. */
     struct model_program **programs;
     struct model_sections *
         *sections;             /* the same for the programs' sections; NULL: a block has none */
@@ -21,7 +21,7 @@ struct run_shapes {
     struct model_sections *one_sections; /* owned; NULL: the head has no sections */
     struct plan_block_shape *blocks;     /* owned, [block_count] */
     struct model_stored **stored; /* owned, [block_count], and so is each entry; NULL: kept as it
-                                   * is, or an application */
+                                   * is, or an application computes */
     /* scratch of the compute queue, besides the scratch that blocks need */
     uint64_t scratch_bytes;
 };
@@ -42,7 +42,7 @@ uint64_t run_shapes_stride(uint64_t bytes);
 /* Returns the rows of the embedding that micro-batches use. */
 struct model_rows run_shapes_rows(const struct model *model, const struct run_options *options);
 
-/* Returns a block as the planner sees it if a command does `group` micro-batches. */
+/* Returns a block in the form for the planner if a command computes `group` micro-batches. */
 struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape, uint32_t group);
 
 /* Returns the input of the planner: blocks, formats, wishes and budgets, and the caller's rates. */

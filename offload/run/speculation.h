@@ -1,8 +1,8 @@
-/* speculation.h: whether a step's update starts before its norm is known, in the expectation that
- * the norm neither clips nor skips it. The policy speculates after steps for which that would have
- * been right. It asks for more such steps after wrong guesses, and stops for a while when measured
- * time speaks against speculating. A norm far below the limit counts as two steps. A value; no
- * thread, no I/O. */
+/* speculation.h: decides whether a step's update starts before its norm is known, in the
+ * expectation that the norm neither clips nor skips it. The policy speculates after steps for which
+ * that would have been right. It requires more such steps after wrong guesses, and stops for a
+ * while when measured time shows that speculating is slower. A norm far below the limit counts as
+ * two steps. A value; no thread, no I/O. */
 #ifndef OFFLOAD_RUN_SPECULATION_H
 #define OFFLOAD_RUN_SPECULATION_H
 
@@ -13,11 +13,12 @@ enum {
     RUN_SPECULATION_FIRST = 2, /* neutral steps before the first guess */
     RUN_SPECULATION_NEUTRAL_MAX =
         64, /* the largest number of neutral steps that wrong guesses can require */
-    RUN_SPECULATION_TRUST = 16, /* after this many right guesses, half as many neutral steps are
-                                 * needed, and a deferred step is measured if none was before */
-    RUN_SPECULATION_PROBES = 2, /* steps deferred to be measured: other calls between two steps
-                                 * would spoil a measurement */
-    RUN_SPECULATION_PAUSE = 64  /* steps without a guess after guessing did not pay */
+    RUN_SPECULATION_TRUST = 16, /* after this many right guesses, only half as many neutral steps
+                                 * are needed, and a deferred step is measured if none was measured
+                                 * before */
+    RUN_SPECULATION_PROBES = 2, /* steps that are deferred to be measured; other calls between two
+                                 * steps would spoil a measurement */
+    RUN_SPECULATION_PAUSE = 64  /* steps without a guess after guessing proved slower */
 };
 
 struct run_speculation {
@@ -30,11 +31,11 @@ struct run_speculation {
     double deferred_seconds;
     double speculative_seconds; /* time of a right guess after a right guess; 0: unknown */
     double balance_seconds;     /* time gained minus time lost; older steps count less */
-    bool last_guessed;          /* the step before guessed */
+    bool last_guessed;          /* the previous step guessed */
     bool last_wrong;            /* and the guess was wrong */
 };
 
-/* How a step went. */
+/* Results of a step. */
 struct run_speculation_step {
     bool guessed;
     bool neutral; /* the norm neither clipped nor skipped it */

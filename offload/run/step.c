@@ -1,5 +1,5 @@
-/* step.c: one tape after another: which tape follows, what its update is computed with, and what is
- * read when it has ended. The thread of the rank. */
+/* step.c: runs one tape after another: decides which tape follows, with which settings its update
+ * is computed, and which results are read when it has ended. The thread of the rank. */
 #include <assert.h>
 #include <errno.h>
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "offload/plan/shard.h"
 #include "offload/run/rank_internal.h"
 
-/* Requests of the rank's functions; next_tape has the tape that serves each. */
+/* Requests of the rank's functions; next_tape finds the tape for each. */
 enum request {
     REQUEST_STEP,
     REQUEST_STEP_SPECULATIVE, /* a step whose update does not wait for its norm */
@@ -19,8 +19,8 @@ enum request {
     REQUEST_COUNT,
 };
 
-/* The tape for a request. With nothing pending there is nothing to drain. While the pending update goes
- * to a checkpoint, the step does not speculate. */
+/* Finds the tape for a request. If nothing is pending, there is nothing to drain. While the pending
+ * update goes to a checkpoint, the step does not speculate. */
 static const enum plan_kind next_tape[RUN_PENDING_COUNT][REQUEST_COUNT] = {
     [RUN_PENDING_NONE] = {PLAN_FIRST, PLAN_GUESS, PLAN_FIRST_SAVE_OWN, PLAN_KIND_COUNT},
     [RUN_PENDING_DEFERRED] = {PLAN_NEXT, PLAN_GUESS_NEXT, PLAN_NEXT_SAVE_OWN, PLAN_DRAIN},
@@ -29,7 +29,8 @@ static const enum plan_kind next_tape[RUN_PENDING_COUNT][REQUEST_COUNT] = {
 
 /* ---- tapes ---- */
 
-/* Lets the device report its ops while the timeline records tapes. Without them it has only commands. */
+/* Lets the device report its ops while the timeline records tapes; otherwise the timeline has only
+ * commands. */
 static void time_ops(struct run_rank *rank)
 {
     const bool wanted = plan_trace_wants_ops(rank->trace);
@@ -65,7 +66,7 @@ static int push_tape(struct run_rank *rank, enum plan_kind kind)
     return rc;
 }
 
-/* Withdraws the tape that was pushed in advance if no step follows, or another kind of step. */
+/* Withdraws the tape that was pushed in advance if no step follows, or a different kind of step. */
 static int withdraw_tape(struct run_rank *rank)
 {
     struct plan_traffic traffic = {0};
@@ -124,8 +125,8 @@ static int release_tape(struct run_rank *rank, enum plan_kind kind)
     return 0;
 }
 
-/* Pushes the tape of `kind`, the most likely successor of the tape released last, unless it must not follow that
- * one. The drive then reads for it while that one ends. */
+/* Pushes the tape of `kind`, the most likely successor of the tape released last, unless it must
+ * not follow that tape. The drive then reads for it while the other tape ends. */
 static int push_ahead(struct run_rank *rank, enum plan_kind kind)
 {
     if (plan_tape(rank->plan, rank->last, kind) == NULL) {
@@ -138,20 +139,20 @@ static int push_ahead(struct run_rank *rank, enum plan_kind kind)
     return rc;
 }
 
-/* Runs the tape of `kind` and all before it to their ends. */
+/* Runs the tape of `kind` and all earlier ones to their ends. */
 static int run_whole_tape(struct run_rank *rank, enum plan_kind kind)
 {
     int rc = release_tape(rank, kind);
     return rc != 0 ? rc : run_executor_drive(rank->executor, 0);
 }
 
-/* Drives the step's tape, the `number`th, until the last command of its update is done. */
+/* Runs the step's tape, number `number`, until the last command of its update is done. */
 static int drive_update(struct run_rank *rank, const struct plan_tape *tape, uint64_t number)
 {
     int rc = run_executor_drive_to(rank->executor, number, PLAN_Q_UPDATE,
                                    tape->queue_count[PLAN_Q_UPDATE]);
     /* The update terms of this step must not change until the updates inside its backward are
-     * launched on the card. */
+     * launched on the GPU. */
     const bool on_card = plan_layout_of(rank->plan)->tile_sums_card != PLAN_NONE;
     if (rc != 0 || !on_card) {
         return rc;
@@ -176,13 +177,13 @@ static void count_speculative(const struct plan_tape *tape, uint64_t *bytes, uin
     }
 }
 
-/* Keeps the speculative update, or discards it, as a whole. What it left in memory becomes current when
- * all of it is there; in the store, as each write is done. */
+/* Keeps the speculative update, or discards it, as a whole. Its results in memory become current
+ * when all of them are there; its results in the store become current as each write is done. */
 static int decide_speculative(struct run_rank *rank, const struct plan_tape *tape, bool keep,
                               uint64_t *wasted_bytes)
 {
     static const enum plan_queue leave[] = {PLAN_Q_UP, PLAN_Q_COLL};
-    const uint64_t number = run_executor_pushed(rank->executor) - 1; /* none is pushed ahead */
+    const uint64_t number = run_executor_pushed(rank->executor) - 1; /* no tape is pushed ahead */
     uint64_t bytes;
     uint64_t writes;
     int rc = 0;
@@ -197,7 +198,8 @@ static int decide_speculative(struct run_rank *rank, const struct plan_tape *tap
             run_memory_swap_generations(&rank->memory);
         }
     }
-    if (rank->store != NULL) { /* also after an error: its writes wait for the decision */
+    /* also after an error, because the store's writes wait for the decision */
+    if (rank->store != NULL) {
         store_decide(rank->store, writes, keep);
     }
     return rc;
@@ -205,7 +207,7 @@ static int decide_speculative(struct run_rank *rank, const struct plan_tape *tap
 
 /* ---- a step ---- */
 
-/* Checkpoint commands of a tape that write a chunk. */
+/* Returns the number of checkpoint commands of a tape that write a chunk. */
 static uint32_t count_saved_chunks(const struct run_rank *rank, enum plan_kind kind)
 {
     const struct plan_tape *tape = plan_tape(rank->plan, rank->last, kind);
@@ -269,7 +271,7 @@ int run_rank_feed(struct run_rank *rank, uint32_t index, uint32_t count,
     }
     int rc = 0;
     for (uint32_t i = index; rc == 0 && i < last;
-         i++) { /* the tape's last one completes gradients */
+         i++) { /* the last one of the tape completes the gradients */
         rc = run_inputs_put(&rank->inputs, i, NULL, targets);
     }
     return rc == 0 ? run_inputs_put(&rank->inputs, last, batch, targets) : rc;

@@ -1,4 +1,4 @@
-/* what_if.h: plans again as if one part of the machine were twice as fast or as large. Pure. */
+/* what_if.h: makes a plan as if one part of the machine were twice as fast or as large. Pure. */
 #ifndef OFFLOAD_RUN_WHAT_IF_H
 #define OFFLOAD_RUN_WHAT_IF_H
 
@@ -7,7 +7,7 @@
 /* Returns the name of the index-th part that this plan uses; NULL after the last. */
 const char *run_what_if_part(const struct run_prepared *prepared, unsigned index);
 
-/* Predicted seconds of a step with twice as much of that part. */
+/* Predicts the seconds of a step with twice as much of that part. */
 int run_what_if(const struct run_prepared *prepared, unsigned index, double *seconds);
 
 #endif
