@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/json/json.h"
 #include "tests/finetune/rig.h"
 #include "tests/harness/test.h"
 
@@ -74,6 +75,114 @@ static void ranks(void)
         expect(0, words);
         rig_same_adapter("zero-0", name);
     }
+    rig_end();
+}
+
+/* ---- what vLLM loads ---- */
+
+/* The last name of a module that vLLM's classes of Llama, Mistral, Qwen2 and Qwen3 can adapt. */
+static bool is_vllm_module(const char *name, size_t length)
+{
+    static const char *const modules[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                          "gate_proj", "up_proj", "down_proj"};
+    for (size_t i = 0; i < sizeof modules / sizeof modules[0]; i++) {
+        if (strlen(modules[i]) == length && strncmp(modules[i], name, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A tensor is `base_model.model.<module>.lora_A.weight`, [rank][inputs], or `.lora_B.weight`, [outputs][rank]. */
+static const char *vllm_tensor(const struct core_json_member *tensor, int64_t rank)
+{
+    static const char prefix[] = "base_model.model.";
+    const char *name = tensor->key;
+    const char *a = strstr(name, ".lora_A.weight");
+    const char *b = strstr(name, ".lora_B.weight");
+    const char *end = a != NULL ? a : b;
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0 || end == NULL ||
+        strlen(end) != sizeof ".lora_A.weight" - 1) {
+        return "tensor name";
+    }
+    const char *last = end;
+    while (last[-1] != '.') {
+        last--;
+    }
+    const struct core_json_value *shape = core_json_find(tensor->value, "shape");
+    const struct core_json_value *ranks = core_json_at(shape, a != NULL ? 0 : 1);
+    return !is_vllm_module(last, (size_t)(end - last))                       ? "module"
+           : core_json_count(shape) != 2 || core_json_integer(ranks) != rank ? "shape"
+                                                                             : NULL;
+}
+
+/* The first rule of vLLM that a PEFT folder breaks; NULL: none. They are those of its config/lora.py,
+ * lora/peft_helper.py and lora/lora_model.py, near version 0.26. */
+static const char *vllm_refuses(const char *folder, int64_t rank_max)
+{
+    char path[200];
+    struct core_json *config = NULL;
+    struct core_json *tensors = NULL;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+    check_int(core_json_load(rig_path(path), NULL, &config), ==, 0);
+    const struct core_json_value *root = core_json_root(config);
+    const int64_t rank = core_json_integer(core_json_find(root, "r"));
+    const struct core_json_value *targets = core_json_find(root, "target_modules");
+    const struct core_json_value *saved = core_json_find(root, "modules_to_save");
+    const char *broken = rank < 1                                                    ? "r"
+                         : rank > rank_max                                           ? "rank"
+                         : !(core_json_real(core_json_find(root, "lora_alpha")) > 0) ? "lora_alpha"
+                         : core_json_count(targets) == 0 ? "target_modules"
+                         : strcmp(core_json_string(core_json_find(root, "bias"), &bytes), "none") !=
+                                 0
+                             ? "bias"
+                         : core_json_kind(saved) != CORE_JSON_NULL          ? "modules_to_save"
+                         : core_json_bool(core_json_find(root, "use_dora")) ? "use_dora"
+                                                                            : NULL;
+    snprintf(path, sizeof path, "%s/adapter_model.safetensors", folder);
+    char *file = read_file(rig_path(path), &bytes);
+    uint64_t header;
+    memcpy(&header, file, sizeof header);
+    check_int(core_json_parse(file + sizeof header, header, path, NULL, &tensors), ==, 0);
+    struct core_json_member tensor;
+    bool more = core_json_first(core_json_root(tensors), &tensor);
+    for (; broken == NULL && more; more = core_json_next(&tensor)) {
+        if (strcmp(tensor.key, "__metadata__") != 0) {
+            broken = vllm_tensor(&tensor, rank);
+        }
+    }
+    core_json_destroy(tensors);
+    core_json_destroy(config);
+    free(file);
+    return broken;
+}
+
+/* vLLM's rules hold for what a run writes, but for the options that docs/adapters.md names. */
+static void for_vllm(void)
+{
+    static const struct {
+        const char *flags;
+        const char *breaks;
+    } cases[] = {
+        {"--lora 4", NULL},
+        {"--lora 16 --lora-rslora --lora-dropout 0.1 --lora-targets q_proj,v_proj", NULL},
+        {"--lora 2 --lora-targets down_proj --lora-dora", "use_dora"},
+        {"--lora 2 --lora-targets o_proj --modules-to-save lm_head", "modules_to_save"},
+    };
+    rig_train_begin();
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char words[300];
+        snprintf(words, sizeof words, "%s%s%s", TRAIN_SMALL,
+                 "--steps 1 --out %T/served --overwrite -q ", cases[i].flags);
+        expect(0, words);
+        const char *broken = vllm_refuses("served", 16);
+        check_true((broken == NULL) == (cases[i].breaks == NULL));
+        check_true(broken == NULL || strcmp(broken, cases[i].breaks) == 0);
+    }
+    expect(0, TRAIN_SMALL "--steps 1 --out %T/served --overwrite -q --lora 9");
+    check_true(vllm_refuses("served", 16) == NULL);
+    check_true(strcmp(vllm_refuses("served", 8), "rank") == 0);
     rig_end();
 }
 
@@ -371,5 +480,5 @@ static void kept_base(void)
 TEST_MAIN({"continued", continued}, {"with_magnitudes", with_magnitudes},
           {"trained_weights_alone", trained_weights_alone}, {"ranks", ranks},
           {"quantised", quantised}, {"of_bitsandbytes", of_bitsandbytes}, {"kept_base", kept_base},
-          {"exported", exported}, {"contradicted", contradicted},
+          {"for_vllm", for_vllm}, {"exported", exported}, {"contradicted", contradicted},
           {"of_another_base", of_another_base})
