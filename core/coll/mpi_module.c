@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/coll/transport.h"
 
@@ -111,6 +112,12 @@ static void module_abort(int code)
     MPI_Abort(comm != MPI_COMM_NULL ? comm : MPI_COMM_WORLD, code);
 }
 
+static void module_wait_end(unsigned rank, int64_t limit_ns)
+{
+    (void)rank;
+    (void)nanosleep(&(struct timespec){.tv_sec = limit_ns / 1000000000}, NULL);
+}
+
 static int module_send(unsigned slot, unsigned to, int tag, const void *from, size_t bytes,
                        char *why)
 {
@@ -180,6 +187,7 @@ const struct coll_transport *coll_mpi_module(void)
         .open = module_open,
         .close = module_close,
         .abort = module_abort,
+        .wait_end = module_wait_end,
         .send = module_send,
         .receive = module_receive,
         .progress = module_progress,

@@ -700,9 +700,8 @@ fail:
  * the reason. */
 static _Noreturn void end_all(struct coll_peers *peers, int code)
 {
-    enum { PATIENCE_S = 20 };
     if (peers->leader_ended) {
-        sleep(PATIENCE_S);
+        peers->transport->wait_end(0, 20 * second_ns);
     }
     peers->transport->abort(code > 0 ? code : 1);
     for (;;) {

@@ -676,6 +676,17 @@ static void tcp_abort(int code)
     _exit(code);
 }
 
+/* Nothing is read any more, because the buffers of transfers may be gone. */
+static void tcp_wait_end(unsigned rank, int64_t limit_ns)
+{
+    const int64_t until_ns = core_clock_now_ns() + limit_ns;
+    struct pollfd polled = {.fd = tcp.peers[rank].fd, .events = POLLRDHUP};
+    for (int64_t left_ns = limit_ns; polled.fd >= 0 && polled.revents == 0 && left_ns > 0;
+         left_ns = until_ns - core_clock_now_ns()) {
+        (void)poll(&polled, 1, (int)(left_ns / 1000000) + 1);
+    }
+}
+
 static int alloc_tcp(const struct coll_transport_options *options, char *why)
 {
     const unsigned world = options->launch->world;
@@ -727,6 +738,7 @@ const struct coll_transport coll_transport_tcp = {
     .open = tcp_open,
     .close = tcp_close,
     .abort = tcp_abort,
+    .wait_end = tcp_wait_end,
     .send = tcp_send,
     .receive = tcp_receive,
     .progress = tcp_progress,

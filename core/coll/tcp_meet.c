@@ -27,6 +27,7 @@ enum { VERSION = 1, WAITING_MAX = 32, TEXT_BYTES = 200, ADDRESS_BYTES = 80 };
 enum { LOOK_MS = 100 };                                  /* between two looks at the limit */
 static const int64_t hello_ns = INT64_C(5) * 1000000000; /* for what a connection says first */
 static const int64_t retry_ns = INT64_C(100) * 1000000;
+static const int64_t attempt_ns_max = INT64_C(5) * 1000000000; /* at one address of several */
 
 static const char magic[8] = {'t', 'i', 'd', 'e', '-', 't', 'c', 'p'};
 
@@ -111,7 +112,8 @@ static int fail_wait(struct meeting *meeting, int code, const char *what)
                                      (double)meeting->options->limit_ns * 1e-9);
 }
 
-static int wait_ready(struct meeting *meeting, int fd, short events)
+/* `until_ns`: a limit of its own, after which it returns -ETIMEDOUT. */
+static int wait_ready_until(struct meeting *meeting, int fd, short events, int64_t until_ns)
 {
     for (;;) {
         struct pollfd polled = {.fd = fd, .events = events};
@@ -122,7 +124,15 @@ static int wait_ready(struct meeting *meeting, int fd, short events)
         if (rc != 0) {
             return rc;
         }
+        if (core_clock_ran_ns() >= until_ns) {
+            return -ETIMEDOUT;
+        }
     }
+}
+
+static int wait_ready(struct meeting *meeting, int fd, short events)
+{
+    return wait_ready_until(meeting, fd, events, INT64_MAX);
 }
 
 /* Sends or receives all bytes. -EPIPE if the other side closed the connection. */
@@ -215,9 +225,11 @@ static int listen_at(const struct sockaddr *address, socklen_t bytes)
     return fd;
 }
 
-/* One attempt. Returns the socket or -errno. */
-static int connect_once(struct meeting *meeting, const struct sockaddr *address, socklen_t bytes)
+/* One attempt, which takes at most `attempt_ns`. Returns the socket or -errno. */
+static int connect_once(struct meeting *meeting, const struct sockaddr *address, socklen_t bytes,
+                        int64_t attempt_ns)
 {
+    const int64_t until_ns = core_clock_ran_ns() + attempt_ns;
     int error = 0;
     socklen_t error_bytes = sizeof error;
     const int fd = make_socket(address->sa_family);
@@ -226,7 +238,7 @@ static int connect_once(struct meeting *meeting, const struct sockaddr *address,
     }
     int rc = connect(fd, address, bytes) == 0 ? 0 : -errno;
     if (rc == -EINPROGRESS) {
-        rc = wait_ready(meeting, fd, POLLOUT);
+        rc = wait_ready_until(meeting, fd, POLLOUT, until_ns);
     }
     if (rc == 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_bytes) == 0) {
         rc = -error;
@@ -456,6 +468,18 @@ static int host_meeting(struct meeting *meeting)
 
 /* ---- the others ---- */
 
+/* Returns the time for one attempt at each address of rank 0's host: the limit has room for two at each of them, so that an
+ * address that does not answer leaves time for the others. */
+static int64_t attempt_limit(const struct meeting *meeting, const struct addrinfo *list)
+{
+    int64_t attempts = 0;
+    for (const struct addrinfo *at = list; at != NULL; at = at->ai_next) {
+        attempts += 2;
+    }
+    const int64_t share_ns = meeting->options->limit_ns / attempts;
+    return share_ns < attempt_ns_max ? share_ns : attempt_ns_max;
+}
+
 /* Rank 0 may not listen yet, so this is repeated until the limit. Returns the socket. */
 static int connect_rendezvous(struct meeting *meeting)
 {
@@ -468,7 +492,7 @@ static int connect_rendezvous(struct meeting *meeting)
     int looked = 0;
     while (fd < 0 && looked == 0) {
         for (const struct addrinfo *at = list; fd < 0 && at != NULL; at = at->ai_next) {
-            fd = connect_once(meeting, at->ai_addr, at->ai_addrlen);
+            fd = connect_once(meeting, at->ai_addr, at->ai_addrlen, attempt_limit(meeting, list));
         }
         looked = look_around(meeting);
         if (fd < 0) {
@@ -546,7 +570,8 @@ static int connect_lower(struct meeting *meeting, unsigned to)
     struct answer unused;
     const socklen_t bytes = entry->address.sin6_family == AF_INET6 ? sizeof(struct sockaddr_in6)
                                                                    : sizeof(struct sockaddr_in);
-    const int fd = connect_once(meeting, (const struct sockaddr *)&entry->address, bytes);
+    const int fd = connect_once(meeting, (const struct sockaddr *)&entry->address, bytes,
+                                meeting->options->limit_ns);
     if (fd < 0) {
         print_address((const struct sockaddr *)&entry->address, bytes, address);
         return fail(meeting, fd, "rank %u cannot connect to rank %u on %s at %s: %s",

@@ -12,7 +12,7 @@
 
 #include "core/coll/launch.h"
 
-enum { COLL_TRANSPORT_VERSION = 2, COLL_TRANSPORT_WHY_BYTES = 512, COLL_TRANSPORT_ANY = -1 };
+enum { COLL_TRANSPORT_VERSION = 3, COLL_TRANSPORT_WHY_BYTES = 512, COLL_TRANSPORT_ANY = -1 };
 
 /* Options of open. */
 struct coll_transport_options {
@@ -39,6 +39,9 @@ struct coll_transport {
     int (*close)(char *why);
     /* Ends this process, and over MPI all others, too. TCP: the others see the closed connection. */
     void (*abort)(int code);
+    /* Waits until the process of a rank has ended, at most for the limit. MPI does not tell: it waits for the limit, or
+     * until that process ends this one. No other thread may be in the transport. */
+    void (*wait_end)(unsigned rank, int64_t limit_ns);
     /* Begin a transfer in a free slot. Transfers with the same tag between two processes keep their order. */
     int (*send)(unsigned slot, unsigned to, int tag, const void *from, size_t bytes, char *why);
     int (*receive)(unsigned slot, int from, int tag, void *to, size_t bytes, char *why);

@@ -53,6 +53,12 @@ static int fake_close(char *why)
     return fake_fail(FAKE_CLOSE, why);
 }
 
+static void fake_wait_end(unsigned rank, int64_t limit_ns)
+{
+    (void)rank;
+    (void)limit_ns;
+}
+
 static void fake_abort(int code)
 {
     test_child_end(code);
@@ -126,6 +132,7 @@ static const struct coll_transport *fake_module(void)
     static struct coll_transport functions = {.open = fake_open,
                                               .close = fake_close,
                                               .abort = fake_abort,
+                                              .wait_end = fake_wait_end,
                                               .send = fake_send,
                                               .receive = fake_receive,
                                               .progress = fake_progress,

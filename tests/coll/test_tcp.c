@@ -3,8 +3,11 @@
  * pipe. What they do when they have met is tested by test_mpi.c. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +33,11 @@ struct start {
     bool stops; /* it is asked to stop */
     /* waits for a message of rank 1, which may never come */
     bool receives;
+    int held;  /* ends the world, and its process when this can be read; 0: it does not */
+    bool told; /* waits until rank 0 has ended the world */
 };
+
+enum { HELD_CODE = 5, TOLD_CODE = 6 };
 
 struct outcome {
     int rc;
@@ -47,9 +54,8 @@ static bool asked_to_stop(void *user)
     return ((const struct start *)user)->stops;
 }
 
-static struct outcome open_and_close(struct start *start)
+static struct coll_peers *open_world(struct start *start, int *rc)
 {
-    struct outcome out = {.rc = 0};
     struct coll_peers *peers = NULL;
     struct coll_peers_options options = {.launch = {.launcher = "torchrun",
                                                     .torchrun = true,
@@ -62,7 +68,14 @@ static struct outcome open_and_close(struct start *start)
                                          .stop = asked_to_stop,
                                          .user = start};
     snprintf(options.launch.rendezvous, sizeof options.launch.rendezvous, "%s", start->at);
-    out.rc = coll_peers_open(&options, &peers);
+    *rc = coll_peers_open(&options, &peers);
+    return peers;
+}
+
+static struct outcome open_and_close(struct start *start)
+{
+    struct outcome out = {.rc = 0};
+    struct coll_peers *peers = open_world(start, &out.rc);
     if (out.rc == 0 && start->receives) {
         char byte;
         size_t bytes;
@@ -75,6 +88,29 @@ static struct outcome open_and_close(struct start *start)
     return out;
 }
 
+/* A process of a world that rank 0 ends; it ends with its code. */
+static void end_world(struct start *start, int to)
+{
+    struct outcome out = {.rc = 0};
+    struct coll_peers *peers = open_world(start, &out.rc);
+    char byte;
+    size_t bytes;
+    if (start->held > 0) {
+        out.rc = coll_peers_fail(peers, core_err_set(-ENOSPC, "the drive is full"));
+    } else {
+        out.rc = coll_peers_receive(peers, 0, &byte, 1, &bytes);
+    }
+    snprintf(out.message, sizeof out.message, "%s", core_err_message());
+    check_int(write(to, &out, sizeof out), ==, (ssize_t)sizeof out);
+    if (start->held > 0) {
+        check_int(read(start->held, &byte, 1), ==, 1);
+    } else {
+        alarm(LONG_MS / 1000 -
+              5); /* shorter than the patience with a first process that does not end */
+    }
+    coll_peers_close(peers, start->held > 0 ? HELD_CODE : TOLD_CODE);
+}
+
 static struct child begin(struct start start)
 {
     int ends[2];
@@ -83,6 +119,9 @@ static struct child begin(struct start start)
     check_int(child.pid, >=, 0);
     if (child.pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (start.held > 0 || start.told) {
+            end_world(&start, ends[1]);
+        }
         const struct outcome out = open_and_close(&start);
         _exit(write(ends[1], &out, sizeof out) == (ssize_t)sizeof out ? 0 : 1);
     }
@@ -178,6 +217,66 @@ static void addresses(void)
         }
         fclose(list);
     }
+}
+
+/* ---- a host with two addresses ---- */
+
+int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out);
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out);
+/* The host "two.addresses" has 127.0.0.2 and 127.0.0.1. */
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **out)
+{
+    if (strcmp(host, "two.addresses") != 0) {
+        return __real_getaddrinfo(host, port, hints, out);
+    }
+    return __real_getaddrinfo("127.0.0.2", port, hints, out) |
+           __real_getaddrinfo("127.0.0.1", port, hints, &(*out)->ai_next);
+}
+
+/* Opens connections until one is not answered, because nobody accepts them. */
+static unsigned fill_queue(int *fds, unsigned max, unsigned port)
+{
+    unsigned count = 0;
+    for (bool full = false; !full && count < max; count++) {
+        struct sockaddr_in address;
+        fds[count] = make_socket("127.0.0.2", port, &address);
+        check_int(fcntl(fds[count], F_SETFL, O_NONBLOCK), ==, 0);
+        (void)connect(fds[count], (struct sockaddr *)&address, sizeof address);
+        struct pollfd polled = {.fd = fds[count], .events = POLLOUT};
+        full = poll(&polled, 1, 100) == 0;
+    }
+    return count;
+}
+
+/* An address that does not answer leaves time for the next one: rank 0 is at the second. */
+static void silent_address(void)
+{
+    enum { FILL_MAX = 8 };
+    unsigned port;
+    char at[64];
+    int fds[FILL_MAX];
+    struct sockaddr_in address;
+    struct start start = {
+        .world = 2, .at = place("127.0.0.1", &port), .run = 7, .silence_ms = 3000};
+    const int listener = make_socket("127.0.0.2", port, &address);
+    check_int(bind(listener, (struct sockaddr *)&address, sizeof address), ==, 0);
+    check_int(listen(listener, 0), ==, 0);
+    const unsigned count = fill_queue(fds, FILL_MAX, port);
+    check_uint(count, <, FILL_MAX);
+    const struct child first = begin(start);
+    snprintf(at, sizeof at, "two.addresses:%u", port);
+    start.at = at;
+    start.rank = 1;
+    const struct child second = begin(start);
+    ends_with(second, 0, "");
+    ends_with(first, 0, "");
+    for (unsigned i = 0; i < count; i++) {
+        close(fds[i]);
+    }
+    close(listener);
 }
 
 /* Only the address that was given listens. */
@@ -454,6 +553,40 @@ static void last_words(void)
     }
 }
 
+/* A process whose world rank 0 has ended lets rank 0 say why: it ends when rank 0 has, not earlier and not much later. */
+static void told_by_the_first(void)
+{
+    unsigned port;
+    int hold[2];
+    int status = 0;
+    struct outcome out;
+    check_int(pipe(hold), ==, 0);
+    struct start start = {.world = 2,
+                          .at = place("127.0.0.1", &port),
+                          .run = 7,
+                          .silence_ms = LONG_MS,
+                          .held = hold[0]};
+    const struct child first = begin(start);
+    start.held = 0;
+    start.told = true;
+    start.rank = 1;
+    const struct child second = begin(start);
+    check_int(read(second.from, &out, sizeof out), ==, (ssize_t)sizeof out);
+    check_int(out.rc, ==, -ENOSPC);
+    check_string(out.message, "the drive is full");
+    usleep(50000);
+    check_int(waitpid(second.pid, &status, WNOHANG), ==, 0);
+    check_int(write(hold[1], "", 1), ==, 1);
+    check_int(waitpid(first.pid, &status, 0), ==, first.pid);
+    check_true(WIFEXITED(status) && WEXITSTATUS(status) == HELD_CODE);
+    check_int(waitpid(second.pid, &status, 0), ==, second.pid);
+    check_true(WIFEXITED(status) && WEXITSTATUS(status) == TOLD_CODE);
+    close(first.from);
+    close(second.from);
+    close(hold[0]);
+    close(hold[1]);
+}
+
 /* Half of a message is there before its receive, which is too small for it. */
 static void too_large_for_its_receive(void)
 {
@@ -511,4 +644,6 @@ static void frames(void)
 TEST_MAIN({"addresses", addresses}, {"one_address_listens", one_address_listens},
           {"bad_addresses", bad_addresses}, {"strangers", strangers}, {"limits", limits},
           {"another_program", another_program}, {"builds", builds}, {"frames", frames},
-          {"last_words", last_words}, {"too_large_for_its_receive", too_large_for_its_receive})
+          {"last_words", last_words}, {"silent_address", silent_address},
+          {"told_by_the_first", told_by_the_first},
+          {"too_large_for_its_receive", too_large_for_its_receive})
