@@ -149,8 +149,9 @@ static int list_parts(struct model *model, const struct model_options *options,
         return core_err_set(-EINVAL,
                             "%s matches %s and not %s: they are one array in memory (%s of %s), "
                             "whose tensors can only be %s together",
-                            lora ? "--modules-to-save" : "--freeze", first[!lora], first[lora],
-                            model_role_name(param->role), name, lora ? "trained" : "frozen");
+                            lora ? "modules_to_save (--modules-to-save)" : "frozen (--freeze)",
+                            first[!lora], first[lora], model_role_name(param->role), name,
+                            lora ? "trained" : "frozen");
     }
     param->trained = first[1][0] == '\0';
     return 0;
@@ -215,7 +216,8 @@ static int list_adapter(struct model *model, const struct model_lora_options *lo
         }
         if (base->trained) {
             return core_err_set(-EINVAL,
-                                "--lora-targets and --modules-to-save both match %s: a layer that "
+                                "lora_targets (--lora-targets) and modules_to_save "
+                                "(--modules-to-save) both match %s: a layer that "
                                 "is trained whole gets no adapter",
                                 name);
         }
@@ -272,22 +274,24 @@ static bool names_module(const struct model *model, const struct model_lora_opti
 static int refuse_target(const struct model *model, const char *target)
 {
     if (strpbrk(target, "*+?()[]{}|\\^$") != NULL) {
-        return core_err_set(-EINVAL,
-                            "--lora-targets: \"%s\" is a regular expression; name modules instead: "
-                            "q_proj,v_proj",
-                            target);
-    }
-    if (names_module(model, NULL, target)) {
         return core_err_set(
             -EINVAL,
-            "--lora-targets: \"%s\" is not a linear layer of the model's layers, and "
-            "only these can have adapters; --modules-to-save %s trains it whole",
-            target, target);
+            "lora_targets (--lora-targets): \"%s\" is a regular expression; name modules instead: "
+            "q_proj,v_proj",
+            target);
     }
-    return core_err_set(-EINVAL,
-                        "--lora-targets: \"%s\" is no linear layer of the model's layers; "
-                        "\"tide inspect --tensors\" lists all names",
-                        target);
+    if (names_module(model, NULL, target)) {
+        return core_err_set(-EINVAL,
+                            "lora_targets (--lora-targets): \"%s\" is not a linear layer of the "
+                            "model's layers, and only these can have adapters; modules_to_save "
+                            "(--modules-to-save) with %s trains it whole",
+                            target, target);
+    }
+    return core_err_set(
+        -EINVAL,
+        "lora_targets (--lora-targets): \"%s\" is not a linear layer of the model's layers; "
+        "\"tide inspect --tensors\" lists all names",
+        target);
 }
 
 /* The rank is at most the smallest dimension of all adapted layers, which the message names. */
@@ -309,12 +313,12 @@ static int check_rank(const struct model *model, const struct model_lora_options
             }
         }
     }
-    return lora->rank <= least
-               ? 0
-               : core_err_set(-EINVAL,
-                              "--lora %" PRId64 " is more than the smaller dimension of %s, which "
-                              "is %" PRId64,
-                              lora->rank, tensor, least);
+    return lora->rank <= least ? 0
+                               : core_err_set(-EINVAL,
+                                              "lora_rank (--lora) is %" PRId64
+                                              ", more than the smaller dimension of %s, which "
+                                              "is %" PRId64,
+                                              lora->rank, tensor, least);
 }
 
 static int check_saved(const struct model *model, const char *module)
@@ -326,12 +330,15 @@ static int check_saved(const struct model *model, const char *module)
     const bool shared = head != NULL && model_module_matches(head, module);
     if (shared || (model->config.tied && table->trained)) {
         return core_err_set(-EINVAL,
-                            "--modules-to-save matches the token table, which this model also uses "
+                            "modules_to_save (--modules-to-save) matches the token table, which "
+                            "this model also uses "
                             "as its head (tie_word_embeddings); PEFT would train two tables");
     }
     return names_module(model, NULL, module)
                ? 0
-               : core_err_set(-EINVAL, "--modules-to-save: the model has no module \"%s\"", module);
+               : core_err_set(-EINVAL,
+                              "modules_to_save (--modules-to-save): the model has no module \"%s\"",
+                              module);
 }
 
 static int check_lora(const struct model *model, const struct model_lora_options *lora)
@@ -568,10 +575,10 @@ static int check_frozen(const struct model *model, const struct model_options *o
     }
     for (size_t i = 0; options != NULL && i < options->frozen_count; i++) {
         if (!names_any(model->flat, options->frozen[i])) {
-            return core_err_set(
-                -EINVAL,
-                "--freeze pattern \"%s\" matches no tensor of the model; its first one is %s",
-                options->frozen[i], model->flat->list[0].tensors[0].name);
+            return core_err_set(-EINVAL,
+                                "frozen (--freeze): pattern \"%s\" matches no tensor of the model; "
+                                "the model's first tensor is %s",
+                                options->frozen[i], model->flat->list[0].tensors[0].name);
         }
     }
     return 0;

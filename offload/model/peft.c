@@ -426,6 +426,10 @@ void model_peft_options(const struct model_peft *peft, struct model_lora_options
     out->saved_count = peft->saved;
 }
 
+/* The options, as messages name them. */
+static const char LORA_TARGETS[] = "lora_targets (--lora-targets)";
+static const char MODULES_TO_SAVE[] = "modules_to_save (--modules-to-save)";
+
 /* Writes the base's name for a part of an adapter. */
 static void print_base_name(const struct model_param *param, const struct model_part *part,
                             char name[NAME_BYTES])
@@ -448,8 +452,8 @@ static int match_param(const struct model_peft *peft, const struct model_param *
         const struct model_peft_entry *entry = model_peft_find(peft, name);
         if (entry == NULL || (entry->whole == NULL) != adapted) {
             return core_err_set(-EINVAL, "%s names %s, which %s does not %s",
-                                adapted ? "--lora-targets" : "--modules-to-save", name,
-                                peft->folder, adapted ? "adapt" : "have whole");
+                                adapted ? LORA_TARGETS : MODULES_TO_SAVE, name, peft->folder,
+                                adapted ? "adapt" : "have whole");
         }
         *matched += param->adapter == MODEL_ADAPTER_NONE || param->adapter == MODEL_ADAPTER_B;
     }
@@ -490,7 +494,7 @@ int model_peft_check(const struct model_peft *peft, const struct model *model)
             const bool adapted = entry->whole == NULL;
             return core_err_set(-EINVAL, "%s %s %s, which %s does not name", peft->folder,
                                 adapted ? "adapts" : "has a whole", entry->base,
-                                adapted ? "--lora-targets" : "--modules-to-save");
+                                adapted ? LORA_TARGETS : MODULES_TO_SAVE);
         }
     }
     return 0;

@@ -290,8 +290,8 @@ static void read_share(void *argument, unsigned index, unsigned count)
     }
 }
 
-/* Returns whether a tensor is transposed while it is read, because every share would read all of
- * it. */
+/* Returns whether a tensor of the block is transposed while it is read: every share of such a read
+ * would read all of the tensor. */
 static bool is_turned(const struct model_block *block)
 {
     for (unsigned i = 0; i < block->param_count; i++) {

@@ -631,7 +631,8 @@ static void runs(void)
     static const char *const none[] = {"model.layers.1.*", "model.layers.9.*"};
     options.frozen = none; /* a mistake: something that should be frozen would be trained */
     check_int(model_create(&fixture.config, &options, &model), ==, -EINVAL);
-    check_contains(core_err_message(), "--freeze pattern \"model.layers.9.*\" matches no tensor");
+    check_contains(core_err_message(),
+                   "frozen (--freeze): pattern \"model.layers.9.*\" matches no tensor");
     check_contains(core_err_message(), "model.embed_tokens.weight");
     static const char *const half[] = {"*.q_proj.weight"};
     options = (struct model_options){.frozen = half, .frozen_count = 1};

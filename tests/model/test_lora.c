@@ -523,13 +523,15 @@ static void refused(void)
     } odd[] = {
         {{"", "llama", {.rank = 4, .alpha = 8}, {"q_prj"}, {NULL}}, "q_prj"},
         {{"", "llama", {.rank = 4, .alpha = 8}, {"proj"}, {NULL}}, "proj"},
-        {{"", "llama", {.rank = 4, .alpha = 8}, {"lm_head"}, {NULL}}, "--modules-to-save lm_head"},
+        {{"", "llama", {.rank = 4, .alpha = 8}, {"lm_head"}, {NULL}},
+         "(--modules-to-save) with lm_head trains it whole"},
         {{"", "llama", {.rank = 4, .alpha = 8}, {"model.embed_tokens"}, {NULL}},
-         "--modules-to-save model.embed_tokens trains it whole"},
+         "(--modules-to-save) with model.embed_tokens trains it whole"},
         {{"", "llama", {.rank = 4, .alpha = 8}, {"q_proj", ".*v_proj"}, {NULL}},
          "\".*v_proj\" is a regular expression"},
         {{"", "llama", {.rank = 70, .alpha = 8}, {NULL}, {NULL}},
-         "--lora 70 is more than the smaller dimension of model.layers.0.self_attn.k_proj.weight, "
+         "lora_rank (--lora) is 70, more than the smaller dimension of "
+         "model.layers.0.self_attn.k_proj.weight, "
          "which is 16"},
         {{"", "llama", {.rank = 4, .alpha = 8}, {NULL}, {"embed"}}, "no module \"embed\""},
         {{"", "llama", {.rank = 4, .alpha = 8}, {"o_proj"}, {"o_proj"}}, "both match"},
@@ -670,10 +672,11 @@ static void other_adapters(void)
     const struct {
         const struct lora_case *one;
         const char *says;
-    } odd[] = {{&less, "which --lora-targets does not name"},
-               {&more, "--lora-targets names model.layers.0.self_attn.k_proj.weight, which"},
-               {&saves, "--modules-to-save names lm_head.weight, which"},
-               {&saves_not, "lm_head.weight, which --modules-to-save does not name"}};
+    } odd[] = {
+        {&less, "which lora_targets (--lora-targets) does not name"},
+        {&more, "(--lora-targets) names model.layers.0.self_attn.k_proj.weight, which"},
+        {&saves, "(--modules-to-save) names lm_head.weight, which"},
+        {&saves_not, "lm_head.weight, which modules_to_save (--modules-to-save) does not name"}};
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
         struct fixture fixture;
         struct model_peft *peft = NULL;
