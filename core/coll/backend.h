@@ -24,7 +24,7 @@ struct coll_backend {
 
 extern const struct coll_backend coll_backend_self;
 extern const struct coll_backend coll_backend_local;
-extern const struct coll_backend coll_backend_mpi;
+extern const struct coll_backend coll_backend_processes;
 extern const struct coll_backend coll_backend_nccl;
 
 #endif

@@ -12,8 +12,6 @@
 #include "core/base/log.h"
 #include "core/coll/backend.h"
 #include "core/coll/codes.h"
-#include "core/coll/peers.h"
-#include "core/coll/transport.h"
 #include "core/dev/dev.h"
 
 static const int64_t LIMIT_NS_DEFAULT = 600000000000;
@@ -33,7 +31,7 @@ static const struct kind {
 } kinds[] = {
     {"self", &coll_backend_self},
     {"local", &coll_backend_local},
-    {"mpi", &coll_backend_mpi},
+    {"processes", &coll_backend_processes},
 #if HAVE_NCCL
     {"nccl", &coll_backend_nccl},
 #else
@@ -52,9 +50,7 @@ bool coll_kind_built(unsigned index)
     if (index >= KIND_COUNT || kinds[index].backend == NULL) {
         return false;
     }
-    const bool mpi = kinds[index].backend == &coll_backend_mpi;
-    const bool nccl = strcmp(kinds[index].name, "nccl") == 0;
-    return (!mpi || coll_transport_find(COLL_FLAVOUR_ANY) == 0) && (!nccl || coll_nccl_find() == 0);
+    return strcmp(kinds[index].name, "nccl") != 0 || coll_nccl_find() == 0;
 }
 
 /* ---- Opening ---- */
@@ -71,7 +67,8 @@ static int find_kind(const char *name, const struct coll_backend **out)
         }
     }
     return core_err_set(
-        -EINVAL, "unknown way to connect ranks: \"%s\" (expected self, local, mpi or nccl)", name);
+        -EINVAL, "unknown way to connect ranks: \"%s\" (expected self, local, processes or nccl)",
+        name);
 }
 
 int coll_open(const struct coll_options *options, struct coll **out)

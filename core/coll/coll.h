@@ -24,7 +24,7 @@ struct dev_device;
 
 /* ---- Registry ---- */
 
-/* The name of the index-th back end ("self", "local", "mpi", "nccl"); NULL past the last one. */
+/* The name of the index-th back end ("self", "local", "processes", "nccl"); NULL past the last one. */
 const char *coll_kind_name(unsigned index);
 bool coll_kind_built(unsigned index);
 
@@ -42,7 +42,7 @@ struct coll_options {
     unsigned rank;
     unsigned world;               /* 0: 1 */
     struct coll_meeting *meeting; /* local: borrowed */
-    struct coll_peers *peers;     /* mpi: borrowed (peers.h) */
+    struct coll_peers *peers;     /* processes: borrowed (peers.h) */
     /* borrowed: the arrays are in its memory; NULL: host memory. nccl: the rank's card. The
      * arrays of a command are in the memory of the cards on all ranks, or in host memory on all
      * ranks; the latter go over `meeting` or `peers` */

@@ -1,5 +1,5 @@
 /* coll_nccl.c: ranks with a card each. Arrays in a card's memory go over NCCL; arrays in host
- * memory go over the host's back end, "local" or "mpi", on top of which this one runs. The host's
+ * memory go over the host's back end, "local" or "processes", on top of which this one runs. The host's
  * back end also synchronises the ranks: before each collective all ranks arrive there and compare
  * their commands, so that NCCL's kernels never wait for a rank that is late, has left or runs
  * another command; a rank that fails ends the other ranks there. An op of the card computes sums,
@@ -598,7 +598,7 @@ static void nccl_close(struct coll *base)
 
 static int open_host(const struct coll_options *options, const struct coll *base, struct nccl *nccl)
 {
-    const struct coll_backend *backend = options->peers != NULL ? &coll_backend_mpi
+    const struct coll_backend *backend = options->peers != NULL ? &coll_backend_processes
                                                                 : &coll_backend_local;
     struct coll below = *base;
     below.backend = backend;

@@ -55,12 +55,6 @@ static int choose_module(enum coll_flavour flavour, char path[PATH_MAX])
         flavour == COLL_FLAVOUR_ANY ? "Open MPI or MPICH" : flavour_names[flavour]);
 }
 
-int coll_transport_find(enum coll_flavour flavour)
-{
-    char path[PATH_MAX];
-    return choose_module(flavour, path);
-}
-
 static int load_module(enum coll_flavour flavour, const struct coll_transport **out)
 {
     typedef const struct coll_transport *entry(void);

@@ -59,8 +59,6 @@ struct coll_transport {
 
 extern const struct coll_transport coll_transport_tcp;
 
-/* 0 if the module of an MPI library exists; otherwise -ENOTSUP with a message that says why not. */
-int coll_transport_find(enum coll_flavour flavour);
 /* What connects the processes of a launcher. The module of an MPI library stays loaded. */
 int coll_transport_load(const struct coll_launch *launch, const struct coll_transport **out);
 

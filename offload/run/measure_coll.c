@@ -41,7 +41,7 @@ static int bench_init(struct coll_bench *bench)
     }
     int rc = with->peers == NULL ? coll_meeting_create(with->world, &bench->meeting) : 0;
     for (uint32_t i = 0; rc == 0 && i < with->count; i++) {
-        const struct coll_options options = {.kind = with->peers != NULL ? "mpi" : "local",
+        const struct coll_options options = {.kind = with->peers != NULL ? "processes" : "local",
                                              .rank = with->first + i,
                                              .world = with->world,
                                              .meeting = bench->meeting,

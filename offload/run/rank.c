@@ -231,7 +231,7 @@ static void make_device_lanes(struct run_rank *rank, struct run_lane *lanes)
 static int make_coll_lane(struct run_rank *rank, struct run_lane *lane)
 {
     const bool cpu = dev_is_cpu(rank->options->device);
-    const char *host = rank->given.peers != NULL ? "mpi" : "local";
+    const char *host = rank->given.peers != NULL ? "processes" : "local";
     const struct coll_options coll = {.kind = cpu ? host : "nccl",
                                       .sum_op = KERN_SUM,
                                       .scratch_bytes = cpu ? 0

@@ -100,7 +100,7 @@ int main(void)
     const unsigned rank = coll_peers_rank(peers);
     const unsigned world = coll_peers_world(peers);
     const struct coll_options options = {
-        .kind = "mpi", .rank = rank, .world = world, .peers = peers, .limit_ns = limit_ns};
+        .kind = "processes", .rank = rank, .world = world, .peers = peers, .limit_ns = limit_ns};
     if (world > 64 || coll_open(&options, &coll) != 0) {
         stop("up to 64 processes");
     }

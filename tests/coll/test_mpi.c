@@ -24,7 +24,7 @@ static struct coll_peers *peers; /* peers of the rank's process */
 
 static void open_rank(struct rank *rank)
 {
-    const struct coll_options options = {.kind = "mpi",
+    const struct coll_options options = {.kind = "processes",
                                          .rank = rank->index,
                                          .world = rank->run->world,
                                          .peers = peers,

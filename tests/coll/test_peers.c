@@ -37,7 +37,7 @@ static int open_peers(const char *identity, struct coll_peers **out)
 static int open_coll(struct coll_peers *peers, int64_t limit_ns, struct coll **out)
 {
     const struct coll_options options = {
-        .kind = "mpi", .rank = 1, .world = 2, .peers = peers, .limit_ns = limit_ns};
+        .kind = "processes", .rank = 1, .world = 2, .peers = peers, .limit_ns = limit_ns};
     return coll_open(&options, out);
 }
 
@@ -242,12 +242,12 @@ static void other_rank(void)
     struct coll *coll = NULL;
     fake_mpi = (struct fake_mpi){.rank = 1};
     check_int(open_peers("test", &peers), ==, 0);
-    struct coll_options options = {.kind = "mpi", .rank = 1, .world = 3, .peers = peers};
+    struct coll_options options = {.kind = "processes", .rank = 1, .world = 3, .peers = peers};
     check_int(coll_open(&options, &coll), ==, -EINVAL);
-    check_string(core_err_message(), "rank 1 of 3 is not this process's rank over MPI");
-    options = (struct coll_options){.kind = "mpi", .rank = 0, .world = 2, .peers = peers};
+    check_string(core_err_message(), "rank 1 of 3 is not this process's rank");
+    options = (struct coll_options){.kind = "processes", .rank = 0, .world = 2, .peers = peers};
     check_int(coll_open(&options, &coll), ==, -EINVAL);
-    options = (struct coll_options){.kind = "mpi", .rank = 1, .world = 2};
+    options = (struct coll_options){.kind = "processes", .rank = 1, .world = 2};
     check_int(coll_open(&options, &coll), ==, -EINVAL);
     coll_peers_close(peers, 0);
 }

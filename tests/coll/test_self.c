@@ -11,7 +11,7 @@ static const int64_t LONG_NS = 20000000000;
  * that. */
 static void registry(void)
 {
-    static const char *const names[] = {"self", "local", "mpi", "nccl"};
+    static const char *const names[] = {"self", "local", "processes", "nccl"};
     for (unsigned i = 0; i < 4; i++) {
         check_string(coll_kind_name(i), names[i]);
         struct coll *coll = NULL;
