@@ -2,19 +2,13 @@
  * that refuse flags, limits on locked memory, file systems that are really full. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -48,22 +42,6 @@ static void there_and_back(struct rig *rig, uint64_t bytes)
     rig_free(out);
 }
 
-/* Makes io_uring_setup fail with `code`, as containers do; optionally also libaio. */
-static void forbid(int code, bool libaio)
-{
-    const uint32_t refuse = SECCOMP_RET_ERRNO | (uint32_t)code;
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 2, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, libaio ? SYS_io_setup : SYS_io_uring_setup, 1, 0),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-        BPF_STMT(BPF_RET | BPF_K, refuse),
-    };
-    struct sock_fprog program = {.len = sizeof filter / sizeof filter[0], .filter = filter};
-    check_int(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), ==, 0);
-    check_int(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), ==, 0);
-}
-
 struct forbidden {
     int code;
     bool libaio;
@@ -75,7 +53,7 @@ static int run_forbidden(void *argument)
     const struct forbidden *row = argument;
     const struct aio_backend *backend = NULL;
     char reason[AIO_REASON_BYTES];
-    forbid(row->code, row->libaio);
+    check_int(test_child_refuse_uring(row->code, row->libaio), ==, 0);
     check_int(aio_probe_uring(reason, sizeof reason), ==, -row->code);
     check_contains(reason, row->reason);
     check_int(aio_backend_choose(NULL, true, reason, sizeof reason, &backend), ==, 0);

@@ -467,8 +467,40 @@ static void valgrind(void)
     check_contains(text, " blocks in ");
 }
 
+static int blocks_without_uring(void *argument)
+{
+    const int *code = argument;
+    struct tide_blocks *blocks = NULL;
+    check_int(test_child_refuse_uring(*code, *code == ENOSYS), ==, 0);
+    reset();
+    options.io = "uring";
+    const int rc = tide_blocks_create(NULL, &options, &blocks);
+    if (rc == -ENOTSUP) {
+        check_contains(tide_last_error(), "I/O back end \"uring\" is not built in");
+    } else {
+        check_int(rc, ==, -*code);
+        check_contains(tide_last_error(), *code == ENOSYS
+                                              ? "uring was requested, but this kernel has no"
+                                              : "uring was requested, but io_uring is forbidden");
+    }
+    round_trip();
+    return 0;
+}
+
+/* If a container forbids io_uring (EPERM), the kernel has none and no libaio either (ENOSYS), or the library was built
+ * without liburing, everything works. Only who requests io_uring gets an error, which says why. */
+static void without_uring(void)
+{
+    if (TEST_RACES) {
+        test_skip("TSan ends a child that starts a thread");
+    }
+    for (int code = EPERM; code != 0; code = code == EPERM ? ENOSYS : 0) {
+        check_int(test_child(blocks_without_uring, &code), ==, 0);
+    }
+}
+
 TEST_MAIN({"wrong_options", wrong_options}, {"round_trip", round_trip},
-          {"registered_memory", registered_memory}, {"on_the_device", on_the_device},
-          {"one_store_at_a_time", one_store_at_a_time}, {"a_forked_child", a_forked_child},
-          {"a_killed_parent", a_killed_parent}, {"killed_anywhere", killed_anywhere},
-          {"example", example}, {"valgrind", valgrind})
+          {"without_uring", without_uring}, {"registered_memory", registered_memory},
+          {"on_the_device", on_the_device}, {"one_store_at_a_time", one_store_at_a_time},
+          {"a_forked_child", a_forked_child}, {"a_killed_parent", a_killed_parent},
+          {"killed_anywhere", killed_anywhere}, {"example", example}, {"valgrind", valgrind})

@@ -536,6 +536,50 @@ static void borrowed_gradients(void)
     }
 }
 
+/* ---- machines without io_uring ---- */
+
+static int steps_without_uring(void *argument)
+{
+    const int *code = argument;
+    struct tide_optim *optim = NULL;
+    uint64_t token = 0;
+    check_int(test_child_refuse_uring(*code, *code == ENOSYS), ==, 0);
+    reset();
+    options.stores = &store;
+    options.store_count = 1;
+    options.states = TIDE_STORE;
+    options.io = "uring";
+    const int rc = tide_optim_create(NULL, &options, &optim);
+    if (rc == -ENOTSUP) {
+        check_contains(tide_last_error(), "I/O back end \"uring\" is not built in");
+    } else {
+        check_int(rc, ==, -*code);
+        check_contains(tide_last_error(), *code == ENOSYS
+                                              ? "uring was requested, but this kernel has no"
+                                              : "uring was requested, but io_uring is forbidden");
+    }
+    options.io = NULL;
+    optim = create();
+    submit_all(optim);
+    check_int(tide_optim_step(optim, &token), ==, 0);
+    check_int(tide_optim_wait(optim, token), ==, 0);
+    check_double((double)weights[2][7], ==, 1.5);
+    tide_optim_destroy(optim);
+    return 0;
+}
+
+/* If a container forbids io_uring (EPERM), the kernel has none and no libaio either (ENOSYS), or the library was built
+ * without liburing, states on a drive work. Only who requests io_uring gets an error, which says why. */
+static void without_uring(void)
+{
+    if (TEST_RACES) {
+        test_skip("TSan ends a child that starts a thread");
+    }
+    for (int code = EPERM; code != 0; code = code == EPERM ? ENOSYS : 0) {
+        check_int(test_child(steps_without_uring, &code), ==, 0);
+    }
+}
+
 static int no_sum(void *user, double *values, size_t count)
 {
     (void)values;
@@ -869,5 +913,5 @@ TEST_MAIN({"wrong_options", wrong_options}, {"steps", steps}, {"threads_wait", t
           {"save_and_load", save_and_load}, {"damaged_checkpoints", damaged_checkpoints},
           {"states", states}, {"averaged_weights", averaged_weights},
           {"tied_weights", tied_weights}, {"borrowed_gradients", borrowed_gradients},
-          {"shares", shares}, {"processes", processes}, {"example", example},
-          {"valgrind", valgrind})
+          {"without_uring", without_uring}, {"shares", shares}, {"processes", processes},
+          {"example", example}, {"valgrind", valgrind})

@@ -1,15 +1,12 @@
 /* Findings about machines: this one, ones made of files, and ones that forbid things. */
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
 #include <stdio.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "tests/doctor/hear.h"
+#include "tests/harness/child.h"
 #include "tests/harness/test.h"
 
 static void count_finding(void *user, const struct tide_finding *finding)
@@ -258,28 +255,14 @@ static void a_card_without_a_driver(void)
     check_cures(heard_text());
 }
 
-/* Makes io_uring_setup fail with `error` from now on, as the filter of a container does. */
-static int forbid_uring(unsigned error)
-{
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {.len = sizeof code / sizeof code[0], .filter = code};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) |
-           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
-}
-
 static int forbid_with_eperm(void)
 {
-    return forbid_uring(EPERM);
+    return test_child_refuse_uring(EPERM, false);
 }
 
 static int forbid_with_enosys(void)
 {
-    return forbid_uring(ENOSYS);
+    return test_child_refuse_uring(ENOSYS, false);
 }
 
 /* If the filter of a container refuses io_uring, the doctor says so and names the filter. */
@@ -301,17 +284,17 @@ static void seccomp_without_uring(void)
 
 static int forbid_with_enomem(void)
 {
-    return forbid_uring(ENOMEM);
+    return test_child_refuse_uring(ENOMEM, false);
 }
 
 static int forbid_with_emfile(void)
 {
-    return forbid_uring(EMFILE);
+    return test_child_refuse_uring(EMFILE, false);
 }
 
 static int forbid_with_einval(void)
 {
-    return forbid_uring(EINVAL);
+    return test_child_refuse_uring(EINVAL, false);
 }
 
 /* Each reason why the kernel refuses io_uring has its own cure: locked memory, open files, an old kernel. */

@@ -3,6 +3,8 @@
 #ifndef TESTS_HARNESS_CHILD_H
 #define TESTS_HARNESS_CHILD_H
 
+#include <stdbool.h>
+
 /* A child that stops itself with raise(SIGSTOP) is continued after this time. */
 enum { TEST_STOP_MS = 2500 };
 
@@ -26,6 +28,10 @@ void test_orphan_begin(int (*run)(void *argument), void *argument, struct test_o
 void test_orphan_kill(const struct test_orphan *orphan);
 /* Ends the child. */
 void test_orphan_end(const struct test_orphan *orphan);
+
+/* Makes io_uring_setup of this process fail with `code` from now on, as the filter of a container does; optionally
+ * also libaio. Returns 0 or -errno. */
+int test_child_refuse_uring(int code, bool libaio);
 
 /* Becomes the user "nobody" without any capability. Returns 0, or -EPERM if we are not root. */
 int test_child_drop_root(void);
