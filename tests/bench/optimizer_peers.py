@@ -2,18 +2,24 @@
 """optimizer_peers.py: compares one step of tide.AdamW, DeepSpeedCPUAdam and torch's fused AdamW, with states in host memory.
 
   TIDE_LIBRARY=build/offload/api/libtide.so PYTHONPATH=tools/guest/pytorch PY tests/bench/optimizer_peers.py
-      [--parameters 158|1100] [--rounds N] [--only torch,deepspeed,hooks]
+      [--parameters 158|1100] [--rounds N] [--only torch,deepspeed,hooks] [--apart]
 
 All optimizers get the bf16 gradients of a Llama and produce bf16 weights. tide keeps bf16 weights with a split master. For the others
 the program keeps fp32 weights and copies gradients to fp32 and new weights to bf16, as ZeRO-Offload does. They run alternately in one
-process; figures are medians. `hooks`: processor time of a hook over the C call in it, and the backward pass of 300 linear layers with hooks over one
+process; figures are medians. With --apart, which --parameters 1100 implies, each side has a process of its own, and only one exists at a time, so that
+the memory of both (16 and 21 GB of 1.1B) does not add up: each side runs its rounds in each of two turns.
+ `hooks`: processor time of a hook over the C call in it, and the backward pass of 300 linear layers with hooks over one
 without, as time and as processor time of its thread, which excludes the library's threads. Beside them their floor: the same with hooks that do
 nothing, and the processor time to free one of the gradients without tide. All of these passes free their gradients, with tide.AdamW in the hooks.
 Prints `name value unit` lines."""
 import argparse
 import collections
 import gc
+import json
+import resource
 import statistics
+import subprocess
+import sys
 import time
 
 import torch
@@ -66,6 +72,9 @@ def torch_fused(p):
 def deepspeed(p):
     from deepspeed.ops.adam import DeepSpeedCPUAdam
     return DeepSpeedCPUAdam(p, lr=1e-4, weight_decay=0.01, adamw_mode=True)
+
+
+PEERS = {"torch": torch_fused, "deepspeed": deepspeed}
 
 
 class Residual(torch.nn.Module):
@@ -156,6 +165,46 @@ def hooks(edge, rounds):
     module.lib, module.AdamW._after_backward = module.lib.library, hook.function
 
 
+def make_gradients(all_shapes):
+    """Views of a ring that is much larger than the processor's caches, so that gradients take little memory and are read from memory."""
+    ring = torch.empty(1 << 28, dtype=torch.bfloat16).normal_(0, 1e-3)
+    gradients, at = [], 0
+    for shape in all_shapes:
+        count = torch.Size(shape).numel()
+        at = 0 if at + count > ring.numel() else at
+        gradients.append(ring[at:at + count].view(shape))
+        at += count
+    return gradients
+
+
+def run_side(a):
+    """One side in this process."""
+    all_shapes = shapes(a.parameters)
+    gradients = make_gradients(all_shapes)
+    side = Tide(all_shapes, gradients) if a.side == "tide" else Peer(all_shapes, gradients, PEERS[a.side])
+    times = [timed(side) for _ in range(a.rounds + 1)][1:]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    print(json.dumps({"times": times, "peak": peak}), flush=True)
+    side.close()
+
+
+def compare_apart(a, name):
+    times, peaks = {"tide": [], name: []}, {"tide": 0.0, name: 0.0}
+    for _ in range(2):
+        for side in times:
+            command = [sys.executable, __file__, "--parameters", str(a.parameters), "--rounds", str(a.rounds), "--side", side]
+            result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
+            times[side] += result["times"]
+            peaks[side] = max(peaks[side], result["peak"])
+    report(a, name, statistics.median(times["tide"]), statistics.median(times[name]))
+    print(f"optimizer_{a.parameters}m_tide_peak {peaks['tide']:.2f} GB\noptimizer_{a.parameters}m_{name}_peak {peaks[name]:.2f} GB", flush=True)
+
+
+def report(a, name, mine, its):
+    print(f"optimizer_{a.parameters}m_tide {mine:.4f} s\noptimizer_{a.parameters}m_{name} {its:.4f} s\n"
+          f"optimizer_{a.parameters}m_over_{name} {its / mine:.2f} x", flush=True)
+
+
 def timed(side):
     begin = time.perf_counter()
     side.step()
@@ -167,24 +216,30 @@ def main():
     a.add_argument("--parameters", type=int, choices=(158, 1100), default=158, help="in millions")
     a.add_argument("--rounds", type=int, default=9)
     a.add_argument("--only", default="torch,deepspeed,hooks")
+    a.add_argument("--apart", action="store_true", help="each side in a process of its own")
+    a.add_argument("--side", choices=["tide", *PEERS], help=argparse.SUPPRESS)
     a = a.parse_args()
+    if a.side:
+        run_side(a)
+        return
     names = a.only.split(",")
     if "hooks" in names:
         names.remove("hooks")
         for edge in (64, 512):
             hooks(edge, a.rounds)
+    if a.apart or a.parameters > 1000:
+        for name in names:
+            compare_apart(a, name)
+        return
     all_shapes = shapes(a.parameters)
     gradients = [(torch.randn(s) * 1e-3).bfloat16() for s in all_shapes]
     for name in names:
-        make = {"torch": torch_fused, "deepspeed": deepspeed}[name]
-        ours, theirs = Tide(all_shapes, gradients), Peer(all_shapes, gradients, make)
+        ours, theirs = Tide(all_shapes, gradients), Peer(all_shapes, gradients, PEERS[name])
         times = [[], []]
         for _ in range(a.rounds + 1):
             for side, list_ in zip((ours, theirs), times):
                 list_.append(timed(side))
-        mine, its = (statistics.median(t[1:]) for t in times)
-        print(f"optimizer_{a.parameters}m_tide {mine:.4f} s\noptimizer_{a.parameters}m_{name} {its:.4f} s\n"
-              f"optimizer_{a.parameters}m_over_{name} {its / mine:.2f} x", flush=True)
+        report(a, name, *(statistics.median(t[1:]) for t in times))
         ours.close()
         del ours, theirs
         gc.collect()
