@@ -23,8 +23,8 @@ struct model_program {
     struct model_steps logits; /* only for a head: IN to [tokens][vocab] at OUT; else empty */
     uint64_t kept_bytes;
     uint64_t in_bytes;
-    uint64_t out_bytes; /* 0 for a head */
-    double recompute_flops;
+    uint64_t out_bytes;     /* 0 for a head */
+    double recompute_flops; /* of the steps of forward that recomputation repeats */
 };
 
 int model_program_create(const struct model *model, unsigned block, const struct model_shape *shape,

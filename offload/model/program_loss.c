@@ -39,11 +39,19 @@ static void point_inputs(struct model_build *build, struct model_step *step)
     }
 }
 
+/* Whether the gradients' pass computes the logits of its tokens again, because only a part of them is in memory at a
+ * time. A device that computes everything in one launch may keep all. */
+static bool repeats_logits(const struct loss *loss)
+{
+    return loss->build->shape.loss_parts.rows > 0;
+}
+
 /* Adds the loss in one step. */
 static void loss_step(const struct loss *loss, int64_t tile, bool grads)
 {
     struct model_build *build = loss->build;
-    const bool trained = grads && loss->param->trained;
+    const double passes = (repeats_logits(loss) ? 1.0 : 0.0) + 1.0 +
+                          (loss->param->trained ? 1.0 : 0.0);
     const struct kern_loss_arguments arguments = {
         .type = build->shape.type,
         .tokens = build->tokens,
@@ -58,7 +66,7 @@ static void loss_step(const struct loss *loss, int64_t tile, bool grads)
     };
     struct model_step *step = model_build_step(build, KERN_LOSS, &arguments);
     step->flops = products(loss, loss->param->rows) *
-                  (1.0 + grad_share(loss) * ((grads ? 1.0 : 0.0) + (trained ? 1.0 : 0.0)));
+                  (1.0 + (grads ? grad_share(loss) * passes : 0.0));
     model_build_point(build, step, AT(loss, x), loss->x, 0);
     model_build_param(build, step, AT(loss, w), loss->weight, 0, loss->param->rows);
     point_inputs(build, step);
@@ -68,10 +76,8 @@ static void loss_step(const struct loss *loss, int64_t tile, bool grads)
     }
 }
 
-/* Adds the statistics of some of the table's rows, or their gradients. `counted`: how many of the products
- * count. */
-static void loss_part(const struct loss *loss, int state, struct loss_rows rows, bool grads,
-                      double counted)
+/* Adds the statistics of some of the table's rows, or their gradients. */
+static void loss_part(const struct loss *loss, int state, struct loss_rows rows, bool grads)
 {
     struct model_build *build = loss->build;
     const struct kern_loss_arguments arguments = {
@@ -88,7 +94,7 @@ static void loss_part(const struct loss *loss, int state, struct loss_rows rows,
         .beta = build->shape.beta,
     };
     struct model_step *step = model_build_step(build, KERN_LOSS, &arguments);
-    step->flops = products(loss, rows.count) * counted;
+    step->flops = products(loss, rows.count) * (grads ? 2.0 * grad_share(loss) : 1.0);
     model_build_point(build, step, AT(loss, x), loss->x, 0);
     model_build_param(build, step, AT(loss, w), loss->weight, 0, rows.count);
     step->row = rows.first;
@@ -99,19 +105,16 @@ static void loss_part(const struct loss *loss, int state, struct loss_rows rows,
     }
 }
 
-/* Adds the loss in parts of the table's rows. With gradients these compute each logit twice, which counts
- * once, as in a single step. */
+/* Adds the loss in parts of the table's rows. With gradients these compute each logit twice. */
 static void loss_by_parts(const struct loss *loss, bool grads)
 {
     const struct kern_loss_parts *parts = &loss->build->shape.loss_parts;
     const int state = model_build_buffer(loss->build, parts->state_bytes);
-    const double share = grad_share(loss);
-    const double counted = grads ? (1.0 + share) / (1.0 + 2.0 * share) : 1.0;
     for (int pass = 0; pass < (grads ? 2 : 1); pass++) {
         for (int64_t at = 0; at < loss->param->rows; at += parts->rows) {
             const int64_t left = loss->param->rows - at;
             const struct loss_rows rows = {at, left < parts->rows ? left : parts->rows};
-            loss_part(loss, state, rows, pass == 1, pass == 1 ? 2.0 * share * counted : counted);
+            loss_part(loss, state, rows, pass == 1);
         }
     }
 }

@@ -118,15 +118,17 @@ static int add_backward(struct plan_step *step, struct plan_command *command, bo
 {
     const struct plan_block_shape *shape = &step->input->blocks[command->block];
     const double backward = seconds_of(step, shape->backward_seconds, shape->backward_flops);
-    const double forward = again ? seconds_of(step, shape->recompute_seconds, shape->forward_flops)
-                                 : 0;
-    const double forward_flops = again ? shape->forward_flops : 0;
-    command->work = shape->backward_flops + forward_flops;
+    const double forward = again
+                               ? seconds_of(step, shape->recompute_seconds, shape->recompute_flops)
+                               : 0;
+    const double recompute_flops = again ? shape->recompute_flops : 0;
+    command->work = shape->backward_flops + recompute_flops;
     command->seconds = backward + forward;
     if (plan_layout_sectioned(step->input, step->layout, command->block) == PLAN_NONE) {
         return plan_builder_add(step->builder, command);
     }
-    int rc = again ? add_sections(step, command, MODEL_PASS_RECOMPUTE, forward_flops, forward) : 0;
+    int rc = again ? add_sections(step, command, MODEL_PASS_RECOMPUTE, recompute_flops, forward)
+                   : 0;
     return rc != 0
                ? rc
                : add_sections(step, command, MODEL_PASS_BACKWARD, shape->backward_flops, backward);

@@ -43,6 +43,7 @@ struct plan_block_shape {
     uint64_t forward_bytes;  /* scratch of forward */
     uint64_t backward_bytes; /* scratch of backward, without recomputed activations */
     double forward_flops;
+    double recompute_flops; /* of forward, for backward */
     double backward_flops;
     double forward_seconds; /* measured alone; 0: computed from flops */
     double recompute_seconds;

@@ -92,9 +92,9 @@ static void name_blocks(const struct run_shapes *shapes, const struct run_option
     name_machine(options, machine);
     snprintf(key, KEY_BYTES,
              "%s; %s, %u blocks %016" PRIx64 "; type %d, %" PRId64 " rows of %" PRId64
-             " tokens, tiles of %" PRIu64,
+             " tokens (%" PRId64 "), tiles of %" PRIu64,
              machine, shapes->model->config.family->name, count, hash, (int)options->type,
-             options->rows, options->length, options->tile_bytes);
+             options->rows, options->length, options->row_length, options->tile_bytes);
 }
 
 /* The file system's device and size. */

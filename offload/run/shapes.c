@@ -33,6 +33,7 @@ struct plan_block_shape run_shapes_grouped(const struct plan_block_shape *shape,
         grouped.out_bytes = group * core_round_up(shape->out_bytes, PLAN_ALIGN_BYTES);
         grouped.rows_bytes = group * shape->rows_bytes < whole ? group * shape->rows_bytes : 0;
         grouped.forward_flops *= group;
+        grouped.recompute_flops *= group;
         grouped.backward_flops *= group;
         grouped.forward_seconds *= group;
         grouped.recompute_seconds *= group;
@@ -92,6 +93,7 @@ static void describe(struct run_shapes *shapes, const struct run_options *option
         .forward_bytes = kept_at,
         .backward_bytes = kept_at,
         .forward_flops = program->forward.flops,
+        .recompute_flops = program->recompute_flops,
         .backward_flops = program->backward.flops,
         .backward_reads_weights = block->kind != MODEL_BLOCK_EMBEDDING,
         .trained = block->trained,

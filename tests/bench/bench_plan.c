@@ -80,6 +80,7 @@ static void fill(const struct shape *shape, struct plan_block_shape *blocks)
             .forward_bytes = tokens * (head ? 4096 : 3 * shape->inner) * 2,
             .backward_bytes = tokens * (head ? 8192 : 4 * shape->inner) * 2,
             .forward_flops = b == 0 ? 1e6 : 2.0 * (double)(head ? table : layer) * (double)tokens,
+            .recompute_flops = b == 0 || head ? 0 : 2.0 * (double)layer * (double)tokens,
             .backward_flops = b == 0 ? 1e6
                                      : (head ? 6.0 : 4.0) * (double)(head ? table : layer) *
                                            (double)tokens,

@@ -43,6 +43,7 @@ static void fill_blocks(const struct big *big, struct plan_block_shape *blocks)
             .forward_bytes = TOKENS * 3 * big->inner * 2,
             .backward_bytes = TOKENS * 4 * big->inner * 2,
             .forward_flops = b == 0 ? 1e6 : work,
+            .recompute_flops = b == 0 ? 1e6 : work,
             .backward_flops = b == 0 ? 1e6 : work * (head ? 3 : 2),
             .backward_reads_weights = b > 0,
             .trained = true,

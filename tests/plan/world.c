@@ -21,6 +21,7 @@ void world_init(struct world *world, bool tied, uint32_t micros)
             .forward_bytes = 8192,
             .backward_bytes = 16384,
             .forward_flops = layer ? 2e9 : 1e8,
+            .recompute_flops = layer ? 2e9 : 1e8,
             .backward_flops = layer ? 4e9 : 2e8,
             .backward_reads_weights = b > 0,
             .trained = true,
@@ -119,7 +120,7 @@ void world_lend(struct world *world, uint64_t number)
     for (int b = 0; b < BLOCKS; b++) {
         struct plan_block_shape *shape = &world->shapes[b];
         shape->out_bytes = shape->kept_bytes = shape->forward_bytes = shape->backward_bytes = 0;
-        shape->forward_flops = shape->backward_flops = 0;
+        shape->forward_flops = shape->recompute_flops = shape->backward_flops = 0;
     }
     world->input.wishes.may_clip = world_digit(&v, 2);
     world->input.wishes.grads = world_digit(&v, 2) ? PLAN_WHERE_HOST : PLAN_WHERE_AUTO;
