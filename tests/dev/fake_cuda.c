@@ -520,13 +520,23 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
                : say(cudaErrorInvalidValue);
 }
 
+/* Kernels take long here. A query that waits a little leaves the processor to them. */
+enum { QUERY_NS = 300000 };
+
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     int broken = atomic_load(&fake.broken);
     if (broken != 0) {
         return say((cudaError_t)broken);
     }
-    return core_fence_poll(fence_of(event)) > 0 ? cudaSuccess : say(cudaErrorNotReady);
+    const struct core_fence fence = fence_of(event);
+    if (fence.line != NULL) {
+        const uint32_t seen = core_bell_look(fence.line->bell);
+        if (core_fence_poll(fence) <= 0) {
+            core_bell_sleep(fence.line->bell, seen, QUERY_NS);
+        }
+    }
+    return core_fence_poll(fence) > 0 ? cudaSuccess : say(cudaErrorNotReady);
 }
 
 static int wait_a_little(void *context, const void *arguments)
