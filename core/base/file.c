@@ -109,9 +109,9 @@ static int read_all(int fd, const char *path, size_t expected, size_t bytes_max,
         }
         const ssize_t got = core_file_read_some(fd, buffer + filled, room - 1 - filled);
         if (got < 0) {
-            const int code = (int)got;
+            const int rc = (int)got;
             free(buffer);
-            return core_err_set(code, "%s cannot be read: %s", path, strerror(-code));
+            return core_err_set(rc, "%s cannot be read: %s", path, strerror(-rc));
         }
         filled += (size_t)got;
         if (filled > bytes_max) {

@@ -177,7 +177,7 @@ struct touch {
     uint64_t page_bytes;
     uint64_t whole_bytes;  /* pages may be as large as this */
     _Atomic uint64_t next; /* the first byte that no member has taken */
-    _Atomic int error;     /* errno of the first slice that failed */
+    _Atomic int error;     /* -errno of a slice that failed; 0: none did */
 };
 
 /* One call makes the kernel fill a whole slice without a fault per page; it fails if it cannot. */
@@ -187,7 +187,7 @@ static int touch_slice(unsigned char *at, uint64_t bytes, uint64_t page_bytes)
         return 0;
     }
     if (errno != EINVAL) {
-        return errno;
+        return -errno;
     }
     for (uint64_t i = 0; i < bytes; i += page_bytes) {
         ((volatile unsigned char *)at)[i] = 0;
@@ -197,10 +197,10 @@ static int touch_slice(unsigned char *at, uint64_t bytes, uint64_t page_bytes)
 
 static void touch_range(struct touch *touch, uint64_t begin, uint64_t end)
 {
-    const int code = begin < end ? touch_slice(touch->base + begin, end - begin, touch->page_bytes)
-                                 : 0;
-    if (code != 0) {
-        atomic_store_explicit(&touch->error, code, memory_order_relaxed);
+    const int rc = begin < end ? touch_slice(touch->base + begin, end - begin, touch->page_bytes)
+                               : 0;
+    if (rc != 0) {
+        atomic_store_explicit(&touch->error, rc, memory_order_relaxed);
     }
 }
 
@@ -257,11 +257,11 @@ static int touch_region(const struct core_region_options *options, struct core_r
     } else {
         core_team_run(options->team, options->parts != NULL ? touch_parts : touch_slices, &touch);
     }
-    int code = atomic_load_explicit(&touch.error, memory_order_relaxed);
-    if (code != 0) {
+    const int rc = atomic_load_explicit(&touch.error, memory_order_relaxed);
+    if (rc != 0) {
         return core_err_set(-ENOMEM, "%s: %" PRIu64 " bytes on pages of %s cannot be touched: %s",
                             options->name, region->mapped_bytes, core_pages_name(region->pages),
-                            strerror(code));
+                            strerror(-rc));
     }
     region->touched = true;
     return 0;

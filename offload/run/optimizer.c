@@ -357,7 +357,9 @@ static bool token_reached(const struct run_optimizer *optimizer, uint64_t token,
                : atomic_load_explicit(&optimizer->made[block], memory_order_acquire) >= step;
 }
 
-uint64_t run_optimizer_token(const struct run_optimizer *optimizer, size_t parameter)
+/* Returns the token of a parameter's update in the last closed step: it is reached without another
+ * call. */
+static uint64_t token_of_parameter(const struct run_optimizer *optimizer, size_t parameter)
 {
     return optimizer->parts[parameter] == NULL
                ? 0
@@ -385,7 +387,7 @@ int run_optimizer_wait_weights(struct run_optimizer *optimizer, size_t parameter
     const size_t first = all ? 0 : parameter;
     const size_t end = all ? optimizer->parameter_count : parameter + 1;
     int rc = run_optimizer_wait(optimizer, all ? run_optimizer_last_token(optimizer)
-                                               : run_optimizer_token(optimizer, parameter));
+                                               : token_of_parameter(optimizer, parameter));
     for (size_t i = first; rc == 0 && optimizer->device != NULL && i < end; i++) {
         rc = run_optimizer_device_show(optimizer, i);
     }
@@ -499,7 +501,7 @@ int run_optimizer_submit(struct run_optimizer *optimizer, size_t parameter, cons
             -EINVAL, "parameter %zu: several gradients in a step need the option `accumulate`",
             parameter);
     }
-    int rc = run_optimizer_wait(optimizer, run_optimizer_token(optimizer, parameter));
+    int rc = run_optimizer_wait(optimizer, token_of_parameter(optimizer, parameter));
     if (rc != 0) {
         return rc;
     }

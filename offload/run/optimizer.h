@@ -91,9 +91,6 @@ void run_optimizer_set_stream(struct run_optimizer *optimizer, void *stream);
 int run_optimizer_wait(struct run_optimizer *optimizer, uint64_t token);
 /* 1: reached. 0: not yet. Any thread. */
 int run_optimizer_poll(struct run_optimizer *optimizer, uint64_t token);
-/* Returns the token of a parameter's update in the last closed step: it is reached without another
- * call. */
-uint64_t run_optimizer_token(const struct run_optimizer *optimizer, size_t parameter);
 /* Waits for a parameter's update in the last closed step, or, with RUN_OPTIMIZER_ALL, for all of
  * that step. Then queues the copies of weights to the device on the stream, except of parameters
  * that already have a gradient of the next step. */

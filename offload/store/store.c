@@ -791,9 +791,6 @@ void store_stats_take(struct store *store, struct store_stats *out)
         sum.read_bytes += one.read_bytes;
         sum.write_bytes += one.write_bytes;
         sum.paths[i] = (struct store_moved){one.read_bytes, one.write_bytes};
-        sum.retries += one.retries;
-        sum.mismatches += one.mismatches;
-        sum.stalls += one.stalls;
     }
     *out = sum;
 }

@@ -149,11 +149,10 @@ struct store_moved {
     uint64_t read_bytes, write_bytes;
 };
 
-/* Bytes moved and errors of the drives since open. */
+/* Bytes that the drives moved since open. */
 struct store_stats {
     uint64_t read_bytes, write_bytes;
     struct store_moved paths[STORE_PATHS_MAX]; /* the same for each path */
-    uint64_t retries, mismatches, stalls;
 };
 void store_stats_take(struct store *store, struct store_stats *out);
 

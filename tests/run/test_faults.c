@@ -328,6 +328,7 @@ static void after_an_error(void)
     }
     check_int(rc, ==, -EIO);
     check_contains(core_err_message(), "tide-extents");
+    check_contains(core_err_message(), " failed 4 times: ");
     check_int(run_engine_step(engine, &batch, 1, 1e-3, &step), ==, -EIO);
     check_contains(core_err_message(), "before this step");
     check_int(run_engine_evaluate(engine, &batch, &loss), ==, -EIO);
@@ -335,7 +336,6 @@ static void after_an_error(void)
     check_true(run_rank_drain(engine->workers[0].rank) != 0);
     struct store_stats stats;
     store_stats_take(engine->workers[0].rank->store, &stats);
-    check_uint(stats.retries, >=, 3);
     check_true(stats.read_bytes > 0 && stats.write_bytes > 0);
     run_engine_destroy(engine);
     run_prepared_destroy(prepared);
