@@ -63,8 +63,8 @@ static int read_torchrun(const char *(*get)(const char *name), struct coll_launc
         if (rc == 0 && (local[0] >= local[1] || local[1] > found->world)) {
             rc = core_err_set(
                 -EINVAL,
-                "LOCAL_RANK is %u, LOCAL_WORLD_SIZE is %u and WORLD_SIZE is %u: local "
-                "ranks count from 0, and are not more than all",
+                "LOCAL_RANK is %u, LOCAL_WORLD_SIZE is %u and WORLD_SIZE is %u: expected "
+                "LOCAL_RANK below LOCAL_WORLD_SIZE, and LOCAL_WORLD_SIZE at most WORLD_SIZE",
                 local[0], local[1], found->world);
         }
     }
@@ -104,8 +104,9 @@ int coll_launch_find(const char *(*get)(const char *name), struct coll_launch *o
             return rc;
         }
         if (row->world != NULL && rank >= world) {
-            return core_err_set(-EINVAL, "%s is %u and %s is %u: ranks count from 0", row->rank,
-                                rank, row->world, world);
+            return core_err_set(-EINVAL,
+                                "%s is %u and %s is %u: a rank must be below the number of ranks",
+                                row->rank, rank, row->world, world);
         }
         if (first == NULL) {
             first = row;

@@ -607,8 +607,9 @@ static int tcp_cancel(unsigned index, char *why)
     while (slot->state != SLOT_DONE && tcp.peers[slot->peer].fd >= 0) {
         exchange_frames();
         if (core_clock_now_ns() > until_ns) {
-            snprintf(why, COLL_TRANSPORT_WHY_BYTES, "half a message came from rank %d on %s",
-                     slot->peer, tcp.peers[slot->peer].host);
+            snprintf(why, COLL_TRANSPORT_WHY_BYTES,
+                     "the connection to rank %d on %s ended in the middle of a message", slot->peer,
+                     tcp.peers[slot->peer].host);
             return -ETIMEDOUT;
         }
     }

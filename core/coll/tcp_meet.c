@@ -291,7 +291,7 @@ static bool refuses(const struct meeting *meeting, const struct hello *hello, un
         snprintf(text, TEXT_BYTES, "rank %u does not connect to rank %u", hello->rank,
                  launch->rank);
     } else if (meeting->members[hello->rank].fd >= 0) {
-        snprintf(text, TEXT_BYTES, "rank %u is there already", hello->rank);
+        snprintf(text, TEXT_BYTES, "rank %u is already connected", hello->rank);
     } else {
         return false;
     }
@@ -327,7 +327,7 @@ static void accept_connection(struct meeting *meeting)
     }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     if (meeting->waiting_count == WAITING_MAX) {
-        refuse(meeting, 0, "too many connections have said nothing yet");
+        refuse(meeting, 0, "too many open connections have not identified themselves yet");
     }
     struct waiting *waiting = &meeting->waiting[meeting->waiting_count++];
     *waiting = (struct waiting){.fd = fd, .since_ns = core_clock_ran_ns()};
@@ -370,7 +370,7 @@ static void hear(struct meeting *meeting, unsigned index, unsigned first)
     if (waiting->got == sizeof waiting->hello) {
         take_member(meeting, index, first);
     } else if (core_clock_ran_ns() - waiting->since_ns > hello_ns) {
-        refuse(meeting, index, "it does not say who it is");
+        refuse(meeting, index, "it does not identify itself");
     }
 }
 
@@ -409,7 +409,7 @@ static int accept_members(struct meeting *meeting, unsigned first)
         }
     }
     while (meeting->waiting_count > 0) {
-        refuse(meeting, 0, "all processes are there");
+        refuse(meeting, 0, "all processes are connected already");
     }
     return 0;
 }
@@ -458,9 +458,10 @@ static int host_meeting(struct meeting *meeting)
                           meeting->launch->world * sizeof *meeting->entries);
         }
         if (rc != 0) {
-            return fail(meeting, rc,
-                        "rank %u on %s went away before all processes were connected: %s", r,
-                        meeting->members[r].host, strerror(-rc));
+            return fail(
+                meeting, rc,
+                "rank %u on %s closed its connection before all processes were connected: %s", r,
+                meeting->members[r].host, strerror(-rc));
         }
     }
     return 0;
@@ -545,8 +546,8 @@ static int introduce(struct meeting *meeting, unsigned to, uint32_t port, struct
     }
     if (rc != 0) {
         return fail(meeting, rc,
-                    "rank %u closed the connection before all processes were there; "
-                    "its message says why",
+                    "rank %u closed the connection before all processes were connected; its own "
+                    "message gives the reason",
                     to);
     }
     if (memcmp(answer.magic, magic, sizeof magic) != 0) {
@@ -613,7 +614,8 @@ static int join_meeting(struct meeting *meeting)
     rc = move_all(meeting, meeting->members[0].fd, false, meeting->entries,
                   launch->world * sizeof *meeting->entries);
     if (rc != 0) {
-        return fail(meeting, rc, "rank 0 did not say where the others are: %s", strerror(-rc));
+        return fail(meeting, rc, "rank 0 did not send the addresses of the other ranks: %s",
+                    strerror(-rc));
     }
     for (unsigned r = 0; r < launch->world; r++) {
         meeting->entries[r].host[sizeof meeting->entries[r].host - 1] = '\0';

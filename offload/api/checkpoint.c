@@ -136,7 +136,8 @@ int tide_checkpoint_peek(struct tide_context *context, const char *directory, vo
                          size_t room, size_t *bytes)
 {
     if (directory == NULL || bytes == NULL || (out == NULL && room > 0)) {
-        return core_err_set(-EINVAL, "a checkpoint's bytes need a directory and memory");
+        return core_err_set(-EINVAL, "tide_checkpoint_peek needs a directory, memory for the bytes "
+                                     "and an output parameter for their number");
     }
     const struct context_before before = context_enter(context);
     int rc = peek(directory, out, room, bytes);

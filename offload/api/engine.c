@@ -151,8 +151,8 @@ int tide_pair_length(const struct tide_batch *batch, uint32_t *out)
     rc = rc != 0 ? rc : read_batch(&given, &rows);
     if (rc == 0 && (rows.rows % 2 != 0 || out == NULL)) {
         rc = core_err_set(-EINVAL,
-                          out == NULL ? "the length's place is NULL"
-                                      : "pairs have two rows each, not %" PRId64 " in all",
+                          out == NULL ? "the output parameter of the length is NULL"
+                                      : "pairs need an even number of rows; found %" PRId64 "",
                           rows.rows);
     }
     if (rc != 0) {

@@ -95,7 +95,7 @@ static int make_adapters(struct export *export, const struct model_config *confi
     struct model_lora_options lora = {.rank = 0};
     if (alpha == NULL || rslora == NULL) {
         return core_err_set(-EINVAL,
-                            "it has trained weights alone, without those of its base model; resume "
+                            "it has only trained weights, without those of its base model; resume "
                             "the run to save it");
     }
     int rc = find_modules(export, manifest->blocks, &lora);

@@ -33,7 +33,8 @@ static int check_reference(const struct tide_engine_options *given,
                             given->adapter);
     }
     core_log(CORE_LOG_WARN,
-             "the loss of pairs (--loss dpo): the reference is %s without adapters, not with those "
+             "the loss of pairs (--loss dpo): the reference is %s without adapters, not with the "
+             "adapters "
              "of %s; merge them "
              "into it (tide export --merge) for the other reference",
              given->model, given->adapter);

@@ -37,8 +37,8 @@ static void report_change(struct cache *cache, const struct block *block)
         cache->strayed = true;
         cache->stats.order_changes++;
         core_log(CORE_LOG_INFO,
-                 "the order of blocks has changed: use %" PRIu64 " was %s and is %s now; it is "
-                 "recorded again",
+                 "the order of blocks has changed: use %" PRIu64
+                 " was %s and is %s now; the new order is recorded",
                  cache->at + 1,
                  ends ? "the iteration's end" : cache->recorded.blocks[cache->at]->name,
                  block != NULL ? block->name : "the iteration's end");

@@ -268,11 +268,12 @@ static int check_entry(const struct model_peft *peft, const struct model_peft_en
                                   entry->base);
     }
     if (entry->a == NULL || entry->b == NULL || (entry->magnitude != NULL) != peft->dora) {
-        return core_err_set(-EINVAL, "%s: %s has no %s", path, entry->base,
-                            entry->a == NULL   ? "lora_A"
-                            : entry->b == NULL ? "lora_B"
-                            : peft->dora       ? "lora_magnitude_vector"
-                                         : "use_dora in its config, but a lora_magnitude_vector");
+        return core_err_set(
+            -EINVAL, "%s: %s has no %s", path, entry->base,
+            entry->a == NULL   ? "lora_A"
+            : entry->b == NULL ? "lora_B"
+            : peft->dora       ? "lora_magnitude_vector"
+                               : "use_dora in its config, although it has a lora_magnitude_vector");
     }
     if (!is_matrix(entry->a, rank, 0) || !is_matrix(entry->b, 0, rank)) {
         return core_err_set(-EINVAL,

@@ -47,11 +47,11 @@ static int check_shapes(const struct plan_input *input)
         }
         if (input->wishes.micro_batches > 1 &&
             shape->format.grad_bytes != input->blocks[0].format.grad_bytes) {
-            return core_err_set(-EINVAL,
-                                "gradients that are summed over micro-batches are stored alike, "
-                                "but block 0 has %u bytes per element and block %u (%s) %u",
-                                input->blocks[0].format.grad_bytes, b, shape->name,
-                                shape->format.grad_bytes);
+            return core_err_set(
+                -EINVAL,
+                "with several micro-batches, the gradients of all blocks need the same type, but "
+                "block 0 has %u bytes per element and block %u (%s) %u",
+                input->blocks[0].format.grad_bytes, b, shape->name, shape->format.grad_bytes);
         }
         if (b >= input->compute_count && (shape->trained || shape->borrow_count > 0)) {
             return core_err_set(-EINVAL, "block %u (%s) does not compute, but %s", b, shape->name,

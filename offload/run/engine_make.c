@@ -139,7 +139,7 @@ static int check_part(const struct run_engine *engine, const struct run_engine_w
         if (missing >= 0) {
             return core_err_set(
                 -ENODATA,
-                "%s on this machine lacks what rank %d wrote, which this rank needs; "
+                "%s on this machine lacks the data that rank %d wrote and this rank needs; "
                 "resume with the same ranks on the same machines",
                 engine->given.checkpoint, missing);
         }

@@ -244,12 +244,12 @@ static int report_stall(const struct run_executor *executor)
         uint8_t blocker = lane_blocker(executor, q, 0);
         if (blocker == AT_WORK) {
             return core_err_set(
-                -ETIMEDOUT, "nothing moved for %.1f s: queue %s does not finish its command",
+                -ETIMEDOUT, "no progress for %.1f s: queue %s does not finish its command",
                 (double)executor->stall_limit_ns / 1e9, plan_queue_name((enum plan_queue)q));
         }
     }
     return core_err_set(-ETIMEDOUT,
-                        "nothing moved for %.1f s: all queues wait for each other or "
+                        "no progress for %.1f s: all queues wait for each other or "
                         "for data",
                         (double)executor->stall_limit_ns / 1e9);
 }

@@ -363,7 +363,7 @@ static void strangers(void)
     const struct outcome a = end(second);
     const struct outcome b = end(twice);
     check_int(a.rc + b.rc, ==, -EPROTO);
-    check_contains(a.rc != 0 ? a.message : b.message, "rank 1 is there already");
+    check_contains(a.rc != 0 ? a.message : b.message, "rank 1 is already connected");
     check_int(end(third).rc, ==, 0);
     close(silent);
     close(rude);
@@ -413,7 +413,7 @@ static void another_program(void)
     close(fd);
     const struct child third = begin(start);
     close(accept(listener, NULL, NULL));
-    ends_with(third, -EPIPE, "rank 0 closed the connection before all processes were there");
+    ends_with(third, -EPIPE, "rank 0 closed the connection before all processes were connected");
     close(listener);
 }
 

@@ -250,7 +250,7 @@ static void table_and_verdict(void)
     free(text);
     check_double(bench_report_rate(&report, BENCH_READ), ==, 2e9 + 2e6);
     bench_report_verdict(&report, verdict, sizeof verdict);
-    check_contains(verdict, "Settings matter here: the best is up to 2.0 times");
+    check_contains(verdict, "Settings matter here: the best setting is up to 2.0 times");
     report.recommendation.gain = 1.05;
     bench_report_verdict(&report, verdict, sizeof verdict);
     check_contains(verdict, "Your drive, not your settings, is the limit");

@@ -138,7 +138,7 @@ parts() {
         world 2 "${train[@]}" "${flags[@]}" --steps 5 --resume >out.txt 2>&1 && same_model 5 3 &&
         grep -q "checkpoint-4 is skipped: rank 1 on node1" err.0 &&
         ! "$tide" "${train[@]}" "${flags[@]/parts/node1\/parts}" --ranks 2 --steps 6 --resume >out.txt 2>err.0 &&
-        grep -q "node1/parts/checkpoint-4 on this machine lacks what rank 0 wrote" err.0
+        grep -q "node1/parts/checkpoint-4 on this machine lacks the data that rank 0 wrote" err.0
 }
 # Stages 1 and 2 keep all weights on each rank, and stage 0 everything: the part of each machine has all of that.
 replicated() { # stage

@@ -551,7 +551,7 @@ static void signals(void)
     rig_rows();
     expect_with(130, "TIDE_PAPER_SIGNAL=2 2", TRAIN "--out %T/i --steps 5");
     check_contains(rig_err, "stopped by a signal after step 2 of 5; ");
-    check_contains(rig_err, "checkpoint-2 has everything");
+    check_contains(rig_err, "checkpoint-2 has the complete state");
     check_true(rig_has("i/checkpoint-2") && !rig_has("i/steps"));
     expect_with(130, "TIDE_PAPER_SIGNAL=1 15", TRAIN "--out %T/j --steps 5");
     check_true(rig_has("j/checkpoint-1"));

@@ -221,7 +221,7 @@ static void two_runs_on_one_output(void)
     check_true(!rig_has("both/model.safetensors"));
     kill(first, SIGTERM);
     rig_expect(__LINE__, rig_wait(first), 130);
-    check_contains(rig_err, "has everything");
+    check_contains(rig_err, "has the complete state");
     rig_end();
 }
 

@@ -442,7 +442,7 @@ static void signalled(void)
     check_contains(rig_read("asked.jsonl"), ",\"ranks\":{\"slowest\":");
     check_int(kill(pid_of(2), SIGUSR1), ==, 0);
     rig_expect(__LINE__, rig_wait(run), 130);
-    check_contains(rig_err, "has everything: --resume continues from there");
+    check_contains(rig_err, "has the complete state: --resume continues from there");
     rig_remove("asked");
     rig_end();
 }
@@ -459,7 +459,7 @@ static void other_library(void)
     rig_wait_for_text("asked.jsonl");
     check_int(kill(pid_of(1), SIGUSR1), ==, 0);
     rig_expect(__LINE__, rig_wait(run), 130);
-    check_contains(rig_err, "has everything: --resume continues from there");
+    check_contains(rig_err, "has the complete state: --resume continues from there");
     rig_remove("asked");
     check_int(unlink(rig_path("asked.jsonl")), ==, 0);
     run = start(2, RANKS "--zero 2 --steps 1000000 --out %T/asked --log %T/asked.jsonl");

@@ -141,7 +141,7 @@ static void refuses(void)
         const char *arguments;
         const char *says;
     } cases[] = {
-        {"", "--data FILE is missing: the rows to read"},
+        {"", "--data FILE, the rows to read, is missing"},
         {"--data rows.jsonl --pack", "--pack needs --seq-len"},
         {"--data rows.jsonl --split", "--split needs --seq-len"},
         {"--data none.jsonl", "none.jsonl cannot be opened"},

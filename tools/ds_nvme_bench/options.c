@@ -206,7 +206,8 @@ static int take_dirs(const struct raw *raw, const struct cli_parsed *parsed,
 {
     size_t count = raw->dirs.count + parsed->count;
     if (count == 0) {
-        return core_err_set(-EINVAL, "--nvme_dir DIR is missing: the directory to measure");
+        return core_err_set(-EINVAL,
+                            "--nvme_dir DIR is missing: expected the directory to measure");
     }
     if (count > BENCH_DIRS_MAX) {
         return core_err_set(-EINVAL, "%zu directories are too many; the maximum is %d", count,
@@ -327,11 +328,11 @@ int bench_options_parse(int argc, char **argv, struct bench_options *out)
         {"queue_depth", CLI_TEXT, &raw.depths, "LIST",
          "I/Os in flight (default: 1 to 256; point: 32)", 0, 0, NULL, NULL},
         {"threads", CLI_TEXT, &raw.threads, "LIST",
-         "I/O threads, each with a ring of its own (default: 1,2; point: 1)", 0, 0, NULL, NULL},
+         "I/O threads, each with its own ring (default: 1,2; point: 1)", 0, 0, NULL, NULL},
         {"io_size", CLI_SIZE, &raw.io_bytes, "SIZE",
          "size of the scratch file (default: what 6 s can write, 8 GiB at most)", 0, 0, NULL, NULL},
         {"runtime", CLI_REAL, &raw.runtime, "S",
-         "sweep: in all (44); point: per setting (3); --full: 5; soak: 60", 0.01, 1e6, NULL, NULL},
+         "seconds: sweep 44 in all; point 3, --full 5 per setting; soak 60", 0.01, 1e6, NULL, NULL},
         {"ramp_time", CLI_REAL, &raw.ramp, "S", "warm-up before measuring (0.2)", 0, 1e4, NULL,
          NULL},
         {"loops", CLI_INTEGER, &raw.loops, "N",

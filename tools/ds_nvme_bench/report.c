@@ -130,18 +130,20 @@ void bench_report_verdict(const struct bench_report *report, char *text, size_t 
     if (limit != NULL) {
         snprintf(text, bytes, "The limit is %s. At present %s %s.", limit, many, rates);
     } else if (report->recommends && report->results[0].sweep.count <= BENCH_OP_COUNT) {
-        snprintf(text, bytes, "With this setting %s %s; a sweep shows whether others give more.",
-                 many, rates);
+        snprintf(text, bytes,
+                 "With this setting %s %s; a sweep shows whether other settings are faster.", many,
+                 rates);
     } else if (report->recommends && made->gain < 1.15) {
         snprintf(text, bytes,
                  "Your drive, not your settings, is the limit: %s %s, and every setting measured "
                  "comes within %.0f %% of that.",
                  many, rates, (made->gain - 1) * 100);
     } else if (report->recommends) {
-        snprintf(text, bytes,
-                 "Settings matter here: the best is up to %.1f times as fast as the slowest "
-                 "measured. With the recommended ones your drive, not your settings, is the limit: "
-                 "%s %s.",
-                 made->gain, many, rates);
+        snprintf(
+            text, bytes,
+            "Settings matter here: the best setting is up to %.1f times as fast as the slowest one "
+            "measured. With the recommended setting, your drive, not your settings, is the limit: "
+            "%s %s.",
+            made->gain, many, rates);
     }
 }

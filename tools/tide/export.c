@@ -17,7 +17,8 @@ static int run(const struct cli_command *command, int argc, char **argv)
         {.name = "merge",
          .kind = CLI_FLAG,
          .out = &merge,
-         .help = "add a PEFT adapter, or that of a checkpoint, to the weights of its base model"},
+         .help = "add a PEFT adapter, or the adapter of a checkpoint, to the weights of its base "
+                 "model"},
         {.name = "overwrite",
          .kind = CLI_FLAG,
          .out = &overwrite,
@@ -30,7 +31,7 @@ static int run(const struct cli_command *command, int argc, char **argv)
     }
     if (out == NULL) {
         return cli_fail(command, CLI_WRONG,
-                        "--out DIR is missing: the folder to write; see tide export --help");
+                        "--out DIR, the folder to write, is missing; see tide export --help");
     }
     if (parsed.count != (merge ? 2 : 1)) {
         return cli_fail(command, CLI_WRONG,

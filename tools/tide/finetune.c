@@ -427,7 +427,7 @@ static int run_job(struct job *job)
         return cli_fail(job->command, CLI_INTERRUPTED,
                         "stopped by a signal after step %" PRId64 " of %" PRId64
                         "; %s/checkpoint-%" PRId64
-                        " has everything: --resume continues from there, and `tide export` "
+                        " has the complete state: --resume continues from there, and `tide export` "
                         "converts it to a model",
                         job->run.steps, job->settings.steps, job->flags.out, job->run.steps);
     }

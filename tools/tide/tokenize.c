@@ -497,7 +497,7 @@ static int run_tokenize(struct tokenize *t)
 static int check_options(struct tokenize *t)
 {
     if (t->data.count == 0) {
-        return cli_fail(t->command, CLI_WRONG, "--data FILE is missing: the rows to read");
+        return cli_fail(t->command, CLI_WRONG, "--data FILE, the rows to read, is missing");
     }
     if (t->options.pack && t->options.seq_len == 0) {
         return cli_fail(t->command, CLI_WRONG, "--pack needs --seq-len, the length of its rows");
